@@ -1,0 +1,18 @@
+import { Command } from 'commander';
+import type { Setting } from '../config.ts';
+import { migrateStore } from '../store/open.ts';
+import { addSettings, configOf } from './settings.ts';
+
+export function migrateCommand(): Command {
+  const command = new Command('migrate').description(
+    'brings the schema of the store up to date; `serve` does so too',
+  );
+  return addSettings(command, ['databaseUrl']).action(
+    async (flags: Readonly<Partial<Record<Setting, string>>>) => {
+      const applied = await migrateStore(configOf(flags).databaseUrl);
+      process.stdout.write(
+        applied.length === 0 ? 'nothing to apply\n' : applied.map((name) => `applied ${name}\n`).join(''),
+      );
+    },
+  );
+}

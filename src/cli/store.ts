@@ -1,0 +1,18 @@
+import type { Setting } from '../config.ts';
+import { openStore } from '../store/open.ts';
+import type { Store } from '../store.ts';
+import { configOf } from './settings.ts';
+
+/** Runs some work on the store that the flags name, and closes it again. Works while the service runs on it too. */
+export async function withStore<T>(
+  flags: Readonly<Partial<Record<Setting, string>>>,
+  work: (store: Store) => Promise<T>,
+): Promise<T> {
+  const fatal = Promise.withResolvers<never>();
+  const store = await openStore(configOf(flags).databaseUrl, { now: Date.now, onFatal: fatal.reject });
+  try {
+    return await Promise.race([work(store), fatal.promise]);
+  } finally {
+    await store.close();
+  }
+}

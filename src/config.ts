@@ -1,0 +1,87 @@
+import { type Static, Type } from 'typebox';
+import { compileCheck, fromText, propertyOf } from './schema.ts';
+
+const MEBIBYTE = 1024 * 1024;
+
+const port = (description: string, fallback: number) =>
+  Type.Integer({ minimum: 0, maximum: 65_535, default: fallback, description });
+
+/**
+ * All settings of the service. The key gives the flag (`--admin-port`) and the variable (`ADMIN_PORT`);
+ * flags win over variables, and these over the defaults.
+ */
+export const Config = Type.Object({
+  host: Type.String({ default: '127.0.0.1', description: 'address to listen on' }),
+  port: port('port to listen on; 0 for any free one', 8080),
+  adminHost: Type.String({ default: '127.0.0.1', description: 'address of the admin listener' }),
+  adminPort: port('port of /live, /ready and /metrics; 0 for any free one', 8081),
+  databaseUrl: Type.Refine(
+    Type.String({ default: 'sqlite:data/plants.db', description: 'where the plants are kept: sqlite:FILE' }),
+    (url) => /^sqlite:./.test(url),
+    () => 'must be sqlite:FILE, such as sqlite:data/plants.db',
+  ),
+  basePath: Type.Refine(
+    Type.String({ default: '', description: 'prefix of every path, such as /v1' }),
+    (path) => /^(?:\/[A-Za-z0-9._~-]+)*$/.test(path),
+    () => 'must be empty or a path such as /v1, without a slash at its end',
+  ),
+  bodyLimit: Type.Integer({
+    minimum: 1_024,
+    maximum: 16 * MEBIBYTE,
+    default: 65_536,
+    description: 'largest request body, in bytes',
+  }),
+  logLevel: Type.Enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], {
+    default: 'info',
+    description: 'least severe lines to log',
+  }),
+});
+export type Config = Readonly<Static<typeof Config>>;
+export type Setting = keyof Config;
+
+export const settings = Object.keys(Config.properties) as readonly Setting[];
+
+/** A configuration the service does not start with; the message names the setting. */
+export class ConfigInvalid extends Error {
+  override readonly name = 'ConfigInvalid';
+}
+
+const check = compileCheck(Config);
+
+/** The environment variable of a setting: `ADMIN_PORT` for `adminPort`. */
+export function variableOf(setting: Setting): string {
+  return setting.replace(/[A-Z]/g, '_$&').toUpperCase();
+}
+
+/** The flag of a setting: `--admin-port` for `adminPort`. */
+export function flagOf(setting: Setting): string {
+  return `--${setting.replace(/[A-Z]/g, '-$&').toLowerCase()}`;
+}
+
+/** The configuration that flags and variables give. Throws ConfigInvalid. */
+export function loadConfig(
+  flags: Readonly<Partial<Record<Setting, string>>>,
+  environment: Readonly<Record<string, string | undefined>>,
+): Config {
+  const values = settings.map((setting) => {
+    const property = propertyOf(Config, setting);
+    const text = flags[setting] ?? environment[variableOf(setting)];
+    return [setting, text === undefined ? defaultOf(setting) : fromText(property, text)];
+  });
+  const checked = check(Object.fromEntries(values));
+  if ('value' in checked) return Object.freeze(checked.value);
+  const { field, demand } = checked.violation;
+  const setting = settings.find((one) => one === field);
+  const names = setting === undefined ? field : `${flagOf(setting)} (${variableOf(setting)})`;
+  throw new ConfigInvalid(`${names} ${demand}`);
+}
+
+/** The value of a setting that neither flag nor variable gives. */
+export function defaultOf(setting: Setting): unknown {
+  return Reflect.get(Config.properties[setting], 'default');
+}
+
+/** What a setting is for, in a few words. */
+export function descriptionOf(setting: Setting): string {
+  return String(Reflect.get(Config.properties[setting], 'description'));
+}

@@ -1,0 +1,50 @@
+/**
+ * Every error that can leave the service. The number is status × 100 + n (RFC 9110 §15 gives the status),
+ * it never changes its meaning, and the list is closed: what is not here is a 50000.
+ */
+export const errorMeanings = {
+  40000: 'a field, parameter or header is invalid; the message names it',
+  40001: 'the body is not JSON (RFC 8259), not UTF-8, or nested too deep',
+  40002: 'a plant with this id already exists',
+  40003: 'the idempotency key was used for another plant',
+  40004: 'malformed HTTP',
+  40100: 'no credentials',
+  40101: 'invalid token: unknown, malformed, expired or revoked',
+  40300: "the token's scope is too narrow",
+  40400: 'no such plant',
+  40401: 'no such route',
+  40500: 'method not allowed; `Allow` lists the methods that are',
+  40800: 'the request took too long to arrive',
+  41300: 'the body is too large',
+  41400: 'the URI is too long',
+  41500: 'the content is not JSON, or is encoded',
+  41700: 'the `Expect` header asks for something other than 100-continue',
+  42900: 'too many requests; `Retry-After` says when to come back',
+  43100: 'the headers are too large',
+  50000: 'a fault of ours; the message says nothing of the inside',
+  50300:
+    'the store is unavailable, or the outcome of the write is unknown; `Retry-After` says when to try again',
+  50301: 'overloaded; `Retry-After` says when to try again',
+} as const;
+
+export type ErrorCode = keyof typeof errorMeanings;
+
+export const errorCodes = Object.keys(errorMeanings).map(Number) as readonly ErrorCode[];
+
+/** The HTTP status an error code stands for. */
+export function statusOf(code: ErrorCode): number {
+  return Math.floor(code / 100);
+}
+
+/** A refusal the client is meant to read: its code, a message that says what would be right, extra headers. */
+export class Refusal extends Error {
+  override readonly name = 'Refusal';
+  readonly code: ErrorCode;
+  readonly headers: Readonly<Record<string, string>>;
+
+  constructor(code: ErrorCode, message: string, headers: Readonly<Record<string, string>> = {}) {
+    super(message);
+    this.code = code;
+    this.headers = headers;
+  }
+}

@@ -1,0 +1,20 @@
+import { crc32 } from 'node:zlib';
+
+const ID_BYTES = 8;
+const BYTES = ID_BYTES + 4;
+
+/** The opaque text that names the place in a list behind a plant: its id and a CRC-32, in base64url. */
+export function encodeCursor(last: bigint): string {
+  const bytes = Buffer.alloc(BYTES);
+  bytes.writeBigInt64BE(last);
+  bytes.writeUInt32BE(crc32(bytes.subarray(0, ID_BYTES)), ID_BYTES);
+  return bytes.toString('base64url');
+}
+
+/** The id a cursor was made from; undefined when it is none of ours. */
+export function decodeCursor(cursor: string): bigint | undefined {
+  if (!/^[A-Za-z0-9_-]{16}$/.test(cursor)) return undefined;
+  const bytes = Buffer.from(cursor, 'base64url');
+  const intact = bytes.readUInt32BE(ID_BYTES) === crc32(bytes.subarray(0, ID_BYTES));
+  return intact ? bytes.readBigInt64BE() : undefined;
+}

@@ -1,0 +1,27 @@
+import { Type } from 'typebox';
+import { Refusal } from '../errors.ts';
+import { Int64 } from '../plant.ts';
+import type { Store } from '../store.ts';
+import { type HandlerOf, type Operation, ownerOf } from './operation.ts';
+
+export const deletePlantOperation = {
+  operationId: 'deletePlant',
+  method: 'DELETE',
+  url: '/plants/:id',
+  summary: 'Delete a plant',
+  description: 'Deletes a single plant, chosen by its id. The answer leaves once the deletion is on disk.',
+  scope: 'plants:write',
+  schema: { params: Type.Object({ id: Int64 }) },
+  success: { status: 204, description: 'The plant was deleted.' },
+  errors: [40400],
+} as const satisfies Operation;
+
+/** DELETE /plants/{id}. */
+export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation> {
+  return async (request, reply) => {
+    const { id } = request.params;
+    const outcome = await store.write({ kind: 'deletePlant', owner: ownerOf(request), id });
+    if (outcome === 'absent') throw new Refusal(40400, `there is no plant with the id ${id}`);
+    return reply.code(204).send();
+  };
+}

@@ -1,0 +1,170 @@
+import { Readable } from 'node:stream';
+import { setImmediate } from 'node:timers/promises';
+import type { FastifyReply } from 'fastify';
+import { Type } from 'typebox';
+import { INT64_MAX, INT64_MIN, Plant } from '../plant.ts';
+import type { IdRange, PlantPage, Store } from '../store.ts';
+import { decodeCursor, encodeCursor } from './cursor.ts';
+import { type HandlerOf, type Operation, ownerOf, sendJson } from './operation.ts';
+
+const INT32_MAX = 2 ** 31 - 1;
+
+/** Plants read from the store at once. With the default body limit that is 32 MiB at the very worst, and usually 30 KiB. */
+const PAGE = 512;
+
+/** How much of a list with a limit is gathered before its headers must leave. */
+const GATHERED_CHARACTERS = 8 * 1024 * 1024;
+
+const Cursor = Type.Refine(
+  Type.String({
+    description: 'Where the list goes on; from the `Link` header of the page before.',
+    examples: ['AAAAAAAAABQcvOUA'],
+  }),
+  (cursor) => decodeCursor(cursor) !== undefined,
+  () => 'must be one that a `Link` header of this service gave',
+);
+
+export const listPlantsOperation = {
+  operationId: 'listPlants',
+  method: 'GET',
+  url: '/plants',
+  summary: 'List plants',
+  description:
+    'Returns all plants that the caller has access to, in ascending order of their ids, or the first `limit` of them.',
+  scope: 'plants:read',
+  schema: {
+    querystring: Type.Object({
+      limit: Type.Optional(
+        Type.Integer({
+          format: 'int32',
+          minimum: 0,
+          maximum: INT32_MAX,
+          description: 'The most plants to return; all of them when absent.',
+          examples: [20],
+        }),
+      ),
+      cursor: Type.Optional(Cursor),
+    }),
+  },
+  success: {
+    status: 200,
+    description: 'The plants.',
+    body: Type.Array(Plant, {
+      examples: [[{ name: 'Alder', tag: 'Alnus' }, { name: 'Black alder' }]],
+    }),
+    headers: {
+      Link: {
+        description: 'Where the next page is, when `limit` cut the list (RFC 8288).',
+        example: '</plants?limit=20&cursor=AAAAAAAAABQcvOUA>; rel="next"',
+      },
+    },
+  },
+  errors: [],
+} as const satisfies Operation;
+
+/** GET /plants. `path` is the public path of the list, for links. */
+export function listPlants(store: Store, path: string): HandlerOf<typeof listPlantsOperation> {
+  return async (request, reply) => {
+    const { limit = Number.POSITIVE_INFINITY, cursor } = request.query;
+    const list = new List(store, ownerOf(request), rangeBehind(cursor), limit);
+    const gathered = await gather(list, limit === Number.POSITIVE_INFINITY ? 0 : GATHERED_CHARACTERS);
+    if (!list.ended) await list.fixEnd();
+    const end = list.cutAt;
+    if (end !== undefined)
+      reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(end)}>; rel="next"`);
+    if (list.ended) return sendJson(reply, `[${gathered.join(',')}]`);
+    return stream(reply, list, gathered, request.method === 'HEAD');
+  };
+}
+
+function rangeBehind(cursor: string | undefined): IdRange {
+  const last = cursor === undefined ? undefined : decodeCursor(cursor);
+  return { from: last === undefined ? INT64_MIN : last + 1n, to: INT64_MAX };
+}
+
+/**
+ * A list on its way from the store, read by key a page at a time: no read transaction stays open between pages,
+ * and each plant that exists throughout is met exactly once.
+ */
+class List {
+  ended = false;
+  /** The id of the last plant, when the limit cuts the list there. */
+  cutAt: bigint | undefined;
+  readonly #store: Store;
+  readonly #owner: string;
+  #range: IdRange;
+  #left: number;
+  #endIsFixed = false;
+
+  constructor(store: Store, owner: string, range: IdRange, limit: number) {
+    this.#store = store;
+    this.#owner = owner;
+    this.#range = range;
+    this.#left = limit;
+    this.ended = limit === 0 || range.from > range.to;
+  }
+
+  /** The members of the next page, as JSON without the brackets. */
+  async next(): Promise<string> {
+    const page = await this.#store.listPlants(this.#owner, this.#range, Math.min(this.#left, PAGE));
+    this.#left -= page.count;
+    this.#advance(page);
+    return page.json.slice(1, -1);
+  }
+
+  #advance({ more, last }: PlantPage): void {
+    this.ended = !more || last === undefined || this.#left === 0;
+    if (last === undefined || !more) return;
+    if (this.#left > 0) this.#range = { from: last + 1n, to: this.#range.to };
+    else if (!this.#endIsFixed) this.cutAt = last;
+    else throw new Error('plants were added within a long page while it was sent; ask for shorter pages');
+  }
+
+  /**
+   * Decides where the limit will cut, for a list whose headers must leave before its end is read.
+   * From then on `next` rejects rather than cut the list elsewhere.
+   */
+  async fixEnd(): Promise<void> {
+    if (this.#left === Number.POSITIVE_INFINITY) return;
+    this.#endIsFixed = true;
+    const end = await this.#store.findNthId(this.#owner, this.#range, this.#left);
+    if (end === undefined || end === INT64_MAX) return;
+    const rest = await this.#store.listPlants(this.#owner, { from: end + 1n, to: INT64_MAX }, 1);
+    if (rest.count === 0) return;
+    this.cutAt = end;
+    this.#range = { from: this.#range.from, to: end };
+  }
+}
+
+async function gather(list: List, characters: number): Promise<string[]> {
+  const members: string[] = [];
+  let size = 0;
+  while (!list.ended && size <= characters) {
+    const next = await list.next();
+    if (next !== '') members.push(next);
+    size += next.length + 1;
+  }
+  return members;
+}
+
+function stream(
+  reply: FastifyReply,
+  list: List,
+  gathered: readonly string[],
+  headOnly: boolean,
+): FastifyReply {
+  reply.header('content-type', 'application/json');
+  if (headOnly) return reply.send();
+  return reply.send(Readable.from(chunks(list, gathered), { objectMode: false }));
+}
+
+async function* chunks(list: List, gathered: readonly string[]): AsyncGenerator<string> {
+  yield `[${gathered.join(',')}`;
+  while (!list.ended) {
+    // Other requests get their turn between two pages, however fast the client reads.
+    await setImmediate();
+    const next = await list.next();
+    if (next !== '') yield `,${next}`;
+  }
+  yield ']';
+}

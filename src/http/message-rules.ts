@@ -1,0 +1,59 @@
+import type { FastifyRequest, HookHandlerDoneFunction } from 'fastify';
+import { Refusal } from '../errors.ts';
+
+const MAX_URI_LENGTH = 8 * 1024;
+
+/** Throws a Refusal for a message that is not proper HTTP/1.1, whatever its path. */
+export function refuseMalformed(request: FastifyRequest): void {
+  const { raw } = request;
+  if ((raw.url?.length ?? 0) > MAX_URI_LENGTH) {
+    throw new Refusal(41400, `the URI is longer than ${MAX_URI_LENGTH} characters`);
+  }
+  let hosts = 0;
+  let authorizations = 0;
+  for (let index = 0; index < raw.rawHeaders.length; index += 2) {
+    const name = raw.rawHeaders[index] ?? '';
+    if (name.length === 4 && name.toLowerCase() === 'host') hosts += 1;
+    else if (name.length === 13 && name.toLowerCase() === 'authorization') authorizations += 1;
+  }
+  if (hosts > 1 || (hosts === 0 && raw.httpVersion === '1.1')) {
+    throw new Refusal(40004, 'a request has exactly one Host header (RFC 9112 §3.2)');
+  }
+  if (authorizations > 1) throw new Refusal(40000, 'the header `Authorization` must be sent once');
+  const { expect } = request.headers;
+  if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
+    throw new Refusal(41700, 'the only expectation met here is 100-continue');
+  }
+}
+
+/**
+ * A hook that refuses content that is encoded, not JSON or larger than the limit (in bytes), before a byte of it is read,
+ * and a request without content where it is required.
+ */
+export function refuseContent(limit: number, required: boolean) {
+  return (request: FastifyRequest, _reply: unknown, done: HookHandlerDoneFunction): void => {
+    const { headers } = request;
+    const length = headers['content-length'];
+    if ((length !== undefined && length !== '0') || headers['transfer-encoding'] !== undefined) {
+      refuseEncoding(headers['content-encoding']);
+      refuseMediaType(headers['content-type']);
+      if (Number(length) > limit) {
+        throw new Refusal(41300, `the body is larger than ${limit} bytes`, { connection: 'close' });
+      }
+    } else if (required) {
+      throw new Refusal(40001, 'the body is missing; it must be a JSON object');
+    }
+    done();
+  };
+}
+
+function refuseEncoding(encoding: string | undefined): void {
+  if (encoding === undefined || encoding.trim().toLowerCase() === 'identity') return;
+  throw new Refusal(41500, 'the body must be sent as it is, without Content-Encoding');
+}
+
+function refuseMediaType(type: string | undefined): void {
+  if (type === 'application/json' || type?.split(';', 1)[0]?.trim().toLowerCase() === 'application/json')
+    return;
+  throw new Refusal(41500, 'the Content-Type must be application/json');
+}

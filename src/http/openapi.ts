@@ -1,0 +1,195 @@
+import { type TSchema, Type } from 'typebox';
+import { type ErrorCode, errorMeanings, statusOf } from '../errors.ts';
+import { NewPlant, Plant } from '../plant.ts';
+import { scopes } from '../token.ts';
+import type { Operation, ResponseHeader } from './operation.ts';
+
+/** The version of the interface, which the specification gives. */
+const INTERFACE_VERSION = '1.0.0';
+
+/** What any operation can answer, whoever raises it. */
+const EVERYWHERE: readonly ErrorCode[] = [
+  40000, 40004, 40100, 40101, 40300, 40800, 41300, 41400, 41500, 41700, 42900, 43100, 50000, 50300, 50301,
+];
+
+const ErrorBody = Type.Object(
+  {
+    error: Type.Integer({
+      format: 'int32',
+      minimum: -(2 ** 31),
+      maximum: 2 ** 31 - 1,
+      description: 'The status × 100, and what exactly; never changes its meaning.',
+    }),
+    message: Type.String({ description: 'What is wrong, and what would be right.' }),
+  },
+  {
+    description: 'The one body of all errors.',
+    examples: [{ error: 40400, message: 'there is no plant with the id 7' }],
+  },
+);
+
+const components = new Map<TSchema, string>([
+  [Plant, 'Plant'],
+  [NewPlant, 'NewPlant'],
+  [ErrorBody, 'Error'],
+]);
+
+type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
+
+/** The OpenAPI 3.1 document of the operations, as JSON text. */
+export function renderOpenApi(operations: readonly Operation[], basePath: string): string {
+  const paths: Record<string, Record<string, Json>> = {};
+  for (const operation of operations) {
+    const path = operation.url.replace(/:(\w+)/g, '{$1}');
+    paths[path] = { ...paths[path], [operation.method.toLowerCase()]: describeOperation(operation) };
+  }
+  return JSON.stringify({
+    openapi: '3.1.0',
+    info: {
+      title: 'Plant Store',
+      version: INTERFACE_VERSION,
+      description:
+        'Keeps plants: create, list and delete. Each caller sees the plants of its own token, and no others.',
+      license: { name: 'MIT', identifier: 'MIT' },
+    },
+    servers: [{ url: basePath === '' ? '/' : basePath }],
+    security: [{ bearer: [] }],
+    tags: [{ name: 'plants', description: 'The plants of the caller.' }],
+    paths,
+    components: {
+      schemas: Object.fromEntries([...components].map(([schema, name]) => [name, toJsonSchema(schema)])),
+      securitySchemes: {
+        bearer: {
+          type: 'http',
+          scheme: 'bearer',
+          description: `A token made by \`plant-store token create\` (RFC 6750). Scopes: ${scopes.join(', ')}.`,
+        },
+      },
+    },
+  });
+}
+
+function describeOperation(operation: Operation): Json {
+  const { schema } = operation;
+  return {
+    operationId: operation.operationId,
+    summary: operation.summary,
+    description: `${operation.description} Needs the scope \`${operation.scope}\`.`,
+    tags: ['plants'],
+    security: [{ bearer: [operation.scope] }],
+    parameters: [
+      ...parameters('path', schema.params),
+      ...parameters('query', schema.querystring),
+      ...parameters('header', schema.headers),
+    ],
+    ...(schema.body === undefined
+      ? {}
+      : { requestBody: { required: true, content: { 'application/json': content(schema.body) } } }),
+    responses: responses(operation),
+  };
+}
+
+function parameters(place: string, schema: TSchema | undefined): Json[] {
+  if (!Type.IsObject(schema)) return [];
+  return Object.entries(schema.properties).map(([name, property]) => {
+    const { description = '', ...rest } = asRecord(toJsonSchema(property));
+    const required = schema.required?.includes(name) === true;
+    return {
+      name: place === 'header' ? headerCase(name) : name,
+      in: place,
+      required,
+      description,
+      schema: rest,
+    };
+  });
+}
+
+/** A header name as it is usually written: `Idempotency-Key` for `idempotency-key`. */
+export function headerCase(name: string): string {
+  return name.replace(/(^|-)[a-z]/g, (letter) => letter.toUpperCase());
+}
+
+function responses({ success, errors }: Operation): Json {
+  const codes = [...EVERYWHERE, ...errors].sort((a, b) => a - b);
+  const byStatus = Map.groupBy(codes, statusOf);
+  return {
+    [success.status]: {
+      description: success.description,
+      headers: { 'X-Request-Id': requestId, ...describeHeaders(success.headers ?? {}) },
+      ...(success.body === undefined ? {} : { content: { 'application/json': content(success.body) } }),
+    },
+    ...Object.fromEntries([...byStatus].map(([status, group]) => [status, errorResponse(status, group)])),
+  };
+}
+
+const requestId = header({
+  description: 'Names this request in the log of the service.',
+  example: 'q3Zk0a1B-7',
+});
+
+function errorResponse(status: number, codes: readonly ErrorCode[]): Json {
+  const examples = codes.map((code) => [code, { value: { error: code, message: errorMeanings[code] } }]);
+  return {
+    description: codes.map((code) => `${code}: ${errorMeanings[code]}.`).join(' '),
+    headers: { 'X-Request-Id': requestId, ...describeHeaders(errorHeaders(status)) },
+    content: { 'application/json': { schema: reference(ErrorBody), examples: Object.fromEntries(examples) } },
+  };
+}
+
+function errorHeaders(status: number): Record<string, ResponseHeader> {
+  if (status === 401 || status === 403) {
+    return {
+      'WWW-Authenticate': {
+        description: 'What is missing (RFC 6750 §3).',
+        example: 'Bearer realm="plant-store"',
+      },
+    };
+  }
+  if (status === 429 || status === 503) {
+    return { 'Retry-After': { description: 'Seconds to wait before the next try.', example: '1' } };
+  }
+  return {};
+}
+
+function describeHeaders(headers: Readonly<Record<string, ResponseHeader>>): Record<string, Json> {
+  return Object.fromEntries(Object.entries(headers).map(([name, one]) => [name, header(one)]));
+}
+
+function header({ description, example }: ResponseHeader): Json {
+  return { description, schema: { type: 'string' }, example };
+}
+
+function content(schema: TSchema): Json {
+  const { examples: [example] = [] } = schema as { examples?: readonly Json[] };
+  return { schema: reference(schema), ...(example === undefined ? {} : { example }) };
+}
+
+function reference(schema: TSchema): Json {
+  const name = components.get(schema);
+  return name === undefined ? toJsonSchema(schema) : { $ref: `#/components/schemas/${name}` };
+}
+
+/** JSON Schema has no bigint: on the wire it is an integer. */
+function toJsonSchema(schema: TSchema): Json {
+  if (Type.IsArray(schema)) {
+    return { ...withoutMembers(schema, 'items'), items: reference(schema.items) };
+  }
+  if (Type.IsObject(schema)) {
+    const properties = Object.entries(schema.properties).map(([name, property]) => [
+      name,
+      toJsonSchema(property),
+    ]);
+    return { ...withoutMembers(schema, 'properties'), properties: Object.fromEntries(properties) };
+  }
+  const plain = withoutMembers(schema);
+  return Type.IsBigInt(schema) ? { ...plain, type: 'integer' } : plain;
+}
+
+function withoutMembers(schema: TSchema, ...names: readonly string[]): Record<string, Json> {
+  const plain: unknown = JSON.parse(JSON.stringify(schema));
+  return Object.fromEntries(Object.entries(asRecord(plain)).filter(([name]) => !names.includes(name)));
+}
+
+function asRecord(value: unknown): Record<string, Json> {
+  return value as Record<string, Json>;
+}

@@ -1,0 +1,81 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Static, TSchema } from 'typebox';
+import type { ErrorCode } from '../errors.ts';
+import type { Scope } from '../token.ts';
+
+/** Who sends a request, as its token tells. */
+export interface Caller {
+  readonly owner: string;
+  readonly scopes: readonly Scope[];
+}
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    caller: Caller | undefined;
+  }
+  interface FastifyContextConfig {
+    /** The name of the operation, in the log and the metrics. */
+    operationId?: string;
+  }
+}
+
+export interface OperationSchema {
+  readonly params?: TSchema;
+  readonly querystring?: TSchema;
+  readonly headers?: TSchema;
+  readonly body?: TSchema;
+}
+
+export interface ResponseHeader {
+  readonly description: string;
+  readonly example: string;
+}
+
+/** One operation, said once: the routes, the checks and the OpenAPI document are all made from it. */
+export interface Operation {
+  readonly operationId: string;
+  readonly method: 'GET' | 'POST' | 'DELETE';
+  /** The path in the form of the router, with `:name` for a parameter. */
+  readonly url: string;
+  readonly summary: string;
+  readonly description: string;
+  /** The scope a token needs. */
+  readonly scope: Scope;
+  readonly schema: OperationSchema;
+  readonly success: {
+    readonly status: number;
+    readonly description: string;
+    readonly body?: TSchema;
+    readonly headers?: Readonly<Record<string, ResponseHeader>>;
+  };
+  /** The errors of its own; those of every operation are added to them. */
+  readonly errors: readonly ErrorCode[];
+}
+
+type StaticOf<S extends OperationSchema, Part extends keyof OperationSchema> = S[Part] extends TSchema
+  ? Static<S[Part]>
+  : unknown;
+
+/** The request of an operation, its parts typed by the operation's own schema. */
+export type RequestOf<O extends Operation> = FastifyRequest<{
+  Params: StaticOf<O['schema'], 'params'>;
+  Querystring: StaticOf<O['schema'], 'querystring'>;
+  Headers: StaticOf<O['schema'], 'headers'>;
+  Body: StaticOf<O['schema'], 'body'>;
+}>;
+
+export type HandlerOf<O extends Operation> = (
+  request: RequestOf<O>,
+  reply: FastifyReply,
+) => Promise<FastifyReply>;
+
+/** The owner whose plants a request is about; only behind authentication. */
+export function ownerOf(request: FastifyRequest): string {
+  if (request.caller === undefined) throw new Error('the route has no authentication');
+  return request.caller.owner;
+}
+
+/** Sends a body that is JSON already. As bytes, since the router would add a charset, which JSON has none of (RFC 8259 §11). */
+export function sendJson(reply: FastifyReply, json: string): FastifyReply {
+  return reply.header('content-type', 'application/json').send(Buffer.from(json));
+}

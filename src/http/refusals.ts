@@ -1,0 +1,102 @@
+import { ServerResponse, STATUS_CODES } from 'node:http';
+import type { Socket } from 'node:net';
+import type { FastifyReply } from 'fastify';
+import { type ErrorCode, Refusal, statusOf } from '../errors.ts';
+import { StoreOverloaded, StoreUnavailable } from '../store.ts';
+import { sendJson } from './operation.ts';
+
+const RETRY_SOON = { 'retry-after': '1' };
+
+/** The refusal that stands for whatever a request ran into. */
+export function toRefusal(error: unknown): Refusal {
+  if (error instanceof Refusal) return error;
+  if (error instanceof StoreUnavailable) {
+    return new Refusal(
+      50300,
+      'the store is unavailable; if this was a write, its outcome is unknown',
+      RETRY_SOON,
+    );
+  }
+  if (error instanceof StoreOverloaded) return new Refusal(50301, 'too many writes wait already', RETRY_SOON);
+  return (
+    fromRouter(error) ?? new Refusal(50000, 'something went wrong here; the request id names it in our log')
+  );
+}
+
+function fromRouter(error: unknown): Refusal | undefined {
+  switch (codeOf(error)) {
+    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
+      return new Refusal(41500, 'the Content-Type must be application/json');
+    case 'FST_ERR_CTP_BODY_TOO_LARGE':
+      return new Refusal(41300, 'the body is too large');
+    case 'FST_ERR_MAX_PARAM_LENGTH':
+      return new Refusal(41400, 'the path is too long');
+    case 'FST_ERR_BAD_URL':
+      return new Refusal(40004, 'the path is not valid percent-encoding');
+    case 'FST_ERR_CTP_INVALID_CONTENT_LENGTH':
+    case 'ECONNRESET':
+      return new Refusal(40004, 'the body does not have the length that Content-Length says');
+    default:
+      return undefined;
+  }
+}
+
+function fromParser(error: unknown): Refusal {
+  switch (codeOf(error)) {
+    case 'HPE_HEADER_OVERFLOW':
+      return new Refusal(43100, 'the headers are too large');
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return new Refusal(40800, 'the request took too long to arrive');
+    case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
+      return new Refusal(41300, 'the chunk extensions are too large');
+    default:
+      return new Refusal(40004, 'the request is not well-formed HTTP/1.1 (RFC 9112)');
+  }
+}
+
+function codeOf(error: unknown): unknown {
+  return error instanceof Error && 'code' in error ? error.code : undefined;
+}
+
+/** The one body of all errors. */
+export function renderRefusal({ code, message }: Pick<Refusal, 'code' | 'message'>): string {
+  return JSON.stringify({ error: code, message });
+}
+
+export function sendRefusal(reply: FastifyReply, refusal: Refusal): FastifyReply {
+  reply.code(statusOf(refusal.code)).headers(refusal.headers).header('cache-control', 'no-store');
+  return sendJson(reply, renderRefusal(refusal));
+}
+
+/**
+ * Answers on the bare socket what Node's parser refused before there was a request, and closes the connection.
+ * Returns the code, or undefined when nothing could be said.
+ */
+export function refuseOnSocket(error: unknown, socket: Socket, requestId: string): ErrorCode | undefined {
+  if (!socket.writable || codeOf(error) === 'ECONNRESET' || isAnswering(socket)) {
+    socket.destroy();
+    return undefined;
+  }
+  const refusal = fromParser(error);
+  const body = renderRefusal(refusal);
+  const head = [
+    `HTTP/1.1 ${statusOf(refusal.code)} ${reasonPhrase(refusal.code)}`,
+    'Content-Type: application/json',
+    `Content-Length: ${Buffer.byteLength(body)}`,
+    'Cache-Control: no-store',
+    `X-Request-Id: ${requestId}`,
+    'Connection: close',
+  ];
+  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+  return refusal.code;
+}
+
+function reasonPhrase(code: ErrorCode): string {
+  return STATUS_CODES[statusOf(code)] ?? '';
+}
+
+/** Whether a response has begun on the socket; a second one in the middle of it would be taken for its body. */
+function isAnswering(socket: Socket): boolean {
+  const current: unknown = Reflect.get(socket, '_httpMessage');
+  return current instanceof ServerResponse && current.headersSent;
+}

@@ -1,0 +1,59 @@
+import { type Static, type TSchema, Type } from 'typebox';
+import { Compile } from 'typebox/compile';
+import type { TLocalizedValidationError } from 'typebox/error';
+
+export interface Violation {
+  /** The field at fault; empty when it is the value as a whole. */
+  readonly field: string;
+  /** What would be right: `is required`, `must be a string`. */
+  readonly demand: string;
+}
+
+export type Checked<T> = { readonly value: T } | { readonly violation: Violation };
+
+/** Compiles a schema to a check that passes a value on, typed, or names the first field at fault. */
+export function compileCheck<S extends TSchema>(schema: S): (value: unknown) => Checked<Static<S>> {
+  const validator = Compile(schema);
+  return (value) => {
+    if (validator.Check(value)) return { value };
+    const [first] = validator.Errors(value);
+    return { violation: first === undefined ? { field: '', demand: 'is invalid' } : explain(schema, first) };
+  };
+}
+
+function explain(schema: TSchema, error: TLocalizedValidationError): Violation {
+  if (error.keyword === 'required')
+    return { field: error.params.requiredProperties[0] ?? '', demand: 'is required' };
+  const field = error.instancePath.slice(1);
+  return { field, demand: demandOf(propertyOf(schema, field) ?? schema, error) };
+}
+
+/** The schema of a property, also when a schema was copied without the marks of TypeBox. */
+export function propertyOf(schema: TSchema, name: string): TSchema | undefined {
+  const properties: unknown = Reflect.get(schema, 'properties');
+  if (typeof properties !== 'object' || properties === null) return undefined;
+  const property: unknown = Reflect.get(properties, name);
+  return Type.IsSchema(property) ? property : undefined;
+}
+
+function demandOf(schema: TSchema, error: TLocalizedValidationError): string {
+  if (Type.IsRefine(schema)) return schema['~refine'][0]?.error(undefined) ?? error.message;
+  if (Type.IsInteger(schema))
+    return `must be an integer from ${Reflect.get(schema, 'minimum')} to ${Reflect.get(schema, 'maximum')}`;
+  if (Type.IsBoolean(schema)) return 'must be true or false';
+  if (Type.IsEnum(schema)) return `must be one of ${schema.enum.join(', ')}`;
+  if (Type.IsObject(schema)) return 'must be a JSON object';
+  return error.message;
+}
+
+/**
+ * What a text from a path, a query, a flag or a variable stands for under a schema: an integer, a boolean or itself.
+ * A text that stands for nothing is returned as it is, for the check to refuse.
+ */
+export function fromText(schema: TSchema | undefined, text: unknown): unknown {
+  if (schema === undefined || typeof text !== 'string') return text;
+  if (Type.IsBigInt(schema)) return /^-?(?:0|[1-9][0-9]*)$/.test(text) ? BigInt(text) : text;
+  if (Type.IsInteger(schema)) return /^(?:0|[1-9][0-9]{0,14})$/.test(text) ? Number(text) : text;
+  if (Type.IsBoolean(schema) && (text === 'true' || text === 'false')) return text === 'true';
+  return text;
+}

@@ -1,0 +1,72 @@
+import { setTimeout } from 'node:timers/promises';
+import type { FastifyInstance } from 'fastify';
+import type { Logger } from 'pino';
+import type { Config } from './config.ts';
+import { createAdmin, createMetrics } from './http/admin.ts';
+import { createApp } from './http/app.ts';
+import { openStore } from './store/open.ts';
+import type { Store } from './store.ts';
+
+/** How long requests in flight may take to finish once the service stops. */
+const DRAIN_MS = 8_000;
+
+export interface Server {
+  /** Where the service is reached, such as `http://127.0.0.1:8080/v1`. */
+  readonly url: string;
+  readonly adminUrl: string;
+  readonly store: Store;
+  /** Stops accepting, finishes what is in flight, commits the last batch, closes the store. */
+  close(): Promise<void>;
+}
+
+export interface ServerOptions {
+  readonly config: Config;
+  readonly log: Logger;
+  /** Called once when the store can no longer be trusted; the process must end and start anew. */
+  readonly onFatal: (error: Error) => void;
+  /** Milliseconds since the epoch; the clock of the machine unless given. */
+  readonly now?: () => number;
+}
+
+/** Opens the store, wires the service to it, and resolves once both listeners accept. */
+export async function startServer({ config, log, onFatal, now = Date.now }: ServerOptions): Promise<Server> {
+  const store = await openStore(config.databaseUrl, { onFatal, now });
+  try {
+    const metrics = createMetrics();
+    const app = createApp({
+      store,
+      log,
+      now,
+      basePath: config.basePath,
+      bodyLimit: config.bodyLimit,
+      onAnswered: metrics.answered,
+    });
+    const admin = createAdmin(store, metrics);
+    const adminUrl = await admin.listen({ host: config.adminHost, port: config.adminPort });
+    const url = await app.listen({ host: config.host, port: config.port });
+    log.info({ url: url + config.basePath, adminUrl, store: config.databaseUrl }, 'serving');
+    return {
+      url: url + config.basePath,
+      adminUrl,
+      store,
+      close: async () => {
+        await drain(app);
+        await Promise.all([store.close(), admin.close()]);
+      },
+    };
+  } catch (error: unknown) {
+    await store.close();
+    throw error;
+  }
+}
+
+async function drain(app: FastifyInstance): Promise<void> {
+  const deadline = new AbortController();
+  const cut = setTimeout(DRAIN_MS, undefined, { signal: deadline.signal }).then(
+    () => app.server.closeAllConnections(),
+    () => undefined,
+  );
+  await app.close();
+  deadline.abort();
+  await cut;
+}

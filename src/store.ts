@@ -1,0 +1,99 @@
+import type { Token } from './token.ts';
+
+/** A change to the store. An engine takes writes in batches and answers each with its own outcome. */
+export type Write =
+  | {
+      readonly kind: 'createPlant';
+      readonly owner: string;
+      readonly id: bigint;
+      readonly name: string;
+      readonly tag: string | null;
+      readonly idempotency: { readonly key: string; readonly digest: Uint8Array } | null;
+    }
+  | { readonly kind: 'deletePlant'; readonly owner: string; readonly id: bigint }
+  | { readonly kind: 'createToken'; readonly token: Token }
+  | { readonly kind: 'revokeToken'; readonly id: string; readonly at: number }
+  | { readonly kind: 'recordTokenUse'; readonly id: string; readonly at: number };
+
+/** What became of a write. The `Replayed` ones repeat the first answer to an idempotency key. */
+export type Outcome =
+  | 'created'
+  | 'createdReplayed'
+  | 'idTaken'
+  | 'idTakenReplayed'
+  | 'keyReused'
+  | 'deleted'
+  | 'absent'
+  | 'done';
+
+/** The ids a page is taken from, both ends included. */
+export interface IdRange {
+  readonly from: bigint;
+  readonly to: bigint;
+}
+
+/** Plants in ascending order of id. */
+export interface PlantPage {
+  /** The JSON array of the plants, rendered by the engine; the same bytes from every engine. */
+  readonly json: string;
+  readonly count: number;
+  /** The id of the last plant; undefined on an empty page. */
+  readonly last: bigint | undefined;
+  /** Whether plants follow in the range. */
+  readonly more: boolean;
+}
+
+/**
+ * The port to a store of plants and tokens. Reads see every write that was acknowledged before they began.
+ * All methods reject with StoreUnavailable when the store cannot answer.
+ */
+export interface Store {
+  /** Carries out one write, alone or together with others; resolves when it is durable. */
+  write(write: Write): Promise<Outcome>;
+  /** At most `atMost` plants of an owner. */
+  listPlants(owner: string, range: IdRange, atMost: number): Promise<PlantPage>;
+  /** The id of the nth plant (from 1) in a range, or undefined when there are fewer. */
+  findNthId(owner: string, range: IdRange, n: number): Promise<bigint | undefined>;
+  findToken(digest: Uint8Array): Promise<Token | undefined>;
+  listTokens(): Promise<readonly Token[]>;
+  /** Resolves when the store answers. */
+  ping(): Promise<void>;
+  /** Commits what waits and lets go of the store. No call may follow. */
+  close(): Promise<void>;
+}
+
+/** What an engine provides; `openStore` adds the group commit. */
+export interface Engine extends Omit<Store, 'write'> {
+  /**
+   * Commits all writes in one transaction, in their order, and resolves to an outcome for each once they are durable.
+   * Rejects with StoreUnavailable, or with BatchRefused when nothing was done and a smaller batch may succeed.
+   */
+  commit(batch: readonly Write[]): Promise<readonly Outcome[]>;
+}
+
+/** The store cannot take the request now, or cannot say what became of it. */
+export class StoreUnavailable extends Error {
+  override readonly name = 'StoreUnavailable';
+}
+
+/** More writes wait than the store is willing to hold. */
+export class StoreOverloaded extends Error {
+  override readonly name = 'StoreOverloaded';
+}
+
+/** A batch was rolled back because of what is in it; its members are worth trying one by one. */
+export class BatchRefused extends Error {
+  override readonly name = 'BatchRefused';
+}
+
+/** The store was made by a newer version, or is no store of ours, or cannot be opened. */
+export class StoreNotOpened extends Error {
+  override readonly name = 'StoreNotOpened';
+}
+
+export interface StoreOptions {
+  /** Called once when the store can no longer be trusted; the process must end and start anew. */
+  readonly onFatal: (error: Error) => void;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+}

@@ -1,0 +1,44 @@
+/** Primary result codes (https://sqlite.org/rescode.html); an extended code carries its primary one in the low byte. */
+const SQLITE_BUSY = 5;
+const SQLITE_LOCKED = 6;
+const SQLITE_NOMEM = 7;
+const SQLITE_READONLY = 8;
+const SQLITE_IOERR = 10;
+const SQLITE_CORRUPT = 11;
+const SQLITE_FULL = 13;
+const SQLITE_CANTOPEN = 14;
+const SQLITE_NOTADB = 26;
+
+/** An extended one: the file of shared memory could not grow, which a full disk causes too. */
+const SQLITE_IOERR_SHMSIZE = 10 | (19 << 8);
+
+const PASSING = new Set([
+  SQLITE_BUSY,
+  SQLITE_LOCKED,
+  SQLITE_NOMEM,
+  SQLITE_READONLY,
+  SQLITE_FULL,
+  SQLITE_CANTOPEN,
+]);
+const FATAL = new Set([SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_NOTADB]);
+
+/**
+ * What an error of SQLite means for the service: `passing`, nothing was done and a later try may succeed (a full disk, a lock);
+ * `fatal`, neither the file nor the outcome can be trusted any more (a failed fsync, a corrupt page);
+ * `refused`, something in the request itself.
+ */
+export type Severity = 'passing' | 'fatal' | 'refused';
+
+export function severityOf(error: unknown): Severity {
+  if (!(error instanceof Error) || !('errcode' in error) || typeof error.errcode !== 'number')
+    return 'refused';
+  const primary = error.errcode & 0xff;
+  if (PASSING.has(primary) || error.errcode === SQLITE_IOERR_SHMSIZE) return 'passing';
+  return FATAL.has(primary) ? 'fatal' : 'refused';
+}
+
+/** The reason an operator reads: SQLite's message with its extended result code. */
+export function reasonOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  return 'errcode' in error ? `${error.message} (SQLite code ${String(error.errcode)})` : error.message;
+}

@@ -1,0 +1,161 @@
+import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
+import { parentPort, workerData } from 'node:worker_threads';
+import type { Outcome, Write } from '../store.ts';
+import { LAST_USE_STEP_MS } from '../token.ts';
+import { reasonOf, type Severity, severityOf } from './sqlite-errors.ts';
+import { openForWriting } from './sqlite-file.ts';
+
+/** What the thread that owns the write connection is told. Times are milliseconds since the epoch. */
+export type WriterRequest =
+  | { readonly kind: 'commit'; readonly batch: readonly Write[]; readonly now: number }
+  | { readonly kind: 'forgetKeys'; readonly now: number }
+  | { readonly kind: 'close' };
+
+/** Its answers, one to each request, in their order; `broken` alone comes unasked. */
+export type WriterReply =
+  | { readonly kind: 'outcomes'; readonly outcomes: readonly Outcome[] }
+  | { readonly kind: 'failure'; readonly severity: Severity; readonly reason: string }
+  | { readonly kind: 'closed' };
+export type WriterMessage = WriterReply | { readonly kind: 'broken'; readonly reason: string };
+
+const KEY_LIFETIME_MS = 24 * 60 * 60 * 1_000;
+const KEYS_FORGOTTEN_AT_ONCE = 1_000;
+const COMMITS_BETWEEN_CHECKPOINTS = 64;
+
+if (parentPort !== null) serve(parentPort, String(workerData));
+
+function serve(port: NonNullable<typeof parentPort>, file: string): void {
+  const db = openForWriting(file);
+  const apply = createApply(db);
+  const forgetKeys = db.prepare(
+    `DELETE FROM idempotency_keys WHERE (owner, key) IN
+       (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${KEYS_FORGOTTEN_AT_ONCE})`,
+  );
+  let commits = 0;
+
+  function reply(request: WriterRequest): WriterReply {
+    try {
+      return carryOut(request);
+    } catch (error: unknown) {
+      return { kind: 'failure', severity: severityOf(error), reason: reasonOf(error) };
+    }
+  }
+
+  function carryOut(request: WriterRequest): WriterReply {
+    switch (request.kind) {
+      case 'commit':
+        return {
+          kind: 'outcomes',
+          outcomes: inTransaction(db, () => request.batch.map((write) => apply(write, request.now))),
+        };
+      case 'forgetKeys':
+        forgetKeys.run(request.now - KEY_LIFETIME_MS);
+        return { kind: 'outcomes', outcomes: [] };
+      case 'close':
+        db.close();
+        return { kind: 'closed' };
+    }
+  }
+
+  // After the answers have left, so that nobody waits for it. A full disk lets a checkpoint wait for a later one.
+  function checkpoint(): void {
+    try {
+      db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+    } catch (error: unknown) {
+      if (severityOf(error) === 'fatal') send({ kind: 'broken', reason: reasonOf(error) });
+    }
+  }
+
+  function send(message: WriterMessage): void {
+    port.postMessage(message);
+  }
+
+  port.on('message', (request: WriterRequest) => {
+    send(reply(request));
+    commits += 1;
+    if (request.kind === 'close') port.close();
+    else if (commits % COMMITS_BETWEEN_CHECKPOINTS === 0) checkpoint();
+  });
+}
+
+function inTransaction<T>(db: DatabaseSync, work: () => T): T {
+  db.exec('BEGIN IMMEDIATE');
+  try {
+    const result = work();
+    db.exec('COMMIT');
+    return result;
+  } catch (error: unknown) {
+    if (db.isTransaction) db.exec('ROLLBACK');
+    throw error;
+  }
+}
+
+function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
+  const insertPlant = db.prepare(
+    'INSERT INTO plants (owner, id, name, tag) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING',
+  );
+  const deletePlant = db.prepare('DELETE FROM plants WHERE owner = ? AND id = ?');
+  const findKey = db.prepare(
+    'SELECT digest, outcome FROM idempotency_keys WHERE owner = ? AND key = ? AND first_used_at > ?',
+  );
+  const saveKey = db.prepare(
+    'INSERT OR REPLACE INTO idempotency_keys (owner, key, digest, outcome, first_used_at) VALUES (?, ?, ?, ?, ?)',
+  );
+  const insertToken = db.prepare(
+    `INSERT INTO tokens (owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at)
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+  );
+  const revokeToken = db.prepare('UPDATE tokens SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?');
+  const recordTokenUse = db.prepare(
+    `UPDATE tokens SET last_used_at = ?1
+       WHERE id = ?2 AND (last_used_at IS NULL OR last_used_at <= ?1 - ${LAST_USE_STEP_MS})`,
+  );
+
+  function createPlant(write: Extract<Write, { kind: 'createPlant' }>, now: number): Outcome {
+    const { owner, id, name, tag, idempotency } = write;
+    if (idempotency === null) return changed(insertPlant, owner, id, name, tag) ? 'created' : 'idTaken';
+    const first = findKey.get(owner, idempotency.key, now - KEY_LIFETIME_MS);
+    if (first !== undefined) return replay(first, idempotency.digest);
+    const outcome = changed(insertPlant, owner, id, name, tag) ? 'created' : 'idTaken';
+    saveKey.run(owner, idempotency.key, idempotency.digest, outcome, now);
+    return outcome;
+  }
+
+  return (write, now) => {
+    switch (write.kind) {
+      case 'createPlant':
+        return createPlant(write, now);
+      case 'deletePlant':
+        return changed(deletePlant, write.owner, write.id) ? 'deleted' : 'absent';
+      case 'createToken': {
+        const { owner, id, digest, name, scopes, createdAt, expiresAt, revokedAt, lastUsedAt } = write.token;
+        insertToken.run(
+          owner,
+          id,
+          digest,
+          name,
+          scopes.join(' '),
+          createdAt,
+          expiresAt,
+          revokedAt,
+          lastUsedAt,
+        );
+        return 'done';
+      }
+      case 'revokeToken':
+        return changed(revokeToken, write.at, write.id) ? 'done' : 'absent';
+      case 'recordTokenUse':
+        return changed(recordTokenUse, write.at, write.id) ? 'done' : 'absent';
+    }
+  };
+}
+
+function changed(statement: StatementSync, ...values: SQLInputValue[]): boolean {
+  return Number(statement.run(...values).changes) > 0;
+}
+
+function replay(first: Record<string, unknown>, digest: Uint8Array): Outcome {
+  const known = first.digest;
+  if (!(known instanceof Uint8Array) || Buffer.compare(known, digest) !== 0) return 'keyReused';
+  return first.outcome === 'created' ? 'createdReplayed' : 'idTakenReplayed';
+}

@@ -1,0 +1,211 @@
+import type { SQLOutputValue } from 'node:sqlite';
+import { setImmediate } from 'node:timers/promises';
+import { Worker } from 'node:worker_threads';
+import {
+  BatchRefused,
+  type Engine,
+  type IdRange,
+  type Outcome,
+  type PlantPage,
+  type StoreOptions,
+  StoreUnavailable,
+  type Write,
+} from '../store.ts';
+import { parseScopes, type Token } from '../token.ts';
+import { reasonOf, severityOf } from './sqlite-errors.ts';
+import { migrateSqlite, openForReading } from './sqlite-file.ts';
+import type { WriterMessage, WriterReply, WriterRequest } from './sqlite-writer.ts';
+
+const FORGET_KEYS_EVERY_MS = 60_000;
+const IDS_COUNTED_AT_ONCE = 20_000;
+
+// Under node the sources run as they are; in the published package they are compiled.
+const WRITER = new URL(
+  import.meta.url.endsWith('.ts') ? './sqlite-writer.ts' : './sqlite-writer.js',
+  import.meta.url,
+);
+
+/**
+ * Opens the embedded engine: one connection on this thread for reads, one on a thread of its own for writes.
+ * Rejects with StoreNotOpened.
+ */
+export async function openSqlite(file: string, { onFatal, now }: StoreOptions): Promise<Engine> {
+  await migrateSqlite(file);
+  let broken: StoreUnavailable | undefined;
+
+  function breakWith(reason: string): StoreUnavailable {
+    if (broken === undefined) {
+      broken = new StoreUnavailable(`the store ${file} failed: ${reason}`);
+      onFatal(broken);
+    }
+    return broken;
+  }
+
+  function meaningOf(error: unknown): Error {
+    if (severityOf(error) === 'fatal') return breakWith(reasonOf(error));
+    if (severityOf(error) === 'passing') return new StoreUnavailable(reasonOf(error));
+    return error instanceof Error ? error : new Error(String(error));
+  }
+
+  const writer = startWriter(file, breakWith);
+  const reader = openReader(file);
+  const forgetting = setInterval(
+    () => void writer.request({ kind: 'forgetKeys', now: now() }).catch(() => undefined),
+    FORGET_KEYS_EVERY_MS,
+  ).unref();
+
+  async function read<T>(work: () => T): Promise<T> {
+    if (broken !== undefined) throw broken;
+    try {
+      return work();
+    } catch (error: unknown) {
+      throw meaningOf(error);
+    }
+  }
+
+  async function commit(batch: readonly Write[]): Promise<readonly Outcome[]> {
+    if (broken !== undefined) throw broken;
+    const reply = await writer.request({ kind: 'commit', batch, now: now() });
+    if (reply.kind === 'outcomes') return reply.outcomes;
+    if (reply.kind === 'closed') throw new StoreUnavailable('the store is closed');
+    if (reply.severity === 'fatal') throw breakWith(reply.reason);
+    throw reply.severity === 'passing' ? new StoreUnavailable(reply.reason) : new BatchRefused(reply.reason);
+  }
+
+  // In steps, since a long one would keep all other requests waiting.
+  async function findNthId(owner: string, range: IdRange, n: number): Promise<bigint | undefined> {
+    let { from } = range;
+    for (let left = n; left > IDS_COUNTED_AT_ONCE; left -= IDS_COUNTED_AT_ONCE) {
+      const id = await read(() => reader.findNthId(owner, { from, to: range.to }, IDS_COUNTED_AT_ONCE));
+      if (id === undefined || id === range.to) return undefined;
+      from = id + 1n;
+      await setImmediate();
+    }
+    return read(() => reader.findNthId(owner, { from, to: range.to }, ((n - 1) % IDS_COUNTED_AT_ONCE) + 1));
+  }
+
+  return {
+    commit,
+    listPlants: (owner, range, atMost) => read(() => reader.listPlants(owner, range, atMost)),
+    findNthId,
+    findToken: (digest) => read(() => reader.findToken(digest)),
+    listTokens: () => read(() => reader.listTokens()),
+    ping: () => read(() => reader.ping()),
+    close: async () => {
+      clearInterval(forgetting);
+      reader.close();
+      await writer.close();
+    },
+  };
+}
+
+interface Writer {
+  request(request: WriterRequest): Promise<WriterReply>;
+  close(): Promise<void>;
+}
+
+function startWriter(file: string, breakWith: (reason: string) => StoreUnavailable): Writer {
+  const worker = new Worker(WRITER, { workerData: file });
+  const waiting: PromiseWithResolvers<WriterReply>[] = [];
+  let closing = false;
+
+  function fail(reason: string): void {
+    const error = breakWith(reason);
+    for (const { reject } of waiting.splice(0)) reject(error);
+  }
+
+  worker.on('message', (message: WriterMessage) => {
+    if (message.kind === 'broken') fail(message.reason);
+    else waiting.shift()?.resolve(message);
+  });
+  worker.on('error', (error: unknown) => fail(`the writer thread ended: ${reasonOf(error)}`));
+  worker.on('exit', (code) => {
+    if (!closing) fail(`the writer thread ended with code ${code}`);
+  });
+
+  function request(request: WriterRequest): Promise<WriterReply> {
+    const reply = Promise.withResolvers<WriterReply>();
+    waiting.push(reply);
+    worker.postMessage(request);
+    return reply.promise;
+  }
+
+  async function close(): Promise<void> {
+    closing = true;
+    const ended = new Promise((resolve) => worker.once('exit', resolve));
+    await request({ kind: 'close' }).catch(() => undefined);
+    await worker.terminate();
+    await ended;
+  }
+
+  return { request, close };
+}
+
+function openReader(file: string) {
+  const db = openForReading(file);
+  const page = db.prepare(
+    `SELECT json, count, last,
+            EXISTS (SELECT 1 FROM plants WHERE owner = ?1 AND id > last AND id <= ?3) AS more
+       FROM (SELECT json_group_array(
+                      CASE WHEN tag IS NULL THEN json_object('name', name)
+                           ELSE json_object('name', name, 'tag', tag) END) AS json,
+                    count(*) AS count, max(id) AS last
+               FROM (SELECT id, name, tag FROM plants
+                      WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT ?4))`,
+  );
+  page.setReadBigInts(true);
+  const nth = db.prepare(
+    'SELECT id FROM plants WHERE owner = ? AND id BETWEEN ? AND ? ORDER BY id LIMIT 1 OFFSET ?',
+  );
+  nth.setReadBigInts(true);
+  const tokenByDigest = db.prepare('SELECT * FROM tokens WHERE digest = ?');
+  const tokens = db.prepare('SELECT * FROM tokens ORDER BY created_at, id');
+  const ping = db.prepare('SELECT count(*) FROM migrations');
+
+  return {
+    listPlants(owner: string, { from, to }: IdRange, atMost: number): PlantPage {
+      const row = page.get(owner, from, to, atMost) ?? {};
+      return {
+        json: String(row.json),
+        count: Number(row.count),
+        last: typeof row.last === 'bigint' ? row.last : undefined,
+        more: row.more === 1n,
+      };
+    },
+    findNthId(owner: string, { from, to }: IdRange, n: number): bigint | undefined {
+      const id = nth.get(owner, from, to, n - 1)?.id;
+      return typeof id === 'bigint' ? id : undefined;
+    },
+    findToken(digest: Uint8Array): Token | undefined {
+      const row = tokenByDigest.get(digest);
+      return row === undefined ? undefined : toToken(row);
+    },
+    listTokens: () => tokens.all().map(toToken),
+    ping: () => {
+      ping.get();
+    },
+    close: () => db.close(),
+  };
+}
+
+function toToken(row: Record<string, SQLOutputValue>): Token {
+  const digest = row.digest;
+  const scopes = parseScopes(String(row.scopes));
+  if (!(digest instanceof Uint8Array) || scopes === undefined)
+    throw new Error('a token in the store is damaged');
+  return {
+    id: String(row.id),
+    digest,
+    owner: String(row.owner),
+    name: String(row.name),
+    scopes,
+    createdAt: Number(row.created_at),
+    expiresAt: toTime(row.expires_at),
+    revokedAt: toTime(row.revoked_at),
+    lastUsedAt: toTime(row.last_used_at),
+  };
+}
+
+function toTime(value: SQLOutputValue | undefined): number | null {
+  return typeof value === 'number' ? value : null;
+}

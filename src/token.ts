@@ -1,0 +1,110 @@
+import { hash, randomBytes, randomInt } from 'node:crypto';
+import { crc32 } from 'node:zlib';
+
+export const scopes = ['plants:read', 'plants:write'] as const;
+export type Scope = (typeof scopes)[number];
+
+/** What the store keeps of a token. Times are milliseconds since the epoch. */
+export interface Token {
+  /** The public name, which `token list` shows and `token revoke` takes. */
+  readonly id: string;
+  readonly digest: Uint8Array;
+  readonly owner: string;
+  readonly name: string;
+  readonly scopes: readonly Scope[];
+  readonly createdAt: number;
+  readonly expiresAt: number | null;
+  readonly revokedAt: number | null;
+  readonly lastUsedAt: number | null;
+}
+
+const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+const PREFIX = 'plt_';
+const SECRET_LENGTH = 43;
+const CHECKSUM_LENGTH = 6;
+const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 };
+const OWNER = /^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$/;
+
+export const DEFAULT_EXPIRES = '90d';
+
+/** How stale the recorded last use of a token may be: at most one write a minute for each token. */
+export const LAST_USE_STEP_MS = 60_000;
+
+function base62(value: bigint, length: number): string {
+  let text = '';
+  for (let rest = value; rest > 0n; rest /= 62n) text = ALPHABET.charAt(Number(rest % 62n)) + text;
+  return text.padStart(length, '0');
+}
+
+function checksum(text: string): string {
+  return base62(BigInt(crc32(text)), CHECKSUM_LENGTH);
+}
+
+/** A new secret: `plt_`, 32 random bytes as 43 base62 characters, and their CRC-32 as 6 more. */
+export function mintSecret(): string {
+  const random = BigInt(`0x${randomBytes(32).toString('hex')}`);
+  const body = PREFIX + base62(random, SECRET_LENGTH);
+  return body + checksum(body);
+}
+
+/** Whether a text has the form and the checksum of a token; tells typing errors from tokens without a store. */
+export function isWellFormedSecret(text: string): boolean {
+  if (!/^plt_[0-9A-Za-z]{49}$/.test(text)) return false;
+  const body = text.slice(0, -CHECKSUM_LENGTH);
+  return checksum(body) === text.slice(-CHECKSUM_LENGTH);
+}
+
+/** SHA-256 of a secret: the only trace of it that is stored. */
+export function digestSecret(secret: string): Uint8Array {
+  return hash('sha256', secret, 'buffer');
+}
+
+function mintTokenId(): string {
+  return Array.from({ length: 12 }, () => ALPHABET.charAt(randomInt(62))).join('');
+}
+
+/** The record of a token made at `now`. */
+export function newToken(
+  secret: string,
+  owner: string,
+  { scopes, expiresAt, name }: Pick<Token, 'scopes' | 'expiresAt' | 'name'>,
+  now: number,
+): Token {
+  return {
+    id: mintTokenId(),
+    digest: digestSecret(secret),
+    owner,
+    name,
+    scopes,
+    createdAt: now,
+    expiresAt,
+    revokedAt: null,
+    lastUsedAt: null,
+  };
+}
+
+/** Whether a text can name an owner: 1 to 128 letters, digits and `._@+-`, beginning with a letter or digit. */
+export function isOwner(text: string): boolean {
+  return OWNER.test(text);
+}
+
+/** The scopes in a list separated by commas or spaces, in the order of `scopes`; undefined when one is unknown. */
+export function parseScopes(text: string): readonly Scope[] | undefined {
+  const wanted = text.split(/[\s,]+/).filter((part) => part !== '');
+  const known = scopes.filter((scope) => wanted.includes(scope));
+  return known.length > 0 && known.length === new Set(wanted).size ? known : undefined;
+}
+
+/** When a token made at `now` expires: `90d`, `12h` or `30m` later, null for `never`; undefined for other texts. */
+export function parseExpires(text: string, now: number): number | null | undefined {
+  if (text === 'never') return null;
+  const match = /^([1-9][0-9]{0,5})([mhd])$/.exec(text);
+  if (match === null) return undefined;
+  const unit = match[2] === 'm' ? UNIT_MS.m : match[2] === 'h' ? UNIT_MS.h : UNIT_MS.d;
+  return now + Number(match[1]) * unit;
+}
+
+/** Whether a token opens anything at `now`. */
+export function isValid(token: Pick<Token, 'expiresAt' | 'revokedAt'>, now: number): boolean {
+  return token.revokedAt === null && (token.expiresAt === null || now < token.expiresAt);
+}

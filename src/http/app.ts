@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import { type IncomingMessage, METHODS, type ServerResponse } from 'node:http';
 import Fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
@@ -9,17 +9,18 @@ import Fastify, {
 } from 'fastify';
 import type { TSchema } from 'typebox';
 import { Refusal, statusOf } from '../errors.ts';
-import { compileCheck, fromText, propertyOf } from '../schema.ts';
 import type { Store } from '../store.ts';
-import { createAuthentication } from './authentication.ts';
+import { type Authentication, createAuthentication } from './authentication.ts';
 import { createPlant, createPlantOperation } from './create-plant.ts';
 import { deletePlant, deletePlantOperation } from './delete-plant.ts';
 import { parseJsonBody } from './json.ts';
 import { listPlants, listPlantsOperation } from './list-plants.ts';
 import { refuseContent, refuseMalformed } from './message-rules.ts';
-import { headerCase, renderOpenApi } from './openapi.ts';
+import { renderOpenApi } from './openapi.ts';
 import { type HandlerOf, type Operation, sendJson } from './operation.ts';
+import { answerOtherMethods, collectMethods } from './other-methods.ts';
 import { refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
+import { compileRequestCheck } from './request-check.ts';
 
 export interface AppOptions {
   readonly store: Store;
@@ -44,12 +45,27 @@ export const operations = [createPlantOperation, listPlantsOperation, deletePlan
 
 /** The service as an HTTP application, not yet listening. */
 export function createApp(options: AppOptions): FastifyInstance {
-  const { store, log, now, basePath, bodyLimit, onAnswered } = options;
-  const requestIds = createRequestIds();
-  const app: FastifyInstance = Fastify({
+  const { store, log, now, basePath } = options;
+  const app = createFastify(options);
+  takeExpectations(app);
+  takeBodies(app);
+  addHooks(app, options);
+  answerErrors(app, basePath);
+  const authentication = createAuthentication({
+    store,
+    now,
+    onUseNotRecorded: (error) => log.warn({ err: error }, 'the last use of a token was not recorded'),
+  });
+  app.register(async (scope) => addRoutes(scope, authentication, options), { prefix: basePath });
+  return app;
+}
+
+function createFastify({ log, bodyLimit }: AppOptions): FastifyInstance {
+  const nextRequestId = createRequestIds();
+  return Fastify({
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' }),
-    genReqId: requestIds,
+    genReqId: nextRequestId,
     bodyLimit,
     exposeHeadRoutes: false,
     return503OnClosing: false,
@@ -65,7 +81,7 @@ export function createApp(options: AppOptions): FastifyInstance {
       requireHostHeader: false,
     },
     clientErrorHandler: (error, socket) => {
-      const requestId = requestIds();
+      const requestId = nextRequestId();
       const code = refuseOnSocket(error, socket, requestId);
       if (code !== undefined) log.info({ requestId, status: statusOf(code), error: code }, 'refused');
     },
@@ -74,97 +90,6 @@ export function createApp(options: AppOptions): FastifyInstance {
       void sendRefusal(reply, toRefusal(error));
     },
   });
-
-  takeExpectations(app);
-  app.decorateRequest('caller', undefined);
-  app.addHttpMethod('DELETE', { hasBody: false, overrideExisting: true });
-  app.removeAllContentTypeParsers();
-  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body: Buffer, done) => {
-    done(null, body);
-  });
-  app.setValidatorCompiler(({ schema, httpPart }) => compileRequestCheck(schema as TSchema, httpPart ?? ''));
-
-  app.addHook('onRequest', (request, reply, done) => {
-    reply.header('x-request-id', request.id);
-    refuseMalformed(request);
-    done();
-  });
-  app.addHook('preParsing', (request, reply, _payload, done) => {
-    if (request.headers.expect !== undefined) reply.raw.writeContinue();
-    done();
-  });
-  app.addHook('onResponse', (request, reply, done) => {
-    const { operationId = 'none' } = request.routeOptions.config ?? {};
-    const { statusCode: status, elapsedTime } = reply;
-    request.log.info(
-      {
-        operation: operationId,
-        status,
-        ms: Math.round(elapsedTime * 100) / 100,
-        owner: request.caller?.owner,
-      },
-      'answered',
-    );
-    onAnswered(operationId, status, elapsedTime / 1_000);
-    done();
-  });
-
-  app.setErrorHandler((error, request, reply) => {
-    const refusal = toRefusal(error);
-    if (refusal.code >= 50000) request.log.error({ err: error }, 'failed');
-    return sendRefusal(reply, refusal);
-  });
-  app.setNotFoundHandler((request, reply) =>
-    sendRefusal(
-      reply,
-      new Refusal(40401, `there is nothing at ${pathOf(request)}; see ${basePath}/openapi.json`),
-    ),
-  );
-
-  const authentication = createAuthentication({
-    store,
-    now,
-    onUseNotRecorded: (error) => log.warn({ err: error }, 'the last use of a token was not recorded'),
-  });
-  const document = renderOpenApi(operations, basePath);
-
-  app.register(
-    async (scope) => {
-      const methods = collectMethods(scope);
-      const serve = <O extends Operation>(operation: O, handler: HandlerOf<O>): void => {
-        scope.route({
-          method: operation.method === 'GET' ? ['GET', 'HEAD'] : operation.method,
-          url: operation.url,
-          schema: operation.schema,
-          config: { operationId: operation.operationId },
-          onRequest: [
-            authentication.require(operation.scope),
-            refuseContent(bodyLimit, 'body' in operation.schema),
-          ],
-          preValidation: parseBody,
-          handler: handler as HandlerOf<Operation>,
-        });
-      };
-      serve(createPlantOperation, createPlant(store));
-      serve(listPlantsOperation, listPlants(store, `${basePath}${listPlantsOperation.url}`));
-      serve(deletePlantOperation, deletePlant(store));
-      scope.route({
-        method: ['GET', 'HEAD'],
-        url: '/openapi.json',
-        config: { operationId: 'openapi' },
-        handler: async (_request, reply) => sendJson(reply, document),
-      });
-      answerOtherMethods(scope, methods);
-    },
-    { prefix: basePath },
-  );
-  return app;
-}
-
-// Not in the content type parser, whose errors close the connection.
-function parseBody(request: FastifyRequest, _reply: unknown, done: HookHandlerDoneFunction): void {
-  if (Buffer.isBuffer(request.body)) request.body = parseJsonBody(request.body);
-  done();
 }
 
 function createRequestIds(): () => string {
@@ -182,75 +107,94 @@ function originForm({ url = '/' }: { url?: string | undefined }): string {
   return /^https?:\/\/[^/?#]*(.*)$/i.exec(url)?.[1]?.replace(/^(?!\/)/, '/') ?? url;
 }
 
-function pathOf(request: FastifyRequest): string {
-  return request.url.split('?', 1)[0] ?? '';
-}
-
 /** Node would answer `Expect` by itself, before anybody knows whether the request is welcome. */
-function takeExpectations({ server }: FastifyInstance): void {
+function takeExpectations(app: FastifyInstance): void {
   const take = (request: IncomingMessage, response: ServerResponse): boolean =>
-    server.emit('request', request, response);
-  server.on('checkContinue', take);
-  server.on('checkExpectation', take);
-}
-
-/** The check of one part of a request: texts become what the schema says, and the message names the part at fault. */
-function compileRequestCheck(schema: TSchema, part: string) {
-  const check = compileCheck(schema);
-  const names: Record<string, string> = {
-    params: 'path parameter',
-    querystring: 'query parameter',
-    headers: 'header',
-  };
-  return (value: unknown) => {
-    const checked = check(part === 'params' || part === 'querystring' ? decode(schema, value) : value);
-    if ('value' in checked) return checked;
-    const { field, demand } = checked.violation;
-    const subject =
-      field === ''
-        ? 'the body'
-        : `the ${names[part] ?? 'field'} \`${part === 'headers' ? headerCase(field) : field}\``;
-    return { error: new Refusal(40000, `${subject} ${demand}`) };
-  };
-}
-
-function decode(schema: TSchema, value: unknown): unknown {
-  if (typeof value !== 'object' || value === null) return value;
-  const entries = Object.entries(value).map(([name, text]) => [
-    name,
-    fromText(propertyOf(schema, name), text),
-  ]);
-  return Object.fromEntries(entries);
-}
-
-function collectMethods(scope: FastifyInstance): Map<string, Set<string>> {
-  const methods = new Map<string, Set<string>>();
-  scope.addHook('onRoute', ({ url, method }) => {
-    const known = methods.get(url) ?? new Set<string>();
-    for (const one of [method].flat()) known.add(one);
-    methods.set(url, known);
+    app.server.emit('request', request, response);
+  app.server.on('checkContinue', take);
+  app.server.on('checkExpectation', take);
+  app.addHook('preParsing', (request, reply, _payload, done) => {
+    if (request.headers.expect !== undefined) reply.raw.writeContinue();
+    done();
   });
-  return methods;
 }
 
-/** RFC 9110 §15.5.6 and §9.3.7: every path answers the methods it does not have with 405, and OPTIONS with 204. */
-function answerOtherMethods(scope: FastifyInstance, methods: ReadonlyMap<string, ReadonlySet<string>>): void {
-  for (const [fullUrl, known] of [...methods]) {
-    const url = fullUrl.slice(scope.prefix.length);
-    const allow = [...known, 'OPTIONS'].join(', ');
+function takeBodies(app: FastifyInstance): void {
+  app.addHttpMethod('DELETE', { hasBody: false, overrideExisting: true });
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => {
+    done(null, body);
+  });
+  app.setValidatorCompiler(({ schema, httpPart }) => compileRequestCheck(schema as TSchema, httpPart));
+}
+
+// Not in the content type parser, whose errors close the connection.
+function parseBody(request: FastifyRequest, _reply: unknown, done: HookHandlerDoneFunction): void {
+  if (Buffer.isBuffer(request.body)) request.body = parseJsonBody(request.body);
+  done();
+}
+
+function addHooks(app: FastifyInstance, { onAnswered }: AppOptions): void {
+  app.decorateRequest('caller', undefined);
+  app.addHook('onRequest', (request, reply, done) => {
+    reply.header('x-request-id', request.id);
+    refuseMalformed(request);
+    done();
+  });
+  app.addHook('onResponse', (request, reply, done) => {
+    const { operationId: operation = 'none' } = request.routeOptions.config ?? {};
+    const { statusCode: status, elapsedTime } = reply;
+    const ms = Math.round(elapsedTime * 100) / 100;
+    request.log.info({ operation, status, ms, owner: request.caller?.owner }, 'answered');
+    onAnswered(operation, status, elapsedTime / 1_000);
+    done();
+  });
+}
+
+function answerErrors(app: FastifyInstance, basePath: string): void {
+  app.setErrorHandler((error, request, reply) => {
+    const refusal = toRefusal(error);
+    if (refusal.code >= 50000) request.log.error({ err: error }, 'failed');
+    return sendRefusal(reply, refusal);
+  });
+  app.setNotFoundHandler((request, reply) => {
+    const path = request.url.split('?', 1)[0] ?? '';
+    return sendRefusal(
+      reply,
+      new Refusal(40401, `there is nothing at ${path}; see ${basePath}/openapi.json`),
+    );
+  });
+}
+
+function addRoutes(scope: FastifyInstance, authentication: Authentication, options: AppOptions): void {
+  const { store, basePath, bodyLimit } = options;
+  const document = renderOpenApi(operations, basePath);
+  for (const method of METHODS) {
+    if (!scope.supportedMethods.includes(method)) scope.addHttpMethod(method);
+  }
+  const methods = collectMethods(scope);
+
+  function serve<O extends Operation>(operation: O, handler: HandlerOf<O>): void {
+    const { operationId, method, url, schema, scope: needed } = operation;
     scope.route({
-      method: 'OPTIONS',
+      method: method === 'GET' ? ['GET', 'HEAD'] : method,
       url,
-      handler: async (_request, reply) => reply.code(204).header('allow', allow).send(),
-    });
-    scope.route({
-      method: scope.supportedMethods.filter((method) => method !== 'OPTIONS' && !known.has(method)),
-      url,
-      handler: async (request, reply) =>
-        sendRefusal(
-          reply,
-          new Refusal(40500, `${request.method} is not allowed here; ${allow} are`, { allow }),
-        ),
+      schema,
+      config: { operationId },
+      onRequest: [authentication.require(needed), refuseContent(bodyLimit, 'body' in schema)],
+      preValidation: parseBody,
+      handler: handler as HandlerOf<Operation>,
     });
   }
+
+  serve(createPlantOperation, createPlant(store));
+  serve(listPlantsOperation, listPlants(store, `${basePath}${listPlantsOperation.url}`));
+  serve(deletePlantOperation, deletePlant(store));
+  scope.route({
+    method: ['GET', 'HEAD'],
+    url: '/openapi.json',
+    config: { operationId: 'openapi' },
+    handler: async (_request, reply) => sendJson(reply, document),
+  });
+  answerOtherMethods(scope, methods);
 }

@@ -35,7 +35,7 @@ async function openEngine(url: string, options: StoreOptions): Promise<Engine> {
 /** Brings the schema of a store up to date and resolves to the names of the migrations it applied. */
 export async function migrateStore(url: string): Promise<readonly string[]> {
   const file = sqliteFile(url);
-  const { migrateSqlite } = await import('./sqlite-file.ts');
+  const { migrateSqlite } = await import('./sqlite-migrate.ts');
   return migrateSqlite(file);
 }
 

@@ -13,7 +13,8 @@ import {
 } from '../store.ts';
 import { parseScopes, type Token } from '../token.ts';
 import { reasonOf, severityOf } from './sqlite-errors.ts';
-import { migrateSqlite, openForReading } from './sqlite-file.ts';
+import { openForReading } from './sqlite-file.ts';
+import { migrateSqlite } from './sqlite-migrate.ts';
 import type { WriterMessage, WriterReply, WriterRequest } from './sqlite-writer.ts';
 
 const FORGET_KEYS_EVERY_MS = 60_000;

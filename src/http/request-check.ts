@@ -1,0 +1,32 @@
+import type { TSchema } from 'typebox';
+import { Refusal } from '../errors.ts';
+import { compileCheck, fromText, propertyOf } from '../schema.ts';
+import { headerCase } from './openapi.ts';
+
+/** The check of one part of a request: texts become what the schema says, and the message names the part at fault. */
+export function compileRequestCheck(schema: TSchema, part: string | undefined) {
+  const check = compileCheck(schema);
+  return (value: unknown) => {
+    const checked = check(part === 'params' || part === 'querystring' ? decode(schema, value) : value);
+    if ('value' in checked) return checked;
+    return {
+      error: new Refusal(40000, `${nameOf(checked.violation.field, part)} ${checked.violation.demand}`),
+    };
+  };
+}
+
+function nameOf(field: string, part: string | undefined): string {
+  if (field === '') return 'the body';
+  if (part === 'params') return `the path parameter \`${field}\``;
+  if (part === 'querystring') return `the query parameter \`${field}\``;
+  return part === 'headers' ? `the header \`${headerCase(field)}\`` : `the field \`${field}\``;
+}
+
+function decode(schema: TSchema, value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  const entries = Object.entries(value).map(([name, text]) => [
+    name,
+    fromText(propertyOf(schema, name), text),
+  ]);
+  return Object.fromEntries(entries);
+}

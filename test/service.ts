@@ -1,0 +1,63 @@
+import type { TestContext } from 'node:test';
+import { pino } from 'pino';
+import { type Config, loadConfig, type Setting } from '../src/config.ts';
+import { startServer } from '../src/server.ts';
+import type { Store } from '../src/store.ts';
+import { mintSecret, newToken, type Scope, scopes } from '../src/token.ts';
+
+export interface TestService {
+  readonly url: string;
+  readonly adminUrl: string;
+  readonly store: Store;
+  readonly config: Config;
+  /** The clock the service goes by; set it to travel in time. */
+  readonly clock: { now: number };
+  /** The lines the service logged so far. */
+  readonly logLines: readonly string[];
+  /** A token, made in the store of the service. */
+  token(owner?: string, options?: { scopes?: readonly Scope[]; expiresAt?: number | null }): Promise<string>;
+  close(): Promise<void>;
+}
+
+/** The whole service on real ports and a real store, in this process; it stops after the test. */
+export async function startService(
+  t: Pick<TestContext, 'after'>,
+  databaseUrl: string,
+  flags: Partial<Record<Setting, string>> = {},
+): Promise<TestService> {
+  const config = loadConfig({ port: '0', adminPort: '0', databaseUrl, ...flags }, {});
+  const clock = { now: Date.now() };
+  const logLines: string[] = [];
+  const log = pino({ level: 'info' }, { write: (line) => void logLines.push(line) });
+  const server = await startServer({
+    config,
+    log,
+    onFatal: (error) => {
+      throw error;
+    },
+    now: () => clock.now,
+  });
+  let closing: Promise<void> | undefined;
+  const close = (): Promise<void> => (closing ??= server.close());
+  t.after(close);
+  return {
+    url: server.url,
+    adminUrl: server.adminUrl,
+    store: server.store,
+    config,
+    clock,
+    logLines,
+    close,
+    token: async (owner = 'alice', options = {}) => {
+      const secret = mintSecret();
+      const fields = { scopes, expiresAt: null, name: 'test', ...options };
+      await server.store.write({ kind: 'createToken', token: newToken(secret, owner, fields, clock.now) });
+      return secret;
+    },
+  };
+}
+
+/** Headers that show a token. */
+export function bearer(token: string): Record<string, string> {
+  return { authorization: `Bearer ${token}` };
+}

@@ -6,14 +6,21 @@ const MEBIBYTE = 1024 * 1024;
 const port = (description: string, fallback: number) =>
   Type.Integer({ minimum: 0, maximum: 65_535, default: fallback, description });
 
+const address = (description: string) =>
+  Type.Refine(
+    Type.String({ default: '127.0.0.1', description }),
+    (host) => /^[0-9A-Za-z_](?:[0-9A-Za-z_.-]*[0-9A-Za-z_])?$|^[0-9A-Fa-f:.]+(?:%[0-9A-Za-z]+)?$/.test(host),
+    () => 'must be a host name or an IP address, such as 127.0.0.1 or ::',
+  );
+
 /**
  * All settings of the service. The key gives the flag (`--admin-port`) and the variable (`ADMIN_PORT`);
  * flags win over variables, and these over the defaults.
  */
 export const Config = Type.Object({
-  host: Type.String({ default: '127.0.0.1', description: 'address to listen on' }),
+  host: address('address to listen on'),
   port: port('port to listen on; 0 for any free one', 8080),
-  adminHost: Type.String({ default: '127.0.0.1', description: 'address of the admin listener' }),
+  adminHost: address('address of the admin listener'),
   adminPort: port('port of /live, /ready and /metrics; 0 for any free one', 8081),
   databaseUrl: Type.Refine(
     Type.String({ default: 'sqlite:data/plants.db', description: 'where the plants are kept: sqlite:FILE' }),

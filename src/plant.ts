@@ -59,9 +59,16 @@ export function parseIntegerSource(source: string): bigint | undefined {
   if (match === null) return undefined;
   const [, sign = '', whole = '', fraction = '', exponent = '0'] = match;
   const digits = (whole + fraction).replace(/^0+/, '');
-  const significant = digits.replace(/0+$/, '');
+  const significant = digits.slice(0, lengthWithoutZeros(digits));
   if (significant === '') return 0n;
   const zeros = Number(exponent) - fraction.length + (digits.length - significant.length);
   if (zeros < 0 || significant.length + zeros > 19) return undefined;
   return BigInt(`${sign}${significant}${'0'.repeat(zeros)}`);
+}
+
+// Not by a regular expression, which would try every run of zeros in the middle to its end.
+function lengthWithoutZeros(digits: string): number {
+  let length = digits.length;
+  while (digits[length - 1] === '0') length -= 1;
+  return length;
 }

@@ -31,31 +31,29 @@ export interface ServerOptions {
 /** Opens the store, wires the service to it, and resolves once both listeners accept. */
 export async function startServer({ config, log, onFatal, now = Date.now }: ServerOptions): Promise<Server> {
   const store = await openStore(config.databaseUrl, { onFatal, now });
+  const metrics = createMetrics();
+  const app = createApp({
+    store,
+    log,
+    now,
+    basePath: config.basePath,
+    bodyLimit: config.bodyLimit,
+    onAnswered: metrics.answered,
+  });
+  const admin = createAdmin(store, metrics);
+
+  async function close(): Promise<void> {
+    await drain(app);
+    await Promise.all([store.close(), drain(admin)]);
+  }
+
   try {
-    const metrics = createMetrics();
-    const app = createApp({
-      store,
-      log,
-      now,
-      basePath: config.basePath,
-      bodyLimit: config.bodyLimit,
-      onAnswered: metrics.answered,
-    });
-    const admin = createAdmin(store, metrics);
     const adminUrl = await admin.listen({ host: config.adminHost, port: config.adminPort });
-    const url = await app.listen({ host: config.host, port: config.port });
-    log.info({ url: url + config.basePath, adminUrl, store: config.databaseUrl }, 'serving');
-    return {
-      url: url + config.basePath,
-      adminUrl,
-      store,
-      close: async () => {
-        await drain(app);
-        await Promise.all([store.close(), admin.close()]);
-      },
-    };
+    const url = (await app.listen({ host: config.host, port: config.port })) + config.basePath;
+    log.info({ url, adminUrl, store: config.databaseUrl }, 'serving');
+    return { url, adminUrl, store, close };
   } catch (error: unknown) {
-    await store.close();
+    await close();
     throw error;
   }
 }

@@ -88,6 +88,11 @@ export function isOwner(text: string): boolean {
   return OWNER.test(text);
 }
 
+/** Whether a text can be the note on a token: up to 255 characters that a terminal shows as they are. */
+export function isTokenName(text: string): boolean {
+  return /^[^\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]{0,255}$/u.test(text);
+}
+
 /** The scopes in a list separated by commas or spaces, in the order of `scopes`; undefined when one is unknown. */
 export function parseScopes(text: string): readonly Scope[] | undefined {
   const wanted = text.split(/[\s,]+/).filter((part) => part !== '');

@@ -28,7 +28,7 @@ export async function startService(
   const config = loadConfig({ port: '0', adminPort: '0', databaseUrl, ...flags }, {});
   const clock = { now: Date.now() };
   const logLines: string[] = [];
-  const log = pino({ level: 'info' }, { write: (line) => void logLines.push(line) });
+  const log = pino({ level: 'info', base: null }, { write: (line) => void logLines.push(line) });
   const server = await startServer({
     config,
     log,

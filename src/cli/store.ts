@@ -1,15 +1,23 @@
 import type { Setting } from '../config.ts';
-import { openStore } from '../store/open.ts';
-import type { Store } from '../store.ts';
+import { openStore, storeExists } from '../store/open.ts';
+import { type Store, StoreNotOpened } from '../store.ts';
 import { configOf } from './settings.ts';
 
-/** Runs some work on the store that the flags name, and closes it again. Works while the service runs on it too. */
+/**
+ * Runs some work on the store that the flags name, and closes it again. Works while the service runs on it too.
+ * A store that does not exist is made, unless the work makes sense on an `existing` one alone.
+ */
 export async function withStore<T>(
   flags: Readonly<Partial<Record<Setting, string>>>,
   work: (store: Store) => Promise<T>,
+  which: 'existing' | 'any' = 'any',
 ): Promise<T> {
+  const { databaseUrl } = configOf(flags);
+  if (which === 'existing' && !storeExists(databaseUrl)) {
+    throw new StoreNotOpened(`there is no store at ${databaseUrl}; --database-url names another`);
+  }
   const fatal = Promise.withResolvers<never>();
-  const store = await openStore(configOf(flags).databaseUrl, { now: Date.now, onFatal: fatal.reject });
+  const store = await openStore(databaseUrl, { now: Date.now, onFatal: fatal.reject });
   try {
     return await Promise.race([work(store), fatal.promise]);
   } finally {

@@ -3,6 +3,7 @@ import type { Setting } from '../config.ts';
 import {
   DEFAULT_EXPIRES,
   isOwner,
+  isTokenName,
   isValid,
   mintSecret,
   newToken,
@@ -46,6 +47,9 @@ function createTokenCommand(): Command {
           'OWNER must be 1 to 128 letters, digits and ._@+-, beginning with a letter or digit',
         );
       }
+      if (!isTokenName(flags.name)) {
+        throw new CommandFailed('--name must be up to 255 characters without control characters');
+      }
       if (wanted === undefined) throw new CommandFailed(`--scope must be some of ${scopes.join(', ')}`);
       if (expiresAt === undefined)
         throw new CommandFailed('--expires must be a time such as 30m, 12h or 90d, or never');
@@ -62,7 +66,7 @@ function listTokensCommand(): Command {
     .description('lists all tokens; their secrets are not kept')
     .option('--json', 'as a JSON array');
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
-    const tokens = await withStore(flags, (store) => store.listTokens());
+    const tokens = await withStore(flags, (store) => store.listTokens(), 'existing');
     process.stdout.write(
       flags.json === true ? `${JSON.stringify(tokens.map(toJson), null, 2)}\n` : toTable(tokens),
     );
@@ -74,8 +78,10 @@ function revokeTokenCommand(): Command {
     .description('ends a token; within a second it opens nothing any more')
     .argument('<id>', 'the id that `token list` shows');
   return addSettings(command, ['databaseUrl']).action(async (id: string, flags: Flags) => {
-    const outcome = await withStore(flags, (store) =>
-      store.write({ kind: 'revokeToken', id, at: Date.now() }),
+    const outcome = await withStore(
+      flags,
+      (store) => store.write({ kind: 'revokeToken', id, at: Date.now() }),
+      'existing',
     );
     if (outcome === 'absent')
       throw new CommandFailed(`there is no token ${id}; \`plant-store token list\` shows those there are`);

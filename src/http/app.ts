@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { type IncomingMessage, METHODS, type ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
 import Fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
@@ -8,7 +9,7 @@ import Fastify, {
   LogController,
 } from 'fastify';
 import type { TSchema } from 'typebox';
-import { Refusal, statusOf } from '../errors.ts';
+import { type ErrorCode, Refusal, statusOf } from '../errors.ts';
 import type { Store } from '../store.ts';
 import { type Authentication, createAuthentication } from './authentication.ts';
 import { createPlant, createPlantOperation } from './create-plant.ts';
@@ -19,7 +20,7 @@ import { refuseContent, refuseMalformed } from './message-rules.ts';
 import { renderOpenApi } from './openapi.ts';
 import { type HandlerOf, type Operation, sendJson } from './operation.ts';
 import { answerOtherMethods, collectMethods } from './other-methods.ts';
-import { refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
+import { noSuchRoute, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
 import { compileRequestCheck } from './request-check.ts';
 
 export interface AppOptions {
@@ -50,7 +51,7 @@ export function createApp(options: AppOptions): FastifyInstance {
   takeExpectations(app);
   takeBodies(app);
   addHooks(app, options);
-  answerErrors(app, basePath);
+  answerErrors(app);
   const authentication = createAuthentication({
     store,
     now,
@@ -62,7 +63,14 @@ export function createApp(options: AppOptions): FastifyInstance {
 
 function createFastify({ log, bodyLimit }: AppOptions): FastifyInstance {
   const nextRequestId = createRequestIds();
-  return Fastify({
+  const logRefusal = (requestId: string, code: ErrorCode): void =>
+    log.info({ requestId, operation: 'none', status: statusOf(code) }, 'refused');
+  const refuse = (error: unknown, socket: Duplex): void => {
+    const requestId = nextRequestId();
+    const code = refuseOnSocket(error, socket, requestId);
+    if (code !== undefined) logRefusal(requestId, code);
+  };
+  const app: FastifyInstance = Fastify({
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' }),
     genReqId: nextRequestId,
@@ -80,16 +88,16 @@ function createFastify({ log, bodyLimit }: AppOptions): FastifyInstance {
       // Node would answer without a body; `refuseMalformed` looks instead.
       requireHostHeader: false,
     },
-    clientErrorHandler: (error, socket) => {
-      const requestId = nextRequestId();
-      const code = refuseOnSocket(error, socket, requestId);
-      if (code !== undefined) log.info({ requestId, status: statusOf(code), error: code }, 'refused');
-    },
+    clientErrorHandler: refuse,
     frameworkErrors: (error, request, reply) => {
-      reply.header('x-request-id', request.id);
-      void sendRefusal(reply, toRefusal(error));
+      const refusal = toRefusal(error);
+      logRefusal(request.id, refusal.code);
+      void sendRefusal(reply.header('x-request-id', request.id), refusal);
     },
   });
+  // Node would drop the connection without a word.
+  app.server.on('connect', (_request, socket) => refuse(new Refusal(40401, 'this is not a proxy'), socket));
+  return app;
 }
 
 function createRequestIds(): () => string {
@@ -120,7 +128,9 @@ function takeExpectations(app: FastifyInstance): void {
 }
 
 function takeBodies(app: FastifyInstance): void {
-  app.addHttpMethod('DELETE', { hasBody: false, overrideExisting: true });
+  // A body is read for POST alone; for all others nothing may depend on it, not even a refusal.
+  for (const method of METHODS)
+    app.addHttpMethod(method, { hasBody: method === 'POST', overrideExisting: true });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => {
     done(null, body);
@@ -134,11 +144,12 @@ function parseBody(request: FastifyRequest, _reply: unknown, done: HookHandlerDo
   done();
 }
 
-function addHooks(app: FastifyInstance, { onAnswered }: AppOptions): void {
+function addHooks(app: FastifyInstance, { basePath, onAnswered }: AppOptions): void {
   app.decorateRequest('caller', undefined);
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id);
     refuseMalformed(request);
+    if (request.is404) throw noSuchRoute(request, basePath);
     done();
   });
   app.addHook('onResponse', (request, reply, done) => {
@@ -151,27 +162,17 @@ function addHooks(app: FastifyInstance, { onAnswered }: AppOptions): void {
   });
 }
 
-function answerErrors(app: FastifyInstance, basePath: string): void {
+function answerErrors(app: FastifyInstance): void {
   app.setErrorHandler((error, request, reply) => {
     const refusal = toRefusal(error);
     if (refusal.code >= 50000) request.log.error({ err: error }, 'failed');
     return sendRefusal(reply, refusal);
-  });
-  app.setNotFoundHandler((request, reply) => {
-    const path = request.url.split('?', 1)[0] ?? '';
-    return sendRefusal(
-      reply,
-      new Refusal(40401, `there is nothing at ${path}; see ${basePath}/openapi.json`),
-    );
   });
 }
 
 function addRoutes(scope: FastifyInstance, authentication: Authentication, options: AppOptions): void {
   const { store, basePath, bodyLimit } = options;
   const document = renderOpenApi(operations, basePath);
-  for (const method of METHODS) {
-    if (!scope.supportedMethods.includes(method)) scope.addHttpMethod(method);
-  }
   const methods = collectMethods(scope);
 
   function serve<O extends Operation>(operation: O, handler: HandlerOf<O>): void {

@@ -16,6 +16,13 @@ const IdempotencyKey = Type.Refine(
   () => 'must be 1 to 255 visible ASCII characters',
 );
 
+const replayed = {
+  'Idempotent-Replayed': {
+    description: 'Present when the answer repeats that of an earlier request with the same Idempotency-Key.',
+    example: 'true',
+  },
+};
+
 export const createPlantOperation = {
   operationId: 'createPlant',
   method: 'POST',
@@ -31,14 +38,9 @@ export const createPlantOperation = {
     status: 200,
     description: 'The plant was created.',
     body: Plant,
-    headers: {
-      'Idempotent-Replayed': {
-        description:
-          'Present when the answer repeats that of an earlier request with the same Idempotency-Key.',
-        example: 'true',
-      },
-    },
+    headers: replayed,
   },
+  errorHeaders: { 400: replayed },
   errors: [40001, 40002, 40003, 40800, 41300, 41500],
 } as const satisfies Operation;
 

@@ -1,7 +1,9 @@
 import type { FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { Refusal } from '../errors.ts';
+import { MAX_URI_LENGTH } from './refusals.ts';
 
-const MAX_URI_LENGTH = 8 * 1024;
+/** `uri-host [":" port]`, RFC 9110 §7.2 and RFC 3986 §3.2.2. */
+const HOST = /^(?:\[[0-9A-Za-z.:]+\]|[\w.~!$&'()*+,;=%-]*)(?::[0-9]*)?$/;
 
 /** Throws a Refusal for a message that is not proper HTTP/1.1, whatever its path. */
 export function refuseMalformed(request: FastifyRequest): void {
@@ -16,11 +18,21 @@ export function refuseMalformed(request: FastifyRequest): void {
     if (name.length === 4 && name.toLowerCase() === 'host') hosts += 1;
     else if (name.length === 13 && name.toLowerCase() === 'authorization') authorizations += 1;
   }
-  if (hosts > 1 || (hosts === 0 && raw.httpVersion === '1.1')) {
-    throw new Refusal(40004, 'a request has exactly one Host header (RFC 9112 §3.2)');
+  if (raw.httpVersion !== '1.1' && raw.httpVersion !== '1.0') {
+    throw new Refusal(40004, 'the request line must end in HTTP/1.1 (RFC 9112 §2.3)');
   }
+  if (hosts > 1 || (hosts === 0 && raw.httpVersion === '1.1') || !HOST.test(request.headers.host ?? '')) {
+    throw new Refusal(
+      40004,
+      'a request has exactly one Host header, a name or address with a port (RFC 9112 §3.2)',
+    );
+  }
+  if (raw.url?.includes('#')) throw new Refusal(40004, 'a request target has no fragment (RFC 9112 §3.2)');
   if (authorizations > 1) throw new Refusal(40000, 'the header `Authorization` must be sent once');
-  const { expect } = request.headers;
+  const { expect, 'transfer-encoding': coding } = request.headers;
+  if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
+    throw new Refusal(40004, 'the only Transfer-Encoding understood here is chunked (RFC 9112 §6.1)');
+  }
   if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
     throw new Refusal(41700, 'the only expectation met here is 100-continue');
   }

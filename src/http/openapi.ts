@@ -109,7 +109,7 @@ export function headerCase(name: string): string {
   return name.replace(/(^|-)[a-z]/g, (letter) => letter.toUpperCase());
 }
 
-function responses({ success, errors }: Operation): Json {
+function responses({ success, errors, errorHeaders = {} }: Operation): Json {
   const codes = [...EVERYWHERE, ...errors].sort((a, b) => a - b);
   const byStatus = Map.groupBy(codes, statusOf);
   return {
@@ -118,7 +118,12 @@ function responses({ success, errors }: Operation): Json {
       headers: { 'X-Request-Id': requestId, ...describeHeaders(success.headers ?? {}) },
       ...(success.body === undefined ? {} : { content: { 'application/json': content(success.body) } }),
     },
-    ...Object.fromEntries([...byStatus].map(([status, group]) => [status, errorResponse(status, group)])),
+    ...Object.fromEntries(
+      [...byStatus].map(([status, group]) => [
+        status,
+        errorResponse(status, group, errorHeaders[status] ?? {}),
+      ]),
+    ),
   };
 }
 
@@ -127,16 +132,20 @@ const requestId = header({
   example: 'q3Zk0a1B-7',
 });
 
-function errorResponse(status: number, codes: readonly ErrorCode[]): Json {
+function errorResponse(
+  status: number,
+  codes: readonly ErrorCode[],
+  headers: Readonly<Record<string, ResponseHeader>>,
+): Json {
   const examples = codes.map((code) => [code, { value: { error: code, message: errorMeanings[code] } }]);
   return {
     description: codes.map((code) => `${code}: ${errorMeanings[code]}.`).join(' '),
-    headers: { 'X-Request-Id': requestId, ...describeHeaders(errorHeaders(status)) },
+    headers: { 'X-Request-Id': requestId, ...describeHeaders({ ...headersOf(status), ...headers }) },
     content: { 'application/json': { schema: reference(ErrorBody), examples: Object.fromEntries(examples) } },
   };
 }
 
-function errorHeaders(status: number): Record<string, ResponseHeader> {
+function headersOf(status: number): Record<string, ResponseHeader> {
   if (status === 401 || status === 403) {
     return {
       'WWW-Authenticate': {

@@ -1,6 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { Refusal } from '../errors.ts';
-import { sendRefusal } from './refusals.ts';
+import { noSuchRoute } from './refusals.ts';
 
 /** Gathers the methods of each path that a scope registers from now on. */
 export function collectMethods(scope: FastifyInstance): Map<string, Set<string>> {
@@ -29,16 +29,20 @@ export function answerOtherMethods(
     scope.route({
       method: scope.supportedMethods.filter((method) => method !== 'OPTIONS' && !known.has(method)),
       url,
-      handler: async (request, reply) =>
-        sendRefusal(
-          reply,
-          new Refusal(40500, `${request.method} is not allowed here; ${allow} are`, { allow }),
-        ),
+      onRequest: async ({ method }) => {
+        throw new Refusal(40500, `${method} is not allowed here; ${allow} are`, { allow });
+      },
+      handler: () => undefined,
     });
     // The router would take `/plants/` for the plant with an empty id.
-    if (url.includes('/:')) {
-      const parent = url.slice(0, url.indexOf(':'));
-      scope.all(parent, async (_request, reply) => reply.callNotFound());
-    }
+    if (!url.includes('/:')) continue;
+    scope.route({
+      method: scope.supportedMethods,
+      url: url.slice(0, url.indexOf(':')),
+      onRequest: async (request) => {
+        throw noSuchRoute(request, scope.prefix);
+      },
+      handler: () => undefined,
+    });
   }
 }

@@ -1,9 +1,12 @@
 import { ServerResponse, STATUS_CODES } from 'node:http';
-import type { Socket } from 'node:net';
-import type { FastifyReply } from 'fastify';
+import type { Duplex } from 'node:stream';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type ErrorCode, Refusal, statusOf } from '../errors.ts';
 import { StoreOverloaded, StoreUnavailable } from '../store.ts';
 import { sendJson } from './operation.ts';
+
+/** RFC 9110 §4.1 asks for 8,000 octets at least. */
+export const MAX_URI_LENGTH = 8 * 1024;
 
 const RETRY_SOON = { 'retry-after': '1' };
 
@@ -44,7 +47,9 @@ function fromRouter(error: unknown): Refusal | undefined {
 function fromParser(error: unknown): Refusal {
   switch (codeOf(error)) {
     case 'HPE_HEADER_OVERFLOW':
-      return new Refusal(43100, 'the headers are too large');
+      return isInRequestLine(error)
+        ? new Refusal(41400, `the URI is longer than ${MAX_URI_LENGTH} characters`)
+        : new Refusal(43100, 'the headers are too large');
     case 'ERR_HTTP_REQUEST_TIMEOUT':
       return new Refusal(40800, 'the request took too long to arrive');
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
@@ -54,8 +59,19 @@ function fromParser(error: unknown): Refusal {
   }
 }
 
+/** Whether the parser gave up before the end of the first line, as far as the last packet tells. */
+function isInRequestLine(error: unknown): boolean {
+  const packet: unknown = error instanceof Error && 'rawPacket' in error ? error.rawPacket : undefined;
+  return Buffer.isBuffer(packet) && !packet.subarray(0, MAX_URI_LENGTH).includes('\n');
+}
+
 function codeOf(error: unknown): unknown {
   return error instanceof Error && 'code' in error ? error.code : undefined;
+}
+
+export function noSuchRoute({ url }: FastifyRequest, basePath: string): Refusal {
+  const path = url.split('?', 1)[0] ?? '';
+  return new Refusal(40401, `there is nothing at ${path}; see ${basePath}/openapi.json`);
 }
 
 /** The one body of all errors. */
@@ -72,20 +88,22 @@ export function sendRefusal(reply: FastifyReply, refusal: Refusal): FastifyReply
  * Answers on the bare socket what Node's parser refused before there was a request, and closes the connection.
  * Returns the code, or undefined when nothing could be said.
  */
-export function refuseOnSocket(error: unknown, socket: Socket, requestId: string): ErrorCode | undefined {
+export function refuseOnSocket(error: unknown, socket: Duplex, requestId: string): ErrorCode | undefined {
   if (!socket.writable || codeOf(error) === 'ECONNRESET' || isAnswering(socket)) {
     socket.destroy();
     return undefined;
   }
-  const refusal = fromParser(error);
+  const refusal = error instanceof Refusal ? error : fromParser(error);
   const body = renderRefusal(refusal);
   const head = [
     `HTTP/1.1 ${statusOf(refusal.code)} ${reasonPhrase(refusal.code)}`,
-    'Content-Type: application/json',
-    `Content-Length: ${Buffer.byteLength(body)}`,
-    'Cache-Control: no-store',
-    `X-Request-Id: ${requestId}`,
-    'Connection: close',
+    ...Object.entries(refusal.headers).map(([name, value]) => `${name}: ${value}`),
+    'content-type: application/json',
+    `content-length: ${Buffer.byteLength(body)}`,
+    'cache-control: no-store',
+    `x-request-id: ${requestId}`,
+    `date: ${new Date().toUTCString()}`,
+    'connection: close',
   ];
   socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
   return refusal.code;
@@ -96,7 +114,7 @@ function reasonPhrase(code: ErrorCode): string {
 }
 
 /** Whether a response has begun on the socket; a second one in the middle of it would be taken for its body. */
-function isAnswering(socket: Socket): boolean {
+function isAnswering(socket: Duplex): boolean {
   const current: unknown = Reflect.get(socket, '_httpMessage');
   return current instanceof ServerResponse && current.headersSent;
 }

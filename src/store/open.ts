@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { type Engine, type Store, StoreNotOpened, type StoreOptions } from '../store.ts';
 import { createGroupCommit } from './group-commit.ts';
 
@@ -37,6 +38,11 @@ export async function migrateStore(url: string): Promise<readonly string[]> {
   const file = sqliteFile(url);
   const { migrateSqlite } = await import('./sqlite-migrate.ts');
   return migrateSqlite(file);
+}
+
+/** Whether there is a file for an embedded store. */
+export function storeExists(url: string): boolean {
+  return existsSync(sqliteFile(url));
 }
 
 function sqliteFile(url: string): string {

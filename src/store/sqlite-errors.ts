@@ -1,3 +1,5 @@
+import { StoreNotOpened } from '../store.ts';
+
 /** Primary result codes (https://sqlite.org/rescode.html); an extended code carries its primary one in the low byte. */
 const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;
@@ -9,8 +11,12 @@ const SQLITE_FULL = 13;
 const SQLITE_CANTOPEN = 14;
 const SQLITE_NOTADB = 26;
 
-/** An extended one: the file of shared memory could not grow, which a full disk causes too. */
+/** Extended ones: a write that found no room (a quota, a limit of the process); nothing of it counts before its fsync. */
+const SQLITE_IOERR_WRITE = 10 | (3 << 8);
+
+/** The file of shared memory could not grow, which a full disk causes too. */
 const SQLITE_IOERR_SHMSIZE = 10 | (19 << 8);
+const PASSING_EXTENDED = new Set([SQLITE_IOERR_WRITE, SQLITE_IOERR_SHMSIZE]);
 
 const PASSING = new Set([
   SQLITE_BUSY,
@@ -33,7 +39,7 @@ export function severityOf(error: unknown): Severity {
   if (!(error instanceof Error) || !('errcode' in error) || typeof error.errcode !== 'number')
     return 'refused';
   const primary = error.errcode & 0xff;
-  if (PASSING.has(primary) || error.errcode === SQLITE_IOERR_SHMSIZE) return 'passing';
+  if (PASSING.has(primary) || PASSING_EXTENDED.has(error.errcode)) return 'passing';
   return FATAL.has(primary) ? 'fatal' : 'refused';
 }
 
@@ -41,4 +47,10 @@ export function severityOf(error: unknown): Severity {
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   return 'errcode' in error ? `${error.message} (SQLite code ${String(error.errcode)})` : error.message;
+}
+
+/** What keeps a file from being opened as a store, in words for the operator. */
+export function notOpened(file: string, error: unknown): StoreNotOpened {
+  if (error instanceof StoreNotOpened) return error;
+  return new StoreNotOpened(`cannot open the store ${file}: ${reasonOf(error)}`, { cause: error });
 }

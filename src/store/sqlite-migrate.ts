@@ -1,12 +1,17 @@
 import { chmodSync, closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
+import { setTimeout } from 'node:timers/promises';
 import { StoreNotOpened } from '../store.ts';
 import { applyMigrations } from './migrations.ts';
-import { reasonOf } from './sqlite-errors.ts';
+import { notOpened, severityOf } from './sqlite-errors.ts';
 import { openForWriting } from './sqlite-file.ts';
 
 const MIGRATIONS = new URL('./migrations/sqlite/', import.meta.url);
+
+/** How long to wait for another process that migrates the same file. */
+const LOCK_TIMEOUT_MS = 10_000;
+const LOCK_RETRY_MS = 20;
 
 /**
  * Creates the file (for its owner alone) where there is none and applies the migrations it lacks, all or none.
@@ -15,15 +20,28 @@ const MIGRATIONS = new URL('./migrations/sqlite/', import.meta.url);
 export async function migrateSqlite(file: string): Promise<readonly string[]> {
   try {
     createPrivately(file);
-    const db = openForWriting(file);
-    try {
-      return await migrate(db);
-    } finally {
-      db.close();
-    }
+    return await withoutBlocking(async () => {
+      const db = openForWriting(file, 0);
+      try {
+        db.exec('BEGIN IMMEDIATE');
+        return await migrate(db, file);
+      } finally {
+        db.close();
+      }
+    });
   } catch (error: unknown) {
-    if (error instanceof StoreNotOpened) throw error;
-    throw new StoreNotOpened(`cannot open the store ${file}: ${reasonOf(error)}`, { cause: error });
+    throw notOpened(file, error);
+  }
+}
+
+// Another process that makes the same file is waited for; so is this one, on whose thread nothing may block meanwhile.
+async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
+  for (const deadline = performance.now() + LOCK_TIMEOUT_MS; ; await setTimeout(LOCK_RETRY_MS)) {
+    try {
+      return await work();
+    } catch (error: unknown) {
+      if (severityOf(error) !== 'passing' || performance.now() > deadline) throw error;
+    }
   }
 }
 
@@ -34,9 +52,12 @@ function createPrivately(file: string): void {
   chmodSync(file, 0o600);
 }
 
-async function migrate(db: DatabaseSync): Promise<readonly string[]> {
-  db.exec('BEGIN IMMEDIATE');
+async function migrate(db: DatabaseSync, file: string): Promise<readonly string[]> {
   try {
+    const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
+    if (tables.length > 0 && !tables.some(({ name }) => name === 'migrations')) {
+      throw new StoreNotOpened(`${file} is a database of something else; name another file`);
+    }
     db.exec('CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) STRICT');
     const names = await applyMigrations(MIGRATIONS, {
       run: (sql) => db.exec(sql),

@@ -11,12 +11,19 @@ export type WriterRequest =
   | { readonly kind: 'forgetKeys'; readonly now: number }
   | { readonly kind: 'close' };
 
-/** Its answers, one to each request, in their order; `broken` alone comes unasked. */
+/** Its answers, one to each request, in their order. */
 export type WriterReply =
   | { readonly kind: 'outcomes'; readonly outcomes: readonly Outcome[] }
+  /** Whether there may be more keys to forget. */
+  | { readonly kind: 'forgotten'; readonly more: boolean }
   | { readonly kind: 'failure'; readonly severity: Severity; readonly reason: string }
   | { readonly kind: 'closed' };
-export type WriterMessage = WriterReply | { readonly kind: 'broken'; readonly reason: string };
+
+/** What it says unasked: once that it is ready, and when a checkpoint showed that the file cannot be trusted. */
+export type WriterMessage =
+  | WriterReply
+  | { readonly kind: 'ready' }
+  | { readonly kind: 'broken'; readonly reason: string };
 
 const KEY_LIFETIME_MS = 24 * 60 * 60 * 1_000;
 const KEYS_FORGOTTEN_AT_ONCE = 1_000;
@@ -49,8 +56,10 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
           outcomes: inTransaction(db, () => request.batch.map((write) => apply(write, request.now))),
         };
       case 'forgetKeys':
-        forgetKeys.run(request.now - KEY_LIFETIME_MS);
-        return { kind: 'outcomes', outcomes: [] };
+        return {
+          kind: 'forgotten',
+          more: Number(forgetKeys.run(request.now - KEY_LIFETIME_MS).changes) === KEYS_FORGOTTEN_AT_ONCE,
+        };
       case 'close':
         db.close();
         return { kind: 'closed' };
@@ -70,6 +79,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
     port.postMessage(message);
   }
 
+  send({ kind: 'ready' });
   port.on('message', (request: WriterRequest) => {
     send(reply(request));
     commits += 1;

@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import type { SQLOutputValue } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
@@ -12,7 +13,7 @@ import {
   type Write,
 } from '../store.ts';
 import { parseScopes, type Token } from '../token.ts';
-import { reasonOf, severityOf } from './sqlite-errors.ts';
+import { notOpened, reasonOf, severityOf } from './sqlite-errors.ts';
 import { openForReading } from './sqlite-file.ts';
 import { migrateSqlite } from './sqlite-migrate.ts';
 import type { WriterMessage, WriterReply, WriterRequest } from './sqlite-writer.ts';
@@ -48,12 +49,18 @@ export async function openSqlite(file: string, { onFatal, now }: StoreOptions): 
     return error instanceof Error ? error : new Error(String(error));
   }
 
-  const writer = startWriter(file, breakWith);
-  const reader = openReader(file);
-  const forgetting = setInterval(
-    () => void writer.request({ kind: 'forgetKeys', now: now() }).catch(() => undefined),
-    FORGET_KEYS_EVERY_MS,
-  ).unref();
+  const writer = await startWriter(file, breakWith);
+  const reader = await openReader(file).catch(async (error: unknown) => {
+    await writer.close();
+    throw notOpened(file, error);
+  });
+  const forgetting = setInterval(() => void forgetKeys(), FORGET_KEYS_EVERY_MS).unref();
+
+  // A batch at a time, so that writes get their turn in between. What fails now is tried again in a minute.
+  async function forgetKeys(): Promise<void> {
+    const reply = await writer.request({ kind: 'forgetKeys', now: now() }).catch(() => undefined);
+    if (reply?.kind === 'forgotten' && reply.more) await forgetKeys();
+  }
 
   async function read<T>(work: () => T): Promise<T> {
     if (broken !== undefined) throw broken;
@@ -68,7 +75,7 @@ export async function openSqlite(file: string, { onFatal, now }: StoreOptions): 
     if (broken !== undefined) throw broken;
     const reply = await writer.request({ kind: 'commit', batch, now: now() });
     if (reply.kind === 'outcomes') return reply.outcomes;
-    if (reply.kind === 'closed') throw new StoreUnavailable('the store is closed');
+    if (reply.kind !== 'failure') throw new StoreUnavailable('the store is closed');
     if (reply.severity === 'fatal') throw breakWith(reply.reason);
     throw reply.severity === 'passing' ? new StoreUnavailable(reply.reason) : new BatchRefused(reply.reason);
   }
@@ -105,8 +112,11 @@ interface Writer {
   close(): Promise<void>;
 }
 
-function startWriter(file: string, breakWith: (reason: string) => StoreUnavailable): Writer {
+async function startWriter(file: string, breakWith: (reason: string) => StoreUnavailable): Promise<Writer> {
   const worker = new Worker(WRITER, { workerData: file });
+  await once(worker, 'message').catch((error: unknown) => {
+    throw notOpened(file, error);
+  });
   const waiting: PromiseWithResolvers<WriterReply>[] = [];
   let closing = false;
 
@@ -117,7 +127,7 @@ function startWriter(file: string, breakWith: (reason: string) => StoreUnavailab
 
   worker.on('message', (message: WriterMessage) => {
     if (message.kind === 'broken') fail(message.reason);
-    else waiting.shift()?.resolve(message);
+    else if (message.kind !== 'ready') waiting.shift()?.resolve(message);
   });
   worker.on('error', (error: unknown) => fail(`the writer thread ended: ${reasonOf(error)}`));
   worker.on('exit', (code) => {
@@ -142,7 +152,7 @@ function startWriter(file: string, breakWith: (reason: string) => StoreUnavailab
   return { request, close };
 }
 
-function openReader(file: string) {
+async function openReader(file: string) {
   const db = openForReading(file);
   const page = db.prepare(
     `SELECT json, count, last,

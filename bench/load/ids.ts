@@ -1,0 +1,31 @@
+import type { Ids } from '../workloads.ts';
+
+const FIRST_RANDOM = 2 ** 43;
+const LANES = 1024;
+
+/** The ids of a run, one at each call. wrk.lua holds the same for wrk. */
+export function createIds(ids: Ids): () => number {
+  return ids.order === 'sequential' ? sequential(ids.first) : random(ids.seed, ids.lane);
+}
+
+function sequential(first: number): () => number {
+  let id = first - 1;
+  return () => {
+    id += 1;
+    return id;
+  };
+}
+
+/**
+ * Marsaglia's xorshift32 visits every 32-bit number but 0 once (Xorshift RNGs, 2003): random, and yet distinct.
+ * The lane keeps two runs apart.
+ */
+function random(seed: number, lane: number): () => number {
+  let state = seed;
+  return () => {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    return FIRST_RANDOM + (state >>> 0) * LANES + lane;
+  };
+}

@@ -1,0 +1,58 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { open, readFile } from 'node:fs/promises';
+import { setTimeout } from 'node:timers/promises';
+
+const START_MS = 15_000;
+const LOOK_EVERY_MS = 20;
+const STOP_MS = 10_000;
+
+export interface ServerProcess {
+  readonly url: string;
+  readonly pid: number;
+  /** Ends it as an operator would, and rejects when it did not end well. */
+  stop(): Promise<void>;
+}
+
+/**
+ * Starts a script under this same Node and resolves once it has logged a JSON line with its `url`.
+ * Its log goes to a file, so that nobody spends time on reading it during a measurement.
+ */
+export async function startServerProcess(args: readonly string[], logFile: string): Promise<ServerProcess> {
+  const log = await open(logFile, 'a');
+  const child = spawn(process.execPath, args, { stdio: ['ignore', log.fd, log.fd] });
+  await log.close();
+  try {
+    const url = await readUrl(child, logFile);
+    if (child.pid === undefined) throw new Error('the process did not start');
+    return { url, pid: child.pid, stop: () => stop(child, logFile) };
+  } catch (error: unknown) {
+    child.kill('SIGKILL');
+    throw error;
+  }
+}
+
+async function readUrl(child: ChildProcess, logFile: string): Promise<string> {
+  for (const deadline = performance.now() + START_MS; performance.now() < deadline; ) {
+    const text = await readFile(logFile, 'utf8');
+    const url = /"url":"(http:[^"]+)"/.exec(text)?.[1];
+    if (url !== undefined) return url;
+    if (child.exitCode !== null) throw new Error(`the server ended at once:\n${text}`);
+    await setTimeout(LOOK_EVERY_MS);
+  }
+  throw new Error(`the server did not say where it listens within ${START_MS} ms; see ${logFile}`);
+}
+
+async function stop(child: ChildProcess, logFile: string): Promise<void> {
+  if (child.exitCode === null && child.signalCode === null) {
+    const ended = once(child, 'exit', { signal: AbortSignal.timeout(STOP_MS) });
+    child.kill('SIGTERM');
+    await ended;
+  }
+  if (child.exitCode !== 0) {
+    const lines = (await readFile(logFile, 'utf8')).trimEnd().split('\n');
+    throw new Error(
+      `the server ended with ${child.exitCode ?? child.signalCode}; it last said:\n${lines.at(-1)}`,
+    );
+  }
+}

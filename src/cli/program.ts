@@ -1,0 +1,34 @@
+import { Command, CommanderError } from 'commander';
+import { ConfigInvalid } from '../config.ts';
+import { StoreNotOpened } from '../store.ts';
+import { migrateCommand } from './migrate.ts';
+import { openapiCommand } from './openapi.ts';
+import { serveCommand } from './serve.ts';
+import { CommandFailed, tokenCommand } from './token.ts';
+
+/** Runs the command that the arguments of the process name. A failure goes to stderr and sets the exit code. */
+export async function runProgram(): Promise<void> {
+  const program = new Command('plant-store')
+    .description('Keeps plants, over HTTP.')
+    .showHelpAfterError('(--help shows what is possible)')
+    .addCommand(serveCommand())
+    .addCommand(tokenCommand())
+    .addCommand(migrateCommand())
+    .addCommand(openapiCommand());
+  try {
+    await program.parseAsync();
+  } catch (error: unknown) {
+    process.exitCode = 1;
+    if (!(error instanceof CommanderError)) process.stderr.write(`plant-store: ${messageOf(error)}\n`);
+  }
+}
+
+function messageOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error);
+  const isExpected =
+    error instanceof ConfigInvalid ||
+    error instanceof StoreNotOpened ||
+    error instanceof CommandFailed ||
+    'syscall' in error;
+  return isExpected ? error.message : (error.stack ?? error.message);
+}

@@ -1,0 +1,179 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import {
+  ConfigInvalid,
+  defaultOf,
+  descriptionOf,
+  flagOf,
+  loadConfig,
+  type Setting,
+  settings,
+  variableOf,
+} from '../src/config.ts';
+
+interface Values {
+  readonly good: readonly (readonly [text: string, value: unknown])[];
+  readonly bad: readonly string[];
+}
+
+const integers = [
+  '',
+  ' ',
+  '-1',
+  '+80',
+  '080',
+  '1.5',
+  '80.0',
+  '8e1',
+  '0x50',
+  '80 ',
+  'http',
+  'NaN',
+  '99999999999999999999',
+];
+const port: Values = {
+  good: [
+    ['0', 0],
+    ['80', 80],
+    ['65535', 65_535],
+  ],
+  bad: [...integers, '65536'],
+};
+const host: Values = {
+  good: [
+    ['127.0.0.1', '127.0.0.1'],
+    ['::1', '::1'],
+    ['0.0.0.0', '0.0.0.0'],
+    ['localhost', 'localhost'],
+  ],
+  // An empty one would mean every address there is.
+  bad: [''],
+};
+
+/** For each setting, texts it takes, with the values they stand for, and texts it refuses. */
+const values: Readonly<Record<Setting, Values>> = {
+  host,
+  adminHost: host,
+  port,
+  adminPort: port,
+  databaseUrl: {
+    good: [
+      ['sqlite:plants.db', 'sqlite:plants.db'],
+      ['sqlite:/var/lib/plant store/plants.db', 'sqlite:/var/lib/plant store/plants.db'],
+    ],
+    bad: ['', 'sqlite:', 'plants.db', 'SQLITE:plants.db', ' sqlite:plants.db', 'mysql://localhost/plants'],
+  },
+  basePath: {
+    good: [
+      ['', ''],
+      ['/v1', '/v1'],
+      ['/api/v1.0/plant-store_~', '/api/v1.0/plant-store_~'],
+    ],
+    bad: ['/', 'v1', '/v1/', '//', '/v1//v2', '/v 1', '/v1?x', '/v1#x', '/:id', '/*', '/é', '/%20', '/v1\n'],
+  },
+  bodyLimit: {
+    good: [
+      ['1024', 1_024],
+      ['65536', 65_536],
+      ['16777216', 16 * 1024 * 1024],
+    ],
+    bad: [...integers, '1023', '16777217', '64k', '64 KiB'],
+  },
+  logLevel: {
+    good: ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'].map(
+      (level) => [level, level] as const,
+    ),
+    bad: ['', 'INFO', 'verbose', '30', 'info '],
+  },
+};
+
+describe('a configuration', () => {
+  test('has the default of every setting where nothing is given', () => {
+    assert.deepEqual(loadConfig({}, {}), {
+      host: '127.0.0.1',
+      port: 8080,
+      adminHost: '127.0.0.1',
+      adminPort: 8081,
+      databaseUrl: 'sqlite:data/plants.db',
+      basePath: '',
+      bodyLimit: 65_536,
+      logLevel: 'info',
+    });
+    for (const setting of settings) assert.equal(loadConfig({}, {})[setting], defaultOf(setting));
+  });
+
+  test('is frozen', () => {
+    const config = loadConfig({}, {});
+    assert.ok(Object.isFrozen(config));
+    assert.throws(() => Object.assign(config, { port: 1 }), TypeError);
+  });
+
+  test('takes nothing from variables that are not its own', () => {
+    const others = {
+      PATH: '/bin',
+      NODE_ENV: 'production',
+      port: '1',
+      Port: '2',
+      PLANT_STORE_PORT: '3',
+      ADMINPORT: '4',
+    };
+    assert.deepEqual(loadConfig({}, others), loadConfig({}, {}));
+  });
+
+  test('is the same object shape however it is given', () => {
+    const byFlags = loadConfig({ port: '1', adminPort: '2', basePath: '/v1' }, {});
+    const byVariables = loadConfig({}, { PORT: '1', ADMIN_PORT: '2', BASE_PATH: '/v1' });
+    assert.deepEqual(byFlags, byVariables);
+  });
+});
+
+describe('the names of a setting', () => {
+  test('follow from its key', () => {
+    assert.deepEqual([flagOf('port'), variableOf('port')], ['--port', 'PORT']);
+    assert.deepEqual([flagOf('adminPort'), variableOf('adminPort')], ['--admin-port', 'ADMIN_PORT']);
+    assert.deepEqual([flagOf('databaseUrl'), variableOf('databaseUrl')], ['--database-url', 'DATABASE_URL']);
+  });
+
+  test('are its own, and it says what it is for', () => {
+    assert.equal(new Set(settings.map(flagOf)).size, settings.length);
+    assert.equal(new Set(settings.map(variableOf)).size, settings.length);
+    for (const setting of settings) {
+      assert.match(flagOf(setting), /^--[a-z]+(?:-[a-z]+)*$/);
+      assert.match(variableOf(setting), /^[A-Z]+(?:_[A-Z]+)*$/);
+      assert.match(descriptionOf(setting), /^[a-z/].{5,}/);
+    }
+  });
+});
+
+for (const setting of settings) {
+  describe(`the setting ${setting}`, () => {
+    const { good, bad } = values[setting];
+    const variable = variableOf(setting);
+
+    test('is taken from its flag and from its variable', () => {
+      for (const [text, value] of good) {
+        assert.equal(loadConfig({ [setting]: text }, {})[setting], value);
+        assert.equal(loadConfig({}, { [variable]: text })[setting], value);
+      }
+    });
+
+    test('is the flag where both are given', () => {
+      const [first = ['', ''], second = ['', '']] = good;
+      assert.notEqual(first[1], second[1]);
+      assert.equal(loadConfig({ [setting]: first[0] }, { [variable]: second[0] })[setting], first[1]);
+      assert.equal(loadConfig({ [setting]: second[0] }, { [variable]: first[0] })[setting], second[1]);
+    });
+
+    test('is refused when it is bad, by a message that names its flag and its variable', () => {
+      const names = `${flagOf(setting)} (${variable}) must be `;
+      const isNamed = (error: unknown): boolean =>
+        error instanceof ConfigInvalid &&
+        error.message.startsWith(names) &&
+        error.message.length > names.length;
+      for (const text of bad) {
+        assert.throws(() => loadConfig({ [setting]: text }, {}), isNamed, JSON.stringify(text));
+        assert.throws(() => loadConfig({}, { [variable]: text }), isNamed, JSON.stringify(text));
+      }
+    });
+  });
+}

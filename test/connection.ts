@@ -1,0 +1,83 @@
+import { Agent, type IncomingMessage, request } from 'node:http';
+
+export interface Answer {
+  readonly status: number;
+  /** Whether the answer repeats that to an earlier request with the same idempotency key. */
+  readonly replayed: boolean;
+  readonly body: string;
+}
+
+/** A client with one TCP connection, which is kept alive, and one request at a time on it; nothing is ever sent twice. */
+export class Connection {
+  readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 });
+  readonly #url: string;
+  readonly #authorization: string;
+
+  constructor(url: string, token: string) {
+    this.#url = url;
+    this.#authorization = `Bearer ${token}`;
+  }
+
+  /** Undefined when no answer came. */
+  create(
+    id: bigint,
+    plant: { readonly name: string; readonly tag: string | null },
+    key?: string,
+  ): Promise<Answer | undefined> {
+    const { name, tag } = plant;
+    const json = JSON.stringify({ name, tag: tag ?? undefined });
+    const headers = key === undefined ? {} : { 'idempotency-key': key };
+    return this.#send(
+      'POST',
+      '/plants',
+      { ...headers, 'content-type': 'application/json' },
+      `{"id":${id},${json.slice(1)}`,
+    );
+  }
+
+  /** Undefined when no answer came. */
+  delete(id: bigint): Promise<Answer | undefined> {
+    return this.#send('DELETE', `/plants/${id}`, {}, '');
+  }
+
+  /** Undefined when no answer came. */
+  list(limit: number): Promise<Answer | undefined> {
+    return this.#send('GET', `/plants?limit=${limit}`, {}, '');
+  }
+
+  close(): void {
+    this.#agent.destroy();
+  }
+
+  #send(
+    method: string,
+    path: string,
+    headers: Readonly<Record<string, string>>,
+    body: string,
+  ): Promise<Answer | undefined> {
+    const options = {
+      method,
+      agent: this.#agent,
+      headers: { ...headers, authorization: this.#authorization },
+    };
+    return new Promise((resolve) => {
+      request(this.#url + path, options, (response) => resolve(answerOf(response)))
+        .on('error', () => resolve(undefined))
+        .end(body);
+    });
+  }
+}
+
+/** A service that dies behind the head of its answer has answered: the head says what became of the request. */
+function answerOf(response: IncomingMessage): Promise<Answer> {
+  const status = response.statusCode ?? 0;
+  const replayed = response.headers['idempotent-replayed'] === 'true';
+  let body = '';
+  return new Promise((resolve) => {
+    const done = (): void => resolve({ status, replayed, body });
+    response.setEncoding('utf8').on('data', (text: string) => {
+      body += text;
+    });
+    response.on('error', done).on('end', done);
+  });
+}

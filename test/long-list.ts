@@ -1,0 +1,195 @@
+import { execFile } from 'node:child_process';
+import { readFile, writeFile } from 'node:fs/promises';
+import { DatabaseSync } from 'node:sqlite';
+import { parseArgs, promisify } from 'node:util';
+import { Connection } from './connection.ts';
+import { type Installation, newInstallation, type Service } from './program.ts';
+import { bearer } from './service.ts';
+
+const KIBIBYTE = 1_024;
+const MEBIBYTE = 1_024 * KIBIBYTE;
+
+export const GROWTH_LIMIT = 64 * MEBIBYTE;
+export const LATENCY_LIMIT_MS = 50;
+
+export interface LongListFigures {
+  /** Plants that came, in order and without a gap, before anything was wrong. */
+  readonly plants: number;
+  readonly bytes: number;
+  readonly listMs: number;
+  /** Resident memory of the service before the list, and the most during it, in bytes. */
+  readonly before: number;
+  readonly peak: number;
+  /** How long other requests took meanwhile, in milliseconds. */
+  readonly lists: Latencies;
+  readonly creates: Latencies;
+}
+
+export interface Latencies {
+  readonly count: number;
+  readonly median: number;
+  readonly p99: number;
+  readonly longest: number;
+}
+
+/** Gives an owner many plants, whose ids spread over the whole range and whose names count from 0 in their order. */
+export function fillStore(file: string, owner: string, plants: number, nameLength: number): void {
+  using db = new DatabaseSync(file);
+  db.prepare(
+    `INSERT INTO plants (owner, id, name, tag)
+     WITH RECURSIVE counted (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counted WHERE n + 1 < ?1)
+     SELECT ?2, (n - ?1 / 2) * (9000000000000000000 / ?1), substr(n || ?3, 1, ?4),
+            CASE n % 3 WHEN 0 THEN NULL ELSE 'tag ' || n % 1000 END
+       FROM counted`,
+  ).run(plants, owner, ` ${'of very many '.repeat(Math.ceil(nameLength / 13))}`, nameLength);
+}
+
+/** Lists many plants of one owner with no limit, and measures what that costs the service and its other clients. */
+export async function measureLongList(plants: number, nameLength: number): Promise<LongListFigures> {
+  await using ending = new AsyncDisposableStack();
+  const installation = await newInstallation({ after: (work) => ending.defer(work) });
+  const token = await installation.token('alice');
+  fillStore(installation.file, 'alice', plants, nameLength);
+  const service = await installation.serve({ env: { NODE_ENV: 'production' } });
+  const before = await residentMemory(service);
+  await forgetPeak(service);
+  const others = await startOthers(installation, service, token);
+  const began = performance.now();
+  const { count, bytes } = await readList(service, token);
+  const listMs = performance.now() - began;
+  const { lists, creates } = await others.stop();
+  return { plants: count, bytes, listMs, before, peak: await peakMemory(service), lists, creates };
+}
+
+/** Reads the whole list, and counts the plants until one is not the next. */
+async function readList(service: Service, token: string): Promise<{ count: number; bytes: number }> {
+  const response = await fetch(`${service.url}/plants`, { headers: bearer(token) });
+  if (response.status !== 200 || response.body === null) throw new Error(`the list gave ${response.status}`);
+  const decoder = new TextDecoder();
+  let bytes = 0;
+  let count = 0;
+  let rest = '';
+  let isOver = false;
+  for await (const chunk of response.body) {
+    bytes += chunk.byteLength;
+    rest += decoder.decode(chunk, { stream: true });
+    // No name has a brace in it, so that a list can be cut between two plants.
+    const cut = rest.lastIndexOf('},{');
+    if (cut < 0 || isOver) continue;
+    const wanted = count;
+    count = countInOrder(`${rest.slice(0, cut + 1)}]`, wanted);
+    isOver = count === wanted;
+    rest = `[${rest.slice(cut + 2)}`;
+  }
+  return { count: isOver ? count : countInOrder(rest, count), bytes };
+}
+
+/** The number behind the last plant that is where it belongs. */
+function countInOrder(json: string, from: number): number {
+  const plants: readonly { readonly name: string }[] = JSON.parse(json);
+  let next = from;
+  for (const { name } of plants) {
+    if (Number.parseInt(name, 10) !== next) break;
+    next += 1;
+  }
+  return next;
+}
+
+interface Others {
+  stop(): Promise<{ lists: Latencies; creates: Latencies }>;
+}
+
+/** Small requests, one after the other on two connections: a list of 20, and creates of another owner. */
+async function startOthers(installation: Installation, service: Service, token: string): Promise<Others> {
+  const ownToken = await installation.token('bob');
+  let isStopped = false;
+
+  async function measure(send: (number: bigint) => Promise<unknown>): Promise<Latencies> {
+    const times: number[] = [];
+    for (let number = 0n; !isStopped; number += 1n) {
+      const began = performance.now();
+      await send(number);
+      times.push(performance.now() - began);
+    }
+    return latenciesOf(times);
+  }
+
+  const lister = new Connection(service.url, token);
+  const creator = new Connection(service.url, ownToken);
+  const lists = measure(async () => expectStatus((await lister.list(20))?.status));
+  const creates = measure(async (id) =>
+    expectStatus((await creator.create(id, { name: `plant ${id}`, tag: null }))?.status),
+  );
+  return {
+    stop: async () => {
+      isStopped = true;
+      const results = { lists: await lists, creates: await creates };
+      lister.close();
+      creator.close();
+      return results;
+    },
+  };
+}
+
+function expectStatus(status: number | undefined): void {
+  if (status !== 200) throw new Error(`a request beside the list got ${status ?? 'no answer'}`);
+}
+
+function latenciesOf(times: readonly number[]): Latencies {
+  const sorted = times.toSorted((a, b) => a - b);
+  const at = (share: number): number => sorted[Math.ceil(sorted.length * share) - 1] ?? 0;
+  return { count: sorted.length, median: at(0.5), p99: at(0.99), longest: at(1) };
+}
+
+/** Resident memory of a process, in bytes. */
+export async function residentMemory({ pid }: Service): Promise<number> {
+  if (process.platform === 'linux') return readStatus(pid, 'VmRSS');
+  const { stdout } = await promisify(execFile)('ps', ['-o', 'rss=', '-p', String(pid)]);
+  return Number(stdout) * KIBIBYTE;
+}
+
+/** The most memory a process had resident since `forgetPeak`, in bytes; where only Linux tells, what it has now. */
+export async function peakMemory(service: Service): Promise<number> {
+  return process.platform === 'linux' ? readStatus(service.pid, 'VmHWM') : residentMemory(service);
+}
+
+/** Begins the measure of `peakMemory` anew (proc_pid_clear_refs(5)). */
+export async function forgetPeak({ pid }: Service): Promise<void> {
+  if (process.platform === 'linux') await writeFile(`/proc/${pid}/clear_refs`, '5');
+}
+
+async function readStatus(pid: number, field: string): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8');
+  const match = new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(status);
+  if (match === null) throw new Error(`/proc/${pid}/status has no ${field}`);
+  return Number(match[1]) * KIBIBYTE;
+}
+
+/** Lines for people. */
+export function describeFigures(figures: LongListFigures): string[] {
+  const { plants, bytes, listMs, before, peak, lists, creates } = figures;
+  const inMebibytes = (size: number): string => (size / MEBIBYTE).toFixed(1);
+  const line = (name: string, { count, median, p99, longest }: Latencies): string =>
+    `${count} × ${name} meanwhile: median ${median.toFixed(1)} ms, p99 ${p99.toFixed(1)} ms, longest ${longest.toFixed(1)} ms`;
+  return [
+    `${plants} plants in order, ${inMebibytes(bytes)} MiB in ${Math.round(listMs)} ms`,
+    `resident memory: ${inMebibytes(before)} MiB before, ${inMebibytes(peak)} MiB at most, +${inMebibytes(peak - before)} MiB`,
+    line('listPlants with limit 20', lists),
+    line('createPlant', creates),
+  ];
+}
+
+if (import.meta.main) {
+  const { values } = parseArgs({ options: { plants: { type: 'string', default: '1000000' } } });
+  const wanted = Number(values.plants);
+  const figures = await measureLongList(wanted, 20);
+  const wrong = [
+    ...(figures.plants === wanted ? [] : [`the list is right only up to plant ${figures.plants}`]),
+    ...(figures.peak - figures.before < GROWTH_LIMIT ? [] : ['the memory grew too much']),
+    ...(Math.max(figures.lists.p99, figures.creates.p99) < LATENCY_LIMIT_MS
+      ? []
+      : ['other requests took too long']),
+  ];
+  process.stdout.write([...describeFigures(figures), ...wrong, ''].join('\n'));
+  if (wrong.length > 0) process.exitCode = 1;
+}

@@ -1,0 +1,221 @@
+import assert from 'node:assert/strict';
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, type TestContext, test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
+import { pathToFileURL } from 'node:url';
+import { isDeepStrictEqual } from 'node:util';
+import { applyMigrations, type MigrationTarget } from '../src/store/migrations.ts';
+import { migrateStore } from '../src/store/open.ts';
+import { StoreNotOpened } from '../src/store.ts';
+import { engines, freshFolder } from './engines.ts';
+
+const OPEN = new URL('../src/store/open.ts', import.meta.url);
+
+/** The names a database says were applied. */
+function namesIn(db: DatabaseSync): string[] {
+  return db
+    .prepare('SELECT name FROM migrations ORDER BY rowid')
+    .all()
+    .map(({ name }) => String(name));
+}
+
+function tablesOf(db: DatabaseSync): readonly string[] {
+  return db
+    .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name")
+    .all()
+    .map(({ name }) => String(name));
+}
+
+/** What an engine lends, on a database of the test. */
+function targetOn(db: DatabaseSync): MigrationTarget {
+  return {
+    run: (sql) => db.exec(sql),
+    applied: () => namesIn(db),
+    record: (name) => {
+      db.prepare('INSERT INTO migrations (name) VALUES (?)').run(name);
+    },
+  };
+}
+
+interface Prepared {
+  readonly db: DatabaseSync;
+  /** Adds files to the folder and applies it, in one transaction, as engines do. */
+  migrate(files: Readonly<Record<string, string>>): Promise<readonly string[]>;
+}
+
+/** A database and a folder of migrations, both new. */
+async function prepare(t: TestContext): Promise<Prepared> {
+  const folder = await freshFolder(t);
+  const db = new DatabaseSync(':memory:');
+  t.after(() => db.close());
+  db.exec('CREATE TABLE migrations (name TEXT PRIMARY KEY) STRICT');
+
+  async function migrate(files: Readonly<Record<string, string>>): Promise<readonly string[]> {
+    for (const [name, sql] of Object.entries(files)) await writeFile(join(folder, name), sql);
+    db.exec('BEGIN IMMEDIATE');
+    try {
+      const names = await applyMigrations(pathToFileURL(`${folder}/`), targetOn(db));
+      db.exec('COMMIT');
+      return names;
+    } catch (error: unknown) {
+      db.exec('ROLLBACK');
+      throw error;
+    }
+  }
+
+  return { db, migrate };
+}
+
+describe('migrations', () => {
+  const first = { '0001-trees.sql': 'CREATE TABLE trees (id INTEGER); CREATE TABLE leaves (id INTEGER);' };
+  const second = { '0002-roots.sql': 'CREATE TABLE roots (id INTEGER);' };
+
+  test('are applied in the order of their numbers, every statement of each', async (t) => {
+    const { db, migrate } = await prepare(t);
+    const applied = await migrate({
+      '0010-c.sql': 'ALTER TABLE b RENAME TO c;',
+      '0002-b.sql': 'ALTER TABLE a RENAME TO b; INSERT INTO b VALUES (2);',
+      '0001-a.sql': '-- A comment; with a semicolon.\nCREATE TABLE a (id INTEGER);\n',
+    });
+    assert.deepEqual(applied, ['0001-a.sql', '0002-b.sql', '0010-c.sql']);
+    assert.deepEqual(namesIn(db), applied);
+    assert.deepEqual(tablesOf(db), ['c', 'migrations']);
+    assert.deepEqual({ ...db.prepare('SELECT id FROM c').get() }, { id: 2 });
+  });
+
+  test('are applied once each; only what is new is applied later', async (t) => {
+    const { db, migrate } = await prepare(t);
+    assert.deepEqual(await migrate(first), ['0001-trees.sql']);
+    assert.deepEqual(await migrate({}), []);
+    assert.deepEqual(await migrate(second), ['0002-roots.sql']);
+    assert.deepEqual(await migrate({}), []);
+    assert.deepEqual(tablesOf(db), ['leaves', 'migrations', 'roots', 'trees']);
+  });
+
+  test('are the files that end in .sql, and no others', async (t) => {
+    const { migrate } = await prepare(t);
+    const others = {
+      'README.md': 'no SQL',
+      '0001-trees.sql.orig': 'no SQL',
+      '.0001-trees.sql.swp': 'no SQL',
+    };
+    assert.deepEqual(await migrate({ ...others, ...first }), ['0001-trees.sql']);
+  });
+
+  test('leave nothing behind when one fails, not even those before it, and the message names it', async (t) => {
+    const { db, migrate } = await prepare(t);
+    await migrate(first);
+    const bad = { '0003-bad.sql': 'CREATE TABLE half (id INTEGER); CREATE TABLE trees (id INTEGER);' };
+    const later = { '0004-later.sql': 'CREATE TABLE later (id INTEGER);' };
+    await assert.rejects(migrate({ ...second, ...bad, ...later }), /0003-bad\.sql.*trees already exists/s);
+    assert.deepEqual(tablesOf(db), ['leaves', 'migrations', 'trees']);
+    assert.deepEqual(namesIn(db), ['0001-trees.sql']);
+    const mended = { '0003-bad.sql': 'CREATE TABLE mended (id INTEGER);' };
+    assert.deepEqual(await migrate(mended), ['0002-roots.sql', '0003-bad.sql', '0004-later.sql']);
+  });
+
+  test('are refused on a store that has seen more than there are, before anything is done', async (t) => {
+    const { db, migrate } = await prepare(t);
+    await migrate(first);
+    db.exec("INSERT INTO migrations VALUES ('0007-b.sql'), ('0008-c.sql')");
+    await assert.rejects(
+      migrate(second),
+      (error) =>
+        error instanceof StoreNotOpened && /newer version.*0007-b\.sql, 0008-c\.sql/.test(error.message),
+    );
+    assert.deepEqual(tablesOf(db), ['leaves', 'migrations', 'trees']);
+  });
+});
+
+describe('the migrations of this version', () => {
+  test('are numbered without a gap', async () => {
+    for (const engine of await readdir(new URL('../src/store/migrations/', import.meta.url))) {
+      const files = await readdir(new URL(`../src/store/migrations/${engine}/`, import.meta.url));
+      assert.ok(files.length > 0);
+      for (const [index, file] of files.sort().entries())
+        assert.match(
+          file,
+          new RegExp(`^${String(index + 1).padStart(4, '0')}-[a-z0-9]+(?:-[a-z0-9]+)*\\.sql$`),
+        );
+    }
+  });
+
+  for (const engine of engines) {
+    test(`are applied to a new store on ${engine.name}, and never again`, async (t) => {
+      const url = await engine.freshUrl(t);
+      const applied = await migrateStore(url);
+      assert.ok(applied.length > 0);
+      assert.deepEqual(await migrateStore(url), []);
+    });
+  }
+});
+
+/** Migrates, opens, writes to and closes the store of each URL it is sent, and says which migrations it applied. */
+const WORK = `
+  const { migrateStore, openStore } = await import(${JSON.stringify(OPEN.href)});
+  process.on('message', async (url) => {
+    try {
+      const applied = await migrateStore(url);
+      const store = await openStore(url, { now: Date.now, onFatal: (error) => process.send(String(error)) });
+      const write = { kind: 'createPlant', owner: 'alice', name: '', tag: null, idempotency: null };
+      const outcome = await store.write({ ...write, id: BigInt(process.pid) });
+      await store.close();
+      process.send({ applied, outcome });
+    } catch (error) {
+      process.send(String(error));
+    }
+  });
+  process.send('ready');
+`;
+
+async function startWorker(t: TestContext): Promise<ChildProcess> {
+  const script = join(await freshFolder(t), 'work.mjs');
+  await writeFile(script, WORK);
+  const worker = fork(script);
+  const ended = once(worker, 'exit');
+  t.after(async () => {
+    worker.kill();
+    await ended;
+  });
+  assert.deepEqual(await once(worker, 'message'), ['ready', undefined]);
+  return worker;
+}
+
+async function ask(worker: ChildProcess, url: string): Promise<unknown> {
+  const answer = once(worker, 'message');
+  worker.send(url);
+  const [message]: unknown[] = await answer;
+  return message;
+}
+
+for (const engine of engines) {
+  test(`processes that open one new store on ${engine.name} at once all succeed, and one migrates it`, async (t) => {
+    const workers = await Promise.all(Array.from({ length: 3 }, () => startWorker(t)));
+    const all = await migrateStore(await engine.freshUrl(t));
+    for (let round = 0; round < 8; round += 1) {
+      const url = await engine.freshUrl(t);
+      const answers = await Promise.all(workers.map((worker) => ask(worker, url)));
+      const migrated = answers.filter(
+        (answer) => !isDeepStrictEqual(answer, { applied: [], outcome: 'created' }),
+      );
+      assert.deepEqual(migrated, [{ applied: all, outcome: 'created' }], `round ${round}`);
+      assert.deepEqual(await migrateStore(url), []);
+    }
+  });
+}
+
+test('a file that another process is just making on sqlite is waited for, without blocking this one', async (t) => {
+  const file = join(await freshFolder(t), 'plants.db');
+  const other = new DatabaseSync(file);
+  t.after(() => other.close());
+  other.exec('BEGIN IMMEDIATE; CREATE TABLE half_made (id INTEGER)');
+  const migrated = migrateStore(`sqlite:${file}`);
+  // Long enough for a first try to have failed, should it fail at all.
+  const released = setTimeout(100).then(() => other.exec('ROLLBACK'));
+  const [names] = await Promise.all([migrated, released]);
+  assert.ok(names.length > 0);
+});

@@ -1,0 +1,224 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import {
+  digestPlant,
+  INT64_MAX,
+  INT64_MIN,
+  NewPlant,
+  type Plant,
+  parseIntegerSource,
+  renderPlant,
+} from '../src/plant.ts';
+import { compileCheck } from '../src/schema.ts';
+import { openStore } from '../src/store/open.ts';
+import { engines } from './engines.ts';
+
+describe('the integer a JSON number stands for', () => {
+  const integers: readonly (readonly [string, bigint])[] = [
+    ['0', 0n],
+    ['-0', 0n],
+    ['7', 7n],
+    ['-7', -7n],
+    ['7.0', 7n],
+    ['7.000', 7n],
+    ['7e0', 7n],
+    ['7E+0', 7n],
+    ['7e-0', 7n],
+    ['70e-1', 7n],
+    ['0.7e1', 7n],
+    ['0.07E2', 7n],
+    ['1.5e1', 15n],
+    ['1.50e1', 15n],
+    ['120', 120n],
+    ['12e1', 120n],
+    ['1.2e2', 120n],
+    ['1200e-1', 120n],
+    ['-1.25e2', -125n],
+    ['1e18', 10n ** 18n],
+    ['1e018', 10n ** 18n],
+    ['1000000000000000000', 10n ** 18n],
+    ['9007199254740992', 2n ** 53n],
+    ['9007199254740993', 2n ** 53n + 1n],
+    ['9007199254740993.0', 2n ** 53n + 1n],
+    ['90071992547409930e-1', 2n ** 53n + 1n],
+    ['9223372036854775807', INT64_MAX],
+    ['-9223372036854775808', INT64_MIN],
+    ['9.223372036854775807e18', INT64_MAX],
+    ['-92233720368547758080.00e-1', INT64_MIN],
+    ['0.0', 0n],
+    ['-0.000', 0n],
+    ['0e0', 0n],
+    ['0e5', 0n],
+    ['0e-5', 0n],
+    ['0e99999999999999999999', 0n],
+    ['-0.0e-99999999999999999999', 0n],
+    [`${'0'.repeat(100)}7`, 7n],
+    [`7.${'0'.repeat(1_000)}`, 7n],
+    [`7${'0'.repeat(1_000)}e-1000`, 7n],
+    [`0.${'0'.repeat(999)}7e1000`, 7n],
+  ];
+  const notIntegers = [
+    '1.5',
+    '-0.5',
+    '0.1',
+    '7.0000000000000000000000000000000001',
+    '9007199254740993.5',
+    '7e-1',
+    '70e-2',
+    '15e-1',
+    '1e-1',
+    '1e-400',
+    '1e-99999999999999999999',
+    '123456789012345678.9',
+  ];
+  const tooManyDigits = [
+    '1e19',
+    '12345678901234567890',
+    '-1e400',
+    '1e99999999999999999999',
+    '0.1e21',
+    '92233720368547758070',
+  ];
+  const notNumbers = [
+    '',
+    '-',
+    '+7',
+    '.5',
+    '5.',
+    'e5',
+    '1e',
+    '0x10',
+    '1_000',
+    'NaN',
+    'Infinity',
+    ' 7',
+    '7 ',
+    '7n',
+    '7,0',
+    '--7',
+    '٣',
+  ];
+
+  test('is exact, in whatever way it is written', () => {
+    for (const [source, value] of integers) assert.equal(parseIntegerSource(source), value, source);
+  });
+
+  test('is undefined for a number with a fraction', () => {
+    for (const source of notIntegers) assert.equal(parseIntegerSource(source), undefined, source);
+  });
+
+  test('is undefined for a number of more digits than an int64 has', () => {
+    for (const source of tooManyDigits) assert.equal(parseIntegerSource(source), undefined, source);
+  });
+
+  test('is undefined for a text that is no number', () => {
+    for (const source of notNumbers) assert.equal(parseIntegerSource(source), undefined, source);
+  });
+
+  test('is found in a time that grows with the length of the text, not with its square', () => {
+    const started = performance.now();
+    for (const source of [
+      `1${'0'.repeat(60_000)}1`,
+      `1.${'0'.repeat(60_000)}1`,
+      `${'10'.repeat(30_000)}1e-5`,
+      `${'0'.repeat(60_000)}.${'0'.repeat(60_000)}1`,
+    ]) {
+      assert.equal(parseIntegerSource(source), undefined);
+    }
+    assert.ok(performance.now() - started < 500);
+  });
+});
+
+describe('a new plant', () => {
+  const check = compileCheck(NewPlant);
+  const violationOf = (value: unknown): unknown => {
+    const checked = check(value);
+    return 'violation' in checked ? [checked.violation.field, checked.violation.demand] : undefined;
+  };
+
+  test('has an id that is an int64, exactly', () => {
+    for (const id of [INT64_MIN, -1n, 0n, 2n ** 53n + 1n, INT64_MAX])
+      assert.deepEqual(check({ id, name: '' }), { value: { id, name: '' } });
+    const demand = `must be an integer from ${INT64_MIN} to ${INT64_MAX}`;
+    for (const id of [INT64_MIN - 1n, INT64_MAX + 1n, 2n ** 64n, 7, '7', true, null, [7n]])
+      assert.deepEqual(violationOf({ id, name: '' }), ['id', demand]);
+  });
+
+  test('has a name and may have a tag, any text that a store can keep', () => {
+    const demand = 'must be a string without U+0000 and lone surrogates';
+    for (const text of ['', ' ', '🌱', '\u{10ffff}', '\ufffd', 'x'.repeat(100_000)])
+      assert.equal(violationOf({ id: 1n, name: text, tag: text }), undefined);
+    for (const text of ['\0', 'a\0b', '\ud800', 'a\udfff', '\udc00\ud800', 7, null, {}, ['a']]) {
+      assert.deepEqual(violationOf({ id: 1n, name: text }), ['name', demand]);
+      assert.deepEqual(violationOf({ id: 1n, name: '', tag: text }), ['tag', demand]);
+    }
+  });
+
+  test('is an object with the fields it needs', () => {
+    assert.deepEqual(violationOf({ name: '' }), ['id', 'is required']);
+    assert.deepEqual(violationOf({ id: 1n }), ['name', 'is required']);
+    for (const value of [null, 7, 'plant', true, undefined])
+      assert.deepEqual(violationOf(value), ['', 'must be a JSON object']);
+  });
+});
+
+describe('the digest of a plant', () => {
+  const digest = (id: bigint, name: string, tag?: string): string =>
+    Buffer.from(digestPlant({ id, name, ...(tag !== undefined && { tag }) })).toString('hex');
+
+  test('is the same for the same plant', () => {
+    assert.equal(digest(1n, 'a', 'b'), digest(1n, 'a', 'b'));
+    assert.match(digest(1n, 'a'), /^[0-9a-f]{64}$/);
+  });
+
+  test('is another for another plant, however its fields are cut', () => {
+    const digests = [
+      digest(1n, 'a'),
+      digest(1n, 'a', ''),
+      digest(1n, '', 'a'),
+      digest(1n, 'a', 'null'),
+      digest(1n, 'a","b'),
+      digest(1n, 'a', 'b'),
+      digest(1n, 'ab'),
+      digest(11n, 'a'),
+      digest(-1n, 'a'),
+      digest(2n ** 53n, 'a'),
+      digest(2n ** 53n + 1n, 'a'),
+      digest(1n, 'A'),
+      digest(1n, 'é'),
+      digest(1n, 'e\u0301'),
+    ];
+    assert.equal(new Set(digests).size, digests.length);
+  });
+});
+
+describe('the JSON of a plant', () => {
+  const plants: readonly Plant[] = [
+    { name: '' },
+    { name: 'Black alder', tag: 'Alnus glutinosa' },
+    { name: '', tag: '' },
+    { name: '"\\/\b\f\n\r\t\u0001\u001f\u007f', tag: '\u0080\u2028\u2029\ufeff\uffff' },
+    { name: '🌱 שלום e\u0301', tag: "it's" },
+  ];
+
+  test('has the name, and the tag where there is one, and nothing else', () => {
+    assert.equal(renderPlant({ name: 'a' }), '{"name":"a"}');
+    assert.equal(renderPlant({ name: 'a', tag: '' }), '{"name":"a","tag":""}');
+    const more = { tag: 'b', id: 7n, name: 'a', other: 1 };
+    assert.equal(renderPlant(more), '{"name":"a","tag":"b"}');
+  });
+
+  for (const engine of engines) {
+    test(`is the same bytes in a list from ${engine.name}`, async (t) => {
+      const onFatal = assert.ifError;
+      const store = await openStore(await engine.freshUrl(t), { onFatal, now: Date.now });
+      for (const [index, { name, tag = null }] of plants.entries()) {
+        const id = BigInt(index);
+        await store.write({ kind: 'createPlant', owner: 'alice', id, name, tag, idempotency: null });
+      }
+      const { json } = await store.listPlants('alice', { from: INT64_MIN, to: INT64_MAX }, 100);
+      await store.close();
+      assert.equal(json, `[${plants.map(renderPlant).join(',')}]`);
+    });
+  }
+});

@@ -1,0 +1,157 @@
+import { connect } from 'node:net';
+
+export type Header = readonly [name: string, value: string];
+
+/** A request as it is to go out; nothing is corrected on the way. */
+export interface RawRequest {
+  readonly method: string;
+  /** The request target, as it stands in the request line. */
+  readonly path: string;
+  /** In this order, duplicates included. Characters up to U+00FF are sent as one byte each. */
+  readonly headers?: readonly Header[];
+  /** A text goes out as UTF-8. With `Transfer-Encoding: chunked` it is sent in chunks of 1,000 bytes. */
+  readonly body?: string | Uint8Array | undefined;
+}
+
+export interface RawAnswer {
+  readonly status: number;
+  /** As received, in this order. */
+  readonly headers: readonly Header[];
+  /** All that followed the headers, unchunked: also of an answer that should have had no body. */
+  readonly body: Buffer;
+  /** The statuses of the interim answers (1xx) before it. */
+  readonly interim: readonly number[];
+}
+
+const CHUNK = 1_000;
+const PATIENCE_MS = 10_000;
+const HEAD_END = '\r\n\r\n';
+
+/** The bytes of a request. Adds only what was left out: Host, Connection: close, and Content-Length for a body. */
+export function renderRequest({ method, path, headers = [], body }: RawRequest): Buffer {
+  const bytes = Buffer.from(body ?? '');
+  const isChunked = /(?:^|,)\s*chunked$/i.test(headerOf(headers, 'transfer-encoding') ?? '');
+  const added: Header[] = [
+    ['Host', 'plants.test'],
+    ['Connection', 'close'],
+  ];
+  if (body !== undefined && !isChunked) added.push(['Content-Length', String(bytes.length)]);
+  const all = [...added.filter(([name]) => headerOf(headers, name) === undefined), ...headers];
+  const lines = all.map(([name, value]) => `${name}: ${value}\r\n`);
+  const head = Buffer.from(`${method} ${path} HTTP/1.1\r\n${lines.join('')}\r\n`, 'latin1');
+  return Buffer.concat([head, isChunked ? chunked(bytes) : bytes]);
+}
+
+function chunked(bytes: Buffer): Buffer {
+  const parts: Buffer[] = [];
+  for (let at = 0; at < bytes.length; at += CHUNK) {
+    const chunk = bytes.subarray(at, at + CHUNK);
+    parts.push(Buffer.from(`${chunk.length.toString(16)}\r\n`), chunk, Buffer.from('\r\n'));
+  }
+  return Buffer.concat([...parts, Buffer.from('0\r\n\r\n')]);
+}
+
+/**
+ * Sends bytes to the service at `url` and resolves to its answer once it has closed the connection.
+ * Rejects when that takes too long, or when the answer is not well-formed or not of the length it says.
+ * With `endsEarly` the client says after its bytes that no more will come.
+ */
+export async function sendRaw(
+  url: string,
+  message: string | Uint8Array,
+  { endsEarly = false }: { endsEarly?: boolean } = {},
+): Promise<RawAnswer> {
+  const bytes = typeof message === 'string' ? Buffer.from(message, 'latin1') : message;
+  const received = await exchange(url, bytes, endsEarly);
+  return parseAnswer(received, Buffer.from(bytes.subarray(0, 5)).toString('latin1') === 'HEAD ');
+}
+
+/** Sends a request and resolves to its answer, as `sendRaw` does. */
+export function sendRequest(url: string, request: RawRequest): Promise<RawAnswer> {
+  return sendRaw(url, renderRequest(request));
+}
+
+function exchange(url: string, bytes: Uint8Array, endsEarly: boolean): Promise<Buffer> {
+  const { hostname, port } = new URL(url);
+  return new Promise((resolve, reject) => {
+    const received: Buffer[] = [];
+    const socket = connect(Number(port), hostname);
+    let failure: Error | undefined;
+    socket.setTimeout(PATIENCE_MS, () => {
+      reject(new Error('the service did not close the connection'));
+      socket.destroy();
+    });
+    socket.on('data', (data) => received.push(Buffer.from(data)));
+    socket.on('error', (error) => {
+      failure = error;
+    });
+    socket.on('close', () => {
+      // A service that closes before it has read all may reset the connection behind its answer.
+      if (failure !== undefined && received.length === 0) reject(failure);
+      else resolve(Buffer.concat(received));
+    });
+    if (endsEarly) socket.end(bytes);
+    else socket.write(bytes);
+  });
+}
+
+/** The one answer in some bytes, after its interim ones. */
+function parseAnswer(bytes: Buffer, toHead: boolean): RawAnswer {
+  const interim: number[] = [];
+  let rest = bytes;
+  for (;;) {
+    const { status, headers, after } = parseHead(rest);
+    if (status >= 200) return { status, headers, body: parseBody(status, headers, after, toHead), interim };
+    interim.push(status);
+    rest = after;
+  }
+}
+
+function parseHead(bytes: Buffer): { status: number; headers: Header[]; after: Buffer } {
+  const end = bytes.indexOf(HEAD_END);
+  if (end < 0) throw new Error(`no answer, but ${JSON.stringify(bytes.toString('latin1'))}`);
+  const [first = '', ...lines] = bytes.subarray(0, end).toString('latin1').split('\r\n');
+  const status = /^HTTP\/1\.1 ([1-5][0-9]{2}) [\x20-\x7e]*$/.exec(first)?.[1];
+  if (status === undefined) throw new Error(`not a status line: ${first}`);
+  return {
+    status: Number(status),
+    headers: lines.map(parseHeader),
+    after: bytes.subarray(end + HEAD_END.length),
+  };
+}
+
+function parseHeader(line: string): Header {
+  const [, name, value] = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*(.*?)[ \t]*$/.exec(line) ?? [];
+  if (name === undefined || value === undefined) throw new Error(`not a header: ${line}`);
+  return [name, value];
+}
+
+function parseBody(status: number, headers: readonly Header[], after: Buffer, toHead: boolean): Buffer {
+  if (toHead || status === 204 || status === 304) return after;
+  if (headerOf(headers, 'transfer-encoding') === 'chunked') return unchunked(after);
+  const length = headerOf(headers, 'content-length');
+  if (length !== String(after.length)) throw new Error(`${after.length} bytes of body, announced: ${length}`);
+  return after;
+}
+
+function unchunked(bytes: Buffer): Buffer {
+  const parts: Buffer[] = [];
+  let rest = bytes;
+  for (;;) {
+    const lineEnd = rest.indexOf('\r\n');
+    const size = Number.parseInt(rest.subarray(0, lineEnd).toString('latin1'), 16);
+    const end = lineEnd + 2 + size;
+    if (!(size >= 0) || rest.subarray(end, end + 2).toString('latin1') !== '\r\n') {
+      throw new Error('the body ends in the middle of a chunk');
+    }
+    if (size === 0 && end + 2 === rest.length) return Buffer.concat(parts);
+    if (size === 0) throw new Error('bytes follow the last chunk');
+    parts.push(rest.subarray(lineEnd + 2, end));
+    rest = rest.subarray(end + 2);
+  }
+}
+
+/** The value of the first header of a name, in any case. */
+export function headerOf(headers: readonly Header[], name: string): string | undefined {
+  return headers.find(([one]) => one.toLowerCase() === name.toLowerCase())?.[1];
+}

@@ -163,8 +163,8 @@ describe('token list', TOGETHER, () => {
 
   it('--json gives an array, with the last use once the token was used', async (t) => {
     const installation = await newInstallation(t);
-    assert.deepEqual(await listTokens(installation), []);
     const service = await installation.serve({ env: { NODE_ENV: 'production' } });
+    assert.deepEqual(await listTokens(installation), []);
     const secret = await installation.token('alice');
     const [unused, ...others] = await listTokens(installation);
     assert.deepEqual(others, []);

@@ -15,8 +15,8 @@ interface Written {
 
 const bench = (...args: readonly string[]) => promisify(execFile)(process.execPath, [RUN, ...args]);
 
-test('bench measures the chosen part for us and the bare handler, and writes it as a table and as JSON', async (t) => {
-  const file = join(await freshFolder(t), 'bench.json');
+test('bench measures the chosen part for us and the bare handler, and writes it as a table and as JSON', async () => {
+  const file = join(await freshFolder(), 'bench.json');
   const { stdout } = await bench(
     ...['--only', 'create', '--rounds', '1', '--seconds', '1', '--warm-up', '0', '--json', file],
   );

@@ -186,7 +186,7 @@ test('every command of plant-store named in a document exists', () => {
 });
 
 test('docs/operations.md has every metric of ours that /metrics shows, with its labels, and no other', async (t) => {
-  const service = await startService(t, `sqlite:${join(await freshFolder(t), 'plants.db')}`);
+  const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`);
   const headers = bearer(await service.token());
   assert.equal((await fetch(`${service.url}/plants`, { headers })).status, 200);
   const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();

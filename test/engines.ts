@@ -1,4 +1,5 @@
-import { mkdtemp, rm } from 'node:fs/promises';
+import { rmSync } from 'node:fs';
+import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
@@ -13,13 +14,19 @@ export interface TestEngine {
 export const engines: readonly TestEngine[] = [
   {
     name: 'sqlite',
-    freshUrl: async (t) => `sqlite:${join(await freshFolder(t), 'plants.db')}`,
+    freshUrl: async () => `sqlite:${join(await freshFolder(), 'plants.db')}`,
   },
 ];
 
-/** A new folder, which goes away after the test. */
-export async function freshFolder(t: Pick<TestContext, 'after'>): Promise<string> {
+const folders = new Set<string>();
+
+process.once('exit', () => {
+  for (const folder of folders) rmSync(folder, { recursive: true, force: true });
+});
+
+/** A new folder, which goes away with the process: not after the test, when a service may still close its store in it. */
+export async function freshFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-'));
-  t.after(() => rm(folder, { recursive: true, force: true }));
+  folders.add(folder);
   return folder;
 }

@@ -49,7 +49,7 @@ interface Prepared {
 
 /** A database and a folder of migrations, both new. */
 async function prepare(t: TestContext): Promise<Prepared> {
-  const folder = await freshFolder(t);
+  const folder = await freshFolder();
   const db = new DatabaseSync(':memory:');
   t.after(() => db.close());
   db.exec('CREATE TABLE migrations (name TEXT PRIMARY KEY) STRICT');
@@ -173,7 +173,7 @@ const WORK = `
 `;
 
 async function startWorker(t: TestContext): Promise<ChildProcess> {
-  const script = join(await freshFolder(t), 'work.mjs');
+  const script = join(await freshFolder(), 'work.mjs');
   await writeFile(script, WORK);
   const worker = fork(script);
   const ended = once(worker, 'exit');
@@ -209,7 +209,7 @@ for (const engine of engines) {
 }
 
 test('a file that another process is just making on sqlite is waited for, without blocking this one', async (t) => {
-  const file = join(await freshFolder(t), 'plants.db');
+  const file = join(await freshFolder(), 'plants.db');
   const other = new DatabaseSync(file);
   t.after(() => other.close());
   other.exec('BEGIN IMMEDIATE; CREATE TABLE half_made (id INTEGER)');

@@ -29,8 +29,8 @@ for (const engine of engines) {
   }
 }
 
-test('the OpenAPI document is clean under the recommended rules of redocly, with and without a base path', async (t) => {
-  const folder = await freshFolder(t);
+test('the OpenAPI document is clean under the recommended rules of redocly, with and without a base path', async () => {
+  const folder = await freshFolder();
   for (const basePath of ['', '/v1/plants-of-ours']) {
     const file = join(folder, `openapi${basePath.replaceAll('/', '-')}.json`);
     await writeFile(file, renderOpenApi(operations, basePath));

@@ -67,7 +67,7 @@ function asPattern(shown: string): string {
 async function startProgram(t: Pick<TestContext, 'after'>): Promise<Program> {
   const [program, ...args] = manifest.scripts.start.split(' ');
   assert.equal(program, 'node');
-  const databaseUrl = `sqlite:${join(await freshFolder(t), 'data', 'plants.db')}`;
+  const databaseUrl = `sqlite:${join(await freshFolder(), 'data', 'plants.db')}`;
   const { NODE_ENV: _, ...environment } = process.env;
   const child = spawn(process.execPath, args, {
     cwd: ROOT,
@@ -93,12 +93,8 @@ async function stop(child: ChildProcess): Promise<void> {
   assert.deepEqual(await once(child, 'exit'), [0, null]);
 }
 
-async function runScript(
-  t: Pick<TestContext, 'after'>,
-  script: string,
-  databaseUrl: string,
-): Promise<string> {
-  const file = join(await freshFolder(t), 'script.sh');
+async function runScript(script: string, databaseUrl: string): Promise<string> {
+  const file = join(await freshFolder(), 'script.sh');
   await writeFile(file, script);
   const { stdout } = await promisify(execFile)('bash', ['-e', file], {
     cwd: ROOT,
@@ -123,7 +119,7 @@ test('the first start prints what README shows, and its curl lines work as they 
   assert.match(printed, new RegExp(asPattern(shown.text)));
 
   const curls = printed.split('\n').filter((line) => line.trimStart().startsWith('curl '));
-  const answers = await runScript(t, curls.map((curl) => `${curl} -s; echo`).join('\n'), databaseUrl);
+  const answers = await runScript(curls.map((curl) => `${curl} -s; echo`).join('\n'), databaseUrl);
   const plant = '{"name":"Black alder","tag":"Alnus glutinosa"}';
   assert.equal(answers, `${plant}\n[${plant}]\n\n`);
 
@@ -139,7 +135,7 @@ test('the quick start of README does what it shows', async (t) => {
 
   const end = '--- end of step ---';
   const script = rest.map(({ command }) => `${command}\nprintf '\\n%s\\n' '${end}'\n`).join('');
-  const output = await runScript(t, `URL='${url}'\nTOKEN='${token}'\n${script}`, databaseUrl);
+  const output = await runScript(`URL='${url}'\nTOKEN='${token}'\n${script}`, databaseUrl);
   const answers = output.split(`\n${end}\n`);
   for (const [index, { command, shown }] of rest.entries()) {
     assert.ok(shown !== undefined, `README shows what comes of ${command}`);

@@ -54,8 +54,8 @@ async function open(t: TestContext, file: string): Promise<Opened> {
   return { store, fatal, clock, close };
 }
 
-async function freshFile(t: TestContext): Promise<string> {
-  return join(await freshFolder(t), 'plants.db');
+async function freshFile(): Promise<string> {
+  return join(await freshFolder(), 'plants.db');
 }
 
 /** What a connection of its own sees in the file; it changes nothing. */
@@ -116,7 +116,7 @@ function isNotOpened(...words: readonly RegExp[]) {
 
 describe('the file', () => {
   test('is written with a write-ahead log and an fsync at every commit', async (t) => {
-    const file = await freshFile(t);
+    const file = await freshFile();
     const { close } = await open(t, file);
     await close();
     const db = openForWriting(file);
@@ -127,13 +127,13 @@ describe('the file', () => {
   });
 
   test('is read over connections that cannot write', async (t) => {
-    const file = await freshFile(t);
+    const file = await freshFile();
     await open(t, file);
     look(file, (db) => assert.throws(() => db.exec('DELETE FROM plants'), /readonly/));
   });
 
   test('has tables that are STRICT, with keys that begin with the owner', async (t) => {
-    const file = await freshFile(t);
+    const file = await freshFile();
     await open(t, file);
     const tables = rowsOf(
       file,
@@ -155,7 +155,7 @@ describe('the file', () => {
   test('and its folders are open to nobody else, whatever the umask', async (t) => {
     const before = process.umask(0);
     t.after(() => process.umask(before));
-    const folder = await freshFolder(t);
+    const folder = await freshFolder();
     const file = join(folder, 'a', 'b', 'plants.db');
     const { store } = await open(t, file);
     await store.write(create(1));
@@ -165,7 +165,7 @@ describe('the file', () => {
   });
 
   test('is whole after creates, deletes, keys and tokens, while open and once closed', async (t) => {
-    const file = await freshFile(t);
+    const file = await freshFile();
     const { store, close, clock } = await open(t, file);
     await writeAll(
       store,
@@ -189,7 +189,7 @@ describe('the file', () => {
   });
 
   test('renders a page as an array of objects, not of texts, with tags and without', async (t) => {
-    const file = await freshFile(t);
+    const file = await freshFile();
     const { store } = await open(t, file);
     await store.write(create(1, '{"a":[1]}'));
     const idempotency = null;
@@ -198,7 +198,7 @@ describe('the file', () => {
   });
 
   test('has a log that is used again, however many commits there are', async (t) => {
-    const file = await freshFile(t);
+    const file = await freshFile();
     const { store } = await open(t, file);
     const name = 'x'.repeat(20_000);
     for (let id = 0; id < 500; id += 1) await store.write(create(id, name));
@@ -207,7 +207,7 @@ describe('the file', () => {
   });
 
   test('is the one whose name is given, even a name that means something to SQLite', async (t) => {
-    const folder = await freshFolder(t);
+    const folder = await freshFolder();
     const before = process.cwd();
     process.chdir(folder);
     t.after(() => process.chdir(before));
@@ -224,7 +224,7 @@ describe('the file', () => {
 
 describe('a file that cannot be a store', () => {
   test('is not opened when it is no database, and stays as it is', async (t) => {
-    const file = await freshFile(t);
+    const file = await freshFile();
     const text = 'id,name\n1,Black alder\n'.repeat(500);
     writeFileSync(file, text);
     await assert.rejects(open(t, file), isNotOpened(/not a database/, new RegExp(file)));
@@ -232,7 +232,7 @@ describe('a file that cannot be a store', () => {
   });
 
   test('is not opened when it is a folder, or in a folder that is a file, and says so at once', async (t) => {
-    const folder = await freshFolder(t);
+    const folder = await freshFolder();
     const started = performance.now();
     await assert.rejects(open(t, folder), isNotOpened(new RegExp(folder)));
     const file = join(folder, 'file');
@@ -242,7 +242,7 @@ describe('a file that cannot be a store', () => {
   });
 
   test('is not opened when a newer version made it, and stays as it is', async (t) => {
-    const file = await freshFile(t);
+    const file = await freshFile();
     await (await open(t, file)).close();
     tamper(file, "INSERT INTO migrations (name) VALUES ('9999-of-the-future.sql')");
     const before = readFileSync(file);
@@ -251,7 +251,7 @@ describe('a file that cannot be a store', () => {
   });
 
   test('is not opened when it is a database of something else, and stays as it is', async (t) => {
-    const file = await freshFile(t);
+    const file = await freshFile();
     tamper(file, 'CREATE TABLE plants (latin TEXT); INSERT INTO plants VALUES (1)');
     const before = readFileSync(file);
     await assert.rejects(open(t, file), isNotOpened(/something else/, new RegExp(file)));
@@ -260,7 +260,7 @@ describe('a file that cannot be a store', () => {
 
   for (const table of ['plants', 'tokens', 'idempotency_keys']) {
     test(`is not opened when it lacks its table ${table}`, async (t) => {
-      const file = await freshFile(t);
+      const file = await freshFile();
       await (await open(t, file)).close();
       tamper(file, `DROP TABLE ${table}`);
       await assert.rejects(open(t, file), isNotOpened(new RegExp(table), new RegExp(file)));
@@ -268,7 +268,7 @@ describe('a file that cannot be a store', () => {
   }
 
   test('is not opened when its first page is damaged', async (t) => {
-    const file = await freshFile(t);
+    const file = await freshFile();
     await (await open(t, file)).close();
     overwrite(file, 100, Buffer.alloc(200, 0xa5));
     await assert.rejects(open(t, file), isNotOpened(/malformed/, new RegExp(file)));
@@ -283,7 +283,7 @@ function overwrite(file: string, position: number, bytes: Buffer): void {
 
 /** A store of 2,000 plants whose file has garbage in its middle third. */
 async function damagedFile(t: TestContext): Promise<string> {
-  const file = await freshFile(t);
+  const file = await freshFile();
   const { store, close } = await open(t, file);
   await writeAll(
     store,
@@ -329,7 +329,7 @@ describe('a writer thread that ends', { timeout: 10_000 }, () => {
     const gather = (thread: Worker): unknown => threads.push(thread);
     process.on('worker', gather);
     t.after(() => process.off('worker', gather));
-    const { store, fatal, close } = await open(t, await freshFile(t));
+    const { store, fatal, close } = await open(t, await freshFile());
     await store.write(create(1));
     const [thread] = threads;
     assert.ok(thread !== undefined && threads.length === 1);
@@ -353,7 +353,7 @@ describe('idempotency keys', () => {
 
   test('are deleted within a minute of their end, and not before', async (t) => {
     t.mock.timers.enable({ apis: ['setInterval'] });
-    const file = await freshFile(t);
+    const file = await freshFile();
     const { store, clock } = await open(t, file);
     await writeAll(
       store,
@@ -378,7 +378,7 @@ describe('idempotency keys', () => {
 
   test('are all deleted within a minute of their end, however many they are', async (t) => {
     t.mock.timers.enable({ apis: ['setInterval'] });
-    const file = await freshFile(t);
+    const file = await freshFile();
     const { store, clock } = await open(t, file);
     await writeAll(
       store,

@@ -43,6 +43,12 @@ export function severityOf(error: unknown): Severity {
   return FATAL.has(primary) ? 'fatal' : 'refused';
 }
 
+/** Whether another connection holds a lock, which it will let go of. */
+export function isLocked(error: unknown): boolean {
+  if (!(error instanceof Error) || !('errcode' in error) || typeof error.errcode !== 'number') return false;
+  return [SQLITE_BUSY, SQLITE_LOCKED].includes(error.errcode & 0xff);
+}
+
 /** The reason an operator reads: SQLite's message with its extended result code. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);

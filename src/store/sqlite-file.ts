@@ -10,13 +10,18 @@ const READ_LOCK_TIMEOUT_MS = 1_000;
 /** Opens the one connection that writes. Its checkpoints are the caller's to run: an automatic one hides its errors. */
 export function openForWriting(file: string, timeout = WRITE_LOCK_TIMEOUT_MS): DatabaseSync {
   const db = open(file, timeout);
-  db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0');
-  return db;
+  try {
+    db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0');
+    return db;
+  } catch (error: unknown) {
+    db.close();
+    throw error;
+  }
 }
 
 /** Opens a connection that only reads, next to the one that writes. */
-export function openForReading(file: string): DatabaseSync {
-  const db = open(file, READ_LOCK_TIMEOUT_MS);
+export function openForReading(file: string, timeout = READ_LOCK_TIMEOUT_MS): DatabaseSync {
+  const db = open(file, timeout);
   db.exec('PRAGMA query_only = ON');
   return db;
 }

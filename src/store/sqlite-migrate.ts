@@ -4,8 +4,8 @@ import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
 import { StoreNotOpened } from '../store.ts';
 import { applyMigrations } from './migrations.ts';
-import { notOpened, severityOf } from './sqlite-errors.ts';
-import { openForWriting } from './sqlite-file.ts';
+import { isLocked, notOpened } from './sqlite-errors.ts';
+import { openForReading, openForWriting } from './sqlite-file.ts';
 
 const MIGRATIONS = new URL('./migrations/sqlite/', import.meta.url);
 
@@ -21,10 +21,11 @@ export async function migrateSqlite(file: string): Promise<readonly string[]> {
   try {
     createPrivately(file);
     return await withoutBlocking(async () => {
+      refuseForeign(file);
       const db = openForWriting(file, 0);
       try {
         db.exec('BEGIN IMMEDIATE');
-        return await migrate(db, file);
+        return await migrate(db);
       } finally {
         db.close();
       }
@@ -40,7 +41,7 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
     try {
       return await work();
     } catch (error: unknown) {
-      if (severityOf(error) !== 'passing' || performance.now() > deadline) throw error;
+      if (!isLocked(error) || performance.now() > deadline) throw error;
     }
   }
 }
@@ -52,12 +53,20 @@ function createPrivately(file: string): void {
   chmodSync(file, 0o600);
 }
 
-async function migrate(db: DatabaseSync, file: string): Promise<readonly string[]> {
+// Before it is opened for writing, which changes the journal mode of the file for good.
+function refuseForeign(file: string): void {
+  const db = openForReading(file, 0);
   try {
     const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
-    if (tables.length > 0 && !tables.some(({ name }) => name === 'migrations')) {
-      throw new StoreNotOpened(`${file} is a database of something else; name another file`);
-    }
+    if (tables.length === 0 || tables.some(({ name }) => name === 'migrations')) return;
+    throw new StoreNotOpened(`${file} is a database of something else; name another file`);
+  } finally {
+    db.close();
+  }
+}
+
+async function migrate(db: DatabaseSync): Promise<readonly string[]> {
+  try {
     db.exec('CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) STRICT');
     const names = await applyMigrations(MIGRATIONS, {
       run: (sql) => db.exec(sql),

@@ -118,11 +118,13 @@ async function startWriter(file: string, breakWith: (reason: string) => StoreUna
     throw notOpened(file, error);
   });
   const waiting: PromiseWithResolvers<WriterReply>[] = [];
+  const ended = new Promise((resolve) => worker.once('exit', resolve));
   let closing = false;
+  let failure: StoreUnavailable | undefined;
 
   function fail(reason: string): void {
-    const error = breakWith(reason);
-    for (const { reject } of waiting.splice(0)) reject(error);
+    failure = breakWith(reason);
+    for (const { reject } of waiting.splice(0)) reject(failure);
   }
 
   worker.on('message', (message: WriterMessage) => {
@@ -135,6 +137,7 @@ async function startWriter(file: string, breakWith: (reason: string) => StoreUna
   });
 
   function request(request: WriterRequest): Promise<WriterReply> {
+    if (failure !== undefined) return Promise.reject(failure);
     const reply = Promise.withResolvers<WriterReply>();
     waiting.push(reply);
     worker.postMessage(request);
@@ -143,8 +146,8 @@ async function startWriter(file: string, breakWith: (reason: string) => StoreUna
 
   async function close(): Promise<void> {
     closing = true;
-    const ended = new Promise((resolve) => worker.once('exit', resolve));
-    await request({ kind: 'close' }).catch(() => undefined);
+    // A thread that ended by itself answers nothing any more.
+    await Promise.race([request({ kind: 'close' }).catch(() => undefined), ended]);
     await worker.terminate();
     await ended;
   }

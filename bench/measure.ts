@@ -30,13 +30,14 @@ export async function measure(
 ): Promise<Measurement> {
   const { method, target, body, expectedStatus } = workload;
   const { url, headers, pid } = subject;
-  await subject.prepare(workload, seconds);
+  const ids = workload.ids(run);
+  await subject.prepare(workload, ids, seconds);
   resetPeakBytes(pid);
   const cpu = readCpuSeconds(pid);
   const mainThreadCpu = readMainThreadCpuSeconds(pid);
   const load = await runLoad(
     generator,
-    { url, headers, method, target, body, expectedStatus, ids: workload.ids(run), connections, seconds },
+    { url, headers, method, target, body, expectedStatus, ids, connections, seconds },
     signal,
   );
   return {

@@ -1,4 +1,4 @@
-import type { Workload } from './workloads.ts';
+import type { Ids, Workload } from './workloads.ts';
 
 /** Something that answers the requests of the service, in a process of its own, to be measured beside others. */
 export interface Subject {
@@ -11,7 +11,7 @@ export interface RunningSubject {
   readonly url: string;
   readonly pid: number;
   readonly headers: Readonly<Record<string, string>>;
-  /** Makes ready what a run of a workload needs: that the plants it takes away exist, for up to `seconds`. */
-  prepare(workload: Workload, seconds: number): Promise<void>;
+  /** Makes ready what so many seconds of a workload need: deletes need plants with their ids. */
+  prepare(workload: Workload, ids: Ids, seconds: number): Promise<void>;
   close(): Promise<void>;
 }

@@ -21,10 +21,10 @@ export type Part = (typeof parts)[number];
 
 export const LISTED = 20;
 
-// Each kind of run has ids of its own: the plants that lists show from 1, those to delete from here, then those of creates.
-export const FIRST_TO_DELETE = 10_000_000;
-const FIRST_SEQUENTIAL = 100_000_000;
+// Each run has ids of its own, apart from those of other runs and of the plants that lists show, which count from 1.
 const IDS_A_RUN = 100_000_000;
+const FIRST_TO_CREATE = IDS_A_RUN;
+const FIRST_TO_DELETE = 1_000 * IDS_A_RUN;
 
 const newPlant = '{"id":{id},"name":"Black alder","tag":"Alnus glutinosa"}';
 
@@ -36,7 +36,7 @@ export const workloads: readonly Workload[] = [
     target: '/plants',
     body: newPlant,
     expectedStatus: 200,
-    ids: (run) => ({ order: 'sequential', first: FIRST_SEQUENTIAL + run * IDS_A_RUN }),
+    ids: (run) => ({ order: 'sequential', first: FIRST_TO_CREATE + run * IDS_A_RUN }),
   },
   {
     name: 'create, random ids',
@@ -63,6 +63,6 @@ export const workloads: readonly Workload[] = [
     target: '/plants/{id}',
     body: '',
     expectedStatus: 204,
-    ids: () => ({ order: 'sequential', first: FIRST_TO_DELETE }),
+    ids: (run) => ({ order: 'sequential', first: FIRST_TO_DELETE + run * IDS_A_RUN }),
   },
 ];

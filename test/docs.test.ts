@@ -65,19 +65,20 @@ function documentOf(file: string): string {
   return text;
 }
 
-/** The rows of the table under the given first heading of a document, each cell as it is written. */
+/** The rows of the table whose first column has the given heading, each cell as it is written. */
 function table(file: string, heading: string): string[][] {
-  const lines = documentOf(file).split('\n');
-  const start = lines.findIndex((line) => line.startsWith(`| ${heading} |`));
-  assert.notEqual(start, -1, `${file} has a table of ${heading}`);
-  const rows = lines.slice(start + 2);
-  const end = rows.findIndex((line) => !line.startsWith('|'));
-  return rows.slice(0, end === -1 ? undefined : end).map((line) =>
-    line
-      .split('|')
-      .slice(1, -1)
-      .map((cell) => cell.trim()),
-  );
+  const paragraphs = documentOf(file).trimEnd().split('\n\n');
+  const tables = paragraphs
+    .filter((text) => text.startsWith('|'))
+    .map((text) => text.split('\n').map(cellsOf));
+  const found = tables.find(([head]) => head?.[0] === heading);
+  assert.ok(found !== undefined, `${file} has a table of ${heading}`);
+  return found.slice(2);
+}
+
+function cellsOf(line: string): string[] {
+  const cells = line.split('|').slice(1, -1);
+  return cells.map((cell) => cell.trim());
 }
 
 /** What stands between backticks in a cell. */

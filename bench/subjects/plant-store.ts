@@ -3,9 +3,10 @@ import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { type ExamplePlant, examplePlants } from '../example-plants.ts';
+import { createIds } from '../load/ids.ts';
 import { type ServerProcess, startServerProcess } from '../server-process.ts';
 import type { RunningSubject, Subject } from '../subject.ts';
-import { FIRST_TO_DELETE } from '../workloads.ts';
+import type { Ids } from '../workloads.ts';
 
 const MAIN = join(import.meta.dirname, '../../src/cli/main.ts');
 const OWNER = 'bench';
@@ -40,8 +41,8 @@ function running(server: ServerProcess, store: Store, token: string): RunningSub
     url: server.url,
     pid: server.pid,
     headers: { authorization: `Bearer ${token}` },
-    prepare: async ({ part }, seconds) => {
-      if (part === 'delete') await fill(store, plantsToDelete(DELETES_A_SECOND * seconds));
+    prepare: async ({ part }, ids, seconds) => {
+      if (part === 'delete') await fill(store, plantsToDelete(ids, DELETES_A_SECOND * seconds));
     },
     close: async () => {
       await store.close();
@@ -57,7 +58,7 @@ async function createToken(store: Store): Promise<string> {
   return secret;
 }
 
-/** Creates the plants that are not there; many at once, so that they share their commits. */
+/** Creates plants, many at once, so that they share their commits. */
 async function fill(store: Store, plants: Iterable<ExamplePlant>): Promise<void> {
   let writes: Promise<unknown>[] = [];
   for (const { id, name, tag = null } of plants) {
@@ -71,10 +72,9 @@ async function fill(store: Store, plants: Iterable<ExamplePlant>): Promise<void>
   await Promise.all(writes);
 }
 
-function* plantsToDelete(count: number): Generator<ExamplePlant> {
-  for (let n = 0; n < count; n += 1) {
-    yield { id: FIRST_TO_DELETE + n, name: 'Black alder', tag: 'Alnus glutinosa' };
-  }
+function* plantsToDelete(ids: Ids, count: number): Generator<ExamplePlant> {
+  const nextId = createIds(ids);
+  for (let n = 0; n < count; n += 1) yield { id: nextId(), name: 'Black alder', tag: 'Alnus glutinosa' };
 }
 
 function fail(error: Error): void {

@@ -1,4 +1,4 @@
-import type { Setting } from '../config.ts';
+import { connectionOptions, type Setting } from '../config.ts';
 import { openStore } from '../store/open.ts';
 import type { Store } from '../store.ts';
 import { configOf } from './settings.ts';
@@ -9,7 +9,12 @@ export async function withStore<T>(
   work: (store: Store) => Promise<T>,
 ): Promise<T> {
   const fatal = Promise.withResolvers<never>();
-  const store = await openStore(configOf(flags).databaseUrl, { now: Date.now, onFatal: fatal.reject });
+  const config = configOf(flags);
+  const store = await openStore(config.databaseUrl, {
+    now: Date.now,
+    onFatal: fatal.reject,
+    connections: connectionOptions(config),
+  });
   try {
     return await Promise.race([work(store), fatal.promise]);
   } finally {

@@ -1,4 +1,3 @@
-import type { SQLOutputValue } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import {
@@ -11,7 +10,8 @@ import {
   StoreUnavailable,
   type Write,
 } from '../store.ts';
-import { parseScopes, type Token } from '../token.ts';
+import type { Token } from '../token.ts';
+import { toToken } from './rows.ts';
 import { reasonOf, severityOf } from './sqlite-errors.ts';
 import { openForReading } from './sqlite-file.ts';
 import { migrateSqlite } from './sqlite-migrate.ts';
@@ -187,26 +187,4 @@ function openReader(file: string) {
     },
     close: () => db.close(),
   };
-}
-
-function toToken(row: Record<string, SQLOutputValue>): Token {
-  const digest = row.digest;
-  const scopes = parseScopes(String(row.scopes));
-  if (!(digest instanceof Uint8Array) || scopes === undefined)
-    throw new Error('a token in the store is damaged');
-  return {
-    id: String(row.id),
-    digest,
-    owner: String(row.owner),
-    name: String(row.name),
-    scopes,
-    createdAt: Number(row.created_at),
-    expiresAt: toTime(row.expires_at),
-    revokedAt: toTime(row.revoked_at),
-    lastUsedAt: toTime(row.last_used_at),
-  };
-}
-
-function toTime(value: SQLOutputValue | undefined): number | null {
-  return typeof value === 'number' ? value : null;
 }

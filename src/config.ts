@@ -23,10 +23,36 @@ export const Config = Type.Object({
   adminHost: address('address of the admin listener'),
   adminPort: port('port of /live, /ready and /metrics; 0 for any free one', 8081),
   databaseUrl: Type.Refine(
-    Type.String({ default: 'sqlite:data/plants.db', description: 'where the plants are kept: sqlite:FILE' }),
-    (url) => /^sqlite:./.test(url),
-    () => 'must be sqlite:FILE, such as sqlite:data/plants.db',
+    Type.String({
+      default: 'sqlite:data/plants.db',
+      description: 'where the plants are kept: sqlite:FILE or postgres://…',
+    }),
+    (url) => /^(?:sqlite:.|postgres(?:ql)?:\/\/.)/.test(url),
+    () =>
+      'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE',
   ),
+  databasePoolSize: Type.Integer({
+    minimum: 2,
+    maximum: 1_000,
+    default: 10,
+    description: 'connections to PostgreSQL at most',
+  }),
+  databaseAcquireTimeout: Type.Integer({
+    minimum: 100,
+    maximum: 60_000,
+    default: 2_000,
+    description: 'longest wait for a connection to PostgreSQL, in milliseconds',
+  }),
+  databaseStatementTimeout: Type.Integer({
+    minimum: 100,
+    maximum: 600_000,
+    default: 5_000,
+    description: 'longest run of a statement on PostgreSQL, in milliseconds',
+  }),
+  databasePrepare: Type.Boolean({
+    default: true,
+    description: 'prepare statements on PostgreSQL; false behind a pooler in transaction mode that cannot',
+  }),
   basePath: Type.Refine(
     Type.String({ default: '', description: 'prefix of every path, such as /v1' }),
     (path) => /^(?:\/[A-Za-z0-9._~-]+)*$/.test(path),
@@ -91,4 +117,19 @@ export function defaultOf(setting: Setting): unknown {
 /** What a setting is for, in a few words. */
 export function descriptionOf(setting: Setting): string {
   return String(Reflect.get(Config.properties[setting], 'description'));
+}
+
+/** What a store needs to know of a configuration. */
+export function connectionOptions(config: Config) {
+  return {
+    poolSize: config.databasePoolSize,
+    acquireTimeoutMs: config.databaseAcquireTimeout,
+    statementTimeoutMs: config.databaseStatementTimeout,
+    prepare: config.databasePrepare,
+  };
+}
+
+/** A database URL without its password, for logs and messages. */
+export function withoutPassword(url: string): string {
+  return url.replace(/^([a-z]+:\/\/[^:@/]*):.*@/, '$1:***@').replace(/([?&]password=)[^&]*/g, '$1***');
 }

@@ -1,7 +1,7 @@
 import { setTimeout } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
-import type { Config } from './config.ts';
+import { type Config, connectionOptions, withoutPassword } from './config.ts';
 import { createAdmin, createMetrics } from './http/admin.ts';
 import { createApp } from './http/app.ts';
 import { openStore } from './store/open.ts';
@@ -30,7 +30,11 @@ export interface ServerOptions {
 
 /** Opens the store, wires the service to it, and resolves once both listeners accept. */
 export async function startServer({ config, log, onFatal, now = Date.now }: ServerOptions): Promise<Server> {
-  const store = await openStore(config.databaseUrl, { onFatal, now });
+  const store = await openStore(config.databaseUrl, {
+    onFatal,
+    now,
+    connections: connectionOptions(config),
+  });
   const metrics = createMetrics();
   const app = createApp({
     store,
@@ -50,7 +54,7 @@ export async function startServer({ config, log, onFatal, now = Date.now }: Serv
   try {
     const adminUrl = await admin.listen({ host: config.adminHost, port: config.adminPort });
     const url = (await app.listen({ host: config.host, port: config.port })) + config.basePath;
-    log.info({ url, adminUrl, store: config.databaseUrl }, 'serving');
+    log.info({ url, adminUrl, store: withoutPassword(config.databaseUrl) }, 'serving');
     return { url, adminUrl, store, close };
   } catch (error: unknown) {
     await close();

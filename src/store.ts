@@ -91,9 +91,25 @@ export class StoreNotOpened extends Error {
   override readonly name = 'StoreNotOpened';
 }
 
+/** How the engine on PostgreSQL uses its connections; the embedded engine has none. */
+export interface ConnectionOptions {
+  /** Connections at most, to the primary. */
+  readonly poolSize: number;
+  /** How long a request may wait for a connection. */
+  readonly acquireTimeoutMs: number;
+  /** How long a statement may take. */
+  readonly statementTimeoutMs: number;
+  /** Whether statements are prepared by name; a pooler in transaction mode may not allow it. */
+  readonly prepare: boolean;
+}
+
 export interface StoreOptions {
   /** Called once when the store can no longer be trusted; the process must end and start anew. */
   readonly onFatal: (error: Error) => void;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
+  readonly connections: ConnectionOptions;
 }
+
+/** How long an idempotency key stands for its first answer. */
+export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1_000;

@@ -60,8 +60,46 @@ const values: Readonly<Record<Setting, Values>> = {
     good: [
       ['sqlite:plants.db', 'sqlite:plants.db'],
       ['sqlite:/var/lib/plant store/plants.db', 'sqlite:/var/lib/plant store/plants.db'],
+      ['postgres://u:p@a:5432,b/plants?sslmode=require', 'postgres://u:p@a:5432,b/plants?sslmode=require'],
+      ['postgresql://localhost/plants', 'postgresql://localhost/plants'],
     ],
-    bad: ['', 'sqlite:', 'plants.db', 'SQLITE:plants.db', ' sqlite:plants.db', 'mysql://localhost/plants'],
+    bad: [
+      '',
+      'sqlite:',
+      'plants.db',
+      'SQLITE:plants.db',
+      ' sqlite:plants.db',
+      'mysql://h/plants',
+      'postgres://',
+    ],
+  },
+  databasePoolSize: {
+    good: [
+      ['10', 10],
+      ['2', 2],
+    ],
+    bad: [...integers, '1', '1001'],
+  },
+  databaseAcquireTimeout: {
+    good: [
+      ['2000', 2_000],
+      ['100', 100],
+    ],
+    bad: [...integers, '99', '60001', '2s'],
+  },
+  databaseStatementTimeout: {
+    good: [
+      ['5000', 5_000],
+      ['100', 100],
+    ],
+    bad: [...integers, '99', '600001', '5s'],
+  },
+  databasePrepare: {
+    good: [
+      ['true', true],
+      ['false', false],
+    ],
+    bad: ['', 'yes', '1', 'TRUE'],
   },
   basePath: {
     good: [
@@ -95,6 +133,10 @@ describe('a configuration', () => {
       adminHost: '127.0.0.1',
       adminPort: 8081,
       databaseUrl: 'sqlite:data/plants.db',
+      databasePoolSize: 10,
+      databaseAcquireTimeout: 2_000,
+      databaseStatementTimeout: 5_000,
+      databasePrepare: true,
       basePath: '',
       bodyLimit: 65_536,
       logLevel: 'info',

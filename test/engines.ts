@@ -1,8 +1,14 @@
+import { randomBytes } from 'node:crypto';
 import { rmSync } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
+import pg from 'pg';
+import { connectionOptions, loadConfig } from '../src/config.ts';
+
+/** How stores are opened unless a test is about just that: as the service does by default. */
+export const connections = connectionOptions(loadConfig({}, {}));
 
 /** A kind of store that every suite runs on. */
 export interface TestEngine {
@@ -16,7 +22,34 @@ export const engines: readonly TestEngine[] = [
     name: 'sqlite',
     freshUrl: async () => `sqlite:${join(await freshFolder(), 'plants.db')}`,
   },
+  {
+    name: 'postgres',
+    freshUrl: freshDatabase,
+  },
 ];
+
+/** A new database on the server of the tests (test/global-setup.ts). */
+async function freshDatabase(t: Pick<TestContext, 'after'>): Promise<string> {
+  const server = process.env.TEST_DATABASE_URL;
+  if (server === undefined)
+    throw new Error('run the tests by `npm test`, which starts a PostgreSQL for them');
+  const name = `test_${randomBytes(8).toString('hex')}`;
+  await onServer(server, `CREATE DATABASE ${name}`);
+  t.after(() => onServer(server, `DROP DATABASE ${name} WITH (FORCE)`));
+  const url = new URL(server);
+  url.pathname = `/${name}`;
+  return url.href;
+}
+
+async function onServer(url: string, statement: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  try {
+    await client.query(statement);
+  } finally {
+    await client.end();
+  }
+}
 
 const folders = new Set<string>();
 

@@ -11,7 +11,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { applyMigrations, type MigrationTarget } from '../src/store/migrations.ts';
 import { migrateStore } from '../src/store/open.ts';
 import { StoreNotOpened } from '../src/store.ts';
-import { engines, freshFolder } from './engines.ts';
+import { connections, engines, freshFolder } from './engines.ts';
 
 const OPEN = new URL('../src/store/open.ts', import.meta.url);
 
@@ -160,7 +160,7 @@ const WORK = `
   process.on('message', async (url) => {
     try {
       const applied = await migrateStore(url);
-      const store = await openStore(url, { now: Date.now, onFatal: (error) => process.send(String(error)) });
+      const store = await openStore(url, { now: Date.now, onFatal: (error) => process.send(String(error)), connections: ${JSON.stringify(connections)} });
       const write = { kind: 'createPlant', owner: 'alice', name: '', tag: null, idempotency: null };
       const outcome = await store.write({ ...write, id: BigInt(process.pid) });
       await store.close();

@@ -11,7 +11,7 @@ import {
 } from '../src/plant.ts';
 import { compileCheck } from '../src/schema.ts';
 import { openStore } from '../src/store/open.ts';
-import { engines } from './engines.ts';
+import { connections, engines } from './engines.ts';
 
 describe('the integer a JSON number stands for', () => {
   const integers: readonly (readonly [string, bigint])[] = [
@@ -211,7 +211,7 @@ describe('the JSON of a plant', () => {
   for (const engine of engines) {
     test(`is the same bytes in a list from ${engine.name}`, async (t) => {
       const onFatal = assert.ifError;
-      const store = await openStore(await engine.freshUrl(t), { onFatal, now: Date.now });
+      const store = await openStore(await engine.freshUrl(t), { onFatal, now: Date.now, connections });
       for (const [index, { name, tag = null }] of plants.entries()) {
         const id = BigInt(index);
         await store.write({ kind: 'createPlant', owner: 'alice', id, name, tag, idempotency: null });

@@ -26,7 +26,7 @@ import {
   type Write,
 } from '../src/store.ts';
 import { mintSecret, newToken, scopes } from '../src/token.ts';
-import { freshFolder } from './engines.ts';
+import { connections, freshFolder } from './engines.ts';
 import { newInstallation, type Service } from './program.ts';
 import { bearer } from './service.ts';
 
@@ -45,6 +45,7 @@ async function open(t: TestContext, file: string): Promise<Opened> {
   const fatal: Error[] = [];
   const clock = { now: Date.UTC(2026, 0, 1) };
   const store = await openStore(`sqlite:${file}`, {
+    connections,
     onFatal: (error) => fatal.push(error),
     now: () => clock.now,
   });

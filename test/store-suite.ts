@@ -12,7 +12,7 @@ import {
   type Write,
 } from '../src/store.ts';
 import { LAST_USE_STEP_MS, mintSecret, newToken, scopes, type Token } from '../src/token.ts';
-import type { TestEngine } from './engines.ts';
+import { connections, type TestEngine } from './engines.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -60,7 +60,11 @@ async function prepare(t: TestContext, engine: TestEngine): Promise<Stores> {
   });
   const url = await engine.freshUrl(t);
   async function open(): Promise<Opened> {
-    const store = await openStore(url, { onFatal: (error) => fatal.push(error), now: () => clock.now });
+    const store = await openStore(url, {
+      onFatal: (error) => fatal.push(error),
+      now: () => clock.now,
+      connections,
+    });
     let closing: Promise<void> | undefined;
     const close = (): Promise<void> => (closing ??= store.close());
     opened.push({ store, close });

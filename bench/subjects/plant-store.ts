@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { connectionOptions, loadConfig } from '../../src/config.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { Store } from '../../src/store.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
@@ -20,7 +21,11 @@ export const plantStore: Subject = {
   name: 'plant-store',
   start: async (folder) => {
     const databaseUrl = `sqlite:${join(folder, 'plants.db')}`;
-    const store = await openStore(databaseUrl, { now: Date.now, onFatal: fail });
+    const store = await openStore(databaseUrl, {
+      now: Date.now,
+      onFatal: fail,
+      connections: connectionOptions(loadConfig({}, {})),
+    });
     try {
       const token = await createToken(store);
       await fill(store, examplePlants());

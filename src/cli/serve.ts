@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import type { Setting } from '../config.ts';
 import { createLog } from '../log.ts';
 import { type Server, startServer } from '../server.ts';
+import { isEmbedded } from '../store/open.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../token.ts';
 import { addSettings, configOf } from './settings.ts';
 
@@ -71,7 +72,7 @@ function stopWhenTold(server: Server, log: Logger, broken: Promise<Error>): void
 }
 
 async function isFirstStart({ store }: Server, databaseUrl: string): Promise<boolean> {
-  if (process.env.NODE_ENV === 'production' || !databaseUrl.startsWith('sqlite:')) return false;
+  if (process.env.NODE_ENV === 'production' || !isEmbedded(databaseUrl)) return false;
   return (await store.listTokens()).length === 0;
 }
 

@@ -1,4 +1,4 @@
-import type { Setting } from '../config.ts';
+import { connectionOptions, type Setting, withoutPassword } from '../config.ts';
 import { openStore, storeExists } from '../store/open.ts';
 import { type Store, StoreNotOpened } from '../store.ts';
 import { configOf } from './settings.ts';
@@ -12,12 +12,17 @@ export async function withStore<T>(
   work: (store: Store) => Promise<T>,
   which: 'existing' | 'any' = 'any',
 ): Promise<T> {
-  const { databaseUrl } = configOf(flags);
-  if (which === 'existing' && !storeExists(databaseUrl)) {
-    throw new StoreNotOpened(`there is no store at ${databaseUrl}; --database-url names another`);
+  const config = configOf(flags);
+  if (which === 'existing' && !storeExists(config.databaseUrl)) {
+    const name = withoutPassword(config.databaseUrl);
+    throw new StoreNotOpened(`there is no store at ${name}; --database-url names another`);
   }
   const fatal = Promise.withResolvers<never>();
-  const store = await openStore(databaseUrl, { now: Date.now, onFatal: fatal.reject });
+  const store = await openStore(config.databaseUrl, {
+    now: Date.now,
+    onFatal: fatal.reject,
+    connections: connectionOptions(config),
+  });
   try {
     return await Promise.race([work(store), fatal.promise]);
   } finally {

@@ -1,20 +1,24 @@
 import { existsSync } from 'node:fs';
-import { type Engine, type Store, StoreNotOpened, type StoreOptions } from '../store.ts';
+import type { Engine, Store, StoreOptions } from '../store.ts';
 import { createGroupCommit } from './group-commit.ts';
 
 const MAX_BATCH = 1_024;
 const MAX_WAITING = 10_000;
 
+/** While one batch commits on the server, the next is on its way there. */
+const POSTGRES_BATCHES_IN_FLIGHT = 2;
+
 /**
- * Opens the store that a URL names, after bringing its schema up to date: `sqlite:data/plants.db`.
+ * Opens the store that a URL names, `sqlite:data/plants.db` or `postgres://…`, after bringing its schema up to date.
  * Rejects with StoreNotOpened, with a message for the operator.
  */
 export async function openStore(url: string, options: StoreOptions): Promise<Store> {
-  const engine = await openEngine(url, options);
+  const file = sqliteFile(url);
+  const engine = file === undefined ? await openOnPostgres(url, options) : await openOnSqlite(file, options);
   const writes = createGroupCommit({
     commit: (batch) => engine.commit(batch),
     maxBatch: MAX_BATCH,
-    maxInFlight: 1,
+    maxInFlight: file === undefined ? POSTGRES_BATCHES_IN_FLIGHT : 1,
     maxWaiting: MAX_WAITING,
   });
   return {
@@ -27,28 +31,39 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
   };
 }
 
-async function openEngine(url: string, options: StoreOptions): Promise<Engine> {
-  const file = sqliteFile(url);
+// Imported when needed, so that neither engine costs the other its start.
+async function openOnSqlite(file: string, options: StoreOptions): Promise<Engine> {
   const { openSqlite } = await import('./sqlite.ts');
   return openSqlite(file, options);
+}
+
+async function openOnPostgres(url: string, options: StoreOptions): Promise<Engine> {
+  const { openPostgres } = await import('./postgres.ts');
+  return openPostgres(url, options);
 }
 
 /** Brings the schema of a store up to date and resolves to the names of the migrations it applied. */
 export async function migrateStore(url: string): Promise<readonly string[]> {
   const file = sqliteFile(url);
+  if (file === undefined) {
+    const { migratePostgres } = await import('./postgres-migrate.ts');
+    return migratePostgres(url);
+  }
   const { migrateSqlite } = await import('./sqlite-migrate.ts');
   return migrateSqlite(file);
 }
 
-/** Whether there is a file for an embedded store. */
-export function storeExists(url: string): boolean {
-  return existsSync(sqliteFile(url));
+/** Whether a URL names the embedded engine. */
+export function isEmbedded(url: string): boolean {
+  return sqliteFile(url) !== undefined;
 }
 
-function sqliteFile(url: string): string {
-  const match = /^sqlite:(.+)$/.exec(url);
-  if (match?.[1] === undefined) {
-    throw new StoreNotOpened('the database URL must be sqlite:FILE, such as sqlite:data/plants.db');
-  }
-  return match[1];
+/** Whether there is something to open: an embedded store that has no file yet is the one thing there is not. */
+export function storeExists(url: string): boolean {
+  const file = sqliteFile(url);
+  return file === undefined || existsSync(file);
+}
+
+function sqliteFile(url: string): string | undefined {
+  return /^sqlite:(.+)$/.exec(url)?.[1];
 }

@@ -1,7 +1,8 @@
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import { parentPort, workerData } from 'node:worker_threads';
-import type { Outcome, Write } from '../store.ts';
+import { KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
 import { LAST_USE_STEP_MS } from '../token.ts';
+import { toReplay } from './rows.ts';
 import { reasonOf, type Severity, severityOf } from './sqlite-errors.ts';
 import { openForWriting } from './sqlite-file.ts';
 
@@ -25,7 +26,6 @@ export type WriterMessage =
   | { readonly kind: 'ready' }
   | { readonly kind: 'broken'; readonly reason: string };
 
-const KEY_LIFETIME_MS = 24 * 60 * 60 * 1_000;
 const KEYS_FORGOTTEN_AT_ONCE = 1_000;
 const COMMITS_BETWEEN_CHECKPOINTS = 64;
 
@@ -125,7 +125,7 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
     const { owner, id, name, tag, idempotency } = write;
     if (idempotency === null) return changed(insertPlant, owner, id, name, tag) ? 'created' : 'idTaken';
     const first = findKey.get(owner, idempotency.key, now - KEY_LIFETIME_MS);
-    if (first !== undefined) return replay(first, idempotency.digest);
+    if (first !== undefined) return toReplay(first, idempotency.digest);
     const outcome = changed(insertPlant, owner, id, name, tag) ? 'created' : 'idTaken';
     saveKey.run(owner, idempotency.key, idempotency.digest, outcome, now);
     return outcome;
@@ -162,10 +162,4 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
 
 function changed(statement: StatementSync, ...values: SQLInputValue[]): boolean {
   return Number(statement.run(...values).changes) > 0;
-}
-
-function replay(first: Record<string, unknown>, digest: Uint8Array): Outcome {
-  const known = first.digest;
-  if (!(known instanceof Uint8Array) || Buffer.compare(known, digest) !== 0) return 'keyReused';
-  return first.outcome === 'created' ? 'createdReplayed' : 'idTakenReplayed';
 }

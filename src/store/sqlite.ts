@@ -1,5 +1,4 @@
 import { once } from 'node:events';
-import type { SQLOutputValue } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import {
@@ -12,7 +11,8 @@ import {
   StoreUnavailable,
   type Write,
 } from '../store.ts';
-import { parseScopes, type Token } from '../token.ts';
+import type { Token } from '../token.ts';
+import { toToken } from './rows.ts';
 import { notOpened, reasonOf, severityOf } from './sqlite-errors.ts';
 import { openForReading } from './sqlite-file.ts';
 import { migrateSqlite } from './sqlite-migrate.ts';
@@ -200,26 +200,4 @@ async function openReader(file: string) {
     },
     close: () => db.close(),
   };
-}
-
-function toToken(row: Record<string, SQLOutputValue>): Token {
-  const digest = row.digest;
-  const scopes = parseScopes(String(row.scopes));
-  if (!(digest instanceof Uint8Array) || scopes === undefined)
-    throw new Error('a token in the store is damaged');
-  return {
-    id: String(row.id),
-    digest,
-    owner: String(row.owner),
-    name: String(row.name),
-    scopes,
-    createdAt: Number(row.created_at),
-    expiresAt: toTime(row.expires_at),
-    revokedAt: toTime(row.revoked_at),
-    lastUsedAt: toTime(row.last_used_at),
-  };
-}
-
-function toTime(value: SQLOutputValue | undefined): number | null {
-  return typeof value === 'number' ? value : null;
 }

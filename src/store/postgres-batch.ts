@@ -1,0 +1,275 @@
+import { KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
+import { LAST_USE_STEP_MS } from '../token.ts';
+import type { Connection, Row, Statement } from './postgres-connections.ts';
+import { toReplay } from './rows.ts';
+
+type Creation = Extract<Write, { kind: 'createPlant' }>;
+type Deletion = Extract<Write, { kind: 'deletePlant' }>;
+
+interface Member {
+  readonly write: Write;
+  outcome: Outcome | undefined;
+}
+
+/**
+ * Carries out a batch as if its writes came one by one, in their order: writes that touch the same plant or the same
+ * idempotency key go to successive rounds, and each round is one statement for all its creations and one for all its
+ * deletions. Everything that takes locks is sorted by key, so that two batches rarely deadlock.
+ */
+export async function commitBatch(
+  connection: Connection,
+  batch: readonly Write[],
+  now: number,
+): Promise<readonly Outcome[]> {
+  const members = batch.map((write): Member => ({ write, outcome: undefined }));
+  const rounds = splitIntoRounds(members);
+  const [only] = rounds;
+  if (rounds.length === 1 && only !== undefined && isOneStatement(only)) {
+    await runRound(connection, only, now);
+  } else {
+    await inTransaction(connection, async () => {
+      for (const round of rounds) await runRound(connection, round, now);
+    });
+  }
+  return members.map(({ outcome }) => outcome ?? 'absent');
+}
+
+function splitIntoRounds(members: readonly Member[]): Member[][] {
+  const rounds: Member[][] = [];
+  const nextRound = new Map<string, number>();
+  for (const member of members) {
+    const keys = lockKeys(member.write);
+    const index = Math.max(0, ...keys.map((key) => nextRound.get(key) ?? 0));
+    for (const key of keys) nextRound.set(key, index + 1);
+    const round = rounds[index];
+    if (round === undefined) rounds[index] = [member];
+    else round.push(member);
+  }
+  return rounds;
+}
+
+/** What no two writes of a round may share. */
+function lockKeys(write: Write): string[] {
+  switch (write.kind) {
+    case 'createPlant': {
+      const plant = plantKey(write.owner, write.id);
+      return write.idempotency === null ? [plant] : [plant, `key ${write.owner} ${write.idempotency.key}`];
+    }
+    case 'deletePlant':
+      return [plantKey(write.owner, write.id)];
+    case 'createToken':
+      return [`token ${write.token.id}`];
+    case 'revokeToken':
+    case 'recordTokenUse':
+      return [`token ${write.id}`];
+  }
+}
+
+function plantKey(owner: string, id: bigint | string): string {
+  return `plant ${owner} ${id}`;
+}
+
+function isOneStatement(round: readonly Member[]): boolean {
+  const [first] = round;
+  if (first === undefined) return true;
+  const { kind } = first.write;
+  const isSet = kind === 'createPlant' || kind === 'deletePlant';
+  const isAlone = round.length === 1;
+  return round.every(
+    ({ write }) =>
+      write.kind === kind &&
+      (isSet || isAlone) &&
+      !(write.kind === 'createPlant' && write.idempotency !== null),
+  );
+}
+
+// BEGIN travels with the first statement of the work; COMMIT waits for its results, since it must not follow a failure.
+async function inTransaction(connection: Connection, work: () => Promise<void>): Promise<void> {
+  const begun = connection.query({ name: 'begin', text: 'BEGIN' });
+  try {
+    await Promise.all([begun, work()]);
+  } catch (error: unknown) {
+    await connection.query({ name: 'rollback', text: 'ROLLBACK' }).catch(() => undefined);
+    throw error;
+  }
+  await connection.query({ name: 'commit', text: 'COMMIT' });
+}
+
+async function runRound(connection: Connection, round: readonly Member[], now: number): Promise<void> {
+  const keyed = round.filter(({ write }) => write.kind === 'createPlant' && write.idempotency !== null);
+  if (keyed.length > 0) await claimKeys(connection, keyed, now);
+  const open = round.filter(({ outcome }) => outcome === undefined);
+  await Promise.all([
+    createPlants(connection, open.filter(isCreation)),
+    deletePlants(connection, open.filter(isDeletion)),
+    ...open.map((member) => writeToken(connection, member)),
+  ]);
+  if (keyed.length > 0) await settleKeys(connection, keyed);
+}
+
+const isCreation = (member: Member): member is Member & { write: Creation } =>
+  member.write.kind === 'createPlant';
+const isDeletion = (member: Member): member is Member & { write: Deletion } =>
+  member.write.kind === 'deletePlant';
+
+/** The order of locks: by owner, then by id, the same in every batch. */
+function sorted<M extends { readonly write: { readonly owner: string; readonly id: bigint } }>(
+  members: readonly M[],
+): M[] {
+  return members.toSorted(({ write: a }, { write: b }) => {
+    if (a.owner !== b.owner) return a.owner < b.owner ? -1 : 1;
+    return a.id < b.id ? -1 : a.id > b.id ? 1 : 0;
+  });
+}
+
+async function createPlants(
+  connection: Connection,
+  members: readonly (Member & { write: Creation })[],
+): Promise<void> {
+  if (members.length === 0) return;
+  const writes = sorted(members).map(({ write }) => write);
+  const created = await connection.query({
+    name: 'create-plants',
+    text: `INSERT INTO plants (owner, id, name, tag)
+           SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[])
+           ON CONFLICT DO NOTHING RETURNING owner, id`,
+    values: [
+      writes.map(({ owner }) => owner),
+      writes.map(({ id }) => id.toString()),
+      writes.map(({ name }) => name),
+      writes.map(({ tag }) => tag),
+    ],
+  });
+  settle(members, created, 'created', 'idTaken');
+}
+
+async function deletePlants(
+  connection: Connection,
+  members: readonly (Member & { write: Deletion })[],
+): Promise<void> {
+  if (members.length === 0) return;
+  const writes = sorted(members).map(({ write }) => write);
+  const deleted = await connection.query({
+    name: 'delete-plants',
+    text: `DELETE FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))
+           RETURNING owner, id`,
+    values: [writes.map(({ owner }) => owner), writes.map(({ id }) => id.toString())],
+  });
+  settle(members, deleted, 'deleted', 'absent');
+}
+
+function settle(
+  members: readonly (Member & { write: Creation | Deletion })[],
+  changed: readonly Row[],
+  ifChanged: Outcome,
+  otherwise: Outcome,
+): void {
+  const keys = new Set(changed.map((row) => plantKey(String(row.owner), String(row.id))));
+  for (const member of members) {
+    const { owner, id } = member.write;
+    member.outcome = keys.has(plantKey(owner, id)) ? ifChanged : otherwise;
+  }
+}
+
+/**
+ * Takes the keys that are new or 24 hours old for this transaction, which makes every other one that wants them wait,
+ * and answers the writes whose keys were used before.
+ */
+async function claimKeys(connection: Connection, members: readonly Member[], now: number): Promise<void> {
+  const claims = members.flatMap((member) => {
+    const { write } = member;
+    return write.kind === 'createPlant' && write.idempotency !== null
+      ? [{ member, owner: write.owner, ...write.idempotency }]
+      : [];
+  });
+  const ordered = claims.toSorted((a, b) => (`${a.owner} ${a.key}` < `${b.owner} ${b.key}` ? -1 : 1));
+  const owners = ordered.map(({ owner }) => owner);
+  const keys = ordered.map(({ key }) => key);
+  const [claimed, used] = await Promise.all([
+    connection.query({
+      name: 'claim-keys',
+      text: `INSERT INTO idempotency_keys AS old (owner, key, digest, outcome, first_used_at)
+             SELECT owner, key, digest, 'idTaken', $4::bigint
+               FROM unnest($1::text[], $2::text[], $3::bytea[]) AS new (owner, key, digest)
+             ON CONFLICT (owner, key) DO UPDATE
+               SET digest = excluded.digest, outcome = excluded.outcome, first_used_at = excluded.first_used_at
+               WHERE old.first_used_at <= $5::bigint
+             RETURNING owner, key`,
+      values: [owners, keys, ordered.map(({ digest }) => Buffer.from(digest)), now, now - KEY_LIFETIME_MS],
+    }),
+    connection.query({
+      name: 'find-keys',
+      text: `SELECT owner, key, digest, outcome FROM idempotency_keys
+              WHERE (owner, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))`,
+      values: [owners, keys],
+    }),
+  ]);
+  const mine = new Set(claimed.map((row) => `${row.owner} ${row.key}`));
+  const first = new Map(used.map((row) => [`${row.owner} ${row.key}`, row]));
+  for (const { member, owner, key, digest } of claims) {
+    const row = first.get(`${owner} ${key}`);
+    if (mine.has(`${owner} ${key}`) || row === undefined) continue;
+    member.outcome = toReplay(row, digest);
+  }
+}
+
+async function settleKeys(connection: Connection, members: readonly Member[]): Promise<void> {
+  const created = members.flatMap(({ write, outcome }) =>
+    write.kind === 'createPlant' && write.idempotency !== null && outcome === 'created'
+      ? [{ owner: write.owner, key: write.idempotency.key }]
+      : [],
+  );
+  if (created.length === 0) return;
+  await connection.query({
+    name: 'settle-keys',
+    text: `UPDATE idempotency_keys SET outcome = 'created'
+            WHERE (owner, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))`,
+    values: [created.map(({ owner }) => owner), created.map(({ key }) => key)],
+  });
+}
+
+async function writeToken(connection: Connection, member: Member): Promise<void> {
+  const statement = tokenStatement(member.write);
+  if (statement === undefined) return;
+  const rows = await connection.query(statement);
+  member.outcome = rows.length > 0 ? 'done' : 'absent';
+}
+
+function tokenStatement(write: Write): Statement | undefined {
+  switch (write.kind) {
+    case 'createToken': {
+      const { owner, id, digest, name, scopes, createdAt, expiresAt, revokedAt, lastUsedAt } = write.token;
+      return {
+        name: 'create-token',
+        text: `INSERT INTO tokens (owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at)
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id`,
+        values: [
+          owner,
+          id,
+          Buffer.from(digest),
+          name,
+          scopes.join(' '),
+          createdAt,
+          expiresAt,
+          revokedAt,
+          lastUsedAt,
+        ],
+      };
+    }
+    case 'revokeToken':
+      return {
+        name: 'revoke-token',
+        text: 'UPDATE tokens SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2 RETURNING id',
+        values: [write.at, write.id],
+      };
+    case 'recordTokenUse':
+      return {
+        name: 'record-token-use',
+        text: `UPDATE tokens SET last_used_at = $1::bigint
+                WHERE id = $2 AND (last_used_at IS NULL OR last_used_at <= $1::bigint - ${LAST_USE_STEP_MS}) RETURNING id`,
+        values: [write.at, write.id],
+      };
+    default:
+      return undefined;
+  }
+}

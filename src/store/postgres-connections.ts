@@ -1,0 +1,135 @@
+import pg from 'pg';
+import type { NoticeMessage } from 'pg-protocol/dist/messages.js';
+import { type ConnectionOptions, StoreNotOpened, StoreUnavailable } from '../store.ts';
+import { isAboutHost } from './postgres-errors.ts';
+
+/** A statement: its text, its values, and the name it is prepared under when it comes often. */
+export interface Statement {
+  readonly name?: string;
+  readonly text: string;
+  readonly values?: readonly unknown[];
+}
+
+export type Row = Readonly<Record<string, unknown>>;
+
+/** A connection held for a while. */
+export interface Connection {
+  /** Sends a statement without waiting for those before it (pipelining). */
+  query(statement: Statement): Promise<readonly Row[]>;
+}
+
+/** How much longer than the server's own limit this side waits, before it takes the connection for dead. */
+const ANSWER_GRACE_MS = 500;
+
+/**
+ * The connections to the primary. With several hosts in the URL (as libpq has them) it is looked for among them,
+ * again whenever a connection or a statement says that the host is not it any more.
+ */
+export class Connections {
+  readonly #pools: readonly pg.Pool[];
+  readonly #options: ConnectionOptions;
+  #current = 0;
+
+  /** Throws StoreNotOpened when the URL makes no sense. */
+  constructor(url: string, options: ConnectionOptions) {
+    this.#options = options;
+    const hosts = splitHosts(url);
+    this.#pools = hosts.map((host) => createPool(host, options, hosts.length));
+  }
+
+  /** Runs one statement on a connection of its own. */
+  async query(statement: Statement): Promise<readonly Row[]> {
+    return this.use((connection) => connection.query(statement));
+  }
+
+  /** Lends a connection to some work. A connection that failed is not used again. */
+  async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
+    const { client, index } = await this.#acquire();
+    const warnings: string[] = [];
+    const warn = ({ severity, message }: NoticeMessage): void => {
+      if (severity === 'WARNING') warnings.push(message ?? '');
+    };
+    client.on('notice', warn);
+    try {
+      const result = await work({ query: (statement) => this.#send(client, statement) });
+      client.off('notice', warn);
+      // A commit that gives up waiting for its synchronous standby succeeds, with no more than a warning.
+      if (warnings.length > 0) throw new StoreUnavailable(`PostgreSQL warned: ${warnings.join('; ')}`);
+      client.release();
+      return result;
+    } catch (error: unknown) {
+      const lost = isAboutHost(error);
+      if (lost && this.#current === index) this.#current = (index + 1) % this.#pools.length;
+      client.release(lost);
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#pools.map((pool) => pool.end()));
+  }
+
+  async #acquire(): Promise<{ client: pg.PoolClient; index: number }> {
+    const first = this.#current;
+    let failure: unknown;
+    for (let step = 0; step < this.#pools.length; step += 1) {
+      const index = (first + step) % this.#pools.length;
+      try {
+        const client = await this.#pools[index]?.connect();
+        if (client !== undefined) {
+          this.#current = index;
+          return { client, index };
+        }
+      } catch (error: unknown) {
+        failure = error;
+      }
+    }
+    throw failure;
+  }
+
+  async #send(client: pg.PoolClient, { name, text, values }: Statement): Promise<readonly Row[]> {
+    const result = await client.query<Row>({
+      ...(this.#options.prepare && name !== undefined ? { name } : {}),
+      ...(values === undefined ? {} : { values: [...values] }),
+      text,
+    });
+    return result.rows;
+  }
+}
+
+function createPool(url: string, options: ConnectionOptions, hosts: number): pg.Pool {
+  const pool = new pg.Pool({
+    connectionString: url,
+    max: options.poolSize,
+    connectionTimeoutMillis: Math.ceil(options.acquireTimeoutMs / hosts),
+    query_timeout: options.statementTimeoutMs + ANSWER_GRACE_MS,
+    keepAlive: true,
+    application_name: 'plant-store',
+    pipeline: true,
+    verify: (client, done) => {
+      prepareSession(client, options, hosts).then(() => done(), done);
+    },
+  });
+  // A connection that dies while idle is replaced when the next one is needed; there is nobody to tell.
+  pool.on('error', () => undefined);
+  return pool;
+}
+
+/** Not as start-up parameters, which poolers refuse; and on the primary alone. */
+async function prepareSession(client: pg.Client, options: ConnectionOptions, hosts: number): Promise<void> {
+  await client.query(`SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on`);
+  if (hosts === 1) return;
+  const { rows } = await client.query<Row>('SHOW transaction_read_only');
+  if (rows[0]?.transaction_read_only !== 'off') throw new StoreUnavailable('the host is not the primary');
+}
+
+/** One URL a host: `postgres://user@a:5432,b:5433/db` names two. */
+function splitHosts(url: string): string[] {
+  const match = /^(postgres(?:ql)?:\/\/)(?:([^@/]*)@)?([^/?]*)(.*)$/.exec(url);
+  if (match === null)
+    throw new StoreNotOpened('the database URL must be postgres://USER:PASSWORD@HOST:PORT/DATABASE');
+  const [, scheme = '', credentials, hosts = '', rest = ''] = match;
+  const login = credentials === undefined ? '' : `${credentials}@`;
+  const query = `${rest.includes('?') ? '&' : '?'}uselibpqcompat=true`;
+  return hosts.split(',').map((host) => `${scheme}${login}${host}${rest}${query}`);
+}

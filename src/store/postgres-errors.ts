@@ -1,0 +1,46 @@
+import { BatchRefused, StoreUnavailable } from '../store.ts';
+
+/** Serialization failure and deadlock (https://www.postgresql.org/docs/current/errcodes-appendix.html): worth another try. */
+const RETRIED = new Set(['40001', '40P01']);
+
+/**
+ * Classes and codes that say the server cannot take the statement now: connection exceptions, insufficient resources,
+ * operator intervention (shutdown, cancel by timeout), system errors, read-only and aborted transactions, lost locks.
+ */
+const PASSING_CLASSES = new Set(['08', '53', '57', '58', 'XX']);
+const PASSING_CODES = new Set(['25006', '25P02', '25P03', '25P04', '28000', '3D000', '40003', '55P03']);
+
+/** The server is no primary (any more): read-only, starting up or shutting down. */
+const NOT_PRIMARY_CODES = new Set(['25006', '57P01', '57P02', '57P03']);
+
+export function codeOf(error: unknown): string {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
+}
+
+/** Whether nothing was done and the same batch may succeed at once. */
+export function isWorthRetrying(error: unknown): boolean {
+  return RETRIED.has(codeOf(error));
+}
+
+/** Whether the server itself answered with an error (SQLSTATE); otherwise the connection to it failed. */
+export function isFromServer(error: unknown): boolean {
+  return error instanceof Error && 'severity' in error && /^[0-9A-Z]{5}$/.test(codeOf(error));
+}
+
+/** Whether another host may be the primary now. */
+export function isAboutHost(error: unknown): boolean {
+  return !isFromServer(error) || NOT_PRIMARY_CODES.has(codeOf(error));
+}
+
+/** What an error means to the callers of the store. */
+export function meaningOf(error: unknown): Error {
+  if (error instanceof StoreUnavailable || error instanceof BatchRefused) return error;
+  const reason = error instanceof Error ? error.message : String(error);
+  if (!isFromServer(error))
+    return new StoreUnavailable(`no connection to PostgreSQL: ${reason}`, { cause: error });
+  const code = codeOf(error);
+  const isPassing = PASSING_CLASSES.has(code.slice(0, 2)) || PASSING_CODES.has(code) || RETRIED.has(code);
+  return isPassing
+    ? new StoreUnavailable(`PostgreSQL: ${reason} (${code})`, { cause: error })
+    : new BatchRefused(`PostgreSQL: ${reason} (${code})`, { cause: error });
+}

@@ -1,0 +1,58 @@
+import { StoreNotOpened } from '../store.ts';
+import { applyMigrations } from './migrations.ts';
+import { type Connection, Connections } from './postgres-connections.ts';
+
+const MIGRATIONS = new URL('./migrations/postgres/', import.meta.url);
+
+/** Any number that no other program takes for its advisory locks: "plants" in ASCII. */
+const MIGRATION_LOCK = 0x706c616e7473;
+
+/** Long enough for the instance that came first to finish. */
+const TIMEOUT_MS = 60_000;
+
+/**
+ * Applies the migrations a database lacks, all or none; of several instances that start at once, one at a time.
+ * Resolves to their names; rejects with StoreNotOpened.
+ */
+export async function migratePostgres(url: string): Promise<readonly string[]> {
+  const connections = new Connections(url, {
+    poolSize: 1,
+    acquireTimeoutMs: 10_000,
+    statementTimeoutMs: TIMEOUT_MS,
+    prepare: false,
+  });
+  try {
+    return await connections.use(migrate);
+  } catch (error: unknown) {
+    if (error instanceof StoreNotOpened) throw error;
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new StoreNotOpened(`cannot open the PostgreSQL store: ${reason}`, { cause: error });
+  } finally {
+    await connections.close();
+  }
+}
+
+async function migrate(connection: Connection): Promise<readonly string[]> {
+  await connection.query({ text: 'BEGIN' });
+  try {
+    await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
+    await connection.query({ text: 'CREATE TABLE IF NOT EXISTS migrations (name text PRIMARY KEY)' });
+    const names = await applyMigrations(MIGRATIONS, {
+      run: async (sql) => {
+        await connection.query({ text: sql });
+      },
+      applied: async () => {
+        const rows = await connection.query({ text: 'SELECT name FROM migrations' });
+        return rows.map((row) => String(row.name));
+      },
+      record: async (name) => {
+        await connection.query({ text: 'INSERT INTO migrations (name) VALUES ($1)', values: [name] });
+      },
+    });
+    await connection.query({ text: 'COMMIT' });
+    return names;
+  } catch (error: unknown) {
+    await connection.query({ text: 'ROLLBACK' }).catch(() => undefined);
+    throw error;
+  }
+}

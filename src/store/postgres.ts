@@ -1,0 +1,124 @@
+import { setTimeout } from 'node:timers/promises';
+import {
+  type Engine,
+  type IdRange,
+  KEY_LIFETIME_MS,
+  type Outcome,
+  type PlantPage,
+  type StoreOptions,
+  type Write,
+} from '../store.ts';
+import type { Token } from '../token.ts';
+import { commitBatch } from './postgres-batch.ts';
+import { Connections, type Row, type Statement } from './postgres-connections.ts';
+import { isWorthRetrying, meaningOf } from './postgres-errors.ts';
+import { migratePostgres } from './postgres-migrate.ts';
+import { toToken } from './rows.ts';
+
+const TRIES = 8;
+const RETRY_STEP_MS = 5;
+const FORGET_KEYS_EVERY_MS = 60_000;
+const KEYS_FORGOTTEN_AT_ONCE = 1_000;
+
+/** Opens the engine for many instances on one PostgreSQL; it keeps no state of its own. Rejects with StoreNotOpened. */
+export async function openPostgres(
+  url: string,
+  { now, connections: options }: StoreOptions,
+): Promise<Engine> {
+  await migratePostgres(url);
+  const connections = new Connections(url, options);
+  const forgetting = setInterval(
+    () => void forgetKeys().catch(() => undefined),
+    FORGET_KEYS_EVERY_MS,
+  ).unref();
+
+  async function query(statement: Statement): Promise<readonly Row[]> {
+    try {
+      return await connections.query(statement);
+    } catch (error: unknown) {
+      throw meaningOf(error);
+    }
+  }
+
+  async function commit(batch: readonly Write[]): Promise<readonly Outcome[]> {
+    for (let tries = 1; ; tries += 1) {
+      try {
+        return await connections.use((connection) => commitBatch(connection, batch, now()));
+      } catch (error: unknown) {
+        if (!isWorthRetrying(error) || tries === TRIES) throw meaningOf(error);
+        await setTimeout(Math.random() * RETRY_STEP_MS * 2 ** tries);
+      }
+    }
+  }
+
+  // Rows that another instance is deleting are passed over, so that nobody waits for anybody.
+  async function forgetKeys(): Promise<void> {
+    await query({
+      name: 'forget-keys',
+      text: `DELETE FROM idempotency_keys WHERE (owner, key) IN
+               (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= $1
+                 ORDER BY first_used_at LIMIT ${KEYS_FORGOTTEN_AT_ONCE} FOR UPDATE SKIP LOCKED)`,
+      values: [now() - KEY_LIFETIME_MS],
+    });
+  }
+
+  async function listPlants(owner: string, { from, to }: IdRange, atMost: number): Promise<PlantPage> {
+    const [row = {}] = await query({
+      name: 'list-plants',
+      text: `SELECT '[' || coalesce(json, '') || ']' AS json, count, last,
+                    EXISTS (SELECT 1 FROM plants WHERE owner = $1 AND id > last AND id <= $3) AS more
+               FROM (SELECT string_agg('{"name":' || to_json(name) || coalesce(',"tag":' || to_json(tag), '') || '}',
+                                       ',' ORDER BY id) AS json,
+                            count(*) AS count, max(id) AS last
+                       FROM (SELECT id, name, tag FROM plants
+                              WHERE owner = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT $4) AS page) AS rendered`,
+      values: [owner, from.toString(), to.toString(), atMost],
+    });
+    return {
+      json: String(row.json),
+      count: Number(row.count),
+      last: toId(row.last),
+      more: row.more === true,
+    };
+  }
+
+  async function findNthId(owner: string, { from, to }: IdRange, n: number): Promise<bigint | undefined> {
+    const [row] = await query({
+      name: 'find-nth-id',
+      text: 'SELECT id FROM plants WHERE owner = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT 1 OFFSET $4',
+      values: [owner, from.toString(), to.toString(), n - 1],
+    });
+    return toId(row?.id);
+  }
+
+  async function findToken(digest: Uint8Array): Promise<Token | undefined> {
+    const [row] = await query({
+      name: 'find-token',
+      text: 'SELECT * FROM tokens WHERE digest = $1',
+      values: [Buffer.from(digest)],
+    });
+    return row === undefined ? undefined : toToken(row);
+  }
+
+  return {
+    commit,
+    listPlants,
+    findNthId,
+    findToken,
+    listTokens: async () => {
+      const rows = await query({ text: 'SELECT * FROM tokens ORDER BY created_at, id' });
+      return rows.map(toToken);
+    },
+    ping: async () => {
+      await query({ name: 'ping', text: 'SELECT 1' });
+    },
+    close: async () => {
+      clearInterval(forgetting);
+      await connections.close();
+    },
+  };
+}
+
+function toId(value: unknown): bigint | undefined {
+  return typeof value === 'string' ? BigInt(value) : undefined;
+}

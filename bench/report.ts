@@ -34,9 +34,9 @@ export function figuresOf(runs: readonly Measurement[]): Figures {
     perSecond: medianOf(perSecond),
     p50Ms: medianOf((run) => run.p50Ms),
     p99Ms: medianOf((run) => run.p99Ms),
-    cpuSecondsPerRequest: medianOfKnown(runs.map((run) => perAnswer(run.server.cpuSeconds, run))),
-    generatorCpuSecondsPerRequest: medianOfKnown(runs.map((run) => perAnswer(run.cpuSeconds, run))),
-    peakBytes: medianOfKnown(runs.map((run) => run.server.peakBytes)),
+    cpuSecondsPerRequest: medianOfKnown(runs.map((run) => perAnswer(run.cpu?.server, run))),
+    generatorCpuSecondsPerRequest: medianOfKnown(runs.map((run) => perAnswer(run.cpu?.generator, run))),
+    peakBytes: medianOfKnown(runs.map((run) => run.peakBytes)),
     failures: runs.reduce((sum, run) => sum + run.failures, 0),
     generatorWasLimit: runs.filter(isGeneratorLimit).length > runs.length / 2,
   };
@@ -53,15 +53,17 @@ export function ratioOf(ours: readonly Measurement[], others: readonly Measureme
 
 /** The failures of all runs. */
 export function failuresOf(comparisons: readonly Comparison[]): number {
-  return comparisons
-    .flatMap(({ subjects }) => subjects.flatMap(({ runs }) => runs))
-    .reduce((sum, run) => sum + run.failures, 0);
+  return runsOf(comparisons).reduce((sum, run) => sum + run.failures, 0);
+}
+
+function runsOf(comparisons: readonly Comparison[]): readonly Measurement[] {
+  return comparisons.flatMap(({ subjects }) => subjects.flatMap(({ runs }) => runs));
 }
 
 export function renderTable(comparisons: readonly Comparison[], conditions: Conditions): string {
   const header = ['', 'requests/s', 'p50 ms', 'p99 ms', 'CPU µs/req', 'generator', 'peak MiB', 'failures'];
   const rows = comparisons.flatMap((comparison) => [[], ...renderComparison(comparison)]);
-  return `${describe(conditions)}\n\n${align([header, ...rows])}\n${noteOnLimits(comparisons)}`;
+  return `${describe(conditions, comparisons)}\n\n${align([header, ...rows])}\n${noteOnLimits(comparisons)}`;
 }
 
 export function renderJson(comparisons: readonly Comparison[], conditions: Conditions): string {
@@ -81,11 +83,16 @@ function machine() {
   return { node: process.version, system: `${platform()} ${arch()}`, cores: cpus().length };
 }
 
-function describe({ generator, connections, rounds, seconds, fsyncMs }: Conditions): string {
+function describe(
+  { generator, connections, rounds, seconds, fsyncMs }: Conditions,
+  comparisons: readonly Comparison[],
+): string {
   const { node, system, cores } = machine();
+  const others = medianOfKnown(runsOf(comparisons).map(({ cpu, seconds }) => cpu && cpu.others / seconds));
   return [
     `${generator}, ${connections} connections; median of ${rounds} × ${seconds} s, the subjects taking turns`,
     `Node ${node}, ${system}, ${cores} cores; one fsync takes ${fsyncMs.toFixed(2)} ms`,
+    `Other processes kept ${show(others, (count) => count.toFixed(2))} cores busy meanwhile`,
     'CPU: of the server process and of the generator, microseconds a request',
   ].join('\n');
 }
@@ -140,10 +147,8 @@ function align(rows: readonly (readonly string[])[]): string {
   return lines.join('\n');
 }
 
-function isGeneratorLimit(run: Measurement): boolean {
-  const { cpuSeconds, seconds, server } = run;
-  if (cpuSeconds === undefined || server.mainThreadCpuSeconds === undefined) return false;
-  return cpuSeconds / seconds > BUSY && server.mainThreadCpuSeconds / seconds < BUSY;
+function isGeneratorLimit({ cpu, seconds }: Measurement): boolean {
+  return cpu !== undefined && cpu.generator / seconds > BUSY && cpu.serverMainThread / seconds < BUSY;
 }
 
 function perSecond({ answers, seconds }: Measurement): number {

@@ -32,7 +32,7 @@ describe('a list of 100,000 plants with no limit', () => {
       const figures = await measureLongList(PLANTS, NAME_LENGTH);
       for (const line of describeFigures(figures)) t.diagnostic(line);
       assert.equal(figures.plants, PLANTS);
-      assert.ok(figures.bytes > 40 * MEBIBYTE);
+      assert.ok(figures.bytes > 39 * MEBIBYTE);
       assert.ok(figures.peak - figures.before < GROWTH_LIMIT, 'the memory grew too much');
       assert.ok(figures.lists.count > 0 && figures.creates.count > 0);
       slowest = Math.min(slowest, Math.max(figures.lists.p99, figures.creates.p99));

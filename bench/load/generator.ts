@@ -1,7 +1,6 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
-import { readEndedChildrenCpuSeconds } from '../process-stats.ts';
 import type { Ids } from '../workloads.ts';
 
 /** Connections that ask all the time: each sends its next request when it has the answer to the one before. */
@@ -29,11 +28,6 @@ export interface Tally {
   readonly failures: number;
 }
 
-export interface Load extends Tally {
-  /** CPU seconds of the generator; undefined where they cannot be read. */
-  readonly cpuSeconds: number | undefined;
-}
-
 /** A program that makes load; it runs as a process of its own. */
 export interface Generator {
   readonly name: string;
@@ -41,19 +35,14 @@ export interface Generator {
   readonly command: (job: Job) => readonly [program: string, ...args: string[]];
 }
 
-/** Puts a job on a server and resolves to what came of it. No other child process may end meanwhile. */
-export async function runLoad(generator: Generator, job: Job, signal: AbortSignal): Promise<Load> {
-  const before = readEndedChildrenCpuSeconds();
+/** Puts a job on a server and resolves to what came of it. */
+export async function runLoad(generator: Generator, job: Job, signal: AbortSignal): Promise<Tally> {
   const [program, ...args] = generator.command(job);
   const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'], signal });
   const [output, [code]] = await Promise.all([text(child.stdout), once(child, 'close')]);
   const tally = /^\{.*\}$/m.exec(output)?.[0];
   if (code !== 0 || tally === undefined) throw new Error(`${generator.name} failed (${code}):\n${output}`);
-  const after = readEndedChildrenCpuSeconds();
-  return {
-    ...parseTally(tally),
-    cpuSeconds: before === undefined || after === undefined ? undefined : after - before,
-  };
+  return parseTally(tally);
 }
 
 function parseTally(json: string): Tally {

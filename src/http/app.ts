@@ -152,14 +152,22 @@ function addHooks(app: FastifyInstance, { basePath, onAnswered }: AppOptions): v
     if (request.is404) throw noSuchRoute(request, basePath);
     done();
   });
+  app.addHook('onRequestAbort', (request, done) => {
+    request.log.info({ operation: operationOf(request), owner: request.caller?.owner }, 'client went away');
+    done();
+  });
   app.addHook('onResponse', (request, reply, done) => {
-    const { operationId: operation = 'none' } = request.routeOptions.config ?? {};
+    const operation = operationOf(request);
     const { statusCode: status, elapsedTime } = reply;
     const ms = Math.round(elapsedTime * 100) / 100;
     request.log.info({ operation, status, ms, owner: request.caller?.owner }, 'answered');
     onAnswered(operation, status, elapsedTime / 1_000);
     done();
   });
+}
+
+function operationOf({ routeOptions }: FastifyRequest): string {
+  return routeOptions.config?.operationId ?? 'none';
 }
 
 function answerErrors(app: FastifyInstance): void {

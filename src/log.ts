@@ -5,5 +5,5 @@ import pretty from 'pino-pretty';
 export function createLog(level: string): Logger {
   const options = { level, base: null, timestamp: pino.stdTimeFunctions.isoTime };
   if (process.stdout.isTTY) return pino(options, pretty({ sync: true, ignore: 'requestId' }));
-  return pino(options);
+  return pino(options, pino.destination({ fd: process.stdout.fd, sync: true }));
 }

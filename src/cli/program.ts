@@ -1,6 +1,6 @@
 import { Command, CommanderError } from 'commander';
 import { ConfigInvalid } from '../config.ts';
-import { StoreNotOpened } from '../store.ts';
+import { StoreNotOpened, StoreUnavailable } from '../store.ts';
 import { migrateCommand } from './migrate.ts';
 import { openapiCommand } from './openapi.ts';
 import { serveCommand } from './serve.ts';
@@ -28,6 +28,7 @@ function messageOf(error: unknown): string {
   const isExpected =
     error instanceof ConfigInvalid ||
     error instanceof StoreNotOpened ||
+    error instanceof StoreUnavailable ||
     error instanceof CommandFailed ||
     'syscall' in error;
   return isExpected ? error.message : (error.stack ?? error.message);

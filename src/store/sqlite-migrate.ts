@@ -1,5 +1,5 @@
-import { chmodSync, closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
 import { StoreNotOpened } from '../store.ts';
@@ -48,9 +48,19 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
 
 function createPrivately(file: string): void {
   if (existsSync(file)) return;
-  mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+  const folder = dirname(resolve(file));
+  const firstMade = mkdirSync(folder, { recursive: true, mode: 0o700 });
   closeSync(openSync(file, 'a', 0o600));
   chmodSync(file, 0o600);
+  syncFolder(folder);
+  if (firstMade !== undefined) syncFolder(dirname(firstMade));
+}
+
+// A new name is on disk once the folder that has it is (fsync(2), notes).
+function syncFolder(folder: string): void {
+  const descriptor = openSync(folder, 'r');
+  fsyncSync(descriptor);
+  closeSync(descriptor);
 }
 
 // Before it is opened for writing, which changes the journal mode of the file for good.

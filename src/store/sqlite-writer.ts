@@ -28,6 +28,7 @@ export type WriterMessage =
 
 const KEYS_FORGOTTEN_AT_ONCE = 1_000;
 const COMMITS_BETWEEN_CHECKPOINTS = 64;
+const CHARACTERS_BETWEEN_CHECKPOINTS = 4 * 1024 * 1024;
 
 if (parentPort !== null) serve(parentPort, String(workerData));
 
@@ -39,6 +40,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
        (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${KEYS_FORGOTTEN_AT_ONCE})`,
   );
   let commits = 0;
+  let characters = 0;
 
   function reply(request: WriterRequest): WriterReply {
     try {
@@ -68,6 +70,8 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
 
   // After the answers have left, so that nobody waits for it. A full disk lets a checkpoint wait for a later one.
   function checkpoint(): void {
+    commits = 0;
+    characters = 0;
     try {
       db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
     } catch (error: unknown) {
@@ -83,9 +87,18 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
   port.on('message', (request: WriterRequest) => {
     send(reply(request));
     commits += 1;
+    if (request.kind === 'commit') characters += textIn(request.batch);
     if (request.kind === 'close') port.close();
-    else if (commits % COMMITS_BETWEEN_CHECKPOINTS === 0) checkpoint();
+    else if (commits >= COMMITS_BETWEEN_CHECKPOINTS || characters >= CHARACTERS_BETWEEN_CHECKPOINTS)
+      checkpoint();
   });
+}
+
+function textIn(batch: readonly Write[]): number {
+  return batch.reduce(
+    (sum, write) => (write.kind === 'createPlant' ? sum + write.name.length + (write.tag?.length ?? 0) : sum),
+    0,
+  );
 }
 
 function inTransaction<T>(db: DatabaseSync, work: () => T): T {

@@ -59,6 +59,7 @@ export async function openSqlite(file: string, { onFatal, now }: StoreOptions): 
   // A batch at a time, so that writes get their turn in between. What fails now is tried again in a minute.
   async function forgetKeys(): Promise<void> {
     const reply = await writer.request({ kind: 'forgetKeys', now: now() }).catch(() => undefined);
+    if (reply?.kind === 'failure' && reply.severity === 'fatal') breakWith(reply.reason);
     if (reply?.kind === 'forgotten' && reply.more) await forgetKeys();
   }
 

@@ -108,11 +108,7 @@ export async function newInstallation(lifetime: Lifetime): Promise<Installation>
 
   async function serve({ flags = [], ...options }: ServeOptions = {}): Promise<Service> {
     const program = start(['serve', '--port', '0', '--admin-port', '0', ...flags], options);
-    const line = await inTime(
-      program.logged(({ msg }) => msg === 'serving'),
-      program,
-      'serve',
-    );
+    const line = await program.logged(({ msg }) => msg === 'serving');
     return toService(program, String(line.url), String(line.adminUrl));
   }
 
@@ -179,23 +175,32 @@ function startProgram(
   });
   if (child.pid === undefined) throw new Error(`${name} cannot be run here`);
 
+  const program: Program = {
+    pid: child.pid,
+    output,
+    log,
+    ended,
+    logged,
+    kill: (signal) => void child.kill(signal),
+  };
+
   function logged(fits: (line: LogLine) => boolean): Promise<LogLine> {
-    return new Promise((resolve, reject) => {
-      const look = (): void => {
-        const line = log.find(fits);
-        if (line === undefined) return;
-        waiting.delete(look);
-        resolve(line);
-      };
-      waiting.add(look);
-      look();
-      ended.then(({ code, signal, stdout, stderr }) => {
-        reject(new Error(`ended (${code ?? signal}) before it logged that\n${stdout}\n${stderr}`));
-      }, reject);
-    });
+    const { promise, resolve, reject } = Promise.withResolvers<LogLine>();
+    const look = (): void => {
+      const line = log.find(fits);
+      if (line === undefined) return;
+      waiting.delete(look);
+      resolve(line);
+    };
+    waiting.add(look);
+    look();
+    ended.then(({ code, signal, stdout, stderr }) => {
+      reject(new Error(`ended (${code ?? signal}) before it logged that\n${stdout}\n${stderr}`));
+    }, reject);
+    return inTime(promise, program, 'log that');
   }
 
-  return { pid: child.pid, output, log, ended, logged, kill: (signal) => void child.kill(signal) };
+  return program;
 }
 
 async function inTime<T>(result: Promise<T>, program: Program, aim: string): Promise<T> {

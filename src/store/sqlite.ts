@@ -158,6 +158,7 @@ async function startWriter(file: string, breakWith: (reason: string) => StoreUna
 
 async function openReader(file: string) {
   const db = openForReading(file);
+  // `+`, since SQLite compiles a statement anew whenever a bare parameter of LIMIT is bound, to plan for its value.
   const page = db.prepare(
     `SELECT json, count, last,
             EXISTS (SELECT 1 FROM plants WHERE owner = ?1 AND id > last AND id <= ?3) AS more
@@ -166,7 +167,7 @@ async function openReader(file: string) {
                            ELSE json_object('name', name, 'tag', tag) END) AS json,
                     count(*) AS count, max(id) AS last
                FROM (SELECT id, name, tag FROM plants
-                      WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT ?4))`,
+                      WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT +?4))`,
   );
   page.setReadBigInts(true);
   const nth = db.prepare(

@@ -29,6 +29,8 @@ export interface Program {
   readonly log: readonly LogLine[];
   /** Resolves once it ended and all it wrote has been read. */
   readonly ended: Promise<Ended>;
+  /** Resolves to what `find` finds in the output, as soon as it does; rejects when the process ends before. */
+  wrote<T>(find: () => T | undefined): Promise<T>;
   /** Resolves to the first line of the log that fits; rejects when the process ends without one. */
   logged(fits: (line: LogLine) => boolean): Promise<LogLine>;
   kill(signal: NodeJS.Signals): void;
@@ -180,24 +182,25 @@ function startProgram(
     output,
     log,
     ended,
-    logged,
+    wrote,
+    logged: (fits) => wrote(() => log.find(fits)),
     kill: (signal) => void child.kill(signal),
   };
 
-  function logged(fits: (line: LogLine) => boolean): Promise<LogLine> {
-    const { promise, resolve, reject } = Promise.withResolvers<LogLine>();
+  function wrote<T>(find: () => T | undefined): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
     const look = (): void => {
-      const line = log.find(fits);
-      if (line === undefined) return;
+      const found = find();
+      if (found === undefined) return;
       waiting.delete(look);
-      resolve(line);
+      resolve(found);
     };
     waiting.add(look);
     look();
     ended.then(({ code, signal, stdout, stderr }) => {
-      reject(new Error(`ended (${code ?? signal}) before it logged that\n${stdout}\n${stderr}`));
+      reject(new Error(`ended (${code ?? signal}) before it wrote that\n${stdout}\n${stderr}`));
     }, reject);
-    return inTime(promise, program, 'log that');
+    return inTime(promise, program, 'write that');
   }
 
   return program;

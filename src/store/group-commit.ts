@@ -2,6 +2,8 @@ import { BatchRefused, type Outcome, StoreOverloaded, StoreUnavailable, type Wri
 
 interface Waiting {
   readonly write: Write;
+  readonly keys: readonly string[];
+  readonly since: number;
   readonly resolve: (outcome: Outcome) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -14,6 +16,13 @@ export interface GroupCommitOptions {
   readonly maxInFlight: number;
   /** Writes that may wait for a batch; one more is refused with StoreOverloaded. */
   readonly maxWaiting: number;
+  /** How long a write may wait for a batch, about; then it is refused with StoreUnavailable. For ever unless given. */
+  readonly maxWaitMs?: number;
+  /**
+   * What a write changes. Of writes that share a key one at a time is under way, in the order of their arrival:
+   * batches that never want what another has changed cannot wait for each other in a circle.
+   */
+  readonly keysOf?: (write: Write) => readonly string[];
 }
 
 export interface GroupCommit {
@@ -27,19 +36,22 @@ export interface GroupCommit {
  * (group commit; Gray and Reuter, Transaction Processing, 1993, §9.4.7).
  */
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
-  const { commit, maxBatch, maxInFlight, maxWaiting } = options;
+  const { commit, maxBatch, maxInFlight, maxWaiting, maxWaitMs, keysOf = () => [] } = options;
+  const keysInFlight = new Set<string>();
   let waiting: Waiting[] = [];
   let inFlight = 0;
   let scheduled = false;
   let closed = false;
   const idle = Promise.withResolvers<void>();
+  const watch =
+    maxWaitMs === undefined ? undefined : setInterval(refuseLate, maxWaitMs / 4, maxWaitMs).unref();
 
   function write(write: Write): Promise<Outcome> {
     if (closed) return Promise.reject(new StoreUnavailable('the store is closing'));
     if (waiting.length >= maxWaiting)
       return Promise.reject(new StoreOverloaded(`${maxWaiting} writes wait already`));
     return new Promise((resolve, reject) => {
-      waiting.push({ write, resolve, reject });
+      waiting.push({ write, keys: keysOf(write), since: performance.now(), resolve, reject });
       schedule();
     });
   }
@@ -55,14 +67,51 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   }
 
   async function launch(): Promise<void> {
-    const batch = waiting.slice(0, maxBatch);
-    waiting = waiting.slice(maxBatch);
+    const batch = takeBatch();
+    if (batch.length === 0) return;
     inFlight += 1;
     if (waiting.length > 0) schedule();
     await settle(batch);
+    for (const { keys } of batch) for (const key of keys) keysInFlight.delete(key);
     inFlight -= 1;
     if (waiting.length > 0) schedule();
-    else if (closed && inFlight === 0) idle.resolve();
+    else endWhenIdle();
+  }
+
+  function endWhenIdle(): void {
+    if (!closed || waiting.length > 0 || inFlight > 0) return;
+    clearInterval(watch);
+    idle.resolve();
+  }
+
+  // While batches are stuck, those behind them must not add up their times; nothing was sent of these writes.
+  function refuseLate(ms: number): void {
+    const latest = performance.now() - ms;
+    const late = waiting.filter(({ since }) => since <= latest);
+    if (late.length === 0) return;
+    waiting = waiting.filter(({ since }) => since > latest);
+    for (const { reject } of late)
+      reject(new StoreUnavailable(`writes before this one have taken over ${ms} ms`));
+    endWhenIdle();
+  }
+
+  /** Takes what waits and shares no key with what is under way, nor with what waits before it. */
+  function takeBatch(): Waiting[] {
+    const batch: Waiting[] = [];
+    const left: Waiting[] = [];
+    const keysLeft = new Set<string>();
+    for (const member of waiting) {
+      const mustWait = member.keys.some((key) => keysInFlight.has(key) || keysLeft.has(key));
+      if (mustWait || batch.length === maxBatch) {
+        left.push(member);
+        for (const key of member.keys) keysLeft.add(key);
+      } else {
+        batch.push(member);
+        for (const key of member.keys) keysInFlight.add(key);
+      }
+    }
+    waiting = left;
+    return batch;
   }
 
   async function settle(batch: readonly Waiting[]): Promise<void> {
@@ -84,7 +133,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
 
   function close(): Promise<void> {
     closed = true;
-    if (waiting.length === 0 && inFlight === 0) idle.resolve();
+    endWhenIdle();
     return idle.promise;
   }
 

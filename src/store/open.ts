@@ -1,6 +1,7 @@
 import { existsSync } from 'node:fs';
 import type { Engine, Store, StoreOptions } from '../store.ts';
 import { createGroupCommit } from './group-commit.ts';
+import { lockKeys } from './postgres-batch.ts';
 
 const MAX_BATCH = 1_024;
 const MAX_WAITING = 10_000;
@@ -20,6 +21,7 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
     maxBatch: MAX_BATCH,
     maxInFlight: file === undefined ? POSTGRES_BATCHES_IN_FLIGHT : 1,
     maxWaiting: MAX_WAITING,
+    ...(file === undefined && { keysOf: lockKeys, maxWaitMs: options.connections.acquireTimeoutMs }),
   });
   return {
     ...engine,

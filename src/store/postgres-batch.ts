@@ -14,7 +14,8 @@ interface Member {
 /**
  * Carries out a batch as if its writes came one by one, in their order: writes that touch the same plant or the same
  * idempotency key go to successive rounds, and each round is one statement for all its creations and one for all its
- * deletions. Everything that takes locks is sorted by key, so that two batches rarely deadlock.
+ * deletions. A round takes its locks kind by kind (keys, creations, deletions, tokens) and sorted within each, the same
+ * everywhere, so that batches of one round never deadlock; the group commit makes no others.
  */
 export async function commitBatch(
   connection: Connection,
@@ -49,7 +50,7 @@ function splitIntoRounds(members: readonly Member[]): Member[][] {
 }
 
 /** What no two writes of a round may share. */
-function lockKeys(write: Write): string[] {
+export function lockKeys(write: Write): string[] {
   switch (write.kind) {
     case 'createPlant': {
       const plant = plantKey(write.owner, write.id);
@@ -84,15 +85,16 @@ function isOneStatement(round: readonly Member[]): boolean {
 }
 
 // BEGIN travels with the first statement of the work; COMMIT waits for its results, since it must not follow a failure.
+// Neither is prepared: what is on its way behind a BEGIN that failed, at a pooler that cannot prepare, would go alone.
 async function inTransaction(connection: Connection, work: () => Promise<void>): Promise<void> {
-  const begun = connection.query({ name: 'begin', text: 'BEGIN' });
+  const begun = connection.query({ text: 'BEGIN' });
   try {
     await Promise.all([begun, work()]);
   } catch (error: unknown) {
-    await connection.query({ name: 'rollback', text: 'ROLLBACK' }).catch(() => undefined);
+    await connection.query({ text: 'ROLLBACK' }).catch(() => undefined);
     throw error;
   }
-  await connection.query({ name: 'commit', text: 'COMMIT' });
+  await connection.query({ text: 'COMMIT' });
 }
 
 async function runRound(connection: Connection, round: readonly Member[], now: number): Promise<void> {
@@ -102,7 +104,7 @@ async function runRound(connection: Connection, round: readonly Member[], now: n
   await Promise.all([
     createPlants(connection, open.filter(isCreation)),
     deletePlants(connection, open.filter(isDeletion)),
-    ...open.map((member) => writeToken(connection, member)),
+    ...sortedTokenWrites(open).map((member) => writeToken(connection, member)),
   ]);
   if (keyed.length > 0) await settleKeys(connection, keyed);
 }
@@ -112,10 +114,8 @@ const isCreation = (member: Member): member is Member & { write: Creation } =>
 const isDeletion = (member: Member): member is Member & { write: Deletion } =>
   member.write.kind === 'deletePlant';
 
-/** The order of locks: by owner, then by id, the same in every batch. */
-function sorted<M extends { readonly write: { readonly owner: string; readonly id: bigint } }>(
-  members: readonly M[],
-): M[] {
+/** By owner, then by id. */
+function sorted<M extends { readonly write: Creation }>(members: readonly M[]): M[] {
   return members.toSorted(({ write: a }, { write: b }) => {
     if (a.owner !== b.owner) return a.owner < b.owner ? -1 : 1;
     return a.id < b.id ? -1 : a.id > b.id ? 1 : 0;
@@ -148,11 +148,14 @@ async function deletePlants(
   members: readonly (Member & { write: Deletion })[],
 ): Promise<void> {
   if (members.length === 0) return;
-  const writes = sorted(members).map(({ write }) => write);
+  const writes = members.map(({ write }) => write);
+  // The rows are locked in order first: a DELETE by itself takes them in whatever order its plan meets them.
   const deleted = await connection.query({
     name: 'delete-plants',
-    text: `DELETE FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))
-           RETURNING owner, id`,
+    text: `WITH locked AS
+             (SELECT owner, id FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))
+               ORDER BY owner, id FOR UPDATE)
+           DELETE FROM plants WHERE (owner, id) IN (SELECT owner, id FROM locked) RETURNING owner, id`,
     values: [writes.map(({ owner }) => owner), writes.map(({ id }) => id.toString())],
   });
   settle(members, deleted, 'deleted', 'absent');
@@ -189,13 +192,14 @@ async function claimKeys(connection: Connection, members: readonly Member[], now
     connection.query({
       name: 'claim-keys',
       text: `INSERT INTO idempotency_keys AS old (owner, key, digest, outcome, first_used_at)
-             SELECT owner, key, digest, 'idTaken', $4::bigint
-               FROM unnest($1::text[], $2::text[], $3::bytea[]) AS new (owner, key, digest)
+             SELECT owner, key, digest, 'idTaken', first_used_at
+               FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[]) AS new (owner, key, digest, first_used_at)
              ON CONFLICT (owner, key) DO UPDATE
                SET digest = excluded.digest, outcome = excluded.outcome, first_used_at = excluded.first_used_at
-               WHERE old.first_used_at <= $5::bigint
+               WHERE old.first_used_at <= excluded.first_used_at - ${KEY_LIFETIME_MS}
              RETURNING owner, key`,
-      values: [owners, keys, ordered.map(({ digest }) => Buffer.from(digest)), now, now - KEY_LIFETIME_MS],
+      // The time comes in an array as well: Citus loses the type of a parameter that is none.
+      values: [owners, keys, ordered.map(({ digest }) => Buffer.from(digest)), ordered.map(() => now)],
     }),
     connection.query({
       name: 'find-keys',
@@ -226,6 +230,13 @@ async function settleKeys(connection: Connection, members: readonly Member[]): P
             WHERE (owner, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))`,
     values: [created.map(({ owner }) => owner), created.map(({ key }) => key)],
   });
+}
+
+function sortedTokenWrites(members: readonly Member[]): Member[] {
+  const keyed = members
+    .filter((member) => !isCreation(member) && !isDeletion(member))
+    .map((member) => ({ member, key: lockKeys(member.write).join() }));
+  return keyed.sort((a, b) => (a.key < b.key ? -1 : 1)).map(({ member }) => member);
 }
 
 async function writeToken(connection: Connection, member: Member): Promise<void> {

@@ -1,7 +1,7 @@
 import pg from 'pg';
 import type { NoticeMessage } from 'pg-protocol/dist/messages.js';
 import { type ConnectionOptions, StoreNotOpened, StoreUnavailable } from '../store.ts';
-import { isAboutHost } from './postgres-errors.ts';
+import { isAboutHost, noConnection } from './postgres-errors.ts';
 
 /** A statement: its text, its values, and the name it is prepared under when it comes often. */
 export interface Statement {
@@ -52,7 +52,6 @@ export class Connections {
     client.on('notice', warn);
     try {
       const result = await work({ query: (statement) => this.#send(client, statement) });
-      client.off('notice', warn);
       // A commit that gives up waiting for its synchronous standby succeeds, with no more than a warning.
       if (warnings.length > 0) throw new StoreUnavailable(`PostgreSQL warned: ${warnings.join('; ')}`);
       client.release();
@@ -62,6 +61,8 @@ export class Connections {
       if (lost && this.#current === index) this.#current = (index + 1) % this.#pools.length;
       client.release(lost);
       throw error;
+    } finally {
+      client.off('notice', warn);
     }
   }
 
@@ -84,7 +85,7 @@ export class Connections {
         failure = error;
       }
     }
-    throw failure;
+    throw noConnection(failure);
   }
 
   async #send(client: pg.PoolClient, { name, text, values }: Statement): Promise<readonly Row[]> {
@@ -110,14 +111,24 @@ function createPool(url: string, options: ConnectionOptions, hosts: number): pg.
       prepareSession(client, options, hosts).then(() => done(), done);
     },
   });
-  // A connection that dies while idle is replaced when the next one is needed; there is nobody to tell.
+  // A connection that dies is replaced when the next one is needed. While it is lent its statements fail, and while it
+  // is idle there is nobody to tell; without these listeners it would end the process.
   pool.on('error', () => undefined);
+  pool.on('connect', (client) => client.on('error', () => undefined));
   return pool;
 }
 
 /** Not as start-up parameters, which poolers refuse; and on the primary alone. */
-async function prepareSession(client: pg.Client, options: ConnectionOptions, hosts: number): Promise<void> {
-  await client.query(`SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on`);
+async function prepareSession(
+  client: pg.Client,
+  { statementTimeoutMs }: ConnectionOptions,
+  hosts: number,
+): Promise<void> {
+  // A transaction whose instance vanished must not keep its locks until the network notices, which takes hours.
+  await client.query(
+    `SET statement_timeout = ${statementTimeoutMs}; SET synchronous_commit = on;
+     SET idle_in_transaction_session_timeout = ${statementTimeoutMs}`,
+  );
   if (hosts === 1) return;
   const { rows } = await client.query<Row>('SHOW transaction_read_only');
   if (rows[0]?.transaction_read_only !== 'off') throw new StoreUnavailable('the host is not the primary');

@@ -4,11 +4,12 @@ import { BatchRefused, StoreUnavailable } from '../store.ts';
 const RETRIED = new Set(['40001', '40P01']);
 
 /**
- * Classes and codes that say the server cannot take the statement now: connection exceptions, insufficient resources,
- * operator intervention (shutdown, cancel by timeout), system errors, read-only and aborted transactions, lost locks.
+ * Classes and codes that say the server cannot take the statement now: connection exceptions, refused logins (a password
+ * on its way to being changed), insufficient resources, operator intervention (shutdown, cancel by timeout), system
+ * errors, read-only and aborted transactions, lost locks.
  */
-const PASSING_CLASSES = new Set(['08', '53', '57', '58', 'XX']);
-const PASSING_CODES = new Set(['25006', '25P02', '25P03', '25P04', '28000', '3D000', '40003', '55P03']);
+const PASSING_CLASSES = new Set(['08', '28', '53', '57', '58', 'XX']);
+const PASSING_CODES = new Set(['25006', '25P02', '25P03', '25P04', '3D000', '40003', '55P03']);
 
 /** The server is no primary (any more): read-only, starting up or shutting down. */
 const NOT_PRIMARY_CODES = new Set(['25006', '57P01', '57P02', '57P03']);
@@ -32,12 +33,20 @@ export function isAboutHost(error: unknown): boolean {
   return !isFromServer(error) || NOT_PRIMARY_CODES.has(codeOf(error));
 }
 
+/** What it means that there is no connection, whatever the reason: nothing was asked of the store yet. */
+export function noConnection(error: unknown): StoreUnavailable {
+  return new StoreUnavailable(`no connection to PostgreSQL: ${reasonOf(error)}`, { cause: error });
+}
+
+function reasonOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
 /** What an error means to the callers of the store. */
 export function meaningOf(error: unknown): Error {
   if (error instanceof StoreUnavailable || error instanceof BatchRefused) return error;
-  const reason = error instanceof Error ? error.message : String(error);
-  if (!isFromServer(error))
-    return new StoreUnavailable(`no connection to PostgreSQL: ${reason}`, { cause: error });
+  if (!isFromServer(error)) return noConnection(error);
+  const reason = reasonOf(error);
   const code = codeOf(error);
   const isPassing = PASSING_CLASSES.has(code.slice(0, 2)) || PASSING_CODES.has(code) || RETRIED.has(code);
   return isPassing

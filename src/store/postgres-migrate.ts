@@ -36,7 +36,7 @@ async function migrate(connection: Connection): Promise<readonly string[]> {
   await connection.query({ text: 'BEGIN' });
   try {
     await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
-    await connection.query({ text: 'CREATE TABLE IF NOT EXISTS migrations (name text PRIMARY KEY)' });
+    await ensureRecord(connection);
     const names = await applyMigrations(MIGRATIONS, {
       run: async (sql) => {
         await connection.query({ text: sql });
@@ -55,4 +55,11 @@ async function migrate(connection: Connection): Promise<readonly string[]> {
     await connection.query({ text: 'ROLLBACK' }).catch(() => undefined);
     throw error;
   }
+}
+
+// CREATE TABLE IF NOT EXISTS wants the right to create tables even where there is nothing to create.
+async function ensureRecord(connection: Connection): Promise<void> {
+  const [row] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
+  if (row?.found === true) return;
+  await connection.query({ text: 'CREATE TABLE migrations (name text PRIMARY KEY)' });
 }

@@ -6,12 +6,13 @@ import {
   type Outcome,
   type PlantPage,
   type StoreOptions,
+  StoreUnavailable,
   type Write,
 } from '../store.ts';
 import type { Token } from '../token.ts';
 import { commitBatch } from './postgres-batch.ts';
 import { Connections, type Row, type Statement } from './postgres-connections.ts';
-import { isWorthRetrying, meaningOf } from './postgres-errors.ts';
+import { isFromServer, isWorthRetrying, meaningOf } from './postgres-errors.ts';
 import { migratePostgres } from './postgres-migrate.ts';
 import { toToken } from './rows.ts';
 
@@ -19,6 +20,9 @@ const TRIES = 8;
 const RETRY_STEP_MS = 5;
 const FORGET_KEYS_EVERY_MS = 60_000;
 const KEYS_FORGOTTEN_AT_ONCE = 1_000;
+
+/** Commits that failed one after the other before it is asked why. */
+const SUSPICIOUS_FAILURES = 2;
 
 /** Opens the engine for many instances on one PostgreSQL; it keeps no state of its own. Rejects with StoreNotOpened. */
 export async function openPostgres(
@@ -40,7 +44,47 @@ export async function openPostgres(
     }
   }
 
+  let failures = 0;
+
   async function commit(batch: readonly Write[]): Promise<readonly Outcome[]> {
+    if (failures >= SUSPICIOUS_FAILURES) await refuseWithoutStandby();
+    try {
+      const outcomes = await tryToCommit(batch);
+      failures = 0;
+      return outcomes;
+    } catch (error: unknown) {
+      failures += 1;
+      throw error;
+    }
+  }
+
+  /**
+   * A commit that waits for a synchronous standby outlives the connection it came by, since to end it would show a
+   * write that the standby lacks. So many of them at most, or the server has no connections left to read by.
+   */
+  async function refuseWithoutStandby(): Promise<void> {
+    const waiting = await countStandbyWaits();
+    if (waiting >= options.poolSize)
+      throw new StoreUnavailable(`${waiting} commits wait for a synchronous standby already`);
+  }
+
+  async function countStandbyWaits(): Promise<number> {
+    try {
+      const [row] = await connections.query({
+        text: `SELECT count(*) AS waiting FROM pg_stat_activity
+                WHERE datname = current_database() AND wait_event = 'SyncRep'
+                  AND query_start < clock_timestamp() - $1::float8 * interval '1 millisecond'`,
+        values: [options.statementTimeoutMs],
+      });
+      return Number(row?.waiting);
+    } catch (error: unknown) {
+      // Other servers that speak the protocol need not tell, and then nothing is known against another try.
+      if (isFromServer(error)) return 0;
+      throw meaningOf(error);
+    }
+  }
+
+  async function tryToCommit(batch: readonly Write[]): Promise<readonly Outcome[]> {
     for (let tries = 1; ; tries += 1) {
       try {
         return await connections.use((connection) => commitBatch(connection, batch, now()));

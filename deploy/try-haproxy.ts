@@ -1,0 +1,353 @@
+/**
+ * Runs three instances behind a real HAProxy with deploy/haproxy.cfg, on one fresh PostgreSQL, under load, and says
+ * what came of it. Needs `haproxy` (`apt-get install haproxy`, `brew install haproxy`).
+ *
+ *     node deploy/try-haproxy.ts [--clients 32] [--seconds 30] [--rolls 1]
+ *
+ * The load goes on while the instances are restarted one after another, while one is killed, and while PostgreSQL
+ * crashes and comes back.
+ */
+import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { Agent, request } from 'node:http';
+import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
+import { parseArgs, promisify } from 'node:util';
+import { startPostgres } from '../test/postgres-server.ts';
+
+const run = promisify(execFile);
+
+const MAIN = new URL('../src/cli/main.ts', import.meta.url).pathname;
+const INSTANCES = 3;
+
+/** How long the proxy may take to see that an instance is back. */
+const SEEN_MS = 1_500;
+
+export interface Address {
+  readonly port: number;
+  readonly adminPort: number;
+}
+
+/** deploy/haproxy.cfg with the addresses of this machine in the places of those of the compose file. */
+export async function renderHaproxyConfig(port: number, instances: readonly Address[]): Promise<string> {
+  const shipped = await readFile(new URL('haproxy.cfg', import.meta.url), 'utf8');
+  let config = replaceOnce(shipped, 'bind :8080', `bind 127.0.0.1:${port}`);
+  config = replaceOnce(config, 'default-server check port 8081', 'default-server check');
+  for (const [index, instance] of instances.entries()) {
+    const name = `plant-store-${index + 1}`;
+    const address = `127.0.0.1:${instance.port} port ${instance.adminPort}`;
+    config = replaceOnce(config, `server ${name} ${name}:8080`, `server ${name} ${address}`);
+  }
+  return config;
+}
+
+function replaceOnce(text: string, old: string, replacement: string): string {
+  const parts = text.split(old);
+  if (parts.length !== 2) throw new Error(`haproxy.cfg should have "${old}" once`);
+  return parts.join(replacement);
+}
+
+interface Instance extends Address {
+  process: ChildProcess;
+}
+
+async function startInstance(address: Address, databaseUrl: string): Promise<ChildProcess> {
+  const child = spawn(process.execPath, [MAIN, 'serve'], {
+    env: {
+      ...process.env,
+      NODE_ENV: 'production',
+      DATABASE_URL: databaseUrl,
+      PORT: String(address.port),
+      ADMIN_PORT: String(address.adminPort),
+      LOG_LEVEL: 'error',
+    },
+    stdio: ['ignore', 'ignore', 'inherit'],
+  });
+  await untilReady(`http://127.0.0.1:${address.adminPort}/ready`);
+  return child;
+}
+
+async function untilReady(url: string): Promise<void> {
+  for (let tries = 0; tries < 300; tries += 1) {
+    const answer = await fetch(url).catch(() => undefined);
+    await answer?.body?.cancel();
+    if (answer?.ok === true) return;
+    await setTimeout(50);
+  }
+  throw new Error(`${url} is not ready after 15 s`);
+}
+
+async function stop(child: ChildProcess, signal: 'SIGTERM' | 'SIGKILL' = 'SIGTERM'): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const exited = once(child, 'exit');
+  child.kill(signal);
+  await exited;
+}
+
+interface Answer {
+  /** 0 when no answer came at all. */
+  readonly status: number;
+  readonly body: string;
+}
+
+/** What the load saw in one phase. */
+interface Tally {
+  requests: number;
+  /** Answers other than those a healthy service gives, by what they were. */
+  readonly failures: Map<string, number>;
+  slowestMs: number;
+}
+
+function newTally(): Tally {
+  return { requests: 0, failures: new Map(), slowestMs: 0 };
+}
+
+/** Clients that create, list and delete through the proxy, each with plants of its own, until told to stop. */
+class Load {
+  tally = newTally();
+  /** Ids of plants whose creation was acknowledged and which nobody tried to delete. */
+  readonly acknowledged: number[] = [];
+  readonly #agent: Agent;
+  readonly #port: number;
+  readonly #token: string;
+  #running = true;
+  #done: Promise<unknown> = Promise.resolve();
+
+  constructor(port: number, token: string, clients: number) {
+    this.#port = port;
+    this.#token = token;
+    this.#agent = new Agent({ keepAlive: true, maxSockets: clients });
+    this.#done = Promise.all(Array.from({ length: clients }, (_, index) => this.#client(index)));
+  }
+
+  /** Resolves to what the load saw while some work was done. */
+  async during(work: () => Promise<void>): Promise<Tally> {
+    this.tally = newTally();
+    await work();
+    return this.tally;
+  }
+
+  async stop(): Promise<void> {
+    this.#running = false;
+    await this.#done;
+    this.#agent.destroy();
+  }
+
+  async #client(index: number): Promise<void> {
+    for (let turn = 0; this.#running; turn += 1) {
+      const id = index * 1_000_000_000 + turn;
+      const body = JSON.stringify({ id, name: `plant ${id}` });
+      const created = await this.#send(
+        'POST',
+        '/plants',
+        200,
+        body,
+        turn % 2 === 0 ? `key-${id}` : undefined,
+      );
+      await this.#send('GET', '/plants?limit=5', 200);
+      if (created !== 200) continue;
+      if (turn % 3 === 0) await this.#send('DELETE', `/plants/${id}`, 204);
+      else this.acknowledged.push(id);
+    }
+  }
+
+  async #send(
+    method: string,
+    path: string,
+    expected: number,
+    body?: string,
+    idempotencyKey?: string,
+  ): Promise<number> {
+    const { tally } = this;
+    const begin = performance.now();
+    const answer = await this.#exchange(method, path, body, idempotencyKey);
+    tally.requests += 1;
+    tally.slowestMs = Math.max(tally.slowestMs, performance.now() - begin);
+    if (answer.status !== expected) {
+      const what = `${method} ${answer.status} ${answer.body.slice(0, 120)}`;
+      tally.failures.set(what, (tally.failures.get(what) ?? 0) + 1);
+      // As the Retry-After of the answers would have it, only more impatient.
+      await setTimeout(20);
+    }
+    return answer.status;
+  }
+
+  #exchange(
+    method: string,
+    path: string,
+    body: string | undefined,
+    idempotencyKey: string | undefined,
+  ): Promise<Answer> {
+    return new Promise((resolve) => {
+      const outgoing = request({
+        agent: this.#agent,
+        host: '127.0.0.1',
+        port: this.#port,
+        method,
+        path,
+        headers: {
+          authorization: `Bearer ${this.#token}`,
+          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+          ...(idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey }),
+        },
+      });
+      outgoing.once('response', (response) => {
+        let text = '';
+        response.setEncoding('utf8').on('data', (chunk: string) => {
+          text += chunk;
+        });
+        response.once('end', () => resolve({ status: response.statusCode ?? 0, body: text }));
+        response.once('error', (error) => resolve({ status: 0, body: `cut off: ${error.message}` }));
+      });
+      outgoing.once('error', (error) => resolve({ status: 0, body: error.message }));
+      outgoing.end(body);
+    });
+  }
+}
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const address = probe.address();
+  await new Promise((resolve) => probe.close(resolve));
+  if (address === null || typeof address === 'string') throw new Error('no free port');
+  return address.port;
+}
+
+async function startHaproxy(
+  folder: string,
+  port: number,
+  instances: readonly Address[],
+): Promise<ChildProcess> {
+  const file = join(folder, 'haproxy.cfg');
+  await writeFile(file, await renderHaproxyConfig(port, instances));
+  const proxy = spawn('haproxy', ['-q', '-f', file], { stdio: ['ignore', 'ignore', 'inherit'] });
+  await untilReady(`http://127.0.0.1:${port}/openapi.json`);
+  return proxy;
+}
+
+function report(phase: string, seconds: number, { requests, failures, slowestMs }: Tally): void {
+  const failed = [...failures.values()].reduce((sum, count) => sum + count, 0);
+  const rate = Math.round(requests / seconds).toLocaleString('en');
+  process.stdout.write(
+    `${phase}: ${requests.toLocaleString('en')} requests in ${seconds.toFixed(1)} s (${rate}/s), ` +
+      `${failed} failed, slowest ${Math.round(slowestMs)} ms\n`,
+  );
+  for (const [what, count] of failures) process.stdout.write(`    ${count} × ${what}\n`);
+}
+
+/** Every id that one instance lists. */
+async function countListed(instance: Address, token: string): Promise<number> {
+  const answer = await fetch(`http://127.0.0.1:${instance.port}/plants`, {
+    headers: { authorization: `Bearer ${token}` },
+  });
+  const plants: unknown = await answer.json();
+  if (!Array.isArray(plants)) throw new Error('the list is no array');
+  return plants.length;
+}
+
+async function requestsAnswered(instance: Address): Promise<number> {
+  const metrics = await (await fetch(`http://127.0.0.1:${instance.adminPort}/metrics`)).text();
+  const counts = metrics.matchAll(/^plant_store_http_request_duration_seconds_count\{.*\} ([0-9]+)$/gm);
+  return [...counts].reduce((sum, [, count]) => sum + Number(count), 0);
+}
+
+async function tryHaproxy(clients: number, seconds: number, rolls: number): Promise<void> {
+  const folder = await mkdtemp(join(tmpdir(), 'plant-store-haproxy-'));
+  const postgres = await startPostgres();
+  const instances: Instance[] = [];
+  let proxy: ChildProcess | undefined;
+  try {
+    for (let count = 0; count < INSTANCES; count += 1) {
+      const address = { port: await freePort(), adminPort: await freePort() };
+      instances.push({ ...address, process: await startInstance(address, postgres.url()) });
+    }
+    const { stdout } = await run(process.execPath, [MAIN, 'token', 'create', 'alice'], {
+      env: { ...process.env, DATABASE_URL: postgres.url() },
+    });
+    const token = stdout.trim();
+    const port = await freePort();
+    proxy = await startHaproxy(folder, port, instances);
+    process.stdout.write(`${spawnSync('haproxy', ['-v'], { encoding: 'utf8' }).stdout.split('\n', 1)[0]}\n`);
+    const load = new Load(port, token, clients);
+    const phase = async (name: string, work: () => Promise<void>): Promise<void> => {
+      const begin = performance.now();
+      const tally = await load.during(work);
+      report(name, (performance.now() - begin) / 1_000, tally);
+    };
+
+    await phase(`${clients} clients, nothing happens`, () => setTimeout(seconds * 1_000));
+    for (const [index, instance] of instances.entries())
+      process.stdout.write(`    instance ${index + 1} answered ${await requestsAnswered(instance)}\n`);
+    await phase(`${rolls} rolling restarts (SIGTERM, one instance after another)`, async () => {
+      for (const instance of Array.from({ length: rolls }, () => instances).flat()) {
+        await stop(instance.process);
+        instance.process = await startInstance(instance, postgres.url());
+        await setTimeout(SEEN_MS);
+      }
+    });
+    await phase('one instance killed (SIGKILL) and started again', async () => {
+      const [instance] = instances;
+      if (instance === undefined) return;
+      await stop(instance.process, 'SIGKILL');
+      await setTimeout(SEEN_MS);
+      instance.process = await startInstance(instance, postgres.url());
+      await setTimeout(SEEN_MS);
+    });
+    await phase('PostgreSQL crashed (immediate), 2 s away, started again', async () => {
+      await postgres.stop('immediate');
+      await setTimeout(2_000);
+      await postgres.start();
+      const back = performance.now();
+      await untilReady(`http://127.0.0.1:${port}/openapi.json`);
+      process.stdout.write(
+        `    the proxy passes requests again ${Math.round(performance.now() - back)} ms after it\n`,
+      );
+      await setTimeout(SEEN_MS);
+    });
+    await phase('afterwards', () => setTimeout(3_000));
+    await load.stop();
+    await reportLost(load, postgres, instances, token);
+  } finally {
+    if (proxy !== undefined) await stop(proxy);
+    await Promise.all(instances.map((instance) => stop(instance.process)));
+    await postgres.remove();
+    await rm(folder, { recursive: true, force: true });
+  }
+}
+
+async function reportLost(
+  { acknowledged }: Load,
+  postgres: Awaited<ReturnType<typeof startPostgres>>,
+  instances: readonly Address[],
+  token: string,
+): Promise<void> {
+  const rows = await postgres.sql('SELECT id FROM plants');
+  const kept = new Set(rows.map(({ id }) => Number(id)));
+  const lost = acknowledged.filter((id) => !kept.has(id)).length;
+  const listed = await Promise.all(instances.map((instance) => countListed(instance, token)));
+  process.stdout.write(
+    `${acknowledged.length.toLocaleString('en')} acknowledged plants to be kept, ${lost} lost; ` +
+      `${kept.size} in PostgreSQL, ${listed.join(', ')} listed by the instances\n`,
+  );
+  if (lost > 0) process.exitCode = 1;
+}
+
+if (import.meta.main) {
+  const { values } = parseArgs({
+    options: {
+      clients: { type: 'string', default: '32' },
+      seconds: { type: 'string', default: '30' },
+      rolls: { type: 'string', default: '1' },
+    },
+  });
+  if (spawnSync('haproxy', ['-v']).error === undefined)
+    await tryHaproxy(Number(values.clients), Number(values.seconds), Number(values.rolls));
+  else {
+    process.stderr.write('haproxy is not installed: `apt-get install haproxy` or `brew install haproxy`\n');
+    process.exitCode = 1;
+  }
+}

@@ -1,0 +1,426 @@
+import assert from 'node:assert/strict';
+import { execFile, spawnSync } from 'node:child_process';
+import { readdirSync, readFileSync, statSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import { join, normalize } from 'node:path';
+import { describe, test } from 'node:test';
+import { promisify } from 'node:util';
+import { renderHaproxyConfig } from '../deploy/try-haproxy.ts';
+import { loadConfig, settings, variableOf } from '../src/config.ts';
+import { errorCodes, statusOf } from '../src/errors.ts';
+import { freshFolder } from './engines.ts';
+import { startService } from './service.ts';
+
+const run = promisify(execFile);
+const root = join(import.meta.dirname, '..');
+const read = (path: string): string => readFileSync(join(root, path), 'utf8');
+
+type Yaml = string | Yaml[] | { [key: string]: Yaml };
+
+/** The subset of YAML that the compose file keeps to: block maps and lists, flow lists as JSON, anchors, merges. */
+function parseYaml(text: string): Yaml {
+  const lines = text.split('\n').filter((line) => !/^\s*(?:#.*)?$/.test(line));
+  const anchors = new Map<string, Yaml>();
+
+  const depthOf = (line = ''): number => line.length - line.trimStart().length;
+
+  function scalar(source: string): Yaml {
+    if (source.startsWith('*')) {
+      const target = anchors.get(source.slice(1));
+      assert.ok(target !== undefined, `${source} has no anchor`);
+      return target;
+    }
+    if (/^["[]/.test(source)) return JSON.parse(source);
+    assert.doesNotMatch(source, /^[{'|>!&]|\s#|: /, `beyond this parser: ${source}`);
+    return source;
+  }
+
+  function list(depth: number): Yaml[] {
+    const items: Yaml[] = [];
+    while (depthOf(lines[0]) === depth && lines[0]?.trimStart().startsWith('- '))
+      items.push(scalar(lines.shift()?.trimStart().slice(2) ?? ''));
+    return items;
+  }
+
+  function block(depth: number): Yaml {
+    if (lines[0]?.trimStart().startsWith('- ')) return list(depth);
+    const map: { [key: string]: Yaml } = {};
+    while (lines[0] !== undefined && depthOf(lines[0]) === depth) {
+      const match = /^\s*([^\s:]+):(?: &(\S+))?(?: (.+))?$/.exec(lines.shift() ?? '');
+      assert.ok(match !== null, 'a line of the YAML is no `key: value`');
+      const [, key = '', anchor, source] = match;
+      const isNested = source === undefined && depthOf(lines[0]) > depth;
+      const value = source !== undefined ? scalar(source) : isNested ? block(depthOf(lines[0])) : '';
+      if (anchor !== undefined) anchors.set(anchor, value);
+      if (key === '<<') Object.assign(map, { ...mapOf(value), ...map });
+      else {
+        assert.ok(!(key in map), `${key} stands twice`);
+        map[key] = value;
+      }
+    }
+    return map;
+  }
+
+  const document = block(0);
+  assert.deepEqual(lines, [], 'these lines of the YAML are not where they should be');
+  return document;
+}
+
+function mapOf(value: Yaml | undefined): { [key: string]: Yaml } {
+  assert.ok(typeof value === 'object' && !Array.isArray(value), 'not a map');
+  return value;
+}
+
+function listOf(value: Yaml | undefined): Yaml[] {
+  assert.ok(Array.isArray(value), 'not a list');
+  return value;
+}
+
+function textOf(value: Yaml | undefined): string {
+  assert.ok(typeof value === 'string', 'not a text');
+  return value;
+}
+
+/** The variables the service reads: its settings and the one of Node's world. */
+const variables = new Set([...settings.map(variableOf), 'NODE_ENV']);
+
+function assertVariables(environment: Readonly<Record<string, string>>): void {
+  for (const name of Object.keys(environment)) assert.ok(variables.has(name), `no setting is called ${name}`);
+}
+
+function isInstalled(program: string): boolean {
+  return spawnSync(program, ['--version']).error === undefined;
+}
+
+describe('compose.yaml', () => {
+  const compose = mapOf(parseYaml(read('deploy/compose.yaml')));
+  const services = mapOf(compose.services);
+  const instances = Object.keys(services).filter((name) => name.startsWith('plant-store-'));
+  const withPassword = (text: string): string => text.replace(/\$\{POSTGRES_PASSWORD:\?[^}]*\}/g, 'secret');
+  const environmentOf = (name: string): Record<string, string> =>
+    Object.fromEntries(
+      Object.entries(mapOf(mapOf(services[name]).environment)).map(([key, value]) => [
+        key,
+        withPassword(textOf(value)),
+      ]),
+    );
+
+  test('has PostgreSQL 18, three instances and HAProxy, and nothing else', () => {
+    assert.deepEqual(Object.keys(services).sort(), ['haproxy', ...instances.sort(), 'postgres']);
+    assert.equal(instances.length, 3);
+    assert.match(textOf(mapOf(services.postgres).image), /^postgres:18\.[0-9]+$/);
+  });
+
+  test('pins every image to a version', () => {
+    for (const [name, service] of Object.entries(services))
+      assert.match(textOf(mapOf(service).image), /^[a-z/-]+:[0-9]+\.[0-9]+(?:\.[0-9]+)?$/, name);
+    assert.equal(mapOf(services['plant-store-1']).image, `plant-store:${packageOf().version}`);
+  });
+
+  test('gives every instance an environment that the service starts with, on the database of the file', () => {
+    const postgres = environmentOf('postgres');
+    for (const name of instances) {
+      const environment = environmentOf(name);
+      assertVariables(environment);
+      const config = loadConfig({}, environment);
+      const url = new URL(config.databaseUrl);
+      assert.deepEqual(
+        [url.protocol, url.hostname, url.port, url.username, url.password, url.pathname],
+        [
+          'postgres:',
+          'postgres',
+          '5432',
+          postgres.POSTGRES_USER,
+          postgres.POSTGRES_PASSWORD,
+          `/${postgres.POSTGRES_DB}`,
+        ],
+      );
+      assert.deepEqual([config.host, config.adminHost], ['0.0.0.0', '0.0.0.0'], name);
+    }
+  });
+
+  test('publishes the port of HAProxy alone, on loopback alone', () => {
+    for (const [name, service] of Object.entries(services)) {
+      const { ports } = mapOf(service);
+      if (name !== 'haproxy') assert.equal(ports, undefined, name);
+    }
+    const bound = /^\s*bind :([0-9]+)$/m.exec(read('deploy/haproxy.cfg'))?.[1];
+    assert.deepEqual(mapOf(services.haproxy).ports, [`127.0.0.1:${bound}:${bound}`]);
+  });
+
+  test('names only files, services and volumes that exist', () => {
+    for (const [name, service] of Object.entries(services)) {
+      const { build, depends_on, volumes } = mapOf(service);
+      if (build !== undefined) {
+        const { context, dockerfile } = mapOf(build);
+        const file = join('deploy', textOf(context), textOf(dockerfile));
+        assert.ok(statSync(join(root, file)).isFile(), `${name}: ${file}`);
+      }
+      if (depends_on !== undefined)
+        for (const other of Object.keys(mapOf(depends_on))) assert.ok(other in services, `${name}: ${other}`);
+      for (const volume of volumes === undefined ? [] : listOf(volumes)) {
+        const [source = ''] = textOf(volume).split(':');
+        if (source.startsWith('.')) assert.ok(statSync(join(root, 'deploy', source)).isFile(), source);
+        else assert.ok(source in mapOf(compose.volumes), `${name}: volume ${source}`);
+      }
+    }
+  });
+
+  test('waits for services that say how healthy they are', () => {
+    const dockerfile = read('deploy/Dockerfile');
+    for (const service of Object.values(services))
+      for (const [name, how] of Object.entries(mapOf(mapOf(service).depends_on ?? {}))) {
+        assert.equal(mapOf(how).condition, 'service_healthy');
+        const other = mapOf(services[name]);
+        assert.ok('healthcheck' in other || ('build' in other && /^HEALTHCHECK /m.test(dockerfile)), name);
+      }
+  });
+
+  test('gives the instances longer to stop than they take', () => {
+    const seconds = (time: string): number => Number(/^([0-9]+)s$/.exec(time)?.[1]);
+    for (const name of instances)
+      assert.ok(seconds(textOf(mapOf(services[name]).stop_grace_period)) * 1_000 > shutdownMs(), name);
+  });
+});
+
+describe('haproxy.cfg', () => {
+  const config = read('deploy/haproxy.cfg');
+  const services = mapOf(mapOf(parseYaml(read('deploy/compose.yaml'))).services);
+
+  test('knows the instances of the compose file, at the ports they listen on', () => {
+    const { port, adminPort } = loadConfig({}, {});
+    const servers = [...config.matchAll(/^\s*server (\S+) (\S+)$/gm)].map(([, name, address]) => [
+      name,
+      address,
+    ]);
+    const instances = Object.keys(services).filter((name) => name.startsWith('plant-store-'));
+    assert.deepEqual(
+      servers,
+      instances.map((name) => [name, `${name}:${port}`]),
+    );
+    assert.match(config, new RegExp(`^\\s*default-server check port ${adminPort} `, 'm'));
+  });
+
+  test('asks what the admin listener answers, and takes the answer of a healthy one', async (t) => {
+    const [, method, path = ''] = /http-check send meth (\S+) uri (\S+)/.exec(config) ?? [];
+    const status = /http-check expect status ([0-9]+)/.exec(config)?.[1];
+    const service = await startService(t, `sqlite:${join(await freshFolder(t), 'plants.db')}`);
+    const answer = await fetch(service.adminUrl + path, { method: method ?? '' });
+    await answer.body?.cancel();
+    assert.equal(String(answer.status), status);
+  });
+
+  test('answers by itself with errors of the service, under their status', () => {
+    const turned = /set-status ([0-9]+) if \{ status ([0-9 ]+) \}/.exec(config);
+    const answers = [
+      ...config.matchAll(/^\s*http-error status ([0-9]+) content-type (\S+) string '([^']*)'/gm),
+    ];
+    assert.ok(answers.length >= 6);
+    for (const [, status = '', contentType, body = ''] of answers) {
+      const { error, message, ...rest } = JSON.parse(body);
+      const code = errorCodes.find((known) => known === error);
+      assert.ok(code !== undefined, `${error} is no error of the service`);
+      const leaves = turned?.[2]?.split(' ').includes(status) ? turned[1] : status;
+      assert.equal(leaves, String(statusOf(code)));
+      assert.equal(contentType, 'application/json');
+      assert.equal(typeof message, 'string');
+      assert.deepEqual(rest, {});
+    }
+  });
+
+  test('repeats a request that was sent only where that cannot do anything twice', () => {
+    const conditions = config.match(/^\s*(?:acl|http-request disable-l7-retry|retry-on) .*$/gm);
+    assert.deepEqual(
+      conditions?.map((line) => line.trim()),
+      [
+        'retry-on conn-failure empty-response',
+        'acl reads method GET HEAD',
+        'acl creates method POST',
+        'acl keyed req.hdr(Idempotency-Key) -m found',
+        'http-request disable-l7-retry unless reads or creates keyed',
+      ],
+    );
+  });
+
+  test('is a configuration, as it is and with other addresses', async (t) => {
+    const folder = await freshFolder(t);
+    const other = await renderHaproxyConfig(1, [
+      { port: 2, adminPort: 3 },
+      { port: 4, adminPort: 5 },
+      { port: 6, adminPort: 7 },
+    ]);
+    assert.match(other, /server plant-store-3 127\.0\.0\.1:6 port 7$/m);
+    for (const [index, text] of [config, other].entries()) {
+      assertSections(text);
+      const file = join(folder, `${index}.cfg`);
+      await writeFile(file, text);
+      if (isInstalled('haproxy')) await run('haproxy', ['-c', '-q', '-f', file]);
+    }
+  });
+
+  function assertSections(text: string): void {
+    const headers = text.match(/^[a-z].*$/gm);
+    assert.deepEqual(headers, [
+      'global',
+      'defaults',
+      'resolvers system',
+      'frontend api',
+      'backend instances',
+    ]);
+    assert.equal(/^\s*default_backend (\S+)$/m.exec(text)?.[1], 'instances');
+  }
+});
+
+describe('Dockerfile', () => {
+  const dockerfile = read('deploy/Dockerfile');
+  // Continued lines are one instruction.
+  const instructions = dockerfile
+    .replaceAll(/^#.*\n/gm, '')
+    .replaceAll(/\\\n\s*/g, '')
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => ({ name: line.split(' ', 1)[0] ?? '', value: line.slice(line.indexOf(' ') + 1) }));
+  const valuesOf = (name: string): string[] =>
+    instructions.filter((instruction) => instruction.name === name).map(({ value }) => value);
+  const stringsIn = (json: string | undefined): string[] =>
+    listOf(JSON.parse(json ?? '')).map((item) => textOf(item));
+  const environment = Object.fromEntries(
+    valuesOf('ENV').flatMap((line) => line.split(' ').map((pair) => pair.split(/=(.*)/s, 2))),
+  );
+
+  test('is built on the Node that the tests run on, in the slim image', () => {
+    const { node } = packageOf().devDependencies;
+    for (const image of valuesOf('FROM')) assert.equal(image.split(' ')[0], `node:${node}-slim`);
+    assert.equal(valuesOf('FROM').length, 2);
+  });
+
+  test('copies only what exists and what .dockerignore lets through', () => {
+    const passed = read('.dockerignore')
+      .split('\n')
+      .filter((line) => line.startsWith('!'))
+      .map((line) => line.slice(1));
+    const sources = valuesOf('COPY')
+      .filter((line) => !line.startsWith('--from='))
+      .flatMap((line) => line.split(' ').slice(0, -1));
+    assert.deepEqual([...new Set(sources)].sort(), passed.toSorted());
+    for (const source of sources) assert.ok(statSync(join(root, source)), source);
+  });
+
+  test('starts a command that exists, by an entry point without a shell', async () => {
+    const [program = '', ...flags] = stringsIn(valuesOf('ENTRYPOINT')[0]);
+    const command = stringsIn(valuesOf('CMD')[0]);
+    assert.equal(program, 'node');
+    const { stdout } = await run(process.execPath, [...flags, ...command, '--help'], { cwd: root });
+    assert.match(stdout, /Usage: plant-store serve/);
+  });
+
+  test('sets variables that the service has, to values that it takes', () => {
+    assertVariables(environment);
+    const { host, adminHost, databaseUrl } = loadConfig({}, environment);
+    assert.deepEqual([host, adminHost, environment.NODE_ENV], ['0.0.0.0', '127.0.0.1', 'production']);
+    assert.ok(databaseUrl.startsWith(`sqlite:${valuesOf('VOLUME')[0]}/`));
+  });
+
+  test('runs as an account that is not root', () => {
+    const [account = ''] = valuesOf('USER');
+    assert.match(account, /^[1-9][0-9]*:[1-9][0-9]*$/);
+  });
+
+  test('has a health check that tells a service that lives from one that does not', async (t) => {
+    const check = /^(?:--\S+ )*CMD (.*)$/.exec(valuesOf('HEALTHCHECK')[0] ?? '')?.[1];
+    const [program, ...flags] = stringsIn(check);
+    assert.equal(program, 'node');
+    const service = await startService(t, `sqlite:${join(await freshFolder(t), 'plants.db')}`);
+    const env = { ...process.env, ADMIN_PORT: new URL(service.adminUrl).port };
+    await run(process.execPath, flags, { env });
+    await service.close();
+    await assert.rejects(run(process.execPath, flags, { env }), { code: 1 });
+  });
+
+  test('has all packages that the service imports, since it installs none for development', () => {
+    const { dependencies } = packageOf();
+    for (const file of readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' })) {
+      if (!file.endsWith('.ts')) continue;
+      const imports = read(join('src', file)).matchAll(/^(?:import|export) (?!type ).*?from '([^']+)';$/gms);
+      for (const [, specifier = ''] of imports) {
+        if (/^(?:\.|node:)/.test(specifier)) continue;
+        const name = specifier.split('/', specifier.startsWith('@') ? 2 : 1).join('/');
+        assert.ok(name in dependencies, `src/${file} imports ${name}`);
+      }
+    }
+  });
+});
+
+describe('plant-store.service', () => {
+  const unit = read('deploy/plant-store.service');
+  const valuesOf = (key: string): string[] =>
+    [...unit.matchAll(new RegExp(`^${key}=(.*)$`, 'gm'))].map(([, value = '']) => value);
+
+  test('starts a command that exists', async () => {
+    const [start = ''] = valuesOf('ExecStart');
+    const match = /^\/usr\/bin\/node \/opt\/plant-store\/(\S+) (\S+)$/.exec(start);
+    assert.ok(match !== null, start);
+    const [, file = '', command = ''] = match;
+    const { stdout } = await run(process.execPath, [join(root, normalize(file)), command, '--help']);
+    assert.match(stdout, /Usage: plant-store serve/);
+  });
+
+  test('sets variables that the service has, and keeps the store where it may write', () => {
+    const environment = Object.fromEntries(valuesOf('Environment').map((pair) => pair.split(/=(.*)/s, 2)));
+    assertVariables(environment);
+    const { databaseUrl } = loadConfig({}, environment);
+    assert.ok(databaseUrl.startsWith(`sqlite:/var/lib/${valuesOf('StateDirectory')[0]}/`), databaseUrl);
+    assert.equal(environment.NODE_ENV, 'production');
+  });
+
+  test('takes from the service what it does not need', () => {
+    const expected = {
+      DynamicUser: 'yes',
+      NoNewPrivileges: 'yes',
+      ProtectSystem: 'strict',
+      ProtectHome: 'yes',
+      PrivateTmp: 'yes',
+      CapabilityBoundingSet: '',
+    };
+    for (const [key, value] of Object.entries(expected)) assert.deepEqual(valuesOf(key), [value], key);
+    assert.deepEqual(valuesOf('MemoryDenyWriteExecute'), [], 'V8 could not start');
+  });
+
+  test('restarts a service that failed, and lets one that stops finish', () => {
+    assert.deepEqual(valuesOf('Restart'), ['on-failure']);
+    assert.deepEqual(valuesOf('KillSignal'), ['SIGTERM']);
+    assert.ok(Number(valuesOf('TimeoutStopSec')[0]) * 1_000 > shutdownMs());
+  });
+
+  test('is a unit', async (t) => {
+    const lines = unit.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+    for (const line of lines) assert.match(line, /^(?:\[[A-Z][a-z]+\]|[A-Z][A-Za-z]+=.*)$/);
+    assert.deepEqual(
+      lines.filter((line) => line.startsWith('[')),
+      ['[Unit]', '[Service]', '[Install]'],
+    );
+    if (!isInstalled('systemd-analyze')) return;
+    const file = join(await freshFolder(t), 'plant-store.service');
+    // systemd looks whether the program is there; here it is elsewhere.
+    await writeFile(file, unit.replace('/usr/bin/node /opt/plant-store', `${process.execPath} ${root}`));
+    const { stderr } = await run('systemd-analyze', ['verify', '--man=no', file]);
+    assert.equal(stderr, '');
+  });
+});
+
+/** How long the service takes to stop at most, in milliseconds. */
+function shutdownMs(): number {
+  const match = /const SHUTDOWN_MS = ([0-9_]+);/.exec(read('src/cli/serve.ts'));
+  assert.ok(match !== null);
+  return Number(match[1]?.replaceAll('_', ''));
+}
+
+interface Package {
+  readonly version: string;
+  readonly dependencies: Readonly<Record<string, string>>;
+  readonly devDependencies: Readonly<Record<string, string>>;
+}
+
+function packageOf(): Package {
+  return JSON.parse(read('package.json'));
+}

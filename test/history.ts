@@ -1,0 +1,243 @@
+import { parseArgs } from 'node:util';
+import { encodeCursor } from '../src/http/cursor.ts';
+import {
+  type Addressed,
+  type Answer,
+  Client,
+  createToken,
+  type Question,
+  startInstances,
+} from './instances.ts';
+import { describeViolation, type Effect, findViolation, type Operation } from './linearizability.ts';
+import { startPostgres } from './postgres-server.ts';
+import { bearer } from './service.ts';
+
+export interface Workload {
+  /** The addresses of one store; each request goes to the next. */
+  readonly fronts: readonly Addressed[];
+  readonly token: string;
+  /** Clients at once; each has one request under way, and a few while it looks at all fronts. */
+  readonly clients: number;
+  /** Plants that all clients create, delete and list over and over. */
+  readonly hotPlants: number;
+  readonly seconds: number;
+}
+
+export interface Recording {
+  readonly operations: readonly Operation[];
+  /** Acknowledged writes to cold plants that a list of some instance did not show right after. */
+  readonly unseen: readonly string[];
+  /** Answers that are none of the expected ones. */
+  readonly surprises: readonly string[];
+  readonly requests: number;
+  /** Milliseconds each took. */
+  readonly times: Readonly<Record<'hotWrites' | 'coldWrites' | 'lists', readonly number[]>>;
+}
+
+/** Above all hot ids, so that a list of as many plants as there are hot ones shows all of these. */
+const FIRST_COLD_ID = 1_000_000n;
+
+/** What part of the clients' turns goes to the hot plants. */
+const HOT_SHARE = 0.7;
+
+/** Runs clients that create, delete and list plants for a while, and records what each of them saw. */
+export async function recordWorkload(workload: Workload): Promise<Recording> {
+  const recorder = new Recorder(workload);
+  try {
+    await Promise.all(Array.from({ length: workload.clients }, () => recorder.runClient()));
+    return recorder;
+  } finally {
+    recorder.close();
+  }
+}
+
+class Recorder implements Recording {
+  readonly operations: Operation[] = [];
+  readonly unseen: string[] = [];
+  readonly surprises: string[] = [];
+  readonly times = { hotWrites: [] as number[], coldWrites: [] as number[], lists: [] as number[] };
+  requests = 0;
+  readonly #client = new Client();
+  readonly #workload: Workload;
+  readonly #until: number;
+  #serial = 0;
+
+  constructor(workload: Workload) {
+    this.#workload = workload;
+    this.#until = performance.now() + workload.seconds * 1_000;
+  }
+
+  async runClient(): Promise<void> {
+    while (performance.now() < this.#until) {
+      if (Math.random() < HOT_SHARE) await this.#touchHotPlant();
+      else await this.#visitColdPlant();
+    }
+  }
+
+  close(): void {
+    this.#client.close();
+  }
+
+  async #touchHotPlant(): Promise<void> {
+    const id = BigInt(1 + Math.floor(Math.random() * this.#workload.hotPlants));
+    const draw = Math.random();
+    if (draw < 0.4) await this.#createPlant(id, this.times.hotWrites);
+    else if (draw < 0.8) await this.#deletePlant(id, this.times.hotWrites);
+    else await this.#listHotPlants();
+  }
+
+  /** Creates a plant, deletes it again, and looks for it on every front after each. */
+  async #visitColdPlant(): Promise<void> {
+    this.#serial += 1;
+    const id = FIRST_COLD_ID + BigInt(this.#serial);
+    await this.#createPlant(id, this.times.coldWrites);
+    await Promise.all(this.#workload.fronts.map((front) => this.#look(front, id, true)));
+    await this.#deletePlant(id, this.times.coldWrites);
+    await Promise.all(this.#workload.fronts.map((front) => this.#look(front, id, false)));
+  }
+
+  async #createPlant(id: bigint, times: number[]): Promise<void> {
+    this.#serial += 1;
+    const name = `${id}/${this.#serial}`;
+    const body = `{"id":${id},"name":"${name}"}`;
+    const headers = { 'content-type': 'application/json' };
+    const { answer, sentAt } = await this.#ask({ method: 'POST', path: '/plants', headers, body }, times);
+    this.#record(id, sentAt, this.#effectOfCreation(answer, name));
+  }
+
+  #effectOfCreation(answer: Answer, name: string): Effect {
+    if (answer.status === 200) return { kind: 'created', name };
+    if (answer.status === 400 && answer.body.includes('40002')) return { kind: 'idTaken' };
+    this.#noteSurprise(answer);
+    return { kind: 'unknownCreation', name };
+  }
+
+  async #deletePlant(id: bigint, times: number[]): Promise<void> {
+    const { answer, sentAt } = await this.#ask({ method: 'DELETE', path: `/plants/${id}` }, times);
+    this.#record(id, sentAt, this.#effectOfDeletion(answer));
+  }
+
+  #effectOfDeletion(answer: Answer): Effect {
+    if (answer.status === 204) return { kind: 'deleted' };
+    if (answer.status === 404) return { kind: 'absent' };
+    this.#noteSurprise(answer);
+    return { kind: 'unknownDeletion' };
+  }
+
+  /** One list is an observation of every hot plant. */
+  async #listHotPlants(): Promise<void> {
+    const { hotPlants } = this.#workload;
+    const path = `/plants?limit=${hotPlants}`;
+    const { answer, sentAt } = await this.#ask({ method: 'GET', path }, this.times.lists);
+    const names = this.#namesIn(answer);
+    if (names === undefined) return;
+    for (let id = 1n; id <= hotPlants; id += 1n) {
+      this.#record(id, sentAt, { kind: 'listed', name: names.find((name) => name.startsWith(`${id}/`)) });
+    }
+  }
+
+  /** Lists from the plant on; only one with its id bears its name. */
+  async #look(front: Addressed, id: bigint, expected: boolean): Promise<void> {
+    const path = `/plants?limit=1&cursor=${encodeCursor(id - 1n)}`;
+    const { answer, sentAt } = await this.#ask({ method: 'GET', path }, this.times.lists, front);
+    const names = this.#namesIn(answer);
+    if (names === undefined) return;
+    const name = names.find((one) => one.startsWith(`${id}/`));
+    this.#record(id, sentAt, { kind: 'listed', name });
+    if ((name !== undefined) !== expected)
+      this.unseen.push(`${front.url}: ${id} ${expected ? 'missing' : 'shown'}`);
+  }
+
+  #namesIn(answer: Answer): string[] | undefined {
+    if (answer.status !== 200) {
+      this.#noteSurprise(answer);
+      return undefined;
+    }
+    const plants: { name: string }[] = JSON.parse(answer.body);
+    return plants.map(({ name }) => name);
+  }
+
+  async #ask(
+    question: Question,
+    times: number[],
+    front = this.#nextFront(),
+  ): Promise<{ answer: Answer; sentAt: number }> {
+    const headers = { ...bearer(this.#workload.token), ...question.headers };
+    const sentAt = performance.now();
+    const answer = await this.#client.ask(front, { ...question, headers });
+    times.push(performance.now() - sentAt);
+    return { answer, sentAt };
+  }
+
+  #nextFront(): Addressed {
+    const { fronts } = this.#workload;
+    const front = fronts[this.requests % fronts.length];
+    if (front === undefined) throw new Error('the workload has no front');
+    this.requests += 1;
+    return front;
+  }
+
+  #record(id: bigint, sentAt: number, effect: Effect): void {
+    this.operations.push({ key: id.toString(), effect, sentAt, answeredAt: performance.now() });
+  }
+
+  #noteSurprise({ status, body }: Answer): void {
+    this.surprises.push(`${status} ${body}`);
+  }
+}
+
+/** The value below which a share of the values lies. */
+export function quantile(values: readonly number[], share: number): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
+}
+
+/** A recording in a few lines. */
+export function describeRecording({ operations, requests, unseen, surprises, times }: Recording): string {
+  const rows = Object.entries(times).map(([kind, values]) => {
+    const [median, high, worst] = [0.5, 0.99, 1].map((share) => quantile(values, share).toFixed(1));
+    return `${kind}: ${values.length}, ms: median ${median}, 99 % ${high}, worst ${worst}`;
+  });
+  return [
+    `${requests} requests, ${operations.length} observations of ${new Set(operations.map(({ key }) => key)).size} plants`,
+    ...rows,
+    `acknowledged writes not seen at once: ${unseen.length}; unexpected answers: ${surprises.length}`,
+  ].join('\n');
+}
+
+/** `node test/history.ts --seconds 30`: the workload on instances of their own, judged and reported. */
+async function main(): Promise<boolean> {
+  const { values } = parseArgs({
+    options: {
+      seconds: { type: 'string', default: '30' },
+      clients: { type: 'string', default: '32' },
+      instances: { type: 'string', default: '3' },
+      'hot-plants': { type: 'string', default: '8' },
+    },
+  });
+  const releases: (() => unknown)[] = [];
+  const scope = { after: (release: () => unknown) => void releases.unshift(release) };
+  try {
+    const server = await startPostgres();
+    scope.after(() => server.remove());
+    const fronts = await startInstances(scope, server.url(), Number(values.instances));
+    const { secret } = await createToken(server.url());
+    const recording = await recordWorkload({
+      fronts,
+      token: secret,
+      clients: Number(values.clients),
+      hotPlants: Number(values['hot-plants']),
+      seconds: Number(values.seconds),
+    });
+    const judged = performance.now();
+    const violation = findViolation(recording.operations);
+    process.stdout.write(`judged in ${(performance.now() - judged).toFixed(0)} ms\n`);
+    process.stdout.write(`${describeRecording(recording)}\n`);
+    process.stdout.write(`${violation === undefined ? 'linearizable' : describeViolation(violation)}\n`);
+    return violation === undefined && recording.unseen.length === 0 && recording.surprises.length === 0;
+  } finally {
+    for (const release of releases) await release();
+  }
+}
+
+if (import.meta.main) process.exitCode = (await main()) ? 0 : 1;

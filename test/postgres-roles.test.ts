@@ -1,0 +1,102 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type TestContext, test } from 'node:test';
+import pg from 'pg';
+import { migrateStore } from '../src/store/open.ts';
+import { engines } from './engines.ts';
+import { startPostgres } from './postgres-server.ts';
+import { startService } from './service.ts';
+
+const postgres = engines.find(({ name }) => name === 'postgres');
+
+/** The grants that docs/postgresql.md gives to the account the service runs as. */
+const GRANTS = `
+  GRANT SELECT, INSERT, UPDATE, DELETE ON plants, idempotency_keys, tokens TO app;
+  GRANT SELECT ON migrations TO app;`;
+
+test('an account that may not change the schema serves a store that another one migrated', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  await migrateStore(url);
+  const app = `app_${randomBytes(8).toString('hex')}`;
+  await asAdmin(t, url, app, GRANTS);
+  const service = await startService(t, accountUrl(url, app));
+  const token = await service.token();
+  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
+
+  const created = await fetch(`${service.url}/plants`, {
+    method: 'POST',
+    headers: { ...headers, 'idempotency-key': 'one' },
+    body: '{"id":1,"name":"Alder"}',
+  });
+  assert.deepEqual([created.status, await created.json()], [200, { name: 'Alder' }]);
+  const listed = await fetch(`${service.url}/plants`, { headers });
+  assert.deepEqual(await listed.json(), [{ name: 'Alder' }]);
+  const deleted = await fetch(`${service.url}/plants/1`, { method: 'DELETE', headers });
+  assert.equal(deleted.status, 204);
+});
+
+test('a password that was changed under a running service is 503, and the service goes on once it is right', async (t) => {
+  const server = await startPostgres();
+  t.after(() => server.remove());
+  await server.sql("CREATE ROLE app LOGIN SUPERUSER PASSWORD 'first'");
+  const rules = 'local all all trust\nhost all postgres all trust\nhost all app all scram-sha-256\n';
+  await writeFile(join(server.folder, 'pg_hba.conf'), rules);
+  await server.sql('SELECT pg_reload_conf()');
+  const url = new URL(server.url());
+  url.username = 'app';
+  url.password = 'first';
+  const service = await startService(t, url.href);
+  const headers = { authorization: `Bearer ${await service.token()}`, 'content-type': 'application/json' };
+  const create = (): Promise<Response> =>
+    fetch(`${service.url}/plants`, { method: 'POST', headers, body: '{"id":1,"name":"Alder"}' });
+
+  await server.sql("ALTER ROLE app PASSWORD 'second'");
+  await server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
+  const refused = await create();
+  assert.deepEqual(
+    [refused.status, refused.headers.get('retry-after'), await codeOf(refused)],
+    [503, '1', 50300],
+  );
+  const ready = await fetch(`${service.adminUrl}/ready`);
+  assert.deepEqual([ready.status, await codeOf(ready)], [503, 50300]);
+
+  await server.sql("ALTER ROLE app PASSWORD 'first'");
+  const created = await create();
+  assert.deepEqual([created.status, await created.json()], [200, { name: 'Alder' }]);
+});
+
+async function codeOf(answer: Response): Promise<unknown> {
+  const body: unknown = await answer.json();
+  assert.ok(typeof body === 'object' && body !== null && 'error' in body);
+  return body.error;
+}
+
+function accountUrl(url: string, account: string): string {
+  const other = new URL(url);
+  other.username = account;
+  other.password = account;
+  return other.href;
+}
+
+/** Makes an account with its grants; it goes away after the test, when the database is gone. */
+async function asAdmin(
+  t: Pick<TestContext, 'after'>,
+  url: string,
+  account: string,
+  grants: string,
+): Promise<void> {
+  await run(
+    url,
+    `CREATE ROLE ${account} LOGIN PASSWORD '${account}'; ${grants.replaceAll(' app;', ` ${account};`)}`,
+  );
+  t.after(() => run(process.env.TEST_DATABASE_URL ?? '', `DROP ROLE ${account}`));
+}
+
+async function run(url: string, statements: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  await client.query(statements).finally(() => client.end());
+}

@@ -1,3 +1,4 @@
+import { Server as TcpServer } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
@@ -15,8 +16,11 @@ export interface Server {
   readonly url: string;
   readonly adminUrl: string;
   readonly store: Store;
-  /** Stops accepting, finishes what is in flight, commits the last batch, closes the store. */
-  close(): Promise<void>;
+  /**
+   * Stops accepting, asks the clients that are connected for `lingerMs` to go elsewhere, finishes what is in flight,
+   * commits the last batch and closes the store.
+   */
+  close(lingerMs?: number): Promise<void>;
 }
 
 export interface ServerOptions {
@@ -36,17 +40,23 @@ export async function startServer({ config, log, onFatal, now = Date.now }: Serv
     connections: connectionOptions(config),
   });
   const metrics = createMetrics();
+  let isStopping = false;
   const app = createApp({
     store,
     log,
     now,
     basePath: config.basePath,
     bodyLimit: config.bodyLimit,
+    isStopping: () => isStopping,
     onAnswered: metrics.answered,
   });
   const admin = createAdmin(store, metrics);
 
-  async function close(): Promise<void> {
+  async function close(lingerMs = 0): Promise<void> {
+    isStopping = true;
+    // Not by the method of node:http, which closes idle connections at once: a request may be on its way on one.
+    TcpServer.prototype.close.call(app.server);
+    await setTimeout(lingerMs);
     await drain(app);
     await Promise.all([store.close(), drain(admin)]);
   }

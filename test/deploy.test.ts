@@ -204,7 +204,7 @@ describe('haproxy.cfg', () => {
   test('asks what the admin listener answers, and takes the answer of a healthy one', async (t) => {
     const [, method, path = ''] = /http-check send meth (\S+) uri (\S+)/.exec(config) ?? [];
     const status = /http-check expect status ([0-9]+)/.exec(config)?.[1];
-    const service = await startService(t, `sqlite:${join(await freshFolder(t), 'plants.db')}`);
+    const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`);
     const answer = await fetch(service.adminUrl + path, { method: method ?? '' });
     await answer.body?.cancel();
     assert.equal(String(answer.status), status);
@@ -242,8 +242,8 @@ describe('haproxy.cfg', () => {
     );
   });
 
-  test('is a configuration, as it is and with other addresses', async (t) => {
-    const folder = await freshFolder(t);
+  test('is a configuration, as it is and with other addresses', async () => {
+    const folder = await freshFolder();
     const other = await renderHaproxyConfig(1, [
       { port: 2, adminPort: 3 },
       { port: 4, adminPort: 5 },
@@ -330,7 +330,7 @@ describe('Dockerfile', () => {
     const check = /^(?:--\S+ )*CMD (.*)$/.exec(valuesOf('HEALTHCHECK')[0] ?? '')?.[1];
     const [program, ...flags] = stringsIn(check);
     assert.equal(program, 'node');
-    const service = await startService(t, `sqlite:${join(await freshFolder(t), 'plants.db')}`);
+    const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`);
     const env = { ...process.env, ADMIN_PORT: new URL(service.adminUrl).port };
     await run(process.execPath, flags, { env });
     await service.close();
@@ -392,7 +392,7 @@ describe('plant-store.service', () => {
     assert.ok(Number(valuesOf('TimeoutStopSec')[0]) * 1_000 > shutdownMs());
   });
 
-  test('is a unit', async (t) => {
+  test('is a unit', async () => {
     const lines = unit.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
     for (const line of lines) assert.match(line, /^(?:\[[A-Z][a-z]+\]|[A-Z][A-Za-z]+=.*)$/);
     assert.deepEqual(
@@ -400,7 +400,7 @@ describe('plant-store.service', () => {
       ['[Unit]', '[Service]', '[Install]'],
     );
     if (!isInstalled('systemd-analyze')) return;
-    const file = join(await freshFolder(t), 'plant-store.service');
+    const file = join(await freshFolder(), 'plant-store.service');
     // systemd looks whether the program is there; here it is elsewhere.
     await writeFile(file, unit.replace('/usr/bin/node /opt/plant-store', `${process.execPath} ${root}`));
     const { stderr } = await run('systemd-analyze', ['verify', '--man=no', file]);

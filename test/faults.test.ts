@@ -1,46 +1,279 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, rmSync } from 'node:fs';
-import { open } from 'node:fs/promises';
+import { copyFile, mkdir, open, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { describe, it } from 'node:test';
-import { type Answer, Connection } from './connection.ts';
+import { describe, it, type TestContext } from 'node:test';
 import { fillStore } from './long-list.ts';
 import { endOf, type Installation, newInstallation, type Service } from './program.ts';
+import { bearer } from './service.ts';
 
 const PRODUCTION = { NODE_ENV: 'production' };
 const TOGETHER = { concurrency: 2 };
-const KIBIBYTE = 1_024;
-const LONG_NAME = 'x'.repeat(16 * KIBIBYTE);
+const SHORT_NAME = 'Alder';
+const LONG_NAME = 'Alder '.repeat(2_000);
+
+/** More than any store here takes before it fails. */
 const MANY = 2_000;
 
-/** Fsyncs of a thread that work before all others fail: enough to start and to acknowledge some writes. */
+/** Fsyncs of a thread that work before all others fail: enough to start, and to acknowledge some writes. */
 const FSYNCS_THAT_WORK = 20;
 
+type Command = readonly string[];
+
 describe('an fsync that fails at a commit', () => {
-  it('is never answered with success and ends the service; the next start is clean', async (t) => {
+  it('is never answered with success, ends the service, and leaves a store that starts anew', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
-    const strace = canRun('strace', ['-o', '/dev/null', 'true']);
-    // Without strace an fsync cannot be made to fail; a file that was damaged ends the service in the same way.
-    if (!strace) t.diagnostic('strace is not here: damage to the file stands in for the fsync that fails');
+    const strace = canRun('strace', '-o', '/dev/null', 'true');
     const service = await installation.serve({ env: PRODUCTION, ...(strace ? { wrap: failingFsync } : {}) });
-    const acknowledged = await createUntil(service, token, strace ? MANY : 10);
-    if (!strace) await damage(installation.file);
-    const { last, ended } = await endsByItself(service, token, BigInt(acknowledged));
-    assert.ok(last === undefined || last.status === 503, `the write got ${last?.status}`);
-    assert.ok(acknowledged > 0, 'no write was acknowledged before');
-    assert.equal(ended.code, 1);
-    if (!strace) return;
+    const healthy = await createUntilRefused(service, token, {
+      name: SHORT_NAME,
+      atMost: strace ? MANY : 20,
+    });
+    assert.ok(healthy.acknowledged.length > 0, 'no write was acknowledged before');
+    if (!strace) {
+      // Nothing else makes an fsync fail; a process that dies with a write under way leaves the same doubt.
+      t.diagnostic('strace is not here: the service is killed with a write under way instead');
+      const last = create(service, token, 1_000n, SHORT_NAME);
+      service.kill('SIGKILL');
+      await last;
+    } else {
+      assert.ok(healthy.refused === undefined || healthy.refused.error === 50300);
+      await endsByItself(service);
+    }
 
     const again = await installation.serve({ env: PRODUCTION });
-    const stored = await readIds(again, installation);
-    for (let id = 0; id < acknowledged; id += 1) assert.ok(stored.has(BigInt(id)), `plant ${id} is missing`);
-    // The write that failed may have happened, or not: that is what its 503 says.
-    assert.ok(stored.size <= acknowledged + 1, 'plants appeared that were never acknowledged');
-    assert.equal(await createUntil(again, token, 3, 100_000n), 3);
+    const anew = await createUntilRefused(again, token, { name: SHORT_NAME, from: 10_000n, atMost: 3 });
+    assert.equal(anew.refused, undefined);
     assert.equal((await again.stop()).code, 0);
-    assert.equal(integrityOf(installation.file), 'ok');
+    const { ids, integrity } = inspect(installation.file);
+    assert.equal(integrity, 'ok');
+    assert.deepEqual(
+      [...healthy.acknowledged, ...anew.acknowledged].filter((id) => !ids.has(id)),
+      [],
+    );
+    // The one write that failed may have happened or not: that is what its answer says.
+    assert.ok(ids.size <= healthy.acknowledged.length + anew.acknowledged.length + 1);
   });
 });
+
+describe('a file that is damaged under the service', () => {
+  for (const { name, ask } of [
+    { name: 'a write', ask: (service: Service, token: string) => create(service, token, 1n, SHORT_NAME) },
+    { name: 'a list', ask: (service: Service, token: string) => list(service, token) },
+  ]) {
+    it(`ends it at ${name}, without an answer that says success`, async (t) => {
+      const installation = await newInstallation(t);
+      const token = await installation.token('alice');
+      fillStore(installation.file, 'alice', 50_000, 100);
+      const service = await installation.serve({ env: PRODUCTION });
+      await damage(installation.file);
+      const answer = await ask(service, token);
+      assert.ok(answer === undefined || answer.error === 50300, JSON.stringify(answer));
+      await endsByItself(service);
+    });
+  }
+});
+
+describe('a disk that is full', TOGETHER, () => {
+  it('by a limit on the size of files: writes get 503, reads go on, and it heals', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    const service = await installation.serve({ env: PRODUCTION, wrap: limitedFiles });
+    const heal = (): Promise<Service> => liftLimit(t, installation, service);
+    const { healed, acknowledged } = await fillsAndHeals(service, token, heal);
+    assert.equal((await healed.stop()).code, 0);
+    isKept(installation.file, acknowledged);
+  });
+
+  if (canRun('unshare', ...ownMounts('true'))) {
+    it('as a file system without room: writes get 503, reads go on, and it heals', async (t) => {
+      const installation = await newInstallation(t);
+      const token = await installation.token('alice');
+      const disk = join(installation.folder, 'disk');
+      await mkdir(disk);
+      const file = join(disk, 'plants.db');
+      const service = await installation.serve({
+        env: { ...PRODUCTION, DATABASE_URL: `sqlite:${file}` },
+        wrap: (command) => smallDisk(disk, installation.file, command),
+      });
+      const inside = join('/proc', String(service.pid), 'root');
+      const heal = async (): Promise<Service> => {
+        await rm(join(inside, disk, 'filler'));
+        return service;
+      };
+      const { acknowledged } = await fillsAndHeals(service, token, heal);
+      // The disk goes away with the service: what is on it is looked at as a copy.
+      const copy = join(installation.folder, 'copy.db');
+      for (const part of ['', '-wal']) await copyFile(join(inside, file + part), copy + part);
+      assert.equal((await service.stop()).code, 0);
+      isKept(copy, acknowledged);
+    });
+  }
+});
+
+/** Fills the disk until a write is refused, frees it, and writes again; resolves to all that was acknowledged. */
+async function fillsAndHeals(
+  service: Service,
+  token: string,
+  heal: () => Promise<Service>,
+): Promise<{ healed: Service; acknowledged: readonly bigint[] }> {
+  const full = await createUntilRefused(service, token, { name: LONG_NAME, atMost: MANY });
+  assert.ok(full.acknowledged.length > 0, 'no write was acknowledged before');
+  assert.deepEqual(full.refused, { status: 503, error: 50300, retryAfter: '1' });
+  for (let reads = 0; reads < 5; reads += 1) {
+    assert.deepEqual(await list(service, token), { status: 200, count: full.acknowledged.length });
+    assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+  }
+
+  const healed = await heal();
+  const after = await createUntilRefused(healed, token, { name: LONG_NAME, from: 10_000n, atMost: 20 });
+  assert.equal(after.refused, undefined);
+  const acknowledged = [...full.acknowledged, ...after.acknowledged];
+  assert.deepEqual(await list(healed, token), { status: 200, count: acknowledged.length });
+  return { healed, acknowledged };
+}
+
+/** The service ends with exit code 1, and says why to whoever reads its log. */
+async function endsByItself(service: Service): Promise<void> {
+  const { code, signal, stderr } = await endOf(service);
+  assert.deepEqual({ code, signal, stderr }, { code: 1, signal: null, stderr: '' });
+  const fatal = service.log.filter(({ level }) => level === 60);
+  assert.equal(fatal.length, 1, JSON.stringify(service.log.slice(-5)));
+  assert.match(String(fatal[0]?.msg), /the store cannot be trusted any more; stopping/);
+  assert.match(JSON.stringify(fatal[0]?.err), /plants\.db failed: .*SQLite code \d+/);
+}
+
+/** Asserts that a store is sound and has these plants and no others. */
+function isKept(file: string, acknowledged: readonly bigint[]): void {
+  const { ids, integrity } = inspect(file);
+  assert.equal(integrity, 'ok');
+  assert.deepEqual(ids, new Set(acknowledged));
+}
+
+function canRun(name: string, ...args: readonly string[]): boolean {
+  try {
+    execFileSync(name, args, { stdio: 'ignore' });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** With -D the tracer hides behind the program, whose pid and exit code are its own. */
+function failingFsync(command: Command): Command {
+  const calls = 'fsync,fdatasync';
+  const fault = `inject=${calls}:error=EIO:when=${FSYNCS_THAT_WORK + 1}+`;
+  return ['strace', '-D', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${calls}`, '-e', fault, ...command];
+}
+
+/** No file may grow beyond 256 KiB; only the soft limit, so that it can be lifted. */
+function limitedFiles(command: Command): Command {
+  return ['bash', '-c', 'ulimit -S -f 256 && exec "$@"', 'bash', ...command];
+}
+
+async function liftLimit(t: TestContext, installation: Installation, service: Service): Promise<Service> {
+  if (canRun('prlimit', '--pid', String(service.pid), '--fsize=unlimited:')) return service;
+  t.diagnostic('prlimit is not here: the service is started anew, without the limit, to heal');
+  assert.equal((await service.stop()).code, 0);
+  return installation.serve({ env: PRODUCTION });
+}
+
+/** Runs a command with mounts that nobody else sees and that go away with it; needs root, or user namespaces. */
+function ownMounts(...command: Command): Command {
+  const isRoot = process.getuid?.() === 0;
+  return [...(isRoot ? [] : ['--user', '--map-root-user']), '--mount', ...command];
+}
+
+/** A file system of 1 MiB, half of it taken, with a store on it. */
+function smallDisk(folder: string, store: string, command: Command): Command {
+  const script = [
+    'mount -t tmpfs -o size=1m tmpfs "$0"',
+    'head -c 524288 /dev/zero > "$0/filler"',
+    'cp "$1" "$0/plants.db"',
+    'shift',
+    'exec "$@"',
+  ].join(' && ');
+  return ['unshare', ...ownMounts('bash', '-c', script, folder, store, ...command)];
+}
+
+/** Overwrites all of a file but its first page, which holds the schema. */
+async function damage(file: string): Promise<void> {
+  const PAGE = 4_096;
+  const handle = await open(file, 'r+');
+  const { size } = await handle.stat();
+  await handle.write(Buffer.alloc(size - PAGE, 0xff), 0, size - PAGE, PAGE);
+  await handle.close();
+}
+
+interface Answer {
+  readonly status: number;
+  readonly error: number | undefined;
+  readonly retryAfter: string | null;
+}
+
+/** Undefined when no answer came. */
+async function create(
+  service: Service,
+  token: string,
+  id: bigint,
+  name: string,
+): Promise<Answer | undefined> {
+  const headers = { ...bearer(token), 'content-type': 'application/json' };
+  const body = `{"id":${id},"name":${JSON.stringify(name)}}`;
+  const response = await fetch(`${service.url}/plants`, { method: 'POST', headers, body }).catch(
+    () => undefined,
+  );
+  if (response === undefined) return undefined;
+  const { error }: { error?: number } = JSON.parse(await response.text());
+  return { status: response.status, error, retryAfter: response.headers.get('retry-after') };
+}
+
+interface Created {
+  readonly acknowledged: readonly bigint[];
+  /** The first answer that was no success; undefined when none came, or all were. */
+  readonly refused: Answer | undefined;
+}
+
+/** Creates plants, one after the other, until one is not created. */
+async function createUntilRefused(
+  service: Service,
+  token: string,
+  { name, from = 0n, atMost }: { name: string; from?: bigint; atMost: number },
+): Promise<Created> {
+  const acknowledged: bigint[] = [];
+  while (acknowledged.length < atMost) {
+    const id = from + BigInt(acknowledged.length);
+    const answer = await create(service, token, id, name);
+    if (answer?.status !== 200) return { acknowledged, refused: answer };
+    acknowledged.push(id);
+  }
+  return { acknowledged, refused: undefined };
+}
+
+interface Listed {
+  readonly status: number;
+  readonly error?: number;
+  readonly count?: number;
+}
+
+/** Undefined when no whole answer came. */
+async function list(service: Service, token: string): Promise<Listed | undefined> {
+  try {
+    const response = await fetch(`${service.url}/plants`, { headers: bearer(token) });
+    const body: { error: number } | readonly unknown[] = JSON.parse(await response.text());
+    return { status: response.status, ...('error' in body ? { error: body.error } : { count: body.length }) };
+  } catch {
+    return undefined;
+  }
+}
+
+function inspect(file: string): { ids: ReadonlySet<bigint>; integrity: string } {
+  using db = new DatabaseSync(file);
+  const select = db.prepare('SELECT id FROM plants');
+  select.setReadBigInts(true);
+  const ids = new Set(select.all().map(({ id }) => BigInt(String(id))));
+  const [{ integrity_check: integrity } = {}] = db.prepare('PRAGMA integrity_check').all();
+  return { ids, integrity: String(integrity) };
+}

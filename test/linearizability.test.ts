@@ -274,7 +274,7 @@ for (const [name, manners, isLinearizable] of [
   ['a front that acknowledges deletions without passing them on', forgettingDeletions(), false],
 ] as const) {
   test(`${name} is ${isLinearizable ? 'linearizable' : 'found out'}`, async (t) => {
-    const service = await startService(t, `sqlite:${await freshFolder(t)}/plants.db`);
+    const service = await startService(t, `sqlite:${await freshFolder()}/plants.db`);
     const fronts = [service, await startFront(t, service, manners)];
     const token = await service.token();
     const { operations, surprises } = await recordWorkload({

@@ -143,7 +143,7 @@ function findPgBouncer(): Pooler | undefined {
 }
 
 async function startPgBouncer(t: TestContext, server: URL, settings: readonly string[]): Promise<number> {
-  const folder = await freshFolder(t);
+  const folder = await freshFolder();
   const port = await freePort();
   const file = join(folder, 'pgbouncer.ini');
   const lines = [

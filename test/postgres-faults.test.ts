@@ -368,7 +368,7 @@ test('a write that is behind others that are stuck is refused when its own time 
 
 test('the book of the writers shows a plant that is lost, and one that is too many', async (t) => {
   for (const change of ['deletePlant', 'createPlant'] as const) {
-    const service = await startService(t, `sqlite:${await freshFolder(t)}/plants.db`);
+    const service = await startService(t, `sqlite:${await freshFolder()}/plants.db`);
     const ledger = new Ledger({ fronts: [service], token: await service.token(), writers: 2 });
     for (let count = 0; count < 10; count += 1) await ledger.nextAcknowledged();
     await ledger.finish();

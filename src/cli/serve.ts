@@ -9,6 +9,9 @@ import { addSettings, configOf } from './settings.ts';
 
 const FIRST_OWNER = 'default';
 
+/** Long enough for every client that is busy to have its next answer. */
+const LINGER_MS = 500;
+
 /** A process that still lives this long after it was told to stop is ended. */
 const SHUTDOWN_MS = 9_500;
 
@@ -41,7 +44,7 @@ function stopWhenTold(server: Server, log: Logger, broken: Promise<Error>): void
       log.error('requests did not finish in time; ending');
       process.exit(1);
     }, SHUTDOWN_MS).unref();
-    server.close().then(
+    server.close(LINGER_MS).then(
       () => {
         log.info('stopped');
         process.exit(exitCode);

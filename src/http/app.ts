@@ -31,6 +31,8 @@ export interface AppOptions {
   readonly basePath: string;
   /** Bytes. */
   readonly bodyLimit: number;
+  /** Whether clients are told to come back by another connection, since this process is about to end. */
+  readonly isStopping: () => boolean;
   /** Called after each answer, with the seconds it took. */
   readonly onAnswered: (operationId: string, status: number, seconds: number) => void;
 }
@@ -144,13 +146,17 @@ function parseBody(request: FastifyRequest, _reply: unknown, done: HookHandlerDo
   done();
 }
 
-function addHooks(app: FastifyInstance, { basePath, onAnswered }: AppOptions): void {
+function addHooks(app: FastifyInstance, { basePath, isStopping, onAnswered }: AppOptions): void {
   app.decorateRequest('caller', undefined);
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id);
     refuseMalformed(request);
     if (request.is404) throw noSuchRoute(request, basePath);
     done();
+  });
+  app.addHook('onSend', (_request, reply, payload, done) => {
+    if (isStopping()) reply.header('connection', 'close');
+    done(null, payload);
   });
   app.addHook('onRequestAbort', (request, done) => {
     request.log.info({ operation: operationOf(request), owner: request.caller?.owner }, 'client went away');

@@ -174,10 +174,12 @@ function isUnsent(error: unknown): boolean {
 export class RoundRobin {
   readonly client = new Client();
   readonly #instances: readonly Addressed[];
-  #next = 0;
+  #next: number;
 
   constructor(instances: readonly Addressed[]) {
     this.#instances = instances;
+    // Several of these, each asking the same questions in turn, ask all of them of all instances.
+    this.#next = Math.floor(Math.random() * instances.length);
   }
 
   async ask(question: Question): Promise<Answer> {

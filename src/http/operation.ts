@@ -77,7 +77,11 @@ export function ownerOf(request: FastifyRequest): string {
   return request.caller.owner;
 }
 
-/** Sends a body that is JSON already. As bytes, since the router would add a charset, which JSON has none of (RFC 8259 §11). */
+/** Sends a body that is JSON already. Named as its own serializer, since the router would add a charset, which JSON has none of (RFC 8259 §11). */
 export function sendJson(reply: FastifyReply, json: string): FastifyReply {
-  return reply.header('content-type', 'application/json').send(Buffer.from(json));
+  return reply.header('content-type', 'application/json').serializer(asItIs).send(json);
+}
+
+function asItIs(json: string): string {
+  return json;
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { stat } from 'node:fs/promises';
-import { get, type IncomingMessage } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import { describe, it } from 'node:test';
 import { Connection } from './connection.ts';
 import {
@@ -11,9 +11,9 @@ import {
   measureLongList,
   peakMemory,
   residentMemory,
+  startList,
 } from './long-list.ts';
 import { newInstallation } from './program.ts';
-import { bearer } from './service.ts';
 
 const MEBIBYTE = 1_024 * 1_024;
 const PLANTS = 100_000;
@@ -53,7 +53,7 @@ describe('a list of 100,000 plants with no limit', () => {
     const before = await residentMemory(service);
     await forgetPeak(service);
 
-    const list = await startList(`${service.url}/plants`, token);
+    const list = await startList(service, token);
     await readAbout(list, MEBIBYTE);
     const other = new Connection(service.url, token);
     for (let id = 1n; id <= 1_000n; id += 1n) {
@@ -76,13 +76,6 @@ describe('a list of 100,000 plants with no limit', () => {
     );
   });
 });
-
-function startList(url: string, token: string): Promise<IncomingMessage> {
-  return new Promise((resolve, reject) => {
-    // An agent of its own: its connection is gone with the reader.
-    get(url, { agent: false, headers: bearer(token) }, resolve).on('error', reject);
-  });
-}
 
 /** Reads so much of an answer and then no more. */
 function readAbout(answer: IncomingMessage, bytes: number): Promise<void> {

@@ -167,7 +167,7 @@ class Load {
     tally.requests += 1;
     tally.slowestMs = Math.max(tally.slowestMs, performance.now() - begin);
     if (answer.status !== expected) {
-      const what = `${method} ${answer.status} ${answer.body.slice(0, 120)}`;
+      const what = `${method}${idempotencyKey === undefined ? '' : ' with a key'} ${answer.status} ${answer.body.slice(0, 120)}`;
       tally.failures.set(what, (tally.failures.get(what) ?? 0) + 1);
       // As the Retry-After of the answers would have it, only more impatient.
       await setTimeout(20);

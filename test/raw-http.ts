@@ -17,7 +17,7 @@ export interface RawAnswer {
   readonly status: number;
   /** As received, in this order. */
   readonly headers: readonly Header[];
-  /** All that followed the headers, unchunked: also of an answer that should have had no body. */
+  /** Unchunked. */
   readonly body: Buffer;
   /** The statuses of the interim answers (1xx) before it. */
   readonly interim: readonly number[];
@@ -63,7 +63,11 @@ export async function sendRaw(
 ): Promise<RawAnswer> {
   const bytes = typeof message === 'string' ? Buffer.from(message, 'latin1') : message;
   const received = await exchange(url, bytes, endsEarly);
-  return parseAnswer(received, Buffer.from(bytes.subarray(0, 5)).toString('latin1') === 'HEAD ');
+  const taken = takeAnswer(received, Buffer.from(bytes.subarray(0, 5)).toString('latin1') === 'HEAD ');
+  if (taken === undefined)
+    throw new Error(`no whole answer, but ${JSON.stringify(received.toString('latin1'))}`);
+  if (taken.rest.length > 0) throw new Error(`${taken.rest.length} bytes follow the answer`);
+  return taken.answer;
 }
 
 /** Sends a request and resolves to its answer, as `sendRaw` does. */
@@ -95,21 +99,32 @@ function exchange(url: string, bytes: Uint8Array, endsEarly: boolean): Promise<B
   });
 }
 
-/** The one answer in some bytes, after its interim ones. */
-function parseAnswer(bytes: Buffer, toHead: boolean): RawAnswer {
+/**
+ * The first answer in some bytes, after its interim ones, and what follows it; undefined while it is not all there.
+ * Throws when it is not well-formed.
+ */
+export function takeAnswer(
+  bytes: Buffer,
+  toHead: boolean,
+): { readonly answer: RawAnswer; readonly rest: Buffer } | undefined {
   const interim: number[] = [];
   let rest = bytes;
   for (;;) {
-    const { status, headers, after } = parseHead(rest);
-    if (status >= 200) return { status, headers, body: parseBody(status, headers, after, toHead), interim };
+    const head = takeHead(rest);
+    if (head === undefined) return undefined;
+    const { status, headers, after } = head;
+    if (status >= 200) {
+      const content = takeBody(status, headers, after, toHead);
+      return content && { answer: { status, headers, body: content.body, interim }, rest: content.rest };
+    }
     interim.push(status);
     rest = after;
   }
 }
 
-function parseHead(bytes: Buffer): { status: number; headers: Header[]; after: Buffer } {
+function takeHead(bytes: Buffer): { status: number; headers: Header[]; after: Buffer } | undefined {
   const end = bytes.indexOf(HEAD_END);
-  if (end < 0) throw new Error(`no answer, but ${JSON.stringify(bytes.toString('latin1'))}`);
+  if (end < 0) return undefined;
   const [first = '', ...lines] = bytes.subarray(0, end).toString('latin1').split('\r\n');
   const status = /^HTTP\/1\.1 ([1-5][0-9]{2}) [\x20-\x7e]*$/.exec(first)?.[1];
   if (status === undefined) throw new Error(`not a status line: ${first}`);
@@ -126,26 +141,30 @@ function parseHeader(line: string): Header {
   return [name, value];
 }
 
-function parseBody(status: number, headers: readonly Header[], after: Buffer, toHead: boolean): Buffer {
-  if (toHead || status === 204 || status === 304) return after;
-  if (headerOf(headers, 'transfer-encoding') === 'chunked') return unchunked(after);
-  const length = headerOf(headers, 'content-length');
-  if (length !== String(after.length)) throw new Error(`${after.length} bytes of body, announced: ${length}`);
-  return after;
+type Content = { readonly body: Buffer; readonly rest: Buffer } | undefined;
+
+/** RFC 9112 §6.3. */
+function takeBody(status: number, headers: readonly Header[], after: Buffer, toHead: boolean): Content {
+  if (toHead || status === 204 || status === 304) return { body: Buffer.alloc(0), rest: after };
+  if (headerOf(headers, 'transfer-encoding') === 'chunked') return takeChunks(after);
+  const length = headerOf(headers, 'content-length') ?? '';
+  if (!/^[0-9]+$/.test(length)) throw new Error('the answer does not tell its length');
+  const end = Number(length);
+  return after.length < end ? undefined : { body: after.subarray(0, end), rest: after.subarray(end) };
 }
 
-function unchunked(bytes: Buffer): Buffer {
+function takeChunks(bytes: Buffer): Content {
   const parts: Buffer[] = [];
   let rest = bytes;
   for (;;) {
     const lineEnd = rest.indexOf('\r\n');
+    if (lineEnd < 0) return undefined;
     const size = Number.parseInt(rest.subarray(0, lineEnd).toString('latin1'), 16);
     const end = lineEnd + 2 + size;
-    if (!(size >= 0) || rest.subarray(end, end + 2).toString('latin1') !== '\r\n') {
-      throw new Error('the body ends in the middle of a chunk');
-    }
-    if (size === 0 && end + 2 === rest.length) return Buffer.concat(parts);
-    if (size === 0) throw new Error('bytes follow the last chunk');
+    if (!(size >= 0)) throw new Error('a chunk has no size');
+    if (rest.length < end + 2) return undefined;
+    if (rest.subarray(end, end + 2).toString('latin1') !== '\r\n') throw new Error('a chunk has no end');
+    if (size === 0) return { body: Buffer.concat(parts), rest: rest.subarray(end + 2) };
     parts.push(rest.subarray(lineEnd + 2, end));
     rest = rest.subarray(end + 2);
   }

@@ -20,6 +20,7 @@ import { refuseContent, refuseMalformed } from './message-rules.ts';
 import { renderOpenApi } from './openapi.ts';
 import { type HandlerOf, type Operation, sendJson } from './operation.ts';
 import { answerOtherMethods, collectMethods } from './other-methods.ts';
+import { inTurn, whenAnswered } from './pipelining.ts';
 import { noSuchRoute, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
 import { compileRequestCheck } from './request-check.ts';
 
@@ -67,11 +68,12 @@ function createFastify({ log, bodyLimit }: AppOptions): FastifyInstance {
   const nextRequestId = createRequestIds();
   const logRefusal = (requestId: string, code: ErrorCode): void =>
     log.info({ requestId, operation: 'none', status: statusOf(code) }, 'refused');
-  const refuse = (error: unknown, socket: Duplex): void => {
-    const requestId = nextRequestId();
-    const code = refuseOnSocket(error, socket, requestId);
-    if (code !== undefined) logRefusal(requestId, code);
-  };
+  const refuse = (error: unknown, socket: Duplex): void =>
+    whenAnswered(socket, () => {
+      const requestId = nextRequestId();
+      const code = refuseOnSocket(error, socket, requestId);
+      if (code !== undefined) logRefusal(requestId, code);
+    });
   const app: FastifyInstance = Fastify({
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' }),
@@ -124,7 +126,8 @@ function takeExpectations(app: FastifyInstance): void {
   app.server.on('checkContinue', take);
   app.server.on('checkExpectation', take);
   app.addHook('preParsing', (request, reply, _payload, done) => {
-    if (request.headers.expect !== undefined) reply.raw.writeContinue();
+    // RFC 9110 §10.1.1: the expectation of an HTTP/1.0 client is ignored.
+    if (request.headers.expect !== undefined && request.raw.httpVersionMinor > 0) reply.raw.writeContinue();
     done();
   });
 }
@@ -152,7 +155,7 @@ function addHooks(app: FastifyInstance, { basePath, isStopping, onAnswered }: Ap
     reply.header('x-request-id', request.id);
     refuseMalformed(request);
     if (request.is404) throw noSuchRoute(request, basePath);
-    done();
+    inTurn(request.raw.socket, reply.raw, done);
   });
   app.addHook('onSend', (_request, reply, payload, done) => {
     if (isStopping()) reply.header('connection', 'close');

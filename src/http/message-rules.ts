@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http';
 import type { FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { Refusal } from '../errors.ts';
 import { MAX_URI_LENGTH } from './refusals.ts';
@@ -27,7 +28,9 @@ export function refuseMalformed(request: FastifyRequest): void {
       'a request has exactly one Host header, a name or address with a port (RFC 9112 §3.2)',
     );
   }
-  if (raw.url?.includes('#')) throw new Refusal(40004, 'a request target has no fragment (RFC 9112 §3.2)');
+  if (!isTarget(raw)) {
+    throw new Refusal(40004, 'a request target is a path or an http URL, without a fragment (RFC 9112 §3.2)');
+  }
   if (authorizations > 1) throw new Refusal(40000, 'the header `Authorization` must be sent once');
   const { expect, 'transfer-encoding': coding } = request.headers;
   if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
@@ -36,6 +39,11 @@ export function refuseMalformed(request: FastifyRequest): void {
   if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
     throw new Refusal(41700, 'the only expectation met here is 100-continue');
   }
+}
+
+/** RFC 9112 §3.2, once the absolute form is taken for its path; the authority form is for CONNECT, which has no request. */
+function isTarget({ method, url = '' }: IncomingMessage): boolean {
+  return (url.startsWith('/') || (url === '*' && method === 'OPTIONS')) && !url.includes('#');
 }
 
 /**

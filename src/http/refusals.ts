@@ -1,9 +1,10 @@
-import { ServerResponse, STATUS_CODES } from 'node:http';
+import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type ErrorCode, Refusal, statusOf } from '../errors.ts';
 import { StoreOverloaded, StoreUnavailable } from '../store.ts';
 import { sendJson } from './operation.ts';
+import { responseOn } from './pipelining.ts';
 
 /** RFC 9110 §4.1 asks for 8,000 octets at least. */
 export const MAX_URI_LENGTH = 8 * 1024;
@@ -81,6 +82,8 @@ export function renderRefusal({ code, message }: Pick<Refusal, 'code' | 'message
 
 export function sendRefusal(reply: FastifyReply, refusal: Refusal): FastifyReply {
   reply.code(statusOf(refusal.code)).headers(refusal.headers).header('cache-control', 'no-store');
+  // Where a malformed request ends, the next one may begin in one place for us and in another for a proxy.
+  if (refusal.code === 40004) reply.header('connection', 'close');
   return sendJson(reply, renderRefusal(refusal));
 }
 
@@ -89,7 +92,10 @@ export function sendRefusal(reply: FastifyReply, refusal: Refusal): FastifyReply
  * Returns the code, or undefined when nothing could be said.
  */
 export function refuseOnSocket(error: unknown, socket: Duplex, requestId: string): ErrorCode | undefined {
-  if (!socket.writable || codeOf(error) === 'ECONNRESET' || isAnswering(socket)) {
+  // Its last answer is on the way out already.
+  if (socket.writableEnded) return undefined;
+  // A second response in the middle of one that has begun would be taken for its body.
+  if (!socket.writable || codeOf(error) === 'ECONNRESET' || responseOn(socket)?.headersSent) {
     socket.destroy();
     return undefined;
   }
@@ -111,10 +117,4 @@ export function refuseOnSocket(error: unknown, socket: Duplex, requestId: string
 
 function reasonPhrase(code: ErrorCode): string {
   return STATUS_CODES[statusOf(code)] ?? '';
-}
-
-/** Whether a response has begun on the socket; a second one in the middle of it would be taken for its body. */
-function isAnswering(socket: Duplex): boolean {
-  const current: unknown = Reflect.get(socket, '_httpMessage');
-  return current instanceof ServerResponse && current.headersSent;
 }

@@ -1,0 +1,55 @@
+import { ServerResponse } from 'node:http';
+import type { Duplex } from 'node:stream';
+
+interface Turn {
+  readonly response: ServerResponse;
+  readonly go: () => void;
+}
+
+const waiting = new WeakMap<Duplex, Turn[]>();
+
+/**
+ * Calls `go` once the requests that came before on the same connection are answered: RFC 9112 §9.3.2 lets a server
+ * carry out pipelined requests side by side only when all of them are safe, and Node does so with any. It is never
+ * called when the answer to one of them ended the connection (§9.6).
+ */
+export function inTurn(socket: Duplex, response: ServerResponse, go: () => void): void {
+  if (isOver(socket)) return;
+  // Node lends the socket to one response after the other.
+  if (response.socket !== null) {
+    go();
+    return;
+  }
+  const turns = waiting.get(socket);
+  if (turns !== undefined) turns.push({ response, go });
+  else {
+    waiting.set(socket, [{ response, go }]);
+    watch(socket);
+  }
+}
+
+function watch(socket: Duplex): void {
+  responseOn(socket)?.once('close', () => {
+    const turns = waiting.get(socket) ?? [];
+    if (!isOver(socket) && turns[0]?.response.socket) turns.shift()?.go();
+    if (!isOver(socket) && turns.length > 0) watch(socket);
+    else waiting.delete(socket);
+  });
+}
+
+function isOver(socket: Duplex): boolean {
+  return socket.writableEnded || socket.destroyed;
+}
+
+/** Calls `go` once every request that arrived whole on a connection is answered, or the connection is gone. */
+export function whenAnswered(socket: Duplex, go: () => void): void {
+  const response = responseOn(socket);
+  if (response?.req.complete && !socket.destroyed) response.once('close', () => whenAnswered(socket, go));
+  else go();
+}
+
+/** The response that a socket is lent to. */
+export function responseOn(socket: Duplex): ServerResponse | undefined {
+  const response: unknown = Reflect.get(socket, '_httpMessage');
+  return response instanceof ServerResponse ? response : undefined;
+}

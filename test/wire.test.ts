@@ -1,0 +1,116 @@
+import assert from 'node:assert/strict';
+import { createServer } from 'node:net';
+import { test } from 'node:test';
+import { engines } from './engines.ts';
+import { headerOf, type RawAnswer } from './raw-http.ts';
+import { startService, type TestService } from './service.ts';
+import { openWire, type Wire } from './wire.ts';
+import { KEPT, type WireCase, wireSections } from './wire-cases.ts';
+
+const cases = wireSections.flatMap((section) => section.cases);
+
+test('every case on the wire gets its answers, never another one, and changes nothing it should not', async (t) => {
+  const [engine] = engines;
+  assert.ok(engine !== undefined);
+  const service = await startService(t, await engine.freshUrl(t));
+  for (const { section, cases } of wireSections) {
+    await t.test(section, async (t) => {
+      for (const wireCase of cases) await t.test(wireCase.title, () => check(service, wireCase));
+    });
+  }
+  await service.close();
+});
+
+test('the table of the wire is large, and its titles are unique', () => {
+  assert.ok(cases.length >= 80, `the table has ${cases.length} cases`);
+  assert.equal(new Set(cases.map(({ title }) => title)).size, cases.length);
+});
+
+test('a service that looks for requests in what is none of its business is found out', async (t) => {
+  // It takes whatever ends in an empty line for a request, and never closes.
+  const naive = createServer((socket) => {
+    socket.on('error', () => undefined);
+    socket.on('data', (bytes) => {
+      const heads = bytes.toString('latin1').split('\r\n\r\n').length - 1;
+      const answer = 'HTTP/1.1 200 OK\r\nX-Request-Id: of-no-use\r\nContent-Length: 0\r\n\r\n';
+      socket.write(answer.repeat(heads));
+    });
+  });
+  await new Promise<void>((resolve) => naive.listen(0, '127.0.0.1', resolve));
+  t.after(() => naive.close());
+  const address = naive.address();
+  assert.ok(typeof address === 'object' && address !== null);
+  const smuggling = cases.filter(
+    ({ sends }) => sends.includes('\r\n\r\n') && sends.includes('DELETE /plants/1'),
+  );
+  assert.ok(smuggling.length >= 80);
+  for (const wireCase of smuggling) {
+    const talk = converse(`http://127.0.0.1:${address.port}`, wireCase, 'x', 100);
+    assert.ok(
+      await talk.then(
+        () => false,
+        () => true,
+      ),
+      wireCase.title,
+    );
+  }
+});
+
+async function check(service: TestService, wireCase: WireCase): Promise<void> {
+  const { leaves = KEPT } = wireCase;
+  const owner = `wire-${cases.indexOf(wireCase)}`;
+  const token = await service.token(owner);
+  const plant = { owner, id: 1n, name: 'Kept', tag: null, idempotency: null };
+  assert.equal(await service.store.write({ kind: 'createPlant', ...plant }), 'created');
+  await converse(service.url, wireCase, token, 5_000);
+  const { json } = await service.store.listPlants(owner, { from: 0n, to: 9n }, 10);
+  assert.equal(json, leaves);
+}
+
+/** Sends what a case sends, and rejects when the answers, or the end of the connection, are not as it says. */
+async function converse(url: string, wireCase: WireCase, token: string, withinMs: number): Promise<void> {
+  const { sends, endsEarly = false, answers, closes, leaves = KEPT } = wireCase;
+  const wire = openWire(url);
+  try {
+    wire.send(sends.replaceAll('{token}', token));
+    if (endsEarly) wire.end();
+    assert.deepEqual(await receive(wire, answers, sends.startsWith('HEAD '), withinMs), answers);
+    if (!closes) {
+      wire.send(
+        `GET /plants HTTP/1.1\r\nHost: plants.test\r\nAuthorization: Bearer ${token}\r\nConnection: close\r\n\r\n`,
+      );
+      const next = await wire.answer({ withinMs });
+      assert.equal(next?.status, 200, 'the next request on the connection');
+      assert.equal(next?.body.toString(), leaves);
+    }
+    assert.equal(await wire.answer({ withinMs }), undefined, 'there is another answer');
+  } finally {
+    wire.destroy();
+  }
+}
+
+/** As many answers as there should be, or those there are when the connection closes before; as the table writes them. */
+async function receive(wire: Wire, expected: readonly number[], toHead: boolean, withinMs: number) {
+  const received: number[] = [];
+  while (received.length < expected.length) {
+    const answer = await wire.answer({ toHead, withinMs });
+    if (answer === undefined) break;
+    received.push(...answer.interim, toHead ? codeToHead(answer, expected) : codeOf(answer));
+  }
+  return received;
+}
+
+/** The answer to a HEAD has no content to tell its code. */
+function codeToHead({ status }: RawAnswer, expected: readonly number[]): number {
+  return expected.find((code) => code === status || Math.floor(code / 100) === status) ?? status;
+}
+
+function codeOf({ status, headers, body }: RawAnswer): number {
+  assert.match(headerOf(headers, 'x-request-id') ?? '', /^[\w-]{8,}$/);
+  if (status < 400) return status;
+  assert.equal(headerOf(headers, 'content-type'), 'application/json');
+  const { error, message }: { error?: unknown; message?: unknown } = JSON.parse(body.toString());
+  assert.ok(typeof error === 'number' && typeof message === 'string' && message !== '');
+  assert.equal(Math.floor(error / 100), status);
+  return error;
+}

@@ -40,9 +40,9 @@ export class Connection {
     return this.#send('DELETE', `/plants/${id}`, {}, '');
   }
 
-  /** Undefined when no answer came. */
-  list(limit: number): Promise<Answer | undefined> {
-    return this.#send('GET', `/plants?limit=${limit}`, {}, '');
+  /** All plants unless there is a limit. Undefined when no answer came. */
+  list(limit?: number): Promise<Answer | undefined> {
+    return this.#send('GET', limit === undefined ? '/plants' : `/plants?limit=${limit}`, {}, '');
   }
 
   close(): void {

@@ -3,6 +3,7 @@ import { setTimeout } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { type Answer, Connection } from './connection.ts';
 import { type Installation, newInstallation, type Service } from './program.ts';
+import { createRandom } from './random.ts';
 
 const CONNECTIONS = 32;
 const IDS_PER_CONNECTION = 20;
@@ -341,17 +342,6 @@ function newPlant(id: bigint, random: () => number): StoredPlant {
   return {
     name: `${name} ${'Ä🌱x'.repeat(length / 3)}`,
     tag: random() < 0.3 ? null : `tag of write ${plantsMade}`,
-  };
-}
-
-/** Mulberry32 (Tommy Ettinger, 2017): numbers from 0 to 1 that a seed repeats. */
-function createRandom(seed: number): () => number {
-  let state = seed >>> 0;
-  return () => {
-    state = (state + 0x6d2b79f5) >>> 0;
-    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
-    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
-    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
   };
 }
 

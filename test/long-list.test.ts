@@ -3,19 +3,10 @@ import { stat } from 'node:fs/promises';
 import type { IncomingMessage } from 'node:http';
 import { describe, it } from 'node:test';
 import { Connection } from './connection.ts';
-import {
-  describeFigures,
-  fillStore,
-  forgetPeak,
-  GROWTH_LIMIT,
-  measureLongList,
-  peakMemory,
-  residentMemory,
-  startList,
-} from './long-list.ts';
+import { describeFigures, fillStore, GROWTH_LIMIT, measureLongList, startList } from './long-list.ts';
 import { newInstallation } from './program.ts';
+import { forgetPeak, inMebibytes, MEBIBYTE, peakMemory, residentMemory } from './resources.ts';
 
-const MEBIBYTE = 1_024 * 1_024;
 const PLANTS = 100_000;
 
 /** Makes the list 40 MiB, so that a service that gathered it would show. */
@@ -62,7 +53,7 @@ describe('a list of 100,000 plants with no limit', () => {
     other.close();
     const growth = (await peakMemory(service)) - before;
     const { size } = await stat(`${installation.file}-wal`);
-    t.diagnostic(`memory: +${(growth / MEBIBYTE).toFixed(1)} MiB; log of the store: ${size} bytes`);
+    t.diagnostic(`memory: +${inMebibytes(growth)}; log of the store: ${size} bytes`);
     assert.ok(growth < GROWTH_LIMIT, `the memory grew by ${growth} bytes`);
     assert.ok(size < 4 * MEBIBYTE, `the log of the store grew to ${size} bytes`);
 

@@ -1,14 +1,11 @@
-import { execFile } from 'node:child_process';
-import { readFile, writeFile } from 'node:fs/promises';
 import { get, type IncomingMessage } from 'node:http';
 import { DatabaseSync } from 'node:sqlite';
-import { parseArgs, promisify } from 'node:util';
+import { parseArgs } from 'node:util';
 import { type Answer, Connection } from './connection.ts';
+import { describeLatencies, type Latencies, latenciesOf } from './latencies.ts';
 import { type Installation, newInstallation, type Service } from './program.ts';
+import { forgetPeak, inMebibytes, MEBIBYTE, peakMemory, residentMemory } from './resources.ts';
 import { bearer } from './service.ts';
-
-const KIBIBYTE = 1_024;
-const MEBIBYTE = 1_024 * KIBIBYTE;
 
 export const GROWTH_LIMIT = 64 * MEBIBYTE;
 export const LATENCY_LIMIT_MS = 50;
@@ -24,13 +21,6 @@ export interface LongListFigures {
   /** How long other requests took meanwhile, in milliseconds. */
   readonly lists: Latencies;
   readonly creates: Latencies;
-}
-
-export interface Latencies {
-  readonly count: number;
-  readonly median: number;
-  readonly p99: number;
-  readonly longest: number;
 }
 
 /** Gives an owner many plants, whose ids spread over the whole range and whose names count from 0 in their order. */
@@ -143,47 +133,14 @@ async function startOthers(installation: Installation, service: Service, token: 
   };
 }
 
-function latenciesOf(times: readonly number[]): Latencies {
-  const sorted = times.toSorted((a, b) => a - b);
-  const at = (share: number): number => sorted[Math.ceil(sorted.length * share) - 1] ?? 0;
-  return { count: sorted.length, median: at(0.5), p99: at(0.99), longest: at(1) };
-}
-
-/** Resident memory of a process, in bytes. */
-export async function residentMemory({ pid }: Service): Promise<number> {
-  if (process.platform === 'linux') return readStatus(pid, 'VmRSS');
-  const { stdout } = await promisify(execFile)('ps', ['-o', 'rss=', '-p', String(pid)]);
-  return Number(stdout) * KIBIBYTE;
-}
-
-/** The most memory a process had resident since `forgetPeak`, in bytes; where only Linux tells, what it has now. */
-export async function peakMemory(service: Service): Promise<number> {
-  return process.platform === 'linux' ? readStatus(service.pid, 'VmHWM') : residentMemory(service);
-}
-
-/** Begins the measure of `peakMemory` anew (proc_pid_clear_refs(5)). */
-export async function forgetPeak({ pid }: Service): Promise<void> {
-  if (process.platform === 'linux') await writeFile(`/proc/${pid}/clear_refs`, '5');
-}
-
-async function readStatus(pid: number, field: string): Promise<number> {
-  const status = await readFile(`/proc/${pid}/status`, 'utf8');
-  const match = new RegExp(`^${field}:\\s+(\\d+) kB$`, 'm').exec(status);
-  if (match === null) throw new Error(`/proc/${pid}/status has no ${field}`);
-  return Number(match[1]) * KIBIBYTE;
-}
-
 /** Lines for people. */
 export function describeFigures(figures: LongListFigures): string[] {
   const { plants, bytes, listMs, before, peak, lists, creates } = figures;
-  const inMebibytes = (size: number): string => (size / MEBIBYTE).toFixed(1);
-  const line = (name: string, { count, median, p99, longest }: Latencies): string =>
-    `${count} × ${name} meanwhile: median ${median.toFixed(1)} ms, p99 ${p99.toFixed(1)} ms, longest ${longest.toFixed(1)} ms`;
   return [
-    `${plants} plants in order, ${inMebibytes(bytes)} MiB, in ${Math.round(listMs)} ms`,
-    `resident memory: ${inMebibytes(before)} MiB before, ${inMebibytes(peak)} MiB at most, +${inMebibytes(peak - before)} MiB`,
-    line('listPlants with limit 20', lists),
-    line('createPlant', creates),
+    `${plants} plants in order, ${inMebibytes(bytes)}, in ${Math.round(listMs)} ms`,
+    `resident memory: ${inMebibytes(before)} before, ${inMebibytes(peak)} at most, +${inMebibytes(peak - before)}`,
+    `listPlants with limit 20 meanwhile: ${describeLatencies(lists)}`,
+    `createPlant meanwhile: ${describeLatencies(creates)}`,
   ];
 }
 

@@ -49,6 +49,8 @@ export interface ProgramOptions {
   readonly env?: Readonly<Record<string, string>>;
   /** Puts another command in front, which must end by becoming the program (`exec`), so that the pid is the program's. */
   readonly wrap?: (command: readonly string[]) => readonly string[];
+  /** Which lines of the log to remember; all unless given. Without them all, nothing else on stdout is remembered either. */
+  readonly remembers?: (line: LogLine) => boolean;
 }
 
 export interface ServeOptions extends ProgramOptions {
@@ -96,9 +98,10 @@ export async function newInstallation(lifetime: Lifetime): Promise<Installation>
     await rm(folder, { recursive: true, force: true });
   });
 
-  function start(args: readonly string[], { env = {}, wrap = (same) => same }: ProgramOptions = {}): Program {
+  function start(args: readonly string[], options: ProgramOptions = {}): Program {
+    const { env = {}, wrap = (same) => same, remembers } = options;
     const command = wrap([process.execPath, MAIN, ...args]);
-    const program = startProgram(command, folder, { DATABASE_URL: databaseUrl, ...env });
+    const program = startProgram(command, folder, { DATABASE_URL: databaseUrl, ...env }, remembers);
     programs.add(program);
     void program.ended.finally(() => programs.delete(program));
     return program;
@@ -140,6 +143,7 @@ function startProgram(
   command: readonly string[],
   cwd: string,
   variables: Readonly<Record<string, string>>,
+  remembers: ((line: LogLine) => boolean) | undefined,
 ): Program {
   const [name = '', ...args] = command;
   const env = { PATH: process.env.PATH, HOME: cwd, TMPDIR: tmpdir(), NODE_COMPILE_CACHE: compileCache };
@@ -159,9 +163,14 @@ function startProgram(
     const complete = output.stdout.lastIndexOf('\n') + 1;
     const lines = output.stdout.slice(parsedUpTo, complete).split('\n');
     parsedUpTo = complete;
-    log.push(
-      ...lines.filter((line) => line.startsWith('{"level":')).map((line): LogLine => JSON.parse(line)),
-    );
+    const parsed = lines
+      .filter((line) => line.startsWith('{"level":'))
+      .map((line): LogLine => JSON.parse(line));
+    log.push(...(remembers === undefined ? parsed : parsed.filter(remembers)));
+    if (remembers !== undefined) {
+      output.stdout = output.stdout.slice(complete);
+      parsedUpTo = 0;
+    }
     for (const look of waiting) look();
   });
   child.stderr.setEncoding('utf8').on('data', (text: string) => {

@@ -342,6 +342,25 @@ describe('a writer thread that ends', { timeout: 10_000 }, () => {
     assert.match(String(fatal[0]), /writer thread ended/);
     await close();
   });
+
+  test('refuses the writes under way even when what is told of it throws', async () => {
+    const script = `
+      import { openStore } from ${JSON.stringify(new URL('../src/store/open.ts', import.meta.url))};
+      const threads = [];
+      process.on('worker', (thread) => threads.push(thread));
+      process.on('uncaughtException', () => console.log('thrown'));
+      const onFatal = () => { throw new Error('told'); };
+      const store = await openStore('sqlite:${await freshFile()}', { onFatal, now: Date.now });
+      const write = () => store.write({ kind: 'deletePlant', owner: 'alice', id: 1n }).then(write);
+      setTimeout(() => threads[0].terminate());
+      setTimeout(() => process.exit(), 5_000);
+      await write().catch(({ name }) => console.log(name));
+      process.exit();`;
+    const program = join(await freshFolder(), 'program.mjs');
+    writeFileSync(program, script);
+    const { stdout } = spawnSync(process.execPath, [program], { encoding: 'utf8' });
+    assert.deepEqual(new Set(stdout.trim().split('\n')), new Set(['StoreUnavailable', 'thrown']));
+  });
 });
 
 describe('idempotency keys', () => {

@@ -35,11 +35,15 @@ export async function openSqlite(file: string, { onFatal, now }: StoreOptions): 
   await migrateSqlite(file);
   let broken: StoreUnavailable | undefined;
 
-  function breakWith(reason: string): StoreUnavailable {
-    if (broken === undefined) {
-      broken = new StoreUnavailable(`the store ${file} failed: ${reason}`);
-      onFatal(broken);
-    }
+  // What waits is refused first, since nobody knows what `onFatal` does.
+  function breakWith(
+    reason: string,
+    refuse: (failure: StoreUnavailable) => void = () => undefined,
+  ): StoreUnavailable {
+    const isFirst = broken === undefined;
+    broken ??= new StoreUnavailable(`the store ${file} failed: ${reason}`);
+    refuse(broken);
+    if (isFirst) onFatal(broken);
     return broken;
   }
 
@@ -113,7 +117,10 @@ interface Writer {
   close(): Promise<void>;
 }
 
-async function startWriter(file: string, breakWith: (reason: string) => StoreUnavailable): Promise<Writer> {
+async function startWriter(
+  file: string,
+  breakWith: (reason: string, refuse: (failure: StoreUnavailable) => void) => void,
+): Promise<Writer> {
   const worker = new Worker(WRITER, { workerData: file });
   await once(worker, 'message').catch((error: unknown) => {
     throw notOpened(file, error);
@@ -124,8 +131,10 @@ async function startWriter(file: string, breakWith: (reason: string) => StoreUna
   let failure: StoreUnavailable | undefined;
 
   function fail(reason: string): void {
-    failure = breakWith(reason);
-    for (const { reject } of waiting.splice(0)) reject(failure);
+    breakWith(reason, (broken) => {
+      failure = broken;
+      for (const { reject } of waiting.splice(0)) reject(broken);
+    });
   }
 
   worker.on('message', (message: WriterMessage) => {

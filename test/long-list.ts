@@ -50,7 +50,7 @@ export async function measureLongList(
   const service = await installation.serve({ env: { NODE_ENV: 'production' } });
   const before = await residentMemory(service);
   await forgetPeak(service);
-  const others = await startOthers(installation, service, token);
+  const others = await startOthers(installation, service);
   const began = performance.now();
   const bodies: Buffer[] = [];
   for (let time = 0; time < times; time += 1) bodies.push(await readList(service, token));
@@ -93,11 +93,11 @@ interface Others {
 const UNMEASURED = 50;
 
 /**
- * Small requests, one after the other on two connections: a list of 20, and creates of another owner.
+ * Small requests of another owner, one after the other on two connections: lists of 20, and creates.
  * Resolves once the service has answered some.
  */
-async function startOthers(installation: Installation, service: Service, token: string): Promise<Others> {
-  const ownToken = await installation.token('bob');
+async function startOthers(installation: Installation, service: Service): Promise<Others> {
+  const token = await installation.token('bob');
   let isStopped = false;
 
   function measure(send: (number: bigint) => Promise<Answer | undefined>) {
@@ -118,7 +118,7 @@ async function startOthers(installation: Installation, service: Service, token: 
   }
 
   const lister = new Connection(service.url, token);
-  const creator = new Connection(service.url, ownToken);
+  const creator = new Connection(service.url, token);
   const lists = measure(() => lister.list(20));
   const creates = measure((id) => creator.create(id, { name: `plant ${id}`, tag: null }));
   await Promise.race([Promise.all([lists.warm, creates.warm]), lists.latencies, creates.latencies]);

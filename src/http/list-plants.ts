@@ -9,8 +9,13 @@ import { type HandlerOf, type Operation, ownerOf, sendJson } from './operation.t
 
 const INT32_MAX = 2 ** 31 - 1;
 
-/** Plants read from the store at once. With the default body limit that is 32 MiB at the very worst, and usually 30 KiB. */
-const PAGE = 512;
+/** Plants read from the store at once: at first, and at most once their size is known. */
+const FIRST_PAGE = 64;
+const LONGEST_PAGE = 512;
+
+/** What a page is meant to be long, in characters; and from where on one is not kept until a slow client takes it. */
+const PAGE_CHARACTERS = 64 * 1024;
+const KEPT_CHARACTERS = 4 * PAGE_CHARACTERS;
 
 /** How much of a list with a limit is gathered before its headers must leave. */
 const GATHERED_CHARACTERS = 8 * 1024 * 1024;
@@ -94,6 +99,7 @@ class List {
   readonly #owner: string;
   #range: IdRange;
   #left: number;
+  #page = FIRST_PAGE;
   #endIsFixed = false;
 
   constructor(store: Store, owner: string, range: IdRange, limit: number) {
@@ -104,12 +110,20 @@ class List {
     this.ended = limit === 0 || range.from > range.to;
   }
 
-  /** The members of the next page, as JSON without the brackets. */
-  async next(): Promise<string> {
-    const page = await this.#store.listPlants(this.#owner, this.#range, Math.min(this.#left, PAGE));
+  /** The members of the next page, as JSON without the brackets. One of more characters than `kept` is read again, with fewer plants. */
+  async next(kept = KEPT_CHARACTERS): Promise<string> {
+    let page = await this.#read();
+    if (page.json.length > kept && page.count > 1) page = await this.#read();
     this.#left -= page.count;
     this.#advance(page);
     return page.json.slice(1, -1);
+  }
+
+  async #read(): Promise<PlantPage> {
+    const page = await this.#store.listPlants(this.#owner, this.#range, Math.min(this.#left, this.#page));
+    const plants = Math.floor((PAGE_CHARACTERS * page.count) / page.json.length);
+    this.#page = Math.max(1, Math.min(LONGEST_PAGE, plants));
+    return page;
   }
 
   #advance({ more, last }: PlantPage): void {
@@ -140,7 +154,7 @@ async function gather(list: List, characters: number): Promise<string[]> {
   const members: string[] = [];
   let size = 0;
   while (!list.ended && size <= characters) {
-    const next = await list.next();
+    const next = await list.next(Math.max(characters, KEPT_CHARACTERS));
     if (next !== '') members.push(next);
     size += next.length + 1;
   }

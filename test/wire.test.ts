@@ -1,8 +1,12 @@
 import assert from 'node:assert/strict';
-import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
 import { test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 import { engines } from './engines.ts';
+import { newInstallation } from './program.ts';
 import { headerOf, type RawAnswer } from './raw-http.ts';
+import { openFiles } from './resources.ts';
 import { startService, type TestService } from './service.ts';
 import { openWire, type Wire } from './wire.ts';
 import { KEPT, type WireCase, wireSections } from './wire-cases.ts';
@@ -54,6 +58,54 @@ test('a service that looks for requests in what is none of its business is found
       wireCase.title,
     );
   }
+});
+
+test('a client that is refused and never closes its connection holds nothing of the service', async (t) => {
+  const installation = await newInstallation(t);
+  const service = await installation.serve();
+  const before = await openFiles(service);
+  const much = 'x'.repeat(500_000);
+  const refused = [
+    `CONNECT plants.test:1 HTTP/1.1\r\nHost: plants.test\r\n\r\n${much}`,
+    `GET /plants HTTP/9.9\r\n\r\n${much}`,
+    `POST /plants HTTP/1.1\r\nHost: a b\r\nContent-Length: ${much.length}\r\n\r\n${much}`,
+  ];
+  const { hostname, port } = new URL(service.url);
+  const clients = refused.map((bytes) => {
+    const socket = connect({ host: hostname, port: Number(port), allowHalfOpen: true });
+    socket.on('error', () => undefined);
+    socket.write(bytes);
+    return socket;
+  });
+  t.after(() => {
+    for (const socket of clients) socket.destroy();
+  });
+  await Promise.all(clients.map((socket) => once(socket, 'data')));
+  const deadline = performance.now() + 5_000;
+  while ((await openFiles(service)) > before) {
+    assert.ok(performance.now() < deadline, 'a connection is still open');
+    await setTimeout(20);
+  }
+  assert.equal((await service.stop()).code, 0);
+});
+
+test('a client that is refused and resets its connection does not end the service', async (t) => {
+  const service = await (await newInstallation(t)).serve();
+  const { hostname, port } = new URL(service.url);
+  for (const bytes of [
+    'CONNECT plants.test:1 HTTP/1.1\r\nHost: plants.test\r\n\r\n',
+    'GET /plants HTTP/9.9\r\n\r\n',
+  ]) {
+    for (let time = 0; time < 30; time += 1) {
+      const socket = connect({ host: hostname, port: Number(port) });
+      socket.write(`${bytes}${'x'.repeat(time * 1_000)}`);
+      await once(socket, 'connect');
+      if (time % 2 === 0) await once(socket, 'data');
+      socket.resetAndDestroy();
+    }
+  }
+  assert.equal((await fetch(`${service.url}/openapi.json`)).status, 200);
+  assert.equal((await service.stop()).code, 0);
 });
 
 async function check(service: TestService, wireCase: WireCase): Promise<void> {

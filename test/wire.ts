@@ -12,8 +12,10 @@ export interface Wire {
    * in time, or when what comes is no answer.
    */
   answer(options?: { readonly toHead?: boolean; readonly withinMs?: number }): Promise<RawAnswer | undefined>;
-  /** Whether the service has closed the connection, or sent something nobody asked for. */
-  isSpent(): boolean;
+  /** Resolves to all that comes until the service closes the connection. Rejects when it does not in time. */
+  rest(withinMs?: number): Promise<Buffer>;
+  /** Bytes that came and were not taken for an answer yet. */
+  surplus(): number;
   destroy(): void;
 }
 
@@ -38,26 +40,27 @@ export function openWire(url: string): Wire {
     look();
   });
 
-  function next(toHead: boolean): { readonly answer: RawAnswer | undefined } | undefined {
+  function takeNext(toHead: boolean): { readonly found: RawAnswer | undefined } | undefined {
     const taken = takeAnswer(received, toHead);
     if (taken !== undefined) {
       received = taken.rest;
-      return taken;
+      return { found: taken.answer };
     }
     if (!isClosed) return undefined;
     if (received.length > 0)
       throw new Error(`the answer is cut: ${JSON.stringify(received.toString('latin1'))}`);
-    return { answer: undefined };
+    return { found: undefined };
   }
 
-  function answer({ toHead = false, withinMs = PATIENCE_MS } = {}): Promise<RawAnswer | undefined> {
-    const { promise, resolve, reject } = Promise.withResolvers<RawAnswer | undefined>();
+  /** Resolves to what `find` finds, looking again whenever something happens. */
+  function wait<T>(find: () => { readonly found: T } | undefined, withinMs: number): Promise<T> {
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
     const late = setTimeout(() => reject(new Error(`nothing came within ${withinMs} ms`)), withinMs);
     look = () => {
       try {
-        const found = next(toHead);
-        if (found === undefined) return;
-        resolve(found.answer);
+        const result = find();
+        if (result === undefined) return;
+        resolve(result.found);
       } catch (error: unknown) {
         reject(error);
       }
@@ -71,8 +74,9 @@ export function openWire(url: string): Wire {
   return {
     send: (bytes) => void socket.write(typeof bytes === 'string' ? Buffer.from(bytes, 'latin1') : bytes),
     end: () => void socket.end(),
-    answer,
-    isSpent: () => isClosed || received.length > 0,
+    answer: ({ toHead = false, withinMs = PATIENCE_MS } = {}) => wait(() => takeNext(toHead), withinMs),
+    rest: (withinMs = PATIENCE_MS) => wait(() => (isClosed ? { found: received } : undefined), withinMs),
+    surplus: () => received.length,
     destroy: () => void socket.destroy(),
   };
 }

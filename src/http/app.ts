@@ -99,8 +99,11 @@ function createFastify({ log, bodyLimit }: AppOptions): FastifyInstance {
       void sendRefusal(reply.header('x-request-id', request.id), refusal);
     },
   });
-  // Node would drop the connection without a word.
-  app.server.on('connect', (_request, socket) => refuse(new Refusal(40401, 'this is not a proxy'), socket));
+  // Node would drop the connection without a word. It leaves the errors of the socket to us, and one nobody minds ends the process.
+  app.server.on('connect', (_request, socket) => {
+    socket.on('error', () => socket.destroy());
+    refuse(new Refusal(40401, 'this is not a proxy'), socket);
+  });
   return app;
 }
 

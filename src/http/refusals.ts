@@ -9,6 +9,9 @@ import { responseOn } from './pipelining.ts';
 /** RFC 9110 §4.1 asks for 8,000 octets at least. */
 export const MAX_URI_LENGTH = 8 * 1024;
 
+/** How long a client that was refused on the bare socket may take to close its side. */
+const LINGER_MS = 1_000;
+
 const RETRY_SOON = { 'retry-after': '1' };
 
 /** The refusal that stands for whatever a request ran into. */
@@ -111,8 +114,16 @@ export function refuseOnSocket(error: unknown, socket: Duplex, requestId: string
     `date: ${new Date().toUTCString()}`,
     'connection: close',
   ];
-  socket.end(`${head.join('\r\n')}\r\n\r\n${body}`);
+  closeGently(socket, `${head.join('\r\n')}\r\n\r\n${body}`);
   return refusal.code;
+}
+
+/** RFC 9112 §9.6: what the client still sends is read for a moment, lest a reset of the connection overtakes the answer. */
+function closeGently(socket: Duplex, message: string): void {
+  const cut = setTimeout(() => socket.destroy(), LINGER_MS).unref();
+  socket.once('close', () => clearTimeout(cut));
+  socket.end(message);
+  socket.resume();
 }
 
 function reasonPhrase(code: ErrorCode): string {

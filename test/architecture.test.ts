@@ -103,7 +103,7 @@ describe('who imports whom', () => {
     const open = sources.find(({ path }) => path === 'store/open.ts');
     assert.deepEqual(
       open?.imports.filter(({ target }) => target.startsWith('store/sqlite')).map(({ target }) => target),
-      ['store/sqlite.ts', 'store/sqlite-migrate.ts'],
+      ['store/sqlite.ts', 'store/sqlite-bulk.ts', 'store/sqlite-migrate.ts'],
     );
   });
 
@@ -116,11 +116,11 @@ describe('who imports whom', () => {
     for (const path of alone) assert.ok(sources.some((source) => source.path === path));
   });
 
-  test('the port knows of ours only the types of a token', () => {
+  test('the ports know of ours only the types of a token', () => {
     assert.deepEqual(
       importsThat(
         (from, { target, isOurs, isOfTypes }) =>
-          from === 'store.ts' && isOurs && !(target === 'token.ts' && isOfTypes),
+          ['store.ts', 'bulk.ts'].includes(from) && isOurs && !(target === 'token.ts' && isOfTypes),
       ),
       [],
     );
@@ -171,6 +171,8 @@ describe('who imports whom', () => {
       [/^fastify$/, /^(?:http\/|server\.ts$)/],
       [/^node:http$/, /^(?:http|client)\//],
       [/^commander$/, /^cli\//],
+      [/^cli-progress$/, /^cli\/progress\.ts$/],
+      [/^csv-/, /^formats\/csv\.ts$/],
       [/^pino/, /^(?:log\.ts|server\.ts|cli\/serve\.ts)$/],
     ];
     for (const [technology, room] of rooms) {

@@ -13,7 +13,7 @@ const TOGETHER = { concurrency: 2 };
 
 /** Every command, the flags its help must show, and the arguments it needs. */
 const commands: readonly { path: readonly string[]; shows: readonly string[]; args: readonly string[] }[] = [
-  { path: [], shows: ['serve', 'token', 'migrate', 'openapi', '--help'], args: [] },
+  { path: [], shows: ['serve', 'token', 'import', 'export', 'migrate', 'openapi', '--help'], args: [] },
   {
     path: ['serve'],
     shows: [
@@ -40,6 +40,16 @@ const commands: readonly { path: readonly string[]; shows: readonly string[]; ar
   },
   { path: ['token', 'list'], shows: ['--json', '--database-url'], args: [] },
   { path: ['token', 'revoke'], shows: ['<id>', '--database-url'], args: ['nosuchtoken1'] },
+  {
+    path: ['import'],
+    shows: ['<owner>', '[file]', '--on-conflict', 'skip', '--format', '--json', '--database-url'],
+    args: ['alice', 'plants.csv'],
+  },
+  {
+    path: ['export'],
+    shows: ['<owner>', '[file]', '--format', '--database-url'],
+    args: ['alice', 'plants.csv'],
+  },
   { path: ['migrate'], shows: ['--database-url'], args: [] },
   { path: ['openapi'], shows: ['--base-path'], args: [] },
 ];
@@ -69,6 +79,8 @@ describe('every command', TOGETHER, () => {
     { args: ['token', 'frobnicate'], names: /frobnicate/ },
     { args: ['token', 'create'], names: /owner/ },
     { args: ['token', 'revoke'], names: /id/ },
+    { args: ['import'], names: /owner/ },
+    { args: ['export'], names: /owner/ },
     { args: ['token', 'create', 'alice', 'bob'], names: /too many arguments/ },
     { args: ['migrate', 'backwards'], names: /too many arguments/ },
     { args: ['token', 'create', 'alice', '--scope'], names: /--scope/ },

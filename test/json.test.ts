@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
-import { MAX_JSON_DEPTH } from '../src/http/json.ts';
+import { MAX_JSON_DEPTH } from '../src/json.ts';
 import { engines } from './engines.ts';
 import { type JsonCase, jsonCases, plantTexts } from './json-cases.ts';
 import { bearer, startService } from './service.ts';

@@ -1,10 +1,14 @@
 import { Command, CommanderError } from 'commander';
 import { ConfigInvalid } from '../config.ts';
+import { FileInvalid } from '../formats/format.ts';
 import { StoreNotOpened, StoreUnavailable } from '../store.ts';
+import { CommandFailed } from './command-failed.ts';
+import { exportCommand } from './export.ts';
+import { importCommand } from './import.ts';
 import { migrateCommand } from './migrate.ts';
 import { openapiCommand } from './openapi.ts';
 import { serveCommand } from './serve.ts';
-import { CommandFailed, tokenCommand } from './token.ts';
+import { tokenCommand } from './token.ts';
 
 /** Runs the command that the arguments of the process name. A failure goes to stderr and sets the exit code. */
 export async function runProgram(): Promise<void> {
@@ -13,6 +17,8 @@ export async function runProgram(): Promise<void> {
     .showHelpAfterError('(--help shows what is possible)')
     .addCommand(serveCommand())
     .addCommand(tokenCommand())
+    .addCommand(importCommand())
+    .addCommand(exportCommand())
     .addCommand(migrateCommand())
     .addCommand(openapiCommand());
   try {
@@ -30,6 +36,7 @@ function messageOf(error: unknown): string {
     error instanceof StoreNotOpened ||
     error instanceof StoreUnavailable ||
     error instanceof CommandFailed ||
+    error instanceof FileInvalid ||
     'syscall' in error;
   return isExpected ? error.message : (error.stack ?? error.message);
 }

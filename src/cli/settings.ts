@@ -10,6 +10,9 @@ import {
   variableOf,
 } from '../config.ts';
 
+/** The flags of settings as commander hands them over. */
+export type Flags = Readonly<Partial<Record<Setting, string>>>;
+
 /** Gives a command the flags of some settings, with their variables and defaults in its help. */
 export function addSettings(command: Command, wanted: readonly Setting[] = settings): Command {
   for (const setting of wanted) {
@@ -21,6 +24,6 @@ export function addSettings(command: Command, wanted: readonly Setting[] = setti
 }
 
 /** The configuration that a command's flags and the environment give. Throws ConfigInvalid. */
-export function configOf(flags: Readonly<Partial<Record<Setting, string>>>): Config {
+export function configOf(flags: Flags): Config {
   return loadConfig(flags, process.env);
 }

@@ -1,8 +1,6 @@
 import { Command } from 'commander';
-import type { Setting } from '../config.ts';
 import {
   DEFAULT_EXPIRES,
-  isOwner,
   isTokenName,
   isValid,
   mintSecret,
@@ -12,15 +10,9 @@ import {
   scopes,
   type Token,
 } from '../token.ts';
-import { addSettings } from './settings.ts';
+import { CommandFailed, refuseUnlessOwner } from './command-failed.ts';
+import { addSettings, type Flags } from './settings.ts';
 import { withStore } from './store.ts';
-
-/** A command that could not do what it was asked; the message says what to do instead. */
-export class CommandFailed extends Error {
-  override readonly name = 'CommandFailed';
-}
-
-type Flags = Readonly<Partial<Record<Setting, string>>>;
 
 export function tokenCommand(): Command {
   return new Command('token')
@@ -42,11 +34,7 @@ function createTokenCommand(): Command {
       const wanted = parseScopes(flags.scope);
       const now = Date.now();
       const expiresAt = parseExpires(flags.expires, now);
-      if (!isOwner(owner)) {
-        throw new CommandFailed(
-          'OWNER must be 1 to 128 letters, digits and ._@+-, beginning with a letter or digit',
-        );
-      }
+      refuseUnlessOwner(owner);
       if (!isTokenName(flags.name)) {
         throw new CommandFailed('--name must be up to 255 characters without control characters');
       }

@@ -14,13 +14,9 @@ export interface MigrationTarget {
  * Resolves to their names. Rejects with StoreNotOpened when the store has seen more than there is.
  */
 export async function applyMigrations(folder: URL, target: MigrationTarget): Promise<readonly string[]> {
-  const files = (await readdir(folder)).filter((file) => file.endsWith('.sql')).sort();
+  const files = await listMigrations(folder);
   const unknown = (await target.applied()).filter((name) => !files.includes(name));
-  if (unknown.length > 0) {
-    throw new StoreNotOpened(
-      `the store was made by a newer version of plant-store (it has ${unknown.join(', ')}); run that version`,
-    );
-  }
+  if (unknown.length > 0) throw new StoreNotOpened(madeByNewer(unknown));
   const umzug = new Umzug({
     migrations: files.map((name) => ({
       name,
@@ -35,4 +31,23 @@ export async function applyMigrations(folder: URL, target: MigrationTarget): Pro
   });
   const done = await umzug.up();
   return done.map(({ name }) => name);
+}
+
+/** What keeps a store with these migrations from being read as it is: a newer version made it, or an older one. */
+export async function inspectMigrations(folder: URL, applied: readonly string[]): Promise<readonly string[]> {
+  const files = await listMigrations(folder);
+  const unknown = applied.filter((name) => !files.includes(name));
+  const missing = files.filter((name) => !applied.includes(name));
+  if (unknown.length > 0) return [madeByNewer(unknown)];
+  return missing.length > 0
+    ? [`the store lacks ${missing.join(', ')}; \`plant-store migrate\` brings it up to date`]
+    : [];
+}
+
+async function listMigrations(folder: URL): Promise<readonly string[]> {
+  return (await readdir(folder)).filter((file) => file.endsWith('.sql')).sort();
+}
+
+function madeByNewer(names: readonly string[]): string {
+  return `the store was made by a newer version of plant-store (it has ${names.join(', ')}); run that version`;
 }

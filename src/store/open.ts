@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
-import type { Engine, Store, StoreOptions } from '../store.ts';
+import type { Bulk } from '../bulk.ts';
+import type { ConnectionOptions, Engine, Store, StoreOptions } from '../store.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { lockKeys } from './postgres-batch.ts';
 
@@ -42,6 +43,17 @@ async function openOnSqlite(file: string, options: StoreOptions): Promise<Engine
 async function openOnPostgres(url: string, options: StoreOptions): Promise<Engine> {
   const { openPostgres } = await import('./postgres.ts');
   return openPostgres(url, options);
+}
+
+/** Opens a store for commands that move it in bulk; its schema is left as it is. Rejects with StoreNotOpened. */
+export async function openBulk(url: string, connections: ConnectionOptions): Promise<Bulk> {
+  const file = sqliteFile(url);
+  if (file === undefined) {
+    const { openPostgresBulk } = await import('./postgres-bulk.ts');
+    return openPostgresBulk(url, connections);
+  }
+  const { openSqliteBulk } = await import('./sqlite-bulk.ts');
+  return openSqliteBulk(file);
 }
 
 /** Brings the schema of a store up to date and resolves to the names of the migrations it applied. */

@@ -2,7 +2,7 @@ import { StoreNotOpened } from '../store.ts';
 import { applyMigrations } from './migrations.ts';
 import { type Connection, Connections } from './postgres-connections.ts';
 
-const MIGRATIONS = new URL('./migrations/postgres/', import.meta.url);
+export const POSTGRES_MIGRATIONS = new URL('./migrations/postgres/', import.meta.url);
 
 /** Any number that no other program takes for its advisory locks: "plants" in ASCII. */
 const MIGRATION_LOCK = 0x706c616e7473;
@@ -37,7 +37,7 @@ async function migrate(connection: Connection): Promise<readonly string[]> {
   try {
     await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
     await ensureRecord(connection);
-    const names = await applyMigrations(MIGRATIONS, {
+    const names = await applyMigrations(POSTGRES_MIGRATIONS, {
       run: async (sql) => {
         await connection.query({ text: sql });
       },

@@ -1,3 +1,4 @@
+import type { KeyRow, PlantRow } from '../bulk.ts';
 import type { Outcome } from '../store.ts';
 import { parseScopes, type Token } from '../token.ts';
 
@@ -31,4 +32,33 @@ export function toReplay(row: Row, digest: Uint8Array): Outcome {
   const first = row.digest;
   if (!(first instanceof Uint8Array) || Buffer.compare(first, digest) !== 0) return 'keyReused';
   return row.outcome === 'created' ? 'createdReplayed' : 'idTakenReplayed';
+}
+
+/** The plant in a row of `plants`. */
+export function toPlantRow(row: Row): PlantRow {
+  return {
+    owner: String(row.owner),
+    id: typeof row.id === 'bigint' ? row.id : BigInt(String(row.id)),
+    name: String(row.name),
+    tag: row.tag === null ? null : String(row.tag),
+  };
+}
+
+/** The values of a token in the order of the columns that both engines name: owner to last_used_at. */
+export function columnsOf(token: Token) {
+  const { owner, id, digest, name, scopes, createdAt, expiresAt, revokedAt, lastUsedAt } = token;
+  return [owner, id, digest, name, scopes.join(' '), createdAt, expiresAt, revokedAt, lastUsedAt] as const;
+}
+
+/** The key in a row of `idempotency_keys`. */
+export function toKeyRow(row: Row): KeyRow {
+  const { digest } = row;
+  if (!(digest instanceof Uint8Array)) throw new Error('an idempotency key in the store is damaged');
+  return {
+    owner: String(row.owner),
+    key: String(row.key),
+    digest,
+    outcome: String(row.outcome),
+    firstUsedAt: Number(row.first_used_at),
+  };
 }

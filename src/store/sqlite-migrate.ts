@@ -7,7 +7,7 @@ import { applyMigrations } from './migrations.ts';
 import { isLocked, notOpened } from './sqlite-errors.ts';
 import { openForReading, openForWriting } from './sqlite-file.ts';
 
-const MIGRATIONS = new URL('./migrations/sqlite/', import.meta.url);
+export const SQLITE_MIGRATIONS = new URL('./migrations/sqlite/', import.meta.url);
 
 /** How long to wait for another process that migrates the same file. */
 const LOCK_TIMEOUT_MS = 10_000;
@@ -78,7 +78,7 @@ function refuseForeign(file: string): void {
 async function migrate(db: DatabaseSync): Promise<readonly string[]> {
   try {
     db.exec('CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) STRICT');
-    const names = await applyMigrations(MIGRATIONS, {
+    const names = await applyMigrations(SQLITE_MIGRATIONS, {
       run: (sql) => db.exec(sql),
       applied: () =>
         db

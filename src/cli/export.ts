@@ -1,0 +1,58 @@
+import { createWriteStream } from 'node:fs';
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { Command } from 'commander';
+import type { Bulk } from '../bulk.ts';
+import type { Format } from '../formats/format.ts';
+import { refuseUnlessOwner } from './command-failed.ts';
+import { addFormat, type FormatName, formatOf, STANDARD_STREAM } from './plant-file.ts';
+import { startProgress } from './progress.ts';
+import { addSettings, type Flags } from './settings.ts';
+import { withBulk } from './store.ts';
+import { makeWholeFile } from './whole-file.ts';
+
+export function exportCommand(): Command {
+  const command = new Command('export')
+    .description('writes the plants of an owner, by their ids, to a file that `import` reads')
+    .argument('<owner>', 'whose plants')
+    .argument('[file]', 'NDJSON or CSV, a new file; - for standard output', STANDARD_STREAM);
+  return addSettings(addFormat(command), ['databaseUrl']).action(
+    async (owner: string, file: string, flags: Flags & { format?: FormatName }) => {
+      refuseUnlessOwner(owner);
+      const format = formatOf(file, flags.format);
+      const count = await withBulk(
+        { flags },
+        (bulk) =>
+          file === STANDARD_STREAM
+            ? exportPlants(bulk, owner, format, process.stdout)
+            : makeWholeFile(file, (partial) => exportPlants(bulk, owner, format, createWriteStream(partial))),
+        { which: 'existing' },
+      );
+      process.stderr.write(`${count} plants of ${owner} exported\n`);
+    },
+  );
+}
+
+/** Writes the plants as they are at one moment. */
+function exportPlants(bulk: Bulk, owner: string, format: Format, to: NodeJS.WritableStream): Promise<number> {
+  return bulk.read(async (contents) => {
+    const progress = startProgress('plants', await contents.countPlants(owner));
+    let count = 0;
+
+    async function* texts(): AsyncGenerator<string> {
+      yield format.header;
+      for await (const page of contents.plants(owner)) {
+        yield format.write(page.map(({ id, name, tag }) => ({ id, name, ...(tag === null ? {} : { tag }) })));
+        count += page.length;
+        progress.advance(count);
+      }
+    }
+
+    try {
+      await pipeline(Readable.from(texts()), to, { end: to !== process.stdout });
+      return count;
+    } finally {
+      progress.stop();
+    }
+  });
+}

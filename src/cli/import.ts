@@ -1,0 +1,137 @@
+import { Command, Option } from 'commander';
+import type { Bulk, IfTaken, PlantRow } from '../bulk.ts';
+import type { Format } from '../formats/format.ts';
+import { CommandFailed, refuseUnlessOwner } from './command-failed.ts';
+import {
+  addFormat,
+  type FormatName,
+  formatOf,
+  openSource,
+  type Source,
+  STANDARD_STREAM,
+} from './plant-file.ts';
+import { startProgress } from './progress.ts';
+import { addSettings, type Flags } from './settings.ts';
+import { withBulk } from './store.ts';
+
+/** Plants in one transaction: many to an fsync, and few enough that a service on the same store hardly waits. */
+const PLANTS_IN_BATCH = 2_000;
+
+const choices = { fail: 'refuse', skip: 'keep', replace: 'replace' } as const satisfies Record<
+  string,
+  IfTaken
+>;
+type OnConflict = keyof typeof choices;
+
+type ImportFlags = Flags & { onConflict: OnConflict; format?: FormatName; json?: true };
+
+/** How many plants came to what. */
+interface Counts {
+  created: number;
+  skipped: number;
+  replaced: number;
+  bad: number;
+}
+
+export function importCommand(): Command {
+  const command = new Command('import')
+    .description('creates the plants of a file for an owner; bad lines are reported and passed over')
+    .argument('<owner>', 'whose plants they become')
+    .argument('[file]', 'NDJSON or CSV; - for standard input', STANDARD_STREAM)
+    .addOption(
+      new Option('--on-conflict <what>', 'what to do with a plant whose id is taken')
+        .choices(Object.keys(choices))
+        .default('fail'),
+    )
+    .option('--json', 'the counts as a JSON object');
+  return addSettings(addFormat(command), ['databaseUrl']).action(
+    async (owner: string, file: string, flags: ImportFlags) => {
+      refuseUnlessOwner(owner);
+      const format = formatOf(file, flags.format);
+      const source = await openSource(file);
+      const counts = await withBulk({ flags }, (bulk) =>
+        importPlants(bulk, owner, { format, source, onConflict: flags.onConflict }),
+      );
+      process.stdout.write(flags.json === true ? `${JSON.stringify(counts)}\n` : describe(counts, owner));
+      if (counts.bad > 0) {
+        throw new CommandFailed(
+          `bad lines passed over: ${counts.bad}; mend them and import the file again with --on-conflict skip`,
+        );
+      }
+    },
+  );
+}
+
+interface Import {
+  readonly format: Format;
+  readonly source: Source;
+  readonly onConflict: OnConflict;
+}
+
+async function importPlants(
+  bulk: Bulk,
+  owner: string,
+  { format, source, onConflict }: Import,
+): Promise<Counts> {
+  const counts: Counts = { created: 0, skipped: 0, replaced: 0, bad: 0 };
+  const progress = startProgress('plants', source.size);
+  let bytes = 0;
+  let batch: PlantRow[] = [];
+  let lines: number[] = [];
+
+  async function* counted(): AsyncGenerator<Buffer> {
+    for await (const chunk of source.chunks) {
+      bytes += chunk.length;
+      yield chunk;
+    }
+  }
+
+  async function saveBatch(): Promise<void> {
+    const taken = await bulk.savePlants(batch, choices[onConflict]);
+    const [first] = taken;
+    if (onConflict === 'fail' && first !== undefined) {
+      counts.created += await saveBefore(bulk, batch, first);
+      throw new CommandFailed(
+        `line ${lines[first]}: a plant with the id ${batch[first]?.id} already exists; ` +
+          `the lines before it were imported (${counts.created} created), it and those after it were not. ` +
+          '--on-conflict skip passes over what is there, replace overwrites it',
+      );
+    }
+    counts.created += batch.length - taken.length;
+    counts[onConflict === 'replace' ? 'replaced' : 'skipped'] += taken.length;
+    progress.advance(counts.created + counts.skipped + counts.replaced, bytes);
+    batch = [];
+    lines = [];
+  }
+
+  try {
+    for await (const entries of format.read(counted())) {
+      for (const entry of entries) {
+        if ('reason' in entry) {
+          counts.bad += 1;
+          progress.note(`line ${entry.line}: ${entry.reason}`);
+          continue;
+        }
+        const { id, name, tag = null } = entry.plant;
+        batch.push({ owner, id, name, tag });
+        lines.push(entry.line);
+        if (batch.length === PLANTS_IN_BATCH) await saveBatch();
+      }
+    }
+    await saveBatch();
+    return counts;
+  } finally {
+    progress.stop();
+  }
+}
+
+/** Saves what stands before a plant that cannot be saved. */
+async function saveBefore(bulk: Bulk, batch: readonly PlantRow[], place: number): Promise<number> {
+  const taken = await bulk.savePlants(batch.slice(0, place), 'keep');
+  return place - taken.length;
+}
+
+function describe({ created, skipped, replaced }: Counts, owner: string): string {
+  const others = [skipped > 0 ? `, ${skipped} skipped` : '', replaced > 0 ? `, ${replaced} replaced` : ''];
+  return `${created} plants of ${owner} created${others.join('')}\n`;
+}

@@ -1,0 +1,67 @@
+import { JsonInvalid, parseJson } from '../json.ts';
+import { type Entry, type Format, MAX_LINE_BYTES, toEntry, withoutByteOrderMark } from './format.ts';
+
+const NEWLINE = 0x0a;
+const SPACE = 0x20;
+const TAB = 0x09;
+const RETURN = 0x0d;
+
+/** A plant a line, as JSON (https://github.com/ndjson/ndjson-spec). Empty lines are passed over. */
+export const ndjson: Format = { read, header: '', write };
+
+function write(plants: Parameters<Format['write']>[0]): string {
+  return plants
+    .map(({ id, name, tag }) => `{"id":${id},${JSON.stringify({ name, tag }).slice(1)}\n`)
+    .join('');
+}
+
+async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Entry[]> {
+  let begun: readonly Buffer[] = [];
+  let begunBytes = 0;
+  let line = 1;
+
+  function endLine(rest: Buffer): readonly Entry[] {
+    const isTooLong = begunBytes + rest.length > MAX_LINE_BYTES;
+    const entry = isTooLong ? tooLong(line) : parseLine(line, whole(begun, rest));
+    begun = [];
+    begunBytes = 0;
+    line += 1;
+    return entry === undefined ? [] : [entry];
+  }
+
+  for await (const chunk of withoutByteOrderMark(chunks)) {
+    const entries: Entry[] = [];
+    let start = 0;
+    for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
+      entries.push(...endLine(chunk.subarray(start, end)));
+      start = end + 1;
+    }
+    const rest = chunk.subarray(start);
+    begunBytes += rest.length;
+    begun = begunBytes > MAX_LINE_BYTES ? [] : [...begun, rest];
+    yield entries;
+  }
+  yield endLine(Buffer.alloc(0));
+}
+
+function whole(begun: readonly Buffer[], rest: Buffer): Buffer {
+  return begun.length === 0 ? rest : Buffer.concat([...begun, rest]);
+}
+
+function tooLong(line: number): Entry {
+  return { line, reason: `the line is longer than ${MAX_LINE_BYTES} bytes` };
+}
+
+function parseLine(line: number, bytes: Buffer): Entry | undefined {
+  if (isBlank(bytes)) return undefined;
+  try {
+    return toEntry(line, parseJson(bytes));
+  } catch (error: unknown) {
+    if (error instanceof JsonInvalid) return { line, reason: `the line ${error.message}` };
+    throw error;
+  }
+}
+
+function isBlank(bytes: Buffer): boolean {
+  return bytes.every((byte) => byte === SPACE || byte === TAB || byte === RETURN);
+}

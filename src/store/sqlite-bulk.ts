@@ -1,0 +1,195 @@
+import type { DatabaseSync, SQLOutputValue } from 'node:sqlite';
+import {
+  type Bulk,
+  type Contents,
+  type Filling,
+  type IfTaken,
+  type PlantRow,
+  StoreNotEmpty,
+} from '../bulk.ts';
+import { StoreUnavailable } from '../store.ts';
+import { columnsOf, toKeyRow, toPlantRow, toToken } from './rows.ts';
+import { notOpened, reasonOf, severityOf } from './sqlite-errors.ts';
+import { openForReading, openForWriting } from './sqlite-file.ts';
+import { inspectSqlite } from './sqlite-inspect.ts';
+
+const ROWS_IN_PAGE = 1_000;
+const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
+const CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
+
+/** Opens an embedded store for commands that move it in bulk; its schema is left as it is. Rejects with StoreNotOpened. */
+export async function openSqliteBulk(file: string): Promise<Bulk> {
+  const db = openOrExplain(file, openForReading);
+  let writing: Writing | undefined;
+
+  /** Made when there is something to write, since it changes the file: its journal mode, if nothing else. */
+  function writer(): Writing {
+    writing ??= createWriting(openOrExplain(file, openForWriting));
+    return writing;
+  }
+
+  return {
+    savePlants: (plants, ifTaken) => answering(async () => writer().savePlants(plants, ifTaken)),
+    fill: (work) => answering(() => writer().fill(work)),
+    read: (work) =>
+      answering(async () => {
+        db.exec('BEGIN');
+        try {
+          return await work(contentsOf(db));
+        } finally {
+          if (db.isTransaction) db.exec('ROLLBACK');
+        }
+      }),
+    inspect: () => inspectSqlite(db),
+    close: async () => {
+      db.close();
+      writing?.close();
+    },
+  };
+}
+
+function openOrExplain(file: string, open: (file: string) => DatabaseSync): DatabaseSync {
+  try {
+    return open(file);
+  } catch (error: unknown) {
+    throw notOpened(file, error);
+  }
+}
+
+async function answering<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error: unknown) {
+    if (severityOf(error) === 'refused') throw error;
+    throw new StoreUnavailable(`the store cannot go on: ${reasonOf(error)}`, { cause: error });
+  }
+}
+
+function contentsOf(db: DatabaseSync): Contents {
+  async function* pages<T extends object>(
+    sql: string,
+    toRow: (row: Record<string, SQLOutputValue>) => T,
+    ...values: string[]
+  ): AsyncGenerator<readonly T[]> {
+    const statement = db.prepare(sql);
+    statement.setReadBigInts(true);
+    let page: T[] = [];
+    let characters = 0;
+    for (const row of statement.iterate(...values)) {
+      page.push(toRow(row));
+      characters += lengthOf(row.name) + lengthOf(row.tag);
+      if (page.length < ROWS_IN_PAGE && characters < CHARACTERS_IN_PAGE) continue;
+      yield page;
+      page = [];
+      characters = 0;
+    }
+    if (page.length > 0) yield page;
+  }
+
+  return {
+    countPlants: async (owner) => {
+      const [where, values] = owner === undefined ? ['', []] : [' WHERE owner = ?', [owner]];
+      return Number(db.prepare(`SELECT count(*) AS count FROM plants${where}`).get(...values)?.count);
+    },
+    plants: (owner) =>
+      owner === undefined
+        ? pages('SELECT owner, id, name, tag FROM plants ORDER BY owner, id', toPlantRow)
+        : pages('SELECT owner, id, name, tag FROM plants WHERE owner = ? ORDER BY id', toPlantRow, owner),
+    tokens: () => pages('SELECT * FROM tokens ORDER BY created_at, id', toToken),
+    keys: () => pages('SELECT * FROM idempotency_keys', toKeyRow),
+  };
+}
+
+function lengthOf(value: SQLOutputValue | undefined): number {
+  return typeof value === 'string' ? value.length : 0;
+}
+
+interface Writing {
+  savePlants(plants: readonly PlantRow[], ifTaken: IfTaken): readonly number[];
+  fill<T>(work: (filling: Filling) => Promise<T>): Promise<T>;
+  close(): void;
+}
+
+function createWriting(db: DatabaseSync): Writing {
+  const insertPlant = db.prepare(
+    'INSERT INTO plants (owner, id, name, tag) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING',
+  );
+  const replacePlant = db.prepare('UPDATE plants SET name = ?3, tag = ?4 WHERE owner = ?1 AND id = ?2');
+  const insertToken = db.prepare(
+    `INSERT INTO tokens (owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at)
+       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+  );
+  const insertKey = db.prepare(
+    'INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at) VALUES (?, ?, ?, ?, ?)',
+  );
+  let characters = 0;
+
+  function insert({ owner, id, name, tag }: PlantRow, ifTaken: IfTaken): boolean {
+    characters += name.length + (tag?.length ?? 0);
+    if (Number(insertPlant.run(owner, id, name, tag).changes) > 0) return true;
+    if (ifTaken === 'replace') replacePlant.run(owner, id, name, tag);
+    return false;
+  }
+
+  function savePlants(plants: readonly PlantRow[], ifTaken: IfTaken): readonly number[] {
+    const taken: number[] = [];
+    db.exec('BEGIN IMMEDIATE');
+    try {
+      for (const [place, plant] of plants.entries()) if (!insert(plant, ifTaken)) taken.push(place);
+      db.exec(ifTaken === 'refuse' && taken.length > 0 ? 'ROLLBACK' : 'COMMIT');
+    } catch (error: unknown) {
+      if (db.isTransaction) db.exec('ROLLBACK');
+      throw error;
+    }
+    if (characters >= CHARACTERS_BETWEEN_CHECKPOINTS) checkpoint();
+    return taken;
+  }
+
+  // By hand, as in the service: an automatic one hides its errors.
+  function checkpoint(): void {
+    characters = 0;
+    db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+  }
+
+  async function fill<T>(work: (filling: Filling) => Promise<T>): Promise<T> {
+    db.exec('BEGIN IMMEDIATE');
+    try {
+      refuseUnlessEmpty(db);
+      const result = await work(filling());
+      db.exec('COMMIT');
+      checkpoint();
+      return result;
+    } catch (error: unknown) {
+      if (db.isTransaction) db.exec('ROLLBACK');
+      throw error;
+    }
+  }
+
+  function filling(): Filling {
+    return {
+      ...contentsOf(db),
+      addPlants: async (plants) => {
+        for (const { owner, id, name, tag } of plants) insertPlant.run(owner, id, name, tag);
+      },
+      addTokens: async (tokens) => {
+        for (const token of tokens) insertToken.run(...columnsOf(token));
+      },
+      addKeys: async (keys) => {
+        for (const { owner, key, digest, outcome, firstUsedAt } of keys) {
+          insertKey.run(owner, key, digest, outcome, firstUsedAt);
+        }
+      },
+    };
+  }
+
+  return { savePlants, fill, close: () => db.close() };
+}
+
+function refuseUnlessEmpty(db: DatabaseSync): void {
+  const found = db
+    .prepare(
+      `SELECT 1 FROM plants UNION ALL SELECT 1 FROM tokens UNION ALL SELECT 1 FROM idempotency_keys LIMIT 1`,
+    )
+    .get();
+  if (found !== undefined) throw new StoreNotEmpty('the store is not empty');
+}

@@ -1,0 +1,200 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { csv } from '../src/formats/csv.ts';
+import { type Entry, FileInvalid, type Format, MAX_LINE_BYTES } from '../src/formats/format.ts';
+import { ndjson } from '../src/formats/ndjson.ts';
+import { hostilePlants } from './hostile-plants.ts';
+
+const formats: readonly (readonly [string, Format])[] = [
+  ['NDJSON', ndjson],
+  ['CSV', csv],
+];
+
+async function* inChunks(bytes: Buffer, size: number): AsyncGenerator<Buffer> {
+  for (let at = 0; at < bytes.length; at += size) yield bytes.subarray(at, at + size);
+}
+
+async function read(format: Format, content: string | Buffer, chunk = 64 * 1024): Promise<Entry[]> {
+  const entries: Entry[] = [];
+  for await (const some of format.read(inChunks(Buffer.from(content), chunk))) entries.push(...some);
+  return entries;
+}
+
+/** The entries as a reader of reports sees them: the name of a plant, or the reason. */
+async function outline(format: Format, content: string | Buffer, chunk?: number): Promise<string[]> {
+  const entries = await read(format, content, chunk);
+  return entries.map((entry) => `${entry.line}: ${'plant' in entry ? entry.plant.name : entry.reason}`);
+}
+
+for (const [name, format] of formats) {
+  describe(name, () => {
+    test('hostile plants are read as they were written, however the file is cut into chunks', async () => {
+      for (const [count, chunk] of [
+        [100, 1],
+        [500, 7],
+        [5_000, 4_096],
+        [5_000, 1_000_000],
+      ] as const) {
+        const plants = hostilePlants(count);
+        const bytes = Buffer.from(format.header + format.write(plants));
+        const entries = await read(format, bytes, chunk);
+        assert.deepEqual(
+          entries.map((entry) => ('plant' in entry ? entry.plant : entry)),
+          plants,
+        );
+      }
+    });
+
+    test('the lines it names are those of the file', async () => {
+      const plants = hostilePlants(500, 7);
+      const text = format.header + format.write(plants);
+      const lines = text.split('\n');
+      for (const entry of await read(format, text, 1_000)) {
+        assert.ok('plant' in entry);
+        assert.ok(lines[entry.line - 1]?.includes(String(entry.plant.id)), `line ${entry.line}`);
+      }
+    });
+
+    test('a mark before UTF-8, CRLF and a missing last line end change nothing', async () => {
+      const text =
+        format.header +
+        format.write([
+          { id: 1n, name: 'one' },
+          { id: 2n, name: 'two', tag: '' },
+        ]);
+      const same = await read(format, text);
+      for (const other of [`\ufeff${text}`, text.replaceAll('\n', '\r\n'), text.trimEnd(), `${text}\n\n`]) {
+        for (const chunk of [1, 1_000]) assert.deepEqual(await read(format, other, chunk), same);
+      }
+    });
+  });
+}
+
+describe('NDJSON', () => {
+  test('writes a plant a line, id first, without a tag where there is none', () => {
+    const text = ndjson.write([
+      { id: 1n, name: 'a' },
+      { id: -2n, name: 'b', tag: '' },
+    ]);
+    assert.equal(text, '{"id":1,"name":"a"}\n{"id":-2,"name":"b","tag":""}\n');
+  });
+
+  test('an id is exact in every form of a JSON number, as in a request', async () => {
+    const lines = '{"id":9007199254740993,"name":"a"}\n{"id":7.0,"name":"b"}\n{"id":7e1,"name":"c"}\n';
+    const ids = (await read(ndjson, lines)).map((entry) => 'plant' in entry && entry.plant.id);
+    assert.deepEqual(ids, [9_007_199_254_740_993n, 7n, 70n]);
+  });
+
+  test('a bad line costs no other, and says why in the words of a request', async () => {
+    const lines = [
+      '{"id":1,"name":"good"}',
+      '{"id":1,"name":',
+      '',
+      '[]',
+      '{"name":"x"}',
+      '{"id":"7","name":"x"}',
+      '{"id":9223372036854775808,"name":"x"}',
+      '{"id":7,"name":"x","tag":null}',
+      '{"id":7,"name":"\\u0000"}',
+      '{"id":8,"name":"good too","colour":"green"}',
+    ];
+    const outlined = await outline(ndjson, lines.join('\n'), 10);
+    assert.match(outlined[1] ?? '', /^2: the line is not JSON: /);
+    assert.deepEqual(outlined.toSpliced(1, 1), [
+      '1: good',
+      '4: the line must be a JSON object',
+      '5: the field `id` is required',
+      '6: the field `id` must be an integer from -9223372036854775808 to 9223372036854775807',
+      '7: the field `id` must be an integer from -9223372036854775808 to 9223372036854775807',
+      '8: the field `tag` must be a string without U+0000 and lone surrogates',
+      '9: the field `name` must be a string without U+0000 and lone surrogates',
+      '10: good too',
+    ]);
+  });
+
+  test('a line that is not UTF-8, or too long, is bad', async () => {
+    const long = Buffer.alloc(MAX_LINE_BYTES + 1, 'x');
+    const broken = Buffer.from([0x22, 0xff, 0x22, 0x0a]);
+    const good = Buffer.from('{"id":1,"name":"good"}\n');
+    const content = Buffer.concat([broken, long, Buffer.from('\n'), good, long]);
+    const tooLong = `the line is longer than ${MAX_LINE_BYTES} bytes`;
+    assert.deepEqual(await outline(ndjson, content), [
+      '1: the line is not UTF-8',
+      `2: ${tooLong}`,
+      '3: good',
+      `4: ${tooLong}`,
+    ]);
+  });
+});
+
+describe('CSV', () => {
+  test('quotes what has to be quoted, and an empty text, but not an absent tag', () => {
+    const plants = [
+      { id: 1n, name: 'a' },
+      { id: 2n, name: '', tag: '' },
+      { id: 3n, name: 'say "hi", \nor', tag: '=1+1' },
+    ];
+    assert.equal(csv.write(plants), '1,a,\n2,"",""\n3,"say ""hi"", \nor",=1+1\n');
+  });
+
+  test('columns stand in any order, others are ignored, and the tag may be missing', async () => {
+    const text = 'colour,name,id\ngreen,Alder,1\n,Elm,2\n';
+    assert.deepEqual(await read(csv, text), [
+      { line: 2, plant: { id: 1n, name: 'Alder' } },
+      { line: 3, plant: { id: 2n, name: 'Elm' } },
+    ]);
+  });
+
+  test('a bad line costs no other, and is named by its number in the file', async () => {
+    const lines = [
+      'id,name,tag',
+      '1,"two\r\nlines",',
+      '',
+      '2,too few',
+      '1.5,fraction,',
+      '9223372036854775808,too large,',
+      ',no id,',
+      '3,,no name',
+      '4,"good",',
+      '5,stray "quote",',
+      '6,good too,',
+    ];
+    assert.deepEqual(await outline(csv, lines.join('\n'), 5), [
+      '2: two\r\nlines',
+      '5: the line is not CSV: Invalid Record Length: expect 3, got 2',
+      '6: the field `id` must be an integer from -9223372036854775808 to 9223372036854775807',
+      '7: the field `id` must be an integer from -9223372036854775808 to 9223372036854775807',
+      '8: the field `id` is required',
+      '9: the field `name` is required',
+      '10: good',
+      '11: the line is not CSV: Invalid Opening Quote: a quote is found on field 1, value is "stray "',
+      '12: good too',
+    ]);
+  });
+
+  test('text that is not UTF-8 is bad, and not replaced', async () => {
+    const content = Buffer.concat([
+      Buffer.from('id,name\n1,'),
+      Buffer.from([0xc3, 0x28]),
+      Buffer.from('\n2,é\n'),
+    ]);
+    assert.deepEqual(await outline(csv, content), ['2: the field `name` is not UTF-8', '3: é']);
+  });
+
+  test('a header that names no columns is said, and nothing is read', async () => {
+    for (const text of ['', '1,Alder,Alnus\n', 'id\n1\n', 'id,name,id\n1,a,2\n']) {
+      await assert.rejects(read(csv, text), (error: unknown) => {
+        return error instanceof FileInvalid && /id,name,tag/.test(error.message);
+      });
+    }
+  });
+
+  test('a quote that is never closed says where it began, and does not fill the memory', async () => {
+    assert.deepEqual(await outline(csv, 'id,name\n1,a\n2,"b\n3,c\n'), [
+      '2: a',
+      '3: the line is not CSV: Quote Not Closed: the parsing is finished with an opening quote',
+    ]);
+    const endless = Buffer.concat([Buffer.from('id,name\n1,"'), Buffer.alloc(MAX_LINE_BYTES + 1, 'x')]);
+    await assert.rejects(read(csv, endless), FileInvalid);
+  });
+});

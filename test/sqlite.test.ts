@@ -198,6 +198,16 @@ describe('the file', () => {
     assert.equal((await listAll(store)).json, '[{"name":"{\\"a\\":[1]}"},{"name":"[]","tag":"{}"}]');
   });
 
+  test('renders a page anew once another connection has committed, were it of another program', async (t) => {
+    const file = await freshFile();
+    const { store } = await open(t, file);
+    await store.write(create(1, 'Alder'));
+    for (const _ of ['first read', 'from memory'])
+      assert.equal((await listAll(store)).json, '[{"name":"Alder"}]');
+    tamper(file, "UPDATE plants SET name = 'Black alder'");
+    assert.equal((await listAll(store)).json, '[{"name":"Black alder"}]');
+  });
+
   test('has a log that is used again, however many commits there are', async (t) => {
     const file = await freshFile();
     const { store } = await open(t, file);

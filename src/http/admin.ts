@@ -4,6 +4,10 @@ import { Refusal } from '../errors.ts';
 import type { Store } from '../store.ts';
 import { sendRefusal, toRefusal } from './refusals.ts';
 
+interface Observer {
+  observe(seconds: number): void;
+}
+
 export interface Metrics {
   readonly registry: Registry;
   answered(operationId: string, status: number, seconds: number): void;
@@ -19,9 +23,19 @@ export function createMetrics(): Metrics {
     buckets: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
     registers: [registry],
   });
+  // One child a label pair: the library would check and join the labels at each observation.
+  const byOperation = new Map<string, Map<number, Observer>>();
+
+  function observerOf(operation: string, status: number): Observer {
+    const byStatus = byOperation.get(operation) ?? new Map<number, Observer>();
+    const observer = byStatus.get(status) ?? durations.labels({ operation, status });
+    byOperation.set(operation, byStatus.set(status, observer));
+    return observer;
+  }
+
   return {
     registry,
-    answered: (operation, status, seconds) => durations.observe({ operation, status }, seconds),
+    answered: (operation, status, seconds) => observerOf(operation, status).observe(seconds),
   };
 }
 

@@ -54,7 +54,7 @@ export function createApp(options: AppOptions): FastifyInstance {
   takeExpectations(app);
   takeBodies(app);
   addHooks(app, options);
-  answerErrors(app);
+  answerErrors(app, options);
   const authentication = createAuthentication({
     store,
     now,
@@ -76,7 +76,9 @@ function createFastify({ log, bodyLimit }: AppOptions): FastifyInstance {
     });
   const app: FastifyInstance = Fastify({
     loggerInstance: log,
-    logController: new LogController({ disableRequestLogging: true, requestIdLogLabel: 'requestId' }),
+    logController: new LogController({ disableRequestLogging: true }),
+    // A child for each request would cost more than its one line; that line names the request itself.
+    childLoggerFactory: (logger) => logger,
     genReqId: nextRequestId,
     bodyLimit,
     exposeHeadRoutes: false,
@@ -152,7 +154,7 @@ function parseBody(request: FastifyRequest, _reply: unknown, done: HookHandlerDo
   done();
 }
 
-function addHooks(app: FastifyInstance, { basePath, isStopping, onAnswered }: AppOptions): void {
+function addHooks(app: FastifyInstance, { log, basePath, isStopping, onAnswered }: AppOptions): void {
   app.decorateRequest('caller', undefined);
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id);
@@ -165,14 +167,15 @@ function addHooks(app: FastifyInstance, { basePath, isStopping, onAnswered }: Ap
     done(null, payload);
   });
   app.addHook('onRequestAbort', (request, done) => {
-    request.log.info({ operation: operationOf(request), owner: request.caller?.owner }, 'client went away');
+    const { id: requestId, caller } = request;
+    log.info({ requestId, operation: operationOf(request), owner: caller?.owner }, 'client went away');
     done();
   });
   app.addHook('onResponse', (request, reply, done) => {
     const operation = operationOf(request);
     const { statusCode: status, elapsedTime } = reply;
     const ms = Math.round(elapsedTime * 100) / 100;
-    request.log.info({ operation, status, ms, owner: request.caller?.owner }, 'answered');
+    log.info({ requestId: request.id, operation, status, ms, owner: request.caller?.owner }, 'answered');
     onAnswered(operation, status, elapsedTime / 1_000);
     done();
   });
@@ -182,10 +185,10 @@ function operationOf({ routeOptions }: FastifyRequest): string {
   return routeOptions.config?.operationId ?? 'none';
 }
 
-function answerErrors(app: FastifyInstance): void {
+function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
   app.setErrorHandler((error, request, reply) => {
     const refusal = toRefusal(error);
-    if (refusal.code >= 50000) request.log.error({ err: error }, 'failed');
+    if (refusal.code >= 50000) log.error({ requestId: request.id, err: error }, 'failed');
     return sendRefusal(reply, refusal);
   });
 }

@@ -6,16 +6,13 @@ import {
   type Engine,
   type IdRange,
   type Outcome,
-  type PlantPage,
   type StoreOptions,
   StoreUnavailable,
   type Write,
 } from '../store.ts';
-import type { Token } from '../token.ts';
-import { toToken } from './rows.ts';
 import { notOpened, reasonOf, severityOf } from './sqlite-errors.ts';
-import { openForReading } from './sqlite-file.ts';
 import { migrateSqlite } from './sqlite-migrate.ts';
+import { openReader } from './sqlite-reader.ts';
 import type { WriterMessage, WriterReply, WriterRequest } from './sqlite-writer.ts';
 
 const FORGET_KEYS_EVERY_MS = 60_000;
@@ -163,52 +160,4 @@ async function startWriter(
   }
 
   return { request, close };
-}
-
-async function openReader(file: string) {
-  const db = openForReading(file);
-  // `+`, since SQLite compiles a statement anew whenever a bare parameter of LIMIT is bound, to plan for its value.
-  const page = db.prepare(
-    `SELECT json, count, last,
-            EXISTS (SELECT 1 FROM plants WHERE owner = ?1 AND id > last AND id <= ?3) AS more
-       FROM (SELECT json_group_array(
-                      CASE WHEN tag IS NULL THEN json_object('name', name)
-                           ELSE json_object('name', name, 'tag', tag) END) AS json,
-                    count(*) AS count, max(id) AS last
-               FROM (SELECT id, name, tag FROM plants
-                      WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT +?4))`,
-  );
-  page.setReadBigInts(true);
-  const nth = db.prepare(
-    'SELECT id FROM plants WHERE owner = ? AND id BETWEEN ? AND ? ORDER BY id LIMIT 1 OFFSET ?',
-  );
-  nth.setReadBigInts(true);
-  const tokenByDigest = db.prepare('SELECT * FROM tokens WHERE digest = ?');
-  const tokens = db.prepare('SELECT * FROM tokens ORDER BY created_at, id');
-  const ping = db.prepare('SELECT count(*) FROM migrations');
-
-  return {
-    listPlants(owner: string, { from, to }: IdRange, atMost: number): PlantPage {
-      const row = page.get(owner, from, to, atMost) ?? {};
-      return {
-        json: String(row.json),
-        count: Number(row.count),
-        last: typeof row.last === 'bigint' ? row.last : undefined,
-        more: row.more === 1n,
-      };
-    },
-    findNthId(owner: string, { from, to }: IdRange, n: number): bigint | undefined {
-      const id = nth.get(owner, from, to, n - 1)?.id;
-      return typeof id === 'bigint' ? id : undefined;
-    },
-    findToken(digest: Uint8Array): Token | undefined {
-      const row = tokenByDigest.get(digest);
-      return row === undefined ? undefined : toToken(row);
-    },
-    listTokens: () => tokens.all().map(toToken),
-    ping: () => {
-      ping.get();
-    },
-    close: () => db.close(),
-  };
 }

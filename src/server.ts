@@ -3,10 +3,12 @@ import { setTimeout } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { type Config, connectionOptions, withoutPassword } from './config.ts';
-import { createAdmin, createMetrics } from './http/admin.ts';
-import { createApp } from './http/app.ts';
-import { openStore } from './store/open.ts';
+import { createAdmin } from './http/admin.ts';
+import { createApp, operations } from './http/app.ts';
+import { createMetrics } from './http/metrics.ts';
+import { isEmbedded, openStore } from './store/open.ts';
 import type { Store } from './store.ts';
+import { version } from './version.ts';
 
 /** How long requests in flight may take to finish once the service stops. */
 const DRAIN_MS = 8_000;
@@ -34,12 +36,18 @@ export interface ServerOptions {
 
 /** Opens the store, wires the service to it, and resolves once both listeners accept. */
 export async function startServer({ config, log, onFatal, now = Date.now }: ServerOptions): Promise<Server> {
+  const metrics = createMetrics({
+    version,
+    operationIds: operations.map(({ operationId }) => operationId),
+    engine: isEmbedded(config.databaseUrl) ? 'sqlite' : 'postgres',
+  });
   const store = await openStore(config.databaseUrl, {
     onFatal,
     now,
     connections: connectionOptions(config),
+    onCommit: metrics.committed,
   });
-  const metrics = createMetrics();
+  metrics.watch(store.load);
   let isStopping = false;
   const app = createApp({
     store,
@@ -48,9 +56,12 @@ export async function startServer({ config, log, onFatal, now = Date.now }: Serv
     basePath: config.basePath,
     bodyLimit: config.bodyLimit,
     isStopping: () => isStopping,
-    onAnswered: metrics.answered,
+    metrics,
   });
-  const admin = createAdmin(store, metrics);
+  const admin = createAdmin({
+    registry: metrics.registry,
+    checks: [{ name: 'store', check: () => store.ping() }],
+  });
 
   async function close(lingerMs = 0): Promise<void> {
     isStopping = true;

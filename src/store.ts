@@ -26,6 +26,26 @@ export type Outcome =
   | 'absent'
   | 'done';
 
+/** How a batch of writes ended. */
+export type CommitResult = 'committed' | 'failed';
+
+/** What goes on in a store at a moment. */
+export interface StoreLoad {
+  /** Writes that wait for a batch. */
+  readonly writesWaiting: number;
+  /** Writes in batches that are under way. */
+  readonly writesInFlight: number;
+  readonly connections: ConnectionCounts;
+}
+
+/** Connections to a database; all are 0 on an engine that has none. */
+export interface ConnectionCounts {
+  readonly idle: number;
+  readonly busy: number;
+  /** Statements and batches that wait for a connection. */
+  readonly waiting: number;
+}
+
 /** The ids a page is taken from, both ends included. */
 export interface IdRange {
   readonly from: bigint;
@@ -58,12 +78,15 @@ export interface Store {
   listTokens(): Promise<readonly Token[]>;
   /** Resolves when the store answers. */
   ping(): Promise<void>;
+  /** Costs next to nothing, asks nobody and never throws. */
+  load(): StoreLoad;
   /** Commits what waits and lets go of the store. No call may follow. */
   close(): Promise<void>;
 }
 
 /** What an engine provides; `openStore` adds the group commit. */
-export interface Engine extends Omit<Store, 'write'> {
+export interface Engine extends Omit<Store, 'write' | 'load'> {
+  connections(): ConnectionCounts;
   /**
    * Commits all writes in one transaction, in their order, and resolves to an outcome for each once they are durable.
    * Rejects with StoreUnavailable, or with BatchRefused when nothing was done and a smaller batch may succeed.
@@ -109,6 +132,8 @@ export interface StoreOptions {
   /** Milliseconds since the epoch. */
   readonly now: () => number;
   readonly connections: ConnectionOptions;
+  /** Called after each batch, with the writes in it and the seconds it took. */
+  readonly onCommit?: (writes: number, seconds: number, result: CommitResult) => void;
 }
 
 /** How long an idempotency key stands for its first answer. */

@@ -1,51 +1,32 @@
 import Fastify, { type FastifyInstance } from 'fastify';
-import { collectDefaultMetrics, Histogram, Registry } from 'prom-client';
+import type { Registry } from 'prom-client';
 import { Refusal } from '../errors.ts';
-import type { Store } from '../store.ts';
 import { sendRefusal, toRefusal } from './refusals.ts';
 
-interface Observer {
-  observe(seconds: number): void;
+/** One thing the service needs to be ready; it rejects, with a reason for the operator, while that is not so. */
+export interface ReadinessCheck {
+  readonly name: string;
+  check(): Promise<void>;
 }
 
-export interface Metrics {
+export interface AdminOptions {
   readonly registry: Registry;
-  answered(operationId: string, status: number, seconds: number): void;
+  readonly checks: readonly ReadinessCheck[];
 }
 
-export function createMetrics(): Metrics {
-  const registry = new Registry();
-  collectDefaultMetrics({ register: registry });
-  const durations = new Histogram({
-    name: 'plant_store_http_request_duration_seconds',
-    help: 'Time from the arrival of a request to the end of its answer.',
-    labelNames: ['operation', 'status'],
-    buckets: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
-    registers: [registry],
-  });
-  // One child a label pair: the library would check and join the labels at each observation.
-  const byOperation = new Map<string, Map<number, Observer>>();
-
-  function observerOf(operation: string, status: number): Observer {
-    const byStatus = byOperation.get(operation) ?? new Map<number, Observer>();
-    const observer = byStatus.get(status) ?? durations.labels({ operation, status });
-    byOperation.set(operation, byStatus.set(status, observer));
-    return observer;
-  }
-
-  return {
-    registry,
-    answered: (operation, status, seconds) => observerOf(operation, status).observe(seconds),
-  };
-}
+/** How long a check may take; shorter than the interval of the usual balancer. */
+const CHECK_MS = 1_000;
 
 /** The listener for operators: /live, /ready and /metrics. Never on the public port. */
-export function createAdmin(store: Store, { registry }: Metrics): FastifyInstance {
+export function createAdmin({ registry, checks }: AdminOptions): FastifyInstance {
   const admin: FastifyInstance = Fastify({ return503OnClosing: false });
   admin.get('/live', async () => ({ status: 'ok' }));
   admin.get('/ready', async () => {
-    await store.ping();
-    return { status: 'ok' };
+    const failures = await Promise.all(checks.map(failureOf));
+    const failed = failures.filter((failure) => failure !== undefined);
+    if (failed.length > 0)
+      throw new Refusal(50300, `not ready: ${failed.join('; ')}`, { 'retry-after': '1' });
+    return { status: 'ok', checks: Object.fromEntries(checks.map(({ name }) => [name, 'ok'])) };
   });
   admin.get('/metrics', async (_request, reply) => {
     reply.header('content-type', registry.contentType);
@@ -56,4 +37,18 @@ export function createAdmin(store: Store, { registry }: Metrics): FastifyInstanc
     sendRefusal(reply, new Refusal(40401, 'here are /live, /ready and /metrics')),
   );
   return admin;
+}
+
+/** What a check found wrong, with its name in front; undefined when it passes. */
+async function failureOf({ name, check }: ReadinessCheck): Promise<string | undefined> {
+  const late = Promise.withResolvers<never>();
+  const timer = setTimeout(() => late.reject(new Error(`no answer in ${CHECK_MS} ms`)), CHECK_MS);
+  try {
+    await Promise.race([check(), late.promise]);
+    return undefined;
+  } catch (error: unknown) {
+    return `${name}: ${error instanceof Error ? error.message : String(error)}`;
+  } finally {
+    clearTimeout(timer);
+  }
 }

@@ -17,6 +17,7 @@ import { deletePlant, deletePlantOperation } from './delete-plant.ts';
 import { parseJsonBody } from './json.ts';
 import { listPlants, listPlantsOperation } from './list-plants.ts';
 import { refuseContent, refuseMalformed } from './message-rules.ts';
+import type { Metrics } from './metrics.ts';
 import { renderOpenApi } from './openapi.ts';
 import { type HandlerOf, type Operation, sendJson } from './operation.ts';
 import { answerOtherMethods, collectMethods } from './other-methods.ts';
@@ -34,8 +35,7 @@ export interface AppOptions {
   readonly bodyLimit: number;
   /** Whether clients are told to come back by another connection, since this process is about to end. */
   readonly isStopping: () => boolean;
-  /** Called after each answer, with the seconds it took. */
-  readonly onAnswered: (operationId: string, status: number, seconds: number) => void;
+  readonly metrics: Metrics;
 }
 
 const HEADER_BYTES = 16 * 1024;
@@ -49,7 +49,7 @@ export const operations = [createPlantOperation, listPlantsOperation, deletePlan
 
 /** The service as an HTTP application, not yet listening. */
 export function createApp(options: AppOptions): FastifyInstance {
-  const { store, log, now, basePath } = options;
+  const { store, log, now, basePath, metrics } = options;
   const app = createFastify(options);
   takeExpectations(app);
   takeBodies(app);
@@ -58,16 +58,19 @@ export function createApp(options: AppOptions): FastifyInstance {
   const authentication = createAuthentication({
     store,
     now,
+    onLookUp: metrics.tokenLookedUp,
     onUseNotRecorded: (error) => log.warn({ err: error }, 'the last use of a token was not recorded'),
   });
   app.register(async (scope) => addRoutes(scope, authentication, options), { prefix: basePath });
   return app;
 }
 
-function createFastify({ log, bodyLimit }: AppOptions): FastifyInstance {
+function createFastify({ log, bodyLimit, metrics }: AppOptions): FastifyInstance {
   const nextRequestId = createRequestIds();
-  const logRefusal = (requestId: string, code: ErrorCode): void =>
+  const logRefusal = (requestId: string, code: ErrorCode): void => {
     log.info({ requestId, operation: 'none', status: statusOf(code) }, 'refused');
+    metrics.refused(statusOf(code));
+  };
   const refuse = (error: unknown, socket: Duplex): void =>
     whenAnswered(socket, () => {
       const requestId = nextRequestId();
@@ -154,7 +157,7 @@ function parseBody(request: FastifyRequest, _reply: unknown, done: HookHandlerDo
   done();
 }
 
-function addHooks(app: FastifyInstance, { log, basePath, isStopping, onAnswered }: AppOptions): void {
+function addHooks(app: FastifyInstance, { log, basePath, isStopping, metrics }: AppOptions): void {
   app.decorateRequest('caller', undefined);
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id);
@@ -162,13 +165,20 @@ function addHooks(app: FastifyInstance, { log, basePath, isStopping, onAnswered 
     if (request.is404) throw noSuchRoute(request, basePath);
     inTurn(request.raw.socket, reply.raw, done);
   });
-  app.addHook('onSend', (_request, reply, payload, done) => {
+  const wentAway = (request: FastifyRequest): void => {
+    const { id: requestId, caller } = request;
+    const operation = operationOf(request);
+    log.info({ requestId, operation, owner: caller?.owner }, 'client went away');
+    metrics.aborted(operation);
+  };
+  app.addHook('onSend', (request, reply, payload, done) => {
+    // When the request was read to its end, nobody was told: there is no `onRequestAbort` any more.
+    if (reply.raw.destroyed && !request.raw.aborted) wentAway(request);
     if (isStopping()) reply.header('connection', 'close');
     done(null, payload);
   });
   app.addHook('onRequestAbort', (request, done) => {
-    const { id: requestId, caller } = request;
-    log.info({ requestId, operation: operationOf(request), owner: caller?.owner }, 'client went away');
+    wentAway(request);
     done();
   });
   app.addHook('onResponse', (request, reply, done) => {
@@ -176,7 +186,7 @@ function addHooks(app: FastifyInstance, { log, basePath, isStopping, onAnswered 
     const { statusCode: status, elapsedTime } = reply;
     const ms = Math.round(elapsedTime * 100) / 100;
     log.info({ requestId: request.id, operation, status, ms, owner: request.caller?.owner }, 'answered');
-    onAnswered(operation, status, elapsedTime / 1_000);
+    metrics.answered(operation, status, elapsedTime / 1_000);
     done();
   });
 }
@@ -194,7 +204,7 @@ function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
 }
 
 function addRoutes(scope: FastifyInstance, authentication: Authentication, options: AppOptions): void {
-  const { store, basePath, bodyLimit } = options;
+  const { store, basePath, bodyLimit, metrics } = options;
   const document = renderOpenApi(operations, basePath);
   const methods = collectMethods(scope);
 
@@ -212,7 +222,7 @@ function addRoutes(scope: FastifyInstance, authentication: Authentication, optio
   }
 
   serve(createPlantOperation, createPlant(store));
-  serve(listPlantsOperation, listPlants(store, `${basePath}${listPlantsOperation.url}`));
+  serve(listPlantsOperation, listPlants(store, `${basePath}${listPlantsOperation.url}`, metrics.listed));
   serve(deletePlantOperation, deletePlant(store));
   scope.route({
     method: ['GET', 'HEAD'],

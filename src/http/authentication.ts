@@ -32,6 +32,8 @@ export interface Authentication {
 export interface AuthenticationOptions {
   readonly store: Store;
   readonly now: () => number;
+  /** Called for each token that the cache had, and each time that the store is asked for one. */
+  readonly onLookUp: (wasCached: boolean) => void;
   /** Called when the last use of a token could not be recorded; the request goes on. */
   readonly onUseNotRecorded: (error: unknown) => void;
 }
@@ -39,13 +41,17 @@ export interface AuthenticationOptions {
 export function createAuthentication({
   store,
   now,
+  onLookUp,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
   // By the whole header, so that the usual request is neither parsed nor hashed; it is kept no longer than it is fresh.
   const tokens = new LRUCache<string, Token, Uint8Array>({
     max: TOKENS_CACHED,
     ttl: TOKEN_FRESH_MS,
-    fetchMethod: (_authorization, _stale, { context }) => store.findToken(context),
+    fetchMethod: (_authorization, _stale, { context }) => {
+      onLookUp(false);
+      return store.findToken(context);
+    },
   });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
 
@@ -72,6 +78,7 @@ export function createAuthentication({
       const { authorization = '' } = request.headers;
       const known = tokens.get(authorization);
       if (known !== undefined) {
+        onLookUp(true);
         admit(request, known, scope);
         done();
         return;

@@ -1,6 +1,5 @@
 import { Readable } from 'node:stream';
 import { setImmediate } from 'node:timers/promises';
-import type { FastifyReply } from 'fastify';
 import { Type } from 'typebox';
 import { INT64_MAX, INT64_MIN, Plant } from '../plant.ts';
 import type { IdRange, PlantPage, Store } from '../store.ts';
@@ -67,9 +66,21 @@ export const listPlantsOperation = {
   errors: [],
 } as const satisfies Operation;
 
-/** GET /plants. `path` is the public path of the list, for links. */
-export function listPlants(store: Store, path: string): HandlerOf<typeof listPlantsOperation> {
+/**
+ * GET /plants. `path` is the public path of the list, for links; `onSent` is called with the bytes handed to the
+ * connection.
+ */
+export function listPlants(
+  store: Store,
+  path: string,
+  onSent: (bytes: number) => void,
+): HandlerOf<typeof listPlantsOperation> {
+  const counted = (text: string): string => {
+    onSent(Buffer.byteLength(text));
+    return text;
+  };
   return async (request, reply) => {
+    const headOnly = request.method === 'HEAD';
     const { limit = Number.POSITIVE_INFINITY, cursor } = request.query;
     const list = new List(store, ownerOf(request), rangeBehind(cursor), limit);
     const gathered = await gather(list, limit === Number.POSITIVE_INFINITY ? 0 : GATHERED_CHARACTERS);
@@ -77,8 +88,13 @@ export function listPlants(store: Store, path: string): HandlerOf<typeof listPla
     const end = list.cutAt;
     if (end !== undefined)
       reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(end)}>; rel="next"`);
-    if (list.ended) return sendJson(reply, `[${gathered.join(',')}]`);
-    return stream(reply, list, gathered, request.method === 'HEAD');
+    if (list.ended) {
+      const json = `[${gathered.join(',')}]`;
+      return sendJson(reply, headOnly ? json : counted(json));
+    }
+    reply.header('content-type', 'application/json');
+    if (headOnly) return reply.send();
+    return reply.send(Readable.from(chunks(list, gathered, counted), { objectMode: false }));
   };
 }
 
@@ -161,24 +177,17 @@ async function gather(list: List, characters: number): Promise<string[]> {
   return members;
 }
 
-function stream(
-  reply: FastifyReply,
+async function* chunks(
   list: List,
   gathered: readonly string[],
-  headOnly: boolean,
-): FastifyReply {
-  reply.header('content-type', 'application/json');
-  if (headOnly) return reply.send();
-  return reply.send(Readable.from(chunks(list, gathered), { objectMode: false }));
-}
-
-async function* chunks(list: List, gathered: readonly string[]): AsyncGenerator<string> {
-  yield `[${gathered.join(',')}`;
+  counted: (text: string) => string,
+): AsyncGenerator<string> {
+  yield counted(`[${gathered.join(',')}`);
   while (!list.ended) {
     // Other requests get their turn between two pages, however fast the client reads.
     await setImmediate();
     const next = await list.next();
-    if (next !== '') yield `,${next}`;
+    if (next !== '') yield counted(`,${next}`);
   }
-  yield ']';
+  yield counted(']');
 }

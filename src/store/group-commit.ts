@@ -1,4 +1,11 @@
-import { BatchRefused, type Outcome, StoreOverloaded, StoreUnavailable, type Write } from '../store.ts';
+import {
+  BatchRefused,
+  type Outcome,
+  type StoreLoad,
+  StoreOverloaded,
+  StoreUnavailable,
+  type Write,
+} from '../store.ts';
 
 interface Waiting {
   readonly write: Write;
@@ -27,6 +34,7 @@ export interface GroupCommitOptions {
 
 export interface GroupCommit {
   write(write: Write): Promise<Outcome>;
+  load(): Omit<StoreLoad, 'connections'>;
   /** Refuses further writes and resolves when all that were taken have their outcomes. */
   close(): Promise<void>;
 }
@@ -40,6 +48,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   const keysInFlight = new Set<string>();
   let waiting: Waiting[] = [];
   let inFlight = 0;
+  let writesInFlight = 0;
   let scheduled = false;
   let closed = false;
   const idle = Promise.withResolvers<void>();
@@ -70,8 +79,10 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     const batch = takeBatch();
     if (batch.length === 0) return;
     inFlight += 1;
+    writesInFlight += batch.length;
     if (waiting.length > 0) schedule();
     await settle(batch);
+    writesInFlight -= batch.length;
     for (const { keys } of batch) for (const key of keys) keysInFlight.delete(key);
     inFlight -= 1;
     if (waiting.length > 0) schedule();
@@ -137,5 +148,5 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     return idle.promise;
   }
 
-  return { write, close };
+  return { write, load: () => ({ writesWaiting: waiting.length, writesInFlight }), close };
 }

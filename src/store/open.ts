@@ -1,6 +1,6 @@
 import { existsSync } from 'node:fs';
 import type { Bulk } from '../bulk.ts';
-import type { ConnectionOptions, Engine, Store, StoreOptions } from '../store.ts';
+import type { CommitResult, ConnectionOptions, Engine, Store, StoreOptions } from '../store.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { lockKeys } from './postgres-batch.ts';
 
@@ -18,7 +18,7 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
   const file = sqliteFile(url);
   const engine = file === undefined ? await openOnPostgres(url, options) : await openOnSqlite(file, options);
   const writes = createGroupCommit({
-    commit: (batch) => engine.commit(batch),
+    commit: timed((batch) => engine.commit(batch), options.onCommit),
     maxBatch: MAX_BATCH,
     maxInFlight: file === undefined ? POSTGRES_BATCHES_IN_FLIGHT : 1,
     maxWaiting: MAX_WAITING,
@@ -27,10 +27,26 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
   return {
     ...engine,
     write: (write) => writes.write(write),
+    load: () => ({ ...writes.load(), connections: engine.connections() }),
     close: async () => {
       await writes.close();
       await engine.close();
     },
+  };
+}
+
+function timed(commit: Engine['commit'], onCommit: StoreOptions['onCommit']): Engine['commit'] {
+  if (onCommit === undefined) return commit;
+  return async (batch) => {
+    const begun = performance.now();
+    let result: CommitResult = 'failed';
+    try {
+      const outcomes = await commit(batch);
+      result = 'committed';
+      return outcomes;
+    } finally {
+      onCommit(batch.length, (performance.now() - begun) / 1_000, result);
+    }
   };
 }
 

@@ -1,6 +1,6 @@
 import pg from 'pg';
 import type { NoticeMessage } from 'pg-protocol/dist/messages.js';
-import { type ConnectionOptions, StoreNotOpened, StoreUnavailable } from '../store.ts';
+import { type ConnectionCounts, type ConnectionOptions, StoreNotOpened, StoreUnavailable } from '../store.ts';
 import { isAboutHost, noConnection } from './postgres-errors.ts';
 
 /** A statement: its text, its values, and the name it is prepared under when it comes often. */
@@ -64,6 +64,17 @@ export class Connections {
     } finally {
       client.off('notice', warn);
     }
+  }
+
+  count(): ConnectionCounts {
+    const sum = (of: (pool: pg.Pool) => number): number =>
+      this.#pools.reduce((total, pool) => total + of(pool), 0);
+    const idle = sum(({ idleCount }) => idleCount);
+    return {
+      idle,
+      busy: sum(({ totalCount }) => totalCount) - idle,
+      waiting: sum(({ waitingCount }) => waitingCount),
+    };
   }
 
   async close(): Promise<void> {

@@ -156,6 +156,7 @@ export async function openPostgres(
     ping: async () => {
       await query({ name: 'ping', text: 'SELECT 1' });
     },
+    connections: () => connections.count(),
     close: async () => {
       clearInterval(forgetting);
       await connections.close();

@@ -101,6 +101,7 @@ export async function openSqlite(file: string, { onFatal, now }: StoreOptions): 
     findToken: (digest) => read(() => reader.findToken(digest)),
     listTokens: () => read(() => reader.listTokens()),
     ping: () => read(() => reader.ping()),
+    connections: () => ({ idle: 0, busy: 0, waiting: 0 }),
     close: async () => {
       clearInterval(forgetting);
       reader.close();

@@ -45,8 +45,17 @@ export function severityOf(error: unknown): Severity {
 
 /** Whether another connection holds a lock, which it will let go of. */
 export function isLocked(error: unknown): boolean {
+  return hasCode(error, [SQLITE_BUSY, SQLITE_LOCKED]);
+}
+
+function isForbidden(error: unknown): boolean {
+  const code = error instanceof Error && 'code' in error ? error.code : undefined;
+  return hasCode(error, [SQLITE_CANTOPEN]) || code === 'EACCES' || code === 'EROFS';
+}
+
+function hasCode(error: unknown, primary: readonly number[]): boolean {
   if (!(error instanceof Error) || !('errcode' in error) || typeof error.errcode !== 'number') return false;
-  return [SQLITE_BUSY, SQLITE_LOCKED].includes(error.errcode & 0xff);
+  return primary.includes(error.errcode & 0xff);
 }
 
 /** The reason an operator reads: SQLite's message with its extended result code. */
@@ -58,5 +67,6 @@ export function reasonOf(error: unknown): string {
 /** What keeps a file from being opened as a store, in words for the operator. */
 export function notOpened(file: string, error: unknown): StoreNotOpened {
   if (error instanceof StoreNotOpened) return error;
-  return new StoreNotOpened(`cannot open the store ${file}: ${reasonOf(error)}`, { cause: error });
+  const need = isForbidden(error) ? '; the file and its folder must be writable by this user' : '';
+  return new StoreNotOpened(`cannot open the store ${file}: ${reasonOf(error)}${need}`, { cause: error });
 }

@@ -1,4 +1,13 @@
-import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync } from 'node:fs';
+import {
+  accessSync,
+  chmodSync,
+  closeSync,
+  constants,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+} from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
@@ -47,7 +56,11 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
 }
 
 function createPrivately(file: string): void {
-  if (existsSync(file)) return;
+  if (existsSync(file)) {
+    // SQLite would open a file that it may only read, and fail at the first write.
+    accessSync(file, constants.W_OK);
+    return;
+  }
   const folder = dirname(resolve(file));
   const firstMade = mkdirSync(folder, { recursive: true, mode: 0o700 });
   closeSync(openSync(file, 'a', 0o600));

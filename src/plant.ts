@@ -6,7 +6,11 @@ export const INT64_MAX = 2n ** 63n - 1n;
 
 // TypeBox compiles the bounds of a bigint to doubles, which would let 2^63 through: hence the exact check.
 export const Int64 = Type.Refine(
-  Type.BigInt({ format: 'int64', description: 'An int64, exact to the last bit.' }),
+  Type.BigInt({
+    format: 'int64',
+    description: 'The identification number of the plant, exact to the last bit.',
+    examples: [7],
+  }),
   (value) => value >= INT64_MIN && value <= INT64_MAX,
   () => `must be an integer from ${INT64_MIN} to ${INT64_MAX}`,
 );

@@ -1081,6 +1081,7 @@ const routes: readonly Scenario[] = [
     '/openapi',
     '/openapi.yaml',
     '/openapi.json/',
+    '/docs/',
     '/docs/nothing',
     '/swagger',
     '/favicon.ico',
@@ -1162,6 +1163,8 @@ const routes: readonly Scenario[] = [
       ['/plants/7', ITEM],
       ['/plants/not-an-id', ITEM],
       ['/openapi.json', PAGE_ONLY],
+      ['/docs', PAGE_ONLY],
+      ['/docs/scalar.js', PAGE_ONLY],
     ] as const
   ).map(
     ([path, allows]): Scenario => ({
@@ -1192,6 +1195,24 @@ const routes: readonly Scenario[] = [
     status: 200,
     answer: '',
     answers: { 'content-type': 'application/json', 'content-length': /^[1-9][0-9]{3,}$/ },
+  },
+  {
+    title: 'the API reference is public',
+    method: 'GET',
+    path: '/docs',
+    authorization: [],
+    status: 200,
+    answer: /^<!doctype html>.*<script src="docs\/scalar\.js">/s,
+    answers: { 'content-type': 'text/html; charset=utf-8' },
+  },
+  {
+    title: 'the script of the API reference answers HEAD without the body',
+    method: 'HEAD',
+    path: '/docs/scalar.js',
+    authorization: [],
+    status: 200,
+    answer: '',
+    answers: { 'content-type': 'text/javascript; charset=utf-8', 'content-length': /^[1-9][0-9]{6}$/ },
   },
 ];
 
@@ -1246,6 +1267,7 @@ const underPrefix: readonly Scenario[] = [
     '/plants',
     '/plants/7',
     '/openapi.json',
+    '/docs',
     '/v1/plants/',
     '/v1plants',
     '/v1/v1/plants',

@@ -209,6 +209,7 @@ describe('the log', TOGETHER, () => {
         owner: 'alice',
       },
       { path: '/openapi.json', init: {}, status: 200, operation: 'openapi' },
+      { path: '/docs', init: {}, status: 200, operation: 'docs' },
       { path: '/nothing', init: {}, status: 404, operation: 'none' },
     ];
     for (const { path, init, status, operation, owner } of requests) {

@@ -92,7 +92,7 @@ async function welcome({ store, url }: Server): Promise<string> {
     '',
     `  ${secret}`,
     '',
-    'Create a plant, list all, delete it:',
+    `Create a plant, list all, delete it, here or in a browser at ${url}/docs:`,
     '',
     `  curl ${url}/plants ${authorization} -H 'Content-Type: application/json' -d '{"id":1,"name":"Black alder","tag":"Alnus glutinosa"}'`,
     `  curl ${url}/plants ${authorization}`,

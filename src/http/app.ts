@@ -11,6 +11,7 @@ import Fastify, {
 import type { TSchema } from 'typebox';
 import { type ErrorCode, Refusal, statusOf } from '../errors.ts';
 import type { Store } from '../store.ts';
+import { addApiReference } from './api-reference.ts';
 import { type Authentication, createAuthentication } from './authentication.ts';
 import { createPlant, createPlantOperation } from './create-plant.ts';
 import { deletePlant, deletePlantOperation } from './delete-plant.ts';
@@ -203,7 +204,11 @@ function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
   });
 }
 
-function addRoutes(scope: FastifyInstance, authentication: Authentication, options: AppOptions): void {
+async function addRoutes(
+  scope: FastifyInstance,
+  authentication: Authentication,
+  options: AppOptions,
+): Promise<void> {
   const { store, basePath, bodyLimit, metrics } = options;
   const document = renderOpenApi(operations, basePath);
   const methods = collectMethods(scope);
@@ -230,5 +235,6 @@ function addRoutes(scope: FastifyInstance, authentication: Authentication, optio
     config: { operationId: 'openapi' },
     handler: async (_request, reply) => sendJson(reply, document),
   });
+  await scope.register(addApiReference);
   answerOtherMethods(scope, methods);
 }

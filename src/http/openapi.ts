@@ -92,7 +92,7 @@ function describeOperation(operation: Operation): Json {
 function parameters(place: string, schema: TSchema | undefined): Json[] {
   if (!Type.IsObject(schema)) return [];
   return Object.entries(schema.properties).map(([name, property]) => {
-    const { description = '', ...rest } = asRecord(toJsonSchema(property));
+    const { description = '', examples, ...rest } = asRecord(toJsonSchema(property));
     const required = schema.required?.includes(name) === true;
     return {
       name: place === 'header' ? headerCase(name) : name,
@@ -100,8 +100,14 @@ function parameters(place: string, schema: TSchema | undefined): Json[] {
       required,
       description,
       schema: rest,
+      ...(Array.isArray(examples) ? { examples: { usual: parameterExample(examples[0], required) } } : {}),
     };
   });
+}
+
+// The page of the reference would send the example of an optional parameter unasked.
+function parameterExample(value: Json, required: boolean): Json {
+  return required ? { value } : { value, 'x-disabled': true };
 }
 
 /** A header name as it is usually written: `Idempotency-Key` for `idempotency-key`. */
@@ -110,7 +116,7 @@ export function headerCase(name: string): string {
 }
 
 function responses({ success, errors, errorHeaders = {} }: Operation): Json {
-  const codes = [...EVERYWHERE, ...errors].sort((a, b) => a - b);
+  const codes = [...new Set([...EVERYWHERE, ...errors])].sort((a, b) => a - b);
   const byStatus = Map.groupBy(codes, statusOf);
   return {
     [success.status]: {

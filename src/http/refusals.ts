@@ -75,7 +75,7 @@ function codeOf(error: unknown): unknown {
 
 export function noSuchRoute({ url }: FastifyRequest, basePath: string): Refusal {
   const path = url.split('?', 1)[0] ?? '';
-  return new Refusal(40401, `there is nothing at ${path}; see ${basePath}/openapi.json`);
+  return new Refusal(40401, `there is nothing at ${path}; see ${basePath}/docs`);
 }
 
 /** The one body of all errors. */

@@ -63,6 +63,7 @@ async function startInstance(address: Address, databaseUrl: string): Promise<Chi
       PORT: String(address.port),
       ADMIN_PORT: String(address.adminPort),
       LOG_LEVEL: 'error',
+      STOP_DELAY: '3000',
     },
     stdio: ['ignore', 'ignore', 'inherit'],
   });

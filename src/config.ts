@@ -53,6 +53,13 @@ export const Config = Type.Object({
     default: true,
     description: 'prepare statements on PostgreSQL; false behind a pooler in transaction mode that cannot',
   }),
+  stopDelay: Type.Integer({
+    minimum: 0,
+    maximum: 60_000,
+    default: 0,
+    description:
+      'pause between saying not to be ready and the stop, for a load balancer to see it, in milliseconds',
+  }),
   basePath: Type.Refine(
     Type.String({ default: '', description: 'prefix of every path, such as /v1' }),
     (path) => /^(?:\/[A-Za-z0-9._~-]+)*$/.test(path),

@@ -10,7 +10,10 @@ import { isEmbedded, openStore } from './store/open.ts';
 import type { Store } from './store.ts';
 import { version } from './version.ts';
 
-/** How long requests in flight may take to finish once the service stops. */
+/** Once the service listens no more, how long clients are asked to go elsewhere: for all that are busy to have an answer. */
+const LINGER_MS = 500;
+
+/** How long requests in flight may take to finish after that. */
 const DRAIN_MS = 8_000;
 
 export interface Server {
@@ -19,10 +22,10 @@ export interface Server {
   readonly adminUrl: string;
   readonly store: Store;
   /**
-   * Stops accepting, asks the clients that are connected for `lingerMs` to go elsewhere, finishes what is in flight,
-   * commits the last batch and closes the store.
+   * Finishes what is in flight, commits the last batch and closes the store. When that is to be done calmly, `/ready` says
+   * first that it will be, for the configured pause, and clients are asked to go elsewhere before their connections close.
    */
-  close(lingerMs?: number): Promise<void>;
+  close(how?: 'calmly' | 'at once'): Promise<void>;
 }
 
 export interface ServerOptions {
@@ -60,14 +63,18 @@ export async function startServer({ config, log, onFatal, now = Date.now }: Serv
   });
   const admin = createAdmin({
     registry: metrics.registry,
-    checks: [{ name: 'store', check: () => store.ping() }],
+    checks: [
+      { name: 'serving', check: async () => refuseWhen(isStopping, 'the service is stopping') },
+      { name: 'store', check: () => store.ping() },
+    ],
   });
 
-  async function close(lingerMs = 0): Promise<void> {
+  async function close(how: 'calmly' | 'at once' = 'at once'): Promise<void> {
     isStopping = true;
+    if (how === 'calmly') await setTimeout(config.stopDelay);
     // Not by the method of node:http, which closes idle connections at once: a request may be on its way on one.
     TcpServer.prototype.close.call(app.server);
-    await setTimeout(lingerMs);
+    if (how === 'calmly') await setTimeout(LINGER_MS);
     await drain(app);
     await Promise.all([store.close(), drain(admin)]);
   }
@@ -81,6 +88,10 @@ export async function startServer({ config, log, onFatal, now = Date.now }: Serv
     await close();
     throw error;
   }
+}
+
+function refuseWhen(isSo: boolean, reason: string): void {
+  if (isSo) throw new Error(reason);
 }
 
 async function drain(app: FastifyInstance): Promise<void> {

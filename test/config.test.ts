@@ -101,6 +101,13 @@ const values: Readonly<Record<Setting, Values>> = {
     ],
     bad: ['', 'yes', '1', 'TRUE'],
   },
+  stopDelay: {
+    good: [
+      ['0', 0],
+      ['2000', 2_000],
+    ],
+    bad: [...integers, '60001', '2s'],
+  },
   basePath: {
     good: [
       ['', ''],
@@ -137,6 +144,7 @@ describe('a configuration', () => {
       databaseAcquireTimeout: 2_000,
       databaseStatementTimeout: 5_000,
       databasePrepare: true,
+      stopDelay: 0,
       basePath: '',
       bodyLimit: 65_536,
       logLevel: 'info',

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { copyFile, mkdir, open, rm } from 'node:fs/promises';
+import { copyFile, mkdir, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
+import { damage } from './damage.ts';
 import { fillStore } from './long-list.ts';
 import { endOf, type Installation, newInstallation, type Service } from './program.ts';
 import { bearer } from './service.ts';
@@ -196,15 +197,6 @@ function smallDisk(folder: string, store: string, command: Command): Command {
     'exec "$@"',
   ].join(' && ');
   return ['unshare', ...ownMounts('bash', '-c', script, folder, store, ...command)];
-}
-
-/** Overwrites all of a file but its first page, which holds the schema. */
-async function damage(file: string): Promise<void> {
-  const PAGE = 4_096;
-  const handle = await open(file, 'r+');
-  const { size } = await handle.stat();
-  await handle.write(Buffer.alloc(size - PAGE, 0xff), 0, size - PAGE, PAGE);
-  await handle.close();
 }
 
 interface Answer {

@@ -196,7 +196,10 @@ for (const engine of engines) {
   test(`/ready names its checks on ${engine.name}`, async (t) => {
     const { service } = await start(t, engine);
     const ready = await fetch(`${service.adminUrl}/ready`);
-    assert.deepEqual([ready.status, await ready.json()], [200, { status: 'ok', checks: { store: 'ok' } }]);
+    assert.deepEqual(
+      [ready.status, await ready.json()],
+      [200, { status: 'ok', checks: { serving: 'ok', store: 'ok' } }],
+    );
     await service.close();
   });
 

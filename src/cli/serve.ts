@@ -9,10 +9,7 @@ import { addSettings, configOf } from './settings.ts';
 
 const FIRST_OWNER = 'default';
 
-/** Long enough for every client that is busy to have its next answer. */
-const LINGER_MS = 500;
-
-/** A process that still lives this long after it was told to stop is ended. */
+/** Beside the pause before it stops: a process that still lives this long after it was told to stop is ended. */
 const SHUTDOWN_MS = 9_500;
 
 /** Ctrl-C under npm arrives twice, once from the terminal and once from npm; only a later one means hurry. */
@@ -24,40 +21,59 @@ export function serveCommand(): Command {
     const config = configOf(flags);
     const log = createLog(config.logLevel);
     const broken = Promise.withResolvers<Error>();
-    const server = await startServer({ config, log, onFatal: broken.resolve });
-    stopWhenTold(server, log, broken.promise);
-    if (await isFirstStart(server, config.databaseUrl)) process.stdout.write(await welcome(server));
+    const starting = startServer({ config, log, onFatal: broken.resolve });
+    const stop = stopWhenTold(starting, log, config.stopDelay + SHUTDOWN_MS);
+    void broken.promise.then((err) => {
+      log.fatal({ err }, 'the store cannot be trusted any more; stopping. Check it before the next start');
+      stop(1);
+    });
+    const server = await starting;
+    try {
+      if (await isFirstStart(server, config.databaseUrl)) process.stdout.write(await welcome(server));
+    } catch (err: unknown) {
+      log.fatal({ err }, 'the first token could not be made; stopping');
+      stop(1);
+    }
   });
 }
 
-function stopWhenTold(server: Server, log: Logger, broken: Promise<Error>): void {
+/** Stops the server on signals and on errors that nobody foresaw, also while it starts. Returns what stops it. */
+function stopWhenTold(
+  starting: Promise<Server>,
+  log: Logger,
+  patienceMs: number,
+): (exitCode: number) => void {
   let stoppingSince: number | undefined;
+  let exitCode = 0;
 
-  function stop(exitCode: number): void {
-    const now = performance.now();
-    if (stoppingSince !== undefined) {
-      if (now - stoppingSince > SAME_SIGNAL_MS) process.exit(1);
-      return;
-    }
-    stoppingSince = now;
+  function stop(code: number): void {
+    exitCode = Math.max(exitCode, code);
+    if (stoppingSince !== undefined) return;
+    stoppingSince = performance.now();
     setTimeout(() => {
       log.error('requests did not finish in time; ending');
       process.exit(1);
-    }, SHUTDOWN_MS).unref();
-    server.close(LINGER_MS).then(
-      () => {
-        log.info('stopped');
-        process.exit(exitCode);
-      },
-      (err: unknown) => {
-        log.error({ err }, 'could not stop properly');
-        process.exit(1);
-      },
-    );
+    }, patienceMs).unref();
+    void close();
+  }
+
+  async function close(): Promise<void> {
+    // Why a start failed is told by whoever started it.
+    const server = await starting.catch(() => undefined);
+    if (server === undefined) return;
+    try {
+      await server.close('calmly');
+      log.info('stopped');
+      process.exit(exitCode);
+    } catch (err: unknown) {
+      log.error({ err }, 'could not stop properly');
+      process.exit(1);
+    }
   }
 
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     process.on(signal, () => {
+      if (stoppingSince !== undefined && performance.now() - stoppingSince > SAME_SIGNAL_MS) process.exit(1);
       log.info({ signal }, 'stopping');
       stop(0);
     });
@@ -68,10 +84,7 @@ function stopWhenTold(server: Server, log: Logger, broken: Promise<Error>): void
       stop(1);
     });
   }
-  void broken.then((err) => {
-    log.fatal({ err }, 'the store cannot be trusted any more; stopping. Check it before the next start');
-    stop(1);
-  });
+  return stop;
 }
 
 async function isFirstStart({ store }: Server, databaseUrl: string): Promise<boolean> {

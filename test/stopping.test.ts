@@ -1,0 +1,112 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:net';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, it } from 'node:test';
+import { Connection } from './connection.ts';
+import { damage } from './damage.ts';
+import { fillStore } from './long-list.ts';
+import { endOf, newInstallation, type Service } from './program.ts';
+import { bearer } from './service.ts';
+
+const TOGETHER = { concurrency: 2 };
+const PRODUCTION = { NODE_ENV: 'production' };
+const ALDER = { name: 'Alder', tag: null };
+
+/** Long enough for all that a test does in it. */
+const PAUSE = ['--stop-delay', '1500'];
+
+describe('a stop with a pause', TOGETHER, () => {
+  it('says first that the service is not ready, and goes on serving, new connections too', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token();
+    const service = await installation.serve({ env: PRODUCTION, flags: PAUSE });
+    assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+    const signalled = performance.now();
+    await tell(service, 'SIGTERM');
+    const ready = await fetch(`${service.adminUrl}/ready`);
+    assert.equal(ready.status, 503);
+    assert.match(await ready.text(), /^\{"error":50300,"message":".*stopping.*"\}$/);
+    assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
+    const answer = await fetch(`${service.url}/plants`, { headers: bearer(token) });
+    assert.equal(answer.status, 200);
+    assert.equal(answer.headers.get('connection'), 'close');
+    assert.equal((await service.ended).code, 0);
+    assert.ok(performance.now() - signalled >= 1_500);
+  });
+
+  it('ends with 1 when the store breaks in it', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token();
+    fillStore(installation.file, 'alice', 50_000, 100);
+    const service = await installation.serve({ env: PRODUCTION, flags: PAUSE });
+    await tell(service, 'SIGTERM');
+    await damage(installation.file);
+    await (await fetch(`${service.url}/plants`, { headers: bearer(token) })).text().catch(() => undefined);
+    assert.equal((await service.ended).code, 1);
+    assert.ok(service.log.some(({ msg }) => String(msg).startsWith('the store cannot be trusted any more')));
+  });
+});
+
+describe('a stop', TOGETHER, () => {
+  it('is taken while the service starts', async (t) => {
+    const installation = await newInstallation(t);
+    const silent = createServer().listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    const address = silent.address();
+    assert.ok(typeof address === 'object' && address !== null);
+    const env = { ...PRODUCTION, DATABASE_URL: `postgres://u@127.0.0.1:${address.port}/plants` };
+    const program = installation.start(['serve', '--port', '0', '--admin-port', '0'], { env });
+    const [socket] = await once(silent, 'connection');
+    program.kill('SIGTERM');
+    await program.logged(({ msg }) => msg === 'stopping');
+    socket.destroy();
+    silent.close();
+    const { code, signal, stderr } = await endOf(program);
+    assert.deepEqual({ code, signal }, { code: 1, signal: null });
+    assert.match(stderr, /^plant-store: /);
+    assert.ok(program.log.every(({ msg }) => msg !== 'serving'));
+  });
+
+  it('follows a rejection that nobody handles: it is logged, what is in flight is finished, exit code 1', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token();
+    const fault = `process.on('SIGUSR2', () => void Promise.reject(new Error('planted')))`;
+    const service = await installation.serve({
+      env: PRODUCTION,
+      flags: PAUSE,
+      wrap: ([node = '', ...rest]) => [node, '--import', `data:text/javascript,${fault}`, ...rest],
+    });
+    const connection = new Connection(service.url, token);
+    assert.equal((await connection.create(1n, ALDER))?.status, 200);
+    service.kill('SIGUSR2');
+    const { err } = await service.logged(({ msg, level }) => msg === 'unexpected; stopping' && level === 60);
+    assert.match(JSON.stringify(err), /planted/);
+    assert.equal((await connection.create(2n, ALDER))?.status, 200);
+    connection.close();
+    assert.equal((await service.ended).code, 1);
+    assert.ok(service.log.some(({ msg }) => msg === 'stopped'));
+  });
+
+  it('follows a first token that cannot be made, with why in the log', async (t) => {
+    const installation = await newInstallation(t);
+    assert.equal((await installation.run(['migrate'])).code, 0);
+    const db = new DatabaseSync(installation.file);
+    db.exec(
+      `CREATE TRIGGER no_token BEFORE INSERT ON tokens BEGIN SELECT RAISE(ABORT, 'no more tokens'); END`,
+    );
+    db.close();
+    const service = await installation.serve();
+    const { err } = await service.logged(({ level }) => level === 60);
+    assert.match(JSON.stringify(err), /no more tokens/);
+    const { code, stdout } = await endOf(service);
+    assert.equal(code, 1);
+    assert.match(stdout, /"msg":"the first token could not be made; stopping"/);
+    assert.doesNotMatch(stdout, /plt_/);
+  });
+});
+
+async function tell(service: Service, signal: NodeJS.Signals): Promise<void> {
+  service.kill(signal);
+  await service.logged(({ msg }) => msg === 'stopping');
+}

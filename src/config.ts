@@ -71,6 +71,23 @@ export const Config = Type.Object({
     default: 65_536,
     description: 'largest request body, in bytes',
   }),
+  oidcIssuer: Type.Refine(
+    Type.String({
+      default: '',
+      description: 'issuer of OpenID Connect whose access tokens count too, a URL',
+    }),
+    (issuer) => issuer === '' || isIssuer(issuer),
+    () =>
+      'must be an https URL as tokens have it in `iss`, without query or fragment; http on this machine only',
+  ),
+  oidcAudience: Type.Refine(
+    Type.String({
+      default: '',
+      description: 'what access tokens of the issuer have in `aud` for this service',
+    }),
+    (audience) => /^[!-~]{0,255}$/.test(audience),
+    () => 'must be up to 255 visible ASCII characters, as tokens have it in `aud`',
+  ),
   logLevel: Type.Enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], {
     default: 'info',
     description: 'least severe lines to log',
@@ -87,6 +104,13 @@ export class ConfigInvalid extends Error {
 }
 
 const check = compileCheck(Config);
+
+/** OpenID Connect Discovery 1.0 §3. No more than 255 characters, since it becomes part of owners. */
+function isIssuer(text: string): boolean {
+  if (!/^https?:\/\/[!-~]{1,247}$/.test(text) || /[?#@]/.test(text) || !URL.canParse(text)) return false;
+  const { protocol, hostname } = new URL(text);
+  return protocol === 'https:' || /^(?:localhost|127\.0\.0\.1|\[::1\])$/.test(hostname);
+}
 
 /** The environment variable of a setting: `ADMIN_PORT` for `adminPort`. */
 export function variableOf(setting: Setting): string {
@@ -109,11 +133,24 @@ export function loadConfig(
     return [setting, text === undefined ? defaultOf(setting) : fromText(property, text)];
   });
   const checked = check(Object.fromEntries(values));
-  if ('value' in checked) return Object.freeze(checked.value);
+  if ('value' in checked) return Object.freeze(withBothOrNeither(checked.value));
   const { field, demand } = checked.violation;
   const setting = settings.find((one) => one === field);
-  const names = setting === undefined ? field : `${flagOf(setting)} (${variableOf(setting)})`;
-  throw new ConfigInvalid(`${names} ${demand}`);
+  throw new ConfigInvalid(`${setting === undefined ? field : namesOf(setting)} ${demand}`);
+}
+
+// Without an audience, a token that the issuer made for any other service would do here.
+function withBothOrNeither(config: Config): Config {
+  const [given, missing] =
+    config.oidcIssuer === ''
+      ? (['oidcAudience', 'oidcIssuer'] as const)
+      : (['oidcIssuer', 'oidcAudience'] as const);
+  if (config[given] === '' || config[missing] !== '') return config;
+  throw new ConfigInvalid(`${namesOf(missing)} must be set as well, since ${namesOf(given)} is`);
+}
+
+function namesOf(setting: Setting): string {
+  return `${flagOf(setting)} (${variableOf(setting)})`;
 }
 
 /** The value of a setting that neither flag nor variable gives. */

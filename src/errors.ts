@@ -25,6 +25,7 @@ export const errorMeanings = {
   50300:
     'the store is unavailable, or the outcome of the write is unknown; `Retry-After` says when to try again',
   50301: 'overloaded; `Retry-After` says when to try again',
+  50302: 'the identity provider cannot be reached; `Retry-After` says when to try again',
 } as const;
 
 export type ErrorCode = keyof typeof errorMeanings;

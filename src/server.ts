@@ -5,6 +5,7 @@ import type { Logger } from 'pino';
 import { type Config, connectionOptions, withoutPassword } from './config.ts';
 import { createAdmin } from './http/admin.ts';
 import { createApp, operations } from './http/app.ts';
+import type { FindGrant } from './http/authentication.ts';
 import { createMetrics } from './http/metrics.ts';
 import { isEmbedded, openStore } from './store/open.ts';
 import type { Store } from './store.ts';
@@ -54,6 +55,7 @@ export async function startServer({ config, log, onFatal, now = Date.now }: Serv
   let isStopping = false;
   const app = createApp({
     store,
+    findForeignGrant: await openIssuer(config, log, now),
     log,
     now,
     basePath: config.basePath,
@@ -92,6 +94,19 @@ export async function startServer({ config, log, onFatal, now = Date.now }: Serv
 
 function refuseWhen(isSo: boolean, reason: string): void {
   if (isSo) throw new Error(reason);
+}
+
+async function openIssuer(config: Config, log: Logger, now: () => number): Promise<FindGrant | undefined> {
+  const { oidcIssuer: issuer, oidcAudience: audience } = config;
+  if (issuer === '') return undefined;
+  // Not loaded by those who do without.
+  const { createOidc } = await import('./http/oidc.ts');
+  return createOidc({
+    issuer,
+    audience,
+    now,
+    onKeysUnreadable: (err) => log.warn({ err }, 'the keys of the identity provider could not be read'),
+  });
 }
 
 async function drain(app: FastifyInstance): Promise<void> {

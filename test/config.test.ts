@@ -14,6 +14,8 @@ import {
 interface Values {
   readonly good: readonly (readonly [text: string, value: unknown])[];
   readonly bad: readonly string[];
+  /** What has to be given as well. */
+  readonly beside?: Partial<Record<Setting, string>>;
 }
 
 const integers = [
@@ -124,6 +126,38 @@ const values: Readonly<Record<Setting, Values>> = {
     ],
     bad: [...integers, '1023', '16777217', '64k', '64 KiB'],
   },
+  oidcIssuer: {
+    good: [
+      ['https://id.example', 'https://id.example'],
+      ['https://id.example/', 'https://id.example/'],
+      ['https://id.example:8443/realms/plants', 'https://id.example:8443/realms/plants'],
+      ['http://localhost:9000', 'http://localhost:9000'],
+      ['http://127.0.0.1:9000', 'http://127.0.0.1:9000'],
+      ['http://[::1]:9000', 'http://[::1]:9000'],
+    ],
+    bad: [
+      'id.example',
+      'http://id.example',
+      'http://localhost.id.example',
+      'ftp://id.example',
+      'https://',
+      'https://id.example?x=1',
+      'https://id.example#x',
+      'https://user:password@id.example',
+      ' https://id.example',
+      'https://id.example/\n',
+      `https://id.example/${'x'.repeat(240)}`,
+    ],
+    beside: { oidcAudience: 'plants' },
+  },
+  oidcAudience: {
+    good: [
+      ['plants', 'plants'],
+      ['https://plants.example/', 'https://plants.example/'],
+    ],
+    bad: ['plants store', 'plants\n', 'plänts', 'x'.repeat(256)],
+    beside: { oidcIssuer: 'https://id.example' },
+  },
   logLevel: {
     good: ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'].map(
       (level) => [level, level] as const,
@@ -147,6 +181,8 @@ describe('a configuration', () => {
       stopDelay: 0,
       basePath: '',
       bodyLimit: 65_536,
+      oidcIssuer: '',
+      oidcAudience: '',
       logLevel: 'info',
     });
     for (const setting of settings) assert.equal(loadConfig({}, {})[setting], defaultOf(setting));
@@ -168,6 +204,21 @@ describe('a configuration', () => {
       ADMINPORT: '4',
     };
     assert.deepEqual(loadConfig({}, others), loadConfig({}, {}));
+  });
+
+  test('has an issuer and its audience together, or neither', () => {
+    assert.throws(
+      () => loadConfig({ oidcIssuer: 'https://id.example' }, {}),
+      new ConfigInvalid(
+        '--oidc-audience (OIDC_AUDIENCE) must be set as well, since --oidc-issuer (OIDC_ISSUER) is',
+      ),
+    );
+    assert.throws(
+      () => loadConfig({}, { OIDC_AUDIENCE: 'plants', OIDC_ISSUER: '' }),
+      new ConfigInvalid(
+        '--oidc-issuer (OIDC_ISSUER) must be set as well, since --oidc-audience (OIDC_AUDIENCE) is',
+      ),
+    );
   });
 
   test('is the same object shape however it is given', () => {
@@ -197,21 +248,27 @@ describe('the names of a setting', () => {
 
 for (const setting of settings) {
   describe(`the setting ${setting}`, () => {
-    const { good, bad } = values[setting];
+    const { good, bad, beside = {} } = values[setting];
     const variable = variableOf(setting);
 
     test('is taken from its flag and from its variable', () => {
       for (const [text, value] of good) {
-        assert.equal(loadConfig({ [setting]: text }, {})[setting], value);
-        assert.equal(loadConfig({}, { [variable]: text })[setting], value);
+        assert.equal(loadConfig({ ...beside, [setting]: text }, {})[setting], value);
+        assert.equal(loadConfig(beside, { [variable]: text })[setting], value);
       }
     });
 
     test('is the flag where both are given', () => {
       const [first = ['', ''], second = ['', '']] = good;
       assert.notEqual(first[1], second[1]);
-      assert.equal(loadConfig({ [setting]: first[0] }, { [variable]: second[0] })[setting], first[1]);
-      assert.equal(loadConfig({ [setting]: second[0] }, { [variable]: first[0] })[setting], second[1]);
+      assert.equal(
+        loadConfig({ ...beside, [setting]: first[0] }, { [variable]: second[0] })[setting],
+        first[1],
+      );
+      assert.equal(
+        loadConfig({ ...beside, [setting]: second[0] }, { [variable]: first[0] })[setting],
+        second[1],
+      );
     });
 
     test('is refused when it is bad, by a message that names its flag and its variable', () => {

@@ -12,7 +12,7 @@ import type { TSchema } from 'typebox';
 import { type ErrorCode, Refusal, statusOf } from '../errors.ts';
 import type { Store } from '../store.ts';
 import { addApiReference } from './api-reference.ts';
-import { type Authentication, createAuthentication } from './authentication.ts';
+import { type Authentication, createAuthentication, type FindGrant } from './authentication.ts';
 import { createPlant, createPlantOperation } from './create-plant.ts';
 import { deletePlant, deletePlantOperation } from './delete-plant.ts';
 import { parseJsonBody } from './json.ts';
@@ -28,6 +28,8 @@ import { compileRequestCheck } from './request-check.ts';
 
 export interface AppOptions {
   readonly store: Store;
+  /** Finds what a token of another issuer grants; undefined when only tokens of ours count. */
+  readonly findForeignGrant: FindGrant | undefined;
   readonly log: FastifyBaseLogger;
   readonly now: () => number;
   /** A prefix of every path, such as `/v1`; empty for none. */
@@ -50,7 +52,7 @@ export const operations = [createPlantOperation, listPlantsOperation, deletePlan
 
 /** The service as an HTTP application, not yet listening. */
 export function createApp(options: AppOptions): FastifyInstance {
-  const { store, log, now, basePath, metrics } = options;
+  const { store, findForeignGrant, log, now, basePath, metrics } = options;
   const app = createFastify(options);
   takeExpectations(app);
   takeBodies(app);
@@ -58,6 +60,7 @@ export function createApp(options: AppOptions): FastifyInstance {
   answerErrors(app, options);
   const authentication = createAuthentication({
     store,
+    findForeignGrant,
     now,
     onLookUp: metrics.tokenLookedUp,
     onUseNotRecorded: (error) => log.warn({ err: error }, 'the last use of a token was not recorded'),

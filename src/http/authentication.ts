@@ -29,10 +29,17 @@ export interface Authentication {
   require(scope: Scope): AuthenticationHook;
 }
 
+/** What a secret grants to whoever shows it, be it a token of ours or one that another issuer vouches for. */
+export type Grant = Pick<Token, 'owner' | 'scopes' | 'expiresAt' | 'revokedAt'>;
+
+/** Finds what a secret grants that is not of our own form; undefined when it grants nothing. */
+export type FindGrant = (secret: string) => Promise<Grant | undefined>;
+
 export interface AuthenticationOptions {
   readonly store: Store;
+  readonly findForeignGrant: FindGrant | undefined;
   readonly now: () => number;
-  /** Called for each token that the cache had, and each time that the store is asked for one. */
+  /** Called for each token that the cache had, and each time that one was not there and had to be verified. */
   readonly onLookUp: (wasCached: boolean) => void;
   /** Called when the last use of a token could not be recorded; the request goes on. */
   readonly onUseNotRecorded: (error: unknown) => void;
@@ -40,23 +47,28 @@ export interface AuthenticationOptions {
 
 export function createAuthentication({
   store,
+  findForeignGrant,
   now,
   onLookUp,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
   // By the whole header, so that the usual request is neither parsed nor hashed; it is kept no longer than it is fresh.
-  const tokens = new LRUCache<string, Token, Uint8Array>({
+  const grants = new LRUCache<string, Token | Grant, string>({
     max: TOKENS_CACHED,
     ttl: TOKEN_FRESH_MS,
-    fetchMethod: (_authorization, _stale, { context }) => {
-      onLookUp(false);
-      return store.findToken(context);
-    },
+    fetchMethod: (_authorization, _stale, { context }) => find(context),
   });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
 
-  async function find(authorization: string, digest: Uint8Array): Promise<Token | undefined> {
-    return tokens.fetch(authorization, { context: digest });
+  async function find(secret: string): Promise<Token | Grant | undefined> {
+    const ask = isWellFormedSecret(secret) ? findToken : findForeignGrant;
+    if (ask === undefined) return undefined;
+    onLookUp(false);
+    return ask(secret);
+  }
+
+  async function findToken(secret: string): Promise<Token | undefined> {
+    return store.findToken(digestSecret(secret));
   }
 
   function recordUse({ id, lastUsedAt }: Token): void {
@@ -66,25 +78,26 @@ export function createAuthentication({
     store.write({ kind: 'recordTokenUse', id, at }).catch(onUseNotRecorded);
   }
 
-  function admit(request: FastifyRequest, token: Token | undefined, scope: Scope): void {
-    if (token === undefined || !isValid(token, now())) throw invalidToken();
-    if (!token.scopes.includes(scope)) throw tooNarrow(scope);
-    request.caller = token;
-    recordUse(token);
+  function admit(request: FastifyRequest, grant: Token | Grant | undefined, scope: Scope): void {
+    if (grant === undefined || !isValid(grant, now())) throw invalidToken();
+    if (!grant.scopes.includes(scope)) throw tooNarrow(scope);
+    request.caller = grant;
+    if ('id' in grant) recordUse(grant);
   }
 
   function require(scope: Scope): AuthenticationHook {
     return (request, _reply, done) => {
       const { authorization = '' } = request.headers;
-      const known = tokens.get(authorization);
+      const known = grants.get(authorization);
       if (known !== undefined) {
         onLookUp(true);
         admit(request, known, scope);
         done();
         return;
       }
-      find(authorization, digestSecret(readSecret(request)))
-        .then((token) => admit(request, token, scope))
+      grants
+        .fetch(authorization, { context: readSecret(request) })
+        .then((grant) => admit(request, grant, scope))
         .then(() => done(), done);
     };
   }
@@ -97,9 +110,7 @@ function readSecret(request: FastifyRequest): string {
   if (authorization === undefined) throw noCredentials();
   const match = CREDENTIALS.exec(authorization.trim());
   if (match === null) throw noCredentials();
-  const secret = match[1] ?? '';
-  if (!isWellFormedSecret(secret)) throw invalidToken();
-  return secret;
+  return match[1] ?? '';
 }
 
 // RFC 6750 §3.1: a request without bearer credentials gets the bare challenge, without an error code.

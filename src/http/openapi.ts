@@ -10,6 +10,7 @@ const INTERFACE_VERSION = '1.0.0';
 /** What any operation can answer, whoever raises it. */
 const EVERYWHERE: readonly ErrorCode[] = [
   40000, 40004, 40100, 40101, 40300, 40800, 41300, 41400, 41500, 41700, 42900, 43100, 50000, 50300, 50301,
+  50302,
 ];
 
 const ErrorBody = Type.Object(
@@ -62,7 +63,7 @@ export function renderOpenApi(operations: readonly Operation[], basePath: string
         bearer: {
           type: 'http',
           scheme: 'bearer',
-          description: `A token made by \`plant-store token create\` (RFC 6750). Scopes: ${scopes.join(', ')}.`,
+          description: `A token made by \`plant-store token create\` (RFC 6750), or a JWT access token of the identity provider where one is configured. Scopes: ${scopes.join(', ')}.`,
         },
       },
     },

@@ -1,0 +1,115 @@
+import {
+  type CompactJWSHeaderParameters,
+  type CryptoKey,
+  createLocalJWKSet,
+  errors,
+  type FlattenedJWSInput,
+} from 'jose';
+import { type TSchema, Type } from 'typebox';
+import { Refusal } from '../errors.ts';
+import { compileCheck } from '../schema.ts';
+
+/** Keys older than this are read again while they go on being used: so long may a withdrawn one live. */
+const REFRESH_MS = 300_000;
+/** How long keys are used while the provider cannot be reached. */
+const KEPT_MS = 86_400_000;
+/** The least time between two attempts, so that tokens with keys nobody knows cannot make us flood the provider. */
+const COOLDOWN_MS = 10_000;
+const TIMEOUT_MS = 5_000;
+
+const NO_KEYS = createLocalJWKSet({ keys: [] });
+
+const parseMetadata = parserOf(Type.Object({ issuer: Type.String(), jwks_uri: Type.String() }));
+const parseKeySet = parserOf(Type.Object({ keys: Type.Array(Type.Object({ kty: Type.String() })) }));
+
+export type FindKey = (header: CompactJWSHeaderParameters, token: FlattenedJWSInput) => Promise<CryptoKey>;
+
+export interface IssuerKeysOptions {
+  /** The issuer's identifier, a URL. */
+  readonly issuer: string;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+  /** Called when the keys could not be read; those that are known go on. */
+  readonly onUnreadable: (error: unknown) => void;
+}
+
+/**
+ * The public keys of an OpenID Connect issuer, found by Discovery 1.0 §4 and read by JWK Set (RFC 7517 §5).
+ * The result finds the key that a token names. It throws JWKSNoMatchingKey when the issuer has no such key, and a
+ * Refusal (50302) when the issuer would have to be asked and cannot be.
+ */
+export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOptions): FindKey {
+  let keys = NO_KEYS;
+  let readAt = 0;
+  let triedAt = Number.NEGATIVE_INFINITY;
+  let lastTry = Promise.resolve(false);
+
+  /** Reads the keys unless that was just tried; resolves to whether the last try went well. */
+  function refresh(): Promise<boolean> {
+    if (now() - triedAt < COOLDOWN_MS) return lastTry;
+    triedAt = now();
+    lastTry = readKeys(issuer).then(
+      (found) => {
+        keys = found;
+        readAt = now();
+        return true;
+      },
+      (error: unknown) => {
+        onUnreadable(error);
+        return false;
+      },
+    );
+    return lastTry;
+  }
+
+  void refresh();
+
+  return async (header, token) => {
+    const age = now() - readAt;
+    if (age > KEPT_MS) keys = NO_KEYS;
+    else if (age > REFRESH_MS) void refresh();
+    try {
+      return await keys(header, token);
+    } catch (error: unknown) {
+      if (!(error instanceof errors.JWKSNoMatchingKey)) throw error;
+      if (!(await refresh())) throw unavailable();
+      return keys(header, token);
+    }
+  };
+}
+
+async function readKeys(issuer: string): Promise<typeof NO_KEYS> {
+  const signal = AbortSignal.timeout(TIMEOUT_MS);
+  const metadataUrl = `${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`;
+  const metadata = parseMetadata(await readJson(metadataUrl, signal), metadataUrl);
+  // Discovery 1.0 §4.3: else one issuer could speak for another.
+  if (metadata.issuer !== issuer) {
+    throw new Error(`${metadataUrl} is of the issuer ${metadata.issuer}, not of ${issuer}`);
+  }
+  if (issuer.startsWith('https:') && !metadata.jwks_uri.startsWith('https:')) {
+    throw new Error(`jwks_uri of ${metadataUrl} must be an https URL`);
+  }
+  return createLocalJWKSet(parseKeySet(await readJson(metadata.jwks_uri, signal), metadata.jwks_uri));
+}
+
+async function readJson(url: string, signal: AbortSignal): Promise<unknown> {
+  const response = await fetch(url, { signal, redirect: 'error', headers: { accept: 'application/json' } });
+  if (response.status !== 200) throw new Error(`${url} answered ${response.status}`);
+  return response.json();
+}
+
+function parserOf<S extends TSchema>(schema: S) {
+  const check = compileCheck(schema);
+  return (value: unknown, url: string) => {
+    const checked = check(value);
+    if ('value' in checked) return checked.value;
+    throw new Error(`${url}: ${checked.violation.field} ${checked.violation.demand}`);
+  };
+}
+
+function unavailable(): Refusal {
+  const seconds = String(COOLDOWN_MS / 1_000);
+  return new Refusal(50302, 'the identity provider cannot be asked for the key of this token', {
+    'retry-after': seconds,
+  });
+}

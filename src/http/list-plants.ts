@@ -10,14 +10,16 @@ const INT32_MAX = 2 ** 31 - 1;
 
 /** Plants read from the store at once: at first, and at most once their size is known. */
 const FIRST_PAGE = 64;
-const LONGEST_PAGE = 512;
+const LONGEST_PAGE = 2_048;
 
 /** What a page is meant to be long, in characters; and from where on one is not kept until a slow client takes it. */
-const PAGE_CHARACTERS = 64 * 1024;
+const PAGE_CHARACTERS = 128 * 1024;
 const KEPT_CHARACTERS = 4 * PAGE_CHARACTERS;
 
 /** How much of a list with a limit is gathered before its headers must leave. */
 const GATHERED_CHARACTERS = 8 * 1024 * 1024;
+
+const EMPTY = '[]';
 
 const Cursor = Type.Refine(
   Type.String({
@@ -89,7 +91,7 @@ export function listPlants(
     if (end !== undefined)
       reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(end)}>; rel="next"`);
     if (list.ended) {
-      const json = `[${gathered.join(',')}]`;
+      const json = joined(gathered);
       return sendJson(reply, headOnly ? json : counted(json));
     }
     reply.header('content-type', 'application/json');
@@ -126,13 +128,13 @@ class List {
     this.ended = limit === 0 || range.from > range.to;
   }
 
-  /** The members of the next page, as JSON without the brackets. One of more characters than `kept` is read again, with fewer plants. */
+  /** The next page, as JSON. One of more characters than `kept` is read again, with fewer plants. */
   async next(kept = KEPT_CHARACTERS): Promise<string> {
     let page = await this.#read();
     if (page.json.length > kept && page.count > 1) page = await this.#read();
     this.#left -= page.count;
     this.#advance(page);
-    return page.json.slice(1, -1);
+    return page.json;
   }
 
   async #read(): Promise<PlantPage> {
@@ -167,14 +169,24 @@ class List {
 }
 
 async function gather(list: List, characters: number): Promise<string[]> {
-  const members: string[] = [];
+  const pages: string[] = [];
   let size = 0;
   while (!list.ended && size <= characters) {
-    const next = await list.next(Math.max(characters, KEPT_CHARACTERS));
-    if (next !== '') members.push(next);
-    size += next.length + 1;
+    const page = await list.next(Math.max(characters, KEPT_CHARACTERS));
+    if (page !== EMPTY) pages.push(page);
+    size += page.length;
   }
-  return members;
+  return pages;
+}
+
+/** One array of the members of all; of a single page that page itself, without a copy. */
+function joined(pages: readonly string[]): string {
+  const [only] = pages;
+  return pages.length === 1 && only !== undefined ? only : `[${pages.map(membersOf).join(',')}]`;
+}
+
+function membersOf(page: string): string {
+  return page.slice(1, -1);
 }
 
 async function* chunks(
@@ -182,12 +194,12 @@ async function* chunks(
   gathered: readonly string[],
   counted: (text: string) => string,
 ): AsyncGenerator<string> {
-  yield counted(`[${gathered.join(',')}`);
+  yield counted(`[${gathered.map(membersOf).join(',')}`);
   while (!list.ended) {
     // Other requests get their turn between two pages, however fast the client reads.
     await setImmediate();
-    const next = await list.next();
-    if (next !== '') yield counted(`,${next}`);
+    const page = await list.next();
+    if (page !== EMPTY) yield counted(`,${membersOf(page)}`);
   }
   yield counted(']');
 }

@@ -5,7 +5,7 @@ import { toToken } from './rows.ts';
 import { openForReading } from './sqlite-file.ts';
 
 const PAGES_CACHED_CHARACTERS = 4 * 1024 * 1024;
-const PAGE_CACHED_CHARACTERS = 64 * 1024;
+const PAGE_CACHED_CHARACTERS = 16 * 1024;
 
 /** What is read from the store, synchronously, on a connection of its own. */
 export interface Reader {

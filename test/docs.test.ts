@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { glob, readFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { dirname, join, relative } from 'node:path';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import manifest from '../package.json' with { type: 'json' };
@@ -156,6 +156,14 @@ test('every relative link in a document leads somewhere', () => {
   assert.ok(links.length > 0);
   for (const [file = '', , link = ''] of links) {
     assert.ok(existsSync(join(ROOT, dirname(file), link)), `${link}, which ${file} links to`);
+  }
+});
+
+test('docs/README.md leads to every document', () => {
+  const listed = documentOf(join('docs', 'README.md'));
+  for (const file of documents.keys()) {
+    const link = relative('docs', file.startsWith(join('docs', 'decisions')) ? dirname(file) : file);
+    assert.ok(file === join('docs', 'README.md') || listed.includes(`](${link}`), `${file} is listed`);
   }
 });
 

@@ -137,10 +137,12 @@ test('every flag named in a document exists', () => {
   }
 });
 
-test('docs/errors.md has every error code with its meaning, and no other', () => {
+test('docs/errors.md has every error code with its meaning and what to do, and no other', () => {
   const rows = table('docs/errors.md', '`error`').map(([code = '', meaning = '']) => [code, meaning]);
   assert.deepEqual(Object.fromEntries(rows), { ...errorMeanings });
-  assert.equal(rows.length, Object.keys(errorMeanings).length);
+  const told = [...documentOf('docs/errors.md').matchAll(/^- \*\*(\d{5})\.\*\*/gm)].map(([, code]) => code);
+  assert.deepEqual(told.sort(), Object.keys(errorMeanings));
+  assert.equal(rows.length, told.length);
 });
 
 test('docs/dependencies.md has every dependency, and whether it is needed to run, and no other', () => {

@@ -256,6 +256,28 @@ test('a new key of the provider is found at once, and one that was withdrawn goe
   assert.equal(provider.keysRead, 2, 'the keys are not read again so soon');
 });
 
+test('a key that was withdrawn goes after five minutes, also when no token has a new one', async (t) => {
+  const setting = await start(t);
+  const { provider, service } = setting;
+  const exp = Math.floor((service.clock.now + 2 * REFRESH_MS) / 1_000);
+  let serial = 0;
+  const listByOldKey = async (): Promise<Response> => {
+    serial += 1;
+    return list(service, await sign(firstKey, claims(setting, { exp, jti: String(serial) }), 'at+jwt'));
+  };
+  assert.equal((await listByOldKey()).status, 200);
+  provider.rotate(secondKey);
+  service.clock.now += REFRESH_MS;
+  assert.equal((await listByOldKey()).status, 200);
+  assert.equal(provider.keysRead, 1);
+  service.clock.now += 1;
+  assert.equal((await listByOldKey()).status, 200, 'nobody waits for keys while there are some');
+  let answer = await listByOldKey();
+  while (answer.status === 200) answer = await listByOldKey();
+  assert.equal(answer.status, 401);
+  assert.equal(provider.keysRead, 2);
+});
+
 test('tokens with keys that nobody knows have the keys read once in 10 s, by all together', async (t) => {
   const setting = await start(t);
   const { provider, service } = setting;

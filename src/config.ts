@@ -13,6 +13,15 @@ const address = (description: string) =>
     () => 'must be a host name or an IP address, such as 127.0.0.1 or ::',
   );
 
+/** What a URL must be that `isDatabaseUrl` refuses. */
+export const DATABASE_URL_DEMAND =
+  'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
+
+/** Whether a text has the form of the URL of a store. */
+export function isDatabaseUrl(url: string): boolean {
+  return /^(?:sqlite:.|postgres(?:ql)?:\/\/.)/.test(url);
+}
+
 /**
  * All settings of the service. The key gives the flag (`--admin-port`) and the variable (`ADMIN_PORT`);
  * flags win over variables, and these over the defaults.
@@ -27,9 +36,8 @@ export const Config = Type.Object({
       default: 'sqlite:data/plants.db',
       description: 'where the plants are kept: sqlite:FILE or postgres://…',
     }),
-    (url) => /^(?:sqlite:.|postgres(?:ql)?:\/\/.)/.test(url),
-    () =>
-      'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE',
+    isDatabaseUrl,
+    () => DATABASE_URL_DEMAND,
   ),
   databasePoolSize: Type.Integer({
     minimum: 2,

@@ -103,7 +103,7 @@ describe('who imports whom', () => {
     const open = sources.find(({ path }) => path === 'store/open.ts');
     assert.deepEqual(
       open?.imports.filter(({ target }) => target.startsWith('store/sqlite')).map(({ target }) => target),
-      ['store/sqlite.ts', 'store/sqlite-bulk.ts', 'store/sqlite-migrate.ts'],
+      ['store/sqlite.ts', 'store/sqlite-bulk.ts', 'store/sqlite-backup.ts', 'store/sqlite-migrate.ts'],
     );
   });
 

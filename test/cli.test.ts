@@ -13,7 +13,11 @@ const TOGETHER = { concurrency: 2 };
 
 /** Every command, the flags its help must show, and the arguments it needs. */
 const commands: readonly { path: readonly string[]; shows: readonly string[]; args: readonly string[] }[] = [
-  { path: [], shows: ['serve', 'token', 'import', 'export', 'migrate', 'openapi', '--help'], args: [] },
+  {
+    path: [],
+    shows: ['serve', 'token', 'import', 'export', 'copy', 'backup', 'check', 'migrate', 'openapi', '--help'],
+    args: [],
+  },
   {
     path: ['serve'],
     shows: [
@@ -50,6 +54,9 @@ const commands: readonly { path: readonly string[]; shows: readonly string[]; ar
     shows: ['<owner>', '[file]', '--format', '--database-url'],
     args: ['alice', 'plants.csv'],
   },
+  { path: ['copy'], shows: ['<from>', '<to>', '--json'], args: ['sqlite:a.db', 'sqlite:b.db'] },
+  { path: ['backup'], shows: ['<file>', '--database-url'], args: ['backup.db'] },
+  { path: ['check'], shows: ['--json', '--database-url'], args: [] },
   { path: ['migrate'], shows: ['--database-url'], args: [] },
   { path: ['openapi'], shows: ['--base-path'], args: [] },
 ];
@@ -81,6 +88,8 @@ describe('every command', TOGETHER, () => {
     { args: ['token', 'revoke'], names: /id/ },
     { args: ['import'], names: /owner/ },
     { args: ['export'], names: /owner/ },
+    { args: ['copy', 'sqlite:a.db'], names: /to/ },
+    { args: ['backup'], names: /file/ },
     { args: ['token', 'create', 'alice', 'bob'], names: /too many arguments/ },
     { args: ['migrate', 'backwards'], names: /too many arguments/ },
     { args: ['token', 'create', 'alice', '--scope'], names: /--scope/ },

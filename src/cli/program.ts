@@ -2,7 +2,10 @@ import { Command, CommanderError } from 'commander';
 import { ConfigInvalid } from '../config.ts';
 import { FileInvalid } from '../formats/format.ts';
 import { StoreNotOpened, StoreUnavailable } from '../store.ts';
+import { backupCommand } from './backup.ts';
+import { checkCommand } from './check.ts';
 import { CommandFailed } from './command-failed.ts';
+import { copyCommand } from './copy.ts';
 import { exportCommand } from './export.ts';
 import { importCommand } from './import.ts';
 import { migrateCommand } from './migrate.ts';
@@ -19,6 +22,9 @@ export async function runProgram(): Promise<void> {
     .addCommand(tokenCommand())
     .addCommand(importCommand())
     .addCommand(exportCommand())
+    .addCommand(copyCommand())
+    .addCommand(backupCommand())
+    .addCommand(checkCommand())
     .addCommand(migrateCommand())
     .addCommand(openapiCommand());
   try {

@@ -33,7 +33,7 @@ export async function withStore<T>(
 
 /** As `withStore`, for work that moves a store in bulk; with the schema brought up to date unless it is wanted as it is. */
 export async function withBulk<T>(
-  { flags, url = configOf(flags).databaseUrl }: { readonly flags: Flags; readonly url?: string },
+  { flags = {}, url = configOf(flags).databaseUrl }: { readonly flags?: Flags; readonly url?: string },
   work: (bulk: Bulk) => Promise<T>,
   { which = 'any', migrate = true }: { readonly which?: 'existing' | 'any'; readonly migrate?: boolean } = {},
 ): Promise<T> {

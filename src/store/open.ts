@@ -1,6 +1,13 @@
 import { existsSync } from 'node:fs';
 import type { Bulk } from '../bulk.ts';
-import type { CommitResult, ConnectionOptions, Engine, Store, StoreOptions } from '../store.ts';
+import {
+  type CommitResult,
+  type ConnectionOptions,
+  type Engine,
+  type Store,
+  StoreNotOpened,
+  type StoreOptions,
+} from '../store.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { lockKeys } from './postgres-batch.ts';
 
@@ -70,6 +77,21 @@ export async function openBulk(url: string, connections: ConnectionOptions): Pro
   }
   const { openSqliteBulk } = await import('./sqlite-bulk.ts');
   return openSqliteBulk(file);
+}
+
+/**
+ * Backs an embedded store up to an empty file, also while others write to it; progress is in pages.
+ * Rejects when the copy is not sound.
+ */
+export async function backUpStore(
+  url: string,
+  to: string,
+  onProgress: (done: number, total: number) => void,
+): Promise<void> {
+  const file = sqliteFile(url);
+  if (file === undefined) throw new StoreNotOpened('only an embedded store is backed up here');
+  const { backUpSqlite } = await import('./sqlite-backup.ts');
+  await backUpSqlite(file, to, onProgress);
 }
 
 /** Brings the schema of a store up to date and resolves to the names of the migrations it applied. */

@@ -1,0 +1,37 @@
+import { Command } from 'commander';
+import { withoutPassword } from '../config.ts';
+import { backUpStore, isEmbedded } from '../store/open.ts';
+import { CommandFailed } from './command-failed.ts';
+import { type Progress, startProgress } from './progress.ts';
+import { addSettings, configOf, type Flags } from './settings.ts';
+import { refuseUnlessExists } from './store.ts';
+import { makeWholeFile } from './whole-file.ts';
+
+export function backupCommand(): Command {
+  const command = new Command('backup')
+    .description('copies the embedded store to a new file, also while the service runs, and checks the copy')
+    .argument('<file>', 'the file to make; one that exists is never overwritten');
+  return addSettings(command, ['databaseUrl']).action(async (file: string, flags: Flags) => {
+    const { databaseUrl } = configOf(flags);
+    if (!isEmbedded(databaseUrl)) {
+      throw new CommandFailed(
+        `a store on PostgreSQL is backed up by its own tools: pg_dump --format=custom --file=${file} '${withoutPassword(databaseUrl)}'`,
+      );
+    }
+    refuseUnlessExists(databaseUrl);
+    await makeWholeFile(file, (partial) => backUpWithProgress(databaseUrl, partial));
+    process.stderr.write(`backed up to ${file}, and checked\n`);
+  });
+}
+
+async function backUpWithProgress(url: string, file: string): Promise<void> {
+  let progress: Progress | undefined;
+  try {
+    await backUpStore(url, file, (done, total) => {
+      progress ??= startProgress('pages', total);
+      progress.advance(done);
+    });
+  } finally {
+    progress?.stop();
+  }
+}

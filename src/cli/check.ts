@@ -1,0 +1,112 @@
+import { Command } from 'commander';
+import type { Bulk, Contents, KeyRow, PlantRow } from '../bulk.ts';
+import { NewPlant } from '../plant.ts';
+import { compileCheck } from '../schema.ts';
+import { isTokenName, type Token } from '../token.ts';
+import { CommandFailed } from './command-failed.ts';
+import { startProgress } from './progress.ts';
+import { addSettings, type Flags } from './settings.ts';
+import { withBulk } from './store.ts';
+
+const DIGEST_BYTES = 32;
+const FAULTS_SHOWN = 100;
+
+/** What is in a store and what is wrong with it. */
+interface Report {
+  readonly plants: number;
+  readonly tokens: number;
+  readonly keys: number;
+  readonly faults: readonly string[];
+}
+
+export function checkCommand(): Command {
+  const command = new Command('check')
+    .description('looks for faults in the store: damaged pages, another schema, rows that break the rules')
+    .option('--json', 'what was found as a JSON object');
+  return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
+    const report = await withBulk({ flags }, checkStore, { which: 'existing', migrate: false });
+    const { faults } = report;
+    if (flags.json === true)
+      process.stdout.write(`${JSON.stringify({ sound: faults.length === 0, ...report })}\n`);
+    else process.stdout.write(describe(report));
+    if (faults.length > 0) {
+      throw new CommandFailed(
+        `faults found: ${faults.length}; before anything else, keep a copy of the store`,
+      );
+    }
+  });
+}
+
+/** Checks the store as such and, if that is sound, every row of it. */
+export async function checkStore(bulk: Bulk): Promise<Report> {
+  const faults = [...(await bulk.inspect())];
+  if (faults.length > 0) return { plants: 0, tokens: 0, keys: 0, faults };
+  const progress = startProgress('plants', await bulk.read((contents) => contents.countPlants()));
+
+  async function checkTable<T>(
+    table: string,
+    rowsOf: (contents: Contents) => AsyncIterable<readonly T[]>,
+    faultOf: (row: T) => string | undefined,
+  ): Promise<number> {
+    let count = 0;
+    try {
+      await bulk.read(async (contents) => {
+        for await (const page of rowsOf(contents)) {
+          faults.push(...page.map(faultOf).filter((fault) => fault !== undefined));
+          count += page.length;
+          progress.advance(count);
+        }
+      });
+    } catch (error: unknown) {
+      faults.push(`${table}, behind row ${count}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+    return count;
+  }
+
+  try {
+    const plants = await checkTable('plants', (contents) => contents.plants(), faultOfPlant);
+    const tokens = await checkTable('tokens', (contents) => contents.tokens(), faultOfToken);
+    const keys = await checkTable('idempotency keys', (contents) => contents.keys(), faultOfKey);
+    return { plants, tokens, keys, faults };
+  } finally {
+    progress.stop();
+  }
+}
+
+const checkPlant = compileCheck(NewPlant);
+
+function faultOfPlant({ owner, id, name, tag }: PlantRow): string | undefined {
+  if (owner === '') return `the plant ${id}: its owner is empty`;
+  const checked = checkPlant({ id, name, ...(tag === null ? {} : { tag }) });
+  if ('value' in checked) return undefined;
+  return `the plant ${id} of ${owner}: its ${checked.violation.field} ${checked.violation.demand}`;
+}
+
+function faultOfToken({ id, owner, name, digest, createdAt, ...times }: Token): string | undefined {
+  const { expiresAt, revokedAt, lastUsedAt } = times;
+  if (owner === '') return `the token ${id}: its owner is empty`;
+  if (!isTokenName(name)) return `the token ${id}: its name is not one that can be given`;
+  if (digest.length !== DIGEST_BYTES) return `the token ${id}: its digest is not SHA-256`;
+  const isTimes = [createdAt, expiresAt, revokedAt, lastUsedAt].every(
+    (time) => time === null || isTime(time),
+  );
+  return isTimes ? undefined : `the token ${id}: a time of it is none`;
+}
+
+function faultOfKey({ owner, key, digest, outcome, firstUsedAt }: KeyRow): string | undefined {
+  const name = `the idempotency key ${JSON.stringify(key)} of ${owner}`;
+  if (!/^[\x21-\x7e]{1,255}$/.test(key)) return `${name}: it is not 1 to 255 visible ASCII characters`;
+  if (digest.length !== DIGEST_BYTES) return `${name}: its digest is not SHA-256`;
+  if (outcome !== 'created' && outcome !== 'idTaken') return `${name}: its outcome ${outcome} is none`;
+  return isTime(firstUsedAt) ? undefined : `${name}: its time is none`;
+}
+
+function isTime(value: number): boolean {
+  return Number.isSafeInteger(value) && value >= 0;
+}
+
+function describe({ plants, tokens, keys, faults }: Report): string {
+  if (faults.length === 0) return `sound: ${plants} plants, ${tokens} tokens, ${keys} idempotency keys\n`;
+  const shown = faults.slice(0, FAULTS_SHOWN).map((fault) => `${fault}\n`);
+  return shown.join('') + (faults.length > shown.length ? `and ${faults.length - shown.length} more\n` : '');
+}

@@ -1,0 +1,114 @@
+import { Command } from 'commander';
+import { type Contents, type Filling, StoreNotEmpty } from '../bulk.ts';
+import { DATABASE_URL_DEMAND, isDatabaseUrl, withoutPassword } from '../config.ts';
+import { CommandFailed } from './command-failed.ts';
+import { type Progress, startProgress } from './progress.ts';
+import { withBulk } from './store.ts';
+import { createTally, type Tally } from './tally.ts';
+
+export function copyCommand(): Command {
+  return new Command('copy')
+    .description('carries plants, tokens and idempotency keys to an empty store, on either engine')
+    .argument('<from>', 'the database URL of the store to read')
+    .argument('<to>', 'that of a new or empty one')
+    .option('--json', 'what was copied as a JSON object')
+    .action(async (from: string, to: string, { json }: { json?: true }) => {
+      refuseUnlessUrl('FROM', from);
+      refuseUnlessUrl('TO', to);
+      const copied = await withBulk(
+        { url: from },
+        (source) =>
+          withBulk({ url: to }, (target) => {
+            return source.read((contents) => target.fill((filling) => copyContents(contents, filling)));
+          }),
+        { which: 'existing' },
+      ).catch((error: unknown) => {
+        if (!(error instanceof StoreNotEmpty)) throw error;
+        throw new CommandFailed(
+          `${withoutPassword(to)} is not empty, and nothing was copied; name a new file or an empty database`,
+        );
+      });
+      process.stdout.write(json === true ? `${JSON.stringify(copied)}\n` : describe(copied));
+    });
+}
+
+function refuseUnlessUrl(argument: string, url: string): void {
+  if (!isDatabaseUrl(url)) throw new CommandFailed(`${argument} ${DATABASE_URL_DEMAND}`);
+}
+
+interface Copied {
+  readonly plants: number;
+  readonly tokens: number;
+  readonly keys: number;
+  /** Of the plants. */
+  readonly checksum: string;
+}
+
+/**
+ * Copies all that a store keeps to one in the making, and reads it back.
+ * Rejects with CommandFailed when that is not what was read, by count or by checksum.
+ */
+export async function copyContents(from: Contents, to: Filling): Promise<Copied> {
+  const progress = startProgress('plants', 2 * (await from.countPlants()));
+  try {
+    // Keys before plants: where a key says 'created', the plant is there.
+    const keys = await copyTable(
+      'idempotency keys',
+      () => from.keys(),
+      to.addKeys,
+      () => to.keys(),
+    );
+    const tokens = await copyTable(
+      'tokens',
+      () => from.tokens(),
+      to.addTokens,
+      () => to.tokens(),
+    );
+    const plants = await copyTable(
+      'plants',
+      () => from.plants(),
+      to.addPlants,
+      () => to.plants(),
+      progress,
+    );
+    return {
+      plants: plants.count(),
+      tokens: tokens.count(),
+      keys: keys.count(),
+      checksum: plants.checksum(),
+    };
+  } finally {
+    progress.stop();
+  }
+}
+
+async function copyTable<T extends object>(
+  name: string,
+  read: () => AsyncIterable<readonly T[]>,
+  add: (rows: readonly T[]) => Promise<void>,
+  readBack: () => AsyncIterable<readonly T[]>,
+  progress?: Progress,
+): Promise<Tally<T>> {
+  const sent = createTally<T>();
+  for await (const page of read()) {
+    await add(page);
+    sent.add(page);
+    progress?.advance(sent.count());
+  }
+  const arrived = createTally<T>();
+  for await (const page of readBack()) {
+    arrived.add(page);
+    progress?.advance(sent.count() + arrived.count());
+  }
+  if (sent.count() !== arrived.count() || sent.checksum() !== arrived.checksum()) {
+    throw new CommandFailed(
+      `${sent.count()} ${name} with the checksum ${sent.checksum()} were sent, and ${arrived.count()} with ` +
+        `${arrived.checksum()} arrived; nothing was copied. Is something else writing to the target?`,
+    );
+  }
+  return sent;
+}
+
+function describe({ plants, tokens, keys, checksum }: Copied): string {
+  return `copied and verified: ${plants} plants (checksum ${checksum}), ${tokens} tokens, ${keys} idempotency keys\n`;
+}

@@ -19,6 +19,14 @@ export function createLog(level: string): Logger {
   return pino(options, destination);
 }
 
+/** A log for what a command did, on stderr, since stdout has its result. */
+export function createCommandLog(level: string): Logger {
+  const options = { level, base: null, timestamp: createTimestamps() };
+  const { fd, isTTY } = process.stderr;
+  if (isTTY) return pino(options, pretty({ sync: true, destination: fd, singleLine: true }));
+  return pino(options, pino.destination({ fd, sync: true }));
+}
+
 /** ISO 8601 in milliseconds, written once for all lines of the same one. */
 function createTimestamps(): () => string {
   let at = 0;

@@ -220,7 +220,7 @@ test('docs/operations.md has every line that the sources log, with its level and
     level,
     codes(fields).sort().join(),
   ]);
-  const calls = matchesIn(sources, /(request\.)?\blog\.([a-z]+)\((?:\{([^}]*)\},)?\s*'([^']+)'/g);
+  const calls = matchesIn(sources, /(request\.)?\blog\.([a-z]+)\((?:\s*\{([^}]*)\},)?\s*'([^']+)'/g);
   const inCode = calls.map(([, , ofRequest, level, object = '', message]) => {
     const fields = [...object.matchAll(/(?:^|,)\s*(\w+)/g)].map(([, field]) => field);
     return [message, level, [...fields, ...(ofRequest === undefined ? [] : ['requestId'])].sort().join()];

@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import type { Logger } from 'pino';
+import { type Audit, createAudit } from '../audit.ts';
 import type { Setting } from '../config.ts';
 import { createLog } from '../log.ts';
 import { type Server, startServer } from '../server.ts';
@@ -29,7 +30,8 @@ export function serveCommand(): Command {
     });
     const server = await starting;
     try {
-      if (await isFirstStart(server, config.databaseUrl)) process.stdout.write(await welcome(server));
+      if (await isFirstStart(server, config.databaseUrl))
+        process.stdout.write(await welcome(server, createAudit(log)));
     } catch (err: unknown) {
       log.fatal({ err }, 'the first token could not be made; stopping');
       stop(1);
@@ -92,12 +94,13 @@ async function isFirstStart({ store }: Server, databaseUrl: string): Promise<boo
   return (await store.listTokens()).length === 0;
 }
 
-async function welcome({ store, url }: Server): Promise<string> {
+async function welcome({ store, url }: Server, audit: Audit): Promise<string> {
   const secret = mintSecret();
   const now = Date.now();
   const expiresAt = parseExpires(DEFAULT_EXPIRES, now) ?? null;
   const token = newToken(secret, FIRST_OWNER, { scopes, expiresAt, name: 'made by the first start' }, now);
   await store.write({ kind: 'createToken', token });
+  audit.tokenCreated(token);
   const authorization = `-H 'Authorization: Bearer ${secret}'`;
   return [
     '',

@@ -1,4 +1,6 @@
 import { Command } from 'commander';
+import { type Audit, createAudit } from '../audit.ts';
+import { createCommandLog } from '../log.ts';
 import {
   DEFAULT_EXPIRES,
   isTokenName,
@@ -11,7 +13,7 @@ import {
   type Token,
 } from '../token.ts';
 import { CommandFailed, refuseUnlessOwner } from './command-failed.ts';
-import { addSettings, type Flags } from './settings.ts';
+import { addSettings, configOf, type Flags } from './settings.ts';
 import { withStore } from './store.ts';
 
 export function tokenCommand(): Command {
@@ -44,6 +46,7 @@ function createTokenCommand(): Command {
       const secret = mintSecret();
       const token = newToken(secret, owner, { scopes: wanted, expiresAt, name: flags.name }, now);
       await withStore(flags, (store) => store.write({ kind: 'createToken', token }));
+      auditOf(flags).tokenCreated(token);
       process.stdout.write(`${secret}\n`);
     },
   );
@@ -73,8 +76,12 @@ function revokeTokenCommand(): Command {
     );
     if (outcome === 'absent')
       throw new CommandFailed(`there is no token ${id}; \`plant-store token list\` shows those there are`);
-    process.stderr.write(`token ${id} is revoked\n`);
+    auditOf(flags).tokenRevoked(id);
   });
+}
+
+function auditOf(flags: Flags): Audit {
+  return createAudit(createCommandLog(configOf(flags).logLevel));
 }
 
 function stateOf(token: Token): string {

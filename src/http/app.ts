@@ -9,6 +9,7 @@ import Fastify, {
   LogController,
 } from 'fastify';
 import type { TSchema } from 'typebox';
+import { createAudit } from '../audit.ts';
 import { type ErrorCode, Refusal, statusOf } from '../errors.ts';
 import type { Store } from '../store.ts';
 import { addApiReference } from './api-reference.ts';
@@ -63,6 +64,7 @@ export function createApp(options: AppOptions): FastifyInstance {
     findForeignGrant,
     now,
     onLookUp: metrics.tokenLookedUp,
+    audit: createAudit(log),
     onUseNotRecorded: (error) => log.warn({ err: error }, 'the last use of a token was not recorded'),
   });
   app.register(async (scope) => addRoutes(scope, authentication, options), { prefix: basePath });

@@ -1,5 +1,6 @@
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { LRUCache } from 'lru-cache';
+import type { Audit, Origin } from '../audit.ts';
 import { Refusal } from '../errors.ts';
 import type { Store } from '../store.ts';
 import {
@@ -41,6 +42,7 @@ export interface AuthenticationOptions {
   readonly now: () => number;
   /** Called for each token that the cache had, and each time that one was not there and had to be verified. */
   readonly onLookUp: (wasCached: boolean) => void;
+  readonly audit: Audit;
   /** Called when the last use of a token could not be recorded; the request goes on. */
   readonly onUseNotRecorded: (error: unknown) => void;
 }
@@ -50,6 +52,7 @@ export function createAuthentication({
   findForeignGrant,
   now,
   onLookUp,
+  audit,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
   // By the whole header, so that the usual request is neither parsed nor hashed; it is kept no longer than it is fresh.
@@ -71,18 +74,30 @@ export function createAuthentication({
     return store.findToken(digestSecret(secret));
   }
 
-  function recordUse({ id, lastUsedAt }: Token): void {
+  function recordUse(request: FastifyRequest, token: Token): void {
+    const { id, lastUsedAt } = token;
     const at = now();
-    if (at - Math.max(lastUsedAt ?? 0, usesRecorded.get(id) ?? 0) < LAST_USE_STEP_MS) return;
+    const recordedAt = usesRecorded.get(id) ?? lastUsedAt;
+    if (recordedAt !== null && at - Math.max(lastUsedAt ?? 0, recordedAt) < LAST_USE_STEP_MS) return;
     usesRecorded.set(id, at);
-    store.write({ kind: 'recordTokenUse', id, at }).catch(onUseNotRecorded);
+    store.write({ kind: 'recordTokenUse', id, at }).then((outcome) => {
+      // Of all instances that see the first use, one gets to write it.
+      if (recordedAt === null && outcome === 'done') audit.tokenFirstUsed(token, originOf(request));
+    }, onUseNotRecorded);
   }
 
   function admit(request: FastifyRequest, grant: Token | Grant | undefined, scope: Scope): void {
-    if (grant === undefined || !isValid(grant, now())) throw invalidToken();
-    if (!grant.scopes.includes(scope)) throw tooNarrow(scope);
+    if (grant === undefined || !isValid(grant, now())) {
+      const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
+      audit.tokenRefused(reason, grant ?? {}, originOf(request));
+      throw invalidToken();
+    }
+    if (!grant.scopes.includes(scope)) {
+      audit.tokenRefused('insufficientScope', grant, originOf(request));
+      throw tooNarrow(scope);
+    }
     request.caller = grant;
-    if ('id' in grant) recordUse(grant);
+    if ('id' in grant) recordUse(request, grant);
   }
 
   function require(scope: Scope): AuthenticationHook {
@@ -103,6 +118,10 @@ export function createAuthentication({
   }
 
   return { require };
+}
+
+function originOf({ id, ip }: FastifyRequest): Origin {
+  return { requestId: id, address: ip };
 }
 
 function readSecret(request: FastifyRequest): string {

@@ -1,30 +1,38 @@
 import { parseArgs } from 'node:util';
 import { autocannonGenerator } from './load/autocannon.ts';
 import type { Generator } from './load/generator.ts';
-import { isWrkInstalled, wrk } from './load/wrk.ts';
-import { type Part, parts } from './workloads.ts';
+import { isInstalled, wrk } from './load/wrk.ts';
+import type { Part } from './part.ts';
+import { parts } from './parts.ts';
 
 export interface Options {
-  readonly only: readonly Part[];
+  readonly parts: readonly Part[];
   readonly rounds: number;
   readonly seconds: number;
   /** Seconds of load before the first round, not counted. */
   readonly warmUp: number;
   readonly generator: Generator;
+  /** Whether what people would pick instead is installed and measured too. */
+  readonly withAlternatives: boolean;
   /** Where the JSON goes; undefined for nowhere. */
   readonly json: string | undefined;
 }
 
-export const usage = `Measures the service beside a bare node:http handler.
+const names = parts.map(({ name }) => name);
+
+export const usage = `Measures the service beside a bare node:http handler, PostgreSQL, and what people would pick instead.
 
 npm run bench -- [options]
 
-  --only ${parts.join(',')}   what to measure; all of it unless given
+  --parts ${names.slice(0, 2).join(',')},…     what to measure; all of it unless given
   --rounds N                  how often each is measured (3)
-  --seconds N                 how long each time (4)
+  --seconds N                 how long each time (2)
   --warm-up N                 seconds of load before that, 0 for none (1)
   --generator wrk|autocannon  what makes the load (wrk where it is installed)
+  --no-alternatives           without what people would pick instead, which is installed otherwise
   --json FILE                 also writes all figures there
+
+${parts.map(({ name, about }) => `  ${name.padEnd(26)}  ${about}`).join('\n')}
 `;
 
 /** Arguments that cannot be followed; the message says why. */
@@ -37,11 +45,12 @@ export function readOptions(args: readonly string[]): Options | undefined {
   const values = parse(args);
   if (values.help === true) return undefined;
   return {
-    only: readParts(values.only),
+    parts: readParts(values.parts),
     rounds: readCount('--rounds', values.rounds ?? '3', { from: 1, to: 100 }),
-    seconds: readCount('--seconds', values.seconds ?? '4', { from: 1, to: 600 }),
+    seconds: readCount('--seconds', values.seconds ?? '2', { from: 1, to: 600 }),
     warmUp: readCount('--warm-up', values['warm-up'] ?? '1', { from: 0, to: 600 }),
     generator: readGenerator(values.generator),
+    withAlternatives: values['no-alternatives'] !== true,
     json: values.json,
   };
 }
@@ -51,11 +60,12 @@ function parse(args: readonly string[]) {
     return parseArgs({
       args: [...args],
       options: {
-        only: { type: 'string' },
+        parts: { type: 'string' },
         rounds: { type: 'string' },
         seconds: { type: 'string' },
         'warm-up': { type: 'string' },
         generator: { type: 'string' },
+        'no-alternatives': { type: 'boolean' },
         json: { type: 'string' },
         help: { type: 'boolean' },
       },
@@ -68,9 +78,9 @@ function parse(args: readonly string[]) {
 function readParts(text: string | undefined): readonly Part[] {
   if (text === undefined) return parts;
   return text.split(',').map((wanted) => {
-    const part = parts.find((one) => one === wanted);
+    const part = parts.find(({ name }) => name === wanted);
     if (part === undefined)
-      throw new OptionsInvalid(`--only takes some of ${parts.join(',')}, not ${wanted}`);
+      throw new OptionsInvalid(`--parts takes some of ${names.join(',')}, not ${wanted}`);
     return part;
   });
 }
@@ -84,7 +94,7 @@ function readCount(flag: string, text: string, { from, to }: { from: number; to:
 }
 
 function readGenerator(name: string | undefined): Generator {
-  if (name === undefined) return isWrkInstalled() ? wrk : autocannonGenerator;
+  if (name === undefined) return isInstalled('wrk') ? wrk : autocannonGenerator;
   const generator = [wrk, autocannonGenerator].find((one) => one.name === name);
   if (generator === undefined) throw new OptionsInvalid(`--generator takes wrk or autocannon, not ${name}`);
   return generator;

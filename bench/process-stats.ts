@@ -42,7 +42,16 @@ export function resetPeakBytes(pid: number): void {
 
 /** The most memory a process had resident; undefined where there is no /proc. */
 export function readPeakBytes(pid: number): number | undefined {
-  const kibibytes = /^VmHWM:\s+(\d+) kB$/m.exec(read(`/proc/${pid}/status`) ?? '')?.[1];
+  return readStatus(pid, /^VmHWM:\s+(\d+) kB$/m);
+}
+
+/** The memory that a process has resident; undefined where there is no /proc. */
+export function readResidentBytes(pid: number): number | undefined {
+  return readStatus(pid, /^VmRSS:\s+(\d+) kB$/m);
+}
+
+function readStatus(pid: number, line: RegExp): number | undefined {
+  const kibibytes = line.exec(read(`/proc/${pid}/status`) ?? '')?.[1];
   return kibibytes === undefined ? undefined : Number(kibibytes) * 1024;
 }
 

@@ -1,30 +1,27 @@
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type Comparison, compare } from './compare.ts';
-import { medianFsyncMs } from './fsync.ts';
+import { conditionsOf, describe } from './conditions.ts';
+import { failuresOf } from './figures.ts';
 import { type Options, OptionsInvalid, readOptions, usage } from './options.ts';
-import { failuresOf, renderJson, renderTable } from './report.ts';
-import { bareNode } from './subjects/bare-node.ts';
-import { plantStore } from './subjects/plant-store.ts';
-import { workloads } from './workloads.ts';
+import type { Bench, Report } from './part.ts';
+import { alternatives, installAlternatives } from './subjects/alternatives.ts';
+import { renderTable } from './table.ts';
+import { type Results, targetsTable } from './targets.ts';
 
 const CONNECTIONS = 64;
-
-/** Ours first: its ratio to each of the others is reported. */
-const subjects = [plantStore, bareNode];
 
 try {
   const options = readOptions(process.argv.slice(2));
   if (options === undefined) process.stdout.write(usage);
-  else await bench(options, stopSignal());
+  else await run(options, stopSignal());
 } catch (error: unknown) {
-  process.stderr.write(`bench: ${describe(error)}\n`);
+  process.stderr.write(`bench: ${reasonOf(error)}\n`);
   process.exitCode = 1;
 }
 
-function describe(error: unknown): string {
-  if (error instanceof SuppressedError) return `${describe(error.suppressed)}\n${describe(error.error)}`;
+function reasonOf(error: unknown): string {
+  if (error instanceof SuppressedError) return `${reasonOf(error.suppressed)}\n${reasonOf(error.error)}`;
   return error instanceof OptionsInvalid ? `${error.message}\n\n${usage}` : String(error);
 }
 
@@ -34,32 +31,38 @@ function stopSignal(): AbortSignal {
   return stop.signal;
 }
 
-async function bench({ only, json, ...options }: Options, signal: AbortSignal): Promise<void> {
+async function run(
+  { parts, generator, withAlternatives, json, ...plan }: Options,
+  signal: AbortSignal,
+): Promise<void> {
   await using resources = new AsyncDisposableStack();
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-bench-'));
   resources.defer(() => rm(folder, { recursive: true, force: true }));
-  const fsyncMs = medianFsyncMs(join(folder, 'fsync'));
-  const running = await startAll(folder, resources);
-  const comparisons: Comparison[] = [];
-  for (const workload of workloads.filter(({ part }) => only.includes(part))) {
-    process.stderr.write(`${workload.name} …\n`);
-    comparisons.push(await compare(running, workload, { ...options, connections: CONNECTIONS, signal }));
-  }
-  const conditions = { ...options, generator: options.generator.name, connections: CONNECTIONS, fsyncMs };
-  process.stdout.write(`\n${renderTable(comparisons, conditions)}`);
-  if (json !== undefined) await writeFile(json, renderJson(comparisons, conditions));
-  const failures = failuresOf(comparisons);
+  const bench: Bench = {
+    ...{ folder, generator, signal, plan },
+    connections: CONNECTIONS,
+    alternatives: withAlternatives ? await findAlternatives() : [],
+  };
+  const conditions = conditionsOf(bench);
+  const reports: Record<string, Report> = {};
+  for (const part of parts) reports[part.name] = await part.run(bench);
+  const all = Object.values(reports);
+  const results: Results = Object.assign({}, ...all.map((report) => report.results));
+  const tables = [...all.flatMap((report) => report.tables), targetsTable(results)];
+  process.stdout.write([describe(conditions, all), ...tables.map(renderTable)].join('\n'));
+  if (json !== undefined) await writeFile(json, renderJson(conditions, reports, results));
+  const failures = failuresOf(all.flatMap((report) => report.runs));
   if (failures > 0) throw new Error(`${failures} requests failed: these figures mean nothing`);
 }
 
-async function startAll(folder: string, resources: AsyncDisposableStack) {
-  const running = [];
-  for (const [index, { name, start }] of subjects.entries()) {
-    const own = join(folder, String(index));
-    await mkdir(own);
-    const subject = await start(own);
-    resources.defer(() => subject.close());
-    running.push({ name, ...subject });
-  }
-  return running;
+async function findAlternatives(): Promise<Bench['alternatives']> {
+  const problem = await installAlternatives();
+  if (problem === undefined) return alternatives;
+  process.stderr.write(`the alternatives are left out: ${problem}\n`);
+  return [];
+}
+
+function renderJson(conditions: object, reports: Readonly<Record<string, Report>>, targets: Results): string {
+  const parts = Object.fromEntries(Object.entries(reports).map(([name, { json }]) => [name, json]));
+  return `${JSON.stringify({ ...conditions, targets, parts }, null, 2)}\n`;
 }

@@ -14,42 +14,61 @@ export interface ServerProcess {
   stop(): Promise<void>;
 }
 
+/** How a server ends when it is told to: well, by itself, or by the signal. */
+type Ending = 'exit' | 'signal';
+
 /**
- * Starts a script under this same Node and resolves once it has logged a JSON line with its `url`.
+ * Starts a script under this same Node and resolves once it has logged a JSON line with its `url`, or answers at the one given.
  * Its log goes to a file, so that nobody spends time on reading it during a measurement.
  */
-export async function startServerProcess(args: readonly string[], logFile: string): Promise<ServerProcess> {
+export async function startServerProcess(
+  args: readonly string[],
+  logFile: string,
+  ending: Ending = 'exit',
+  knownUrl?: string,
+): Promise<ServerProcess> {
   const log = await open(logFile, 'a');
   const child = spawn(process.execPath, args, { stdio: ['ignore', log.fd, log.fd] });
   await log.close();
   try {
-    const url = await readUrl(child, logFile);
+    const url = await readiness(child, logFile, knownUrl);
     if (child.pid === undefined) throw new Error('the process did not start');
-    return { url, pid: child.pid, stop: () => stop(child, logFile) };
+    return { url, pid: child.pid, stop: () => stop(child, logFile, ending) };
   } catch (error: unknown) {
     child.kill('SIGKILL');
     throw error;
   }
 }
 
-async function readUrl(child: ChildProcess, logFile: string): Promise<string> {
+async function readiness(
+  child: ChildProcess,
+  logFile: string,
+  knownUrl: string | undefined,
+): Promise<string> {
   for (const deadline = performance.now() + START_MS; performance.now() < deadline; ) {
     const text = await readFile(logFile, 'utf8');
-    const url = /"url":"(http:[^"]+)"/.exec(text)?.[1];
-    if (url !== undefined) return url;
+    const url = knownUrl ?? /"url":"(http:[^"]+)"/.exec(text)?.[1];
+    if (url !== undefined && (await answers(url))) return url;
     if (child.exitCode !== null) throw new Error(`the server ended at once:\n${text}`);
     await setTimeout(LOOK_EVERY_MS);
   }
-  throw new Error(`the server did not say where it listens within ${START_MS} ms; see ${logFile}`);
+  throw new Error(`the server did not answer within ${START_MS} ms; see ${logFile}`);
 }
 
-async function stop(child: ChildProcess, logFile: string): Promise<void> {
+async function answers(url: string): Promise<boolean> {
+  return fetch(url, { headers: { connection: 'close' } }).then(
+    (answer) => answer.arrayBuffer().then(() => true),
+    () => false,
+  );
+}
+
+async function stop(child: ChildProcess, logFile: string, ending: Ending): Promise<void> {
   if (child.exitCode === null && child.signalCode === null) {
     const ended = once(child, 'exit', { signal: AbortSignal.timeout(STOP_MS) });
     child.kill('SIGTERM');
     await ended;
   }
-  if (child.exitCode !== 0) {
+  if (child.exitCode !== 0 && !(ending === 'signal' && child.signalCode === 'SIGTERM')) {
     const lines = (await readFile(logFile, 'utf8')).trimEnd().split('\n');
     throw new Error(
       `the server ended with ${child.exitCode ?? child.signalCode}; it last said:\n${lines.at(-1)}`,

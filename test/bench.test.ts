@@ -1,45 +1,113 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import type { Figures } from '../bench/report.ts';
+import { figuresOf, ratioOf } from '../bench/figures.ts';
+import { runLoad } from '../bench/load/generator.ts';
+import { openLoop } from '../bench/load/open-loop.ts';
+import { targetsTable } from '../bench/targets.ts';
 import { freshFolder } from './engines.ts';
 
 const RUN = join(import.meta.dirname, '../bench/run.ts');
+const SHORT = ['--rounds', '1', '--seconds', '1', '--warm-up', '0', '--no-alternatives'];
 
 interface Written {
-  readonly workloads: readonly { readonly workload: string; readonly subjects: readonly Figures[] }[];
+  readonly targets: Readonly<Record<string, number>>;
+  readonly parts: {
+    readonly list: readonly { readonly work: string; readonly contenders: readonly Contender[] }[];
+  };
+}
+
+interface Contender {
+  readonly name: string;
+  readonly runs: readonly { readonly answers: number; readonly failures: number }[];
 }
 
 const bench = (...args: readonly string[]) => promisify(execFile)(process.execPath, [RUN, ...args]);
 
-test('bench measures the chosen part for us and the bare handler, and writes it as a table and as JSON', async () => {
-  const file = join(await freshFolder(), 'bench.json');
-  const { stdout } = await bench(
-    ...['--only', 'create', '--rounds', '1', '--seconds', '1', '--warm-up', '0', '--json', file],
-  );
-  assert.match(stdout, /^create, ids in order\n {2}plant-store +[0-9,]+ .*\n {2}bare node:http +[0-9,]+ /m);
-  assert.match(stdout, /^ {2}÷ bare node:http +[0-9]\.[0-9]{2} \(/m);
-  assert.doesNotMatch(stdout, /^(?:list|delete)/m);
+describe('bench', () => {
+  test('measures the chosen parts in turns, and writes them as tables and as JSON with the targets', async () => {
+    const file = join(await freshFolder(), 'bench.json');
+    const { stdout } = await bench('--parts', 'list,start', ...SHORT, '--json', file);
+    assert.match(stdout, /^list of 20 +a second .*\n {2}plant-store +\S.*\n {2}bare node:http +\S/m);
+    assert.match(stdout, /^start to first answer, empty store, ms +[0-9]+ +at most 400 +(?:held|missed)$/m);
+    assert.match(stdout, /^create, embedded, to json-server .*not measured$/m);
+    assert.doesNotMatch(stdout, /^delete {2}/m);
 
-  const { workloads }: Written = JSON.parse(await readFile(file, 'utf8'));
-  assert.deepEqual(
-    workloads.map(({ workload }) => workload),
-    ['create, ids in order', 'create, random ids'],
-  );
-  for (const { subjects } of workloads) {
-    for (const { perSecond, p50Ms, p99Ms, failures } of subjects) {
-      assert.ok(perSecond > 0 && p50Ms > 0 && p99Ms >= p50Ms);
-      assert.equal(failures, 0);
+    const { targets, parts }: Written = JSON.parse(await readFile(file, 'utf8'));
+    assert.deepEqual(
+      parts.list.map(({ work }) => work),
+      ['list of 20', 'list of 20, every tenth request a create'],
+    );
+    for (const { contenders } of parts.list) {
+      assert.deepEqual(
+        contenders.map(({ name }) => name),
+        ['plant-store', 'bare node:http'],
+      );
+      for (const { answers, failures } of contenders.flatMap(({ runs }) => runs)) {
+        assert.ok(answers > 0);
+        assert.equal(failures, 0);
+      }
     }
-  }
-});
+    assert.ok(Number(targets.start) > 0);
+  });
 
-test('bench refuses an option it cannot follow and says why', async () => {
-  await assert.rejects(bench('--only', 'create,water'), {
-    code: 1,
-    stderr: /^bench: --only takes some of create,list,delete, not water/,
+  test('refuses an option it cannot follow and says why', async () => {
+    await assert.rejects(bench('--parts', 'create,water'), {
+      code: 1,
+      stderr: /^bench: --parts takes some of create,list,\S*, not water/,
+    });
+  });
+
+  test('reports no figure that the generator limited, and no ratio to it', () => {
+    const run = (generator: number, serverMainThread: number) => ({
+      ...{ answers: 1_000, seconds: 1, p50Ms: 1, p99Ms: 2, failures: 0, peakBytes: undefined },
+      cpu: { server: 1, serverMainThread, generator, generatorThreads: 1, others: 0 },
+    });
+    const limited = [run(0.97, 0.6)];
+    const fair = [run(0.97, 0.95)];
+    assert.equal(figuresOf(limited), undefined);
+    assert.equal(figuresOf(fair)?.perSecond, 1_000);
+    assert.equal(ratioOf(fair, limited), undefined);
+    assert.equal(ratioOf(fair, fair)?.median, 1);
+  });
+
+  test('says of each target whether it was held', () => {
+    const rows = targetsTable({ createToEcho: 0.61, start: 401 });
+    const verdictOn = (what: RegExp) => rows.find(([first]) => what.test(first ?? ''))?.at(-1);
+    assert.equal(verdictOn(/^create, embedded, to the bare/), 'held');
+    assert.equal(verdictOn(/^start/), 'missed');
+    assert.equal(verdictOn(/^delete/), 'not measured');
+  });
+
+  test('counts the time that a request waits while a server stalls', async () => {
+    const STALL_MS = 400;
+    let stalledUntil: number | undefined;
+    const server = createServer((_request, response) => {
+      stalledUntil ??= performance.now() + STALL_MS;
+      setTimeout(() => response.end('{}'), Math.max(0, stalledUntil - performance.now()));
+    }).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    const address = server.address();
+    if (address === null || typeof address === 'string') throw new Error('no port');
+    const tally = await runLoad(
+      openLoop(200),
+      {
+        url: `http://127.0.0.1:${address.port}`,
+        ...{ headers: {}, secretsFile: undefined, connections: 1, seconds: 1 },
+        requests: [{ method: 'GET', target: '/', body: '', times: 1 }],
+        ids: { order: 'sequential', first: 1 },
+      },
+      AbortSignal.timeout(10_000),
+    );
+    server.closeAllConnections();
+    server.close();
+    // On one connection, 80 requests fall due during the stall; who counts from when they are sent sees one.
+    assert.equal(tally.answers, 200);
+    assert.ok(Number(tally.p99Ms) > 0.9 * STALL_MS, `p99 ${tally.p99Ms} ms`);
   });
 });

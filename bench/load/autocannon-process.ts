@@ -1,50 +1,98 @@
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import autocannon, { type Request, type Result } from 'autocannon';
 import type { Job, Tally } from './generator.ts';
 import { createIds } from './ids.ts';
+import { percentile } from './percentile.ts';
 
-const job: Job = JSON.parse(process.argv[2] ?? '');
-process.stdout.write(`${JSON.stringify(await run(job))}\n`);
+/** A part of a job: the `index`th of `count` workers. */
+interface Share {
+  readonly job: Job;
+  readonly index: number;
+  readonly count: number;
+}
 
-async function run(job: Job): Promise<Tally> {
+interface ShareResult {
+  readonly latencies: readonly number[];
+  readonly seconds: number;
+  readonly failures: number;
+}
+
+if (isMainThread) {
+  const count = Number(process.argv[2]);
+  const job: Job = JSON.parse(process.argv[3] ?? '');
+  const shares = Array.from({ length: Math.min(count, job.connections) }, (_, index) => ({
+    job,
+    index,
+    count,
+  }));
+  const results = await Promise.all(shares.map(runInWorker));
+  process.stdout.write(`${JSON.stringify(sum(results))}\n`);
+} else parentPort?.postMessage(await run(workerData));
+
+async function runInWorker(share: Share): Promise<ShareResult> {
+  const worker = new Worker(import.meta.filename, { workerData: share });
+  const [result]: ShareResult[] = await once(worker, 'message');
+  if (result === undefined) throw new Error('a worker said nothing');
+  return result;
+}
+
+function sum(results: readonly ShareResult[]): Tally {
+  const latencies = results.flatMap((result) => result.latencies).sort((a, b) => a - b);
+  return {
+    answers: latencies.length,
+    seconds: Math.max(...results.map(({ seconds }) => seconds)),
+    p50Ms: percentile(latencies, 0.5),
+    p99Ms: percentile(latencies, 0.99),
+    failures: results.reduce((total, { failures }) => total + failures, 0),
+  };
+}
+
+async function run({ job, index, count }: Share): Promise<ShareResult> {
   const latencies: number[] = [];
-  let unexpected = 0;
+  let refused = 0;
   const { promise, resolve, reject } = Promise.withResolvers<Result>();
-  const { url, method, connections, seconds: duration } = job;
+  const connections = Math.floor((job.connections + index) / count);
   const instance = autocannon(
     {
-      url,
-      method,
+      url: job.url,
       connections,
-      duration,
-      requests: [{ headers: headersOf(job), setupRequest: nextOf(job) }],
+      duration: job.seconds,
+      requests: [{ setupRequest: nextOf({ job, index, count }) }],
     },
     (error: unknown, result) => (error ? reject(error) : resolve(result)),
   );
   // autocannon's own histogram has whole milliseconds only.
   instance.on('response', (_client, status, _bytes, ms) => {
     latencies.push(ms);
-    if (status !== job.expectedStatus) unexpected += 1;
+    if (status >= 400) refused += 1;
   });
   const { duration: seconds, errors } = await promise;
-  latencies.sort((a, b) => a - b);
-  const at = (share: number): number => latencies[Math.floor((latencies.length - 1) * share)] ?? 0;
-  return {
-    answers: latencies.length,
-    seconds,
-    p50Ms: at(0.5),
-    p99Ms: at(0.99),
-    failures: unexpected + errors,
-  };
+  return { latencies, seconds, failures: refused + errors };
 }
 
-function headersOf({ headers, body }: Job): Record<string, string> {
-  return body === '' ? { ...headers } : { ...headers, 'content-type': 'application/json' };
-}
-
-function nextOf({ target, body, ids }: Job): (request: Request) => Request {
-  const nextId = createIds(ids);
+/** The requests of a share; of the ids that the job takes, every `count`th is its own. */
+function nextOf({ job, index, count }: Share): (request: Request) => Request {
+  const nextId = createIds(job.ids);
+  for (let skipped = 0; skipped < index; skipped += 1) nextId();
+  const secrets =
+    job.secretsFile === undefined ? [] : readFileSync(job.secretsFile, 'utf8').trim().split('\n');
+  const cycle = job.requests.flatMap((request) => Array.from({ length: request.times }, () => request));
+  let turn = 0;
   return (request) => {
+    const template = cycle[turn % cycle.length];
+    if (template === undefined) throw new Error('the job has no requests');
+    const { method, target, body } = template;
+    const secret = secrets[turn % secrets.length];
+    turn += 1;
     const id = String(nextId());
-    return { ...request, path: target.replace('{id}', id), body: body.replace('{id}', id) };
+    for (let skipped = 1; skipped < count; skipped += 1) nextId();
+    const headers = {
+      ...job.headers,
+      ...(secret !== undefined && { authorization: `Bearer ${secret}` }),
+      ...(body !== '' && { 'content-type': 'application/json' }),
+    };
+    return { ...request, method, headers, path: target.replace('{id}', id), body: body.replace('{id}', id) };
   };
 }

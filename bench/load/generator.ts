@@ -1,18 +1,16 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
-import type { Ids } from '../workloads.ts';
+import type { Ids, RequestTemplate } from '../workload.ts';
 
 /** Connections that ask all the time: each sends its next request when it has the answer to the one before. */
 export interface Job {
   readonly url: string;
-  readonly method: 'GET' | 'POST' | 'DELETE';
   readonly headers: Readonly<Record<string, string>>;
-  /** Where `{id}` stands in these two, the next id goes. */
-  readonly target: string;
-  readonly body: string;
+  /** A file of tokens, one a line, that the requests take turns to show. */
+  readonly secretsFile: string | undefined;
+  readonly requests: readonly RequestTemplate[];
   readonly ids: Ids;
-  readonly expectedStatus: number;
   readonly connections: number;
   readonly seconds: number;
 }
@@ -22,26 +20,34 @@ export interface Tally {
   /** Answers received, of whatever status. */
   readonly answers: number;
   readonly seconds: number;
-  readonly p50Ms: number;
-  readonly p99Ms: number;
-  /** Answers with another status than the expected one, broken connections and timeouts. */
+  readonly p50Ms: number | undefined;
+  readonly p99Ms: number | undefined;
+  /** Answers with a status of 400 or more, broken connections and timeouts. */
   readonly failures: number;
 }
 
 /** A program that makes load; it runs as a process of its own. */
 export interface Generator {
   readonly name: string;
+  /** How many cores it can keep busy. */
+  readonly threads: number;
   /** The program and its arguments for a job. */
-  readonly command: (job: Job) => readonly [program: string, ...args: string[]];
+  readonly command: (job: Job) => Command;
 }
 
+export type Command = readonly [program: string, ...args: string[]];
+
 /** Puts a job on a server and resolves to what came of it. */
-export async function runLoad(generator: Generator, job: Job, signal: AbortSignal): Promise<Tally> {
-  const [program, ...args] = generator.command(job);
+export function runLoad(generator: Generator, job: Job, signal: AbortSignal): Promise<Tally> {
+  return runForTally(generator.command(job), signal);
+}
+
+/** Runs a program that prints a tally. */
+export async function runForTally([program, ...args]: Command, signal: AbortSignal): Promise<Tally> {
   const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'], signal });
   const [output, [code]] = await Promise.all([text(child.stdout), once(child, 'close')]);
   const tally = /^\{.*\}$/m.exec(output)?.[0];
-  if (code !== 0 || tally === undefined) throw new Error(`${generator.name} failed (${code}):\n${output}`);
+  if (code !== 0 || tally === undefined) throw new Error(`${program} failed (${code}):\n${output}`);
   return parseTally(tally);
 }
 

@@ -1,4 +1,4 @@
-import type { Ids } from '../workloads.ts';
+import type { Ids } from '../workload.ts';
 
 const FIRST_RANDOM = 2 ** 43;
 const LANES = 1024;

@@ -1,18 +1,10 @@
--- The requests of one job, for wrk. Arguments: METHOD TARGET BODY EXPECTED_STATUS, then the ids:
--- `sequential FIRST` or `random SEED LANE`. The ids are those of ids.ts.
+-- The requests of one job, for wrk. Arguments: `sequential FIRST ''` or `random SEED LANE`, the ids being those of ids.ts;
+-- a file of tokens or ''; then METHOD TARGET BODY TIMES for each kind of request.
 
 local bit = require('bit')
-local sends_id_in_target, sends_id_in_body
-local next_id, expected_status
-local method, target, body, head
-
--- Global, since wrk reads them from here when the run is over.
-unexpected = 0
-local threads = {}
-
-function setup(thread)
-  table.insert(threads, thread)
-end
+local next_id
+local head = ''
+local cycle, position = {}, 0
 
 local function sequential(first)
   local id = first - 1
@@ -32,45 +24,62 @@ local function random(seed, lane)
   end
 end
 
-function init(args)
-  method, target, body = args[1], args[2], args[3]
-  expected_status = tonumber(args[4])
-  if args[5] == 'random' then
-    next_id = random(tonumber(args[6]), tonumber(args[7]))
-  else
-    next_id = sequential(tonumber(args[6]))
+-- A function that gives the header of the next token, or nothing to show.
+local function tokens(file)
+  if file == '' then
+    return function() return '' end
   end
-  sends_id_in_target = target:find('{id}', 1, true) ~= nil
-  sends_id_in_body = body:find('{id}', 1, true) ~= nil
+  local headers, turn = {}, 0
+  for secret in io.lines(file) do
+    table.insert(headers, 'Authorization: Bearer ' .. secret .. '\r\n')
+  end
+  return function()
+    turn = turn % #headers + 1
+    return headers[turn]
+  end
+end
+
+local function writer(method, target, body, next_token)
   target, body = target:gsub('{id}', '%%d'), body:gsub('{id}', '%%d')
-  head = ''
+  local sends_id_in_target, sends_id_in_body = target:find('%%d'), body:find('%%d')
+  return function()
+    local id = (sends_id_in_target or sends_id_in_body) and next_id()
+    local line = method .. ' ' .. (sends_id_in_target and target:format(id) or target) .. ' HTTP/1.1\r\n'
+    if body == '' then
+      return line .. next_token() .. head .. '\r\n'
+    end
+    local content = sends_id_in_body and body:format(id) or body
+    return line .. next_token() .. head .. 'Content-Type: application/json\r\nContent-Length: ' .. #content .. '\r\n\r\n' .. content
+  end
+end
+
+function init(args)
+  if args[1] == 'random' then
+    next_id = random(tonumber(args[2]), tonumber(args[3]))
+  else
+    next_id = sequential(tonumber(args[2]))
+  end
   for name, value in pairs(wrk.headers) do
     head = head .. name .. ': ' .. value .. '\r\n'
+  end
+  local next_token = tokens(args[4])
+  for first = 5, #args, 4 do
+    local request_of = writer(args[first], args[first + 1], args[first + 2], next_token)
+    for _ = 1, tonumber(args[first + 3]) do
+      table.insert(cycle, request_of)
+    end
   end
 end
 
 function request()
-  local id = next_id()
-  local line = method .. ' ' .. (sends_id_in_target and target:format(id) or target) .. ' HTTP/1.1\r\n'
-  if body == '' then
-    return line .. head .. '\r\n'
-  end
-  local content = sends_id_in_body and body:format(id) or body
-  return line .. head .. 'Content-Length: ' .. #content .. '\r\n\r\n' .. content
-end
-
-function response(status)
-  if status ~= expected_status then
-    unexpected = unexpected + 1
-  end
+  position = position % #cycle + 1
+  return cycle[position]()
 end
 
 function done(summary, latency)
-  local failures = summary.errors.connect + summary.errors.read + summary.errors.write + summary.errors.timeout
-  for _, thread in ipairs(threads) do
-    failures = failures + thread:get('unexpected')
-  end
+  local errors = summary.errors
   io.write(string.format(
     '{"answers":%d,"seconds":%f,"p50Ms":%f,"p99Ms":%f,"failures":%d}\n',
-    summary.requests, summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3, failures))
+    summary.requests, summary.duration / 1e6, latency:percentile(50) / 1e3, latency:percentile(99) / 1e3,
+    errors.connect + errors.read + errors.write + errors.timeout + errors.status))
 end

@@ -7,6 +7,7 @@ const SCRIPT = join(import.meta.dirname, 'wrk.lua');
 /** wrk (https://github.com/wg/wrk), on one thread: the cheaper generator, where it is installed. */
 export const wrk: Generator = {
   name: 'wrk',
+  threads: 1,
   command: (job) => [
     'wrk',
     '--threads=1',
@@ -14,27 +15,21 @@ export const wrk: Generator = {
     `--duration=${job.seconds}s`,
     '--latency',
     `--script=${SCRIPT}`,
-    ...Object.entries(headersOf(job)).map(([name, value]) => `--header=${name}: ${value}`),
+    ...Object.entries(job.headers).map(([name, value]) => `--header=${name}: ${value}`),
     job.url,
     '--',
-    job.method,
-    job.target,
-    job.body,
-    String(job.expectedStatus),
     ...idArguments(job),
+    job.secretsFile ?? '',
+    ...job.requests.flatMap(({ method, target, body, times }) => [method, target, body, String(times)]),
   ],
 };
 
-export function isWrkInstalled(): boolean {
-  return spawnSync('wrk', ['--version'], { stdio: 'ignore' }).error === undefined;
-}
-
-function headersOf({ headers, body }: Job): Readonly<Record<string, string>> {
-  return body === '' ? headers : { ...headers, 'Content-Type': 'application/json' };
+export function isInstalled(program: string): boolean {
+  return spawnSync(program, ['--version'], { stdio: 'ignore' }).error === undefined;
 }
 
 function idArguments({ ids }: Job): string[] {
   return ids.order === 'sequential'
-    ? [ids.order, String(ids.first)]
+    ? [ids.order, String(ids.first), '']
     : [ids.order, String(ids.seed), String(ids.lane)];
 }

@@ -1,6 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import { examplePlants } from '../example-plants.ts';
-import { LISTED } from '../workloads.ts';
+import { LISTED } from '../workload.ts';
 
 const list = Buffer.from(
   JSON.stringify(

@@ -6,16 +6,17 @@ import type { Subject } from '../subject.ts';
 export const bareNode: Subject = {
   name: 'bare node:http',
   start: async (folder) => {
-    const server = await startServerProcess(
+    const { url, pid, stop } = await startServerProcess(
       [join(import.meta.dirname, 'bare-node-server.ts')],
       join(folder, 'log'),
     );
     return {
-      url: server.url,
-      pid: server.pid,
+      url,
+      pid,
       headers: {},
+      requestsOf: ({ requests }) => requests,
       prepare: async () => {},
-      close: server.stop,
+      close: stop,
     };
   },
 };

@@ -1,0 +1,56 @@
+import { mkdtemp } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Comparison, compare, type Plan } from './compare.ts';
+import type { Measurement } from './contender.ts';
+import { comparisonJson, comparisonTable } from './figures.ts';
+import { httpContender, type LoadOptions } from './http-contender.ts';
+import { type Subject, startSubjects } from './subject.ts';
+import type { Table } from './table.ts';
+import type { Results } from './targets.ts';
+import type { Workload } from './workload.ts';
+
+/** What each part of the benchmark is given. */
+export interface Bench extends LoadOptions {
+  readonly plan: Plan;
+  /** What people would pick instead; empty where it cannot be installed. */
+  readonly alternatives: readonly Subject[];
+  /** Goes away after the run. */
+  readonly folder: string;
+}
+
+export interface Report {
+  readonly tables: readonly Table[];
+  readonly results: Results;
+  readonly json: unknown;
+  readonly runs: readonly Measurement[];
+}
+
+/** A part of the benchmark, to be chosen by its name. */
+export interface Part {
+  readonly name: string;
+  /** One line of help. */
+  readonly about: string;
+  run(bench: Bench): Promise<Report>;
+}
+
+/** The report of comparisons, which is theirs alone. */
+export function reportOf(comparisons: readonly Comparison[], results: Results): Report {
+  return {
+    tables: comparisons.map(comparisonTable),
+    results,
+    json: comparisons.map(comparisonJson),
+    runs: comparisons.flatMap(({ contenders }) => contenders.flatMap(({ runs }) => runs)),
+  };
+}
+
+/** Starts subjects, compares them under a workload, and stops them. */
+export async function compareSubjects(
+  bench: Bench,
+  subjects: readonly Subject[],
+  workload: Workload,
+): Promise<Comparison> {
+  await using resources = new AsyncDisposableStack();
+  const started = await startSubjects(subjects, await mkdtemp(join(bench.folder, 'part-')), resources);
+  const contenders = started.map((subject) => httpContender(subject, workload, bench));
+  return await compare(workload.name, contenders, bench.plan);
+}

@@ -1,0 +1,55 @@
+import { once } from 'node:events';
+import { mkdtemp } from 'node:fs/promises';
+import { Agent, get, type IncomingMessage } from 'node:http';
+import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
+import type { Bench, Part, Report } from '../part.ts';
+import { readResidentBytes } from '../process-stats.ts';
+import { type RunningSubject, startSubjects } from '../subject.ts';
+import { bareNode } from '../subjects/bare-node.ts';
+import { plantStore } from '../subjects/plant-store.ts';
+import { decimals, mebibytes, show } from '../table.ts';
+
+const CONNECTIONS = 1_000;
+const REST_MS = 1_000;
+
+export const memoryPart: Part = {
+  name: 'memory',
+  about: 'memory at rest and for each connection kept open',
+  run: runMemory,
+};
+
+async function runMemory({ folder, alternatives }: Bench): Promise<Report> {
+  await using resources = new AsyncDisposableStack();
+  const subjects = [plantStore, bareNode, ...alternatives];
+  const started = await startSubjects(subjects, await mkdtemp(join(folder, 'memory-')), resources);
+  const measured = [];
+  for (const { name, running } of started) measured.push({ name, ...(await measureMemory(running)) });
+  const rows = measured.map(({ name, atRest, withConnections }) => [
+    `  ${name}`,
+    show(atRest, mebibytes),
+    show(atRest && withConnections && (withConnections - atRest) / CONNECTIONS / 1_024, decimals(1)),
+  ]);
+  return {
+    tables: [[['resident memory', 'at rest, MiB', 'a connection, KiB'], ...rows]],
+    results: {},
+    json: measured,
+    runs: [],
+  };
+}
+
+/** Resident bytes, before and with many connections that have had one answer each. */
+async function measureMemory({ url, pid, headers }: RunningSubject) {
+  await setTimeout(REST_MS);
+  const atRest = readResidentBytes(pid);
+  const agent = new Agent({ keepAlive: true, maxFreeSockets: CONNECTIONS });
+  await Promise.all(Array.from({ length: CONNECTIONS }, () => ask(`${url}/plants?limit=1`, headers, agent)));
+  const withConnections = readResidentBytes(pid);
+  agent.destroy();
+  return { atRest, withConnections };
+}
+
+async function ask(url: string, headers: RunningSubject['headers'], agent: Agent): Promise<void> {
+  const [response]: IncomingMessage[] = await once(get(url, { agent, headers }), 'response');
+  await response?.resume().toArray();
+}

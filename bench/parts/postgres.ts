@@ -1,0 +1,103 @@
+import { execFile } from 'node:child_process';
+import { mkdtemp, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { type PostgresServer, startPostgres } from '../../test/postgres-server.ts';
+import { compare } from '../compare.ts';
+import type { Contender } from '../contender.ts';
+import { ratioTo } from '../figures.ts';
+import { httpContender } from '../http-contender.ts';
+import { runForTally } from '../load/generator.ts';
+import { isInstalled } from '../load/wrk.ts';
+import { type Bench, type Part, type Report, reportOf } from '../part.ts';
+import { OWNER, startPlantStore } from '../subjects/plant-store.ts';
+import { createInOrder, NEW_PLANT } from '../workload.ts';
+
+const INSERTS = join(import.meta.dirname, '../load/pg-inserts-process.ts');
+const PGBENCH = 'pgbench, one prepared INSERT';
+
+export const postgresPart: Part = {
+  name: 'postgres',
+  about: 'creates on PostgreSQL beside single inserts through pg and by pgbench',
+  run: runPostgres,
+};
+
+async function runPostgres(bench: Bench): Promise<Report> {
+  await using resources = new AsyncDisposableStack();
+  const folder = await mkdtemp(join(bench.folder, 'postgres-'));
+  const server = await startPostgres();
+  resources.defer(() => server.remove());
+  await checkDurability(server);
+  const running = await startPlantStore({ folder, databaseUrl: server.url() });
+  resources.defer(() => running.close());
+  const contenders = [
+    httpContender({ name: 'plant-store over HTTP', running }, createInOrder, bench),
+    singleInserts(server, bench),
+    ...(isInstalled('pgbench') ? [await pgbench(server, folder, bench)] : []),
+  ];
+  const comparison = await compare(
+    'create, PostgreSQL',
+    contenders.map((contender) => onEmptyTable(server, contender)),
+    bench.plan,
+  );
+  return reportOf([comparison], { createToPgbench: ratioTo(comparison, PGBENCH) });
+}
+
+async function checkDurability(server: PostgresServer): Promise<void> {
+  const [row] = await server.sql("SELECT current_setting('fsync') AS fsync");
+  if (row?.fsync !== 'on') throw new Error('PostgreSQL runs without fsync; that measures nothing');
+}
+
+function singleInserts(server: PostgresServer, { connections, signal }: Bench): Contender {
+  return {
+    name: 'pg, one prepared INSERT',
+    measure: async (_run, seconds) => {
+      const args = [INSERTS, server.url(), String(connections), String(seconds)];
+      const tally = await runForTally([process.execPath, ...args], signal);
+      return { ...tally, cpu: undefined, peakBytes: undefined };
+    },
+  };
+}
+
+async function pgbench(
+  server: PostgresServer,
+  folder: string,
+  { connections, signal }: Bench,
+): Promise<Contender> {
+  const script = join(folder, 'create.sql');
+  await writeFile(
+    script,
+    `\\set n :n + 1
+     \\set id :client_id * 1000000000 + :n
+     INSERT INTO plants (owner, id, name, tag) VALUES ('${OWNER}', :id, '${NEW_PLANT.name}', '${NEW_PLANT.tag}');`,
+  );
+  const fixed = ['-n', '-M', 'prepared', '-c', String(connections), '-j', '2', '-D', 'n=0', '-f', script];
+  return {
+    name: PGBENCH,
+    measure: async (_run, seconds) => {
+      const args = [...fixed, '-T', String(seconds), server.url()];
+      const { stdout } = await promisify(execFile)('pgbench', args, { signal });
+      if (!/failed transactions: 0 /.test(stdout)) throw new Error(`pgbench: ${stdout}`);
+      const perSecond = Number(/tps = ([0-9.]+)/.exec(stdout)?.[1]);
+      const answers = Math.round(perSecond * seconds);
+      const unknown = { p50Ms: undefined, p99Ms: undefined, cpu: undefined, peakBytes: undefined };
+      return { answers, seconds, failures: 0, ...unknown };
+    },
+  };
+}
+
+/** Each run begins on an empty table with nothing left to write back, and must leave the plants it speaks of. */
+function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Contender {
+  return {
+    name,
+    measure: async (run, seconds) => {
+      await server.sql('TRUNCATE plants');
+      await server.sql('CHECKPOINT');
+      const measurement = await measure(run, seconds);
+      const [row] = await server.sql('SELECT count(*) AS kept FROM plants');
+      if (!(Number(row?.kept) >= 0.9 * measurement.answers))
+        throw new Error(`${name} speaks of ${measurement.answers} plants, and there are ${row?.kept}`);
+      return measurement;
+    },
+  };
+}

@@ -1,0 +1,93 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp } from 'node:fs/promises';
+import { join } from 'node:path';
+import { median } from '../figures.ts';
+import type { Bench, Part, Report } from '../part.ts';
+import { createToken, MAIN, OWNER, openBenchStore } from '../subjects/plant-store.ts';
+import { whole } from '../table.ts';
+
+const BARE = join(import.meta.dirname, '../subjects/bare-node-server.ts');
+/** A start is short, and one is not like the other. */
+const STARTS_A_ROUND = 2;
+
+export const startPart: Part = {
+  name: 'start',
+  about: 'time from the start of the process to its first answer',
+  run: runStart,
+};
+
+async function runStart(bench: Bench): Promise<Report> {
+  const folder = await mkdtemp(join(bench.folder, 'start-'));
+  const onFile = (file: string): string[] => [
+    ...[MAIN, 'serve', '--port', '0', '--admin-port', '0'],
+    ...['--database-url', `sqlite:${join(folder, file)}`],
+  ];
+  const token = await createStore(`sqlite:${join(folder, 'kept.db')}`);
+  // The first start of all fills the compile cache; it is not counted.
+  await timeToAnswer(onFile('kept.db'), token);
+  const times = { fresh: [] as number[], kept: [] as number[], bare: [] as number[] };
+  for (let round = 0; round < STARTS_A_ROUND * bench.plan.rounds; round += 1) {
+    times.fresh.push(await timeToAnswer(onFile(`fresh-${round}.db`)));
+    times.kept.push(await timeToAnswer(onFile('kept.db'), token));
+    times.bare.push(await timeToAnswer([BARE], ''));
+  }
+  const row = (name: string, values: readonly number[]): string[] => [
+    `  ${name}`,
+    whole(median(values)),
+    whole(Math.min(...values)),
+    whole(Math.max(...values)),
+  ];
+  return {
+    tables: [
+      [
+        ['start to first answer, ms', 'median', 'least', 'most'],
+        row('plant-store, a store that it creates', times.fresh),
+        row('plant-store, an empty store that is there', times.kept),
+        row('bare node:http', times.bare),
+      ],
+    ],
+    results: { start: median(times.fresh) },
+    json: times,
+    runs: [],
+  };
+}
+
+async function createStore(databaseUrl: string): Promise<string> {
+  const store = await openBenchStore(databaseUrl);
+  const token = await createToken(store, OWNER);
+  await store.close();
+  return token;
+}
+
+/** Milliseconds until a list is answered with 200. Without a token, the one that the first start on a store prints is taken. */
+async function timeToAnswer(args: readonly string[], token?: string): Promise<number> {
+  const begin = performance.now();
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'ignore'] });
+  try {
+    const said = await read(
+      child,
+      token === undefined ? /"url":"([^"]+)".*(plt_\w{49})/s : /"url":"([^"]+)"/,
+    );
+    const answer = await fetch(`${said[1]}/plants`, {
+      headers: { authorization: `Bearer ${token ?? said[2]}` },
+    });
+    if (answer.status !== 200) throw new Error(`the first answer was ${answer.status}`);
+    await answer.arrayBuffer();
+    return performance.now() - begin;
+  } finally {
+    const ended = once(child, 'exit');
+    child.kill('SIGTERM');
+    await ended;
+  }
+}
+
+async function read(child: ChildProcess, wanted: RegExp): Promise<RegExpExecArray> {
+  let output = '';
+  for await (const chunk of child.stdout ?? []) {
+    output += chunk;
+    const found = wanted.exec(output);
+    if (found !== null) return found;
+  }
+  throw new Error(`the process ended:\n${output}`);
+}

@@ -1,0 +1,96 @@
+import { execFile } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { promisify } from 'node:util';
+import { examplePlants } from '../example-plants.ts';
+import { type ServerProcess, startServerProcess } from '../server-process.ts';
+import type { RunningSubject, Subject } from '../subject.ts';
+import type { RequestTemplate } from '../workload.ts';
+
+const FOLDER = join(import.meta.dirname, '../alternatives');
+const JSON_SERVER = join(FOLDER, 'node_modules/json-server/lib/cli/bin.js');
+
+const json = { 'content-type': 'application/json' };
+
+const fastifyBetterSqlite3: Subject = {
+  name: 'Fastify, better-sqlite3',
+  start: async (folder) => {
+    const args = [join(FOLDER, 'fastify-better-sqlite3.js'), join(folder, 'plants.db')];
+    return filled(await startServerProcess(args, join(folder, 'log'), 'signal'), ({ requests }) => requests);
+  },
+};
+
+export const platformaticDb: Subject = {
+  name: 'Platformatic DB',
+  start: async (folder) => {
+    const args = [join(FOLDER, 'platformatic-db.js'), folder];
+    return filled(await startServerProcess(args, join(folder, 'log'), 'signal'), ({ requests }) =>
+      requests.map((request) =>
+        retarget(request, (target) => target.replace('limit=', 'fields=name,tag&limit=')),
+      ),
+    );
+  },
+};
+
+export const jsonServer: Subject = {
+  name: 'json-server',
+  start: async (folder) => {
+    const file = join(folder, 'plants.json');
+    await writeFile(file, JSON.stringify({ plants: [] }));
+    const port = await freePort();
+    const args = [JSON_SERVER, '--host', '127.0.0.1', '--port', String(port), '--quiet', file];
+    const url = `http://127.0.0.1:${port}`;
+    return filled(await startServerProcess(args, join(folder, 'log'), 'signal', url), ({ requests }) =>
+      requests.map((request) => retarget(request, (target) => target.replace('limit=', '_limit='))),
+    );
+  },
+};
+
+/** What people would pick instead. */
+export const alternatives: readonly Subject[] = [fastifyBetterSqlite3, platformaticDb, jsonServer];
+
+/** Installs the alternatives, in their own folder, if they are not there yet. Resolves to why they cannot be had, or nothing. */
+export async function installAlternatives(): Promise<string | undefined> {
+  if (existsSync(join(FOLDER, 'node_modules'))) return undefined;
+  process.stderr.write('installing the alternatives …\n');
+  try {
+    // What they would build or download at install, they do without.
+    await promisify(execFile)('npm', ['ci', '--ignore-scripts'], { cwd: FOLDER });
+    return undefined;
+  } catch (error: unknown) {
+    return error instanceof Error ? error.message : String(error);
+  }
+}
+
+async function filled(
+  { url, pid, stop }: ServerProcess,
+  requestsOf: RunningSubject['requestsOf'],
+): Promise<RunningSubject> {
+  for (const plant of examplePlants()) {
+    const answer = await fetch(`${url}/plants`, {
+      method: 'POST',
+      headers: json,
+      body: JSON.stringify(plant),
+    });
+    if (!answer.ok)
+      throw new Error(`${url} refused an example plant: ${answer.status} ${await answer.text()}`);
+    await answer.arrayBuffer();
+  }
+  return { url, pid, headers: {}, requestsOf, prepare: async () => {}, close: stop };
+}
+
+function retarget(request: RequestTemplate, change: (target: string) => string): RequestTemplate {
+  return { ...request, target: change(request.target) };
+}
+
+async function freePort(): Promise<number> {
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const address = probe.address();
+  await new Promise((resolve) => probe.close(resolve));
+  if (address === null || typeof address === 'string') throw new Error('no free port');
+  return address.port;
+}

@@ -1,0 +1,33 @@
+/** Cells of text; the first row is the header, the first column is to the left. */
+export type Table = readonly (readonly string[])[];
+
+const MEBIBYTE = 1024 * 1024;
+
+/** A table for people, in columns of equal width. */
+export function renderTable(rows: Table): string {
+  const columns = Math.max(...rows.map((row) => row.length));
+  const widths = Array.from({ length: columns }, (_, column) =>
+    Math.max(...rows.map((row) => row[column]?.length ?? 0)),
+  );
+  const lines = rows.map((row) =>
+    row
+      .map((cell, column) =>
+        column === 0 ? cell.padEnd(widths[0] ?? 0) : cell.padStart(widths[column] ?? 0),
+      )
+      .join('  ')
+      .trimEnd(),
+  );
+  return `${lines.join('\n')}\n`;
+}
+
+/** What is not known is a dash. */
+export function show(value: number | undefined, format: (value: number) => string): string {
+  return value === undefined ? '–' : format(value);
+}
+
+export const whole = (value: number): string => Math.round(value).toLocaleString('en');
+export const decimals =
+  (digits: number) =>
+  (value: number): string =>
+    value.toFixed(digits);
+export const mebibytes = (bytes: number): string => (bytes / MEBIBYTE).toFixed(0);

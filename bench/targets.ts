@@ -1,0 +1,65 @@
+import { decimals, show, type Table, whole } from './table.ts';
+
+interface Target {
+  readonly what: string;
+  readonly bound: 'at least' | 'at most';
+  readonly value: number;
+  readonly format: (value: number) => string;
+}
+
+const ratio = (what: string, value: number): Target => ({
+  what,
+  bound: 'at least',
+  value,
+  format: decimals(2),
+});
+
+/** What must hold on two cores, with 64 connections, tokens checked and durable commits. */
+const targets = {
+  createToEcho: ratio("create, embedded, to the bare handler's echo", 0.6),
+  listToConstant: ratio("list of 20, nothing changing, to the bare handler's constant answer", 0.6),
+  listUnderWrites: ratio('list of 20 under 10 % writes, to the bare handler', 0.35),
+  deleteToBare: ratio('delete, embedded, to the bare handler', 0.6),
+  createToPgbench: ratio('create, PostgreSQL, to single inserts by pgbench', 1.3),
+  createToPlatformatic: ratio('create, embedded, to Platformatic DB', 20),
+  createToJsonServer: ratio('create, embedded, to json-server', 20),
+  wholeList: {
+    what: 'whole list of 1,000,000, plants/s',
+    bound: 'at least',
+    value: 2_000_000,
+    format: whole,
+  },
+  wholeListGrowth: {
+    what: 'growth of memory meanwhile, MiB',
+    bound: 'at most',
+    value: 64,
+    format: decimals(1),
+  },
+  createAtTenMillion: ratio('create at 10,000,000 plants, to create at 1,000', 0.85),
+  p99AtHalfLoad: {
+    what: 'p99 of a create at half load, ms',
+    bound: 'at most',
+    value: 5,
+    format: decimals(2),
+  },
+  start: { what: 'start to first answer, empty store, ms', bound: 'at most', value: 400, format: whole },
+} satisfies Record<string, Target>;
+
+export type TargetName = keyof typeof targets;
+
+/** What was measured for targets; undefined where there is no figure. */
+export type Results = Partial<Record<TargetName, number | undefined>>;
+
+/** The targets, what was measured, and whether it holds them. */
+export function targetsTable(results: Results): Table {
+  const rows = Object.entries<Target>(targets).map(([name, { what, bound, value, format }]) => {
+    const measured = Object.entries(results).find(([one]) => one === name)?.[1];
+    return [what, show(measured, format), `${bound} ${format(value)}`, verdict(measured, bound, value)];
+  });
+  return [['target', 'measured', '', ''], ...rows];
+}
+
+function verdict(measured: number | undefined, bound: Target['bound'], value: number): string {
+  if (measured === undefined) return 'not measured';
+  return (bound === 'at least' ? measured >= value : measured <= value) ? 'held' : 'missed';
+}

@@ -1,0 +1,73 @@
+/** The order in which a run takes its ids; all of them are distinct, within a run and between runs. */
+export type Ids =
+  | { readonly order: 'sequential'; readonly first: number }
+  | { readonly order: 'random'; readonly seed: number; readonly lane: number };
+
+/** A request. Where `{id}` stands in its target or body, the generator puts the next id. */
+export interface RequestTemplate {
+  readonly method: 'GET' | 'POST' | 'DELETE';
+  readonly target: string;
+  readonly body: string;
+  /** How many of it come before the next kind. */
+  readonly times: number;
+}
+
+export interface Workload {
+  readonly name: string;
+  /** Sent in turns, again and again. */
+  readonly requests: readonly RequestTemplate[];
+  /** The ids of the nth run. */
+  readonly ids: (run: number) => Ids;
+}
+
+export const LISTED = 20;
+export const NEW_PLANT = { name: 'Black alder', tag: 'Alnus glutinosa' };
+
+// Each run has ids of its own, apart from those of other runs and of the plants that lists show, which count from 1.
+const IDS_A_RUN = 100_000_000;
+const FIRST_TO_DELETE = 1_000 * IDS_A_RUN;
+
+const create: RequestTemplate = {
+  method: 'POST',
+  target: '/plants',
+  body: `{"id":{id},"name":"${NEW_PLANT.name}","tag":"${NEW_PLANT.tag}"}`,
+  times: 1,
+};
+const list: RequestTemplate = { method: 'GET', target: `/plants?limit=${LISTED}`, body: '', times: 1 };
+
+export const createInOrder: Workload = {
+  name: 'create, ids in order',
+  requests: [create],
+  ids: (run) => ({ order: 'sequential', first: (run + 1) * IDS_A_RUN }),
+};
+
+export const createAtRandom: Workload = {
+  name: 'create, random ids',
+  requests: [create],
+  ids: (run) => ({ order: 'random', seed: ((run + 1) * 0x9e3779b1) >>> 0, lane: run }),
+};
+
+/** Creates behind all plants there are, those of `createAtRandom` too. */
+export const createBehindAll: Workload = {
+  name: 'create, ids in order',
+  requests: [create],
+  ids: (run) => ({ order: 'sequential', first: 2 ** 45 + run * IDS_A_RUN }),
+};
+
+export const listOfTwenty: Workload = {
+  name: `list of ${LISTED}`,
+  requests: [list],
+  ids: () => ({ order: 'sequential', first: 1 }),
+};
+
+export const listUnderWrites: Workload = {
+  name: `list of ${LISTED}, every tenth request a create`,
+  requests: [{ ...list, times: 9 }, create],
+  ids: createInOrder.ids,
+};
+
+export const deleteInOrder: Workload = {
+  name: 'delete',
+  requests: [{ method: 'DELETE', target: '/plants/{id}', body: '', times: 1 }],
+  ids: (run) => ({ order: 'sequential', first: FIRST_TO_DELETE + run * IDS_A_RUN }),
+};

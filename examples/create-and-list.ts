@@ -1,9 +1,10 @@
+import { randomUUID } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 
 /**
  * Creates the plants of plants.ndjson, lists them in pages of 100, compares them with the file and deletes them.
  *
- *   node examples/create-and-list.ts URL TOKEN
+ *   npx node examples/create-and-list.ts URL TOKEN
  */
 
 interface Plant {
@@ -15,19 +16,21 @@ const AT_ONCE = 16;
 
 const [url, token] = process.argv.slice(2);
 if (url === undefined || token === undefined) {
-  throw new Error('call it as: node examples/create-and-list.ts URL TOKEN');
+  throw new Error('call it as: npx node examples/create-and-list.ts URL TOKEN');
 }
 const authorization = { authorization: `Bearer ${token}` };
 
 const text = await readFile(new URL('./plants.ndjson', import.meta.url), 'utf8');
 const lines = text.trimEnd().split('\n');
 
+const run = randomUUID();
+
 // The lines are sent as they are: an id beyond 2^53 would not survive JSON.parse.
 await forEach(lines, async (line, index) => {
   const headers = {
     ...authorization,
     'content-type': 'application/json',
-    'idempotency-key': `example-${index}`,
+    'idempotency-key': `${run}-${index}`,
   };
   await expectOk(await fetch(`${url}/plants`, { method: 'POST', headers, body: line }));
 });

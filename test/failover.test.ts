@@ -3,7 +3,28 @@ import { test } from 'node:test';
 import { failOver } from './failover.ts';
 
 test('when the primary dies and its synchronous standby takes over, no acknowledged write is lost', async (t) => {
-  const { balance, recovery } = await failOver(t, { acknowledgements: 30, settings: ['fsync = off'] });
+  const { balance, recovery } = await failOver(t, {
+    death: 'crash',
+    acknowledgements: 30,
+    settings: ['fsync = off'],
+  });
   assert.ok(balance.created > 30 && balance.deleted > 5, JSON.stringify(balance));
   assert.ok(recovery < 5_000, `the service took ${recovery} ms to find the new primary`);
+});
+
+test('when the primary falls silent, every instance follows once its timeouts are over', async (t) => {
+  const [statementMs, acquireMs, graceMs] = [1_000, 1_000, 500];
+  const { balance, outage } = await failOver(t, {
+    death: 'silence',
+    acknowledgements: 30,
+    settings: ['fsync = off'],
+    environment: {
+      DATABASE_STATEMENT_TIMEOUT: String(statementMs),
+      DATABASE_ACQUIRE_TIMEOUT: String(acquireMs),
+    },
+  });
+  assert.ok(balance.created > 30 && balance.deleted > 5, JSON.stringify(balance));
+  assert.ok(outage > statementMs, 'nobody could know before');
+  // What was under way, what waited for it, and as much again for a busy machine.
+  assert.ok(outage < 2 * (statementMs + graceMs + acquireMs), `the instances took ${outage} ms to follow`);
 });

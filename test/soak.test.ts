@@ -6,7 +6,7 @@ import { describeHolding, SOAK_LIMITS, soak, soakFaults } from './soak.ts';
 const SECONDS = 5;
 
 /** A service that is young still compiles and fills its caches. */
-const GROWING = { ...SOAK_LIMITS, memory: 96 * MEBIBYTE, files: 12 };
+const GROWING = { ...SOAK_LIMITS, memory: 96 * MEBIBYTE, heap: 16 * MEBIBYTE, files: 12 };
 
 describe('a service under a mixed load', () => {
   it('answers as it should and holds no more at the end than at the beginning', async (t) => {
@@ -24,10 +24,10 @@ describe('a service under a mixed load', () => {
   });
 
   it('is judged by limits that a leak of each kind breaks', () => {
-    const first = { memory: 100 * MEBIBYTE, files: 40, log: 4 * MEBIBYTE };
-    const grown = { memory: 125 * MEBIBYTE, files: 45, log: 7 * MEBIBYTE };
+    const first = { memory: 100 * MEBIBYTE, heap: 30 * MEBIBYTE, files: 40, log: 4 * MEBIBYTE };
+    const grown = { memory: 150 * MEBIBYTE, heap: 35 * MEBIBYTE, files: 45, log: 7 * MEBIBYTE };
     assert.deepEqual(soakFaults({ requests: 1, first, last: first, surprises: [] }), []);
-    for (const what of ['memory', 'files', 'log'] as const) {
+    for (const what of ['memory', 'heap', 'files', 'log'] as const) {
       const last = { ...first, [what]: grown[what] };
       const [fault, ...others] = soakFaults({ requests: 1, first, last, surprises: [] });
       assert.match(fault ?? '', new RegExp(`^${what}: `));

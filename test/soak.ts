@@ -21,6 +21,8 @@ export interface SoakOptions {
 export interface Holding {
   /** Resident memory in bytes: the median. */
   readonly memory: number;
+  /** The heap in use, in bytes: the least, which is what the garbage collection leaves. */
+  readonly heap: number;
   /** File descriptors: the most. */
   readonly files: number;
   /** The write-ahead log in bytes: the most. */
@@ -37,7 +39,12 @@ export interface SoakSummary {
 }
 
 /** How much more the last sixth may hold than the first. */
-export const SOAK_LIMITS: Holding = { memory: 24 * MEBIBYTE, files: 4, log: 2 * MEBIBYTE };
+export const SOAK_LIMITS: Holding = {
+  memory: 48 * MEBIBYTE,
+  heap: 4 * MEBIBYTE,
+  files: 4,
+  log: 2 * MEBIBYTE,
+};
 
 const IDS_PER_CONNECTION = 100;
 const REQUESTS_PER_CONNECTION = 500;
@@ -88,7 +95,12 @@ async function watch(
   for (let sample = 1; sample <= samples; sample += 1) {
     await setTimeout(duration / samples);
     const { size } = await stat(log);
-    const holding = { memory: await residentMemory(service), files: await openFiles(service), log: size };
+    const holding = {
+      memory: await residentMemory(service),
+      heap: await heapInUse(service),
+      files: await openFiles(service),
+      log: size,
+    };
     holdings.push(holding);
     const part = (sample * REPORTS) / samples;
     if (Number.isInteger(part)) report(`${part}/${REPORTS}: ${describeHolding(holding)}`);
@@ -96,10 +108,18 @@ async function watch(
   return holdings;
 }
 
+async function heapInUse({ adminUrl }: Service): Promise<number> {
+  const metrics = await (await fetch(`${adminUrl}/metrics`)).text();
+  const match = /^nodejs_heap_size_used_bytes (\S+)$/m.exec(metrics);
+  if (match === null) throw new Error('the metrics do not tell the heap');
+  return Number(match[1]);
+}
+
 function summarize(holdings: readonly Holding[]): Holding {
   const memories = holdings.map(({ memory }) => memory).sort((a, b) => a - b);
   return {
     memory: memories[Math.floor(memories.length / 2)] ?? 0,
+    heap: Math.min(...holdings.map(({ heap }) => heap)),
     files: Math.max(...holdings.map(({ files }) => files)),
     log: Math.max(...holdings.map(({ log }) => log)),
   };
@@ -181,15 +201,15 @@ function differs(what: string, answer: Answer | undefined, status: number): stri
 
 /** What is wrong with a summary, in words. */
 export function soakFaults({ first, last, surprises }: SoakSummary, limits = SOAK_LIMITS): string[] {
-  const grown = (['memory', 'files', 'log'] as const).filter(
+  const grown = (['memory', 'heap', 'files', 'log'] as const).filter(
     (what) => last[what] - first[what] > limits[what],
   );
   return [...surprises, ...grown.map((what) => `${what}: ${first[what]} at first and ${last[what]} at last`)];
 }
 
 /** For people. */
-export function describeHolding({ memory, files, log }: Holding): string {
-  return `${inMebibytes(memory)} resident, ${files} file descriptors, ${inMebibytes(log)} of write-ahead log`;
+export function describeHolding({ memory, heap, files, log }: Holding): string {
+  return `${inMebibytes(memory)} resident, ${inMebibytes(heap)} of heap, ${files} file descriptors, ${inMebibytes(log)} of write-ahead log`;
 }
 
 if (import.meta.main) {

@@ -1,5 +1,4 @@
 import { Readable } from 'node:stream';
-import { setImmediate } from 'node:timers/promises';
 import { Type } from 'typebox';
 import { INT64_MAX, INT64_MIN, Plant } from '../plant.ts';
 import type { IdRange, PlantPage, Store } from '../store.ts';
@@ -196,10 +195,24 @@ async function* chunks(
 ): AsyncGenerator<string> {
   yield counted(`[${gathered.map(membersOf).join(',')}`);
   while (!list.ended) {
-    // Other requests get their turn between two pages, however fast the client reads.
-    await setImmediate();
+    await nextTurn();
     const page = await list.next();
     if (page !== EMPTY) yield counted(`,${membersOf(page)}`);
   }
   yield counted(']');
+}
+
+const turns: (() => void)[] = [];
+
+/** Resolves for one list in each turn of the event loop: others get theirs between two pages, however many lists there are. */
+function nextTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    turns.push(resolve);
+    if (turns.length === 1) setImmediate(giveTurn);
+  });
+}
+
+function giveTurn(): void {
+  turns.shift()?.();
+  if (turns.length > 0) setImmediate(giveTurn);
 }

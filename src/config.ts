@@ -1,7 +1,8 @@
 import { type Static, Type } from 'typebox';
 import { compileCheck, fromText, propertyOf } from './schema.ts';
 
-const MEBIBYTE = 1024 * 1024;
+const KIBIBYTE = 1024;
+const MEBIBYTE = 1024 * KIBIBYTE;
 
 const port = (description: string, fallback: number) =>
   Type.Integer({ minimum: 0, maximum: 65_535, default: fallback, description });
@@ -21,6 +22,9 @@ export const DATABASE_URL_DEMAND =
 export function isDatabaseUrl(url: string): boolean {
   return /^(?:sqlite:.|postgres(?:ql)?:\/\/.)/.test(url);
 }
+
+const milliseconds = (description: string, [minimum, maximum]: readonly [number, number], fallback: number) =>
+  Type.Integer({ minimum, maximum, default: fallback, description: `${description}, in milliseconds` });
 
 /**
  * All settings of the service. The key gives the flag (`--admin-port`) and the variable (`ADMIN_PORT`);
@@ -96,6 +100,37 @@ export const Config = Type.Object({
     (audience) => /^[!-~]{0,255}$/.test(audience),
     () => 'must be up to 255 visible ASCII characters, as tokens have it in `aud`',
   ),
+  headerLimit: Type.Integer({
+    minimum: 1_024,
+    maximum: MEBIBYTE,
+    default: 16 * KIBIBYTE,
+    description: 'largest request line and headers together, in bytes',
+  }),
+  uriLimit: Type.Integer({
+    minimum: 128,
+    maximum: MEBIBYTE,
+    default: 8 * KIBIBYTE,
+    description: 'longest URI, in characters',
+  }),
+  headerTimeout: milliseconds(
+    'longest time for the headers of a request to arrive',
+    [1_000, 600_000],
+    10_000,
+  ),
+  requestTimeout: milliseconds('longest time for a whole request to arrive', [1_000, 3_600_000], 15_000),
+  keepAliveTimeout: milliseconds(
+    'how long a connection without requests is kept',
+    [1_000, 3_600_000],
+    65_000,
+  ),
+  maxConnections: Type.Integer({
+    minimum: 1,
+    maximum: 1_000_000,
+    default: 10_000,
+    description: 'connections at most; one more is told so and closed',
+  }),
+  tlsCert: Type.String({ default: '', description: 'file of the certificate (PEM), to serve HTTPS' }),
+  tlsKey: Type.String({ default: '', description: 'file of the key of the certificate (PEM)' }),
   logLevel: Type.Enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], {
     default: 'info',
     description: 'least severe lines to log',
@@ -178,6 +213,19 @@ export function connectionOptions(config: Config) {
     acquireTimeoutMs: config.databaseAcquireTimeout,
     statementTimeoutMs: config.databaseStatementTimeout,
     prepare: config.databasePrepare,
+  };
+}
+
+/** What a client may take, of a configuration. */
+export function limitsOf(config: Config) {
+  return {
+    headers: config.headerLimit,
+    uri: config.uriLimit,
+    body: config.bodyLimit,
+    connections: config.maxConnections,
+    headersMs: config.headerTimeout,
+    requestMs: config.requestTimeout,
+    keepAliveMs: config.keepAliveTimeout,
   };
 }
 

@@ -2,11 +2,12 @@ import { Server as TcpServer } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
-import { type Config, connectionOptions, withoutPassword } from './config.ts';
+import { type Config, connectionOptions, limitsOf, withoutPassword } from './config.ts';
 import { createAdmin } from './http/admin.ts';
 import { createApp, operations } from './http/app.ts';
 import type { FindGrant } from './http/authentication.ts';
 import { createMetrics } from './http/metrics.ts';
+import { openTls, type Tls } from './http/tls.ts';
 import { isEmbedded, openStore } from './store/open.ts';
 import type { Store } from './store.ts';
 import { version } from './version.ts';
@@ -22,6 +23,7 @@ export interface Server {
   readonly url: string;
   readonly adminUrl: string;
   readonly store: Store;
+  readonly tls: Tls | undefined;
   /**
    * Finishes what is in flight, commits the last batch and closes the store. When that is to be done calmly, `/ready` says
    * first that it will be, for the configured pause, and clients are asked to go elsewhere before their connections close.
@@ -40,6 +42,7 @@ export interface ServerOptions {
 
 /** Opens the store, wires the service to it, and resolves once both listeners accept. */
 export async function startServer({ config, log, onFatal, now = Date.now }: ServerOptions): Promise<Server> {
+  const tls = openTls(config.tlsCert, config.tlsKey);
   const metrics = createMetrics({
     version,
     operationIds: operations.map(({ operationId }) => operationId),
@@ -59,7 +62,8 @@ export async function startServer({ config, log, onFatal, now = Date.now }: Serv
     log,
     now,
     basePath: config.basePath,
-    bodyLimit: config.bodyLimit,
+    limits: limitsOf(config),
+    tls,
     isStopping: () => isStopping,
     metrics,
   });
@@ -83,13 +87,20 @@ export async function startServer({ config, log, onFatal, now = Date.now }: Serv
 
   try {
     const adminUrl = await admin.listen({ host: config.adminHost, port: config.adminPort });
-    const url = (await app.listen({ host: config.host, port: config.port })) + config.basePath;
+    const address = await app.listen({ host: config.host, port: config.port });
+    const url = (tls === undefined ? address : address.replace(/^http:/, 'https:')) + config.basePath;
     log.info({ url, adminUrl, store: withoutPassword(config.databaseUrl) }, 'serving');
-    return { url, adminUrl, store, close };
+    if (tls === undefined && !isLoopback(config.host))
+      log.warn({ host: config.host }, 'tokens travel in the clear');
+    return { url, adminUrl, store, tls, close };
   } catch (error: unknown) {
     await close();
     throw error;
   }
+}
+
+function isLoopback(host: string): boolean {
+  return host === 'localhost' || host === '::1' || host.startsWith('127.');
 }
 
 function refuseWhen(isSo: boolean, reason: string): void {

@@ -52,6 +52,15 @@ const host: Values = {
   bad: [''],
 };
 
+// What is in it shows when it is read.
+const file: Values = {
+  good: [
+    ['', ''],
+    ['/etc/tls/plants.pem', '/etc/tls/plants.pem'],
+  ],
+  bad: [],
+};
+
 /** For each setting, texts it takes, with the values they stand for, and texts it refuses. */
 const values: Readonly<Record<Setting, Values>> = {
   host,
@@ -158,6 +167,50 @@ const values: Readonly<Record<Setting, Values>> = {
     bad: ['plants store', 'plants\n', 'plänts', 'x'.repeat(256)],
     beside: { oidcIssuer: 'https://id.example' },
   },
+  headerLimit: {
+    good: [
+      ['1024', 1_024],
+      ['16384', 16_384],
+    ],
+    bad: [...integers, '1023', '1048577', '16k'],
+  },
+  uriLimit: {
+    good: [
+      ['128', 128],
+      ['8192', 8_192],
+    ],
+    bad: [...integers, '127', '1048577'],
+  },
+  headerTimeout: {
+    good: [
+      ['1000', 1_000],
+      ['10000', 10_000],
+    ],
+    bad: [...integers, '999', '600001', '10s'],
+  },
+  requestTimeout: {
+    good: [
+      ['1000', 1_000],
+      ['15000', 15_000],
+    ],
+    bad: [...integers, '999', '3600001', '15s'],
+  },
+  keepAliveTimeout: {
+    good: [
+      ['1000', 1_000],
+      ['65000', 65_000],
+    ],
+    bad: [...integers, '999', '3600001', '65s'],
+  },
+  maxConnections: {
+    good: [
+      ['1', 1],
+      ['10000', 10_000],
+    ],
+    bad: [...integers, '0', '1000001'],
+  },
+  tlsCert: file,
+  tlsKey: file,
   logLevel: {
     good: ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'].map(
       (level) => [level, level] as const,
@@ -183,6 +236,14 @@ describe('a configuration', () => {
       bodyLimit: 65_536,
       oidcIssuer: '',
       oidcAudience: '',
+      headerLimit: 16_384,
+      uriLimit: 8_192,
+      headerTimeout: 10_000,
+      requestTimeout: 15_000,
+      keepAliveTimeout: 65_000,
+      maxConnections: 10_000,
+      tlsCert: '',
+      tlsKey: '',
       logLevel: 'info',
     });
     for (const setting of settings) assert.equal(loadConfig({}, {})[setting], defaultOf(setting));

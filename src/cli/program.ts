@@ -1,6 +1,7 @@
 import { Command, CommanderError } from 'commander';
 import { ConfigInvalid } from '../config.ts';
 import { FileInvalid } from '../formats/format.ts';
+import { CertificateInvalid } from '../http/tls.ts';
 import { StoreNotOpened, StoreUnavailable } from '../store.ts';
 import { backupCommand } from './backup.ts';
 import { checkCommand } from './check.ts';
@@ -39,6 +40,7 @@ function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const isExpected =
     error instanceof ConfigInvalid ||
+    error instanceof CertificateInvalid ||
     error instanceof StoreNotOpened ||
     error instanceof StoreUnavailable ||
     error instanceof CommandFailed ||

@@ -29,6 +29,7 @@ export function serveCommand(): Command {
       stop(1);
     });
     const server = await starting;
+    renewWhenTold(server, log);
     try {
       if (await isFirstStart(server, config.databaseUrl))
         process.stdout.write(await welcome(server, createAudit(log)));
@@ -87,6 +88,18 @@ function stopWhenTold(
     });
   }
   return stop;
+}
+
+/** Without TLS the signal keeps its usual meaning: the terminal is gone. */
+function renewWhenTold({ tls }: Server, log: Logger): void {
+  if (tls === undefined) return;
+  process.on('SIGHUP', () => {
+    try {
+      log.info({ validTo: tls.renew() }, 'the certificate was read again');
+    } catch (err: unknown) {
+      log.error({ err }, 'the certificate could not be read again; the one before stays');
+    }
+  });
 }
 
 async function isFirstStart({ store }: Server, databaseUrl: string): Promise<boolean> {

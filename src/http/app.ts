@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { type IncomingMessage, METHODS, type ServerResponse } from 'node:http';
+import { METHODS } from 'node:http';
 import type { Duplex } from 'node:stream';
 import Fastify, {
   type FastifyBaseLogger,
@@ -10,7 +10,7 @@ import Fastify, {
 } from 'fastify';
 import type { TSchema } from 'typebox';
 import { createAudit } from '../audit.ts';
-import { type ErrorCode, Refusal, statusOf } from '../errors.ts';
+import { type ErrorCode, statusOf } from '../errors.ts';
 import type { Store } from '../store.ts';
 import { addApiReference } from './api-reference.ts';
 import { type Authentication, createAuthentication, type FindGrant } from './authentication.ts';
@@ -18,6 +18,7 @@ import { createPlant, createPlantOperation } from './create-plant.ts';
 import { deletePlant, deletePlantOperation } from './delete-plant.ts';
 import { parseJsonBody } from './json.ts';
 import { listPlants, listPlantsOperation } from './list-plants.ts';
+import { createListener, type Limits } from './listener.ts';
 import { refuseContent, refuseMalformed } from './message-rules.ts';
 import type { Metrics } from './metrics.ts';
 import { renderOpenApi } from './openapi.ts';
@@ -26,6 +27,7 @@ import { answerOtherMethods, collectMethods } from './other-methods.ts';
 import { inTurn, whenAnswered } from './pipelining.ts';
 import { noSuchRoute, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
 import { compileRequestCheck } from './request-check.ts';
+import type { Tls } from './tls.ts';
 
 export interface AppOptions {
   readonly store: Store;
@@ -35,18 +37,13 @@ export interface AppOptions {
   readonly now: () => number;
   /** A prefix of every path, such as `/v1`; empty for none. */
   readonly basePath: string;
-  /** Bytes. */
-  readonly bodyLimit: number;
+  readonly limits: Limits;
+  /** Undefined for HTTP in the clear. */
+  readonly tls: Tls | undefined;
   /** Whether clients are told to come back by another connection, since this process is about to end. */
   readonly isStopping: () => boolean;
   readonly metrics: Metrics;
 }
-
-const HEADER_BYTES = 16 * 1024;
-const HEADERS_TIMEOUT_MS = 10_000;
-const REQUEST_TIMEOUT_MS = 15_000;
-const KEEP_ALIVE_MS = 65_000;
-const TIMEOUT_CHECK_MS = 1_000;
 
 /** All operations of the service; the OpenAPI document lists these. */
 export const operations = [createPlantOperation, listPlantsOperation, deletePlantOperation] as const;
@@ -55,7 +52,7 @@ export const operations = [createPlantOperation, listPlantsOperation, deletePlan
 export function createApp(options: AppOptions): FastifyInstance {
   const { store, findForeignGrant, log, now, basePath, metrics } = options;
   const app = createFastify(options);
-  takeExpectations(app);
+  meetExpectations(app);
   takeBodies(app);
   addHooks(app, options);
   answerErrors(app, options);
@@ -71,7 +68,7 @@ export function createApp(options: AppOptions): FastifyInstance {
   return app;
 }
 
-function createFastify({ log, bodyLimit, metrics }: AppOptions): FastifyInstance {
+function createFastify({ log, limits, tls, metrics }: AppOptions): FastifyInstance {
   const nextRequestId = createRequestIds();
   const logRefusal = (requestId: string, code: ErrorCode): void => {
     log.info({ requestId, operation: 'none', status: statusOf(code) }, 'refused');
@@ -83,39 +80,25 @@ function createFastify({ log, bodyLimit, metrics }: AppOptions): FastifyInstance
       const code = refuseOnSocket(error, socket, requestId);
       if (code !== undefined) logRefusal(requestId, code);
     });
-  const app: FastifyInstance = Fastify({
+  return Fastify({
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true }),
     // A child for each request would cost more than its one line; that line names the request itself.
     childLoggerFactory: (logger) => logger,
     genReqId: nextRequestId,
-    bodyLimit,
+    bodyLimit: limits.body,
     exposeHeadRoutes: false,
     return503OnClosing: false,
-    routerOptions: { maxParamLength: HEADER_BYTES },
+    routerOptions: { maxParamLength: limits.headers },
     rewriteUrl: originForm,
-    requestTimeout: REQUEST_TIMEOUT_MS,
-    keepAliveTimeout: KEEP_ALIVE_MS,
-    http: {
-      maxHeaderSize: HEADER_BYTES,
-      headersTimeout: HEADERS_TIMEOUT_MS,
-      connectionsCheckingInterval: TIMEOUT_CHECK_MS,
-      // Node would answer without a body; `refuseMalformed` looks instead.
-      requireHostHeader: false,
-    },
-    clientErrorHandler: refuse,
+    serverFactory: (handler) => createListener(handler, { limits, tls, refuse }),
+    clientErrorHandler: () => undefined,
     frameworkErrors: (error, request, reply) => {
       const refusal = toRefusal(error);
       logRefusal(request.id, refusal.code);
       void sendRefusal(reply.header('x-request-id', request.id), refusal);
     },
   });
-  // Node would drop the connection without a word. It leaves the errors of the socket to us, and one nobody minds ends the process.
-  app.server.on('connect', (_request, socket) => {
-    socket.on('error', () => socket.destroy());
-    refuse(new Refusal(40401, 'this is not a proxy'), socket);
-  });
-  return app;
 }
 
 function createRequestIds(): () => string {
@@ -133,14 +116,10 @@ function originForm({ url = '/' }: { url?: string | undefined }): string {
   return /^https?:\/\/[^/?#]*(.*)$/i.exec(url)?.[1]?.replace(/^(?!\/)/, '/') ?? url;
 }
 
-/** Node would answer `Expect` by itself, before anybody knows whether the request is welcome. */
-function takeExpectations(app: FastifyInstance): void {
-  const take = (request: IncomingMessage, response: ServerResponse): boolean =>
-    app.server.emit('request', request, response);
-  app.server.on('checkContinue', take);
-  app.server.on('checkExpectation', take);
+/** RFC 9110 §10.1.1. */
+function meetExpectations(app: FastifyInstance): void {
   app.addHook('preParsing', (request, reply, _payload, done) => {
-    // RFC 9110 §10.1.1: the expectation of an HTTP/1.0 client is ignored.
+    // That of an HTTP/1.0 client is ignored.
     if (request.headers.expect !== undefined && request.raw.httpVersionMinor > 0) reply.raw.writeContinue();
     done();
   });
@@ -163,11 +142,11 @@ function parseBody(request: FastifyRequest, _reply: unknown, done: HookHandlerDo
   done();
 }
 
-function addHooks(app: FastifyInstance, { log, basePath, isStopping, metrics }: AppOptions): void {
+function addHooks(app: FastifyInstance, { log, basePath, limits, isStopping, metrics }: AppOptions): void {
   app.decorateRequest('caller', undefined);
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id);
-    refuseMalformed(request);
+    refuseMalformed(request, limits.uri);
     if (request.is404) throw noSuchRoute(request, basePath);
     inTurn(request.raw.socket, reply.raw, done);
   });
@@ -214,7 +193,7 @@ async function addRoutes(
   authentication: Authentication,
   options: AppOptions,
 ): Promise<void> {
-  const { store, basePath, bodyLimit, metrics } = options;
+  const { store, basePath, limits, metrics } = options;
   const document = renderOpenApi(operations, basePath);
   const methods = collectMethods(scope);
 
@@ -225,7 +204,7 @@ async function addRoutes(
       url,
       schema,
       config: { operationId },
-      onRequest: [authentication.require(needed), refuseContent(bodyLimit, 'body' in schema)],
+      onRequest: [authentication.require(needed), refuseContent(limits.body, 'body' in schema)],
       preValidation: parseBody,
       handler: handler as HandlerOf<Operation>,
     });

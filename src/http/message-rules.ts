@@ -1,16 +1,15 @@
 import type { IncomingMessage } from 'node:http';
 import type { FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { Refusal } from '../errors.ts';
-import { MAX_URI_LENGTH } from './refusals.ts';
 
 /** `uri-host [":" port]`, RFC 9110 §7.2 and RFC 3986 §3.2.2. */
 const HOST = /^(?:\[[0-9A-Za-z.:]+\]|[\w.~!$&'()*+,;=%-]*)(?::[0-9]*)?$/;
 
-/** Throws a Refusal for a message that is not proper HTTP/1.1, whatever its path. */
-export function refuseMalformed(request: FastifyRequest): void {
+/** Throws a Refusal for a message that is not proper HTTP/1.1, whatever its path, or whose URI is longer than the limit. */
+export function refuseMalformed(request: FastifyRequest, uriLimit: number): void {
   const { raw } = request;
-  if ((raw.url?.length ?? 0) > MAX_URI_LENGTH) {
-    throw new Refusal(41400, `the URI is longer than ${MAX_URI_LENGTH} characters`);
+  if ((raw.url?.length ?? 0) > uriLimit) {
+    throw new Refusal(41400, `the URI is longer than ${uriLimit} characters`);
   }
   let hosts = 0;
   let authorizations = 0;

@@ -6,8 +6,8 @@ import { StoreOverloaded, StoreUnavailable } from '../store.ts';
 import { sendJson } from './operation.ts';
 import { responseOn } from './pipelining.ts';
 
-/** RFC 9110 §4.1 asks for 8,000 octets at least. */
-export const MAX_URI_LENGTH = 8 * 1024;
+/** A first line longer than this is taken for what made the headers too large. */
+const LONG_LINE = 8 * 1024;
 
 /** How long a client that was refused on the bare socket may take to close its side. */
 const LINGER_MS = 1_000;
@@ -52,7 +52,7 @@ function fromParser(error: unknown): Refusal {
   switch (codeOf(error)) {
     case 'HPE_HEADER_OVERFLOW':
       return isInRequestLine(error)
-        ? new Refusal(41400, `the URI is longer than ${MAX_URI_LENGTH} characters`)
+        ? new Refusal(41400, 'the URI is too long')
         : new Refusal(43100, 'the headers are too large');
     case 'ERR_HTTP_REQUEST_TIMEOUT':
       return new Refusal(40800, 'the request took too long to arrive');
@@ -66,7 +66,7 @@ function fromParser(error: unknown): Refusal {
 /** Whether the parser gave up before the end of the first line, as far as the last packet tells. */
 function isInRequestLine(error: unknown): boolean {
   const packet: unknown = error instanceof Error && 'rawPacket' in error ? error.rawPacket : undefined;
-  return Buffer.isBuffer(packet) && !packet.subarray(0, MAX_URI_LENGTH).includes('\n');
+  return Buffer.isBuffer(packet) && !packet.subarray(0, LONG_LINE).includes('\n');
 }
 
 function codeOf(error: unknown): unknown {

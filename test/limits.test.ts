@@ -1,0 +1,90 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { test } from 'node:test';
+import { engines } from './engines.ts';
+import { headerOf, renderRequest, sendRaw, sendRequest } from './raw-http.ts';
+import { bearer, startService } from './service.ts';
+
+const [{ freshUrl } = assert.fail()] = engines;
+const GET = { method: 'GET', path: '/openapi.json' };
+
+test('the sizes of headers, URI and body are limited as configured', async (t) => {
+  const service = await startService(t, await freshUrl(t), {
+    headerLimit: '2048',
+    uriLimit: '256',
+    bodyLimit: '1024',
+  });
+  const json = { ...bearer(await service.token()), 'content-type': 'application/json' };
+  const ask = async (request: Partial<typeof GET>, headers: Record<string, string> = {}, body?: string) => {
+    const raw = await sendRequest(service.url, {
+      ...GET,
+      ...request,
+      headers: Object.entries(headers),
+      body,
+    });
+    return [raw.status, JSON.parse(raw.body.toString()).error];
+  };
+  const plant = (bytes: number): string => '{"id":1,"name":"x"}'.padEnd(bytes);
+  const list = (length: number) => ({ path: `/plants?limit=1&${'x'.repeat(length - 16)}` });
+  assert.deepEqual(await ask({}, { 'x-filler': 'x'.repeat(1_800) }), [200, undefined]);
+  assert.deepEqual(await ask({}, { 'x-filler': 'x'.repeat(2_048) }), [431, 43100]);
+  assert.deepEqual(await ask(list(256), json), [200, undefined]);
+  assert.deepEqual(await ask(list(257), json), [414, 41400]);
+  assert.deepEqual(await ask({ method: 'POST', path: '/plants' }, json, plant(1_024)), [200, undefined]);
+  assert.deepEqual(await ask({ method: 'POST', path: '/plants' }, json, plant(1_025)), [413, 41300]);
+});
+
+test('the times for headers, for a request and between requests are limited as configured', async (t) => {
+  const times = { headerTimeout: '1000', requestTimeout: '2000', keepAliveTimeout: '1000' };
+  const service = await startService(t, await freshUrl(t), times);
+  const authorization = (await service.token()).replace(/^/, 'Bearer ');
+  const create = renderRequest({
+    method: 'POST',
+    path: '/plants',
+    headers: Object.entries({ authorization, 'content-type': 'application/json' }),
+    body: '{"id":1,"name":"Alder"}',
+  });
+  const begun = performance.now();
+  const after = async <T>(answer: Promise<T>) => [await answer, performance.now() - begun] as const;
+  const [[headers, headersMs], [body, bodyMs], [idle, idleMs]] = await Promise.all([
+    after(sendRaw(service.url, create.subarray(0, 40))),
+    after(sendRaw(service.url, create.subarray(0, -5))),
+    after(sendRaw(service.url, renderRequest({ ...GET, headers: [['Connection', 'keep-alive']] }))),
+  ]);
+  for (const late of [headers, body]) {
+    assert.equal(late.status, 408);
+    assert.match(late.body.toString(), /^\{"error":40800,"message":"[^"]+"\}$/);
+    assert.equal(headerOf(late.headers, 'connection'), 'close');
+  }
+  assert.equal(idle.status, 200);
+  assert.equal(headerOf(idle.headers, 'keep-alive'), 'timeout=1');
+  assert.ok(headersMs >= 1_000 && bodyMs >= 2_000 && idleMs >= 1_000);
+  assert.ok(Math.max(headersMs, bodyMs, idleMs) < 8_000, `${headersMs}, ${bodyMs}, ${idleMs} ms`);
+});
+
+test('one connection more than allowed is told so and closed; when one goes, the next is served', async (t) => {
+  const service = await startService(t, await freshUrl(t), { maxConnections: '3' });
+  const open = await Promise.all([1, 2, 3].map(() => openAndAsk(service.url)));
+  for (let tries = 0; tries < 5; tries += 1) {
+    const refused = await sendRequest(service.url, GET);
+    assert.equal(refused.status, 503);
+    assert.match(refused.body.toString(), /^\{"error":50301,"message":"too many connections[^"]*"\}$/);
+    assert.equal(headerOf(refused.headers, 'retry-after'), '1');
+  }
+  const [first, ...others] = open;
+  first?.end();
+  await once(first ?? assert.fail(), 'close');
+  assert.equal((await sendRequest(service.url, GET)).status, 200);
+  for (const socket of others) socket.destroy();
+});
+
+/** A connection that has been answered once, and stays open. */
+async function openAndAsk(url: string): Promise<Socket> {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  socket.write(renderRequest({ ...GET, headers: [['Connection', 'keep-alive']] }));
+  const [answer] = await once(socket, 'data');
+  assert.match(String(answer), /^HTTP\/1\.1 200 OK\r\n/);
+  return socket.resume();
+}

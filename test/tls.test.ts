@@ -1,0 +1,175 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { copyFile, readFile, writeFile } from 'node:fs/promises';
+import { Agent, request } from 'node:https';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { connect, type TLSSocket } from 'node:tls';
+import { fileURLToPath } from 'node:url';
+import { endOf, type Installation, newInstallation } from './program.ts';
+import { renderRequest } from './raw-http.ts';
+import { bearer } from './service.ts';
+
+// Made for this test, and good for nothing else:
+// openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj /CN=first.plants.test \
+//   -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout first.key -out first.pem
+const CERTIFICATES = fileURLToPath(new URL('certificates/', import.meta.url));
+const TOGETHER = { concurrency: 2 };
+const PRODUCTION = { NODE_ENV: 'production' };
+
+describe('with a certificate and its key', TOGETHER, () => {
+  it('the service speaks HTTPS, TLS 1.2 and 1.3 and nothing older, and warns of nothing', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token();
+    const flags = await certificate(installation, 'first');
+    const service = await installation.serve({ env: PRODUCTION, flags: [...flags, '--host', '0.0.0.0'] });
+    assert.match(service.url, /^https:/);
+    const { port } = new URL(service.url);
+    for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
+      const socket = await open(port, { minVersion: version, maxVersion: version });
+      assert.equal(socket.getProtocol(), version);
+      const list = { method: 'GET', path: '/plants', headers: Object.entries(bearer(token)) };
+      assert.match(await exchange(socket, renderRequest(list)), /^HTTP\/1\.1 200 OK\r\n.*\r\n\[\]$/s);
+    }
+    await assert.rejects(
+      open(port, { minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT:@SECLEVEL=0' }),
+      /protocol version/i,
+    );
+    const broken = await exchange(await open(port), Buffer.from('GET /plants HTTP/1.1\r\nHost\r\n\r\n'));
+    assert.match(broken, /^HTTP\/1\.1 400 .*\r\n\{"error":40004,/s);
+    assert.ok(service.log.every(({ level }) => Number(level) === 30));
+    assert.equal((await service.stop()).code, 0);
+  });
+
+  it('SIGHUP takes over renewed files without dropping a connection, and keeps the old for files that are no pair', async (t) => {
+    const installation = await newInstallation(t);
+    const service = await installation.serve({
+      env: PRODUCTION,
+      flags: await certificate(installation, 'first'),
+    });
+    const { port } = new URL(service.url);
+    const agent = new Agent({ keepAlive: true, maxSockets: 1, ca: await pem('first') });
+    const before = await ask(`${service.url}/openapi.json`, agent);
+    assert.equal(await nameAt(port), 'first.plants.test');
+
+    await certificate(installation, 'second');
+    service.kill('SIGHUP');
+    const { validTo } = await service.logged(({ msg }) => msg === 'the certificate was read again');
+    assert.ok(Date.parse(String(validTo)) > Date.now());
+    assert.equal(await nameAt(port), 'second.plants.test');
+    assert.equal(await ask(`${service.url}/openapi.json`, agent), before, 'not the same connection');
+
+    await copyFile(join(CERTIFICATES, 'first.key'), join(installation.folder, 'tls.key'));
+    service.kill('SIGHUP');
+    const { level, err } = await service.logged(({ msg }) => String(msg).endsWith('the one before stays'));
+    assert.equal(level, 50);
+    assert.match(JSON.stringify(err), /must be a certificate and its key/);
+    assert.equal(await nameAt(port), 'second.plants.test');
+    agent.destroy();
+    assert.equal((await service.stop()).code, 0);
+  });
+
+  it('connections count while they are open, and no longer', async (t) => {
+    const installation = await newInstallation(t);
+    const flags = [...(await certificate(installation, 'first')), '--max-connections', '1'];
+    const { url } = await installation.serve({ env: PRODUCTION, flags });
+    const { port } = new URL(url);
+    for (let times = 0; times < 3; times += 1) {
+      const socket = await open(port);
+      await assert.rejects(open(port), /ECONNRESET|before secure TLS connection/);
+      assert.match(await exchange(socket, renderRequest({ method: 'GET', path: '/' })), /^HTTP\/1\.1 404 /);
+    }
+  });
+});
+
+describe('TLS that cannot be', TOGETHER, () => {
+  for (const { title, flags, says } of [
+    {
+      title: 'a certificate alone',
+      flags: ['--tls-cert', 'tls.pem'],
+      says: /--tls-key \(TLS_KEY\) must be given together/,
+    },
+    {
+      title: 'a file that is not there',
+      flags: ['--tls-cert', 'none.pem', '--tls-key', 'tls.key'],
+      says: /none\.pem cannot be read: ENOENT/,
+    },
+    {
+      title: 'a key of another certificate',
+      flags: ['--tls-cert', 'tls.pem', '--tls-key', 'other.key'],
+      says: /tls\.pem and other\.key must be a certificate and its key, in PEM: .*mismatch/,
+    },
+    {
+      title: 'a file of something else',
+      flags: ['--tls-cert', 'nothing.pem', '--tls-key', 'tls.key'],
+      says: /nothing\.pem and tls\.key must be/,
+    },
+  ]) {
+    it(`stops the start: ${title}`, async (t) => {
+      const installation = await newInstallation(t);
+      await certificate(installation, 'first');
+      await copyFile(join(CERTIFICATES, 'second.key'), join(installation.folder, 'other.key'));
+      await writeFile(join(installation.folder, 'nothing.pem'), 'nothing');
+      const { code, stderr } = await endOf(installation.start(['serve', '--port', '0', ...flags]));
+      assert.equal(code, 1);
+      assert.match(stderr, says);
+      assert.doesNotMatch(stderr, /\n.*\n/);
+    });
+  }
+});
+
+it('a service that others reach without TLS warns of it', async (t) => {
+  const installation = await newInstallation(t);
+  const service = await installation.serve({ env: PRODUCTION, flags: ['--host', '0.0.0.0'] });
+  const { level, host } = await service.logged(({ msg }) => msg === 'tokens travel in the clear');
+  assert.deepEqual([level, host], [40, '0.0.0.0']);
+});
+
+/** Puts a certificate and its key where the flags that it returns point. */
+async function certificate({ folder }: Installation, name: 'first' | 'second'): Promise<readonly string[]> {
+  for (const kind of ['pem', 'key'])
+    await copyFile(join(CERTIFICATES, `${name}.${kind}`), join(folder, `tls.${kind}`));
+  return ['--tls-cert', join(folder, 'tls.pem'), '--tls-key', join(folder, 'tls.key')];
+}
+
+function pem(name: 'first' | 'second'): Promise<Buffer> {
+  return readFile(join(CERTIFICATES, `${name}.pem`));
+}
+
+async function open(port: string, options: object = {}): Promise<TLSSocket> {
+  const ca = await Promise.all([pem('first'), pem('second')]);
+  const socket = connect({ host: '127.0.0.1', port: Number(port), ca, ...options });
+  await once(socket, 'secureConnect');
+  return socket;
+}
+
+/** Whose certificate a new connection gets. */
+async function nameAt(port: string): Promise<string> {
+  const socket = await open(port);
+  const { subject } = socket.getPeerCertificate();
+  socket.destroy();
+  return String(subject.CN);
+}
+
+/** Sends a request and resolves to all that arrives until the service closes the connection. */
+async function exchange(socket: TLSSocket, message: Buffer): Promise<string> {
+  let text = '';
+  socket.setEncoding('latin1').on('data', (data: string) => {
+    text += data;
+  });
+  socket.write(message);
+  await once(socket, 'close');
+  return text;
+}
+
+/** Asks, and resolves to the local port of the connection it went by. */
+function ask(url: string, agent: Agent): Promise<number | undefined> {
+  return new Promise((resolve, reject) => {
+    request(url, { agent }, (response) => {
+      const { localPort } = response.socket;
+      response.resume().once('end', () => resolve(localPort));
+    })
+      .on('error', reject)
+      .end();
+  });
+}

@@ -46,7 +46,7 @@ for (const engine of engines) {
       const { code, stdout, stderr } = await check();
       assert.deepEqual(
         { code, stdout, stderr },
-        { code: 0, stdout: 'sound: 630 plants, 1 tokens, 0 idempotency keys\n', stderr: '' },
+        { code: 0, stdout: 'sound: 630 plants, 1 token, 0 idempotency keys\n', stderr: '' },
       );
       const json: unknown = JSON.parse((await check('--json')).stdout);
       assert.deepEqual(json, { sound: true, plants: 630, tokens: 1, keys: 0, faults: [] });
@@ -147,9 +147,6 @@ describe('check on an embedded store', TOGETHER, () => {
     const installation = await newInstallation(t);
     await installation.serve();
     const { code, stdout } = await installation.run(['check']);
-    assert.deepEqual(
-      { code, stdout },
-      { code: 0, stdout: 'sound: 0 plants, 1 tokens, 0 idempotency keys\n' },
-    );
+    assert.deepEqual({ code, stdout }, { code: 0, stdout: 'sound: 0 plants, 1 token, 0 idempotency keys\n' });
   });
 });

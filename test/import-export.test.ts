@@ -104,6 +104,13 @@ describe('import', TOGETHER, () => {
     assert.equal(stdout, await readFile(file('text'), 'utf8'));
   });
 
+  it('is also for an owner that an identity provider vouches for', async (t) => {
+    const { run } = await prepare(t);
+    const owner = 'https://id.example/realms/plants#7d1f-4e';
+    assert.equal((await run(['import', owner, EXAMPLE])).code, 0);
+    assert.equal((await run(['export', owner])).stdout, await readFile(EXAMPLE, 'utf8'));
+  });
+
   it('is finished by another run with skip after it was killed', async (t) => {
     const { installation, url, run, file } = await prepare(t);
     assert.equal((await run(['migrate'])).code, 0);
@@ -172,6 +179,7 @@ describe('import', TOGETHER, () => {
 
   for (const { args, names } of [
     { args: ['two words', EXAMPLE], names: /OWNER/ },
+    { args: ['https://id.example/realms#', EXAMPLE], names: /OWNER.*https:\/\/id\.example#7d1f/ },
     { args: ['alice', 'plants.txt'], names: /plants\.txt.*--format.*ndjson, csv/ },
     { args: ['alice', 'nosuch.csv'], names: /nosuch\.csv/ },
     { args: ['alice', EXAMPLE, '--format', 'xml'], names: /--format.*ndjson, csv/ },

@@ -4,6 +4,7 @@ import { NewPlant } from '../plant.ts';
 import { compileCheck } from '../schema.ts';
 import { isTokenName, type Token } from '../token.ts';
 import { CommandFailed } from './command-failed.ts';
+import { count } from './count.ts';
 import { startProgress } from './progress.ts';
 import { addSettings, type Flags } from './settings.ts';
 import { withBulk } from './store.ts';
@@ -48,19 +49,19 @@ export async function checkStore(bulk: Bulk): Promise<Report> {
     rowsOf: (contents: Contents) => AsyncIterable<readonly T[]>,
     faultOf: (row: T) => string | undefined,
   ): Promise<number> {
-    let count = 0;
+    let read = 0;
     try {
       await bulk.read(async (contents) => {
         for await (const page of rowsOf(contents)) {
           faults.push(...page.map(faultOf).filter((fault) => fault !== undefined));
-          count += page.length;
-          progress.advance(count);
+          read += page.length;
+          progress.advance(read);
         }
       });
     } catch (error: unknown) {
-      faults.push(`${table}, behind row ${count}: ${error instanceof Error ? error.message : String(error)}`);
+      faults.push(`${table}, behind row ${read}: ${error instanceof Error ? error.message : String(error)}`);
     }
-    return count;
+    return read;
   }
 
   try {
@@ -106,7 +107,8 @@ function isTime(value: number): boolean {
 }
 
 function describe({ plants, tokens, keys, faults }: Report): string {
-  if (faults.length === 0) return `sound: ${plants} plants, ${tokens} tokens, ${keys} idempotency keys\n`;
+  if (faults.length === 0)
+    return `sound: ${count(plants, 'plant')}, ${count(tokens, 'token')}, ${count(keys, 'idempotency key')}\n`;
   const shown = faults.slice(0, FAULTS_SHOWN).map((fault) => `${fault}\n`);
   return shown.join('') + (faults.length > shown.length ? `and ${faults.length - shown.length} more\n` : '');
 }

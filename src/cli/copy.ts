@@ -2,6 +2,7 @@ import { Command } from 'commander';
 import { type Contents, type Filling, StoreNotEmpty } from '../bulk.ts';
 import { DATABASE_URL_DEMAND, isDatabaseUrl, withoutPassword } from '../config.ts';
 import { CommandFailed } from './command-failed.ts';
+import { count } from './count.ts';
 import { type Progress, startProgress } from './progress.ts';
 import { withBulk } from './store.ts';
 import { createTally, type Tally } from './tally.ts';
@@ -110,5 +111,5 @@ async function copyTable<T extends object>(
 }
 
 function describe({ plants, tokens, keys, checksum }: Copied): string {
-  return `copied and verified: ${plants} plants (checksum ${checksum}), ${tokens} tokens, ${keys} idempotency keys\n`;
+  return `copied and verified: ${count(plants, 'plant')} (checksum ${checksum}), ${count(tokens, 'token')}, ${count(keys, 'idempotency key')}\n`;
 }

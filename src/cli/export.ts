@@ -4,7 +4,8 @@ import { pipeline } from 'node:stream/promises';
 import { Command } from 'commander';
 import type { Bulk } from '../bulk.ts';
 import type { Format } from '../formats/format.ts';
-import { refuseUnlessOwner } from './command-failed.ts';
+import { count } from './count.ts';
+import { refuseUnlessOwner } from './owner.ts';
 import { addFormat, type FormatName, formatOf, STANDARD_STREAM } from './plant-file.ts';
 import { startProgress } from './progress.ts';
 import { addSettings, type Flags } from './settings.ts';
@@ -20,7 +21,7 @@ export function exportCommand(): Command {
     async (owner: string, file: string, flags: Flags & { format?: FormatName }) => {
       refuseUnlessOwner(owner);
       const format = formatOf(file, flags.format);
-      const count = await withBulk(
+      const exported = await withBulk(
         { flags },
         (bulk) =>
           file === STANDARD_STREAM
@@ -28,7 +29,7 @@ export function exportCommand(): Command {
             : makeWholeFile(file, (partial) => exportPlants(bulk, owner, format, createWriteStream(partial))),
         { which: 'existing' },
       );
-      process.stderr.write(`${count} plants of ${owner} exported\n`);
+      process.stderr.write(`${count(exported, 'plant')} of ${owner} exported\n`);
     },
   );
 }
@@ -37,20 +38,20 @@ export function exportCommand(): Command {
 function exportPlants(bulk: Bulk, owner: string, format: Format, to: NodeJS.WritableStream): Promise<number> {
   return bulk.read(async (contents) => {
     const progress = startProgress('plants', await contents.countPlants(owner));
-    let count = 0;
+    let written = 0;
 
     async function* texts(): AsyncGenerator<string> {
       yield format.header;
       for await (const page of contents.plants(owner)) {
         yield format.write(page.map(({ id, name, tag }) => ({ id, name, ...(tag === null ? {} : { tag }) })));
-        count += page.length;
-        progress.advance(count);
+        written += page.length;
+        progress.advance(written);
       }
     }
 
     try {
       await pipeline(Readable.from(texts()), to, { end: to !== process.stdout });
-      return count;
+      return written;
     } finally {
       progress.stop();
     }

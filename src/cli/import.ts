@@ -1,7 +1,9 @@
 import { Command, Option } from 'commander';
 import type { Bulk, IfTaken, PlantRow } from '../bulk.ts';
 import type { Format } from '../formats/format.ts';
-import { CommandFailed, refuseUnlessOwner } from './command-failed.ts';
+import { CommandFailed } from './command-failed.ts';
+import { count } from './count.ts';
+import { refuseUnlessOwner } from './owner.ts';
 import {
   addFormat,
   type FormatName,
@@ -133,5 +135,5 @@ async function saveBefore(bulk: Bulk, batch: readonly PlantRow[], place: number)
 
 function describe({ created, skipped, replaced }: Counts, owner: string): string {
   const others = [skipped > 0 ? `, ${skipped} skipped` : '', replaced > 0 ? `, ${replaced} replaced` : ''];
-  return `${created} plants of ${owner} created${others.join('')}\n`;
+  return `${count(created, 'plant')} of ${owner} created${others.join('')}\n`;
 }

@@ -12,7 +12,8 @@ import {
   scopes,
   type Token,
 } from '../token.ts';
-import { CommandFailed, refuseUnlessOwner } from './command-failed.ts';
+import { CommandFailed } from './command-failed.ts';
+import { refuseUnlessLocalOwner } from './owner.ts';
 import { addSettings, configOf, type Flags } from './settings.ts';
 import { withStore } from './store.ts';
 
@@ -36,7 +37,7 @@ function createTokenCommand(): Command {
       const wanted = parseScopes(flags.scope);
       const now = Date.now();
       const expiresAt = parseExpires(flags.expires, now);
-      refuseUnlessOwner(owner);
+      refuseUnlessLocalOwner(owner);
       if (!isTokenName(flags.name)) {
         throw new CommandFailed('--name must be up to 255 characters without control characters');
       }

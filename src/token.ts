@@ -24,6 +24,7 @@ const SECRET_LENGTH = 43;
 const CHECKSUM_LENGTH = 6;
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 const OWNER = /^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$/;
+const SUBJECT_OWNER = /^https?:\/\/[!"$-~]{1,247}#[ -~]{1,255}$/;
 
 export const DEFAULT_EXPIRES = '90d';
 
@@ -86,6 +87,20 @@ export function newToken(
 /** Whether a text can name an owner: 1 to 128 letters, digits and `._@+-`, beginning with a letter or digit. */
 export function isOwner(text: string): boolean {
   return OWNER.test(text);
+}
+
+/**
+ * The owner that a subject of an OpenID Connect issuer is: the two with a `#` between them, which neither an issuer nor
+ * a local owner has. Undefined unless the subject is 1 to 255 printable ASCII characters (OpenID Connect Core §2).
+ */
+export function ownerOfSubject(issuer: string, subject: string): string | undefined {
+  const owner = `${issuer}#${subject}`;
+  return isOwnerOfSubject(owner) ? owner : undefined;
+}
+
+/** Whether a text can be what `ownerOfSubject` makes. */
+export function isOwnerOfSubject(text: string): boolean {
+  return SUBJECT_OWNER.test(text);
 }
 
 /** Whether a text can be the note on a token: up to 255 characters that a terminal shows as they are. */

@@ -5,11 +5,13 @@ import {
   DEFAULT_EXPIRES,
   digestSecret,
   isOwner,
+  isOwnerOfSubject,
   isTokenName,
   isValid,
   isWellFormedSecret,
   mintSecret,
   newToken,
+  ownerOfSubject,
   parseExpires,
   parseScopes,
 } from '../src/token.ts';
@@ -224,6 +226,34 @@ describe('an owner', () => {
     ];
     others.push('a'.repeat(129), '🌱', '"a"', "a'b", 'a%20b', '--help');
     for (const text of others) assert.equal(isOwner(text), false, JSON.stringify(text));
+  });
+});
+
+describe('the owner that a subject of an issuer is', () => {
+  const issuer = 'https://id.example/realms/plants/';
+
+  test('is both, and no local owner', () => {
+    for (const subject of ['alice', 'a b', '#', 'https://id.example#alice', '~'.repeat(255)]) {
+      const owner = ownerOfSubject(issuer, subject);
+      assert.ok(owner !== undefined, subject);
+      assert.equal(owner, `${issuer}#${subject}`);
+      assert.deepEqual([isOwnerOfSubject(owner), isOwner(owner)], [true, false]);
+    }
+  });
+
+  test('is none for a subject that no store would surely keep apart, nor is a local owner one', () => {
+    for (const subject of ['', 'x'.repeat(256), 'a\0', 'a\n', 'é', '\ud800']) {
+      assert.equal(ownerOfSubject(issuer, subject), undefined, JSON.stringify(subject));
+    }
+    for (const text of [
+      'alice',
+      '#alice',
+      'https://id.example',
+      'https://#alice',
+      'ftp://id.example#alice',
+    ]) {
+      assert.equal(isOwnerOfSubject(text), false, text);
+    }
   });
 });
 

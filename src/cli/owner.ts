@@ -1,4 +1,4 @@
-import { isOwner } from '../token.ts';
+import { isOwner, isOwnerOfSubject } from '../token.ts';
 import { CommandFailed } from './command-failed.ts';
 
 const LOCAL_DEMAND = '1 to 128 letters, digits and ._@+-, beginning with a letter or digit';
@@ -10,7 +10,7 @@ export function refuseUnlessLocalOwner(owner: string): void {
 
 /** Throws CommandFailed when an argument can name neither such an owner nor one that an identity provider vouches for. */
 export function refuseUnlessOwner(owner: string): void {
-  if (isOwner(owner) || /^https?:\/\/[^#\s]+#[\x20-\x7e]{1,255}$/.test(owner)) return;
+  if (isOwner(owner) || isOwnerOfSubject(owner)) return;
   throw new CommandFailed(
     `OWNER must be ${LOCAL_DEMAND}; or an issuer, # and a subject, such as https://id.example#7d1f`,
   );

@@ -1,5 +1,5 @@
 import { decodeJwt, errors, type JWTPayload, jwtVerify } from 'jose';
-import { type Scope, scopes } from '../token.ts';
+import { ownerOfSubject, type Scope, scopes } from '../token.ts';
 import type { FindGrant, Grant } from './authentication.ts';
 import { createIssuerKeys } from './issuer-keys.ts';
 
@@ -86,10 +86,10 @@ function isAccessToken(typ: string | undefined, payload: JWTPayload): boolean {
 
 function toGrant(issuer: string, payload: JWTPayload): Grant | undefined {
   const { sub, exp } = payload;
-  // OpenID Connect Core §2 has subjects of at most 255 ASCII characters; others the stores might not keep apart.
-  if (exp === undefined || typeof sub !== 'string' || !/^[\x20-\x7e]{1,255}$/.test(sub)) return undefined;
+  const owner = typeof sub === 'string' ? ownerOfSubject(issuer, sub) : undefined;
+  if (owner === undefined || exp === undefined) return undefined;
   return {
-    owner: `${issuer}#${sub}`,
+    owner,
     scopes: scopesIn(grantedIn(payload)),
     expiresAt: (exp + CLOCK_TOLERANCE_S) * 1_000,
     revokedAt: null,

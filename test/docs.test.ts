@@ -92,6 +92,17 @@ function codeOf(text: string): string[] {
   return [...fenced, ...codes(text.replace(/^ *```.*\n[\s\S]*?^ *```$/gm, ''))];
 }
 
+/** The anchors of its headings, as GitHub makes them. */
+function anchorsOf(text: string): string[] {
+  const headings = text.replace(/^ *```.*\n[\s\S]*?^ *```$/gm, '').matchAll(/^#+ (.*)$/gm);
+  return [...headings].map(([, heading = '']) =>
+    heading
+      .toLowerCase()
+      .replace(/[^\p{L}\p{N}\- _]/gu, '')
+      .replaceAll(' ', '-'),
+  );
+}
+
 function matchesIn(texts: ReadonlyMap<string, string>, pattern: RegExp): string[][] {
   return [...texts].flatMap(([file, text]) => [...text.matchAll(pattern)].map((match) => [file, ...match]));
 }
@@ -158,6 +169,16 @@ test('every relative link in a document leads somewhere', () => {
   assert.ok(links.length > 0);
   for (const [file = '', , link = ''] of links) {
     assert.ok(existsSync(join(ROOT, dirname(file), link)), `${link}, which ${file} links to`);
+  }
+});
+
+test('every link to a heading finds it', () => {
+  const headings = new Map([...documents].map(([file, text]) => [file, anchorsOf(text)]));
+  const links = matchesIn(documents, /\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)/g);
+  assert.ok(links.length > 0);
+  for (const [file = '', , path = '', anchor = ''] of links) {
+    const target = path === '' ? file : join(dirname(file), path);
+    assert.ok(headings.get(target)?.includes(anchor), `${path}#${anchor}, which ${file} links to`);
   }
 });
 

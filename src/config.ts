@@ -196,6 +196,22 @@ function namesOf(setting: Setting): string {
   return `${flagOf(setting)} (${variableOf(setting)})`;
 }
 
+/**
+ * Whether the standard variables of OpenTelemetry ask for traces: they name an endpoint and do not switch it off.
+ * All others of its variables are read by its library. Throws ConfigInvalid for what is not here.
+ */
+export function wantsTraces(environment: Readonly<Record<string, string | undefined>>): boolean {
+  const exporter = environment.OTEL_TRACES_EXPORTER || 'otlp';
+  const protocol = environment.OTEL_EXPORTER_OTLP_PROTOCOL || 'http/protobuf';
+  const endpoint = environment.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || environment.OTEL_EXPORTER_OTLP_ENDPOINT;
+  if (!endpoint || exporter === 'none' || environment.OTEL_SDK_DISABLED?.toLowerCase() === 'true')
+    return false;
+  if (exporter !== 'otlp') throw new ConfigInvalid('OTEL_TRACES_EXPORTER must be otlp or none');
+  if (protocol !== 'http/protobuf')
+    throw new ConfigInvalid('OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf, on port 4318 as a rule');
+  return true;
+}
+
 /** The value of a setting that neither flag nor variable gives. */
 export function defaultOf(setting: Setting): unknown {
   return Reflect.get(Config.properties[setting], 'default');

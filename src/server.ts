@@ -10,6 +10,7 @@ import { createMetrics } from './http/metrics.ts';
 import { openTls, type Tls } from './http/tls.ts';
 import { isEmbedded, openStore } from './store/open.ts';
 import type { Store } from './store.ts';
+import type { Tracing } from './tracing.ts';
 import { version } from './version.ts';
 
 /** Once the service listens no more, how long clients are asked to go elsewhere: for all that are busy to have an answer. */
@@ -34,6 +35,8 @@ export interface Server {
 export interface ServerOptions {
   readonly config: Config;
   readonly log: Logger;
+  /** Whether requests are traced; where the traces go, the variables of OpenTelemetry say. */
+  readonly traces?: boolean;
   /** Called once when the store can no longer be trusted; the process must end and start anew. */
   readonly onFatal: (error: Error) => void;
   /** Milliseconds since the epoch; the clock of the machine unless given. */
@@ -41,19 +44,22 @@ export interface ServerOptions {
 }
 
 /** Opens the store, wires the service to it, and resolves once both listeners accept. */
-export async function startServer({ config, log, onFatal, now = Date.now }: ServerOptions): Promise<Server> {
+export async function startServer(options: ServerOptions): Promise<Server> {
+  const { config, log, traces = false, onFatal, now = Date.now } = options;
   const tls = openTls(config.tlsCert, config.tlsKey);
+  const tracing = traces ? await loadTracing(log) : undefined;
   const metrics = createMetrics({
     version,
     operationIds: operations.map(({ operationId }) => operationId),
     engine: isEmbedded(config.databaseUrl) ? 'sqlite' : 'postgres',
   });
-  const store = await openStore(config.databaseUrl, {
+  const opened = await openStore(config.databaseUrl, {
     onFatal,
     now,
     connections: connectionOptions(config),
     onCommit: metrics.committed,
   });
+  const store = tracing?.traceStore(opened) ?? opened;
   metrics.watch(store.load);
   let isStopping = false;
   const app = createApp({
@@ -66,6 +72,7 @@ export async function startServer({ config, log, onFatal, now = Date.now }: Serv
     tls,
     isStopping: () => isStopping,
     metrics,
+    traceRequests: tracing?.traceRequests,
   });
   const admin = createAdmin({
     registry: metrics.registry,
@@ -82,7 +89,7 @@ export async function startServer({ config, log, onFatal, now = Date.now }: Serv
     TcpServer.prototype.close.call(app.server);
     if (how === 'calmly') await setTimeout(LINGER_MS);
     await drain(app);
-    await Promise.all([store.close(), drain(admin)]);
+    await Promise.all([store.close(), drain(admin), tracing?.close()]);
   }
 
   try {
@@ -97,6 +104,12 @@ export async function startServer({ config, log, onFatal, now = Date.now }: Serv
     await close();
     throw error;
   }
+}
+
+// Imported when needed, so that it costs nothing when it is off.
+async function loadTracing(log: Logger): Promise<Tracing> {
+  const { startTracing } = await import('./tracing.ts');
+  return startTracing((problem) => log.warn({ problem }, 'traces could not be sent'));
 }
 
 function isLoopback(host: string): boolean {

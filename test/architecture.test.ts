@@ -168,7 +168,8 @@ describe('who imports whom', () => {
     const rooms: readonly (readonly [RegExp, RegExp])[] = [
       [/^node:sqlite$/, /^store\/sqlite/],
       [/^umzug$/, /^store\/migrations\.ts$/],
-      [/^fastify$/, /^(?:http\/|server\.ts$)/],
+      [/^fastify$/, /^(?:http\/|server\.ts$|tracing\.ts$)/],
+      [/^@opentelemetry\//, /^tracing\.ts$/],
       [/^node:http$/, /^(?:http|client)\//],
       [/^commander$/, /^cli\//],
       [/^cli-progress$/, /^cli\/progress\.ts$/],

@@ -132,7 +132,7 @@ test('docs/configuration.md has every flag that help shows, with its commands an
 test('docs/configuration.md has every variable that is read without a flag, and no other', () => {
   const rows = table('docs/configuration.md', 'Flag').filter(([flag]) => flag === '');
   const documented = rows.flatMap(([, variable]) => codes(variable));
-  const read = matchesIn(sources, /process\.env\.(\w+)/g).map(([, , variable]) => variable);
+  const read = matchesIn(sources, /\b(?:process\.env|environment)\.(\w+)/g).map(([, , variable]) => variable);
   assert.deepEqual(documented.sort(), [...new Set(read)].sort());
 });
 

@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import type { Logger } from 'pino';
 import { type Audit, createAudit } from '../audit.ts';
-import type { Setting } from '../config.ts';
+import { type Setting, wantsTraces } from '../config.ts';
 import { createLog } from '../log.ts';
 import { type Server, startServer } from '../server.ts';
 import { isEmbedded } from '../store/open.ts';
@@ -22,7 +22,8 @@ export function serveCommand(): Command {
     const config = configOf(flags);
     const log = createLog(config.logLevel);
     const broken = Promise.withResolvers<Error>();
-    const starting = startServer({ config, log, onFatal: broken.resolve });
+    const traces = wantsTraces(process.env);
+    const starting = startServer({ config, log, traces, onFatal: broken.resolve });
     const stop = stopWhenTold(starting, log, config.stopDelay + SHUTDOWN_MS);
     void broken.promise.then((err) => {
       log.fatal({ err }, 'the store cannot be trusted any more; stopping. Check it before the next start');

@@ -43,6 +43,8 @@ export interface AppOptions {
   /** Whether clients are told to come back by another connection, since this process is about to end. */
   readonly isStopping: () => boolean;
   readonly metrics: Metrics;
+  /** Adds tracing to the application; undefined while it is off. */
+  readonly traceRequests: ((app: FastifyInstance) => void) | undefined;
 }
 
 /** All operations of the service; the OpenAPI document lists these. */
@@ -142,8 +144,11 @@ function parseBody(request: FastifyRequest, _reply: unknown, done: HookHandlerDo
   done();
 }
 
-function addHooks(app: FastifyInstance, { log, basePath, limits, isStopping, metrics }: AppOptions): void {
+function addHooks(app: FastifyInstance, options: AppOptions): void {
+  const { log, basePath, limits, isStopping, metrics, traceRequests } = options;
   app.decorateRequest('caller', undefined);
+  app.decorateRequest('traceId', undefined);
+  traceRequests?.(app);
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id);
     refuseMalformed(request, limits.uri);
@@ -151,9 +156,9 @@ function addHooks(app: FastifyInstance, { log, basePath, limits, isStopping, met
     inTurn(request.raw.socket, reply.raw, done);
   });
   const wentAway = (request: FastifyRequest): void => {
-    const { id: requestId, caller } = request;
+    const { id: requestId, traceId, caller } = request;
     const operation = operationOf(request);
-    log.info({ requestId, operation, owner: caller?.owner }, 'client went away');
+    log.info({ requestId, traceId, operation, owner: caller?.owner }, 'client went away');
     metrics.aborted(operation);
   };
   app.addHook('onSend', (request, reply, payload, done) => {
@@ -170,7 +175,8 @@ function addHooks(app: FastifyInstance, { log, basePath, limits, isStopping, met
     const operation = operationOf(request);
     const { statusCode: status, elapsedTime } = reply;
     const ms = Math.round(elapsedTime * 100) / 100;
-    log.info({ requestId: request.id, operation, status, ms, owner: request.caller?.owner }, 'answered');
+    const { id: requestId, traceId, caller } = request;
+    log.info({ requestId, traceId, operation, status, ms, owner: caller?.owner }, 'answered');
     metrics.answered(operation, status, elapsedTime / 1_000);
     done();
   });
@@ -183,7 +189,8 @@ function operationOf({ routeOptions }: FastifyRequest): string {
 function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
   app.setErrorHandler((error, request, reply) => {
     const refusal = toRefusal(error);
-    if (refusal.code >= 50000) log.error({ requestId: request.id, err: error }, 'failed');
+    if (refusal.code >= 50000)
+      log.error({ requestId: request.id, traceId: request.traceId, err: error }, 'failed');
     return sendRefusal(reply, refusal);
   });
 }

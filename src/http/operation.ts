@@ -12,6 +12,8 @@ export interface Caller {
 declare module 'fastify' {
   interface FastifyRequest {
     caller: Caller | undefined;
+    /** What traces call the request; undefined while tracing is off. */
+    traceId: string | undefined;
   }
   interface FastifyContextConfig {
     /** The name of the operation, in the log and the metrics. */

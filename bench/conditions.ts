@@ -17,23 +17,25 @@ export function conditionsOf({ generator, connections, plan, folder }: Bench) {
 }
 
 /** The same, for people. */
-export function describe(conditions: ReturnType<typeof conditionsOf>, reports: readonly Report[]): string {
+export function describe(conditions: ReturnType<typeof conditionsOf>): string {
   const { generator, connections, rounds, seconds, node, system, cores, fsyncMs } = conditions;
   return [
     `${generator}, ${connections} connections; medians of ${rounds} × ${seconds} s, the contenders taking turns`,
     `Node ${node}, ${system}, ${cores} cores; one fsync takes ${fsyncMs.toFixed(2)} ms`,
-    `Other processes kept ${describeOthers(reports)} cores busy meanwhile`,
     '÷ it: what the first line reaches of this one, and the range over the rounds',
     'CPU: of the server process and of the generator, microseconds a request',
     '',
   ].join('\n');
 }
 
-function describeOthers(reports: readonly Report[]): string {
+/** How busy the machine was with what is neither server nor generator: a run beside others is not worth much. */
+export function describeOthers(reports: readonly Report[]): string {
   const known = reports.flatMap(({ runs }) =>
-    runs.flatMap(({ cpu, seconds }) => (cpu ? [{ cpu, seconds }] : [])),
+    runs.flatMap(({ cpu, seconds }) => (cpu?.others === undefined ? [] : [{ others: cpu.others, seconds }])),
   );
-  if (known.length === 0) return '–';
-  const busy = known.reduce((sum, { cpu }) => sum + cpu.others, 0);
-  return (busy / known.reduce((sum, { seconds }) => sum + seconds, 0)).toFixed(2);
+  const busy = known.reduce((sum, { others }) => sum + others, 0);
+  const cores = busy / known.reduce((sum, { seconds }) => sum + seconds, 0);
+  return known.length === 0
+    ? 'How busy other processes were cannot be told.'
+    : `Other processes kept ${cores.toFixed(2)} cores busy meanwhile.`;
 }

@@ -7,8 +7,8 @@ export interface CpuUse {
   readonly generator: number;
   /** How many threads the generator could keep busy. */
   readonly generatorThreads: number;
-  /** All that was neither the server nor the generator. */
-  readonly others: number;
+  /** All that was neither the server nor the generator; undefined where that cannot be told apart. */
+  readonly others: number | undefined;
 }
 
 /** One run of a contender. What is undefined cannot be told of it, or cannot be read where there is no /proc. */

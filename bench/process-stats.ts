@@ -1,4 +1,4 @@
-import { readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 
 /** The unit of CPU times in /proc, the same on all of Linux (proc_pid_stat(5), sysconf(_SC_CLK_TCK)). */
 const TICKS_A_SECOND = 100;
@@ -19,16 +19,32 @@ export interface CpuSeconds {
 export function readCpuSeconds(serverPid: number): CpuSeconds | undefined {
   const server = readStat(`/proc/${serverPid}/stat`);
   const mainThread = readStat(`/proc/${serverPid}/task/${serverPid}/stat`);
-  const own = readStat('/proc/self/stat');
+  const generators = readEndedCpuSeconds();
   const machine = readMachine();
-  if (server === undefined || mainThread === undefined || own === undefined || machine === undefined)
+  if (server === undefined || mainThread === undefined || generators === undefined || machine === undefined)
     return undefined;
   return {
     server: secondsOf(server, 'utime') + secondsOf(server, 'stime'),
     serverMainThread: secondsOf(mainThread, 'utime') + secondsOf(mainThread, 'stime'),
-    generators: secondsOf(own, 'cutime') + secondsOf(own, 'cstime'),
+    generators,
     machine,
   };
+}
+
+/** CPU seconds that a process and its children have used so far, those that ended too; undefined where there is no /proc. */
+export function readFamilyCpuSeconds(pid: number): number | undefined {
+  const parent = readStat(`/proc/${pid}/stat`);
+  if (parent === undefined) return undefined;
+  const children = readdirSync('/proc')
+    .flatMap((entry) => (/^\d+$/.test(entry) ? [readStat(`/proc/${entry}/stat`)] : []))
+    .filter((stat) => stat?.[PARENT] === String(pid));
+  return [parent, ...children].reduce((sum, stat = []) => sum + secondsWithChildren(stat), 0);
+}
+
+/** CPU seconds of all processes that this one started and that have ended. */
+export function readEndedCpuSeconds(): number | undefined {
+  const own = readStat('/proc/self/stat');
+  return own && secondsOfChildren(own);
 }
 
 /** Forgets the peak of the resident memory of a process, so that `readPeakBytes` tells that of the time since. */
@@ -57,6 +73,7 @@ function readStatus(pid: number, line: RegExp): number | undefined {
 
 /** Positions behind the name of the command, which can hold spaces (proc_pid_stat(5), fields 14 to 17). */
 const positions = { utime: 11, stime: 12, cutime: 13, cstime: 14 };
+const PARENT = 1;
 
 function readStat(file: string): readonly string[] | undefined {
   const text = read(file);
@@ -65,6 +82,14 @@ function readStat(file: string): readonly string[] | undefined {
 
 function secondsOf(fields: readonly string[], field: keyof typeof positions): number {
   return Number(fields[positions[field]]) / TICKS_A_SECOND;
+}
+
+function secondsWithChildren(fields: readonly string[]): number {
+  return secondsOf(fields, 'utime') + secondsOf(fields, 'stime') + secondsOfChildren(fields);
+}
+
+function secondsOfChildren(fields: readonly string[]): number {
+  return secondsOf(fields, 'cutime') + secondsOf(fields, 'cstime');
 }
 
 function readMachine(): number | undefined {

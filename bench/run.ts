@@ -1,7 +1,7 @@
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { conditionsOf, describe } from './conditions.ts';
+import { conditionsOf, describe, describeOthers } from './conditions.ts';
 import { failuresOf } from './figures.ts';
 import { type Options, OptionsInvalid, readOptions, usage } from './options.ts';
 import type { Bench, Report } from './part.ts';
@@ -44,12 +44,16 @@ async function run(
     alternatives: withAlternatives ? await findAlternatives() : [],
   };
   const conditions = conditionsOf(bench);
+  process.stdout.write(describe(conditions));
   const reports: Record<string, Report> = {};
-  for (const part of parts) reports[part.name] = await part.run(bench);
+  for (const part of parts) {
+    const report = await part.run(bench);
+    for (const table of report.tables) process.stdout.write(`\n${renderTable(table)}`);
+    reports[part.name] = report;
+  }
   const all = Object.values(reports);
   const results: Results = Object.assign({}, ...all.map((report) => report.results));
-  const tables = [...all.flatMap((report) => report.tables), targetsTable(results)];
-  process.stdout.write([describe(conditions, all), ...tables.map(renderTable)].join('\n'));
+  process.stdout.write(`\n${describeOthers(all)}\n\n${renderTable(targetsTable(results))}`);
   if (json !== undefined) await writeFile(json, renderJson(conditions, reports, results));
   const failures = failuresOf(all.flatMap((report) => report.runs));
   if (failures > 0) throw new Error(`${failures} requests failed: these figures mean nothing`);

@@ -1,15 +1,16 @@
 import { execFile } from 'node:child_process';
-import { mkdtemp, writeFile } from 'node:fs/promises';
+import { mkdtemp, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { type PostgresServer, startPostgres } from '../../test/postgres-server.ts';
 import { compare } from '../compare.ts';
-import type { Contender } from '../contender.ts';
+import type { Contender, Measurement } from '../contender.ts';
 import { ratioTo } from '../figures.ts';
 import { httpContender } from '../http-contender.ts';
-import { runForTally } from '../load/generator.ts';
+import { runForTally, type Tally } from '../load/generator.ts';
 import { isInstalled } from '../load/wrk.ts';
 import { type Bench, type Part, type Report, reportOf } from '../part.ts';
+import { readEndedCpuSeconds, readFamilyCpuSeconds } from '../process-stats.ts';
 import { OWNER, startPlantStore } from '../subjects/plant-store.ts';
 import { createInOrder, NEW_PLANT } from '../workload.ts';
 
@@ -53,8 +54,7 @@ function singleInserts(server: PostgresServer, { connections, signal }: Bench): 
     name: 'pg, one prepared INSERT',
     measure: async (_run, seconds) => {
       const args = [INSERTS, server.url(), String(connections), String(seconds)];
-      const tally = await runForTally([process.execPath, ...args], signal);
-      return { ...tally, cpu: undefined, peakBytes: undefined };
+      return clientProgram(() => runForTally([process.execPath, ...args], signal));
     },
   };
 }
@@ -74,30 +74,54 @@ async function pgbench(
   const fixed = ['-n', '-M', 'prepared', '-c', String(connections), '-j', '2', '-D', 'n=0', '-f', script];
   return {
     name: PGBENCH,
-    measure: async (_run, seconds) => {
-      const args = [...fixed, '-T', String(seconds), server.url()];
-      const { stdout } = await promisify(execFile)('pgbench', args, { signal });
-      if (!/failed transactions: 0 /.test(stdout)) throw new Error(`pgbench: ${stdout}`);
-      const perSecond = Number(/tps = ([0-9.]+)/.exec(stdout)?.[1]);
-      const answers = Math.round(perSecond * seconds);
-      const unknown = { p50Ms: undefined, p99Ms: undefined, cpu: undefined, peakBytes: undefined };
-      return { answers, seconds, failures: 0, ...unknown };
-    },
+    measure: (_run, seconds) =>
+      clientProgram(() => runPgbench([...fixed, '-T', String(seconds), server.url()], signal)),
   };
 }
 
-/** Each run begins on an empty table with nothing left to write back, and must leave the plants it speaks of. */
+async function runPgbench(args: readonly string[], signal: AbortSignal): Promise<Tally> {
+  const { stdout } = await promisify(execFile)('pgbench', args, { signal });
+  if (!/failed transactions: 0 /.test(stdout)) throw new Error(`pgbench: ${stdout}`);
+  // Its own count and rate: what it took to connect is not in the rate.
+  const answers = Number(/actually processed: (\d+)/.exec(stdout)?.[1]);
+  const took = answers / Number(/tps = ([0-9.]+)/.exec(stdout)?.[1]);
+  return { answers, seconds: took, p50Ms: undefined, p99Ms: undefined, failures: 0 };
+}
+
+/**
+ * Each run begins on an empty table with nothing left to write back, and must leave the plants it speaks of. The CPU of
+ * PostgreSQL counts as the server's.
+ */
 function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Contender {
   return {
     name,
     measure: async (run, seconds) => {
       await server.sql('TRUNCATE plants');
       await server.sql('CHECKPOINT');
+      const pid = Number.parseInt(await readFile(join(server.folder, 'postmaster.pid'), 'utf8'), 10);
+      const before = readFamilyCpuSeconds(pid);
       const measurement = await measure(run, seconds);
+      const after = readFamilyCpuSeconds(pid);
       const [row] = await server.sql('SELECT count(*) AS kept FROM plants');
       if (!(Number(row?.kept) >= 0.9 * measurement.answers))
         throw new Error(`${name} speaks of ${measurement.answers} plants, and there are ${row?.kept}`);
-      return measurement;
+      const { cpu } = measurement;
+      if (cpu === undefined || before === undefined || after === undefined) return measurement;
+      return { ...measurement, cpu: { ...cpu, server: cpu.server + after - before, others: undefined } };
     },
   };
+}
+
+/** A program that asks PostgreSQL itself; it is what is measured, and so never the limit. */
+async function clientProgram(run: () => Promise<Tally>): Promise<Measurement> {
+  const before = readEndedCpuSeconds();
+  const tally = await run();
+  const after = readEndedCpuSeconds();
+  const cpu = before !== undefined &&
+    after !== undefined && {
+      ...{ server: 0, serverMainThread: 0, others: undefined },
+      generator: after - before,
+      generatorThreads: Number.POSITIVE_INFINITY,
+    };
+  return { ...tally, cpu: cpu || undefined, peakBytes: undefined };
 }

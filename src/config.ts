@@ -1,3 +1,4 @@
+import { isIP } from 'node:net';
 import { type Static, Type } from 'typebox';
 import { compileCheck, fromText, propertyOf } from './schema.ts';
 
@@ -129,6 +130,32 @@ export const Config = Type.Object({
     default: 10_000,
     description: 'connections at most; one more is told so and closed',
   }),
+  maxInFlight: Type.Integer({
+    minimum: 1,
+    maximum: 100_000,
+    default: 256,
+    description: 'requests that ask something of the store at once; one more is refused',
+  }),
+  tokenRateLimit: Type.Integer({
+    minimum: 0,
+    maximum: 1_000_000_000,
+    default: 0,
+    description: 'requests a minute for each token; 0 for any number',
+  }),
+  refusedTokenLimit: Type.Integer({
+    minimum: 0,
+    maximum: 1_000_000_000,
+    default: 1_000,
+    description: 'refused tokens a minute for each address; 0 for any number',
+  }),
+  trustProxy: Type.Refine(
+    Type.String({
+      default: '',
+      description: 'addresses and networks of proxies whose X-Forwarded-For is believed, with commas between',
+    }),
+    (list) => list === '' || list.split(',').every(isNetwork),
+    () => 'must be IP addresses or networks with commas between, such as 10.0.0.0/8,::1',
+  ),
   tlsCert: Type.String({ default: '', description: 'file of the certificate (PEM), to serve HTTPS' }),
   tlsKey: Type.String({ default: '', description: 'file of the key of the certificate (PEM)' }),
   logLevel: Type.Enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], {
@@ -232,6 +259,17 @@ export function connectionOptions(config: Config) {
   };
 }
 
+function isNetwork(text: string): boolean {
+  const [, address = '', bits] = /^([0-9A-Fa-f:.]+)(?:\/([0-9]{1,3}))?$/.exec(text) ?? [];
+  const version = isIP(address);
+  return version !== 0 && Number(bits ?? 0) <= (version === 4 ? 32 : 128);
+}
+
+/** The parts of a setting that has commas between them. */
+export function partsOf(list: string): readonly string[] {
+  return list === '' ? [] : list.split(',');
+}
+
 /** What a client may take, of a configuration. */
 export function limitsOf(config: Config) {
   return {
@@ -239,6 +277,9 @@ export function limitsOf(config: Config) {
     uri: config.uriLimit,
     body: config.bodyLimit,
     connections: config.maxConnections,
+    inFlight: config.maxInFlight,
+    tokenRequests: config.tokenRateLimit,
+    refusedTokens: config.refusedTokenLimit,
     headersMs: config.headerTimeout,
     requestMs: config.requestTimeout,
     keepAliveMs: config.keepAliveTimeout,

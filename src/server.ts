@@ -2,7 +2,7 @@ import { Server as TcpServer } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
-import { type Config, connectionOptions, limitsOf, withoutPassword } from './config.ts';
+import { type Config, connectionOptions, limitsOf, partsOf, withoutPassword } from './config.ts';
 import { createAdmin } from './http/admin.ts';
 import { createApp, operations } from './http/app.ts';
 import type { FindGrant } from './http/authentication.ts';
@@ -69,6 +69,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     now,
     basePath: config.basePath,
     limits: limitsOf(config),
+    trustedProxies: partsOf(config.trustProxy),
     tls,
     isStopping: () => isStopping,
     metrics,

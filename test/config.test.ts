@@ -52,6 +52,13 @@ const host: Values = {
   bad: [''],
 };
 
+const rate: Values = {
+  good: [
+    ['0', 0],
+    ['600', 600],
+  ],
+  bad: [...integers, '1000000001', '10/s'],
+};
 // What is in it shows when it is read.
 const file: Values = {
   good: [
@@ -209,6 +216,22 @@ const values: Readonly<Record<Setting, Values>> = {
     ],
     bad: [...integers, '0', '1000001'],
   },
+  maxInFlight: {
+    good: [
+      ['1', 1],
+      ['256', 256],
+    ],
+    bad: [...integers, '0', '100001'],
+  },
+  tokenRateLimit: rate,
+  refusedTokenLimit: rate,
+  trustProxy: {
+    good: [
+      ['127.0.0.1', '127.0.0.1'],
+      ['10.0.0.0/8,::1,2001:db8::/32', '10.0.0.0/8,::1,2001:db8::/32'],
+    ],
+    bad: ['true', '*', 'proxy', '10.0.0.0/33', '10.0.0', '::1/129', '10.0.0.1, 10.0.0.2', ','],
+  },
   tlsCert: file,
   tlsKey: file,
   logLevel: {
@@ -242,6 +265,10 @@ describe('a configuration', () => {
       requestTimeout: 15_000,
       keepAliveTimeout: 65_000,
       maxConnections: 10_000,
+      maxInFlight: 256,
+      tokenRateLimit: 0,
+      refusedTokenLimit: 1_000,
+      trustProxy: '',
       tlsCert: '',
       tlsKey: '',
       logLevel: 'info',

@@ -12,6 +12,7 @@ import type { TSchema } from 'typebox';
 import { createAudit } from '../audit.ts';
 import { type ErrorCode, statusOf } from '../errors.ts';
 import type { Store } from '../store.ts';
+import { type Admission, createAdmission } from './admission.ts';
 import { addApiReference } from './api-reference.ts';
 import { type Authentication, createAuthentication, type FindGrant } from './authentication.ts';
 import { createPlant, createPlantOperation } from './create-plant.ts';
@@ -25,6 +26,7 @@ import { renderOpenApi } from './openapi.ts';
 import { type HandlerOf, type Operation, sendJson } from './operation.ts';
 import { answerOtherMethods, collectMethods } from './other-methods.ts';
 import { inTurn, whenAnswered } from './pipelining.ts';
+import { createRefusedTokens, limitRequests } from './rates.ts';
 import { noSuchRoute, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
 import { compileRequestCheck } from './request-check.ts';
 import type { Tls } from './tls.ts';
@@ -38,6 +40,8 @@ export interface AppOptions {
   /** A prefix of every path, such as `/v1`; empty for none. */
   readonly basePath: string;
   readonly limits: Limits;
+  /** Addresses and networks of the proxies whose `X-Forwarded-For` says who the client is. */
+  readonly trustedProxies: readonly string[];
   /** Undefined for HTTP in the clear. */
   readonly tls: Tls | undefined;
   /** Whether clients are told to come back by another connection, since this process is about to end. */
@@ -52,25 +56,31 @@ export const operations = [createPlantOperation, listPlantsOperation, deletePlan
 
 /** The service as an HTTP application, not yet listening. */
 export function createApp(options: AppOptions): FastifyInstance {
-  const { store, findForeignGrant, log, now, basePath, metrics } = options;
+  const { store, findForeignGrant, log, now, basePath, limits, metrics } = options;
   const app = createFastify(options);
   meetExpectations(app);
   takeBodies(app);
   addHooks(app, options);
   answerErrors(app, options);
+  // Apart, so that lists go on while a lock or a slow disk holds up what writes.
+  const admissions = { reads: createAdmission(limits.inFlight), writes: createAdmission(limits.inFlight) };
   const authentication = createAuthentication({
-    store,
+    store: {
+      write: store.write,
+      findToken: (digest) => admissions.reads.run(() => store.findToken(digest)),
+    },
     findForeignGrant,
     now,
     onLookUp: metrics.tokenLookedUp,
     audit: createAudit(log),
+    refusedTokens: createRefusedTokens(limits.refusedTokens, now),
     onUseNotRecorded: (error) => log.warn({ err: error }, 'the last use of a token was not recorded'),
   });
-  app.register(async (scope) => addRoutes(scope, authentication, options), { prefix: basePath });
+  app.register(async (scope) => addRoutes(scope, authentication, admissions, options), { prefix: basePath });
   return app;
 }
 
-function createFastify({ log, limits, tls, metrics }: AppOptions): FastifyInstance {
+function createFastify({ log, limits, tls, trustedProxies, metrics }: AppOptions): FastifyInstance {
   const nextRequestId = createRequestIds();
   const logRefusal = (requestId: string, code: ErrorCode): void => {
     log.info({ requestId, operation: 'none', status: statusOf(code) }, 'refused');
@@ -88,6 +98,7 @@ function createFastify({ log, limits, tls, metrics }: AppOptions): FastifyInstan
     // A child for each request would cost more than its one line; that line names the request itself.
     childLoggerFactory: (logger) => logger,
     genReqId: nextRequestId,
+    trustProxy: trustedProxies.length > 0 && [...trustedProxies],
     bodyLimit: limits.body,
     exposeHeadRoutes: false,
     return503OnClosing: false,
@@ -189,7 +200,8 @@ function operationOf({ routeOptions }: FastifyRequest): string {
 function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
   app.setErrorHandler((error, request, reply) => {
     const refusal = toRefusal(error);
-    if (refusal.code >= 50000)
+    // Of an overload the line of the answer is enough: it is what there is no time for.
+    if (refusal.code >= 50000 && refusal.code !== 50301)
       log.error({ requestId: request.id, traceId: request.traceId, err: error }, 'failed');
     return sendRefusal(reply, refusal);
   });
@@ -198,22 +210,30 @@ function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
 async function addRoutes(
   scope: FastifyInstance,
   authentication: Authentication,
+  { reads, writes }: Readonly<Record<'reads' | 'writes', Admission>>,
   options: AppOptions,
 ): Promise<void> {
-  const { store, basePath, limits, metrics } = options;
+  const { store, now, basePath, limits, metrics } = options;
   const document = renderOpenApi(operations, basePath);
   const methods = collectMethods(scope);
+  const rates = limits.tokenRequests === 0 ? [] : [limitRequests(limits.tokenRequests, now)];
 
   function serve<O extends Operation>(operation: O, handler: HandlerOf<O>): void {
     const { operationId, method, url, schema, scope: needed } = operation;
+    const admission = needed === 'plants:read' ? reads : writes;
     scope.route({
       method: method === 'GET' ? ['GET', 'HEAD'] : method,
       url,
       schema,
       config: { operationId },
-      onRequest: [authentication.require(needed), refuseContent(limits.body, 'body' in schema)],
+      onRequest: [
+        admission.refuseWhenFull,
+        authentication.require(needed),
+        ...rates,
+        refuseContent(limits.body, 'body' in schema),
+      ],
       preValidation: parseBody,
-      handler: handler as HandlerOf<Operation>,
+      handler: (request, reply) => admission.run(() => (handler as HandlerOf<Operation>)(request, reply)),
     });
   }
 

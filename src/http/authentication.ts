@@ -11,6 +11,7 @@ import {
   type Scope,
   type Token,
 } from '../token.ts';
+import type { RefusedTokens } from './rates.ts';
 
 /** How long a token is taken for what it was when last read: half of the second in which a revocation must be seen. */
 const TOKEN_FRESH_MS = 500;
@@ -37,12 +38,13 @@ export type Grant = Pick<Token, 'owner' | 'scopes' | 'expiresAt' | 'revokedAt'>;
 export type FindGrant = (secret: string) => Promise<Grant | undefined>;
 
 export interface AuthenticationOptions {
-  readonly store: Store;
+  readonly store: Pick<Store, 'findToken' | 'write'>;
   readonly findForeignGrant: FindGrant | undefined;
   readonly now: () => number;
   /** Called for each token that the cache had, and each time that one was not there and had to be verified. */
   readonly onLookUp: (wasCached: boolean) => void;
   readonly audit: Audit;
+  readonly refusedTokens: RefusedTokens;
   /** Called when the last use of a token could not be recorded; the request goes on. */
   readonly onUseNotRecorded: (error: unknown) => void;
 }
@@ -53,6 +55,7 @@ export function createAuthentication({
   now,
   onLookUp,
   audit,
+  refusedTokens,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
   // By the whole header, so that the usual request is neither parsed nor hashed; it is kept no longer than it is fresh.
@@ -90,6 +93,7 @@ export function createAuthentication({
     if (grant === undefined || !isValid(grant, now())) {
       const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
       audit.tokenRefused(reason, grant ?? {}, originOf(request));
+      refusedTokens.refused(request.ip);
       throw invalidToken();
     }
     if (!grant.scopes.includes(scope)) {
@@ -110,9 +114,14 @@ export function createAuthentication({
         done();
         return;
       }
+      const secret = readSecret(request);
+      refusedTokens.refuseBeyond(request.ip, authorization);
       grants
-        .fetch(authorization, { context: readSecret(request) })
-        .then((grant) => admit(request, grant, scope))
+        .fetch(authorization, { context: secret })
+        .then((grant) => {
+          admit(request, grant, scope);
+          refusedTokens.accepted(authorization);
+        })
         .then(() => done(), done);
     };
   }

@@ -17,6 +17,11 @@ export interface Limits {
   readonly uri: number;
   readonly body: number;
   readonly connections: number;
+  /** Requests that ask something of the store at once. */
+  readonly inFlight: number;
+  /** Requests a minute for each token, and refused tokens a minute for each address; 0 for any number. */
+  readonly tokenRequests: number;
+  readonly refusedTokens: number;
   readonly headersMs: number;
   readonly requestMs: number;
   readonly keepAliveMs: number;

@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, it } from 'node:test';
+import { engines } from './engines.ts';
+import { bearer, startService, type TestService } from './service.ts';
+
+const [sqlite = assert.fail()] = engines;
+
+describe('more requests than may be under way', () => {
+  it('are refused at once, with when to come back; lists go on, what was admitted succeeds, and it heals', async (t) => {
+    const databaseUrl = await sqlite.freshUrl(t);
+    const service = await startService(t, databaseUrl, { maxInFlight: '4' });
+    const token = await service.token();
+    assert.equal((await create(service, token, 0)).status, 200);
+
+    using other = new DatabaseSync(databaseUrl.slice('sqlite:'.length));
+    other.exec('BEGIN IMMEDIATE');
+    const begun = performance.now();
+    const admitted = [1, 2, 3, 4].map((id) => create(service, token, id));
+    const refused: Response[] = [];
+    // One after the other: each is answered while the four still wait for the lock.
+    for (let id = 5; id < 105; id += 1) refused.push(await create(service, token, id));
+    for (const response of refused) {
+      assert.equal(response.status, 503);
+      assert.equal(response.headers.get('retry-after'), '1');
+      assert.match(await response.text(), /^\{"error":50301,"message":"too many requests[^"]*"\}$/);
+    }
+    assert.equal((await fetch(`${service.url}/plants`, { headers: bearer(token) })).status, 200);
+    assert.ok(performance.now() - begun < 4_000, 'a refusal had to wait');
+    other.exec('ROLLBACK');
+
+    for (const response of await Promise.all(admitted)) assert.equal(response.status, 200);
+    assert.equal((await create(service, token, 5)).status, 200);
+    assert.ok(service.logLines.every((line) => JSON.parse(line).msg !== 'failed'));
+    await service.close();
+  });
+});
+
+function create({ url }: TestService, token: string, id: number): Promise<Response> {
+  const headers = { ...bearer(token), 'content-type': 'application/json' };
+  return fetch(`${url}/plants`, { method: 'POST', headers, body: JSON.stringify({ id, name: 'Alder' }) });
+}

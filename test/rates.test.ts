@@ -1,0 +1,84 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { networkOf } from '../src/http/rates.ts';
+import { mintSecret } from '../src/token.ts';
+import { engines } from './engines.ts';
+import { bearer, startService, type TestService } from './service.ts';
+
+const [sqlite = assert.fail()] = engines;
+const MINUTE_MS = 60_000;
+
+describe('refused tokens', () => {
+  it('beyond so many a minute get 429 for the address; tokens that were valid before are not shut out', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t), { refusedTokenLimit: '3' });
+    const [known, fresh] = [await service.token(), await service.token()];
+    assert.equal(await statusOf(service, known), 200);
+    for (let times = 0; times < 3; times += 1) assert.equal(await statusOf(service, mintSecret()), 401);
+    await assertTooMany(await list(service, mintSecret()));
+    await assertTooMany(await list(service, 'not-even-a-token'));
+    await assertTooMany(await list(service, fresh));
+    assert.equal(await statusOf(service, known), 200);
+    // No credentials at all are no guess.
+    assert.equal((await fetch(`${service.url}/plants`)).status, 401);
+    service.clock.now += MINUTE_MS + 1;
+    assert.equal(await statusOf(service, fresh), 200);
+    assert.equal(await statusOf(service, mintSecret()), 401);
+  });
+
+  it('are counted by the address that a trusted proxy tells, and by no other', async (t) => {
+    const limit = { refusedTokenLimit: '1' };
+    const trusting = await startService(t, await sqlite.freshUrl(t), { ...limit, trustProxy: '127.0.0.1' });
+    assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.1'), 401);
+    assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.1'), 429);
+    assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.2'), 401);
+    assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.9, 192.0.2.2'), 429);
+    const distrusting = await startService(t, await sqlite.freshUrl(t), limit);
+    assert.equal(await statusOf(distrusting, mintSecret(), '192.0.2.1'), 401);
+    assert.equal(await statusOf(distrusting, mintSecret(), '192.0.2.2'), 429);
+  });
+
+  it('are told apart by IPv4 address and by IPv6 network', () => {
+    for (const [address, network] of [
+      ['192.0.2.1', '192.0.2.1'],
+      ['::ffff:192.0.2.1', '192.0.2.1'],
+      ['::1', '0:0:0:0'],
+      ['2001:db8::1', '2001:db8:0:0'],
+      ['2001:0DB8:0:1::', '2001:db8:0:1'],
+      ['2001:db8:0:1:2:3:4:5', '2001:db8:0:1'],
+      ['2001:db8::2:3:4:5:6', '2001:db8:0:2'],
+    ] as const)
+      assert.equal(networkOf(address), network);
+  });
+});
+
+describe('requests of a token', () => {
+  it('beyond so many a minute get 429, whatever they ask; those of another token do not', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t), { tokenRateLimit: '2' });
+    const [busy, other] = [await service.token(), await service.token()];
+    for (let times = 0; times < 2; times += 1) assert.equal(await statusOf(service, busy), 200);
+    await assertTooMany(await list(service, busy));
+    const remove = { method: 'DELETE', headers: bearer(busy) };
+    await assertTooMany(await fetch(`${service.url}/plants/1`, remove));
+    assert.equal(await statusOf(service, other), 200);
+    service.clock.now += MINUTE_MS + 1;
+    assert.equal(await statusOf(service, busy), 200);
+  });
+});
+
+function list({ url }: TestService, token: string, forwardedFor?: string): Promise<Response> {
+  const forwarded = forwardedFor === undefined ? {} : { 'x-forwarded-for': forwardedFor };
+  return fetch(`${url}/plants`, { headers: { ...bearer(token), ...forwarded } });
+}
+
+async function statusOf(service: TestService, token: string, forwardedFor?: string): Promise<number> {
+  const response = await list(service, token, forwardedFor);
+  await response.arrayBuffer();
+  return response.status;
+}
+
+async function assertTooMany(response: Response): Promise<void> {
+  assert.equal(response.status, 429);
+  const seconds = Number(response.headers.get('retry-after'));
+  assert.ok(seconds >= 1 && seconds <= 60, `Retry-After: ${seconds}`);
+  assert.match(await response.text(), /^\{"error":42900,"message":"[^"]+; come back in \d+ s"\}$/);
+}

@@ -142,6 +142,7 @@ export async function fuzzService(
     await installation.token('carol', '--scope', 'plants:read'),
   ];
   const service = await installation.serve({
+    flags: ['--refused-token-limit', '0'],
     env: { NODE_ENV: 'production' },
     remembers: ({ msg, level }) => msg === 'serving' || Number(level) > 30,
   });

@@ -217,7 +217,7 @@ describe('the log', TOGETHER, () => {
       await response.arrayBuffer();
       assert.equal(response.status, status);
       const requestId = response.headers.get('x-request-id');
-      const line = await service.logged((one) => one.requestId === requestId);
+      const line = await service.logged((one) => one.requestId === requestId && one.msg === 'answered');
       const { level, time, ms, ...rest } = line;
       const expected = {
         requestId,

@@ -127,6 +127,7 @@ export async function timeService(tries: number, seed: number): Promise<ServiceT
   const installation = await newInstallation({ after: (work) => ending.defer(work) });
   const token = await installation.token();
   const service = await installation.serve({
+    flags: ['--refused-token-limit', '0'],
     env: { NODE_ENV: 'production' },
     remembers: ({ msg }) => msg === 'serving',
   });

@@ -1,12 +1,21 @@
 import assert from 'node:assert/strict';
 import { existsSync, statSync } from 'node:fs';
-import { open, readFile, writeFile } from 'node:fs/promises';
+import { type FileHandle, open, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { openBulk } from '../src/store/open.ts';
 import { connections, engines, type TestEngine } from './engines.ts';
-import { type Ended, endOf, type Installation, newInstallation, type ProgramOptions } from './program.ts';
+import {
+  type Ended,
+  endOf,
+  type Installation,
+  newInstallation,
+  type Program,
+  type ProgramOptions,
+} from './program.ts';
 import { bearer } from './service.ts';
 
 // Most of a run is the start of the process, on one core; two at a time use both of a small machine.
@@ -25,6 +34,31 @@ async function prepare(t: TestContext, engine: TestEngine | undefined = engines[
   const run = (args: readonly string[], options: ProgramOptions = {}): Promise<Ended> =>
     installation.run(args, { ...options, env: { ...options.env, DATABASE_URL: url } });
   return { installation, url, run, file: (name: string) => join(installation.folder, name) };
+}
+
+/** The same, to feed an import by a pipe that stays open, so that what was read of it is not all there is. */
+async function prepareToFeed(t: TestContext) {
+  const prepared = await prepare(t);
+  const { installation, url, run, file } = prepared;
+  assert.equal((await run(['migrate'])).code, 0);
+  const path = file('pipe.ndjson');
+  assert.equal((await endOf(installation.start([], { wrap: () => ['mkfifo', path] }))).code, 0);
+  const bulk = await openBulk(url, connections);
+  t.after(() => bulk.close());
+
+  /** Resolves once some of the text is in the store. */
+  async function feed(text: string): Promise<{ program: Program; pipe: FileHandle }> {
+    const program = installation.start(['import', 'alice', path], { env: { DATABASE_URL: url } });
+    const pipe = await open(path, 'w');
+    await pipe.write(text);
+    while ((await bulk.read((contents) => contents.countPlants())) === 0) {
+      assert.equal(program.output.stderr, '');
+      await setImmediate();
+    }
+    return { program, pipe };
+  }
+
+  return { ...prepared, feed };
 }
 
 /** Reads standard input from a file. */
@@ -78,6 +112,27 @@ for (const engine of engines) {
   });
 }
 
+describe('memory', TOGETHER, () => {
+  for (const engine of engines) {
+    it(`import, export, copy and check of 80 MB each do with a heap of 64 MB on ${engine.name}`, async (t) => {
+      const { installation, url, run, file } = await prepare(t, engine);
+      const env = { NODE_OPTIONS: '--max-old-space-size=64' };
+      const long = Array.from({ length: 5_000 }, (_, id) => `{"id":${id},"name":"${'x'.repeat(16_000)}"}\n`);
+      await writeFile(file('plants.ndjson'), long);
+      const other = `sqlite:${join(installation.folder, 'other.db')}`;
+      for (const args of [
+        ['import', 'alice', file('plants.ndjson')],
+        ['export', 'alice', file('plants.csv')],
+        ['copy', url, other],
+        ['check'],
+      ]) {
+        const { code, stderr } = await run(args, { env });
+        assert.equal(code, 0, `${args[0]}: ${stderr}`);
+      }
+    });
+  }
+});
+
 describe('import', TOGETHER, () => {
   it('reports each bad line with its number and reason, imports the others, and ends with 1', async (t) => {
     const { run, file } = await prepare(t);
@@ -112,23 +167,8 @@ describe('import', TOGETHER, () => {
   });
 
   it('is finished by another run with skip after it was killed', async (t) => {
-    const { installation, url, run, file } = await prepare(t);
-    assert.equal((await run(['migrate'])).code, 0);
-    assert.equal(
-      (await endOf(installation.start([], { wrap: () => ['mkfifo', file('pipe.ndjson')] }))).code,
-      0,
-    );
-    const bulk = await openBulk(url, connections);
-    t.after(() => bulk.close());
-    const program = installation.start(['import', 'alice', file('pipe.ndjson')], {
-      env: { DATABASE_URL: url },
-    });
-    const pipe = await open(file('pipe.ndjson'), 'w');
-    await pipe.write(lines(3_000));
-    // The pipe stays open, so what was read of it is not all there is.
-    while ((await bulk.read((contents) => contents.countPlants())) === 0) {
-      assert.equal(program.output.stderr, '');
-    }
+    const { run, file, feed } = await prepareToFeed(t);
+    const { program, pipe } = await feed(lines(3_000));
     program.kill('SIGKILL');
     await program.ended;
     await pipe.close();
@@ -136,6 +176,18 @@ describe('import', TOGETHER, () => {
     const { code, stdout } = await run(['import', 'alice', file('plants.ndjson'), '--on-conflict', 'skip']);
     assert.deepEqual({ code, stdout }, { code: 0, stdout: '2000 plants of alice created, 2000 skipped\n' });
     assert.equal((await run(['export', 'alice'])).stdout, lines(4_000));
+  });
+
+  it('that does not get the write lock says what is imported and how to finish', async (t) => {
+    const { url, feed } = await prepareToFeed(t);
+    const { program, pipe } = await feed(lines(2_000));
+    using other = new DatabaseSync(url.replace('sqlite:', ''));
+    other.exec('BEGIN IMMEDIATE');
+    await pipe.write(lines(2_000, 2_001));
+    await pipe.close();
+    const { code, stderr } = await endOf(program);
+    assert.equal(code, 1);
+    assert.match(stderr, /database is locked.*created before: 2000; .*--on-conflict skip/);
   });
 
   it('works beside a service that writes to the same store, whose answers all stay good', async (t) => {
@@ -209,6 +261,27 @@ describe('export', TOGETHER, () => {
     assert.equal(await readFile(file('plants.csv'), 'utf8'), before);
     assert.equal(existsSync(file('plants.csv.partial')), false);
     assert.equal((await run(['export', 'alice', file('no/such/folder.csv')])).code, 1);
+  });
+
+  it('that is ended by a signal leaves nothing behind', async (t) => {
+    const { installation, url, run, file } = await prepare(t);
+    await writeFile(file('plants.ndjson'), lines(200_000));
+    assert.equal((await run(['import', 'alice', file('plants.ndjson')])).code, 0);
+    const program = installation.start(['export', 'alice', file('out.csv')], { env: { DATABASE_URL: url } });
+    while (!existsSync(file('out.csv.partial'))) await setImmediate();
+    program.kill('SIGTERM');
+    assert.equal((await endOf(program)).signal, 'SIGTERM');
+    assert.equal(existsSync(file('out.csv.partial')), false);
+    assert.equal(existsSync(file('out.csv')), false);
+  });
+
+  it('into a pipe that nobody reads to its end says nothing', async (t) => {
+    const { run, file } = await prepare(t);
+    await writeFile(file('plants.ndjson'), lines(50_000));
+    await run(['import', 'alice', file('plants.ndjson')]);
+    const toHead = (command: readonly string[]) => ['bash', '-c', '"$@" | head -1', 'bash', ...command];
+    const { stdout, stderr } = await run(['export', 'alice'], { wrap: toHead });
+    assert.deepEqual({ stdout, stderr }, { stdout: lines(1), stderr: '' });
   });
 
   it('of an owner without plants is empty, of no store is refused', async (t) => {

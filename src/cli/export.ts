@@ -50,7 +50,7 @@ function exportPlants(bulk: Bulk, owner: string, format: Format, to: NodeJS.Writ
     }
 
     try {
-      await pipeline(Readable.from(texts()), to, { end: to !== process.stdout });
+      await pipeline(Readable.from(texts(), { highWaterMark: 1 }), to, { end: to !== process.stdout });
       return written;
     } finally {
       progress.stop();

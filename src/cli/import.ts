@@ -1,6 +1,7 @@
 import { Command, Option } from 'commander';
 import type { Bulk, IfTaken, PlantRow } from '../bulk.ts';
 import type { Format } from '../formats/format.ts';
+import { StoreUnavailable } from '../store.ts';
 import { CommandFailed } from './command-failed.ts';
 import { count } from './count.ts';
 import { refuseUnlessOwner } from './owner.ts';
@@ -18,6 +19,7 @@ import { withBulk } from './store.ts';
 
 /** Plants in one transaction: many to an fsync, and few enough that a service on the same store hardly waits. */
 const PLANTS_IN_BATCH = 2_000;
+const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
 
 const choices = { fail: 'refuse', skip: 'keep', replace: 'replace' } as const satisfies Record<
   string,
@@ -80,6 +82,7 @@ async function importPlants(
   let bytes = 0;
   let batch: PlantRow[] = [];
   let lines: number[] = [];
+  let characters = 0;
 
   async function* counted(): AsyncGenerator<Buffer> {
     for await (const chunk of source.chunks) {
@@ -104,6 +107,7 @@ async function importPlants(
     progress.advance(counts.created + counts.skipped + counts.replaced, bytes);
     batch = [];
     lines = [];
+    characters = 0;
   }
 
   try {
@@ -117,11 +121,17 @@ async function importPlants(
         const { id, name, tag = null } = entry.plant;
         batch.push({ owner, id, name, tag });
         lines.push(entry.line);
-        if (batch.length === PLANTS_IN_BATCH) await saveBatch();
+        characters += name.length + (tag?.length ?? 0);
+        if (batch.length === PLANTS_IN_BATCH || characters >= CHARACTERS_IN_BATCH) await saveBatch();
       }
     }
     await saveBatch();
     return counts;
+  } catch (error: unknown) {
+    if (!(error instanceof StoreUnavailable)) throw error;
+    throw new CommandFailed(
+      `${error.message}; created before: ${counts.created}; import the file again with --on-conflict skip to finish`,
+    );
   } finally {
     progress.stop();
   }

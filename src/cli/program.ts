@@ -32,8 +32,14 @@ export async function runProgram(): Promise<void> {
     await program.parseAsync();
   } catch (error: unknown) {
     process.exitCode = 1;
-    if (!(error instanceof CommanderError)) process.stderr.write(`plant-store: ${messageOf(error)}\n`);
+    if (error instanceof CommanderError || isBrokenPipe(error)) return;
+    process.stderr.write(`plant-store: ${messageOf(error)}\n`);
   }
+}
+
+// Whoever reads the output has seen enough of it, as `head` does.
+function isBrokenPipe(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'EPIPE';
 }
 
 function messageOf(error: unknown): string {

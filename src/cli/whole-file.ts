@@ -1,5 +1,5 @@
-import { existsSync } from 'node:fs';
-import { type FileHandle, open, rename, rm } from 'node:fs/promises';
+import { existsSync, rmSync } from 'node:fs';
+import { type FileHandle, open, rename } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { CommandFailed } from './command-failed.ts';
 
@@ -11,6 +11,7 @@ export async function makeWholeFile<T>(file: string, work: (partial: string) => 
   refuseExisting(file);
   const partial = `${file}.partial`;
   await (await create(partial)).close();
+  const stopListening = onSignal(() => removeSync(partial));
   try {
     const result = await work(partial);
     await sync(partial);
@@ -20,9 +21,31 @@ export async function makeWholeFile<T>(file: string, work: (partial: string) => 
     await sync(dirname(resolve(file)));
     return result;
   } catch (error: unknown) {
-    await rm(partial, { force: true });
+    removeSync(partial);
     throw error;
+  } finally {
+    stopListening();
   }
+}
+
+/** Does some work before a signal ends the process. */
+function onSignal(work: () => void): () => void {
+  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+  const end = (signal: NodeJS.Signals): void => {
+    work();
+    stopListening();
+    process.kill(process.pid, signal);
+  };
+  const stopListening = (): void => {
+    for (const signal of signals) process.off(signal, end);
+  };
+  for (const signal of signals) process.on(signal, end);
+  return stopListening;
+}
+
+// SQLite, too, may have put something beside it.
+function removeSync(partial: string): void {
+  for (const file of [partial, `${partial}-wal`, `${partial}-shm`]) rmSync(file, { force: true });
 }
 
 function refuseExisting(file: string): void {

@@ -14,7 +14,10 @@ import { isWorthRetrying, meaningOf } from './postgres-errors.ts';
 import { POSTGRES_MIGRATIONS } from './postgres-migrate.ts';
 import { columnsOf, toKeyRow, toPlantRow, toToken } from './rows.ts';
 
+/** A page is as many rows as these, going by the size of those before; the first ones may be large. */
 const ROWS_IN_PAGE = 1_000;
+const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
+const ROWS_IN_FIRST_PAGE = 16;
 const TRIES = 8;
 const RETRY_STEP_MS = 5;
 
@@ -154,10 +157,13 @@ function contentsOf(connection: Connection): Contents {
   ): AsyncGenerator<readonly T[]> {
     await connection.query({ text: `DECLARE pages NO SCROLL CURSOR FOR ${select}`, values });
     try {
-      for (;;) {
-        const rows = await connection.query({ text: `FETCH ${ROWS_IN_PAGE} FROM pages` });
+      for (let count = ROWS_IN_FIRST_PAGE; ; ) {
+        const rows = await connection.query({ text: `FETCH ${count} FROM pages` });
         if (rows.length === 0) return;
         yield rows.map(toRow);
+        const characters = rows.reduce((sum, row) => sum + lengthOf(row.name) + lengthOf(row.tag), 1);
+        const fitting = Math.ceil((CHARACTERS_IN_PAGE / characters) * rows.length);
+        count = Math.min(fitting, 4 * count, ROWS_IN_PAGE);
       }
     } finally {
       // In a transaction that failed there is nothing left to close.
@@ -181,6 +187,10 @@ function contentsOf(connection: Connection): Contents {
     tokens: () => pages('SELECT * FROM tokens ORDER BY created_at, id', toToken),
     keys: () => pages('SELECT * FROM idempotency_keys', toKeyRow),
   };
+}
+
+function lengthOf(value: unknown): number {
+  return typeof value === 'string' ? value.length : 0;
 }
 
 function fillingOf(connection: Connection): Filling {

@@ -40,7 +40,7 @@ export async function openSqliteBulk(file: string): Promise<Bulk> {
           if (db.isTransaction) db.exec('ROLLBACK');
         }
       }),
-    inspect: () => inspectSqlite(db),
+    inspect: () => answering(() => inspectSqlite(db)),
     close: async () => {
       db.close();
       writing?.close();

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import type { DatabaseSync } from 'node:sqlite';
 import { inspectMigrations } from './migrations.ts';
-import { reasonOf } from './sqlite-errors.ts';
+import { reasonOf, severityOf } from './sqlite-errors.ts';
 import { SQLITE_MIGRATIONS } from './sqlite-migrate.ts';
 
 /** What is wrong with an embedded store as such: pages, indexes, schema, encoding. Empty for a sound one. */
@@ -16,6 +16,7 @@ export async function inspectSqlite(db: DatabaseSync): Promise<readonly string[]
     const schema = await inspectSchema(db);
     return schema.length > 0 ? schema : inspectEncoding(db);
   } catch (error: unknown) {
+    if (severityOf(error) === 'passing') throw error;
     return [reasonOf(error)];
   }
 }
@@ -32,11 +33,14 @@ async function inspectSchema(db: DatabaseSync): Promise<readonly string[]> {
 
 // SQLite takes text as it comes, and reading it would replace what is not UTF-8 without a word.
 function inspectEncoding(db: DatabaseSync): readonly string[] {
-  db.function('is_utf8', (bytes) => (bytes instanceof Uint8Array && isUtf8(bytes) ? 1 : 0));
   const statement = db.prepare(
-    `SELECT owner, id FROM plants
-      WHERE NOT is_utf8(CAST(owner || name || coalesce(tag, '') AS BLOB))`,
+    "SELECT owner, id, CAST(owner || name || coalesce(tag, '') AS BLOB) AS bytes FROM plants",
   );
   statement.setReadBigInts(true);
-  return statement.all().map(({ owner, id }) => `the plant ${id} of ${owner}: its text is not UTF-8`);
+  const faults: string[] = [];
+  for (const { owner, id, bytes } of statement.iterate()) {
+    if (bytes instanceof Uint8Array && isUtf8(bytes)) continue;
+    faults.push(`the plant ${id} of ${owner}: its text is not UTF-8`);
+  }
+  return faults;
 }

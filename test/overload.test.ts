@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it } from 'node:test';
 import { engines } from './engines.ts';
+import { measureOverload, type OverloadFigures, overloadFaults } from './overload.ts';
 import { bearer, startService, type TestService } from './service.ts';
 
 const [sqlite = assert.fail()] = engines;
@@ -33,6 +34,40 @@ describe('more requests than may be under way', () => {
     assert.equal((await create(service, token, 5)).status, 200);
     assert.ok(service.logLines.every((line) => JSON.parse(line).msg !== 'failed'));
     await service.close();
+  });
+});
+
+/** Wider than what is promised, since other tests run on the same cores: `npm run test:overload` holds the service to that. */
+const PATIENT = { slower: 6, recovery: 15, offered: 0.3 };
+
+describe('ten times the load that the service can take', () => {
+  it('slows down what is admitted a little, refuses the rest, and is forgotten when it is over', async (t) => {
+    const figures = await measureOverload({ seconds: 3, factor: 10, report: (line) => t.diagnostic(line) });
+    assert.deepEqual(overloadFaults(figures, 10, PATIENT), []);
+  });
+
+  it('is judged by limits that each kind of harm breaks', () => {
+    const quick = { count: 100, median: 50, p99: 100, longest: 110 };
+    const good: OverloadFigures = {
+      capacity: 100,
+      full: quick,
+      overloaded: { offered: 1_000, admitted: quick, refused: quick },
+      recovery: 1,
+      problems: [],
+    };
+    assert.deepEqual(overloadFaults(good, 10), []);
+    for (const [harm, fault] of [
+      [{ overloaded: { ...good.overloaded, offered: 500 } }, /only 500 requests/],
+      [{ overloaded: { ...good.overloaded, admitted: { ...quick, p99: 301 } } }, /admitted took too long/],
+      [{ overloaded: { ...good.overloaded, refused: { ...quick, p99: 301 } } }, /refused had to wait/],
+      [{ overloaded: { ...good.overloaded, refused: { ...quick, count: 0 } } }, /nothing was refused/],
+      [{ recovery: 6 }, /too long to recover/],
+      [{ problems: ['a 503 has no Retry-After'] }, /no Retry-After/],
+    ] as const) {
+      const [only, ...more] = overloadFaults({ ...good, ...harm }, 10);
+      assert.match(only ?? '', fault);
+      assert.deepEqual(more, []);
+    }
   });
 });
 

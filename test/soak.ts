@@ -58,7 +58,7 @@ export async function soak({ minutes, connections, rate, seed, report }: SoakOpt
   const installation = await newInstallation({ after: (work) => ending.defer(work) });
   const token = await installation.token('soak');
   const service = await installation.serve({
-    env: { NODE_ENV: 'production' },
+    env: { NODE_ENV: 'production', REFUSED_TOKEN_LIMIT: '0' },
     remembers: ({ msg }) => msg !== 'answered',
   });
   const duration = minutes * 60_000;

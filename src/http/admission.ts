@@ -1,5 +1,6 @@
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { Refusal } from '../errors.ts';
+import type { WaitForTurn } from './turns.ts';
 
 /** A bound on the work that is asked of the store at once. What waits for its client, to send or to read, is not counted. */
 export interface Admission {
@@ -9,7 +10,7 @@ export interface Admission {
   refuseWhenFull(request: FastifyRequest, reply: FastifyReply, done: HookHandlerDoneFunction): void;
 }
 
-export function createAdmission(atOnce: number): Admission {
+export function createAdmission(atOnce: number, waitForTurn: WaitForTurn): Admission {
   // One for all, since a stack for each would cost more than the rest of the refusal.
   const full = new Refusal(50301, 'too many requests are under way already', { 'retry-after': '1' });
   let underWay = 0;
@@ -18,6 +19,8 @@ export function createAdmission(atOnce: number): Admission {
       if (underWay >= atOnce) throw full;
       underWay += 1;
       try {
+        const turn = waitForTurn();
+        if (turn !== undefined) await turn;
         return await work();
       } finally {
         underWay -= 1;

@@ -30,6 +30,7 @@ import { createRefusedTokens, limitRequests } from './rates.ts';
 import { noSuchRoute, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
 import { compileRequestCheck } from './request-check.ts';
 import type { Tls } from './tls.ts';
+import { createTurns } from './turns.ts';
 
 export interface AppOptions {
   readonly store: Store;
@@ -63,7 +64,11 @@ export function createApp(options: AppOptions): FastifyInstance {
   addHooks(app, options);
   answerErrors(app, options);
   // Apart, so that lists go on while a lock or a slow disk holds up what writes.
-  const admissions = { reads: createAdmission(limits.inFlight), writes: createAdmission(limits.inFlight) };
+  const turns = createTurns();
+  const admissions = {
+    reads: createAdmission(limits.inFlight, turns),
+    writes: createAdmission(limits.inFlight, turns),
+  };
   const authentication = createAuthentication({
     store: {
       write: store.write,

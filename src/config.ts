@@ -156,6 +156,14 @@ export const Config = Type.Object({
     (list) => list === '' || list.split(',').every(isNetwork),
     () => 'must be IP addresses or networks with commas between, such as 10.0.0.0/8,::1',
   ),
+  corsOrigin: Type.Refine(
+    Type.String({
+      default: '',
+      description: 'origins whose pages may call the service, with commas between; * for any',
+    }),
+    (list) => list === '' || list === '*' || list.split(',').every(isOrigin),
+    () => 'must be * or origins with commas between, such as https://plants.example.org',
+  ),
   tlsCert: Type.String({ default: '', description: 'file of the certificate (PEM), to serve HTTPS' }),
   tlsKey: Type.String({ default: '', description: 'file of the key of the certificate (PEM)' }),
   logLevel: Type.Enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], {
@@ -263,6 +271,10 @@ function isNetwork(text: string): boolean {
   const [, address = '', bits] = /^([0-9A-Fa-f:.]+)(?:\/([0-9]{1,3}))?$/.exec(text) ?? [];
   const version = isIP(address);
   return version !== 0 && Number(bits ?? 0) <= (version === 4 ? 32 : 128);
+}
+
+function isOrigin(text: string): boolean {
+  return /^https?:/.test(text) && URL.parse(text)?.origin === text;
 }
 
 /** The parts of a setting that has commas between them. */

@@ -70,6 +70,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     basePath: config.basePath,
     limits: limitsOf(config),
     trustedProxies: partsOf(config.trustProxy),
+    origins: partsOf(config.corsOrigin),
     tls,
     isStopping: () => isStopping,
     metrics,

@@ -232,6 +232,20 @@ const values: Readonly<Record<Setting, Values>> = {
     ],
     bad: ['true', '*', 'proxy', '10.0.0.0/33', '10.0.0', '::1/129', '10.0.0.1, 10.0.0.2', ','],
   },
+  corsOrigin: {
+    good: [
+      ['*', '*'],
+      ['https://a.example,http://localhost:5173', 'https://a.example,http://localhost:5173'],
+    ],
+    bad: [
+      'null',
+      'a.example',
+      'https://a.example/',
+      'https://A.example',
+      '*,https://a.example',
+      'https://*.example/x',
+    ],
+  },
   tlsCert: file,
   tlsKey: file,
   logLevel: {
@@ -269,6 +283,7 @@ describe('a configuration', () => {
       tokenRateLimit: 0,
       refusedTokenLimit: 1_000,
       trustProxy: '',
+      corsOrigin: '',
       tlsCert: '',
       tlsKey: '',
       logLevel: 'info',

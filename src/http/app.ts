@@ -16,6 +16,7 @@ import { type Admission, createAdmission } from './admission.ts';
 import { addApiReference } from './api-reference.ts';
 import { type Authentication, createAuthentication, type FindGrant } from './authentication.ts';
 import { createPlant, createPlantOperation } from './create-plant.ts';
+import { allowOrigins } from './cross-origin.ts';
 import { deletePlant, deletePlantOperation } from './delete-plant.ts';
 import { parseJsonBody } from './json.ts';
 import { listPlants, listPlantsOperation } from './list-plants.ts';
@@ -43,6 +44,8 @@ export interface AppOptions {
   readonly limits: Limits;
   /** Addresses and networks of the proxies whose `X-Forwarded-For` says who the client is. */
   readonly trustedProxies: readonly string[];
+  /** Origins whose pages may call the service; `*` for any. */
+  readonly origins: readonly string[];
   /** Undefined for HTTP in the clear. */
   readonly tls: Tls | undefined;
   /** Whether clients are told to come back by another connection, since this process is about to end. */
@@ -62,6 +65,7 @@ export function createApp(options: AppOptions): FastifyInstance {
   meetExpectations(app);
   takeBodies(app);
   addHooks(app, options);
+  allowOrigins(app, options.origins);
   answerErrors(app, options);
   // Apart, so that lists go on while a lock or a slow disk holds up what writes.
   const turns = createTurns();

@@ -1,6 +1,6 @@
 import { Command, Option } from 'commander';
 import type { Bulk, IfTaken, PlantRow } from '../bulk.ts';
-import type { Format } from '../formats/format.ts';
+import type { Entry, Format } from '../formats/format.ts';
 import { StoreUnavailable } from '../store.ts';
 import { CommandFailed } from './command-failed.ts';
 import { count } from './count.ts';
@@ -72,6 +72,12 @@ interface Import {
   readonly onConflict: OnConflict;
 }
 
+/** A plant and the line of the file it stands at. */
+interface Line {
+  readonly line: number;
+  readonly plant: PlantRow;
+}
+
 async function importPlants(
   bulk: Bulk,
   owner: string,
@@ -80,9 +86,6 @@ async function importPlants(
   const counts: Counts = { created: 0, skipped: 0, replaced: 0, bad: 0 };
   const progress = startProgress('plants', source.size);
   let bytes = 0;
-  let batch: PlantRow[] = [];
-  let lines: number[] = [];
-  let characters = 0;
 
   async function* counted(): AsyncGenerator<Buffer> {
     for await (const chunk of source.chunks) {
@@ -91,41 +94,16 @@ async function importPlants(
     }
   }
 
-  async function saveBatch(): Promise<void> {
-    const taken = await bulk.savePlants(batch, choices[onConflict]);
-    const [first] = taken;
-    if (onConflict === 'fail' && first !== undefined) {
-      counts.created += await saveBefore(bulk, batch, first);
-      throw new CommandFailed(
-        `line ${lines[first]}: a plant with the id ${batch[first]?.id} already exists; ` +
-          `the lines before it were imported (${counts.created} created), it and those after it were not. ` +
-          '--on-conflict skip passes over what is there, replace overwrites it',
-      );
-    }
-    counts.created += batch.length - taken.length;
-    counts[onConflict === 'replace' ? 'replaced' : 'skipped'] += taken.length;
-    progress.advance(counts.created + counts.skipped + counts.replaced, bytes);
-    batch = [];
-    lines = [];
-    characters = 0;
+  function reportBad(line: number, reason: string): void {
+    counts.bad += 1;
+    progress.note(`line ${line}: ${reason}`);
   }
 
   try {
-    for await (const entries of format.read(counted())) {
-      for (const entry of entries) {
-        if ('reason' in entry) {
-          counts.bad += 1;
-          progress.note(`line ${entry.line}: ${entry.reason}`);
-          continue;
-        }
-        const { id, name, tag = null } = entry.plant;
-        batch.push({ owner, id, name, tag });
-        lines.push(entry.line);
-        characters += name.length + (tag?.length ?? 0);
-        if (batch.length === PLANTS_IN_BATCH || characters >= CHARACTERS_IN_BATCH) await saveBatch();
-      }
+    for await (const batch of toBatches(format.read(counted()), owner, reportBad)) {
+      await saveBatch(bulk, batch, onConflict, counts);
+      progress.advance(counts.created + counts.skipped + counts.replaced, bytes);
     }
-    await saveBatch();
     return counts;
   } catch (error: unknown) {
     if (!(error instanceof StoreUnavailable)) throw error;
@@ -137,10 +115,51 @@ async function importPlants(
   }
 }
 
-/** Saves what stands before a plant that cannot be saved. */
-async function saveBefore(bulk: Bulk, batch: readonly PlantRow[], place: number): Promise<number> {
-  const taken = await bulk.savePlants(batch.slice(0, place), 'keep');
-  return place - taken.length;
+async function* toBatches(
+  pages: AsyncIterable<readonly Entry[]>,
+  owner: string,
+  reportBad: (line: number, reason: string) => void,
+): AsyncGenerator<readonly Line[]> {
+  let batch: Line[] = [];
+  let characters = 0;
+  for await (const entries of pages) {
+    for (const entry of entries) {
+      if ('reason' in entry) {
+        reportBad(entry.line, entry.reason);
+        continue;
+      }
+      const { id, name, tag = null } = entry.plant;
+      batch.push({ line: entry.line, plant: { owner, id, name, tag } });
+      characters += name.length + (tag?.length ?? 0);
+      if (batch.length < PLANTS_IN_BATCH && characters < CHARACTERS_IN_BATCH) continue;
+      yield batch;
+      batch = [];
+      characters = 0;
+    }
+  }
+  yield batch;
+}
+
+async function saveBatch(
+  bulk: Bulk,
+  batch: readonly Line[],
+  onConflict: OnConflict,
+  counts: Counts,
+): Promise<void> {
+  const plants = batch.map(({ plant }) => plant);
+  const taken = await bulk.savePlants(plants, choices[onConflict]);
+  const [first] = taken;
+  if (onConflict === 'fail' && first !== undefined) {
+    const takenBefore = await bulk.savePlants(plants.slice(0, first), 'keep');
+    counts.created += first - takenBefore.length;
+    throw new CommandFailed(
+      `line ${batch[first]?.line}: a plant with the id ${plants[first]?.id} already exists; ` +
+        `the lines before it were imported (${counts.created} created), it and those after it were not. ` +
+        '--on-conflict skip passes over what is there, replace overwrites it',
+    );
+  }
+  counts.created += batch.length - taken.length;
+  counts[onConflict === 'replace' ? 'replaced' : 'skipped'] += taken.length;
 }
 
 function describe({ created, skipped, replaced }: Counts, owner: string): string {

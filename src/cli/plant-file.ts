@@ -8,7 +8,7 @@ import { ndjson } from '../formats/ndjson.ts';
 import { CommandFailed } from './command-failed.ts';
 
 const formats = { ndjson, csv };
-type FormatName = keyof typeof formats;
+export type FormatName = keyof typeof formats;
 
 const extensions: Readonly<Record<string, FormatName>> = {
   '.ndjson': 'ndjson',
@@ -42,8 +42,7 @@ export interface Source {
 /** Opens a file for reading, or standard input. */
 export async function openSource(file: string): Promise<Source> {
   if (file === STANDARD_STREAM) return { chunks: process.stdin, size: undefined };
-  const { size } = await stat(file);
-  return { chunks: createReadStream(file, { highWaterMark: 256 * 1024 }), size };
+  const stats = await stat(file);
+  const chunks = createReadStream(file, { highWaterMark: 256 * 1024 });
+  return { chunks, size: stats.isFile() ? stats.size : undefined };
 }
-
-export type { FormatName };

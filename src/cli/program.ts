@@ -2,7 +2,7 @@ import { Command, CommanderError } from 'commander';
 import { ConfigInvalid } from '../config.ts';
 import { FileInvalid } from '../formats/format.ts';
 import { CertificateInvalid } from '../http/tls.ts';
-import { StoreNotOpened, StoreUnavailable } from '../store.ts';
+import { BatchRefused, StoreNotOpened, StoreUnavailable } from '../store.ts';
 import { backupCommand } from './backup.ts';
 import { checkCommand } from './check.ts';
 import { CommandFailed } from './command-failed.ts';
@@ -49,6 +49,7 @@ function messageOf(error: unknown): string {
     error instanceof CertificateInvalid ||
     error instanceof StoreNotOpened ||
     error instanceof StoreUnavailable ||
+    error instanceof BatchRefused ||
     error instanceof CommandFailed ||
     error instanceof FileInvalid ||
     'syscall' in error;

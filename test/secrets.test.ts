@@ -1,0 +1,92 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFile, stat } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { dirname, join } from 'node:path';
+import { describe, it } from 'node:test';
+import { withoutPassword } from '../src/config.ts';
+import { endOf, newInstallation } from './program.ts';
+import { bearer } from './service.ts';
+
+const TOGETHER = { concurrency: 2 };
+const PASSWORD = 'open5esame';
+
+describe('a password in the database URL', TOGETHER, () => {
+  for (const [name, url] of [
+    ['a server that is not there', `postgres://u:${PASSWORD}@127.0.0.1:1/plants`],
+    ['several that are not', `postgres://u:${PASSWORD}@127.0.0.1:1,127.0.0.1:2/plants`],
+    ['one behind a query', `postgres://u@127.0.0.1:1/plants?password=${PASSWORD}`],
+    ['a port that is none', `postgres://u:${PASSWORD}@127.0.0.1:port/plants`],
+    ['an unescaped @', `postgres://u:${PASSWORD}@${PASSWORD}@127.0.0.1:1/plants`],
+    ['an unescaped /', `postgres://u:${PASSWORD}/${PASSWORD}@127.0.0.1:1/plants`],
+    ['a percent sign', `postgres://u:${PASSWORD}%@127.0.0.1:1/plants`],
+    ['another kind of database', `mysql://u:${PASSWORD}@127.0.0.1/plants`],
+  ] as const) {
+    it(`is not printed by a command that fails: ${name}`, async (t) => {
+      const installation = await newInstallation(t);
+      const env = { DATABASE_URL: url, LOG_LEVEL: 'trace', PORT: '0', ADMIN_PORT: '0' };
+      for (const command of [['serve'], ['token', 'list']]) {
+        const { code, stdout, stderr } = await endOf(installation.start(command, { env }));
+        assert.equal(code, 1);
+        assert.notEqual(stderr, '');
+        assert.ok(!(stdout + stderr).includes(PASSWORD), stdout + stderr);
+      }
+    });
+  }
+
+  it('is not shown by the list of processes, though given as a flag', async (t) => {
+    const installation = await newInstallation(t);
+    const silent = createServer().listen(0, '127.0.0.1');
+    t.after(() => silent.close());
+    await once(silent, 'listening');
+    const address = silent.address();
+    assert.ok(typeof address === 'object' && address !== null);
+    const url = `postgres://u:${PASSWORD}@127.0.0.1:${address.port}/plants`;
+    const program = installation.start(['serve', '--database-url', url]);
+    const [socket] = await once(silent, 'connection');
+    if (process.platform === 'linux') {
+      const shown = await readFile(`/proc/${program.pid}/cmdline`, 'latin1');
+      assert.match(shown, /^plant-store/);
+      assert.ok(!shown.includes(PASSWORD), shown);
+    }
+    socket.destroy();
+    program.kill('SIGKILL');
+    await program.ended;
+  });
+
+  it('is left out of a URL in whatever place it stands', () => {
+    for (const [url, shown] of [
+      [`postgres://u:${PASSWORD}@h/d`, 'postgres://u:***@h/d'],
+      [`postgres://:${PASSWORD}@h/d`, 'postgres://:***@h/d'],
+      [`postgres://u:a@${PASSWORD}@h,i:1/d`, 'postgres://u:***@h,i:1/d'],
+      [`postgres://u:a/${PASSWORD}@h/d`, 'postgres://u:***@h/d'],
+      [`postgres://h/d?user=u&password=${PASSWORD}&x=1`, 'postgres://h/d?user=u&password=***&x=1'],
+      ['postgres://u@h/d', 'postgres://u@h/d'],
+      ['sqlite:data/plants.db', 'sqlite:data/plants.db'],
+    ] as const)
+      assert.equal(withoutPassword(url), shown);
+  });
+});
+
+it('the store and what lies beside it are for their owner alone, whatever the umask', async (t) => {
+  const installation = await newInstallation(t);
+  const file = join(installation.folder, 'new', 'data', 'plants.db');
+  const env = { NODE_ENV: 'production', DATABASE_URL: `sqlite:${file}` };
+  const wrap = (command: readonly string[]) => ['bash', '-c', 'umask 000 && exec "$@"', 'bash', ...command];
+  const token = (await installation.run(['token', 'create', 'alice'], { env, wrap })).stdout.trim();
+  const service = await installation.serve({ env, wrap });
+  const headers = { ...bearer(token), 'content-type': 'application/json' };
+  const body = '{"id":1,"name":"Alder"}';
+  assert.equal((await fetch(`${service.url}/plants`, { method: 'POST', headers, body })).status, 200);
+  const backup = join(installation.folder, 'backup.db');
+  assert.equal((await installation.run(['backup', backup], { env, wrap })).code, 0);
+  for (const [path, mode] of [
+    [dirname(dirname(file)), 0o700],
+    [dirname(file), 0o700],
+    [file, 0o600],
+    [`${file}-wal`, 0o600],
+    [`${file}-shm`, 0o600],
+    [backup, 0o600],
+  ] as const)
+    assert.equal((await stat(path)).mode & 0o777, mode, path);
+});

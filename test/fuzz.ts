@@ -144,7 +144,7 @@ export async function fuzzService(
   const service = await installation.serve({
     flags: ['--refused-token-limit', '0'],
     env: { NODE_ENV: 'production', REFUSED_TOKEN_LIMIT: '0' },
-    remembers: ({ msg, level }) => msg === 'serving' || Number(level) > 30,
+    remembers: ({ msg, level }) => msg === 'serving' || Number(level) >= 50,
   });
   const samples: { readonly share: number; readonly memory: number }[] = [];
   const every = Math.max(1, Math.floor(options.requests / 200));

@@ -69,7 +69,7 @@ export async function measureSlowClients({
   fillStore(installation.file, 'alice', plants, NAME_LENGTH);
   const service = await installation.serve({
     env: { NODE_ENV: 'production', ...GIVES_MEMORY_BACK },
-    remembers: ({ msg, level }) => msg === 'serving' || Number(level) > 30,
+    remembers: ({ msg, level }) => msg === 'serving' || Number(level) >= 50,
   });
   const idle = await openFiles(service);
   const control = askBeside(service, ownToken);

@@ -59,7 +59,7 @@ export async function soak({ minutes, connections, rate, seed, report }: SoakOpt
   const token = await installation.token('soak');
   const service = await installation.serve({
     env: { NODE_ENV: 'production', REFUSED_TOKEN_LIMIT: '0' },
-    remembers: ({ msg }) => msg !== 'answered',
+    remembers: ({ msg, level }) => msg === 'serving' || Number(level) >= 50,
   });
   const duration = minutes * 60_000;
   const load: Load = { service, token, until: performance.now() + duration, surprises: [], requests: 0 };
@@ -74,7 +74,7 @@ export async function soak({ minutes, connections, rate, seed, report }: SoakOpt
   await Promise.all(clients);
   const { code } = await service.stop();
   if (code !== 0) load.surprises.push(`the service stopped with exit code ${code}`);
-  for (const line of service.log) if (Number(line.level) >= 40) load.surprises.push(JSON.stringify(line));
+  for (const line of service.log) if (Number(line.level) >= 50) load.surprises.push(JSON.stringify(line));
   const sixth = Math.ceil(holdings.length / 6);
   return {
     requests: load.requests,

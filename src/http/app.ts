@@ -172,7 +172,7 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
   app.addHook('onRequest', (request, reply, done) => {
     reply.header('x-request-id', request.id);
     refuseMalformed(request, limits.uri);
-    if (request.is404) throw noSuchRoute(request, basePath);
+    if (request.is404) throw noSuchRoute(basePath);
     inTurn(request.raw.socket, reply.raw, done);
   });
   const wentAway = (request: FastifyRequest): void => {

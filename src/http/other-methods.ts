@@ -39,8 +39,8 @@ export function answerOtherMethods(
     scope.route({
       method: scope.supportedMethods,
       url: url.slice(0, url.indexOf(':')),
-      onRequest: async (request) => {
-        throw noSuchRoute(request, scope.prefix);
+      onRequest: async () => {
+        throw noSuchRoute(scope.prefix);
       },
       handler: () => undefined,
     });

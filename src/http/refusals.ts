@@ -1,6 +1,6 @@
 import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyReply } from 'fastify';
 import { type ErrorCode, Refusal, statusOf } from '../errors.ts';
 import { StoreOverloaded, StoreUnavailable } from '../store.ts';
 import { sendJson } from './operation.ts';
@@ -73,9 +73,9 @@ function codeOf(error: unknown): unknown {
   return error instanceof Error && 'code' in error ? error.code : undefined;
 }
 
-export function noSuchRoute({ url }: FastifyRequest, basePath: string): Refusal {
-  const path = url.split('?', 1)[0] ?? '';
-  return new Refusal(40401, `there is nothing at ${path}; see ${basePath}/docs`);
+/** Does not repeat the path, which may be anything, even a token in the wrong place. */
+export function noSuchRoute(basePath: string): Refusal {
+  return new Refusal(40401, `there is nothing at this path; see ${basePath}/docs`);
 }
 
 /** The one body of all errors. */

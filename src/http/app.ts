@@ -242,13 +242,15 @@ async function addRoutes(
         refuseContent(limits.body, 'body' in schema),
       ],
       preValidation: parseBody,
-      handler: (request, reply) => admission.run(() => (handler as HandlerOf<Operation>)(request, reply)),
+      handler: handler as HandlerOf<Operation>,
     });
   }
 
-  serve(createPlantOperation, createPlant(store));
-  serve(listPlantsOperation, listPlants(store, `${basePath}${listPlantsOperation.url}`, metrics.listed));
-  serve(deletePlantOperation, deletePlant(store));
+  const listPath = `${basePath}${listPlantsOperation.url}`;
+  const writing: Pick<Store, 'write'> = { write: (write) => writes.run(() => store.write(write)) };
+  serve(createPlantOperation, createPlant(writing));
+  serve(listPlantsOperation, listPlants(store, listPath, metrics.listed, reads.run));
+  serve(deletePlantOperation, deletePlant(writing));
   scope.route({
     method: ['GET', 'HEAD'],
     url: '/openapi.json',

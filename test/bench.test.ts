@@ -34,7 +34,7 @@ describe('bench', () => {
     const file = join(await freshFolder(), 'bench.json');
     const { stdout } = await bench('--parts', 'list,start', ...SHORT, '--json', file);
     assert.match(stdout, /^list of 20 +a second .*\n {2}plant-store +\S.*\n {2}bare node:http +\S/m);
-    assert.match(stdout, /^start to first answer, empty store, ms +[0-9]+ +at most 400 +(?:held|missed)$/m);
+    assert.match(stdout, /^start to first answer, empty store, ms +[0-9,]+ +at most 400 +(?:held|missed)$/m);
     assert.match(stdout, /^create, embedded, to json-server .*not measured$/m);
     assert.doesNotMatch(stdout, /^delete {2}/m);
 

@@ -1,13 +1,10 @@
 import assert from 'node:assert/strict';
-import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, type TestContext, test } from 'node:test';
-import { gunzipSync } from 'node:zlib';
 import type { Browser, Locator, Page } from 'playwright-core';
 import { operations } from '../src/http/app.ts';
 import { launchBrowser } from './browser.ts';
 import { freshFolder } from './engines.ts';
-import { readCopies } from './scalar.ts';
 import { bearer, startService, type TestService } from './service.ts';
 
 /** A page under watch. */
@@ -132,19 +129,11 @@ test('the watch sees other hosts, errors, and what the policy refuses', async (t
   assert.ok(origins.has('http://elsewhere.test'));
 });
 
-test('the script of the page and its licence are those of the package, and the script is sent once', async (t) => {
-  for (const { file, original } of await readCopies()) {
-    const bytes = await readFile(file);
-    const copy = file.pathname.endsWith('.gz') ? gunzipSync(bytes) : bytes;
-    assert.ok(
-      copy.equals(original),
-      `${file} is not what the package has; \`npm run renew:scalar\` brings it`,
-    );
-  }
+test('the script of the page has its licence, and is sent once', async (t) => {
   const service = await startOnFile(t, '');
   const first = await fetch(`${service.url}/docs/scalar.js`);
   assert.equal(first.status, 200);
-  assert.match(await first.text(), /createApiReference/);
+  assert.match(await first.text(), /^\/\*!\nMIT License.*createApiReference/s);
   const etag = first.headers.get('etag') ?? '';
   const again = await fetch(`${service.url}/docs/scalar.js`, { headers: { 'if-none-match': etag } });
   assert.equal(again.status, 304);

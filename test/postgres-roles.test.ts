@@ -38,39 +38,6 @@ test('an account that may not change the schema serves a store that another one 
   assert.equal(deleted.status, 204);
 });
 
-/** Refuses to lock rows, and nothing else: `FOR UPDATE` is the one statement here that the policies of UPDATE are asked for. */
-const NO_ROW_LOCKS = `
-  CREATE FUNCTION refuse() RETURNS boolean LANGUAGE plpgsql AS
-    $$ BEGIN RAISE EXCEPTION 'no FOR UPDATE here' USING ERRCODE = '0A000'; END $$;
-  ALTER TABLE plants ENABLE ROW LEVEL SECURITY;
-  CREATE POLICY reads ON plants FOR SELECT USING (true);
-  CREATE POLICY creates ON plants FOR INSERT WITH CHECK (true);
-  CREATE POLICY deletes ON plants FOR DELETE USING (true);
-  CREATE POLICY locks ON plants FOR UPDATE USING (refuse());`;
-
-test('a server that locks no rows of several owners, as Citus, deletes plants all the same', async (t) => {
-  assert.ok(postgres !== undefined);
-  const url = await postgres.freshUrl(t);
-  await migrateStore(url);
-  const app = `app_${randomBytes(8).toString('hex')}`;
-  await asAdmin(t, url, app, GRANTS + NO_ROW_LOCKS);
-  const { store } = await startService(t, accountUrl(url, app));
-  const ids = [1n, 2n, 3n];
-  const create = (owner: string, id: bigint) =>
-    store.write({ kind: 'createPlant', owner, id, name: 'Alder', tag: null, idempotency: null });
-  const remove = (owner: string, id: bigint) => store.write({ kind: 'deletePlant', owner, id });
-  for (const owner of ['alice', 'bob']) await Promise.all(ids.map((id) => create(owner, id)));
-  const outcomes = await Promise.all([
-    ...ids.map((id) => remove('alice', id)),
-    remove('bob', 2n),
-    remove('bob', 4n),
-    create('carol', 1n),
-  ]);
-  assert.deepEqual(outcomes, ['deleted', 'deleted', 'deleted', 'deleted', 'absent', 'created']);
-  const { count } = await store.listPlants('bob', { from: 0n, to: 9n }, 10);
-  assert.equal(count, 2);
-});
-
 test('a password that was changed under a running service is 503, and the service goes on once it is right', async (t) => {
   const server = await startPostgres();
   t.after(() => server.remove());

@@ -233,7 +233,7 @@ export function slowFaults(
 ): string[] {
   const { connected, others, before, after, problems } = figures;
   return [
-    ...new Set(problems),
+    ...problems,
     ...(connected >= clients * 0.95
       ? []
       : [`only ${connected} of ${clients} slow clients were connected at once`]),

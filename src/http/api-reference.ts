@@ -3,8 +3,8 @@ import { readFile } from 'node:fs/promises';
 import helmet from '@fastify/helmet';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 
-/** Scalar's page in one script, as its package has it, gzipped; `npm run renew:scalar` brings a newer one. */
-const SCRIPT_FILE = new URL('./scalar/standalone.js.gz', import.meta.url);
+/** Scalar's page in one script, gzipped; `npm ci` makes it from the package (build/api-reference.ts). */
+const SCRIPT_FILE = new URL('./api-reference.js.gz', import.meta.url);
 
 /** Everything that would ask another host, or advertise one, is off. */
 const CONFIGURATION = {

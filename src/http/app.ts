@@ -242,15 +242,13 @@ async function addRoutes(
         refuseContent(limits.body, 'body' in schema),
       ],
       preValidation: parseBody,
-      handler: handler as HandlerOf<Operation>,
+      handler: (request, reply) => admission.run(() => (handler as HandlerOf<Operation>)(request, reply)),
     });
   }
 
-  const listPath = `${basePath}${listPlantsOperation.url}`;
-  const writing: Pick<Store, 'write'> = { write: (write) => writes.run(() => store.write(write)) };
-  serve(createPlantOperation, createPlant(writing));
-  serve(listPlantsOperation, listPlants(store, listPath, metrics.listed, reads.run));
-  serve(deletePlantOperation, deletePlant(writing));
+  serve(createPlantOperation, createPlant(store));
+  serve(listPlantsOperation, listPlants(store, `${basePath}${listPlantsOperation.url}`, metrics.listed));
+  serve(deletePlantOperation, deletePlant(store));
   scope.route({
     method: ['GET', 'HEAD'],
     url: '/openapi.json',

@@ -45,7 +45,7 @@ export const createPlantOperation = {
 } as const satisfies Operation;
 
 /** POST /plants. */
-export function createPlant(store: Pick<Store, 'write'>): HandlerOf<typeof createPlantOperation> {
+export function createPlant(store: Store): HandlerOf<typeof createPlantOperation> {
   return async (request, reply) => {
     const plant = request.body;
     const key = request.headers['idempotency-key'];

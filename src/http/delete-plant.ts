@@ -17,7 +17,7 @@ export const deletePlantOperation = {
 } as const satisfies Operation;
 
 /** DELETE /plants/{id}. */
-export function deletePlant(store: Pick<Store, 'write'>): HandlerOf<typeof deletePlantOperation> {
+export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation> {
   return async (request, reply) => {
     const { id } = request.params;
     const outcome = await store.write({ kind: 'deletePlant', owner: ownerOf(request), id });

@@ -2,7 +2,6 @@ import { Readable } from 'node:stream';
 import { Type } from 'typebox';
 import { INT64_MAX, INT64_MIN, Plant } from '../plant.ts';
 import type { IdRange, PlantPage, Store } from '../store.ts';
-import type { Admission } from './admission.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
 import { type HandlerOf, type Operation, ownerOf, sendJson } from './operation.ts';
 
@@ -76,7 +75,6 @@ export function listPlants(
   store: Store,
   path: string,
   onSent: (bytes: number) => void,
-  admit: Admission['run'],
 ): HandlerOf<typeof listPlantsOperation> {
   const counted = (text: string): string => {
     onSent(Buffer.byteLength(text));
@@ -86,7 +84,8 @@ export function listPlants(
     const headOnly = request.method === 'HEAD';
     const { limit = Number.POSITIVE_INFINITY, cursor } = request.query;
     const list = new List(store, ownerOf(request), rangeBehind(cursor), limit);
-    const gathered = await admit(() => begin(list, limit));
+    const gathered = await gather(list, limit === Number.POSITIVE_INFINITY ? 0 : GATHERED_CHARACTERS);
+    if (!list.ended) await list.fixEnd();
     const end = list.cutAt;
     if (end !== undefined)
       reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(end)}>; rel="next"`);
@@ -166,13 +165,6 @@ class List {
     this.cutAt = end;
     this.#range = { from: this.#range.from, to: end };
   }
-}
-
-/** All that is read before the headers leave. */
-async function begin(list: List, limit: number): Promise<string[]> {
-  const pages = await gather(list, limit === Number.POSITIVE_INFINITY ? 0 : GATHERED_CHARACTERS);
-  if (!list.ended) await list.fixEnd();
-  return pages;
 }
 
 async function gather(list: List, characters: number): Promise<string[]> {

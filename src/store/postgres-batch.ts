@@ -21,16 +21,15 @@ export async function commitBatch(
   connection: Connection,
   batch: readonly Write[],
   now: number,
-  locksRows: boolean,
 ): Promise<readonly Outcome[]> {
   const members = batch.map((write): Member => ({ write, outcome: undefined }));
   const rounds = splitIntoRounds(members);
   const [only] = rounds;
   if (rounds.length === 1 && only !== undefined && isOneStatement(only)) {
-    await runRound(connection, only, now, locksRows);
+    await runRound(connection, only, now);
   } else {
     await inTransaction(connection, async () => {
-      for (const round of rounds) await runRound(connection, round, now, locksRows);
+      for (const round of rounds) await runRound(connection, round, now);
     });
   }
   return members.map(({ outcome }) => outcome ?? 'absent');
@@ -98,18 +97,13 @@ async function inTransaction(connection: Connection, work: () => Promise<void>):
   await connection.query({ text: 'COMMIT' });
 }
 
-async function runRound(
-  connection: Connection,
-  round: readonly Member[],
-  now: number,
-  locksRows: boolean,
-): Promise<void> {
+async function runRound(connection: Connection, round: readonly Member[], now: number): Promise<void> {
   const keyed = round.filter(({ write }) => write.kind === 'createPlant' && write.idempotency !== null);
   if (keyed.length > 0) await claimKeys(connection, keyed, now);
   const open = round.filter(({ outcome }) => outcome === undefined);
   await Promise.all([
     createPlants(connection, open.filter(isCreation)),
-    deletePlants(connection, open.filter(isDeletion), locksRows),
+    deletePlants(connection, open.filter(isDeletion)),
     ...sortedTokenWrites(open).map((member) => writeToken(connection, member)),
   ]);
   if (keyed.length > 0) await settleKeys(connection, keyed);
@@ -152,16 +146,13 @@ async function createPlants(
 async function deletePlants(
   connection: Connection,
   members: readonly (Member & { write: Deletion })[],
-  locksRows: boolean,
 ): Promise<void> {
   if (members.length === 0) return;
   const writes = members.map(({ write }) => write);
   // The rows are locked in order first: a DELETE by itself takes them in whatever order its plan meets them.
   const deleted = await connection.query({
-    name: locksRows ? 'delete-plants' : 'delete-plants-unlocked',
-    text: !locksRows
-      ? `DELETE FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[])) RETURNING owner, id`
-      : `WITH locked AS
+    name: 'delete-plants',
+    text: `WITH locked AS
              (SELECT owner, id FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))
                ORDER BY owner, id FOR UPDATE)
            DELETE FROM plants WHERE (owner, id) IN (SELECT owner, id FROM locked) RETURNING owner, id`,

@@ -23,11 +23,6 @@ export function isWorthRetrying(error: unknown): boolean {
   return RETRIED.has(codeOf(error));
 }
 
-/** Whether the server has no such feature (0A000); nothing was done. */
-export function isUnsupported(error: unknown): boolean {
-  return codeOf(error) === '0A000';
-}
-
 /** Whether the server itself answered with an error (SQLSTATE); otherwise the connection to it failed. */
 export function isFromServer(error: unknown): boolean {
   return error instanceof Error && 'severity' in error && /^[0-9A-Z]{5}$/.test(codeOf(error));

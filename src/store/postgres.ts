@@ -12,7 +12,7 @@ import {
 import type { Token } from '../token.ts';
 import { commitBatch } from './postgres-batch.ts';
 import { Connections, type Row, type Statement } from './postgres-connections.ts';
-import { isFromServer, isUnsupported, isWorthRetrying, meaningOf } from './postgres-errors.ts';
+import { isFromServer, isWorthRetrying, meaningOf } from './postgres-errors.ts';
 import { migratePostgres } from './postgres-migrate.ts';
 import { toToken } from './rows.ts';
 
@@ -31,7 +31,10 @@ export async function openPostgres(
 ): Promise<Engine> {
   await migratePostgres(url);
   const connections = new Connections(url, options);
-  const forgetting = setInterval(() => void forgetKeys(), FORGET_KEYS_EVERY_MS).unref();
+  const forgetting = setInterval(
+    () => void forgetKeys().catch(() => undefined),
+    FORGET_KEYS_EVERY_MS,
+  ).unref();
 
   async function query(statement: Statement): Promise<readonly Row[]> {
     try {
@@ -41,8 +44,6 @@ export async function openPostgres(
     }
   }
 
-  // Whether the server locks rows of several owners in order. Citus refuses to; a circle is then broken by another try.
-  let locksRows = true;
   let failures = 0;
 
   async function commit(batch: readonly Write[]): Promise<readonly Outcome[]> {
@@ -85,31 +86,23 @@ export async function openPostgres(
 
   async function tryToCommit(batch: readonly Write[]): Promise<readonly Outcome[]> {
     for (let tries = 1; ; tries += 1) {
-      const triedLocks = locksRows;
       try {
-        return await connections.use((connection) => commitBatch(connection, batch, now(), triedLocks));
+        return await connections.use((connection) => commitBatch(connection, batch, now()));
       } catch (error: unknown) {
-        if (triedLocks && isUnsupported(error)) {
-          locksRows = false;
-          continue;
-        }
         if (!isWorthRetrying(error) || tries === TRIES) throw meaningOf(error);
         await setTimeout(Math.random() * RETRY_STEP_MS * 2 ** tries);
       }
     }
   }
 
-  // Rows that another instance is deleting are passed over, so that nobody waits for anybody. What fails now is tried
-  // again in a minute.
+  // Rows that another instance is deleting are passed over, so that nobody waits for anybody.
   async function forgetKeys(): Promise<void> {
-    const statement = {
-      text: `DELETE FROM idempotency_keys WHERE first_used_at <= $1 AND (owner, key) IN
+    await query({
+      name: 'forget-keys',
+      text: `DELETE FROM idempotency_keys WHERE (owner, key) IN
                (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= $1
-                 ORDER BY first_used_at LIMIT ${KEYS_FORGOTTEN_AT_ONCE} ${locksRows ? 'FOR UPDATE SKIP LOCKED' : ''})`,
+                 ORDER BY first_used_at LIMIT ${KEYS_FORGOTTEN_AT_ONCE} FOR UPDATE SKIP LOCKED)`,
       values: [now() - KEY_LIFETIME_MS],
-    };
-    await connections.query(statement).catch((error: unknown) => {
-      if (isUnsupported(error)) locksRows = false;
     });
   }
 

@@ -1,0 +1,17 @@
+import { execFileSync } from 'node:child_process';
+import { cpSync, globSync, rmSync } from 'node:fs';
+import { join, relative } from 'node:path';
+
+/** Makes `dist`, what the published package has: the sources compiled, and the files they read beside them. */
+
+const [from, to] = ['src', 'dist'];
+
+process.chdir(join(import.meta.dirname, '..'));
+rmSync(to, { recursive: true, force: true });
+execFileSync('tsc', ['--project', 'tsconfig.build.json'], { stdio: 'inherit' });
+for (const { name, parentPath } of globSync(`${from}/**`, { withFileTypes: true }).filter((one) =>
+  one.isFile(),
+)) {
+  const file = join(parentPath, name);
+  if (!file.endsWith('.ts')) cpSync(file, join(to, relative(from, file)));
+}

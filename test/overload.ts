@@ -41,7 +41,7 @@ export const OVERLOAD_LIMITS = { slower: 3, recovery: 5, offered: 0.9 };
 
 /** As many as the service admits at once by default. */
 const FULL_CONNECTIONS = 256;
-const CONNECTIONS = 2_000;
+const CONNECTIONS = 4_000;
 const PLANTS = 5_000;
 const RECOVERS_WITHIN_S = 20;
 const QUICK_ANSWERS_IN_A_ROW = 50;

@@ -42,7 +42,7 @@ const PATIENT = { slower: 6, recovery: 15, offered: 0.3 };
 
 describe('ten times the load that the service can take', () => {
   it('slows down what is admitted a little, refuses the rest, and is forgotten when it is over', async (t) => {
-    const figures = await measureOverload({ seconds: 3, factor: 10, report: (line) => t.diagnostic(line) });
+    const figures = await measureOverload({ seconds: 2, factor: 10, report: (line) => t.diagnostic(line) });
     assert.deepEqual(overloadFaults(figures, 10, PATIENT), []);
   });
 

@@ -65,8 +65,8 @@ export async function measureOverload({
   const problems: string[] = [];
   const clients = await connectClients(service.url, request, (problem) => problems.push(problem));
 
-  await fillUp(clients, Math.min(seconds, 2));
-  const { perSecond: capacity, times } = await fillUp(clients, Math.min(seconds, 10));
+  await fillUp(clients, Math.min(seconds / 2, 2));
+  const { perSecond: capacity, times } = await fillUp(clients, Math.min(seconds / 2, 10));
   const full = latenciesOf(times);
   report(`full load: ${Math.round(capacity)} a second; ${describeLatencies(full)}`);
 

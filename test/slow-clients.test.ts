@@ -14,7 +14,7 @@ describe('slow clients', () => {
     const figures = await measureSlowClients({
       clients: CLIENTS,
       seconds: 3,
-      plants: 20_000,
+      plants: 10_000,
       report: (line) => t.diagnostic(line),
     });
     assert.deepEqual(slowFaults(figures, CLIENTS, PATIENCE_MS), []);

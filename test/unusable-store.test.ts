@@ -3,7 +3,9 @@ import { execFileSync } from 'node:child_process';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
+import { openStore } from '../src/store/open.ts';
 import { Connection } from './connection.ts';
+import { connections } from './engines.ts';
 import { type Installation, newInstallation, type ProgramOptions } from './program.ts';
 
 const PRODUCTION = { NODE_ENV: 'production' };
@@ -102,10 +104,16 @@ describe('a store that cannot be used', { concurrency: 2 }, () => {
 
 async function withOnePlant(t: TestContext): Promise<Installation> {
   const installation = await newInstallation(t);
-  await installation.token();
-  const db = new DatabaseSync(installation.file);
-  db.exec("INSERT INTO plants (owner, id, name) VALUES ('alice', 1, 'Fern')");
-  db.close();
+  const store = await openStore(installation.databaseUrl, {
+    connections,
+    now: Date.now,
+    onFatal: (error) => {
+      throw error;
+    },
+  });
+  const plant = { owner: 'alice', id: 1n, ...FERN, idempotency: null };
+  assert.equal(await store.write({ kind: 'createPlant', ...plant }), 'created');
+  await store.close();
   return installation;
 }
 

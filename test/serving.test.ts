@@ -36,6 +36,7 @@ describe('the first start', TOGETHER, () => {
       const [create = '', list = '', remove = '', ...others] = await curlLines(service);
       assert.deepEqual(others, []);
       assert.equal(new Set(service.output.stdout.match(TOKENS)).size, 1);
+      assert.match(service.output.stdout, /"msg":"serving".*This store is new/s);
       assert.equal(await runLine(create), '{"name":"Black alder","tag":"Alnus glutinosa"}');
       assert.equal(await runLine(list), '[{"name":"Black alder","tag":"Alnus glutinosa"}]');
       assert.equal(await runLine(remove), '');

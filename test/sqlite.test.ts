@@ -13,6 +13,7 @@ import {
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Worker } from 'node:worker_threads';
 import { INT64_MAX, INT64_MIN } from '../src/plant.ts';
 import { openStore } from '../src/store/open.ts';
@@ -205,6 +206,7 @@ describe('the file', () => {
     for (const _ of ['first read', 'from memory'])
       assert.equal((await listAll(store)).json, '[{"name":"Alder"}]');
     tamper(file, "UPDATE plants SET name = 'Black alder'");
+    await nextTurn();
     assert.equal((await listAll(store)).json, '[{"name":"Black alder"}]');
   });
 

@@ -30,6 +30,8 @@ export function serveCommand(): Command {
       stop(1);
     });
     const server = await starting;
+    // Whoever waits for the service reads so from the log, and what is printed below belongs behind it.
+    log.flush();
     renewWhenTold(server, log);
     try {
       if (await isFirstStart(server, config.databaseUrl))

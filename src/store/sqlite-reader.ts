@@ -9,6 +9,8 @@ const PAGE_CACHED_CHARACTERS = 16 * 1024;
 
 /** What is read from the store, synchronously, on a connection of its own. */
 export interface Reader {
+  /** Must be called after a commit of this process, before anybody learns of it. */
+  noteCommit(): void;
   listPlants(owner: string, range: IdRange, atMost: number): PlantPage;
   findNthId(owner: string, range: IdRange, n: number): bigint | undefined;
   findToken(digest: Uint8Array): Token | undefined;
@@ -46,13 +48,23 @@ export async function openReader(file: string): Promise<Reader> {
     sizeCalculation: ({ json }) => json.length,
   });
   let pagesVersion: unknown;
+  let isVersionKnown = false;
 
-  // The version changes with each commit of any other connection, and this one never writes: what was read is true until then.
+  // The version changes with each commit of any other connection, and this one never writes: what was read is true until
+  // then. Once a turn of the event loop is enough, since the requests of a turn had arrived when it began, and it costs
+  // two locks on the file. Commits of this process are told of by themselves.
   function forgetOutdatedPages(): void {
+    if (isVersionKnown) return;
+    isVersionKnown = true;
+    setImmediate(noteCommit);
     const version = dataVersion.get()?.data_version;
     if (version === pagesVersion) return;
     pages.clear();
     pagesVersion = version;
+  }
+
+  function noteCommit(): void {
+    isVersionKnown = false;
   }
 
   function readPage(owner: string, { from, to }: IdRange, atMost: number): PlantPage {
@@ -66,6 +78,7 @@ export async function openReader(file: string): Promise<Reader> {
   }
 
   return {
+    noteCommit,
     listPlants(owner, range, atMost) {
       forgetOutdatedPages();
       const key = `${range.from} ${range.to} ${atMost} ${owner}`;

@@ -76,6 +76,7 @@ export async function openSqlite(file: string, { onFatal, now }: StoreOptions): 
   async function commit(batch: readonly Write[]): Promise<readonly Outcome[]> {
     if (broken !== undefined) throw broken;
     const reply = await writer.request({ kind: 'commit', batch, now: now() });
+    reader.noteCommit();
     if (reply.kind === 'outcomes') return reply.outcomes;
     if (reply.kind !== 'failure') throw new StoreUnavailable('the store is closed');
     if (reply.severity === 'fatal') throw breakWith(reply.reason);

@@ -26,7 +26,9 @@ export function exportCommand(): Command {
         (bulk) =>
           file === STANDARD_STREAM
             ? exportPlants(bulk, owner, format, process.stdout)
-            : makeWholeFile(file, (partial) => exportPlants(bulk, owner, format, createWriteStream(partial))),
+            : makeWholeFile(file, (partial) =>
+                exportPlants(bulk, owner, format, createWriteStream(partial, { flags: 'r+' })),
+              ),
         { which: 'existing' },
       );
       process.stderr.write(`${count(exported, 'plant')} of ${owner} exported\n`);

@@ -1,5 +1,5 @@
-import { existsSync, rmSync } from 'node:fs';
-import { type FileHandle, open, rename } from 'node:fs/promises';
+import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
+import { open, rename } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { CommandFailed } from './command-failed.ts';
 
@@ -10,7 +10,7 @@ import { CommandFailed } from './command-failed.ts';
 export async function makeWholeFile<T>(file: string, work: (partial: string) => Promise<T>): Promise<T> {
   refuseExisting(file);
   const partial = `${file}.partial`;
-  await (await create(partial)).close();
+  create(partial);
   const stopListening = onSignal(() => removeSync(partial));
   try {
     const result = await work(partial);
@@ -53,9 +53,10 @@ function refuseExisting(file: string): void {
     throw new CommandFailed(`there is a file ${file} already; name another, or remove it`);
 }
 
-async function create(partial: string): Promise<FileHandle> {
+// At once, so that no signal comes between the file and who removes it.
+function create(partial: string): void {
   try {
-    return await open(partial, 'wx', 0o600);
+    closeSync(openSync(partial, 'wx', 0o600));
   } catch (error: unknown) {
     if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error;
     throw new CommandFailed(

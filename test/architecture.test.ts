@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
 import { describe, test } from 'node:test';
@@ -224,6 +225,13 @@ describe('files', () => {
       long.map(({ path }) => path),
       [],
     );
+  });
+
+  test('none that is generated is kept in the repository', () => {
+    const args = ['ls-files', '--cached', '--ignored', '--exclude-standard'];
+    const { status, stdout } = spawnSync('git', args, { cwd: join(SOURCES, '..'), encoding: 'utf8' });
+    // Sources that came without a repository keep nothing.
+    if (status === 0) assert.equal(stdout, '');
   });
 
   test('none exports a default', () => {

@@ -34,6 +34,8 @@ export interface Program {
   /** Resolves to the first line of the log that fits; rejects when the process ends without one. */
   logged(fits: (line: LogLine) => boolean): Promise<LogLine>;
   kill(signal: NodeJS.Signals): void;
+  /** Ends it and whatever it started, which would otherwise live on and hold its pipes open. */
+  killAll(): void;
 }
 
 /** The program while it serves. */
@@ -82,7 +84,7 @@ const PATIENCE_MS = 20_000;
 const compileCache = mkdtempSync(join(tmpdir(), 'plant-store-compiled-'));
 const living = new Set<ChildProcess>();
 process.once('exit', () => {
-  for (const child of living) child.kill('SIGKILL');
+  for (const child of living) killGroup(child);
   rmSync(compileCache, { recursive: true, force: true });
 });
 
@@ -93,7 +95,7 @@ export async function newInstallation(lifetime: Lifetime): Promise<Installation>
   const databaseUrl = `sqlite:${file}`;
   const programs = new Set<Program>();
   lifetime.after(async () => {
-    for (const program of programs) program.kill('SIGKILL');
+    for (const program of programs) program.killAll();
     await Promise.all([...programs].map(({ ended }) => ended));
     await rm(folder, { recursive: true, force: true });
   });
@@ -151,6 +153,8 @@ function startProgram(
     cwd,
     env: { ...env, ...variables },
     stdio: ['ignore', 'pipe', 'pipe'],
+    // The first of a group of its own, by which `killAll` finds what it started.
+    detached: true,
   });
   const output = { stdout: '', stderr: '' };
   const log: LogLine[] = [];
@@ -194,6 +198,7 @@ function startProgram(
     wrote,
     logged: (fits) => wrote(() => log.find(fits)),
     kill: (signal) => void child.kill(signal),
+    killAll: () => killGroup(child),
   };
 
   function wrote<T>(find: () => T | undefined): Promise<T> {
@@ -215,10 +220,19 @@ function startProgram(
   return program;
 }
 
+function killGroup({ pid }: ChildProcess): void {
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, 'SIGKILL');
+  } catch {
+    // All of it has ended.
+  }
+}
+
 async function inTime<T>(result: Promise<T>, program: Program, aim: string): Promise<T> {
   const late = Promise.withResolvers<never>();
   const timer = setTimeout(() => {
-    program.kill('SIGKILL');
+    program.killAll();
     late.reject(
       new Error(`did not ${aim} in ${PATIENCE_MS} ms\n${program.output.stdout}\n${program.output.stderr}`),
     );

@@ -1,14 +1,53 @@
-import { type Logger, pino } from 'pino';
+import { type DestinationStream, type Logger, pino } from 'pino';
 import pretty from 'pino-pretty';
 
 /** Lines leave together, since a write to stdout for each would cost a sixth of a request. */
 const GATHERED_BYTES = 8_192;
 const FLUSH_EVERY_MS = 100;
 
+/** What the log says of a request when it has its answer. */
+export interface AnsweredRequest {
+  readonly requestId: string;
+  readonly traceId: string | undefined;
+  readonly operation: string;
+  readonly status: number;
+  /** From its arrival to the end of its answer. */
+  readonly ms: number;
+  readonly owner: string | undefined;
+}
+
+export interface ServiceLog {
+  readonly log: Logger;
+  /** Writes the line of a request. */
+  answered(request: AnsweredRequest): void;
+}
+
 /** A log of JSON lines on stdout, or of readable ones when stdout is a terminal. */
-export function createLog(level: string): Logger {
-  const options = { level, base: null, timestamp: createTimestamps() };
-  if (process.stdout.isTTY) return pino(options, pretty({ sync: true, ignore: 'requestId' }));
+export function createLog(level: string): ServiceLog {
+  return logTo(standardOutput(), level);
+}
+
+/** A log of JSON lines. */
+export function logTo(destination: DestinationStream, level: string): ServiceLog {
+  const timestamp = createTimestamps();
+  const log = pino({ level, base: null, timestamp }, destination);
+  if (!log.isLevelEnabled('info')) return { log, answered: () => undefined };
+  const begin = `{"level":${log.levels.values.info}`;
+  return {
+    log,
+    // In place of `log.info`, whose general way to a line takes a tenth of a request.
+    answered: ({ requestId, traceId, operation, status, ms, owner }) => {
+      const trace = traceId === undefined ? '' : `,"traceId":"${traceId}"`;
+      const whose = owner === undefined ? '' : `,"owner":${JSON.stringify(owner)}`;
+      destination.write(
+        `${begin}${timestamp()},"requestId":"${requestId}"${trace},"operation":"${operation}","status":${status},"ms":${ms}${whose},"msg":"answered"}\n`,
+      );
+    },
+  };
+}
+
+function standardOutput(): DestinationStream {
+  if (process.stdout.isTTY) return pretty({ sync: true, ignore: 'requestId' });
   const destination = pino.destination({
     fd: process.stdout.fd,
     sync: true,
@@ -16,7 +55,7 @@ export function createLog(level: string): Logger {
     periodicFlush: FLUSH_EVERY_MS,
   });
   process.once('exit', () => destination.flushSync());
-  return pino(options, destination);
+  return destination;
 }
 
 /** A log for what a command did, on stderr, since stdout has its result. */

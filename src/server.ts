@@ -8,6 +8,7 @@ import { createApp, operations } from './http/app.ts';
 import type { FindGrant } from './http/authentication.ts';
 import { createMetrics } from './http/metrics.ts';
 import { openTls, type Tls } from './http/tls.ts';
+import type { ServiceLog } from './log.ts';
 import { isEmbedded, openStore } from './store/open.ts';
 import type { Store } from './store.ts';
 import type { Tracing } from './tracing.ts';
@@ -34,7 +35,7 @@ export interface Server {
 
 export interface ServerOptions {
   readonly config: Config;
-  readonly log: Logger;
+  readonly log: ServiceLog;
   /** Whether requests are traced; where the traces go, the variables of OpenTelemetry say. */
   readonly traces?: boolean;
   /** Called once when the store can no longer be trusted; the process must end and start anew. */
@@ -45,7 +46,8 @@ export interface ServerOptions {
 
 /** Opens the store, wires the service to it, and resolves once both listeners accept. */
 export async function startServer(options: ServerOptions): Promise<Server> {
-  const { config, log, traces = false, onFatal, now = Date.now } = options;
+  const { config, traces = false, onFatal, now = Date.now } = options;
+  const { log, answered } = options.log;
   const tls = openTls(config.tlsCert, config.tlsKey);
   const tracing = traces ? await loadTracing(log) : undefined;
   const metrics = createMetrics({
@@ -66,6 +68,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     store,
     findForeignGrant: await openIssuer(config, log, now),
     log,
+    onAnswered: answered,
     now,
     basePath: config.basePath,
     limits: limitsOf(config),

@@ -7,6 +7,7 @@ import { fileURLToPath } from 'node:url';
 import manifest from '../package.json' with { type: 'json' };
 import { defaultOf, flagOf, settings, variableOf } from '../src/config.ts';
 import { errorMeanings } from '../src/errors.ts';
+import { logTo } from '../src/log.ts';
 import { freshFolder } from './engines.ts';
 import { newInstallation } from './program.ts';
 import { bearer, startService } from './service.ts';
@@ -246,8 +247,17 @@ test('docs/operations.md has every line that the sources log, with its level and
     const fields = [...object.matchAll(/(?:^|,)\s*(\w+)/g)].map(([, field]) => field);
     return [message, level, [...fields, ...(ofRequest === undefined ? [] : ['requestId'])].sort().join()];
   });
-  assert.deepEqual(documented.map(String).sort(), inCode.map(String).sort());
+  assert.deepEqual(documented.map(String).sort(), [...inCode, answeredLine()].map(String).sort());
 });
+
+/** The line that is written without a call of the log: its message, level and fields. */
+function answeredLine(): readonly (string | undefined)[] {
+  const lines: string[] = [];
+  const { log, answered } = logTo({ write: (line) => void lines.push(line) }, 'info');
+  answered({ requestId: 'r', traceId: 't', operation: 'createPlant', status: 200, ms: 1, owner: 'alice' });
+  const { level, time, msg, ...fields }: Record<string, unknown> = JSON.parse(lines.join(''));
+  return [String(msg), log.levels.labels[Number(level)], Object.keys(fields).sort().join()];
+}
 
 test('the decisions are numbered without a gap, and each says its number', () => {
   const decisions = [...documents].filter(([file]) => file.startsWith(join('docs', 'decisions')));

@@ -1,6 +1,6 @@
 import type { TestContext } from 'node:test';
-import { pino } from 'pino';
 import { type Config, loadConfig, type Setting } from '../src/config.ts';
+import { logTo } from '../src/log.ts';
 import { startServer } from '../src/server.ts';
 import type { Store } from '../src/store.ts';
 import { mintSecret, newToken, type Scope, scopes } from '../src/token.ts';
@@ -28,7 +28,7 @@ export async function startService(
   const config = loadConfig({ port: '0', adminPort: '0', databaseUrl, ...flags }, {});
   const clock = { now: Date.now() };
   const logLines: string[] = [];
-  const log = pino({ level: 'info', base: null }, { write: (line) => void logLines.push(line) });
+  const log = logTo({ write: (line) => void logLines.push(line) }, 'info');
   const server = await startServer({
     config,
     log,

@@ -20,10 +20,11 @@ export function serveCommand(): Command {
   const command = new Command('serve').description('migrates the store and serves it');
   return addSettings(command).action(async (flags: Readonly<Partial<Record<Setting, string>>>) => {
     const config = configOf(flags);
-    const log = createLog(config.logLevel);
+    const serviceLog = createLog(config.logLevel);
+    const { log } = serviceLog;
     const broken = Promise.withResolvers<Error>();
     const traces = wantsTraces(process.env);
-    const starting = startServer({ config, log, traces, onFatal: broken.resolve });
+    const starting = startServer({ config, log: serviceLog, traces, onFatal: broken.resolve });
     const stop = stopWhenTold(starting, log, config.stopDelay + SHUTDOWN_MS);
     void broken.promise.then((err) => {
       log.fatal({ err }, 'the store cannot be trusted any more; stopping. Check it before the next start');

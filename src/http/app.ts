@@ -11,6 +11,7 @@ import Fastify, {
 import type { TSchema } from 'typebox';
 import { createAudit } from '../audit.ts';
 import { type ErrorCode, statusOf } from '../errors.ts';
+import type { AnsweredRequest } from '../log.ts';
 import type { Store } from '../store.ts';
 import { type Admission, createAdmission } from './admission.ts';
 import { addApiReference } from './api-reference.ts';
@@ -38,6 +39,8 @@ export interface AppOptions {
   /** Finds what a token of another issuer grants; undefined when only tokens of ours count. */
   readonly findForeignGrant: FindGrant | undefined;
   readonly log: FastifyBaseLogger;
+  /** Called when a request has its answer. */
+  readonly onAnswered: (request: AnsweredRequest) => void;
   readonly now: () => number;
   /** A prefix of every path, such as `/v1`; empty for none. */
   readonly basePath: string;
@@ -165,7 +168,7 @@ function parseBody(request: FastifyRequest, _reply: unknown, done: HookHandlerDo
 }
 
 function addHooks(app: FastifyInstance, options: AppOptions): void {
-  const { log, basePath, limits, isStopping, metrics, traceRequests } = options;
+  const { log, onAnswered, basePath, limits, isStopping, metrics, traceRequests } = options;
   app.decorateRequest('caller', undefined);
   app.decorateRequest('traceId', undefined);
   traceRequests?.(app);
@@ -196,7 +199,7 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
     const { statusCode: status, elapsedTime } = reply;
     const ms = Math.round(elapsedTime * 100) / 100;
     const { id: requestId, traceId, caller } = request;
-    log.info({ requestId, traceId, operation, status, ms, owner: caller?.owner }, 'answered');
+    onAnswered({ requestId, traceId, operation, status, ms, owner: caller?.owner });
     metrics.answered(operation, status, elapsedTime / 1_000);
     done();
   });

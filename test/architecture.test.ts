@@ -168,7 +168,6 @@ describe('who imports whom', () => {
   test('a technology stays in its room', () => {
     const rooms: readonly (readonly [RegExp, RegExp])[] = [
       [/^node:sqlite$/, /^store\/sqlite/],
-      [/^umzug$/, /^store\/migrations\.ts$/],
       [/^fastify$/, /^(?:http\/|server\.ts$|tracing\.ts$)/],
       [/^@opentelemetry\//, /^tracing\.ts$/],
       [/^node:http$/, /^(?:http|client)\//],

@@ -1,5 +1,4 @@
 import { readdir, readFile } from 'node:fs/promises';
-import { Umzug } from 'umzug';
 import { StoreNotOpened } from '../store.ts';
 
 /** What an engine lends to the migrations while it holds a transaction that keeps others out. */
@@ -14,38 +13,39 @@ export interface MigrationTarget {
  * Resolves to their names. Rejects with StoreNotOpened when the store has seen more than there is.
  */
 export async function applyMigrations(folder: URL, target: MigrationTarget): Promise<readonly string[]> {
-  const files = await listMigrations(folder);
-  const unknown = (await target.applied()).filter((name) => !files.includes(name));
+  const { missing, unknown } = await compareMigrations(folder, await target.applied());
   if (unknown.length > 0) throw new StoreNotOpened(madeByNewer(unknown));
-  const umzug = new Umzug({
-    migrations: files.map((name) => ({
-      name,
-      up: async () => target.run(await readFile(new URL(name, folder), 'utf8')),
-    })),
-    storage: {
-      executed: async () => target.applied(),
-      logMigration: async ({ name }) => target.record(name),
-      unlogMigration: () => Promise.reject(new Error('migrations only go forward')),
-    },
-    logger: undefined,
-  });
-  const done = await umzug.up();
-  return done.map(({ name }) => name);
+  for (const name of missing) {
+    await runFile(new URL(name, folder), name, target);
+    await target.record(name);
+  }
+  return missing;
+}
+
+async function runFile(file: URL, name: string, target: MigrationTarget): Promise<void> {
+  try {
+    await target.run(await readFile(file, 'utf8'));
+  } catch (error: unknown) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new Error(`the migration ${name} failed: ${reason}`, { cause: error });
+  }
 }
 
 /** What keeps a store with these migrations from being read as it is: a newer version made it, or an older one. */
 export async function inspectMigrations(folder: URL, applied: readonly string[]): Promise<readonly string[]> {
-  const files = await listMigrations(folder);
-  const unknown = applied.filter((name) => !files.includes(name));
-  const missing = files.filter((name) => !applied.includes(name));
+  const { missing, unknown } = await compareMigrations(folder, applied);
   if (unknown.length > 0) return [madeByNewer(unknown)];
   return missing.length > 0
     ? [`the store lacks ${missing.join(', ')}; \`plant-store migrate\` brings it up to date`]
     : [];
 }
 
-async function listMigrations(folder: URL): Promise<readonly string[]> {
-  return (await readdir(folder)).filter((file) => file.endsWith('.sql')).sort();
+async function compareMigrations(folder: URL, applied: readonly string[]) {
+  const files = (await readdir(folder)).filter((file) => file.endsWith('.sql')).sort();
+  return {
+    missing: files.filter((name) => !applied.includes(name)),
+    unknown: applied.filter((name) => !files.includes(name)),
+  };
 }
 
 function madeByNewer(names: readonly string[]): string {

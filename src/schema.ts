@@ -1,6 +1,6 @@
 import { type Static, type TSchema, Type } from 'typebox';
-import { Compile } from 'typebox/compile';
 import type { TLocalizedValidationError } from 'typebox/error';
+import { Compile } from 'typebox/schema';
 
 export interface Violation {
   /** The field at fault; empty when it is the value as a whole. */
@@ -16,7 +16,7 @@ export function compileCheck<S extends TSchema>(schema: S): (value: unknown) => 
   const validator = Compile(schema);
   return (value) => {
     if (validator.Check(value)) return { value };
-    const [first] = validator.Errors(value);
+    const [, [first]] = validator.Errors(value);
     return { violation: first === undefined ? { field: '', demand: 'is invalid' } : explain(schema, first) };
   };
 }

@@ -2,6 +2,7 @@ import Fastify, { type FastifyInstance } from 'fastify';
 import type { Registry } from 'prom-client';
 import { Refusal } from '../errors.ts';
 import { sendRefusal, toRefusal } from './refusals.ts';
+import { withoutCompilers } from './request-check.ts';
 
 /** One thing the service needs to be ready; it rejects, with a reason for the operator, while that is not so. */
 export interface ReadinessCheck {
@@ -19,7 +20,10 @@ const CHECK_MS = 1_000;
 
 /** The listener for operators: /live, /ready and /metrics. Never on the public port. */
 export function createAdmin({ registry, checks }: AdminOptions): FastifyInstance {
-  const admin: FastifyInstance = Fastify({ return503OnClosing: false });
+  const admin: FastifyInstance = Fastify({
+    schemaController: withoutCompilers,
+    return503OnClosing: false,
+  });
   admin.get('/live', async () => ({ status: 'ok' }));
   admin.get('/ready', async () => {
     const failures = await Promise.all(checks.map(failureOf));

@@ -30,7 +30,7 @@ import { answerOtherMethods, collectMethods } from './other-methods.ts';
 import { inTurn, whenAnswered } from './pipelining.ts';
 import { createRefusedTokens, limitRequests } from './rates.ts';
 import { noSuchRoute, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
-import { compileRequestCheck } from './request-check.ts';
+import { compileRequestCheck, withoutCompilers } from './request-check.ts';
 import type { Tls } from './tls.ts';
 import { createTurns } from './turns.ts';
 
@@ -105,6 +105,7 @@ function createFastify({ log, limits, tls, trustedProxies, metrics }: AppOptions
       if (code !== undefined) logRefusal(requestId, code);
     });
   return Fastify({
+    schemaController: withoutCompilers,
     loggerInstance: log,
     logController: new LogController({ disableRequestLogging: true }),
     // A child for each request would cost more than its one line; that line names the request itself.

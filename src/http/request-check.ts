@@ -3,6 +3,15 @@ import { Refusal } from '../errors.ts';
 import { compileCheck, fromText, propertyOf } from '../schema.ts';
 import { headerCase } from './openapi.ts';
 
+/** For Fastify: in place of its own compilers, which it would load at every start and never use here. */
+export const withoutCompilers = {
+  compilersFactory: { buildValidator: refuseToCompile, buildSerializer: refuseToCompile },
+};
+
+function refuseToCompile(): never {
+  throw new Error('requests are checked by compileRequestCheck, and answers are rendered without schemas');
+}
+
 /** The check of one part of a request: texts become what the schema says, and the message names the part at fault. */
 export function compileRequestCheck(schema: TSchema, part: string | undefined) {
   const check = compileCheck(schema);

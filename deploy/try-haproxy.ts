@@ -20,7 +20,7 @@ import { startPostgres } from '../test/postgres-server.ts';
 
 const run = promisify(execFile);
 
-const MAIN = new URL('../src/cli/main.ts', import.meta.url).pathname;
+const MAIN = new URL('../bin/plant-store.js', import.meta.url).pathname;
 const INSTANCES = 3;
 
 /** How long the proxy may take to see that an instance is back. */

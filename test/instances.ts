@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { openStore } from '../src/store/open.ts';
 import { mintSecret, newToken, scopes } from '../src/token.ts';
 
-const PROGRAM = fileURLToPath(new URL('../src/cli/main.ts', import.meta.url));
+const PROGRAM = fileURLToPath(new URL('../bin/plant-store.js', import.meta.url));
 
 /** One process of the service, on ports of its own. */
 export interface Instance {

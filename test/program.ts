@@ -75,7 +75,7 @@ export interface Installation {
   token(owner?: string, ...flags: string[]): Promise<string>;
 }
 
-const MAIN = fileURLToPath(new URL('../src/cli/main.ts', import.meta.url));
+const MAIN = fileURLToPath(new URL('../bin/plant-store.js', import.meta.url));
 
 /** A program that takes longer than this to end or to serve hangs. */
 const PATIENCE_MS = 20_000;

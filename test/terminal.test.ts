@@ -30,7 +30,8 @@ for (const { what, env, isColoured } of [
 
 it('npm run dev serves, and starts anew when a source changes', async (t) => {
   const installation = await newInstallation(t);
-  await cp(join(ROOT, 'src'), join(installation.folder, 'src'), { recursive: true });
+  for (const folder of ['bin', 'src'])
+    await cp(join(ROOT, folder), join(installation.folder, folder), { recursive: true });
   await cp(join(ROOT, 'package.json'), join(installation.folder, 'package.json'));
   await symlink(join(ROOT, 'node_modules'), join(installation.folder, 'node_modules'));
   const [node, ...args] = manifest.scripts.dev.split(' ');

@@ -9,7 +9,7 @@ import { startServerProcess } from '../server-process.ts';
 import type { RunningSubject, Subject } from '../subject.ts';
 import { type Ids, NEW_PLANT } from '../workload.ts';
 
-export const MAIN = join(import.meta.dirname, '../../src/cli/main.ts');
+export const MAIN = join(import.meta.dirname, '../../bin/plant-store.js');
 export const OWNER = 'bench';
 
 const ONE_COMMIT_A_REQUEST = join(import.meta.dirname, 'one-commit-a-request.ts');

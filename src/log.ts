@@ -1,5 +1,5 @@
 import { type DestinationStream, type Logger, pino } from 'pino';
-import pretty from 'pino-pretty';
+import type { PrettyOptions, PrettyStream } from 'pino-pretty';
 
 /** Lines leave together, since a write to stdout for each would cost a sixth of a request. */
 const GATHERED_BYTES = 8_192;
@@ -23,8 +23,8 @@ export interface ServiceLog {
 }
 
 /** A log of JSON lines on stdout, or of readable ones when stdout is a terminal. */
-export function createLog(level: string): ServiceLog {
-  return logTo(standardOutput(), level);
+export async function createLog(level: string): Promise<ServiceLog> {
+  return logTo(await standardOutput(), level);
 }
 
 /** A log of JSON lines. */
@@ -46,8 +46,8 @@ export function logTo(destination: DestinationStream, level: string): ServiceLog
   };
 }
 
-function standardOutput(): DestinationStream {
-  if (process.stdout.isTTY) return pretty({ sync: true, ignore: 'requestId' });
+async function standardOutput(): Promise<DestinationStream> {
+  if (process.stdout.isTTY) return prettyStream({ ignore: 'requestId' });
   const destination = pino.destination({
     fd: process.stdout.fd,
     sync: true,
@@ -59,11 +59,17 @@ function standardOutput(): DestinationStream {
 }
 
 /** A log for what a command did, on stderr, since stdout has its result. */
-export function createCommandLog(level: string): Logger {
+export async function createCommandLog(level: string): Promise<Logger> {
   const options = { level, base: null, timestamp: createTimestamps() };
   const { fd, isTTY } = process.stderr;
-  if (isTTY) return pino(options, pretty({ sync: true, destination: fd, singleLine: true }));
+  if (isTTY) return pino(options, await prettyStream({ destination: fd, singleLine: true }));
   return pino(options, pino.destination({ fd, sync: true }));
+}
+
+// Imported when needed, so that it costs nothing where there is no terminal.
+async function prettyStream(options: PrettyOptions): Promise<PrettyStream> {
+  const { default: pretty } = await import('pino-pretty');
+  return pretty({ sync: true, ...options });
 }
 
 /** ISO 8601 in milliseconds, written once for all lines of the same one. */

@@ -5,6 +5,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
+import manifest from '../package.json' with { type: 'json' };
 import { type Ended, endOf, type Installation, newInstallation, type ProgramOptions } from './program.ts';
 import { bearer } from './service.ts';
 
@@ -15,7 +16,19 @@ const TOGETHER = { concurrency: 2 };
 const commands: readonly { path: readonly string[]; shows: readonly string[]; args: readonly string[] }[] = [
   {
     path: [],
-    shows: ['serve', 'token', 'import', 'export', 'copy', 'backup', 'check', 'migrate', 'openapi', '--help'],
+    shows: [
+      'serve',
+      'token',
+      'import',
+      'export',
+      'copy',
+      'backup',
+      'check',
+      'migrate',
+      'openapi',
+      '--help',
+      '--version',
+    ],
     args: [],
   },
   {
@@ -83,6 +96,7 @@ describe('every command', TOGETHER, () => {
 
   for (const { args, names } of [
     { args: ['frobnicate'], names: /frobnicate/ },
+    { args: ['migrte'], names: /Did you mean migrate/ },
     { args: ['token', 'frobnicate'], names: /frobnicate/ },
     { args: ['token', 'create'], names: /owner/ },
     { args: ['token', 'revoke'], names: /id/ },
@@ -100,6 +114,12 @@ describe('every command', TOGETHER, () => {
       assert.equal(existsSync(installation.file), false);
     });
   }
+});
+
+it('plant-store --version prints that of the package', async (t) => {
+  const installation = await newInstallation(t);
+  const { code, stdout, stderr } = await installation.run(['--version']);
+  assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${manifest.version}\n`, stderr: '' });
 });
 
 describe('token create', TOGETHER, () => {

@@ -3,31 +3,32 @@ import { ConfigInvalid } from '../config.ts';
 import { FileInvalid } from '../formats/format.ts';
 import { CertificateInvalid } from '../http/tls.ts';
 import { BatchRefused, StoreNotOpened, StoreUnavailable } from '../store.ts';
-import { backupCommand } from './backup.ts';
-import { checkCommand } from './check.ts';
+import { version } from '../version.ts';
 import { CommandFailed } from './command-failed.ts';
-import { copyCommand } from './copy.ts';
-import { exportCommand } from './export.ts';
-import { importCommand } from './import.ts';
-import { migrateCommand } from './migrate.ts';
-import { openapiCommand } from './openapi.ts';
-import { serveCommand } from './serve.ts';
-import { tokenCommand } from './token.ts';
+
+// Each is imported when it is asked for, so that none costs the others their start.
+const commands: Readonly<Record<string, () => Promise<Command>>> = {
+  serve: async () => (await import('./serve.ts')).serveCommand(),
+  token: async () => (await import('./token.ts')).tokenCommand(),
+  import: async () => (await import('./import.ts')).importCommand(),
+  export: async () => (await import('./export.ts')).exportCommand(),
+  copy: async () => (await import('./copy.ts')).copyCommand(),
+  backup: async () => (await import('./backup.ts')).backupCommand(),
+  check: async () => (await import('./check.ts')).checkCommand(),
+  migrate: async () => (await import('./migrate.ts')).migrateCommand(),
+  openapi: async () => (await import('./openapi.ts')).openapiCommand(),
+};
 
 /** Runs the command that the arguments of the process name. A failure goes to stderr and sets the exit code. */
 export async function runProgram(): Promise<void> {
   const program = new Command('plant-store')
     .description('Keeps plants, over HTTP.')
-    .showHelpAfterError('(--help shows what is possible)')
-    .addCommand(serveCommand())
-    .addCommand(tokenCommand())
-    .addCommand(importCommand())
-    .addCommand(exportCommand())
-    .addCommand(copyCommand())
-    .addCommand(backupCommand())
-    .addCommand(checkCommand())
-    .addCommand(migrateCommand())
-    .addCommand(openapiCommand());
+    .version(version)
+    .showHelpAfterError('(--help shows what is possible)');
+  // All of them for the help, and for what is no command.
+  const asked = Object.entries(commands).filter(([name]) => name === process.argv[2]);
+  for (const [, load] of asked.length > 0 ? asked : Object.entries(commands))
+    program.addCommand(await load());
   try {
     await program.parseAsync();
   } catch (error: unknown) {

@@ -20,7 +20,7 @@ export function serveCommand(): Command {
   const command = new Command('serve').description('migrates the store and serves it');
   return addSettings(command).action(async (flags: Readonly<Partial<Record<Setting, string>>>) => {
     const config = configOf(flags);
-    const serviceLog = createLog(config.logLevel);
+    const serviceLog = await createLog(config.logLevel);
     const { log } = serviceLog;
     const broken = Promise.withResolvers<Error>();
     const traces = wantsTraces(process.env);

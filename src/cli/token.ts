@@ -47,7 +47,7 @@ function createTokenCommand(): Command {
       const secret = mintSecret();
       const token = newToken(secret, owner, { scopes: wanted, expiresAt, name: flags.name }, now);
       await withStore(flags, (store) => store.write({ kind: 'createToken', token }));
-      auditOf(flags).tokenCreated(token);
+      (await auditOf(flags)).tokenCreated(token);
       process.stdout.write(`${secret}\n`);
     },
   );
@@ -77,12 +77,12 @@ function revokeTokenCommand(): Command {
     );
     if (outcome === 'absent')
       throw new CommandFailed(`there is no token ${id}; \`plant-store token list\` shows those there are`);
-    auditOf(flags).tokenRevoked(id);
+    (await auditOf(flags)).tokenRevoked(id);
   });
 }
 
-function auditOf(flags: Flags): Audit {
-  return createAudit(createCommandLog(configOf(flags).logLevel));
+async function auditOf(flags: Flags): Promise<Audit> {
+  return createAudit(await createCommandLog(configOf(flags).logLevel));
 }
 
 function stateOf(token: Token): string {

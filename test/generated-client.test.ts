@@ -35,12 +35,14 @@ test('a client generated from the OpenAPI document is typed, and creates, lists 
   await writeFile(join(folder, 'package.json'), '{"private":true,"type":"module"}');
   await run('npm', 'install', '--prefer-offline', '--no-audit', '--no-fund', ...PACKAGES);
   for (const engine of engines) {
-    const service = await startService(t, await engine.freshUrl(t));
-    await run('npx', 'openapi-typescript', `${service.url}/openapi.json`, '--output', 'plants.ts');
-    await writeFile(join(folder, 'program.ts'), PROGRAM);
-    const { stdout } = await run(process.execPath, 'program.ts', service.url, await service.token());
-    assert.equal(stdout, "Polypodium [ 'Fern' ] 204 40400\n");
-    await service.close();
+    await t.test(`made and used on ${engine.name}`, async (t) => {
+      const service = await startService(t, await engine.freshUrl(t));
+      await run('npx', 'openapi-typescript', `${service.url}/openapi.json`, '--output', 'plants.ts');
+      await writeFile(join(folder, 'program.ts'), PROGRAM);
+      const { stdout } = await run(process.execPath, 'program.ts', service.url, await service.token());
+      assert.equal(stdout, "Polypodium [ 'Fern' ] 204 40400\n");
+      await service.close();
+    });
   }
   const types = fileURLToPath(new URL('../node_modules/@types/node', import.meta.url));
   await mkdir(join(folder, 'node_modules', '@types'));

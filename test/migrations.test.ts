@@ -208,7 +208,7 @@ for (const engine of engines) {
   });
 }
 
-test('a file that another process is just making on sqlite is waited for, without blocking this one', async (t) => {
+test('an SQLite file that another process is just making is waited for, without blocking this one', async (t) => {
   const file = join(await freshFolder(), 'plants.db');
   const other = new DatabaseSync(file);
   t.after(() => other.close());

@@ -7,8 +7,13 @@ import type { TestContext } from 'node:test';
 import pg from 'pg';
 import { connectionOptions, loadConfig } from '../src/config.ts';
 
-/** How stores are opened unless a test is about just that: as the service does by default. */
-export const connections = connectionOptions(loadConfig({}, {}));
+/**
+ * How stores are opened unless a test is about just that: as the service does by default, with time enough for a busy
+ * machine to carry out what is asked at once.
+ */
+export const connections = connectionOptions(
+  loadConfig({ databaseAcquireTimeout: '30000', databaseStatementTimeout: '30000' }, {}),
+);
 
 /** A kind of store that every suite runs on. */
 export interface TestEngine {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
+import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
 import { openStore } from '../src/store/open.ts';
@@ -55,6 +56,40 @@ describe('a store that cannot be used', { concurrency: 2 }, () => {
     const bytes = readFileSync(installation.file);
     writeFileSync(installation.file, bytes.fill(0xa5, 100, 300));
     await assertRefused(installation, /malformed/);
+  });
+
+  for (const command of [
+    ['serve', '--port', '0', '--admin-port', '0'],
+    ['migrate'],
+    ['token', 'create', 'x'],
+  ]) {
+    it(`is refused by ${command.slice(0, 2).join(' ')} when its folder cannot be made, not even by root`, async (t) => {
+      const installation = await newInstallation(t);
+      const url = 'sqlite:/proc/nosuch/folder/plants.db';
+      const { code, stdout, stderr } = await installation.run([...command, '--database-url', url]);
+      const reason = 'the folder /proc/nosuch cannot be made (ENOENT)';
+      assert.deepEqual(
+        { code, stdout, stderr },
+        {
+          code: 1,
+          stdout: '',
+          stderr: `plant-store: cannot open the store /proc/nosuch/folder/plants.db: ${reason}\n`,
+        },
+      );
+    });
+  }
+
+  it('makes its folders for its user alone, however many are missing', async (t) => {
+    const installation = await newInstallation(t);
+    const folders = ['a', 'a/b', 'a/b/c'].map((path) => join(installation.folder, path));
+    const url = `sqlite:${folders.at(-1)}/plants.db`;
+    const ended = await Promise.all([1, 2].map(() => installation.run(['migrate', '--database-url', url])));
+    assert.deepEqual(
+      ended.map(({ code }) => code),
+      [0, 0],
+      JSON.stringify(ended),
+    );
+    for (const folder of folders) assert.equal(statSync(folder).mode & 0o777, 0o700);
   });
 
   it('is waited for at the start while another process writes to it, and served once that is done', async (t) => {

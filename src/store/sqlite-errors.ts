@@ -61,6 +61,8 @@ function hasCode(error: unknown, primary: readonly number[]): boolean {
 /** The reason an operator reads: SQLite's message with its extended result code. */
 export function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
+  if ('syscall' in error && error.syscall === 'mkdir' && 'path' in error && 'code' in error)
+    return `the folder ${String(error.path)} cannot be made (${String(error.code)})`;
   return 'errcode' in error ? `${error.message} (SQLite code ${String(error.errcode)})` : error.message;
 }
 

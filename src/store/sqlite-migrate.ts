@@ -62,11 +62,28 @@ function createPrivately(file: string): void {
     return;
   }
   const folder = dirname(resolve(file));
-  const firstMade = mkdirSync(folder, { recursive: true, mode: 0o700 });
+  makeFolders(folder);
   closeSync(openSync(file, 'a', 0o600));
   chmodSync(file, 0o600);
   syncFolder(folder);
-  if (firstMade !== undefined) syncFolder(dirname(firstMade));
+}
+
+// One by one: for a folder that cannot be made in one that is there, such as /proc, `recursive` tries for ever.
+function makeFolders(folder: string): void {
+  if (existsSync(folder)) return;
+  makeFolders(dirname(folder));
+  makeFolder(folder);
+  syncFolder(dirname(folder));
+}
+
+function makeFolder(folder: string): void {
+  try {
+    mkdirSync(folder, { mode: 0o700 });
+  } catch (error: unknown) {
+    // Another process that opens the same store may have made it.
+    if (existsSync(folder)) return;
+    throw error;
+  }
 }
 
 // A new name is on disk once the folder that has it is (fsync(2), notes).

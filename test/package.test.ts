@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile, writeFile } from 'node:fs/promises';
+import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
@@ -36,7 +36,7 @@ ${PROGRAM}`;
 const installed = await newInstallation({ after });
 const tarball = await pack(installed.folder);
 await writeFile(join(installed.folder, 'package.json'), '{"private":true,"type":"module"}');
-await npmInstall(installed.folder, tarball);
+const npmSaid = await npmInstall(installed.folder, tarball);
 
 async function pack(folder: string): Promise<string> {
   const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', folder], { cwd: ROOT });
@@ -45,9 +45,27 @@ async function pack(folder: string): Promise<string> {
   return join(folder, name);
 }
 
-async function npmInstall(folder: string, ...packages: readonly string[]): Promise<void> {
-  await run('npm', ['install', '--prefer-offline', '--no-audit', '--no-fund', ...packages], { cwd: folder });
+/** Installs packages into a folder; resolves to what npm warned of. */
+async function npmInstall(folder: string, ...packages: readonly string[]): Promise<string> {
+  const flags = ['--loglevel=warn', '--prefer-offline', '--no-audit', '--no-fund'];
+  return (await run('npm', ['install', ...flags, ...packages], { cwd: folder })).stderr;
 }
+
+test('a clone gets the Node it runs on and what makes its page, with NODE_ENV=production as well', async () => {
+  const folder = await freshFolder();
+  for (const file of ['package.json', 'package-lock.json', '.npmrc']) {
+    await copyFile(join(ROOT, file), join(folder, file));
+  }
+  const env = { ...process.env, NODE_ENV: 'production' };
+  const { stdout } = await run('npm', ['ci', '--dry-run', '--ignore-scripts'], { cwd: folder, env });
+  for (const name of ['node', '@scalar/fastify-api-reference']) {
+    assert.match(stdout, new RegExp(`^add ${name} `, 'm'));
+  }
+});
+
+test('an install of the package asks nobody to approve a script', () => {
+  assert.doesNotMatch(npmSaid, /scripts|plant-store/);
+});
 
 test('the package has no fault that publint knows, and nothing that does not belong there', async () => {
   const bytes = await readFile(tarball);

@@ -1,5 +1,4 @@
 import { randomBytes } from 'node:crypto';
-import { METHODS } from 'node:http';
 import type { Duplex } from 'node:stream';
 import Fastify, {
   type FastifyBaseLogger,
@@ -24,6 +23,7 @@ import { listPlants, listPlantsOperation } from './list-plants.ts';
 import { createListener, type Limits } from './listener.ts';
 import { refuseContent, refuseMalformed } from './message-rules.ts';
 import type { Metrics } from './metrics.ts';
+import { http } from './node-http.ts';
 import { renderOpenApi } from './openapi.ts';
 import { type HandlerOf, type Operation, sendJson } from './operation.ts';
 import { answerOtherMethods, collectMethods } from './other-methods.ts';
@@ -153,7 +153,7 @@ function meetExpectations(app: FastifyInstance): void {
 
 function takeBodies(app: FastifyInstance): void {
   // A body is read for POST alone; for all others nothing may depend on it, not even a refusal.
-  for (const method of METHODS)
+  for (const method of http.METHODS)
     app.addHttpMethod(method, { hasBody: method === 'POST', overrideExisting: true });
   app.removeAllContentTypeParsers();
   app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => {

@@ -1,13 +1,8 @@
-import {
-  createServer,
-  type IncomingMessage,
-  type RequestListener,
-  type Server,
-  type ServerResponse,
-} from 'node:http';
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { Refusal } from '../errors.ts';
+import { http } from './node-http.ts';
 import type { Tls } from './tls.ts';
 
 /** What a client may take of the service. Sizes are in bytes, times in milliseconds. */
@@ -53,7 +48,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
   };
   const server =
     tls === undefined
-      ? createServer(serverOptions, handler)
+      ? http.createServer(serverOptions, handler)
       : tls.createServer({ ...serverOptions, handshakeTimeout: limits.headersMs }, handler);
   boundConnections(server, options);
   server.on('clientError', refuse);

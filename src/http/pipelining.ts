@@ -1,5 +1,6 @@
-import { ServerResponse } from 'node:http';
+import type { ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
+import { http } from './node-http.ts';
 
 interface Turn {
   readonly response: ServerResponse;
@@ -51,5 +52,5 @@ export function whenAnswered(socket: Duplex, go: () => void): void {
 /** The response that a socket is lent to. */
 export function responseOn(socket: Duplex): ServerResponse | undefined {
   const response: unknown = Reflect.get(socket, '_httpMessage');
-  return response instanceof ServerResponse ? response : undefined;
+  return response instanceof http.ServerResponse ? response : undefined;
 }

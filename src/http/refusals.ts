@@ -1,8 +1,8 @@
-import { STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import type { FastifyReply } from 'fastify';
 import { type ErrorCode, Refusal, statusOf } from '../errors.ts';
 import { StoreOverloaded, StoreUnavailable } from '../store.ts';
+import { http } from './node-http.ts';
 import { sendJson } from './operation.ts';
 import { responseOn } from './pipelining.ts';
 
@@ -127,5 +127,5 @@ function closeGently(socket: Duplex, message: string): void {
 }
 
 function reasonPhrase(code: ErrorCode): string {
-  return STATUS_CODES[statusOf(code)] ?? '';
+  return http.STATUS_CODES[statusOf(code)] ?? '';
 }

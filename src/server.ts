@@ -1,12 +1,9 @@
 import { Server as TcpServer } from 'node:net';
-import { setTimeout } from 'node:timers/promises';
+import { setImmediate, setTimeout } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { type Config, connectionOptions, limitsOf, partsOf, withoutPassword } from './config.ts';
-import { createAdmin } from './http/admin.ts';
-import { createApp, operations } from './http/app.ts';
 import type { FindGrant } from './http/authentication.ts';
-import { createMetrics } from './http/metrics.ts';
 import { openTls, type Tls } from './http/tls.ts';
 import type { ServiceLog } from './log.ts';
 import { isEmbedded, openStore } from './store/open.ts';
@@ -50,21 +47,28 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const { log, answered } = options.log;
   const tls = openTls(config.tlsCert, config.tlsKey);
   const tracing = traces ? await loadTracing(log) : undefined;
-  const metrics = createMetrics({
-    version,
-    operationIds: operations.map(({ operationId }) => operationId),
-    engine: isEmbedded(config.databaseUrl) ? 'sqlite' : 'postgres',
-  });
-  const opened = await openStore(config.databaseUrl, {
+  const opening = openStore(config.databaseUrl, {
     onFatal,
     now,
     connections: connectionOptions(config),
-    onCommit: metrics.committed,
+    onCommit: (...batch) => metrics.committed(...batch),
+  });
+  const [opened, http] = await Promise.all([opening, loadHttp()]).catch(async (error: unknown) => {
+    await opening.then(
+      (store) => store.close(),
+      () => undefined,
+    );
+    throw error;
+  });
+  const metrics = http.createMetrics({
+    version,
+    operationIds: http.operations.map(({ operationId }) => operationId),
+    engine: isEmbedded(config.databaseUrl) ? 'sqlite' : 'postgres',
   });
   const store = tracing?.traceStore(opened) ?? opened;
   metrics.watch(store.load);
   let isStopping = false;
-  const app = createApp({
+  const app = http.createApp({
     store,
     findForeignGrant: await openIssuer(config, log, now),
     log,
@@ -79,7 +83,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     metrics,
     traceRequests: tracing?.traceRequests,
   });
-  const admin = createAdmin({
+  const admin = http.createAdmin({
     registry: metrics.registry,
     checks: [
       { name: 'serving', check: async () => refuseWhen(isStopping, 'the service is stopping') },
@@ -109,6 +113,17 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     await close();
     throw error;
   }
+}
+
+// While the writer thread of the store starts, on another core where there is one; the turn is for getting it started.
+async function loadHttp() {
+  await setImmediate();
+  const [{ createMetrics }, { createApp, operations }, { createAdmin }] = await Promise.all([
+    import('./http/metrics.ts'),
+    import('./http/app.ts'),
+    import('./http/admin.ts'),
+  ]);
+  return { createMetrics, createApp, operations, createAdmin };
 }
 
 // Imported when needed, so that it costs nothing when it is off.

@@ -1,4 +1,4 @@
-import { readdir, readFile } from 'node:fs/promises';
+import { readdirSync, readFileSync } from 'node:fs';
 import { StoreNotOpened } from '../store.ts';
 
 /** What an engine lends to the migrations while it holds a transaction that keeps others out. */
@@ -13,7 +13,7 @@ export interface MigrationTarget {
  * Resolves to their names. Rejects with StoreNotOpened when the store has seen more than there is.
  */
 export async function applyMigrations(folder: URL, target: MigrationTarget): Promise<readonly string[]> {
-  const { missing, unknown } = await compareMigrations(folder, await target.applied());
+  const { missing, unknown } = compareMigrations(folder, await target.applied());
   if (unknown.length > 0) throw new StoreNotOpened(madeByNewer(unknown));
   for (const name of missing) {
     await runFile(new URL(name, folder), name, target);
@@ -24,7 +24,7 @@ export async function applyMigrations(folder: URL, target: MigrationTarget): Pro
 
 async function runFile(file: URL, name: string, target: MigrationTarget): Promise<void> {
   try {
-    await target.run(await readFile(file, 'utf8'));
+    await target.run(readFileSync(file, 'utf8'));
   } catch (error: unknown) {
     const reason = error instanceof Error ? error.message : String(error);
     throw new Error(`the migration ${name} failed: ${reason}`, { cause: error });
@@ -32,16 +32,18 @@ async function runFile(file: URL, name: string, target: MigrationTarget): Promis
 }
 
 /** What keeps a store with these migrations from being read as it is: a newer version made it, or an older one. */
-export async function inspectMigrations(folder: URL, applied: readonly string[]): Promise<readonly string[]> {
-  const { missing, unknown } = await compareMigrations(folder, applied);
+export function inspectMigrations(folder: URL, applied: readonly string[]): readonly string[] {
+  const { missing, unknown } = compareMigrations(folder, applied);
   if (unknown.length > 0) return [madeByNewer(unknown)];
   return missing.length > 0
     ? [`the store lacks ${missing.join(', ')}; \`plant-store migrate\` brings it up to date`]
     : [];
 }
 
-async function compareMigrations(folder: URL, applied: readonly string[]) {
-  const files = (await readdir(folder)).filter((file) => file.endsWith('.sql')).sort();
+function compareMigrations(folder: URL, applied: readonly string[]) {
+  const files = readdirSync(folder)
+    .filter((file) => file.endsWith('.sql'))
+    .sort();
   return {
     missing: files.filter((name) => !applied.includes(name)),
     unknown: applied.filter((name) => !files.includes(name)),

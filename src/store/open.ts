@@ -10,6 +10,7 @@ import {
 } from '../store.ts';
 import { createGroupCommit } from './group-commit.ts';
 import { lockKeys } from './postgres-batch.ts';
+import { openSqlite } from './sqlite.ts';
 
 const MAX_BATCH = 1_024;
 const MAX_WAITING = 10_000;
@@ -23,7 +24,7 @@ const POSTGRES_BATCHES_IN_FLIGHT = 2;
  */
 export async function openStore(url: string, options: StoreOptions): Promise<Store> {
   const file = sqliteFile(url);
-  const engine = file === undefined ? await openOnPostgres(url, options) : await openOnSqlite(file, options);
+  const engine = file === undefined ? await openOnPostgres(url, options) : await openSqlite(file, options);
   const writes = createGroupCommit({
     commit: timed((batch) => engine.commit(batch), options.onCommit),
     maxBatch: MAX_BATCH,
@@ -57,12 +58,7 @@ function timed(commit: Engine['commit'], onCommit: StoreOptions['onCommit']): En
   };
 }
 
-// Imported when needed, so that neither engine costs the other its start.
-async function openOnSqlite(file: string, options: StoreOptions): Promise<Engine> {
-  const { openSqlite } = await import('./sqlite.ts');
-  return openSqlite(file, options);
-}
-
+// Imported when needed, so that it costs the embedded engine nothing; that one is small.
 async function openOnPostgres(url: string, options: StoreOptions): Promise<Engine> {
   const { openPostgres } = await import('./postgres.ts');
   return openPostgres(url, options);

@@ -171,6 +171,18 @@ for (const engine of engines) {
     await make(service, [named(3_001n), named(3_003n)]);
     await assert.rejects(textOf(response), { code: 'ECONNRESET' });
     assert.deepEqual(await namesOf(service, await service.token('bob')), []);
+    const failed = service.logLines.filter((line) => line.includes('"msg":"failed"'));
+    assert.equal(failed.length, 1, 'the log says once that the answer was broken off');
+    assert.match(failed[0] ?? '', /"level":50/);
+    assert.match(failed[0] ?? '', /plants were added within a long page/);
+    assert.ok(failed[0]?.includes(`"requestId":"${response.headers['x-request-id']}"`));
+    assert.ok(!service.logLines.some((line) => line.includes('client went away')));
+    const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
+    assert.match(
+      metrics,
+      /^plant_store_http_request_duration_seconds_count\{operation="listPlants",status="500"\} 1$/m,
+    );
+    assert.match(metrics, /^plant_store_http_aborted_requests_total\{operation="listPlants"\} 0$/m);
     await service.close();
   });
 

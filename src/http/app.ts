@@ -64,10 +64,11 @@ export const operations = [createPlantOperation, listPlantsOperation, deletePlan
 /** The service as an HTTP application, not yet listening. */
 export function createApp(options: AppOptions): FastifyInstance {
   const { store, findForeignGrant, log, now, basePath, limits, metrics } = options;
-  const app = createFastify(options);
+  const brokenOff = new WeakSet<FastifyRequest>();
+  const app = createFastify(options, brokenOff);
   meetExpectations(app);
   takeBodies(app);
-  addHooks(app, options);
+  addHooks(app, options, brokenOff);
   allowOrigins(app, options.origins);
   answerErrors(app, options);
   // Apart, so that lists go on while a lock or a slow disk holds up what writes.
@@ -92,7 +93,8 @@ export function createApp(options: AppOptions): FastifyInstance {
   return app;
 }
 
-function createFastify({ log, limits, tls, trustedProxies, metrics }: AppOptions): FastifyInstance {
+function createFastify(options: AppOptions, brokenOff: WeakSet<FastifyRequest>): FastifyInstance {
+  const { log, limits, tls, trustedProxies, metrics } = options;
   const nextRequestId = createRequestIds();
   const logRefusal = (requestId: string, code: ErrorCode): void => {
     log.info({ requestId, operation: 'none', status: statusOf(code) }, 'refused');
@@ -107,7 +109,7 @@ function createFastify({ log, limits, tls, trustedProxies, metrics }: AppOptions
   return Fastify({
     schemaController: withoutCompilers,
     loggerInstance: log,
-    logController: new LogController({ disableRequestLogging: true }),
+    logController: createLogController(options, brokenOff),
     // A child for each request would cost more than its one line; that line names the request itself.
     childLoggerFactory: (logger) => logger,
     genReqId: nextRequestId,
@@ -125,6 +127,21 @@ function createFastify({ log, limits, tls, trustedProxies, metrics }: AppOptions
       void sendRefusal(reply.header('x-request-id', request.id), refusal);
     },
   });
+}
+
+/** Logs nothing but what breaks an answer off behind its headers, where no refusal can be sent any more. */
+function createLogController(
+  { log, metrics }: AppOptions,
+  brokenOff: WeakSet<FastifyRequest>,
+): LogController {
+  const controller = new LogController({ disableRequestLogging: true });
+  controller.streamError = (error, request, reply) => {
+    if ('code' in error && error.code === 'ERR_STREAM_PREMATURE_CLOSE') return;
+    brokenOff.add(request);
+    log.error({ requestId: request.id, traceId: request.traceId, err: error }, 'failed');
+    metrics.answered(operationOf(request), 500, reply.elapsedTime / 1_000);
+  };
+  return controller;
 }
 
 function createRequestIds(): () => string {
@@ -168,7 +185,7 @@ function parseBody(request: FastifyRequest, _reply: unknown, done: HookHandlerDo
   done();
 }
 
-function addHooks(app: FastifyInstance, options: AppOptions): void {
+function addHooks(app: FastifyInstance, options: AppOptions, brokenOff: WeakSet<FastifyRequest>): void {
   const { log, onAnswered, basePath, limits, isStopping, metrics, traceRequests } = options;
   app.decorateRequest('caller', undefined);
   app.decorateRequest('traceId', undefined);
@@ -192,7 +209,7 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
     done(null, payload);
   });
   app.addHook('onRequestAbort', (request, done) => {
-    wentAway(request);
+    if (!brokenOff.has(request)) wentAway(request);
     done();
   });
   app.addHook('onResponse', (request, reply, done) => {

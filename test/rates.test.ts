@@ -18,6 +18,8 @@ describe('refused tokens', () => {
     await assertTooMany(await list(service, 'not-even-a-token'));
     await assertTooMany(await list(service, fresh));
     assert.equal(await statusOf(service, known), 200);
+    const respelled = { authorization: `bearer  ${known}` };
+    assert.equal((await fetch(`${service.url}/plants`, { headers: respelled })).status, 200);
     // No credentials at all are no guess.
     assert.equal((await fetch(`${service.url}/plants`)).status, 401);
     service.clock.now += MINUTE_MS + 1;
@@ -62,6 +64,17 @@ describe('requests of a token', () => {
     assert.equal(await statusOf(service, other), 200);
     service.clock.now += MINUTE_MS + 1;
     assert.equal(await statusOf(service, busy), 200);
+  });
+
+  it('are counted for the token, however its header is spelled', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t), { tokenRateLimit: '2' });
+    const token = await service.token();
+    const spelled = (authorization: string): Promise<Response> =>
+      fetch(`${service.url}/plants`, { headers: { authorization } });
+    assert.equal((await spelled(`Bearer ${token}`)).status, 200);
+    assert.equal((await spelled(`BEARER  ${token}`)).status, 200);
+    for (const scheme of ['Bearer ', 'bearer ', 'Bearer  ', 'BEARER   '])
+      await assertTooMany(await spelled(scheme + token));
   });
 });
 

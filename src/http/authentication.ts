@@ -18,6 +18,7 @@ const TOKEN_FRESH_MS = 500;
 const TOKENS_CACHED = 10_000;
 
 const CHALLENGE = 'Bearer realm="plant-store"';
+const USUAL_SCHEME = 'Bearer ';
 const CREDENTIALS = /^bearer(?: +(.*))?$/i;
 
 export type AuthenticationHook = (
@@ -58,11 +59,11 @@ export function createAuthentication({
   refusedTokens,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
-  // By the whole header, so that the usual request is neither parsed nor hashed; it is kept no longer than it is fresh.
-  const grants = new LRUCache<string, Token | Grant, string>({
+  // By the secret as it was sent, so that the usual request hashes nothing; kept no longer than it is fresh.
+  const grants = new LRUCache<string, Token | Grant>({
     max: TOKENS_CACHED,
     ttl: TOKEN_FRESH_MS,
-    fetchMethod: (_authorization, _stale, { context }) => find(context),
+    fetchMethod: find,
   });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
 
@@ -106,21 +107,20 @@ export function createAuthentication({
 
   function require(scope: Scope): AuthenticationHook {
     return (request, _reply, done) => {
-      const { authorization = '' } = request.headers;
-      const known = grants.get(authorization);
+      const secret = readSecret(request);
+      const known = grants.get(secret);
       if (known !== undefined) {
         onLookUp(true);
         admit(request, known, scope);
         done();
         return;
       }
-      const secret = readSecret(request);
-      refusedTokens.refuseBeyond(request.ip, authorization);
+      refusedTokens.refuseBeyond(request.ip, secret);
       grants
-        .fetch(authorization, { context: secret })
+        .fetch(secret)
         .then((grant) => {
           admit(request, grant, scope);
-          refusedTokens.accepted(authorization);
+          refusedTokens.accepted(secret);
         })
         .then(() => done(), done);
     };
@@ -133,10 +133,14 @@ function originOf({ id, ip }: FastifyRequest): Origin {
   return { requestId: id, address: ip };
 }
 
-function readSecret(request: FastifyRequest): string {
-  const { authorization } = request.headers;
+/** What the `Authorization` header shows behind its scheme, however that is spelled. Throws a Refusal (40100). */
+export function readSecret({ headers: { authorization } }: FastifyRequest): string {
   if (authorization === undefined) throw noCredentials();
-  const match = CREDENTIALS.exec(authorization.trim());
+  const begin = USUAL_SCHEME.length;
+  // Without a regular expression for what nearly every request says.
+  if (authorization.startsWith(USUAL_SCHEME) && authorization[begin] !== ' ')
+    return authorization.slice(begin);
+  const match = CREDENTIALS.exec(authorization);
   if (match === null) throw noCredentials();
   return match[1] ?? '';
 }

@@ -1,7 +1,7 @@
 import { hash } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
 import { Refusal } from '../errors.ts';
-import type { AuthenticationHook } from './authentication.ts';
+import { type AuthenticationHook, readSecret } from './authentication.ts';
 
 const WINDOW_MS = 60_000;
 
@@ -33,9 +33,9 @@ export interface RefusedTokens {
    * Throws a Refusal (42900) before a token is looked up for an address that had too many refused. A token that was
    * valid before is looked up all the same, so that nobody is shut out by a neighbour behind the same proxy.
    */
-  refuseBeyond(address: string, authorization: string): void;
+  refuseBeyond(address: string, secret: string): void;
   refused(address: string): void;
-  accepted(authorization: string): void;
+  accepted(secret: string): void;
 }
 
 /** Allows so many refused tokens a minute for each address (IPv4) or network (IPv6, /64); 0 for any number. */
@@ -44,12 +44,12 @@ export function createRefusedTokens(atMost: number, now: () => number): RefusedT
   const rate = createRate(atMost, now);
   const validBefore = new LRUCache<string, true>({ max: REMEMBERED });
   return {
-    refuseBeyond: (address, authorization) => {
-      if (validBefore.has(digest(authorization))) return;
+    refuseBeyond: (address, secret) => {
+      if (validBefore.has(digest(secret))) return;
       rate.refuseBeyond(networkOf(address), 'too many tokens from this address were refused');
     },
     refused: (address) => rate.count(networkOf(address)),
-    accepted: (authorization) => validBefore.set(digest(authorization), true),
+    accepted: (secret) => validBefore.set(digest(secret), true),
   };
 }
 
@@ -58,16 +58,16 @@ function ignore(): void {}
 /** A hook, behind authentication, that allows so many requests a minute for each token. */
 export function limitRequests(atMost: number, now: () => number): AuthenticationHook {
   const rate = createRate(atMost, now);
-  return ({ headers }, _reply, done) => {
-    const key = digest(headers.authorization ?? '');
+  return (request, _reply, done) => {
+    const key = digest(readSecret(request));
     rate.refuseBeyond(key, `this token has had its ${atMost} requests of the minute`);
     rate.count(key);
     done();
   };
 }
 
-function digest(authorization: string): string {
-  return hash('sha256', authorization, 'base64');
+function digest(secret: string): string {
+  return hash('sha256', secret, 'base64');
 }
 
 /** An IPv4 address; of an IPv6 address its first 64 bits, since whoever has one usually has them all (RFC 6177). */

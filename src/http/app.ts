@@ -138,7 +138,7 @@ function createLogController(
   controller.streamError = (error, request, reply) => {
     if ('code' in error && error.code === 'ERR_STREAM_PREMATURE_CLOSE') return;
     brokenOff.add(request);
-    log.error({ requestId: request.id, traceId: request.traceId, err: error }, 'failed');
+    logFailure(log, request, error);
     metrics.answered(operationOf(request), 500, reply.elapsedTime / 1_000);
   };
   return controller;
@@ -231,10 +231,13 @@ function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
   app.setErrorHandler((error, request, reply) => {
     const refusal = toRefusal(error);
     // Of an overload the line of the answer is enough: it is what there is no time for.
-    if (refusal.code >= 50000 && refusal.code !== 50301)
-      log.error({ requestId: request.id, traceId: request.traceId, err: error }, 'failed');
+    if (refusal.code >= 50000 && refusal.code !== 50301) logFailure(log, request, error);
     return sendRefusal(reply, refusal);
   });
+}
+
+function logFailure(log: FastifyBaseLogger, { id, traceId }: FastifyRequest, error: unknown): void {
+  log.error({ requestId: id, traceId, err: error }, 'failed');
 }
 
 async function addRoutes(

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type RequestListener } from 'node:http';
+import { connect, type LookupFunction } from 'node:net';
 import { describe, type TestContext, test } from 'node:test';
+import { inspect } from 'node:util';
 import { createClient, PlantStoreError } from '../src/client/client.ts';
 import type { NewPlant, Plant } from '../src/plant.ts';
 import { INT64_MAX, INT64_MIN } from '../src/plant.ts';
@@ -73,13 +75,81 @@ for (const engine of engines) {
   });
 }
 
-describe('an id', () => {
-  const client = createClient({ url: 'http://127.0.0.1:1', token: 'none' });
+describe('what the service could not take is refused before anything is sent', () => {
+  const sent: unknown[] = [];
+  const client = createClient({
+    url: 'http://127.0.0.1:8080',
+    token: 'none',
+    fetch: async (...request) => {
+      sent.push(request);
+      return new Response('[]');
+    },
+  });
+  const ids = [2 ** 53, 1.5, Number.NaN, 2n ** 63n, -(2n ** 63n) - 1n];
+  // What callers without types can say.
+  const noIds: unknown[] = ['7', '', null, undefined, true, {}, [7]];
+  const noTexts: unknown[] = [7, null, true, {}, Symbol.iterator];
 
-  for (const id of [2 ** 53, 1.5, Number.NaN, 2n ** 63n, -(2n ** 63n) - 1n]) {
-    test(`such as ${id} is refused before anything is sent`, async () => {
-      await assert.rejects(client.createPlant({ id, name: 'Fern' }), RangeError);
-      await assert.rejects(client.deletePlant(id), RangeError);
+  for (const id of [...ids, ...noIds]) {
+    test(`an id such as ${inspect(id)}`, async () => {
+      const call = { name: 'RangeError', message: /^the id / };
+      await assert.rejects(Reflect.apply(client.createPlant, undefined, [{ id, name: 'Fern' }]), call);
+      await assert.rejects(Reflect.apply(client.deletePlant, undefined, [id]), call);
+      assert.deepEqual(sent, []);
+    });
+  }
+
+  for (const text of noTexts) {
+    test(`a name or a tag such as ${inspect(text)}`, async () => {
+      for (const plant of [
+        { id: 7, name: text },
+        { id: 7, name: 'Fern', tag: text },
+      ]) {
+        const call = Reflect.apply(client.createPlant, undefined, [plant]);
+        await assert.rejects(call, { name: 'TypeError', message: /^the (name|tag) / });
+      }
+      assert.deepEqual(sent, []);
+    });
+  }
+
+  test('a plant without a name', async () => {
+    const call = Reflect.apply(client.createPlant, undefined, [{ id: 7 }]);
+    await assert.rejects(call, { name: 'TypeError', message: 'the name of a plant must be a string' });
+    assert.deepEqual(sent, []);
+  });
+
+  for (const limit of [0, -1, 1.5, 2 ** 31, Number.NaN]) {
+    test(`pages of ${limit} plants`, async () => {
+      await assert.rejects(Array.fromAsync(client.listPlants({ limit })), RangeError);
+      assert.deepEqual(sent, []);
+    });
+  }
+
+  test('an idempotency key that no header can have', async () => {
+    const call = client.createPlant({ id: 7, name: 'Fern' }, { idempotencyKey: 'a\nb' });
+    await assert.rejects(call, TypeError);
+    assert.deepEqual(sent, []);
+  });
+
+  for (const token of [undefined, null, '', 'two words', 'ends\n', 'plt_ä']) {
+    test(`a token such as ${inspect(token)}, which the message does not repeat`, async () => {
+      const refusal = {
+        name: 'TypeError',
+        message: 'the option token must be an access token, or a function that gives one',
+      };
+      const url = 'http://127.0.0.1:8080';
+      assert.throws(() => Reflect.apply(createClient, undefined, [{ url, token }]), refusal);
+      const fetch = async (): Promise<Response> => new Response(`${sent.push('called')}`);
+      const late = Reflect.apply(createClient, undefined, [{ url, token: () => token, fetch }]);
+      await assert.rejects(late.deletePlant(7), refusal);
+      assert.deepEqual(sent, []);
+    });
+  }
+
+  for (const url of ['127.0.0.1:8080', 'localhost:8080', '', '/v1', 'ftp://plants.example', undefined]) {
+    test(`a url such as ${inspect(url)}`, () => {
+      const create = (): unknown => Reflect.apply(createClient, undefined, [{ url, token: 'none' }]);
+      assert.throws(create, { name: 'TypeError', message: /^the option url must be an http:\/\/ or https:/ });
     });
   }
 });
@@ -147,8 +217,78 @@ describe('a call that fails', () => {
       error: undefined,
       outcomeUnknown: true,
     });
-    const nowhere = createClient({ url: 'http://127.0.0.1:1', token: 'secret', retries: 0 });
-    await assert.rejects(Array.fromAsync(nowhere.listPlants()), /no answer from GET .*ECONNREFUSED|bad port/);
+  });
+
+  test('says that it cannot have been carried out where nobody listens, or the name is unknown', async (t) => {
+    const url = await serve(t, () => undefined);
+    const { port } = new URL(url);
+    const nobody = await refusingPort();
+    for (const [host, reason] of [
+      [`127.0.0.1:${nobody}`, 'ECONNREFUSED'],
+      [`plants.invalid:${port}`, 'ENOTFOUND|EAI_AGAIN'],
+    ] as const) {
+      const client = createClient({ url: `http://${host}`, token: 'secret', retries: 1 });
+      const call = client.createPlant({ id: 7, name: 'Fern' });
+      await assert.rejects(call, {
+        name: 'PlantStoreError',
+        message: new RegExp(`^no answer from POST http://${host}/plants \\(.*(${reason}).*\\)$`),
+        outcomeUnknown: false,
+      });
+    }
+  });
+
+  test('may have been carried out when any try was sent, though the last was not', async (t) => {
+    const cutting = await serve(t, (request) => request.socket.destroy());
+    const nowhere = `http://127.0.0.1:${await refusingPort()}`;
+    let requests = 0;
+    const client = createClient({
+      url: cutting,
+      token: 'secret',
+      retries: 1,
+      fetch: (input, init) => {
+        requests += 1;
+        return fetch(requests === 2 ? nowhere : input, init);
+      },
+    });
+    await assert.rejects(client.createPlant({ id: 7, name: 'Fern' }), {
+      message: /ECONNREFUSED/,
+      outcomeUnknown: true,
+    });
+  });
+
+  test('names the reason when none of the addresses of a name answers', async () => {
+    const port = await refusingPort();
+    const lookup: LookupFunction = (_name, _options, give) =>
+      give(null, [
+        { address: '127.0.0.1', family: 4 },
+        { address: '::1', family: 6 },
+      ]);
+    const [cause] = await once(connect({ host: 'plants.example', port, lookup }), 'error');
+    assert.ok(cause instanceof AggregateError);
+    const fetch = (): Promise<never> => Promise.reject(new TypeError('fetch failed', { cause }));
+    const client = createClient({ url: 'http://plants.example', token: 'secret', retries: 0, fetch });
+    await assert.rejects(client.deletePlant(7), {
+      message: 'no answer from DELETE http://plants.example/plants/7 (ECONNREFUSED)',
+      outcomeUnknown: false,
+    });
+  });
+
+  test('does not count a plant as deleted that was gone before the service could be reached', async (t) => {
+    let requests = 0;
+    const gone = await serve(t, (_request, response) => {
+      response.writeHead(404).end('{"error":40400,"message":"no such plant"}');
+    });
+    const nowhere = `http://127.0.0.1:${await refusingPort()}`;
+    const client = createClient({
+      url: gone,
+      token: 'secret',
+      fetch: (input, init) => {
+        requests += 1;
+        return fetch(requests === 1 ? nowhere : input, init);
+      },
+    });
+    await assert.rejects(client.deletePlant(7), { error: 40400, outcomeUnknown: false });
+    assert.equal(requests, 2);
   });
 
   test('ends when its signal is aborted, under way and between two tries', async (t) => {
@@ -214,4 +354,15 @@ async function serve(t: TestContext, listener: RequestListener): Promise<string>
   const address = server.address();
   assert.ok(address !== null && typeof address === 'object');
   return `http://127.0.0.1:${address.port}`;
+}
+
+/** A port that nobody listens on. */
+async function refusingPort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  assert.ok(address !== null && typeof address === 'object');
+  server.close();
+  await once(server, 'close');
+  return address.port;
 }

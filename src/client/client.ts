@@ -26,19 +26,22 @@ export interface CreateOptions extends CallOptions {
 }
 
 export interface ListOptions extends CallOptions {
-  /** Plants in a page, that is in one request; 1,000 unless given. */
+  /** Plants in a page, that is in one request, 1 to 2,147,483,647; 1,000 unless given. */
   readonly limit?: number;
 }
 
-/** The operations of the service. All reject with PlantStoreError, or with the reason of an aborted signal. */
+/**
+ * The operations of the service. All reject with PlantStoreError, or with the reason of an aborted signal; with RangeError
+ * or TypeError, before anything is sent, when the service could not take what they are given.
+ */
 export interface Client {
-  /** Creates a plant; resolves once it is on disk. Repeating it after a failure is safe. Throws RangeError for an id that is no int64. */
+  /** Creates a plant; resolves once it is on disk. Repeating it after a failure is safe. */
   createPlant(plant: NewPlant, options?: CreateOptions): Promise<Plant>;
   /** All plants in the order of their ids, read page by page as they are asked for. */
   listPlants(options?: ListOptions): AsyncGenerator<Plant, void, undefined>;
   /**
    * Deletes a plant; resolves once that is on disk. When an answer was lost and the plant is gone at the next try, it
-   * counts as deleted. Throws RangeError for an id that is no int64.
+   * counts as deleted.
    */
   deletePlant(id: bigint | number, options?: CallOptions): Promise<void>;
 }
@@ -51,22 +54,22 @@ export interface ClientOptions extends Omit<SendOptions, 'fetch'> {
 }
 
 const PLANTS_IN_PAGE = 1_000;
+const INT32_MAX = 2 ** 31 - 1;
 const NO_SUCH_PLANT = 40400;
 
-/** A client of one Plant Store. */
+/** A client of one Plant Store. Throws TypeError for a url or a token that cannot be one. */
 export function createClient({ url, fetch = globalThis.fetch, ...options }: ClientOptions): Client {
   const plants = collectionAt(url);
   const send = createSend({ fetch, ...options });
 
   async function createPlant(plant: NewPlant, options: CreateOptions = {}): Promise<Plant> {
-    const { name, tag, id } = plant;
+    const body = bodyOf(plant);
     const { signal, idempotencyKey = crypto.randomUUID() } = options;
     const answer = await send({
       method: 'POST',
       url: plants,
       headers: { 'content-type': 'application/json', 'idempotency-key': idempotencyKey },
-      // Written by hand, since JSON.stringify takes no bigint.
-      body: `{"id":${int64(id)},${JSON.stringify({ name, tag }).slice(1)}`,
+      body,
       signal,
     });
     return plantOf(jsonOf(answer.text), answer);
@@ -74,6 +77,8 @@ export function createClient({ url, fetch = globalThis.fetch, ...options }: Clie
 
   async function* listPlants(options: ListOptions = {}): AsyncGenerator<Plant, void, undefined> {
     const { limit = PLANTS_IN_PAGE, signal } = options;
+    if (!Number.isInteger(limit) || limit < 1 || limit > INT32_MAX)
+      throw new RangeError(`the limit ${limit} is not an integer from 1 to ${INT32_MAX}`);
     let next: URL | undefined = new URL(`?limit=${limit}`, plants);
     while (next !== undefined) {
       const answer = await send({ method: 'GET', url: next, signal });
@@ -95,12 +100,30 @@ export function createClient({ url, fetch = globalThis.fetch, ...options }: Clie
 }
 
 function collectionAt(url: string | URL): URL {
+  // Without its scheme, the host of `localhost:8080` reads as one. The value is not repeated: it may have a password in it.
+  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
+    throw new TypeError(
+      'the option url must be an http:// or https:// address, such as http://127.0.0.1:8080',
+    );
+  }
   const { origin, pathname } = new URL(url);
   return new URL(`${pathname.replace(/\/+$/, '')}/plants`, origin);
 }
 
+/** Written by hand, since JSON.stringify takes no bigint. Throws for what the types forbid: not all callers have them. */
+function bodyOf({ id, name, tag }: NewPlant): string {
+  const digits = int64(id);
+  if (typeof name !== 'string') throw new TypeError('the name of a plant must be a string');
+  if (tag !== undefined && typeof tag !== 'string')
+    throw new TypeError('the tag of a plant must be a string, or left out');
+  return `{"id":${digits},${JSON.stringify({ name, tag }).slice(1)}`;
+}
+
 /** The digits of an id. Throws RangeError when it is no int64, or a number that may have been another one. */
 function int64(id: bigint | number): string {
+  if (typeof id !== 'bigint' && typeof id !== 'number') {
+    throw new RangeError(`the id is neither a bigint nor a number, but of the type ${typeof id}`);
+  }
   if (typeof id === 'number' && !Number.isSafeInteger(id)) {
     throw new RangeError(`the id ${id} is not a safe integer; give it as a bigint`);
   }

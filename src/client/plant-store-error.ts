@@ -15,7 +15,7 @@ export class PlantStoreError extends Error {
   readonly status: number | undefined;
   /** What names the request in the log of the service. */
   readonly requestId: string | undefined;
-  /** Whether the call may have been carried out all the same: some try of it got no answer, or a 503 that says so. */
+  /** Whether the call may have been carried out all the same: some try of it was sent and not answered, or got a 503 that says so. */
   readonly outcomeUnknown: boolean;
 
   constructor(message: string, { error, status, requestId, outcomeUnknown, cause }: Failure) {

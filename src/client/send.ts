@@ -40,23 +40,36 @@ const PASSING_STATUSES = [429, 502, 503, 504];
 /** The code of a 503 that tells nothing of whether a write was carried out. */
 const UNAVAILABLE = 50300;
 
+/** b64token of RFC 6750 §2.1. */
+const ACCESS_TOKEN = /^[A-Za-z0-9\-._~+/]+=*$/;
+
+/** Why fetch has failed where it never had a connection to send on: Node says so by these codes, others by none. */
+const UNSENT_CODES: readonly unknown[] = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN'];
+
 /** Sends requests with a token, within a time, and again when that is safe, which it is for each operation of the service. */
 export function createSend({ token, timeoutMs = TIMEOUT_MS, retries = RETRIES, fetch }: SendOptions): Send {
-  async function attempt(request: Request): Promise<Answer | PlantStoreError> {
-    const { method, url, headers = {}, body = null, signal } = request;
-    const authorization = `Bearer ${typeof token === 'function' ? await token() : token}`;
+  if (typeof token !== 'function') checked(token);
+
+  async function attempt(request: Request, unknownBefore: boolean): Promise<Answer | PlantStoreError> {
+    const { method, url, body = null, signal } = request;
+    const given = typeof token === 'function' ? checked(await token()) : token;
+    const headers = new Headers({ ...request.headers, authorization: `Bearer ${given}` });
     const timeout = AbortSignal.timeout(timeoutMs);
     try {
       const response = await fetch(url, {
         method,
-        headers: { ...headers, authorization },
+        headers,
         body,
         signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
       });
       return { status: response.status, headers: response.headers, text: await response.text() };
     } catch (cause: unknown) {
       signal?.throwIfAborted();
-      return noAnswer(request, timeout.aborted ? `within ${timeoutMs} ms` : `(${reasonOf(cause)})`, cause);
+      const how = timeout.aborted ? `within ${timeoutMs} ms` : `(${reasonOf(cause)})`;
+      return new PlantStoreError(`no answer from ${method} ${url.origin}${url.pathname} ${how}`, {
+        outcomeUnknown: unknownBefore || !UNSENT_CODES.includes(codeOf(cause)),
+        cause,
+      });
     }
   }
 
@@ -65,11 +78,11 @@ export function createSend({ token, timeoutMs = TIMEOUT_MS, retries = RETRIES, f
     let outcomeUnknown = false;
     for (let left = retries; ; ) {
       request.signal?.throwIfAborted();
-      const answer = await attempt(request);
+      const answer = await attempt(request, outcomeUnknown);
       if (!(answer instanceof PlantStoreError) && answer.status < 300) return answer;
       const failure: PlantStoreError =
         answer instanceof PlantStoreError ? answer : refusalOf(answer, outcomeUnknown);
-      outcomeUnknown ||= failure.outcomeUnknown;
+      outcomeUnknown = failure.outcomeUnknown;
       if (failure.status === 401 && renewals > 0) {
         renewals -= 1;
         continue;
@@ -79,18 +92,17 @@ export function createSend({ token, timeoutMs = TIMEOUT_MS, retries = RETRIES, f
         answer instanceof PlantStoreError ? undefined : answer.headers,
       );
       const isPassing = failure.status === undefined || PASSING_STATUSES.includes(failure.status);
-      if (!isPassing || left === 0 || wait === undefined) throw failure;
+      if (!isPassing || left < 1 || wait === undefined) throw failure;
       left -= 1;
       await pause(wait, request.signal);
     }
   };
 }
 
-function noAnswer({ method, url }: Request, how: string, cause: unknown): PlantStoreError {
-  return new PlantStoreError(`no answer from ${method} ${url.origin}${url.pathname} ${how}`, {
-    outcomeUnknown: true,
-    cause,
-  });
+/** Throws TypeError for what is no access token, and does not repeat it: it may be a secret with something around it. */
+function checked(token: unknown): string {
+  if (typeof token === 'string' && ACCESS_TOKEN.test(token)) return token;
+  throw new TypeError('the option token must be an access token, or a function that gives one');
 }
 
 /** What an answer other than success means. */
@@ -124,7 +136,17 @@ export function jsonOf(text: string): unknown {
 }
 
 // The platforms hide the reason that matters, such as ECONNREFUSED, one level down.
+function innermost(error: unknown): unknown {
+  return error instanceof Error && error.cause instanceof Error ? error.cause : error;
+}
+
+function codeOf(error: unknown): unknown {
+  const inner = innermost(error);
+  return inner instanceof Error && 'code' in inner ? inner.code : undefined;
+}
+
+// Where several addresses were tried, the error of all has a code and no message.
 function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  return error.cause instanceof Error ? error.cause.message : error.message;
+  const inner = innermost(error);
+  return inner instanceof Error ? inner.message || String(codeOf(error)) : String(inner);
 }

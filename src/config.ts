@@ -1,5 +1,6 @@
 import { isIP } from 'node:net';
 import { type Static, Type } from 'typebox';
+import { demandOfDatabaseUrl } from './database-url.ts';
 import { compileCheck, fromText, propertyOf } from './schema.ts';
 
 const KIBIBYTE = 1024;
@@ -14,15 +15,6 @@ const address = (description: string) =>
     (host) => /^[0-9A-Za-z_](?:[0-9A-Za-z_.-]*[0-9A-Za-z_])?$|^[0-9A-Fa-f:.]+(?:%[0-9A-Za-z]+)?$/.test(host),
     () => 'must be a host name or an IP address, such as 127.0.0.1 or ::',
   );
-
-/** What a URL must be that `isDatabaseUrl` refuses. */
-export const DATABASE_URL_DEMAND =
-  'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
-
-/** Whether a text has the form of the URL of a store. */
-export function isDatabaseUrl(url: string): boolean {
-  return /^(?:sqlite:.|postgres(?:ql)?:\/\/.)/.test(url);
-}
 
 const milliseconds = (description: string, [minimum, maximum]: readonly [number, number], fallback: number) =>
   Type.Integer({ minimum, maximum, default: fallback, description: `${description}, in milliseconds` });
@@ -41,8 +33,8 @@ export const Config = Type.Object({
       default: 'sqlite:data/plants.db',
       description: 'where the plants are kept: sqlite:FILE or postgres://…',
     }),
-    isDatabaseUrl,
-    () => DATABASE_URL_DEMAND,
+    (url) => demandOfDatabaseUrl(url) === undefined,
+    (url) => demandOfDatabaseUrl(url) ?? '',
   ),
   databasePoolSize: Type.Integer({
     minimum: 2,
@@ -205,16 +197,44 @@ export function loadConfig(
   flags: Readonly<Partial<Record<Setting, string>>>,
   environment: Readonly<Record<string, string | undefined>>,
 ): Config {
-  const values = settings.map((setting) => {
-    const property = propertyOf(Config, setting);
-    const text = flags[setting] ?? environment[variableOf(setting)];
-    return [setting, text === undefined ? defaultOf(setting) : fromText(property, text)];
-  });
+  const given = settings.map((setting) => givenOf(setting, flags, environment));
+  const values = given.map(({ setting, text }) => [
+    setting,
+    text === undefined ? defaultOf(setting) : fromText(propertyOf(Config, setting), text),
+  ]);
   const checked = check(Object.fromEntries(values));
   if ('value' in checked) return Object.freeze(withBothOrNeither(checked.value));
   const { field, demand } = checked.violation;
-  const setting = settings.find((one) => one === field);
-  throw new ConfigInvalid(`${setting === undefined ? field : namesOf(setting)} ${demand}`);
+  const wrong = given.find(({ setting }) => setting === field);
+  throw new ConfigInvalid(wrong === undefined ? `${field} ${demand}` : complaintOf(wrong, demand));
+}
+
+/** What a setting was given, and where; the text is undefined when it was given nowhere. */
+interface Given {
+  readonly setting: Setting;
+  /** The name of the flag or the variable. */
+  readonly source: string;
+  readonly text: string | undefined;
+}
+
+function givenOf(
+  setting: Setting,
+  flags: Readonly<Partial<Record<Setting, string>>>,
+  environment: Readonly<Record<string, string | undefined>>,
+): Given {
+  const flag = flags[setting];
+  if (flag !== undefined) return { setting, source: flagOf(setting), text: flag };
+  const variable = variableOf(setting);
+  // An empty one is what a compose file or a unit makes of one that is not set.
+  return { setting, source: variable, text: environment[variable] || undefined };
+}
+
+/** Those whose value may hold a password. */
+const secretive: readonly Setting[] = ['databaseUrl', 'oidcIssuer', 'corsOrigin'];
+
+function complaintOf({ setting, source, text }: Given, demand: string): string {
+  if (secretive.includes(setting)) return `${source} ${demand}`;
+  return `${source} is ${JSON.stringify(text)}; it ${demand}`;
 }
 
 // Without an audience, a token that the issuer made for any other service would do here.
@@ -241,9 +261,12 @@ export function wantsTraces(environment: Readonly<Record<string, string | undefi
   const endpoint = environment.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || environment.OTEL_EXPORTER_OTLP_ENDPOINT;
   if (!endpoint || exporter === 'none' || environment.OTEL_SDK_DISABLED?.toLowerCase() === 'true')
     return false;
-  if (exporter !== 'otlp') throw new ConfigInvalid('OTEL_TRACES_EXPORTER must be otlp or none');
+  if (exporter !== 'otlp')
+    throw new ConfigInvalid(`OTEL_TRACES_EXPORTER is ${JSON.stringify(exporter)}; it must be otlp or none`);
   if (protocol !== 'http/protobuf')
-    throw new ConfigInvalid('OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf, on port 4318 as a rule');
+    throw new ConfigInvalid(
+      `OTEL_EXPORTER_OTLP_PROTOCOL is ${JSON.stringify(protocol)}; it must be http/protobuf, on port 4318 as a rule`,
+    );
   return true;
 }
 
@@ -296,9 +319,4 @@ export function limitsOf(config: Config) {
     requestMs: config.requestTimeout,
     keepAliveMs: config.keepAliveTimeout,
   };
-}
-
-/** A database URL without its password, for logs and messages. */
-export function withoutPassword(url: string): string {
-  return url.replace(/^([a-z]+:\/\/[^:@/]*):.*@/, '$1:***@').replace(/([?&]password=)[^&]*/g, '$1***');
 }

@@ -58,11 +58,10 @@ async function standardOutput(): Promise<DestinationStream> {
   return destination;
 }
 
-/** A log for what a command did, on stderr, since stdout has its result. */
-export async function createCommandLog(level: string): Promise<Logger> {
-  const options = { level, base: null, timestamp: createTimestamps() };
+/** A log for what a command did, on stderr, since stdout has its result; none on a terminal, where words say it. */
+export function createCommandLog(level: string): Logger {
   const { fd, isTTY } = process.stderr;
-  if (isTTY) return pino(options, await prettyStream({ destination: fd, singleLine: true }));
+  const options = { level: isTTY ? 'silent' : level, base: null, timestamp: createTimestamps() };
   return pino(options, pino.destination({ fd, sync: true }));
 }
 

@@ -17,15 +17,19 @@ export function compileCheck<S extends TSchema>(schema: S): (value: unknown) => 
   return (value) => {
     if (validator.Check(value)) return { value };
     const [, [first]] = validator.Errors(value);
-    return { violation: first === undefined ? { field: '', demand: 'is invalid' } : explain(schema, first) };
+    return {
+      violation: first === undefined ? { field: '', demand: 'is invalid' } : explain(schema, value, first),
+    };
   };
 }
 
-function explain(schema: TSchema, error: TLocalizedValidationError): Violation {
+function explain(schema: TSchema, value: unknown, error: TLocalizedValidationError): Violation {
   if (error.keyword === 'required')
     return { field: error.params.requiredProperties[0] ?? '', demand: 'is required' };
   const field = error.instancePath.slice(1);
-  return { field, demand: demandOf(propertyOf(schema, field) ?? schema, error) };
+  const property = propertyOf(schema, field);
+  if (property === undefined) return { field, demand: demandOf(schema, value, error) };
+  return { field, demand: demandOf(property, Reflect.get(Object(value), field), error) };
 }
 
 /** The schema of a property, also when a schema was copied without the marks of TypeBox. */
@@ -36,8 +40,8 @@ export function propertyOf(schema: TSchema, name: string): TSchema | undefined {
   return Type.IsSchema(property) ? property : undefined;
 }
 
-function demandOf(schema: TSchema, error: TLocalizedValidationError): string {
-  if (Type.IsRefine(schema)) return schema['~refine'][0]?.error(undefined) ?? error.message;
+function demandOf(schema: TSchema, value: unknown, error: TLocalizedValidationError): string {
+  if (Type.IsRefine(schema)) return schema['~refine'][0]?.error(value) ?? error.message;
   if (Type.IsInteger(schema))
     return `must be an integer from ${Reflect.get(schema, 'minimum')} to ${Reflect.get(schema, 'maximum')}`;
   if (Type.IsBoolean(schema)) return 'must be true or false';

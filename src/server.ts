@@ -2,7 +2,8 @@ import { Server as TcpServer } from 'node:net';
 import { setImmediate, setTimeout } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
-import { type Config, connectionOptions, limitsOf, partsOf, withoutPassword } from './config.ts';
+import { type Config, connectionOptions, limitsOf, partsOf } from './config.ts';
+import { placeOf } from './database-url.ts';
 import type { FindGrant } from './http/authentication.ts';
 import { openTls, type Tls } from './http/tls.ts';
 import type { ServiceLog } from './log.ts';
@@ -105,7 +106,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     const adminUrl = await admin.listen({ host: config.adminHost, port: config.adminPort });
     const address = await app.listen({ host: config.host, port: config.port });
     const url = (tls === undefined ? address : address.replace(/^http:/, 'https:')) + config.basePath;
-    log.info({ url, adminUrl, store: withoutPassword(config.databaseUrl) }, 'serving');
+    log.info({ url, adminUrl, store: placeOf(config.databaseUrl) }, 'serving');
     if (tls === undefined && !isLoopback(config.host))
       log.warn({ host: config.host }, 'tokens travel in the clear');
     return { url, adminUrl, store, tls, close };

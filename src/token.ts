@@ -64,6 +64,11 @@ function mintTokenId(): string {
   return Array.from({ length: 12 }, () => ALPHABET.charAt(randomInt(62))).join('');
 }
 
+/** Whether a text can be the id of a token. */
+export function isTokenId(text: string): boolean {
+  return /^[0-9A-Za-z]{12}$/.test(text);
+}
+
 /** The record of a token made at `now`. */
 export function newToken(
   secret: string,

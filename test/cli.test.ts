@@ -6,11 +6,14 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
 import manifest from '../package.json' with { type: 'json' };
+import { mintSecret } from '../src/token.ts';
 import { type Ended, endOf, type Installation, newInstallation, type ProgramOptions } from './program.ts';
 import { bearer } from './service.ts';
 
 // Most of a run is the start of the process, on one core; two at a time use both of a small machine.
 const TOGETHER = { concurrency: 2 };
+
+const ON_A_TERMINAL = { NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true' };
 
 /** Every command, the flags its help must show, and the arguments it needs. */
 const commands: readonly { path: readonly string[]; shows: readonly string[]; args: readonly string[] }[] = [
@@ -134,6 +137,29 @@ describe('token create', TOGETHER, () => {
     assert.equal(await response.text(), '[]');
   });
 
+  it('says at a terminal which token it is, in words', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.run(['migrate']);
+    const { stdout, stderr } = await installation.run(['token', 'create', 'alice'], { env: ON_A_TERMINAL });
+    assert.match(stdout, /^plt_[0-9A-Za-z]{49}\n$/);
+    const [{ id, expiresAt } = {}] = await listTokens(installation);
+    assert.equal(stderr, `token ${id} of alice, which expires at ${expiresAt}; it is shown this once:\n`);
+    const revoked = await installation.run(['token', 'revoke', String(id)], { env: ON_A_TERMINAL });
+    assert.deepEqual([revoked.stdout, revoked.stderr], [`revoked ${id} of alice\n`, '']);
+  });
+
+  it('says by its whole path which store it made, and nothing of one that was there', async (t) => {
+    const installation = await newInstallation(t);
+    const args = ['token', 'create', 'alice', '--database-url', 'sqlite:data/plants.db'];
+    const first = await installation.run(args);
+    assert.match(
+      first.stderr,
+      new RegExp(`^made a new store at ${RegExp.escape(join(installation.folder, 'data', 'plants.db'))}\n`),
+    );
+    assert.equal(first.code, 0);
+    assert.doesNotMatch((await installation.run(args)).stderr, /made/);
+  });
+
   it('--scope makes it narrower, --expires and --name are kept', async (t) => {
     const installation = await newInstallation(t);
     const service = await installation.serve({ env: { NODE_ENV: 'production' } });
@@ -244,12 +270,44 @@ describe('token revoke', TOGETHER, () => {
     while ((await statusOf(secret)) === 200)
       assert.ok(performance.now() - revokedAt < 1_000, 'it still opens');
     const { code, stdout } = await command;
-    assert.deepEqual({ code, stdout }, { code: 0, stdout: '' });
+    assert.deepEqual({ code, stdout }, { code: 0, stdout: `revoked ${id} of alice\n` });
     assert.equal(await statusOf(secret), 401);
     assert.equal(await statusOf(other), 200);
 
     const states = (await listTokens(installation)).map(({ state }) => state);
     assert.deepEqual(states, ['revoked', 'valid']);
+  });
+
+  it('takes the token itself, and never shows it', async (t) => {
+    const installation = await newInstallation(t);
+    const secret = await installation.token('alice');
+    const other = await installation.token('bob');
+    const mistyped = `${other.slice(0, -1)}${other.endsWith('0') ? '1' : '0'}`;
+    for (const named of [mistyped, other.slice(1), mintSecret()]) {
+      const refused = await installation.run(['token', 'revoke', named]);
+      refuses(refused, /^plant-store: there is no such token; .*token list/);
+      assert.ok(!refused.stderr.includes(named.slice(4, -6)), refused.stderr);
+    }
+    const { code, stdout, stderr } = await installation.run(['token', 'revoke', secret]);
+    const [{ id, state } = {}, second] = await listTokens(installation);
+    assert.deepEqual({ code, stdout }, { code: 0, stdout: `revoked ${id} of alice\n` });
+    assert.ok(!stderr.includes(secret.slice(4, -6)), stderr);
+    assert.deepEqual([state, second?.state], ['revoked', 'valid']);
+  });
+
+  it('says of one that was revoked before when that was, and tells no second event', async (t) => {
+    const installation = await newInstallation(t);
+    const secret = await installation.token('alice');
+    await installation.run(['token', 'revoke', secret]);
+    const [{ id, revokedAt } = {}] = await listTokens(installation);
+    const again = await installation.run(['token', 'revoke', String(id)]);
+    assert.deepEqual(again, {
+      code: 0,
+      signal: null,
+      stdout: `${id} of alice was already revoked at ${revokedAt}\n`,
+      stderr: '',
+    });
+    assert.equal((await listTokens(installation))[0]?.revokedAt, revokedAt);
   });
 
   it('says of an id that is not there where those are that are', async (t) => {
@@ -269,7 +327,10 @@ describe('migrate', TOGETHER, () => {
   it('says what it applied, and the second time that there is nothing to apply', async (t) => {
     const installation = await newInstallation(t);
     const first = await installation.run(['migrate']);
-    assert.deepEqual({ code: first.code, stderr: first.stderr }, { code: 0, stderr: '' });
+    assert.deepEqual(
+      { code: first.code, stderr: first.stderr },
+      { code: 0, stderr: `made a new store at ${installation.file}\n` },
+    );
     assert.match(first.stdout, /^(?:applied \d{4}-[a-z-]+\.sql\n)+$/);
     const second = await installation.run(['migrate']);
     assert.deepEqual({ ...second }, { code: 0, signal: null, stdout: 'nothing to apply\n', stderr: '' });
@@ -309,12 +370,12 @@ describe('openapi', TOGETHER, () => {
 const badSettings: readonly { flag: string; variable: string; values: readonly [string, string] }[] = [
   { flag: '--host', variable: 'HOST', values: ['', 'not a host'] },
   { flag: '--port', variable: 'PORT', values: ['65536', 'http'] },
-  { flag: '--admin-host', variable: 'ADMIN_HOST', values: ['not a host', ''] },
+  { flag: '--admin-host', variable: 'ADMIN_HOST', values: ['', 'not a host'] },
   { flag: '--admin-port', variable: 'ADMIN_PORT', values: ['-1', '80.5'] },
   { flag: '--database-url', variable: 'DATABASE_URL', values: ['mysql://somewhere', 'sqlite:'] },
   { flag: '--base-path', variable: 'BASE_PATH', values: ['v1', '/v1/'] },
   { flag: '--body-limit', variable: 'BODY_LIMIT', values: ['1023', '64k'] },
-  { flag: '--log-level', variable: 'LOG_LEVEL', values: ['loud', ''] },
+  { flag: '--log-level', variable: 'LOG_LEVEL', values: ['', 'loud'] },
 ];
 
 describe('serve', TOGETHER, () => {
@@ -322,12 +383,12 @@ describe('serve', TOGETHER, () => {
     const [ofFlag, ofVariable] = values;
 
     it(`does not start with ${flag} ${JSON.stringify(ofFlag)}, and names it`, async (t) => {
-      refuses(await failToServe(t, { [flag]: ofFlag }), new RegExp(`${flag} \\(${variable}\\)`));
+      refuses(await failToServe(t, { [flag]: ofFlag }), new RegExp(`^plant-store: ${flag} .*must `));
     });
 
     it(`does not start with ${variable}=${JSON.stringify(ofVariable)}, and names it`, async (t) => {
       const ended = await failToServe(t, { [flag]: undefined }, { env: { [variable]: ofVariable } });
-      refuses(ended, new RegExp(`${flag} \\(${variable}\\)`));
+      refuses(ended, new RegExp(`^plant-store: ${variable} .*must `));
     });
   }
 

@@ -18,6 +18,9 @@ interface Values {
   readonly beside?: Partial<Record<Setting, string>>;
 }
 
+/** Settings whose value no message repeats, since it may hold a password. */
+const secretive: readonly Setting[] = ['databaseUrl', 'oidcIssuer', 'corsOrigin'];
+
 const integers = [
   '',
   ' ',
@@ -89,6 +92,11 @@ const values: Readonly<Record<Setting, Values>> = {
       ' sqlite:plants.db',
       'mysql://h/plants',
       'postgres://',
+      'sqlite::memory:',
+      'sqlite:~/plants.db',
+      'sqlite:plants.db?mode=ro',
+      'sqlite://plants.db',
+      'sqlite:///var/lib/plants.db',
     ],
   },
   databasePoolSize: {
@@ -324,6 +332,29 @@ describe('a configuration', () => {
     );
   });
 
+  test('never shows a value that may hold a password', () => {
+    for (const [flags, message] of [
+      [{ databaseUrl: 'mysql://u:secret@h/d' }, /^--database-url must be sqlite:FILE/],
+      [{ oidcIssuer: 'https://u:secret@h' }, /^--oidc-issuer must be /],
+      [{ corsOrigin: 'https://u:secret@h' }, /^--cors-origin must be /],
+    ] as const)
+      assert.throws(
+        () => loadConfig(flags, {}),
+        (error) =>
+          error instanceof ConfigInvalid && message.test(error.message) && !error.message.includes('secret'),
+      );
+  });
+
+  test('says what would name a store where something has another meaning elsewhere', () => {
+    for (const [databaseUrl, demand] of [
+      ['sqlite::memory:', /must name a file/],
+      ['sqlite:~/plants.db', /must have a whole path for ~/],
+      ['sqlite:plants.db?mode=ro', /without \?/],
+      ['sqlite://plants.db', /must have no \/\//],
+    ] as const)
+      assert.throws(() => loadConfig({ databaseUrl }, {}), demand);
+  });
+
   test('is the same object shape however it is given', () => {
     const byFlags = loadConfig({ port: '1', adminPort: '2', basePath: '/v1' }, {});
     const byVariables = loadConfig({}, { PORT: '1', ADMIN_PORT: '2', BASE_PATH: '/v1' });
@@ -357,7 +388,7 @@ for (const setting of settings) {
     test('is taken from its flag and from its variable', () => {
       for (const [text, value] of good) {
         assert.equal(loadConfig({ ...beside, [setting]: text }, {})[setting], value);
-        assert.equal(loadConfig(beside, { [variable]: text })[setting], value);
+        if (text !== '') assert.equal(loadConfig(beside, { [variable]: text })[setting], value);
       }
     });
 
@@ -374,16 +405,24 @@ for (const setting of settings) {
       );
     });
 
-    test('is refused when it is bad, by a message that names its flag and its variable', () => {
-      const names = `${flagOf(setting)} (${variable}) must be `;
-      const isNamed = (error: unknown): boolean =>
-        error instanceof ConfigInvalid &&
-        error.message.startsWith(names) &&
-        error.message.length > names.length;
+    test('is refused when it is bad, by a message that says where it was given, what, and what would be right', () => {
+      const isComplaint = (source: string, text: string) => (error: unknown) => {
+        const begin = secretive.includes(setting) ? source : `${source} is ${JSON.stringify(text)}; it`;
+        return (
+          error instanceof ConfigInvalid &&
+          error.message.startsWith(`${begin} must `) &&
+          error.message.length > `${begin} must be `.length
+        );
+      };
       for (const text of bad) {
-        assert.throws(() => loadConfig({ [setting]: text }, {}), isNamed, JSON.stringify(text));
-        assert.throws(() => loadConfig({}, { [variable]: text }), isNamed, JSON.stringify(text));
+        assert.throws(() => loadConfig({ [setting]: text }, {}), isComplaint(flagOf(setting), text), text);
+        if (text === '') continue;
+        assert.throws(() => loadConfig({}, { [variable]: text }), isComplaint(variable, text), text);
       }
+    });
+
+    test('has its default when its variable is empty', () => {
+      assert.deepEqual(loadConfig({}, { [variable]: '' }), loadConfig({}, {}));
     });
   });
 }

@@ -100,7 +100,7 @@ describe('moving house', () => {
     assert.match((await run(['copy', 'plants.db', databaseUrl])).stderr, /FROM must be sqlite:FILE/);
     assert.match((await run(['copy', databaseUrl, 'mysql://x'])).stderr, /TO must be sqlite:FILE/);
     const missing = await run(['copy', `sqlite:${join(folder, 'nosuch.db')}`, databaseUrl]);
-    assert.match(missing.stderr, /there is no store at .*nosuch\.db/);
+    assert.match(missing.stderr, /there is no store at \/.*nosuch\.db; FROM must name one\n/);
     await run(['migrate']);
     const away = await run(['copy', databaseUrl, 'postgres://me:secret@127.0.0.1:1/plants']);
     assert.equal(away.code, 1);

@@ -63,6 +63,12 @@ function asPattern(shown: string): string {
     .join('');
 }
 
+/** As at a terminal, where commands say in words what is no result. */
+const ON_A_TERMINAL = {
+  NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true',
+  NPM_CONFIG_PROGRESS: 'false',
+};
+
 /** The program as `npm start` starts it, on a new store and free ports; it stops after the test. */
 async function startProgram(t: Pick<TestContext, 'after'>): Promise<Program> {
   const [program, ...args] = manifest.scripts.start.split(' ');
@@ -95,10 +101,10 @@ async function stop(child: ChildProcess): Promise<void> {
 
 async function runScript(script: string, databaseUrl: string): Promise<string> {
   const file = join(await freshFolder(), 'script.sh');
-  await writeFile(file, script);
+  await writeFile(file, `exec 2>&1\n${script}`);
   const { stdout } = await promisify(execFile)('bash', ['-e', file], {
     cwd: ROOT,
-    env: { ...process.env, DATABASE_URL: databaseUrl },
+    env: { ...process.env, ...ON_A_TERMINAL, DATABASE_URL: databaseUrl },
     timeout: 30_000,
   });
   return stdout.replaceAll('\r', '');

@@ -1,10 +1,10 @@
 import { Command } from 'commander';
-import { withoutPassword } from '../config.ts';
+import { placeOf } from '../database-url.ts';
 import { backUpStore, isEmbedded } from '../store/open.ts';
 import { CommandFailed } from './command-failed.ts';
 import { type Progress, startProgress } from './progress.ts';
 import { addSettings, configOf, type Flags } from './settings.ts';
-import { refuseUnlessExists } from './store.ts';
+import { DATABASE_URL_HINT, refuseUnlessExists } from './store.ts';
 import { makeWholeFile } from './whole-file.ts';
 
 export function backupCommand(): Command {
@@ -15,10 +15,10 @@ export function backupCommand(): Command {
     const { databaseUrl } = configOf(flags);
     if (!isEmbedded(databaseUrl)) {
       throw new CommandFailed(
-        `a store on PostgreSQL is backed up by its own tools: pg_dump --format=custom --file=${file} '${withoutPassword(databaseUrl)}'`,
+        `a store on PostgreSQL is backed up by its own tools: pg_dump --format=custom --file=${file} '${placeOf(databaseUrl)}'`,
       );
     }
-    refuseUnlessExists(databaseUrl);
+    refuseUnlessExists(databaseUrl, DATABASE_URL_HINT);
     await makeWholeFile(file, (partial) => backUpWithProgress(databaseUrl, partial));
     process.stderr.write(`backed up to ${file}, and checked\n`);
   });

@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import { type Contents, type Filling, StoreNotEmpty } from '../bulk.ts';
-import { DATABASE_URL_DEMAND, isDatabaseUrl, withoutPassword } from '../config.ts';
+import { demandOfDatabaseUrl, placeOf } from '../database-url.ts';
 import { CommandFailed } from './command-failed.ts';
 import { count } from './count.ts';
 import { type Progress, startProgress } from './progress.ts';
@@ -17,7 +17,7 @@ export function copyCommand(): Command {
       refuseUnlessUrl('FROM', from);
       refuseUnlessUrl('TO', to);
       const copied = await withBulk(
-        { url: from },
+        { url: from, hint: 'FROM must name one' },
         (source) =>
           withBulk({ url: to }, (target) => {
             return source.read((contents) => target.fill((filling) => copyContents(contents, filling)));
@@ -26,7 +26,7 @@ export function copyCommand(): Command {
       ).catch((error: unknown) => {
         if (!(error instanceof StoreNotEmpty)) throw error;
         throw new CommandFailed(
-          `${withoutPassword(to)} is not empty, and nothing was copied; name a new file or an empty database`,
+          `${placeOf(to)} is not empty, and nothing was copied; name a new file or an empty database`,
         );
       });
       process.stdout.write(json === true ? `${JSON.stringify(copied)}\n` : describe(copied));
@@ -34,7 +34,8 @@ export function copyCommand(): Command {
 }
 
 function refuseUnlessUrl(argument: string, url: string): void {
-  if (!isDatabaseUrl(url)) throw new CommandFailed(`${argument} ${DATABASE_URL_DEMAND}`);
+  const demand = demandOfDatabaseUrl(url);
+  if (demand !== undefined) throw new CommandFailed(`${argument} ${demand}`);
 }
 
 interface Copied {

@@ -2,6 +2,7 @@ import { Command } from 'commander';
 import type { Setting } from '../config.ts';
 import { migrateStore } from '../store/open.ts';
 import { addSettings, configOf } from './settings.ts';
+import { sayingWhenNew } from './store.ts';
 
 export function migrateCommand(): Command {
   const command = new Command('migrate').description(
@@ -9,7 +10,8 @@ export function migrateCommand(): Command {
   );
   return addSettings(command, ['databaseUrl']).action(
     async (flags: Readonly<Partial<Record<Setting, string>>>) => {
-      const applied = await migrateStore(configOf(flags).databaseUrl);
+      const { databaseUrl } = configOf(flags);
+      const applied = await sayingWhenNew(databaseUrl, () => migrateStore(databaseUrl));
       process.stdout.write(
         applied.length === 0 ? 'nothing to apply\n' : applied.map((name) => `applied ${name}\n`).join(''),
       );

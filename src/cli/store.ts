@@ -1,8 +1,12 @@
 import type { Bulk } from '../bulk.ts';
-import { connectionOptions, withoutPassword } from '../config.ts';
+import { connectionOptions } from '../config.ts';
+import { placeOf } from '../database-url.ts';
 import { migrateStore, openBulk, openStore, storeExists } from '../store/open.ts';
 import { type Store, StoreNotOpened } from '../store.ts';
 import { configOf, type Flags } from './settings.ts';
+
+/** What to do when there is no store, for a command that takes its URL from the settings. */
+export const DATABASE_URL_HINT = '--database-url (DATABASE_URL) names another';
 
 /** The statements of a command that reads all there is may take longer than those that a request waits for. */
 const BULK_STATEMENT_TIMEOUT_MS = 600_000;
@@ -17,13 +21,15 @@ export async function withStore<T>(
   which: 'existing' | 'any' = 'any',
 ): Promise<T> {
   const config = configOf(flags);
-  if (which === 'existing') refuseUnlessExists(config.databaseUrl);
+  if (which === 'existing') refuseUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
   const fatal = Promise.withResolvers<never>();
-  const store = await openStore(config.databaseUrl, {
-    now: Date.now,
-    onFatal: fatal.reject,
-    connections: connectionOptions(config),
-  });
+  const store = await sayingWhenNew(config.databaseUrl, () =>
+    openStore(config.databaseUrl, {
+      now: Date.now,
+      onFatal: fatal.reject,
+      connections: connectionOptions(config),
+    }),
+  );
   try {
     return await Promise.race([work(store), fatal.promise]);
   } finally {
@@ -31,14 +37,21 @@ export async function withStore<T>(
   }
 }
 
+/** Which store: that of the flags, or one by its URL, with what to do when there is none. */
+interface Whose {
+  readonly flags?: Flags;
+  readonly url?: string;
+  readonly hint?: string;
+}
+
 /** As `withStore`, for work that moves a store in bulk; with the schema brought up to date unless it is wanted as it is. */
 export async function withBulk<T>(
-  { flags = {}, url = configOf(flags).databaseUrl }: { readonly flags?: Flags; readonly url?: string },
+  { flags = {}, url = configOf(flags).databaseUrl, hint = DATABASE_URL_HINT }: Whose,
   work: (bulk: Bulk) => Promise<T>,
   { which = 'any', migrate = true }: { readonly which?: 'existing' | 'any'; readonly migrate?: boolean } = {},
 ): Promise<T> {
-  if (which === 'existing') refuseUnlessExists(url);
-  if (migrate) await migrateStore(url);
+  if (which === 'existing') refuseUnlessExists(url, hint);
+  if (migrate) await sayingWhenNew(url, () => migrateStore(url));
   const bulk = await openBulk(url, {
     ...connectionOptions(configOf(flags)),
     statementTimeoutMs: BULK_STATEMENT_TIMEOUT_MS,
@@ -50,8 +63,16 @@ export async function withBulk<T>(
   }
 }
 
-/** Throws StoreNotOpened when there is nothing to open. */
-export function refuseUnlessExists(url: string): void {
+/** Throws StoreNotOpened when there is nothing to open; the hint says what to do. */
+export function refuseUnlessExists(url: string, hint: string): void {
   if (storeExists(url)) return;
-  throw new StoreNotOpened(`there is no store at ${withoutPassword(url)}; --database-url names another`);
+  throw new StoreNotOpened(`there is no store at ${placeOf(url)}; ${hint}`);
+}
+
+/** Makes or opens a store, and says on standard error when it was made: the one that was meant may be elsewhere. */
+export async function sayingWhenNew<T>(url: string, open: () => Promise<T>): Promise<T> {
+  const isNew = !storeExists(url);
+  const opened = await open();
+  if (isNew) process.stderr.write(`made a new store at ${placeOf(url)}\n`);
+  return opened;
 }

@@ -1,10 +1,14 @@
 import { Command } from 'commander';
 import { type Audit, createAudit } from '../audit.ts';
 import { createCommandLog } from '../log.ts';
+import type { Store } from '../store.ts';
 import {
   DEFAULT_EXPIRES,
+  digestSecret,
+  isTokenId,
   isTokenName,
   isValid,
+  isWellFormedSecret,
   mintSecret,
   newToken,
   parseExpires,
@@ -47,10 +51,16 @@ function createTokenCommand(): Command {
       const secret = mintSecret();
       const token = newToken(secret, owner, { scopes: wanted, expiresAt, name: flags.name }, now);
       await withStore(flags, (store) => store.write({ kind: 'createToken', token }));
-      (await auditOf(flags)).tokenCreated(token);
+      auditOf(flags).tokenCreated(token);
+      if (process.stderr.isTTY) process.stderr.write(describeCreation(token));
       process.stdout.write(`${secret}\n`);
     },
   );
+}
+
+function describeCreation({ id, owner, expiresAt }: Token): string {
+  const end = expiresAt === null ? 'never expires' : `expires at ${formatTime(expiresAt)}`;
+  return `token ${id} of ${owner}, which ${end}; it is shown this once:\n`;
 }
 
 function listTokensCommand(): Command {
@@ -68,21 +78,38 @@ function listTokensCommand(): Command {
 function revokeTokenCommand(): Command {
   const command = new Command('revoke')
     .description('ends a token; within a second it opens nothing any more')
-    .argument('<id>', 'the id that `token list` shows');
-  return addSettings(command, ['databaseUrl']).action(async (id: string, flags: Flags) => {
-    const outcome = await withStore(
-      flags,
-      (store) => store.write({ kind: 'revokeToken', id, at: Date.now() }),
-      'existing',
-    );
-    if (outcome === 'absent')
-      throw new CommandFailed(`there is no token ${id}; \`plant-store token list\` shows those there are`);
-    (await auditOf(flags)).tokenRevoked(id);
+    .argument('<id>', 'the id that `token list` shows, or the token itself');
+  return addSettings(command, ['databaseUrl']).action(async (named: string, flags: Flags) => {
+    const token = await withStore(flags, (store) => revoke(store, named), 'existing');
+    if (token.revokedAt === null) auditOf(flags).tokenRevoked(token.id);
+    process.stdout.write(describeRevocation(token));
   });
 }
 
-async function auditOf(flags: Flags): Promise<Audit> {
-  return createAudit(await createCommandLog(configOf(flags).logLevel));
+/** Revokes a token unless it is; resolves to what it was before. */
+async function revoke(store: Store, named: string): Promise<Token> {
+  const token = await getToken(store, named);
+  if (token.revokedAt === null) await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });
+  return token;
+}
+
+async function getToken(store: Store, named: string): Promise<Token> {
+  const token = isWellFormedSecret(named)
+    ? await store.findToken(digestSecret(named))
+    : (await store.listTokens()).find(({ id }) => id === named);
+  if (token !== undefined) return token;
+  // What is not an id may be a token, or most of one, which no message repeats.
+  const which = isTokenId(named) ? `no token ${named}` : 'no such token';
+  throw new CommandFailed(`there is ${which}; \`plant-store token list\` shows the ids of those there are`);
+}
+
+function describeRevocation({ id, owner, revokedAt }: Token): string {
+  if (revokedAt === null) return `revoked ${id} of ${owner}\n`;
+  return `${id} of ${owner} was already revoked at ${formatTime(revokedAt)}\n`;
+}
+
+function auditOf(flags: Flags): Audit {
+  return createAudit(createCommandLog(configOf(flags).logLevel));
 }
 
 function stateOf(token: Token): string {

@@ -1,5 +1,6 @@
 import { existsSync } from 'node:fs';
 import type { Bulk } from '../bulk.ts';
+import { sqliteFile } from '../database-url.ts';
 import {
   type CommitResult,
   type ConnectionOptions,
@@ -110,8 +111,4 @@ export function isEmbedded(url: string): boolean {
 export function storeExists(url: string): boolean {
   const file = sqliteFile(url);
   return file === undefined || existsSync(file);
-}
-
-function sqliteFile(url: string): string | undefined {
-  return /^sqlite:(.+)$/.exec(url)?.[1];
 }

@@ -1,0 +1,39 @@
+import { resolve } from 'node:path';
+
+const DEMAND =
+  'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
+
+/** What means something elsewhere, and would be the name of a file here. */
+const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
+  [
+    /^sqlite:\/\//,
+    'must have no // after sqlite: sqlite:plants.db is a file in the working directory, sqlite:/var/lib/plants.db one by its whole path',
+  ],
+  [/^sqlite::memory:/, 'must name a file, such as sqlite:/tmp/plants.db; no store is kept in memory alone'],
+  [
+    /^sqlite:~/,
+    'must have a whole path for ~, such as sqlite:/home/alice/plants.db, or sqlite:"$HOME"/plants.db in a shell',
+  ],
+  [/^sqlite:.*\?/, 'must be sqlite:FILE without ? and what follows it; a file takes no parameters'],
+];
+
+/** What a text would have to be to name a store; undefined when it does. */
+export function demandOfDatabaseUrl(url: string): string | undefined {
+  if (!/^(?:sqlite:.|postgres(?:ql)?:\/\/.)/.test(url)) return DEMAND;
+  return misleading.find(([form]) => form.test(url))?.[1];
+}
+
+/** The file of an embedded store; undefined when a URL names the other engine. */
+export function sqliteFile(url: string): string | undefined {
+  return /^sqlite:(.+)$/.exec(url)?.[1];
+}
+
+/** Where a store is, for logs and messages: a file by its whole path, a URL without its password. */
+export function placeOf(url: string): string {
+  const file = sqliteFile(url);
+  return file === undefined ? withoutPassword(url) : resolve(file);
+}
+
+function withoutPassword(url: string): string {
+  return url.replace(/^([a-z]+:\/\/[^:@/]*):.*@/, '$1:***@').replace(/([?&]password=)[^&]*/g, '$1***');
+}

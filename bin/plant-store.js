@@ -15,8 +15,12 @@ if (Number.parseInt(process.versions.node, 10) < NEEDED) {
 }
 // Before anything else is loaded, and in JavaScript, since what takes the types off need not be loaded either then. In a
 // folder of the user's own: Node's default is one that others can write to. Threads take it from the variable.
-process.env.NODE_COMPILE_CACHE ??= join(homedir(), '.cache', 'plant-store');
-module.enableCompileCache(process.env.NODE_COMPILE_CACHE);
+try {
+  process.env.NODE_COMPILE_CACHE ??= join(homedir(), '.cache', 'plant-store');
+  module.enableCompileCache(process.env.NODE_COMPILE_CACHE);
+} catch {
+  // A user without a home, as the number of one in a container, does without.
+}
 // A clone has the sources, which Node runs as they are; the published package has what they are compiled to.
 const hasSources = existsSync(new URL('../src/cli/program.ts', import.meta.url));
 const { runProgram } = await import(hasSources ? '../src/cli/program.ts' : '../dist/cli/program.js');

@@ -125,6 +125,24 @@ it('plant-store --version prints that of the package', async (t) => {
   assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${manifest.version}\n`, stderr: '' });
 });
 
+it('runs for a user without a home, whom no list of users has, as in a container', async (t) => {
+  const installation = await newInstallation(t);
+  const asNobody =
+    process.getuid?.() === 0
+      ? ['setpriv', '--reuid', '65432', '--regid', '65432', '--clear-groups']
+      : ['unshare', '--user', '--map-user', '65432'];
+  const wrap = (command: readonly string[]): readonly string[] => [
+    ...['env', '--unset=HOME', '--unset=NODE_COMPILE_CACHE', ...asNobody],
+    ...command,
+  ];
+  if ((await endOf(installation.start([], { wrap: () => wrap(['true']) }))).code !== 0) {
+    t.diagnostic('not run: this user may not become another');
+    return;
+  }
+  const { code, stdout, stderr } = await installation.run(['--version'], { wrap });
+  assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${manifest.version}\n`, stderr: '' });
+});
+
 describe('token create', TOGETHER, () => {
   it('prints the token alone, and it opens a service that runs on the same store', async (t) => {
     const installation = await newInstallation(t);

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { existsSync, statSync } from 'node:fs';
 import { type FileHandle, open, readFile, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
@@ -246,6 +248,18 @@ describe('import', TOGETHER, () => {
       assert.doesNotMatch(stderr, /^ +at /m);
     });
   }
+
+  it('of a file that cannot be opened says so, and makes no store', async (t) => {
+    const { installation, file } = await prepare(t);
+    // There, and yet no file to open, not even for root, whom modes do not keep out.
+    const socket = createServer().listen(file('plants.ndjson'));
+    t.after(() => void socket.close());
+    await once(socket, 'listening');
+    const { code, stdout, stderr } = await installation.run(['import', 'alice', file('plants.ndjson')]);
+    assert.deepEqual({ code, stdout }, { code: 1, stdout: '' });
+    assert.match(stderr, /^plant-store: .*plants\.ndjson.*\n$/);
+    assert.equal(existsSync(installation.file), false);
+  });
 });
 
 describe('export', TOGETHER, () => {

@@ -1,5 +1,4 @@
-import { createReadStream } from 'node:fs';
-import { stat } from 'node:fs/promises';
+import { open } from 'node:fs/promises';
 import { extname } from 'node:path';
 import { type Command, Option } from 'commander';
 import { csv } from '../formats/csv.ts';
@@ -39,10 +38,11 @@ export interface Source {
   readonly size: number | undefined;
 }
 
-/** Opens a file for reading, or standard input. */
+/** Opens a file for reading, or standard input. Rejects with the system's error when there is none to be read. */
 export async function openSource(file: string): Promise<Source> {
   if (file === STANDARD_STREAM) return { chunks: process.stdin, size: undefined };
-  const stats = await stat(file);
-  const chunks = createReadStream(file, { highWaterMark: 256 * 1024 });
+  const handle = await open(file);
+  const stats = await handle.stat();
+  const chunks = handle.createReadStream({ highWaterMark: 256 * 1024 });
   return { chunks, size: stats.isFile() ? stats.size : undefined };
 }

@@ -247,7 +247,8 @@ function withBothOrNeither(config: Config): Config {
   throw new ConfigInvalid(`${namesOf(missing)} must be set as well, since ${namesOf(given)} is`);
 }
 
-function namesOf(setting: Setting): string {
+/** What names a setting on the command line: `--admin-port (ADMIN_PORT)`. */
+export function namesOf(setting: Setting): string {
   return `${flagOf(setting)} (${variableOf(setting)})`;
 }
 

@@ -2,7 +2,7 @@ import { Server as TcpServer } from 'node:net';
 import { setImmediate, setTimeout } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
-import { type Config, connectionOptions, limitsOf, partsOf } from './config.ts';
+import { type Config, connectionOptions, limitsOf, namesOf, partsOf } from './config.ts';
 import { placeOf } from './database-url.ts';
 import type { FindGrant } from './http/authentication.ts';
 import { openTls, type Tls } from './http/tls.ts';
@@ -103,12 +103,30 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   }
 
   try {
-    const adminUrl = await admin.listen({ host: config.adminHost, port: config.adminPort });
-    const address = await app.listen({ host: config.host, port: config.port });
+    const [address, adminUrl] = await http.listenOnBoth(
+      [
+        app,
+        {
+          host: config.host,
+          port: config.port,
+          namesOf: { host: namesOf('host'), port: namesOf('port') },
+        },
+      ],
+      [
+        admin,
+        {
+          host: config.adminHost,
+          port: config.adminPort,
+          namesOf: { host: namesOf('adminHost'), port: namesOf('adminPort') },
+        },
+      ],
+    );
     const url = (tls === undefined ? address : address.replace(/^http:/, 'https:')) + config.basePath;
     log.info({ url, adminUrl, store: placeOf(config.databaseUrl) }, 'serving');
     if (tls === undefined && !isLoopback(config.host))
       log.warn({ host: config.host }, 'tokens travel in the clear');
+    if (!isLoopback(config.adminHost))
+      log.warn({ host: config.adminHost }, 'the admin listener asks for no token; keep others from it');
     return { url, adminUrl, store, tls, close };
   } catch (error: unknown) {
     await close();
@@ -119,12 +137,15 @@ export async function startServer(options: ServerOptions): Promise<Server> {
 // While the writer thread of the store starts, on another core where there is one; the turn is for getting it started.
 async function loadHttp() {
   await setImmediate();
-  const [{ createMetrics }, { createApp, operations }, { createAdmin }] = await Promise.all([
-    import('./http/metrics.ts'),
-    import('./http/app.ts'),
-    import('./http/admin.ts'),
-  ]);
-  return { createMetrics, createApp, operations, createAdmin };
+  const [{ createMetrics }, { createApp, operations }, { createAdmin }, { listenOnBoth }] = await Promise.all(
+    [
+      import('./http/metrics.ts'),
+      import('./http/app.ts'),
+      import('./http/admin.ts'),
+      import('./http/listen.ts'),
+    ],
+  );
+  return { createMetrics, createApp, operations, createAdmin, listenOnBoth };
 }
 
 // Imported when needed, so that it costs nothing when it is off.

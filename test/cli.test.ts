@@ -426,14 +426,36 @@ describe('serve', TOGETHER, () => {
     it(`says when ${flag} is in use`, async (t) => {
       const port = await takePort(t);
       const ended = await failToServe(t, { [flag]: port });
-      refuses(ended, new RegExp(`address already in use 127\\.0\\.0\\.1:${port}`));
-      assert.equal(ended.code, 1);
+      const variable = flag.slice(2).replace('-', '_').toUpperCase();
+      const reason = `port ${port} of 127.0.0.1 is in use; choose another with ${flag} (${variable})`;
+      refuses(ended, new RegExp(`^plant-store: ${RegExp.escape(reason)}\n$`));
     });
   }
 
+  it('says in one go when both ports are in use', async (t) => {
+    const [port, adminPort] = [await takePort(t), await takePort(t)];
+    const ended = await failToServe(t, { '--port': port, '--admin-port': adminPort });
+    refuses(
+      ended,
+      new RegExp(`^plant-store: port ${port} of .*--port \\(PORT\\); port ${adminPort} of .*\n$`),
+    );
+  });
+
+  it('says when the name of a host has no address', async (t) => {
+    // A name that never has one (RFC 6761 §6.4).
+    const ended = await failToServe(t, { '--admin-host': 'nosuch.invalid' });
+    refuses(
+      ended,
+      /^plant-store: the host name nosuch\.invalid has no address; .*--admin-host \(ADMIN_HOST\)\n$/,
+    );
+  });
+
   it('says when it cannot listen on an address', async (t) => {
     // TEST-NET-3 (RFC 5737): an address that no machine has.
-    refuses(await failToServe(t, { '--host': '203.0.113.1' }), /203\.0\.113\.1/);
+    refuses(
+      await failToServe(t, { '--host': '203.0.113.1' }),
+      /^plant-store: this machine has no address 203\.0\.113\.1; .*--host \(HOST\)\n$/,
+    );
   });
 });
 

@@ -9,8 +9,9 @@ import { describe, it } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Connection } from './connection.ts';
+import { engines } from './engines.ts';
 import { fillStore } from './long-list.ts';
-import { type Installation, newInstallation, type Service } from './program.ts';
+import { type Installation, type LogLine, newInstallation, type Service } from './program.ts';
 import { renderRequest } from './raw-http.ts';
 import { bearer } from './service.ts';
 
@@ -54,10 +55,30 @@ describe('the first start', TOGETHER, () => {
     await printsNoToken(installation, await installation.serve());
   });
 
-  it('prints none with NODE_ENV=production', async (t) => {
+  for (const engine of engines) {
+    for (const env of engine.name === 'sqlite' ? [PRODUCTION] : [PRODUCTION, {}]) {
+      it(`prints none on ${engine.name} with ${JSON.stringify(env)}, and says how to make one`, async (t) => {
+        const installation = await newInstallation(t);
+        const store = { ...env, DATABASE_URL: await engine.freshUrl(t) };
+        const service = await installation.serve({ env: store });
+        const { level } = await service.logged(isWithoutTokens);
+        assert.equal(level, 40);
+        const { stdout } = await service.stop();
+        assert.doesNotMatch(stdout, /plt_|curl/);
+        const listed = await installation.run(['token', 'list', '--json'], { env: store });
+        assert.deepEqual(JSON.parse(listed.stdout), []);
+      });
+    }
+  }
+
+  it('says nothing of tokens when there is one', async (t) => {
     const installation = await newInstallation(t);
-    await printsNoToken(installation, await installation.serve({ env: PRODUCTION }));
-    assert.deepEqual(await listTokens(installation), []);
+    await installation.token();
+    const service = await installation.serve({ env: PRODUCTION });
+    assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+    await service.stop();
+    assert.ok(!service.log.some(isWithoutTokens));
+    assert.ok(!service.output.stdout.includes('Server listening'), 'that is said once');
   });
 
   it('prints none when there is a token, even a revoked one', async (t) => {
@@ -361,6 +382,10 @@ async function runLine(line: string): Promise<string> {
 }
 
 /** Asserts that a start prints no token and makes none. */
+function isWithoutTokens({ msg }: LogLine): boolean {
+  return String(msg).startsWith('no tokens yet');
+}
+
 async function printsNoToken(installation: Installation, service: Service): Promise<void> {
   // The command takes far longer than a service that makes a token behind its start.
   const before = await listTokens(installation);

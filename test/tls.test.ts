@@ -125,6 +125,16 @@ it('a service that others reach without TLS warns of it', async (t) => {
   assert.deepEqual([level, host], [40, '0.0.0.0']);
 });
 
+it('an admin listener that others reach is warned of', async (t) => {
+  const installation = await newInstallation(t);
+  const service = await installation.serve({ env: PRODUCTION, flags: ['--admin-host', '0.0.0.0'] });
+  const { level, host } = await service.logged(({ msg }) =>
+    String(msg).startsWith('the admin listener asks'),
+  );
+  assert.deepEqual([level, host], [40, '0.0.0.0']);
+  assert.ok(!service.log.some(({ msg }) => msg === 'tokens travel in the clear'));
+});
+
 /** Puts a certificate and its key where the flags that it returns point. */
 async function certificate({ folder }: Installation, name: 'first' | 'second'): Promise<readonly string[]> {
   for (const kind of ['pem', 'key'])

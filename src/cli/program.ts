@@ -1,6 +1,7 @@
 import { Command, CommanderError } from 'commander';
 import { ConfigInvalid } from '../config.ts';
 import { FileInvalid } from '../formats/format.ts';
+import { CannotListen } from '../http/listen.ts';
 import { CertificateInvalid } from '../http/tls.ts';
 import { BatchRefused, StoreNotOpened, StoreUnavailable } from '../store.ts';
 import { version } from '../version.ts';
@@ -47,6 +48,7 @@ function messageOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const isExpected =
     error instanceof ConfigInvalid ||
+    error instanceof CannotListen ||
     error instanceof CertificateInvalid ||
     error instanceof StoreNotOpened ||
     error instanceof StoreUnavailable ||

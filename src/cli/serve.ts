@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import type { Logger } from 'pino';
 import { type Audit, createAudit } from '../audit.ts';
-import { type Setting, wantsTraces } from '../config.ts';
+import { type Config, type Setting, wantsTraces } from '../config.ts';
 import { createLog } from '../log.ts';
 import { type Server, startServer } from '../server.ts';
 import { isEmbedded } from '../store/open.ts';
@@ -34,9 +34,9 @@ export function serveCommand(): Command {
     // Whoever waits for the service reads so from the log, and what is printed below belongs behind it.
     log.flush();
     renewWhenTold(server, log);
+    if (!makesFirstToken(config)) return warnWithoutTokens(server, config, log);
     try {
-      if (await isFirstStart(server, config.databaseUrl))
-        process.stdout.write(await welcome(server, createAudit(log)));
+      if (await hasNoTokens(server)) process.stdout.write(await welcome(server, createAudit(log)));
     } catch (err: unknown) {
       log.fatal({ err }, 'the first token could not be made; stopping');
       stop(1);
@@ -106,9 +106,19 @@ function renewWhenTold({ tls }: Server, log: Logger): void {
   });
 }
 
-async function isFirstStart({ store }: Server, databaseUrl: string): Promise<boolean> {
-  if (process.env.NODE_ENV === 'production' || !isEmbedded(databaseUrl)) return false;
+function makesFirstToken({ databaseUrl }: Config): boolean {
+  return process.env.NODE_ENV !== 'production' && isEmbedded(databaseUrl);
+}
+
+async function hasNoTokens({ store }: Server): Promise<boolean> {
   return (await store.listTokens()).length === 0;
+}
+
+async function warnWithoutTokens(server: Server, { oidcIssuer }: Config, log: Logger): Promise<void> {
+  if (oidcIssuer !== '') return;
+  // A store that does not answer says so itself, at every request.
+  const isWithout = await hasNoTokens(server).catch(() => false);
+  if (isWithout) log.warn('no tokens yet, so nobody is let in; make one: plant-store token create OWNER');
 }
 
 async function welcome({ store, url }: Server, audit: Audit): Promise<string> {
@@ -121,7 +131,7 @@ async function welcome({ store, url }: Server, audit: Audit): Promise<string> {
   const authorization = `-H 'Authorization: Bearer ${secret}'`;
   return [
     '',
-    `This store is new. Here is a token for its owner "${FIRST_OWNER}"; it is shown this once and expires in ${DEFAULT_EXPIRES}:`,
+    `This store is new. Here is a token for its owner "${FIRST_OWNER}"; it is shown this once and expires in ${DEFAULT_EXPIRES.replace('d', ' days')}:`,
     '',
     `  ${secret}`,
     '',

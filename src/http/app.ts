@@ -108,7 +108,7 @@ function createFastify(options: AppOptions, brokenOff: WeakSet<FastifyRequest>):
     });
   return Fastify({
     schemaController: withoutCompilers,
-    loggerInstance: log,
+    loggerInstance: log.child({}, { level: atLeastWarn(log.level) }),
     logController: createLogController(options, brokenOff),
     // A child for each request would cost more than its one line; that line names the request itself.
     childLoggerFactory: (logger) => logger,
@@ -127,6 +127,11 @@ function createFastify(options: AppOptions, brokenOff: WeakSet<FastifyRequest>):
       void sendRefusal(reply.header('x-request-id', request.id), refusal);
     },
   });
+}
+
+// Below that, the framework says nothing but where it listens, as `serving` does.
+function atLeastWarn(level: string): string {
+  return ['error', 'fatal', 'silent'].includes(level) ? level : 'warn';
 }
 
 /** Logs nothing but what breaks an answer off behind its headers, where no refusal can be sent any more. */

@@ -132,20 +132,22 @@ test('the first start prints what README shows, and its curl lines work as they 
   await stop(child);
 });
 
-test('the quick start of README does what it shows', async (t) => {
+test('the first requests of README do what it shows, and again with the same token', async (t) => {
   const { child, url, databaseUrl, printed } = await startProgram(t);
   const [token = ''] = /plt_\w+/.exec(printed) ?? [];
-  const [names, ...rest] = steps(section('Quick start'));
+  const [names, ...rest] = steps(section('First requests'));
   assert.match(names?.command ?? '', /^URL=.*\nTOKEN=.*\n$/);
-  assert.ok(rest.length >= 5, 'the quick start has its steps');
+  assert.ok(rest.length >= 5, 'there are steps');
 
   const end = '--- end of step ---';
   const script = rest.map(({ command }) => `${command}\nprintf '\\n%s\\n' '${end}'\n`).join('');
-  const output = await runScript(`URL='${url}'\nTOKEN='${token}'\n${script}`, databaseUrl);
-  const answers = output.split(`\n${end}\n`);
-  for (const [index, { command, shown }] of rest.entries()) {
-    assert.ok(shown !== undefined, `README shows what comes of ${command}`);
-    assert.match(`${answers[index]}\n`, new RegExp(`^${asPattern(shown)}\n*$`), command);
+  for (const run of ['the first', 'the second']) {
+    const output = await runScript(`URL='${url}'\nTOKEN='${token}'\n${script}`, databaseUrl);
+    const answers = output.split(`\n${end}\n`);
+    for (const [index, { command, shown }] of rest.entries()) {
+      assert.ok(shown !== undefined, `README shows what comes of ${command}`);
+      assert.match(`${answers[index]}\n`, new RegExp(`^${asPattern(shown)}\n*$`), `${run} time: ${command}`);
+    }
   }
   await stop(child);
 });

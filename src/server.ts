@@ -16,7 +16,13 @@ import { version } from './version.ts';
 const LINGER_MS = 500;
 
 /** How long requests in flight may take to finish after that. */
-const DRAIN_MS = 8_000;
+const DRAIN_MS = 7_500;
+
+/** How long the last spans and whoever asks the admin listener may take after those. */
+const LAST_MS = 1_000;
+
+/** The longest a stop takes, beside the pause before it and what the store needs. */
+export const STOP_MS = LINGER_MS + DRAIN_MS + LAST_MS;
 
 export interface Server {
   /** Where the service is reached, such as `http://127.0.0.1:8080/v1`. */
@@ -98,8 +104,8 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     // Not by the method of node:http, which closes idle connections at once: a request may be on its way on one.
     TcpServer.prototype.close.call(app.server);
     if (how === 'calmly') await setTimeout(LINGER_MS);
-    await drain(app);
-    await Promise.all([store.close(), drain(admin), tracing?.close()]);
+    await drain(app, DRAIN_MS);
+    await Promise.all([store.close(), drain(admin, LAST_MS), tracing?.close(LAST_MS)]);
   }
 
   try {
@@ -175,9 +181,9 @@ async function openIssuer(config: Config, log: Logger, now: () => number): Promi
   });
 }
 
-async function drain(app: FastifyInstance): Promise<void> {
+async function drain(app: FastifyInstance, patienceMs: number): Promise<void> {
   const deadline = new AbortController();
-  const cut = setTimeout(DRAIN_MS, undefined, { signal: deadline.signal }).then(
+  const cut = setTimeout(patienceMs, undefined, { signal: deadline.signal }).then(
     () => app.server.closeAllConnections(),
     () => undefined,
   );

@@ -16,16 +16,13 @@ import type { FastifyInstance, FastifyReply, FastifyRequest, HookHandlerDoneFunc
 import type { Store } from './store.ts';
 import { version } from './version.ts';
 
-/** A collector that does not answer holds up a stop no longer than this. */
-const FLUSH_MS = 2_000;
-
 export interface Tracing {
   /** Adds a span for each request of an application; to be called before it gets any other hook. */
   traceRequests(app: FastifyInstance): void;
   /** The same store, with a span for each write that a traced request makes. */
   traceStore(store: Store): Store;
-  /** Sends what was gathered, and ends. */
-  close(): Promise<void>;
+  /** Sends what was gathered, and ends, at the latest after some milliseconds: a collector may not answer. */
+  close(patienceMs: number): Promise<void>;
 }
 
 /**
@@ -119,9 +116,9 @@ export function startTracing(onError: (message: string) => void): Tracing {
     };
   }
 
-  async function close(): Promise<void> {
+  async function close(patienceMs: number): Promise<void> {
     const late = Promise.withResolvers<void>();
-    const timer = setTimeout(late.resolve, FLUSH_MS);
+    const timer = setTimeout(late.resolve, patienceMs);
     await Promise.race([provider.shutdown().catch(silent), late.promise]);
     clearTimeout(timer);
   }

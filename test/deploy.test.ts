@@ -6,6 +6,7 @@ import { join, normalize } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { renderHaproxyConfig } from '../deploy/try-haproxy.ts';
+import { SHUTDOWN_MS } from '../src/cli/serve.ts';
 import { loadConfig, settings, variableOf } from '../src/config.ts';
 import { errorCodes, statusOf } from '../src/errors.ts';
 import { freshFolder } from './engines.ts';
@@ -179,7 +180,7 @@ describe('compose.yaml', () => {
   test('gives the instances longer to stop than they take', () => {
     const seconds = (time: string): number => Number(/^([0-9]+)s$/.exec(time)?.[1]);
     for (const name of instances)
-      assert.ok(seconds(textOf(mapOf(services[name]).stop_grace_period)) * 1_000 > shutdownMs(), name);
+      assert.ok(seconds(textOf(mapOf(services[name]).stop_grace_period)) * 1_000 > SHUTDOWN_MS, name);
   });
 });
 
@@ -402,7 +403,7 @@ describe('plant-store.service', () => {
   test('restarts a service that failed, and lets one that stops finish', () => {
     assert.deepEqual(valuesOf('Restart'), ['on-failure']);
     assert.deepEqual(valuesOf('KillSignal'), ['SIGTERM']);
-    assert.ok(Number(valuesOf('TimeoutStopSec')[0]) * 1_000 > shutdownMs());
+    assert.ok(Number(valuesOf('TimeoutStopSec')[0]) * 1_000 > SHUTDOWN_MS);
   });
 
   test('is a unit', async () => {
@@ -422,12 +423,6 @@ describe('plant-store.service', () => {
 });
 
 /** How long the service takes to stop at most, in milliseconds. */
-function shutdownMs(): number {
-  const match = /const SHUTDOWN_MS = ([0-9_]+);/.exec(read('src/cli/serve.ts'));
-  assert.ok(match !== null);
-  return Number(match[1]?.replaceAll('_', ''));
-}
-
 interface Package {
   readonly version: string;
   readonly dependencies: Readonly<Record<string, string>>;

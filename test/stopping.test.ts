@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { createServer } from 'node:net';
+import { connect, createServer } from 'node:net';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it } from 'node:test';
 import { Connection } from './connection.ts';
@@ -86,6 +86,26 @@ describe('a stop', TOGETHER, () => {
     connection.close();
     assert.equal((await service.ended).code, 1);
     assert.ok(service.log.some(({ msg }) => msg === 'stopped'));
+  });
+
+  it('waits a second at most for a scrape that is never asked whole and a collector that never answers', async (t) => {
+    const silent = createServer((socket) => socket.on('error', () => undefined)).listen(0, '127.0.0.1');
+    await once(silent, 'listening');
+    t.after(() => void silent.close());
+    const address = silent.address();
+    assert.ok(typeof address === 'object' && address !== null);
+    const installation = await newInstallation(t);
+    const env = { ...PRODUCTION, OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${address.port}` };
+    const service = await installation.serve({ env });
+    await (await fetch(`${service.url}/plants`)).arrayBuffer();
+    const scrape = connect(Number(new URL(service.adminUrl).port), '127.0.0.1');
+    t.after(() => void scrape.destroy());
+    scrape.on('error', () => undefined).write('GET /metrics HTTP/1.1\r\n');
+    // Taken in turn, so that what came before it has been read as well.
+    assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
+    const began = performance.now();
+    assert.equal((await service.stop()).code, 0);
+    assert.ok(performance.now() - began < 4_000, `it took ${performance.now() - began} ms`);
   });
 
   it('follows a first token that cannot be made, with why in the log', async (t) => {

@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import { type Audit, createAudit } from '../audit.ts';
 import { type Config, type Setting, wantsTraces } from '../config.ts';
 import { createLog } from '../log.ts';
-import { type Server, startServer } from '../server.ts';
+import { type Server, STOP_MS, startServer } from '../server.ts';
 import { isEmbedded } from '../store/open.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../token.ts';
 import { addSettings, configOf } from './settings.ts';
@@ -11,7 +11,7 @@ import { addSettings, configOf } from './settings.ts';
 const FIRST_OWNER = 'default';
 
 /** Beside the pause before it stops: a process that still lives this long after it was told to stop is ended. */
-const SHUTDOWN_MS = 9_500;
+export const SHUTDOWN_MS = STOP_MS + 500;
 
 /** Ctrl-C under npm arrives twice, once from the terminal and once from npm; only a later one means hurry. */
 const SAME_SIGNAL_MS = 500;

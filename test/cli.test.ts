@@ -113,7 +113,9 @@ describe('every command', TOGETHER, () => {
   ]) {
     it(`plant-store ${args.join(' ')} is refused, with what is wrong`, async (t) => {
       const installation = await newInstallation(t);
-      refuses(await installation.run(args), names);
+      const refused = await installation.run(args);
+      refuses(refused, names);
+      assert.match(refused.stderr, /^plant-store: .*\n(?:.*\n)*\(--help/);
       assert.equal(existsSync(installation.file), false);
     });
   }

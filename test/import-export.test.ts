@@ -8,7 +8,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { openBulk } from '../src/store/open.ts';
+import { migrateStore, openBulk } from '../src/store/open.ts';
 import { connections, engines, type TestEngine } from './engines.ts';
 import {
   type Ended,
@@ -28,11 +28,12 @@ const EXAMPLE = fileURLToPath(new URL('../examples/plants.ndjson', import.meta.u
 /** Makes the program take its standard error for a terminal. */
 const ON_A_TERMINAL = { NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true' };
 
-/** An installation whose commands use a new store of an engine. */
+/** An installation whose commands use a new store of an engine, so that none says it made one. */
 async function prepare(t: TestContext, engine: TestEngine | undefined = engines[0]) {
   const installation = await newInstallation(t);
   assert.ok(engine !== undefined);
   const url = await engine.freshUrl(t);
+  await migrateStore(url);
   const run = (args: readonly string[], options: ProgramOptions = {}): Promise<Ended> =>
     installation.run(args, { ...options, env: { ...options.env, DATABASE_URL: url } });
   return { installation, url, run, file: (name: string) => join(installation.folder, name) };
@@ -41,8 +42,7 @@ async function prepare(t: TestContext, engine: TestEngine | undefined = engines[
 /** The same, to feed an import by a pipe that stays open, so that what was read of it is not all there is. */
 async function prepareToFeed(t: TestContext) {
   const prepared = await prepare(t);
-  const { installation, url, run, file } = prepared;
-  assert.equal((await run(['migrate'])).code, 0);
+  const { installation, url, file } = prepared;
   const path = file('pipe.ndjson');
   assert.equal((await endOf(installation.start([], { wrap: () => ['mkfifo', path] }))).code, 0);
   const bulk = await openBulk(url, connections);
@@ -221,6 +221,30 @@ describe('import', TOGETHER, () => {
     assert.equal(listed.length, 60_000 - id);
   });
 
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    it(`says on ${signal} how far it came and how to go on, and ends by it`, async (t) => {
+      const { run, feed } = await prepareToFeed(t);
+      const { program, pipe } = await feed(lines(5_000));
+      program.kill(signal);
+      const ended = await endOf(program);
+      await pipe.close();
+      assert.equal(ended.signal, signal);
+      const told =
+        /^plant-store: stopped; created before: (\d+); import the file again with --on-conflict skip to finish\n$/;
+      const [, created] = told.exec(ended.stderr) ?? [];
+      const { stdout } = await run(['check', '--json']);
+      assert.equal(JSON.parse(stdout).plants, Number(created), ended.stderr);
+    });
+  }
+
+  it('shows no bar over what is typed', async (t) => {
+    const { run } = await prepare(t);
+    const isTTY = 'process.stderr.isTTY=process.stdin.isTTY=true';
+    const env = { NODE_OPTIONS: `--import=data:text/javascript,${isTTY}` };
+    const { code, stderr } = await run(['import', 'alice'], { env });
+    assert.deepEqual({ code, stderr }, { code: 0, stderr: '' });
+  });
+
   it('shows a bar on a terminal, with rate and time left, and takes it away; bad lines stay', async (t) => {
     const { run, file } = await prepare(t);
     await writeFile(file('plants.ndjson'), `${lines(100_000)}bad\n`);
@@ -235,7 +259,8 @@ describe('import', TOGETHER, () => {
     { args: ['two words', EXAMPLE], names: /OWNER/ },
     { args: ['https://id.example/realms#', EXAMPLE], names: /OWNER.*https:\/\/id\.example#7d1f/ },
     { args: ['alice', 'plants.txt'], names: /plants\.txt.*--format.*ndjson, csv/ },
-    { args: ['alice', 'nosuch.csv'], names: /nosuch\.csv/ },
+    { args: ['alice', 'nosuch.csv'], names: /cannot read nosuch\.csv: there is no such file\n/ },
+    { args: ['alice', '.', '--format', 'csv'], names: /cannot read \.: it is a folder\n/ },
     { args: ['alice', EXAMPLE, '--format', 'xml'], names: /--format.*ndjson, csv/ },
     { args: ['alice', EXAMPLE, '--on-conflict', 'panic'], names: /--on-conflict.*fail, skip, replace/ },
     { args: ['alice', EXAMPLE, '--format', 'csv'], names: /id,name,tag/ },
@@ -274,7 +299,10 @@ describe('export', TOGETHER, () => {
     assert.match(again.stderr, /plants\.csv already; name another/);
     assert.equal(await readFile(file('plants.csv'), 'utf8'), before);
     assert.equal(existsSync(file('plants.csv.partial')), false);
-    assert.equal((await run(['export', 'alice', file('no/such/folder.csv')])).code, 1);
+    const { code, stderr } = await run(['export', 'alice', file('no/such/folder.csv')]);
+    assert.equal(code, 1);
+    const folder = file('no/such');
+    assert.equal(stderr, `plant-store: cannot make ${folder}/folder.csv: there is no folder ${folder}\n`);
   });
 
   it('that is ended by a signal leaves nothing behind', async (t) => {
@@ -302,10 +330,7 @@ describe('export', TOGETHER, () => {
     const { installation, run } = await prepare(t);
     await run(['import', 'alice', EXAMPLE]);
     const { code, stdout, stderr } = await run(['export', 'nobody']);
-    assert.deepEqual(
-      { code, stdout, stderr },
-      { code: 0, stdout: '', stderr: '0 plants of nobody exported\n' },
-    );
+    assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: '', stderr: 'nobody has no plants\n' });
     const none: Ended = await installation.run(['export', 'alice']);
     assert.equal(none.code, 1);
     assert.match(none.stderr, /there is no store at .*--database-url/);

@@ -31,7 +31,9 @@ export function exportCommand(): Command {
               ),
         { which: 'existing' },
       );
-      process.stderr.write(`${count(exported, 'plant')} of ${owner} exported\n`);
+      process.stderr.write(
+        exported === 0 ? `${owner} has no plants\n` : `${count(exported, 'plant')} of ${owner} exported\n`,
+      );
     },
   );
 }

@@ -4,6 +4,7 @@ import type { Entry, Format } from '../formats/format.ts';
 import { StoreUnavailable } from '../store.ts';
 import { CommandFailed } from './command-failed.ts';
 import { count } from './count.ts';
+import { onSignal } from './on-signal.ts';
 import { refuseUnlessOwner } from './owner.ts';
 import {
   addFormat,
@@ -20,6 +21,8 @@ import { withBulk } from './store.ts';
 /** Plants in one transaction: many to an fsync, and few enough that a service on the same store hardly waits. */
 const PLANTS_IN_BATCH = 2_000;
 const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
+
+const AGAIN = 'import the file again with --on-conflict skip to finish';
 
 const choices = { fail: 'refuse', skip: 'keep', replace: 'replace' } as const satisfies Record<
   string,
@@ -55,7 +58,7 @@ export function importCommand(): Command {
       const source = await openSource(file);
       const counts = await withBulk({ flags }, (bulk) =>
         importPlants(bulk, owner, { format, source, onConflict: flags.onConflict }),
-      );
+      ).catch(endIfStopped);
       process.stdout.write(flags.json === true ? `${JSON.stringify(counts)}\n` : describe(counts, owner));
       if (counts.bad > 0) {
         throw new CommandFailed(
@@ -64,6 +67,26 @@ export function importCommand(): Command {
       }
     },
   );
+}
+
+/** A signal told the command to end; the message says how far it came. */
+class Stopped extends Error {
+  override readonly name = 'Stopped';
+  readonly signal: NodeJS.Signals;
+
+  constructor(signal: NodeJS.Signals, message: string) {
+    super(message);
+    this.signal = signal;
+  }
+}
+
+// By the signal itself, since a shell that runs a list of commands stops only then.
+function endIfStopped(error: unknown): never {
+  if (error instanceof Stopped) {
+    process.stderr.write(`plant-store: ${error.message}\n`);
+    process.kill(process.pid, error.signal);
+  }
+  throw error;
 }
 
 interface Import {
@@ -84,7 +107,14 @@ async function importPlants(
   { format, source, onConflict }: Import,
 ): Promise<Counts> {
   const counts: Counts = { created: 0, skipped: 0, replaced: 0, bad: 0 };
-  const progress = startProgress('plants', source.size);
+  // A bar would be drawn over what is typed.
+  const progress = startProgress('plants', source.size, process.stderr.isTTY && !source.isTyped);
+  let stoppedBy: NodeJS.Signals | undefined;
+  // The batch under way is finished; what gathers for the next one is not.
+  const stopListening = onSignal((signal) => {
+    stoppedBy = signal;
+    source.chunks.destroy(new Error('stopped'));
+  });
   let bytes = 0;
 
   async function* counted(): AsyncGenerator<Buffer> {
@@ -106,11 +136,12 @@ async function importPlants(
     }
     return counts;
   } catch (error: unknown) {
+    if (stoppedBy !== undefined)
+      throw new Stopped(stoppedBy, `stopped; created before: ${counts.created}; ${AGAIN}`);
     if (!(error instanceof StoreUnavailable)) throw error;
-    throw new CommandFailed(
-      `${error.message}; created before: ${counts.created}; import the file again with --on-conflict skip to finish`,
-    );
+    throw new CommandFailed(`${error.message}; created before: ${counts.created}; ${AGAIN}`);
   } finally {
+    stopListening();
     progress.stop();
   }
 }

@@ -1,10 +1,12 @@
-import { open } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import { extname } from 'node:path';
+import type { Readable } from 'node:stream';
 import { type Command, Option } from 'commander';
 import { csv } from '../formats/csv.ts';
 import type { Format } from '../formats/format.ts';
 import { ndjson } from '../formats/ndjson.ts';
 import { CommandFailed } from './command-failed.ts';
+import { fileFailed } from './file-failed.ts';
 
 const formats = { ndjson, csv };
 export type FormatName = keyof typeof formats;
@@ -33,16 +35,28 @@ export function formatOf(file: string, flag: FormatName | undefined): Format {
 
 /** Where a command's plants come from. */
 export interface Source {
-  readonly chunks: AsyncIterable<Buffer>;
+  readonly chunks: Readable;
   /** Bytes in all, where that is known. */
   readonly size: number | undefined;
+  /** Whether somebody types them. */
+  readonly isTyped: boolean;
 }
 
-/** Opens a file for reading, or standard input. Rejects with the system's error when there is none to be read. */
+/** Opens a file for reading, or standard input. Rejects with CommandFailed when there is none to be read. */
 export async function openSource(file: string): Promise<Source> {
-  if (file === STANDARD_STREAM) return { chunks: process.stdin, size: undefined };
-  const handle = await open(file);
+  if (file === STANDARD_STREAM)
+    return { chunks: process.stdin, size: undefined, isTyped: process.stdin.isTTY };
+  const handle = await openFile(file);
   const stats = await handle.stat();
+  if (stats.isDirectory()) throw new CommandFailed(`cannot read ${file}: it is a folder`);
   const chunks = handle.createReadStream({ highWaterMark: 256 * 1024 });
-  return { chunks, size: stats.isFile() ? stats.size : undefined };
+  return { chunks, size: stats.isFile() ? stats.size : undefined, isTyped: false };
+}
+
+async function openFile(file: string): Promise<FileHandle> {
+  try {
+    return await open(file);
+  } catch (error: unknown) {
+    throw fileFailed('read', file, error);
+  }
 }

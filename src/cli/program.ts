@@ -25,17 +25,29 @@ export async function runProgram(): Promise<void> {
   const program = new Command('plant-store')
     .description('Keeps plants, over HTTP.')
     .version(version)
+    .configureOutput({
+      outputError: (text, write) => write(text.replace(/^error: /, 'plant-store: ')),
+    })
     .showHelpAfterError('(--help shows what is possible)');
   // All of them for the help, and for what is no command.
   const asked = Object.entries(commands).filter(([name]) => name === process.argv[2]);
   for (const [, load] of asked.length > 0 ? asked : Object.entries(commands))
     program.addCommand(await load());
+  inheritSettings(program);
   try {
     await program.parseAsync();
   } catch (error: unknown) {
     process.exitCode = 1;
     if (error instanceof CommanderError || isBrokenPipe(error)) return;
     process.stderr.write(`plant-store: ${messageOf(error)}\n`);
+  }
+}
+
+// `addCommand` leaves a command as it is.
+function inheritSettings(command: Command): void {
+  for (const one of command.commands) {
+    one.copyInheritedSettings(command);
+    inheritSettings(one);
   }
 }
 

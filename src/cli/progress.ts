@@ -14,11 +14,11 @@ const REDRAWN_MS = 100;
 
 /**
  * Shows how far a command is, how fast, and how long it will take, on standard error if that is a terminal.
- * Without a total there is no bar and no time left. Nothing has colours.
+ * Without a total there is no bar and no time left. Nothing has colours. When it is not to be shown, only notes are.
  */
-export function startProgress(unit: string, total?: number): Progress {
+export function startProgress(unit: string, total?: number, isShown = process.stderr.isTTY): Progress {
   const { stderr } = process;
-  if (!stderr.isTTY) {
+  if (!isShown) {
     return {
       advance: () => undefined,
       note: (line) => void stderr.write(`${line}\n`),

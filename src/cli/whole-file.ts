@@ -2,6 +2,8 @@ import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
 import { open, rename } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { CommandFailed } from './command-failed.ts';
+import { fileFailed } from './file-failed.ts';
+import { onSignal } from './on-signal.ts';
 
 /**
  * Makes a file that is there whole, on disk and for its owner alone (mode 0600), or not at all: the work writes to
@@ -10,8 +12,20 @@ import { CommandFailed } from './command-failed.ts';
 export async function makeWholeFile<T>(file: string, work: (partial: string) => Promise<T>): Promise<T> {
   refuseExisting(file);
   const partial = `${file}.partial`;
-  create(partial);
-  const stopListening = onSignal(() => removeSync(partial));
+  // Before there is anything to remove: the handler of a signal waits until what is done at once is done.
+  const stopListening = onSignal((signal) => {
+    removeSync(partial);
+    process.kill(process.pid, signal);
+  });
+  try {
+    create(file, partial);
+    return await fill(file, partial, work);
+  } finally {
+    stopListening();
+  }
+}
+
+async function fill<T>(file: string, partial: string, work: (partial: string) => Promise<T>): Promise<T> {
   try {
     const result = await work(partial);
     await sync(partial);
@@ -23,24 +37,7 @@ export async function makeWholeFile<T>(file: string, work: (partial: string) => 
   } catch (error: unknown) {
     removeSync(partial);
     throw error;
-  } finally {
-    stopListening();
   }
-}
-
-/** Does some work before a signal ends the process. */
-function onSignal(work: () => void): () => void {
-  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
-  const end = (signal: NodeJS.Signals): void => {
-    work();
-    stopListening();
-    process.kill(process.pid, signal);
-  };
-  const stopListening = (): void => {
-    for (const signal of signals) process.off(signal, end);
-  };
-  for (const signal of signals) process.on(signal, end);
-  return stopListening;
 }
 
 // SQLite, too, may have put something beside it.
@@ -54,11 +51,12 @@ function refuseExisting(file: string): void {
 }
 
 // At once, so that no signal comes between the file and who removes it.
-function create(partial: string): void {
+function create(file: string, partial: string): void {
   try {
     closeSync(openSync(partial, 'wx', 0o600));
   } catch (error: unknown) {
-    if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST')) throw error;
+    if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST'))
+      throw fileFailed('make', file, error);
     throw new CommandFailed(
       `there is a file ${partial}, of a command that still runs or was ended; remove it if none runs`,
     );

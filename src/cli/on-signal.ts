@@ -1,0 +1,13 @@
+/** Calls back, once, in place of what a signal that ends a process does; a second one does that. Returns what stops it. */
+export function onSignal(work: (signal: NodeJS.Signals) => void): () => void {
+  const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
+  const take = (signal: NodeJS.Signals): void => {
+    stopListening();
+    work(signal);
+  };
+  const stopListening = (): void => {
+    for (const signal of signals) process.off(signal, take);
+  };
+  for (const signal of signals) process.on(signal, take);
+  return stopListening;
+}

@@ -148,6 +148,22 @@ for (const engine of engines) {
     await service.close();
   });
 
+  test(`others get their turn between two pages of a list with a limit on ${engine.name}`, async (t) => {
+    const { service, token } = await start(t, engine);
+    const name = 'x'.repeat(1_200);
+    await make(
+      service,
+      Array.from({ length: 5_000 }, (_, id) => ({ id: BigInt(id), name })),
+    );
+    const counting = new AbortController();
+    const turns = countTurns(counting.signal);
+    assert.equal((await namesOf(service, token, '?limit=5000')).length, 5_000);
+    counting.abort();
+    // The list takes 48 pages. A list in one go would leave a dozen turns or so, for its request and its answer.
+    assert.ok((await turns) >= 46, `${await turns} turns of the event loop`);
+    await service.close();
+  });
+
   test(`a long page from which plants vanish while it is sent ends where its Link goes on, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     const names = await makeLongList(service);
@@ -312,6 +328,12 @@ function startChurn({ store }: TestService, staying: readonly bigint[]) {
       await runs;
     },
   };
+}
+
+async function countTurns(until: AbortSignal): Promise<number> {
+  let turns = 0;
+  for (; !until.aborted; turns += 1) await setImmediate();
+  return turns;
 }
 
 /** A list of which only the headers are read yet. */

@@ -27,12 +27,12 @@ import { http } from './node-http.ts';
 import { renderOpenApi } from './openapi.ts';
 import { type HandlerOf, type Operation, sendJson } from './operation.ts';
 import { answerOtherMethods, collectMethods } from './other-methods.ts';
-import { inTurn, whenAnswered } from './pipelining.ts';
+import { afterEarlier, whenAnswered } from './pipelining.ts';
 import { createRefusedTokens, limitRequests } from './rates.ts';
 import { noSuchRoute, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
 import { compileRequestCheck, withoutCompilers } from './request-check.ts';
 import type { Tls } from './tls.ts';
-import { createTurns } from './turns.ts';
+import { createPageTurns, createTurns } from './turns.ts';
 
 export interface AppOptions {
   readonly store: Store;
@@ -199,7 +199,7 @@ function addHooks(app: FastifyInstance, options: AppOptions, brokenOff: WeakSet<
     reply.header('x-request-id', request.id);
     refuseMalformed(request, limits.uri);
     if (request.is404) throw noSuchRoute(basePath);
-    inTurn(request.raw.socket, reply.raw, done);
+    afterEarlier(request.raw.socket, reply.raw, done);
   });
   const wentAway = (request: FastifyRequest): void => {
     const { id: requestId, traceId, caller } = request;
@@ -276,7 +276,8 @@ async function addRoutes(
   }
 
   serve(createPlantOperation, createPlant(store));
-  serve(listPlantsOperation, listPlants(store, `${basePath}${listPlantsOperation.url}`, metrics.listed));
+  const listPath = `${basePath}${listPlantsOperation.url}`;
+  serve(listPlantsOperation, listPlants(store, listPath, metrics.listed, createPageTurns()));
   serve(deletePlantOperation, deletePlant(store));
   scope.route({
     method: ['GET', 'HEAD'],

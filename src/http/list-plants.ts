@@ -4,6 +4,7 @@ import { INT64_MAX, INT64_MIN, Plant } from '../plant.ts';
 import type { IdRange, PlantPage, Store } from '../store.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
 import { type HandlerOf, type Operation, ownerOf, sendJson } from './operation.ts';
+import type { WaitForPageTurn } from './turns.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
 
@@ -69,21 +70,18 @@ export const listPlantsOperation = {
 
 /**
  * GET /plants. `path` is the public path of the list, for links; `onSent` is called with the bytes handed to the
- * connection.
+ * connection; each page but the first of a list waits for its turn.
  */
 export function listPlants(
   store: Store,
   path: string,
   onSent: (bytes: number) => void,
+  waitForPageTurn: WaitForPageTurn,
 ): HandlerOf<typeof listPlantsOperation> {
-  const counted = (text: string): string => {
-    onSent(Buffer.byteLength(text));
-    return text;
-  };
   return async (request, reply) => {
     const headOnly = request.method === 'HEAD';
     const { limit = Number.POSITIVE_INFINITY, cursor } = request.query;
-    const list = new List(store, ownerOf(request), rangeBehind(cursor), limit);
+    const list = new List(store, ownerOf(request), rangeBehind(cursor), limit, waitForPageTurn);
     const gathered = await gather(list, limit === Number.POSITIVE_INFINITY ? 0 : GATHERED_CHARACTERS);
     if (!list.ended) await list.fixEnd();
     const end = list.cutAt;
@@ -91,11 +89,12 @@ export function listPlants(
       reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(end)}>; rel="next"`);
     if (list.ended) {
       const json = joined(gathered);
-      return sendJson(reply, headOnly ? json : counted(json));
+      if (!headOnly) onSent(Buffer.byteLength(json));
+      return sendJson(reply, json);
     }
     reply.header('content-type', 'application/json');
     if (headOnly) return reply.send();
-    return reply.send(Readable.from(chunks(list, gathered, counted), { objectMode: false }));
+    return reply.send(Readable.from(chunks(list, gathered, onSent), { objectMode: false }));
   };
 }
 
@@ -114,14 +113,17 @@ class List {
   cutAt: bigint | undefined;
   readonly #store: Store;
   readonly #owner: string;
+  readonly #waitForPageTurn: WaitForPageTurn;
   #range: IdRange;
   #left: number;
   #page = FIRST_PAGE;
+  #isBegun = false;
   #endIsFixed = false;
 
-  constructor(store: Store, owner: string, range: IdRange, limit: number) {
+  constructor(store: Store, owner: string, range: IdRange, limit: number, waitForPageTurn: WaitForPageTurn) {
     this.#store = store;
     this.#owner = owner;
+    this.#waitForPageTurn = waitForPageTurn;
     this.#range = range;
     this.#left = limit;
     this.ended = limit === 0 || range.from > range.to;
@@ -129,6 +131,8 @@ class List {
 
   /** The next page, as JSON. One of more characters than `kept` is read again, with fewer plants. */
   async next(kept = KEPT_CHARACTERS): Promise<string> {
+    if (this.#isBegun) await this.#waitForPageTurn();
+    this.#isBegun = true;
     let page = await this.#read();
     if (page.json.length > kept && page.count > 1) page = await this.#read();
     this.#left -= page.count;
@@ -191,28 +195,17 @@ function membersOf(page: string): string {
 async function* chunks(
   list: List,
   gathered: readonly string[],
-  counted: (text: string) => string,
-): AsyncGenerator<string> {
-  yield counted(`[${gathered.map(membersOf).join(',')}`);
+  onSent: (bytes: number) => void,
+): AsyncGenerator<Buffer> {
+  const encoded = (text: string): Buffer => {
+    const bytes = Buffer.from(text);
+    onSent(bytes.length);
+    return bytes;
+  };
+  yield encoded(`[${gathered.map(membersOf).join(',')}`);
   while (!list.ended) {
-    await nextTurn();
     const page = await list.next();
-    if (page !== EMPTY) yield counted(`,${membersOf(page)}`);
+    if (page !== EMPTY) yield encoded(`,${membersOf(page)}`);
   }
-  yield counted(']');
-}
-
-const turns: (() => void)[] = [];
-
-/** Resolves for one list in each turn of the event loop: others get theirs between two pages, however many lists there are. */
-function nextTurn(): Promise<void> {
-  return new Promise((resolve) => {
-    turns.push(resolve);
-    if (turns.length === 1) setImmediate(giveTurn);
-  });
-}
-
-function giveTurn(): void {
-  turns.shift()?.();
-  if (turns.length > 0) setImmediate(giveTurn);
+  yield encoded(']');
 }

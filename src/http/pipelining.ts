@@ -2,27 +2,27 @@ import type { ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { http } from './node-http.ts';
 
-interface Turn {
+interface Waiting {
   readonly response: ServerResponse;
   readonly go: () => void;
 }
 
-const waiting = new WeakMap<Duplex, Turn[]>();
+const waiting = new WeakMap<Duplex, Waiting[]>();
 
 /**
  * Calls `go` once the requests that came before on the same connection are answered: RFC 9112 §9.3.2 lets a server
  * carry out pipelined requests side by side only when all of them are safe, and Node does so with any. It is never
  * called when the answer to one of them ended the connection (§9.6).
  */
-export function inTurn(socket: Duplex, response: ServerResponse, go: () => void): void {
+export function afterEarlier(socket: Duplex, response: ServerResponse, go: () => void): void {
   if (isOver(socket)) return;
   // Node lends the socket to one response after the other.
   if (response.socket !== null) {
     go();
     return;
   }
-  const turns = waiting.get(socket);
-  if (turns !== undefined) turns.push({ response, go });
+  const queue = waiting.get(socket);
+  if (queue !== undefined) queue.push({ response, go });
   else {
     waiting.set(socket, [{ response, go }]);
     watch(socket);
@@ -31,9 +31,9 @@ export function inTurn(socket: Duplex, response: ServerResponse, go: () => void)
 
 function watch(socket: Duplex): void {
   responseOn(socket)?.once('close', () => {
-    const turns = waiting.get(socket) ?? [];
-    if (!isOver(socket) && turns[0]?.response.socket) turns.shift()?.go();
-    if (!isOver(socket) && turns.length > 0) watch(socket);
+    const queue = waiting.get(socket) ?? [];
+    if (!isOver(socket) && queue[0]?.response.socket) queue.shift()?.go();
+    if (!isOver(socket) && queue.length > 0) watch(socket);
     else waiting.delete(socket);
   });
 }

@@ -36,3 +36,21 @@ export function createTurns(): WaitForTurn {
     return undefined;
   };
 }
+
+export type WaitForPageTurn = () => Promise<void>;
+
+/** Gives one list its turn in each turn of the event loop: others get theirs between two pages, however many lists there are. */
+export function createPageTurns(): WaitForPageTurn {
+  const waiting: (() => void)[] = [];
+
+  function giveTurn(): void {
+    waiting.shift()?.();
+    if (waiting.length > 0) setImmediate(giveTurn);
+  }
+
+  return () =>
+    new Promise((resolve) => {
+      waiting.push(resolve);
+      if (waiting.length === 1) setImmediate(giveTurn);
+    });
+}

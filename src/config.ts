@@ -281,6 +281,13 @@ export function descriptionOf(setting: Setting): string {
   return String(Reflect.get(Config.properties[setting], 'description'));
 }
 
+/** The values that a setting takes, where they are numbers or words: `0 to 65535`. */
+export function rangeOf(setting: Setting): string | undefined {
+  const schema = Config.properties[setting];
+  if ('enum' in schema) return schema.enum.join(', ');
+  return 'minimum' in schema && 'maximum' in schema ? `${schema.minimum} to ${schema.maximum}` : undefined;
+}
+
 /** What a store needs to know of a configuration. */
 export function connectionOptions(config: Config) {
   return {

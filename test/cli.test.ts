@@ -39,6 +39,8 @@ const commands: readonly { path: readonly string[]; shows: readonly string[]; ar
     shows: [
       ...['--host', '--port', '--admin-host', '--admin-port'],
       ...['--database-url', '--base-path', '--body-limit', '--log-level'],
+      ...['Listening:', 'The store:', 'Limits:', 'Identity provider:', 'Log:'],
+      ...['--port <port>', '0 to 65535', '--stop-delay <ms>', '--tls-key <file>', 'fatal, silent'],
       ...['HOST', 'PORT', 'ADMIN_HOST', 'ADMIN_PORT', 'DATABASE_URL', 'BASE_PATH', 'BODY_LIMIT', 'LOG_LEVEL'],
     ],
     args: [],

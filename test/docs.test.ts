@@ -50,7 +50,8 @@ function flagsIn(help: string): Map<string, string> {
   for (const text of help.split(/\n {2}(?=-)/).slice(1)) {
     const [, flag = ''] = /^(--[a-z-]+)/.exec(text) ?? [];
     const [, fallback] = /default: (".*?"|\w+)\)/.exec(text.replace(/\s+/g, ' ')) ?? [];
-    if (flag !== '') flags.set(flag, fallback === undefined ? 'off' : written(JSON.parse(fallback)));
+    const absent = text.includes('variable:') ? 'empty' : 'off';
+    if (flag !== '') flags.set(flag, fallback === undefined ? absent : written(JSON.parse(fallback)));
   }
   return flags;
 }

@@ -35,21 +35,22 @@ function createTokenCommand(): Command {
     .argument('<owner>', 'whose plants it opens')
     .option('--scope <scopes>', `what it may do, separated by commas: ${scopes.join(', ')}`, scopes.join(','))
     .option('--expires <time>', 'when it expires: 30m, 12h, 90d or never', DEFAULT_EXPIRES)
-    .option('--name <name>', 'a note for the list of tokens', '');
+    .option('--name <name>', 'a note for the list of tokens');
   return addSettings(command, ['databaseUrl']).action(
-    async (owner: string, flags: Flags & { scope: string; expires: string; name: string }) => {
+    async (owner: string, flags: Flags & { scope: string; expires: string; name?: string }) => {
+      const { name = '' } = flags;
       const wanted = parseScopes(flags.scope);
       const now = Date.now();
       const expiresAt = parseExpires(flags.expires, now);
       refuseUnlessLocalOwner(owner);
-      if (!isTokenName(flags.name)) {
+      if (!isTokenName(name)) {
         throw new CommandFailed('--name must be up to 255 characters without control characters');
       }
       if (wanted === undefined) throw new CommandFailed(`--scope must be some of ${scopes.join(', ')}`);
       if (expiresAt === undefined)
         throw new CommandFailed('--expires must be a time such as 30m, 12h or 90d, or never');
       const secret = mintSecret();
-      const token = newToken(secret, owner, { scopes: wanted, expiresAt, name: flags.name }, now);
+      const token = newToken(secret, owner, { scopes: wanted, expiresAt, name }, now);
       await withStore(flags, (store) => store.write({ kind: 'createToken', token }));
       auditOf(flags).tokenCreated(token);
       if (process.stderr.isTTY) process.stderr.write(describeCreation(token));

@@ -2,24 +2,27 @@
 import { createClient, PlantStoreError } from '../src/client/client.ts';
 
 /**
- * The typed client: creates a plant, lists all, deletes it, and shows what an error looks like.
+ * The typed client: creates a plant, lists all, deletes it twice, and so shows what an error looks like.
  *
  *   npx node examples/client.ts URL TOKEN
  */
 
 const [url, token] = process.argv.slice(2);
-if (url === undefined || token === undefined)
-  throw new Error('call it as: npx node examples/client.ts URL TOKEN');
+if (url === undefined || token === undefined) {
+  process.stderr.write('call it as: npx node examples/client.ts URL TOKEN\n');
+  process.exit(1);
+}
 
 const client = createClient({ url, token });
 const id = 9223372036854775807n;
 
-await client.createPlant({ id, name: 'Black alder', tag: 'Alnus glutinosa' });
-for await (const plant of client.listPlants()) process.stdout.write(`${plant.name}, ${plant.tag}\n`);
-await client.deletePlant(id);
 try {
+  await client.createPlant({ id, name: 'Black alder', tag: 'Alnus glutinosa' });
+  for await (const plant of client.listPlants())
+    process.stdout.write(`${plant.name}, ${plant.tag ?? 'no tag'}\n`);
+  await client.deletePlant(id);
   await client.deletePlant(id);
 } catch (failure: unknown) {
   if (!(failure instanceof PlantStoreError)) throw failure;
-  process.stdout.write(`${failure.error}: ${failure.message}\n`);
+  process.stdout.write(`${failure.error ?? 'no answer'}: ${failure.message}\n`);
 }

@@ -16,41 +16,67 @@ const AT_ONCE = 16;
 
 const [url, token] = process.argv.slice(2);
 if (url === undefined || token === undefined) {
-  throw new Error('call it as: npx node examples/create-and-list.ts URL TOKEN');
+  process.stderr.write('call it as: npx node examples/create-and-list.ts URL TOKEN\n');
+  process.exit(1);
 }
 const authorization = { authorization: `Bearer ${token}` };
+const plants = `${url}/plants`;
 
 const text = await readFile(new URL('./plants.ndjson', import.meta.url), 'utf8');
 const lines = text.trimEnd().split('\n');
 
 const run = randomUUID();
 
-// The lines are sent as they are: an id beyond 2^53 would not survive JSON.parse.
-await forEach(lines, async (line, index) => {
-  const headers = {
-    ...authorization,
-    'content-type': 'application/json',
-    'idempotency-key': `${run}-${index}`,
-  };
-  await expectOk(await fetch(`${url}/plants`, { method: 'POST', headers, body: line }));
-});
-say(`created ${lines.length} plants`);
+try {
+  const [first] = await listAll(`${plants}?limit=1`, 1);
+  if (first !== undefined) throw new Error('this owner has plants; take the token of one who has none');
+  await createListAndDelete();
+} catch (failure: unknown) {
+  process.stderr.write(`${reasonOf(failure)}\n`);
+  process.exitCode = 1;
+}
 
-const listed = await listAll(`${url}/plants?limit=100`);
-const sent = lines.map((line): Plant => JSON.parse(line, (key, value) => (key === 'id' ? undefined : value)));
-if (JSON.stringify(listed) !== JSON.stringify(sent)) throw new Error('the list is not what was created');
-say(`listed ${listed.length} plants in pages of 100, equal to the file`);
+async function createListAndDelete(): Promise<void> {
+  const sent: string[] = [];
+  try {
+    // The lines are sent as they are: an id beyond 2^53 would not survive JSON.parse.
+    await forEach(lines, async (line, index) => {
+      const key = { 'content-type': 'application/json', 'idempotency-key': `${run}-${index}` };
+      sent.push(line);
+      const request = { method: 'POST', headers: { ...authorization, ...key }, body: line };
+      await expectOk(await fetch(plants, request));
+    });
+    say(`created ${lines.length} plants`);
 
-await forEach(lines, async (line) => {
-  const id = /"id":(-?\d+)/.exec(line)?.[1];
-  await expectOk(await fetch(`${url}/plants/${id}`, { method: 'DELETE', headers: authorization }));
-});
-say(`deleted ${lines.length} plants`);
+    const listed = await listAll(`${plants}?limit=100`);
+    const wanted = lines.map(
+      (line): Plant => JSON.parse(line, (key, value) => (key === 'id' ? undefined : value)),
+    );
+    if (JSON.stringify(listed) !== JSON.stringify(wanted))
+      throw new Error('the list is not what was created');
+    say(`listed ${listed.length} plants in pages of 100, equal to the file`);
+  } finally {
+    await deleteAll(sent);
+  }
+}
 
-/** Follows the `Link` headers (RFC 8288) from page to page. */
-async function listAll(first: string): Promise<Plant[]> {
+/** Also what may not have been created: its deletion says 404 then. */
+async function deleteAll(sent: readonly string[]): Promise<void> {
+  let deleted = 0;
+  await forEach(sent, async (line) => {
+    const id = /"id":(-?\d+)/.exec(line)?.[1];
+    const response = await fetch(`${plants}/${id}`, { method: 'DELETE', headers: authorization });
+    if (response.status === 404) return;
+    await expectOk(response);
+    deleted += 1;
+  });
+  say(`deleted ${deleted} plants`);
+}
+
+/** Follows the `Link` headers (RFC 8288) from page to page, as long as fewer plants than `enough` are there. */
+async function listAll(first: string, enough = Number.POSITIVE_INFINITY): Promise<Plant[]> {
   const plants: Plant[] = [];
-  for (let next: string | undefined = first; next !== undefined; ) {
+  for (let next: string | undefined = first; next !== undefined && plants.length < enough; ) {
     const response: Response = await expectOk(await fetch(next, { headers: authorization }));
     plants.push(...((await response.json()) as Plant[]));
     const target: string | undefined = /<([^>]+)>; rel="next"/.exec(response.headers.get('link') ?? '')?.[1];
@@ -64,16 +90,27 @@ async function expectOk(response: Response): Promise<Response> {
   throw new Error(`${response.status}: ${await response.text()}`);
 }
 
-/** Runs some work for every line, a few at once. */
+/** Runs some work for every line, a few at once; ends, with nothing under way, after the first that fails. */
 async function forEach(
   all: readonly string[],
   work: (line: string, index: number) => Promise<void>,
 ): Promise<void> {
   const left = all.entries();
+  const failures: unknown[] = [];
   const worker = async (): Promise<void> => {
-    for (const [index, line] of left) await work(line, index);
+    for (const [index, line] of left) {
+      if (failures.length > 0) return;
+      await work(line, index).catch((failure: unknown) => void failures.push(failure));
+    }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  if (failures.length > 0) throw failures[0];
+}
+
+// fetch hides the reason that matters, such as ECONNREFUSED, one level down.
+function reasonOf(failure: unknown): string {
+  if (!(failure instanceof Error)) return String(failure);
+  return failure.cause instanceof Error ? failure.cause.message : failure.message;
 }
 
 function say(line: string): void {

@@ -1,9 +1,12 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
+import { request as connectTo, createServer } from 'node:http';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { createClient } from '../src/client/client.ts';
 import { engines } from './engines.ts';
 import { startService } from './service.ts';
 
@@ -22,6 +25,53 @@ for (const engine of engines) {
     );
     const left = await service.store.listPlants('alice', { from: -(2n ** 63n), to: 2n ** 63n - 1n }, 1);
     assert.equal(left.json, '[]');
+    await service.close();
+  });
+
+  test(`the example leaves the plants of an owner alone who has some, on ${engine.name}`, async (t) => {
+    const service = await startService(t, await engine.freshUrl(t));
+    const token = await service.token();
+    const client = createClient({ url: service.url, token });
+    await client.createPlant({ id: 7, name: 'Fern' });
+    await assert.rejects(promisify(execFile)(process.execPath, [EXAMPLE, service.url, token]), {
+      code: 1,
+      stdout: '',
+      stderr: 'this owner has plants; take the token of one who has none\n',
+    });
+    assert.deepEqual(await Array.fromAsync(client.listPlants()), [{ name: 'Fern' }]);
+
+    const { stdout } = await promisify(execFile)(process.execPath, [CLIENT_EXAMPLE, service.url, token]);
+    assert.match(stdout, /^Fern, no tag\nBlack alder, /);
+    await service.close();
+  });
+
+  test(`the example leaves nothing behind when it fails on the way, and says why in a line, on ${engine.name}`, async (t) => {
+    const service = await startService(t, await engine.freshUrl(t));
+    const token = await service.token();
+    let created = 0;
+    const front = createServer((request, response) => {
+      if (request.method === 'POST' && ++created === 100)
+        return void response.writeHead(503).end('{"error":50300,"message":"later"}');
+      const { method, headers, url = '' } = request;
+      const onwards = connectTo(service.url + url, { method, headers }, (answer) => {
+        response.writeHead(answer.statusCode ?? 500, answer.headers);
+        answer.pipe(response);
+      });
+      request.pipe(onwards);
+    }).listen(0, '127.0.0.1');
+    t.after(() => front.close());
+    await once(front, 'listening');
+    const address = front.address();
+    assert.ok(address !== null && typeof address === 'object');
+    const args = [EXAMPLE, `http://127.0.0.1:${address.port}`, token];
+    await assert.rejects(promisify(execFile)(process.execPath, args), {
+      code: 1,
+      stdout: /^deleted \d+ plants\n$/,
+      stderr: '503: {"error":50300,"message":"later"}\n',
+    });
+    const client = createClient({ url: service.url, token });
+    assert.deepEqual(await Array.fromAsync(client.listPlants()), []);
+    front.closeAllConnections();
     await service.close();
   });
 

@@ -24,7 +24,11 @@ export function parseJson(bytes: Buffer): unknown {
   if (isDeeperThan(value, MAX_JSON_DEPTH)) {
     throw new JsonInvalid(`is nested too deep; at most ${MAX_JSON_DEPTH} levels are read`);
   }
-  return hasNumericId(value) ? { ...value, id: exactId(value.id, text) } : value;
+  if (hasNumericId(value)) {
+    const exact: { id: unknown } = value;
+    exact.id = exactId(value.id, text);
+  }
+  return value;
 }
 
 function parse(text: string): unknown {

@@ -93,7 +93,12 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const admin = http.createAdmin({
     registry: metrics.registry,
     checks: [
-      { name: 'serving', check: async () => refuseWhen(isStopping, 'the service is stopping') },
+      {
+        name: 'serving',
+        check: async () => {
+          if (isStopping) throw new Error('the service is stopping');
+        },
+      },
       { name: 'store', check: () => store.ping() },
     ],
   });
@@ -162,10 +167,6 @@ async function loadTracing(log: Logger): Promise<Tracing> {
 
 function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || host.startsWith('127.');
-}
-
-function refuseWhen(isSo: boolean, reason: string): void {
-  if (isSo) throw new Error(reason);
 }
 
 async function openIssuer(config: Config, log: Logger, now: () => number): Promise<FindGrant | undefined> {

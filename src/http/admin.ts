@@ -1,7 +1,7 @@
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Registry } from 'prom-client';
 import { Refusal } from '../errors.ts';
-import { sendRefusal, toRefusal } from './refusals.ts';
+import { RETRY_SOON, sendRefusal, toRefusal } from './refusals.ts';
 import { withoutCompilers } from './request-check.ts';
 
 /** One thing the service needs to be ready; it rejects, with a reason for the operator, while that is not so. */
@@ -28,8 +28,7 @@ export function createAdmin({ registry, checks }: AdminOptions): FastifyInstance
   admin.get('/ready', async () => {
     const failures = await Promise.all(checks.map(failureOf));
     const failed = failures.filter((failure) => failure !== undefined);
-    if (failed.length > 0)
-      throw new Refusal(50300, `not ready: ${failed.join('; ')}`, { 'retry-after': '1' });
+    if (failed.length > 0) throw new Refusal(50300, `not ready: ${failed.join('; ')}`, RETRY_SOON);
     return { status: 'ok', checks: Object.fromEntries(checks.map(({ name }) => [name, 'ok'])) };
   });
   admin.get('/metrics', async (_request, reply) => {

@@ -1,5 +1,6 @@
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { Refusal } from '../errors.ts';
+import { RETRY_SOON } from './refusals.ts';
 import type { WaitForTurn } from './turns.ts';
 
 /** A bound on the work that is asked of the store at once. What waits for its client, to send or to read, is not counted. */
@@ -12,7 +13,7 @@ export interface Admission {
 
 export function createAdmission(atOnce: number, waitForTurn: WaitForTurn): Admission {
   // One for all, since a stack for each would cost more than the rest of the refusal.
-  const full = new Refusal(50301, 'too many requests are under way already', { 'retry-after': '1' });
+  const full = new Refusal(50301, 'too many requests are under way already', RETRY_SOON);
   let underWay = 0;
   return {
     run: async (work) => {

@@ -21,6 +21,20 @@ const CHALLENGE = 'Bearer realm="plant-store"';
 const USUAL_SCHEME = 'Bearer ';
 const CREDENTIALS = /^bearer(?: +(.*))?$/i;
 
+// RFC 6750 §3.1: a request without bearer credentials gets the bare challenge, without an error code.
+const noCredentials = new Refusal(
+  40100,
+  'send a token in the header `Authorization: Bearer <ACCESS_TOKEN>`',
+  {
+    'www-authenticate': CHALLENGE,
+  },
+);
+
+// One and the same for every token that opens nothing, so that it tells nothing of other tokens.
+const invalidToken = new Refusal(40101, 'the token is not valid: unknown, malformed, expired or revoked', {
+  'www-authenticate': `${CHALLENGE}, error="invalid_token"`,
+});
+
 export type AuthenticationHook = (
   request: FastifyRequest,
   reply: FastifyReply,
@@ -95,7 +109,7 @@ export function createAuthentication({
       const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
       audit.tokenRefused(reason, grant ?? {}, originOf(request));
       refusedTokens.refused(request.ip);
-      throw invalidToken();
+      throw invalidToken;
     }
     if (!grant.scopes.includes(scope)) {
       audit.tokenRefused('insufficientScope', grant, originOf(request));
@@ -135,28 +149,14 @@ function originOf({ id, ip }: FastifyRequest): Origin {
 
 /** What the `Authorization` header shows behind its scheme, however that is spelled. Throws a Refusal (40100). */
 export function readSecret({ headers: { authorization } }: FastifyRequest): string {
-  if (authorization === undefined) throw noCredentials();
+  if (authorization === undefined) throw noCredentials;
   const begin = USUAL_SCHEME.length;
   // Without a regular expression for what nearly every request says.
   if (authorization.startsWith(USUAL_SCHEME) && authorization[begin] !== ' ')
     return authorization.slice(begin);
   const match = CREDENTIALS.exec(authorization);
-  if (match === null) throw noCredentials();
+  if (match === null) throw noCredentials;
   return match[1] ?? '';
-}
-
-// RFC 6750 §3.1: a request without bearer credentials gets the bare challenge, without an error code.
-function noCredentials(): Refusal {
-  return new Refusal(40100, 'send a token in the header `Authorization: Bearer <ACCESS_TOKEN>`', {
-    'www-authenticate': CHALLENGE,
-  });
-}
-
-// One and the same for every token that opens nothing, so that it tells nothing of other tokens.
-function invalidToken(): Refusal {
-  return new Refusal(40101, 'the token is not valid: unknown, malformed, expired or revoked', {
-    'www-authenticate': `${CHALLENGE}, error="invalid_token"`,
-  });
 }
 
 function tooNarrow(scope: Scope): Refusal {

@@ -41,7 +41,7 @@ export const createPlantOperation = {
     headers: replayed,
   },
   errorHeaders: { 400: replayed },
-  errors: [40001, 40002, 40003, 40800, 41300, 41500],
+  errors: [40001, 40002, 40003],
 } as const satisfies Operation;
 
 /** POST /plants. */

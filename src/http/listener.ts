@@ -3,6 +3,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { Refusal } from '../errors.ts';
 import { http } from './node-http.ts';
+import { RETRY_SOON } from './refusals.ts';
 import type { Tls } from './tls.ts';
 
 /** What a client may take of the service. Sizes are in bytes, times in milliseconds. */
@@ -80,7 +81,7 @@ function boundConnections(server: Server, { limits, tls, refuse }: ListenerOptio
     else if (open > limits.connections + REFUSED_ALOUD || tls !== undefined) socket.destroy();
     else {
       socket.on('error', () => socket.destroy());
-      refuse(new Refusal(50301, 'too many connections are open already', { 'retry-after': '1' }), socket);
+      refuse(new Refusal(50301, 'too many connections are open already', RETRY_SOON), socket);
     }
   });
 }

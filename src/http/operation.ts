@@ -6,7 +6,6 @@ import type { Scope } from '../token.ts';
 /** Who sends a request, as its token tells. */
 export interface Caller {
   readonly owner: string;
-  readonly scopes: readonly Scope[];
 }
 
 declare module 'fastify' {

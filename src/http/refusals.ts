@@ -12,7 +12,8 @@ const LONG_LINE = 8 * 1024;
 /** How long a client that was refused on the bare socket may take to close its side. */
 const LINGER_MS = 1_000;
 
-const RETRY_SOON = { 'retry-after': '1' };
+/** The headers of a refusal that may be over in a second. */
+export const RETRY_SOON = { 'retry-after': '1' };
 
 /** The refusal that stands for whatever a request ran into. */
 export function toRefusal(error: unknown): Refusal {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { existsSync, statSync } from 'node:fs';
-import { type FileHandle, open, readFile, writeFile } from 'node:fs/promises';
+import { type FileHandle, open, readFile, readlink, symlink, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -303,6 +303,17 @@ describe('export', TOGETHER, () => {
     assert.equal(code, 1);
     const folder = file('no/such');
     assert.equal(stderr, `plant-store: cannot make ${folder}/folder.csv: there is no folder ${folder}\n`);
+  });
+
+  it('takes no name that something else took meanwhile, if only a link to nothing', async (t) => {
+    const { run, file } = await prepare(t);
+    await run(['import', 'alice', EXAMPLE]);
+    await symlink(file('nothing'), file('plants.csv'));
+    const { code, stderr } = await run(['export', 'alice', file('plants.csv')]);
+    assert.equal(code, 1);
+    assert.match(stderr, /plants\.csv already; name another/);
+    assert.equal(await readlink(file('plants.csv')), file('nothing'));
+    assert.equal(existsSync(file('plants.csv.partial')), false);
   });
 
   it('that is ended by a signal leaves nothing behind', async (t) => {

@@ -1,5 +1,5 @@
 import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
-import { open, rename } from 'node:fs/promises';
+import { link, open, rename, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { CommandFailed } from './command-failed.ts';
 import { fileFailed } from './file-failed.ts';
@@ -29,8 +29,7 @@ async function fill<T>(file: string, partial: string, work: (partial: string) =>
   try {
     const result = await work(partial);
     await sync(partial);
-    refuseExisting(file);
-    await rename(partial, file);
+    await publish(partial, file);
     // A new name is on disk once the folder that has it is (fsync(2), notes).
     await sync(dirname(resolve(file)));
     return result;
@@ -45,9 +44,29 @@ function removeSync(partial: string): void {
   for (const file of [partial, `${partial}-wal`, `${partial}-shm`]) rmSync(file, { force: true });
 }
 
+// By a link, since a name that is taken refuses it, also one that was taken a moment ago.
+async function publish(partial: string, file: string): Promise<void> {
+  try {
+    await link(partial, file);
+  } catch (error: unknown) {
+    if (isTaken(error)) throw alreadyThere(file);
+    // Not every file system has links.
+    refuseExisting(file);
+    return rename(partial, file);
+  }
+  await rm(partial);
+}
+
 function refuseExisting(file: string): void {
-  if (existsSync(file))
-    throw new CommandFailed(`there is a file ${file} already; name another, or remove it`);
+  if (existsSync(file)) throw alreadyThere(file);
+}
+
+function alreadyThere(file: string): CommandFailed {
+  return new CommandFailed(`there is a file ${file} already; name another, or remove it`);
+}
+
+function isTaken(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'EEXIST';
 }
 
 // At once, so that no signal comes between the file and who removes it.
@@ -55,8 +74,7 @@ function create(file: string, partial: string): void {
   try {
     closeSync(openSync(partial, 'wx', 0o600));
   } catch (error: unknown) {
-    if (!(error instanceof Error && 'code' in error && error.code === 'EEXIST'))
-      throw fileFailed('make', file, error);
+    if (!isTaken(error)) throw fileFailed('make', file, error);
     throw new CommandFailed(
       `there is a file ${partial}, of a command that still runs or was ended; remove it if none runs`,
     );

@@ -23,6 +23,8 @@ export async function withStore<T>(
   const config = configOf(flags);
   if (which === 'existing') refuseUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
   const fatal = Promise.withResolvers<never>();
+  // It may break while it opens, when nobody waits for this yet; the work hears of it all the same.
+  fatal.promise.catch(() => undefined);
   const store = await sayingWhenNew(config.databaseUrl, () =>
     openStore(config.databaseUrl, {
       now: Date.now,

@@ -853,11 +853,15 @@ const listing: readonly Scenario[] = [
     ...lists('?limit'),
     ...refused(40000, 'limit'),
   },
-  { title: 'a limit given twice is refused', ...lists('?limit=1&limit=1'), ...refused(40000, 'limit') },
+  {
+    title: 'a limit given twice is refused',
+    ...lists('?limit=1&limit=1'),
+    ...refused(40000, '`limit` is given more than once'),
+  },
   {
     title: 'a limit given twice, once percent-encoded, is refused',
     ...lists('?limit=1&l%69mit=2'),
-    ...refused(40000, 'limit'),
+    ...refused(40000, '`limit` is given more than once'),
   },
   ...['', 'x', '0', '7', 'AAAAAAAAAAAAAAAA', 'AAAAAAAAAAcAAAAA', '%00', 'null', 'A'.repeat(4_000)].map(
     (cursor): Scenario => ({
@@ -881,7 +885,7 @@ const listing: readonly Scenario[] = [
     before: [{ ...lists('?limit=2'), status: 200 }],
     method: 'GET',
     path: '{next}&cursor=x',
-    ...refused(40000, 'cursor'),
+    ...refused(40000, '`cursor` is given more than once'),
   },
   {
     title: 'other query parameters are ignored, and names are case-sensitive',

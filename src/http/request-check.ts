@@ -18,10 +18,15 @@ export function compileRequestCheck(schema: TSchema, part: string | undefined) {
   return (value: unknown) => {
     const checked = check(part === 'params' || part === 'querystring' ? decode(schema, value) : value);
     if ('value' in checked) return checked;
-    return {
-      error: new Refusal(40000, `${nameOf(checked.violation.field, part)} ${checked.violation.demand}`),
-    };
+    const { field, demand } = checked.violation;
+    const fault = part === 'querystring' && isRepeated(value, field) ? 'is given more than once' : demand;
+    return { error: new Refusal(40000, `${nameOf(field, part)} ${fault}`) };
   };
+}
+
+/** A query in which a name stands twice has all its values in an array. */
+function isRepeated(query: unknown, name: string): boolean {
+  return typeof query === 'object' && query !== null && Array.isArray(Reflect.get(query, name));
 }
 
 function nameOf(field: string, part: string | undefined): string {

@@ -237,14 +237,19 @@ function complaintOf({ setting, source, text }: Given, demand: string): string {
   return `${source} is ${JSON.stringify(text)}; it ${demand}`;
 }
 
-// Without an audience, a token that the issuer made for any other service would do here.
+/** What is set together or not at all: without an audience, a token that the issuer made for any other service would do. */
+const pairs = [
+  ['oidcIssuer', 'oidcAudience'],
+  ['tlsCert', 'tlsKey'],
+] as const satisfies readonly (readonly [Setting, Setting])[];
+
 function withBothOrNeither(config: Config): Config {
-  const [given, missing] =
-    config.oidcIssuer === ''
-      ? (['oidcAudience', 'oidcIssuer'] as const)
-      : (['oidcIssuer', 'oidcAudience'] as const);
-  if (config[given] === '' || config[missing] !== '') return config;
-  throw new ConfigInvalid(`${namesOf(missing)} must be set as well, since ${namesOf(given)} is`);
+  for (const [first, second] of pairs) {
+    const [given, missing] = config[first] === '' ? [second, first] : [first, second];
+    if (config[given] === '' || config[missing] !== '') continue;
+    throw new ConfigInvalid(`${namesOf(missing)} must be set as well, since ${namesOf(given)} is`);
+  }
+  return config;
 }
 
 /** What names a setting on the command line: `--admin-port (ADMIN_PORT)`. */

@@ -65,7 +65,7 @@ const rate: Values = {
 // What is in it shows when it is read.
 const file: Values = {
   good: [
-    ['', ''],
+    ['tls.pem', 'tls.pem'],
     ['/etc/tls/plants.pem', '/etc/tls/plants.pem'],
   ],
   bad: [],
@@ -254,8 +254,8 @@ const values: Readonly<Record<Setting, Values>> = {
       'https://*.example/x',
     ],
   },
-  tlsCert: file,
-  tlsKey: file,
+  tlsCert: { ...file, beside: { tlsKey: 'tls.key' } },
+  tlsKey: { ...file, beside: { tlsCert: 'tls.pem' } },
   logLevel: {
     good: ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'].map(
       (level) => [level, level] as const,
@@ -329,6 +329,19 @@ describe('a configuration', () => {
       new ConfigInvalid(
         '--oidc-issuer (OIDC_ISSUER) must be set as well, since --oidc-audience (OIDC_AUDIENCE) is',
       ),
+    );
+  });
+
+  test('has a certificate and its key together, or neither', () => {
+    const { tlsCert, tlsKey } = loadConfig({ tlsCert: '', tlsKey: '' }, {});
+    assert.deepEqual({ tlsCert, tlsKey }, { tlsCert: '', tlsKey: '' });
+    assert.throws(
+      () => loadConfig({ tlsCert: 'tls.pem' }, {}),
+      new ConfigInvalid('--tls-key (TLS_KEY) must be set as well, since --tls-cert (TLS_CERT) is'),
+    );
+    assert.throws(
+      () => loadConfig({ tlsKey: 'tls.key' }, {}),
+      new ConfigInvalid('--tls-cert (TLS_CERT) must be set as well, since --tls-key (TLS_KEY) is'),
     );
   });
 

@@ -87,7 +87,7 @@ describe('TLS that cannot be', TOGETHER, () => {
     {
       title: 'a certificate alone',
       flags: ['--tls-cert', 'tls.pem'],
-      says: /--tls-key \(TLS_KEY\) must be given together/,
+      says: /--tls-key \(TLS_KEY\) must be set as well, since --tls-cert \(TLS_CERT\) is/,
     },
     {
       title: 'a file that is not there',

@@ -20,12 +20,9 @@ export interface Tls {
   renew(): string;
 }
 
-/** Reads the files; undefined when neither is named. Throws CertificateInvalid. */
+/** Reads the files; undefined when none are named. Throws CertificateInvalid. */
 export function openTls(certFile: string, keyFile: string): Tls | undefined {
-  if (certFile === '' && keyFile === '') return undefined;
-  if (certFile === '' || keyFile === '') {
-    throw new CertificateInvalid('--tls-cert (TLS_CERT) and --tls-key (TLS_KEY) must be given together');
-  }
+  if (certFile === '') return undefined;
   let pair = readPair(certFile, keyFile);
   const servers = new Set<Server>();
   return {

@@ -37,6 +37,25 @@ describe('a store that cannot be used', { concurrency: 2 }, () => {
     chmodSync(installation.folder, 0o700);
   });
 
+  for (const command of [['check'], ['token', 'list'], ['export', 'alice']]) {
+    it(`is refused by ${command.join(' ')} when its folder is read-only, in the same words`, async (t) => {
+      const installation = await withOnePlant(t);
+      const reading = readOnly(installation.folder);
+      if (reading === undefined) {
+        t.diagnostic('not run: this user may write to everything, and may not mount');
+        return;
+      }
+      const { code, stdout, stderr } = await installation.run(command, reading);
+      chmodSync(installation.folder, 0o700);
+      assert.deepEqual({ code, stdout }, { code: 1, stdout: '' });
+      const words = 'must be writable by this user';
+      assert.match(
+        stderr,
+        new RegExp(`^plant-store: cannot open the store ${installation.file}: .*${words}\n$`),
+      );
+    });
+  }
+
   it('is not served when a newer version made it', async (t) => {
     const installation = await withOnePlant(t);
     const db = new DatabaseSync(installation.file);

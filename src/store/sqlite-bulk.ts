@@ -9,7 +9,7 @@ import {
 } from '../bulk.ts';
 import { StoreUnavailable } from '../store.ts';
 import { columnsOf, toKeyRow, toPlantRow, toToken } from './rows.ts';
-import { notOpened, reasonOf, severityOf } from './sqlite-errors.ts';
+import { isForbidden, notOpened, reasonOf, severityOf } from './sqlite-errors.ts';
 import { openForReading, openForWriting } from './sqlite-file.ts';
 import { inspectSqlite } from './sqlite-inspect.ts';
 
@@ -29,10 +29,10 @@ export async function openSqliteBulk(file: string): Promise<Bulk> {
   }
 
   return {
-    savePlants: (plants, ifTaken) => answering(async () => writer().savePlants(plants, ifTaken)),
-    fill: (work) => answering(() => writer().fill(work)),
+    savePlants: (plants, ifTaken) => answering(file, async () => writer().savePlants(plants, ifTaken)),
+    fill: (work) => answering(file, () => writer().fill(work)),
     read: (work) =>
-      answering(async () => {
+      answering(file, async () => {
         db.exec('BEGIN');
         try {
           return await work(contentsOf(db));
@@ -40,7 +40,7 @@ export async function openSqliteBulk(file: string): Promise<Bulk> {
           if (db.isTransaction) db.exec('ROLLBACK');
         }
       }),
-    inspect: () => answering(() => inspectSqlite(db)),
+    inspect: () => answering(file, () => inspectSqlite(db)),
     close: async () => {
       db.close();
       writing?.close();
@@ -56,12 +56,15 @@ function openOrExplain(file: string, open: (file: string) => DatabaseSync): Data
   }
 }
 
-async function answering<T>(work: () => Promise<T>): Promise<T> {
+async function answering<T>(file: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error: unknown) {
     if (severityOf(error) === 'refused') throw error;
-    throw new StoreUnavailable(`the store cannot go on: ${reasonOf(error)}`, { cause: error });
+    const message = isForbidden(error)
+      ? notOpened(file, error).message
+      : `the store cannot go on: ${reasonOf(error)}`;
+    throw new StoreUnavailable(message, { cause: error });
   }
 }
 

@@ -48,9 +48,10 @@ export function isLocked(error: unknown): boolean {
   return hasCode(error, [SQLITE_BUSY, SQLITE_LOCKED]);
 }
 
-function isForbidden(error: unknown): boolean {
+/** Whether this user may not write what SQLite writes even to read: the file, its folder, what lies beside it. */
+export function isForbidden(error: unknown): boolean {
   const code = error instanceof Error && 'code' in error ? error.code : undefined;
-  return hasCode(error, [SQLITE_CANTOPEN]) || code === 'EACCES' || code === 'EROFS';
+  return hasCode(error, [SQLITE_CANTOPEN, SQLITE_READONLY]) || code === 'EACCES' || code === 'EROFS';
 }
 
 function hasCode(error: unknown, primary: readonly number[]): boolean {

@@ -1,7 +1,7 @@
 import { isIP } from 'node:net';
 import { type Static, Type } from 'typebox';
 import { demandOfDatabaseUrl } from './database-url.ts';
-import { compileCheck, fromText, propertyOf } from './schema.ts';
+import { compileCheck, compileFromText, propertyOf } from './schema.ts';
 
 const KIBIBYTE = 1024;
 const MEBIBYTE = 1024 * KIBIBYTE;
@@ -200,7 +200,7 @@ export function loadConfig(
   const given = settings.map((setting) => givenOf(setting, flags, environment));
   const values = given.map(({ setting, text }) => [
     setting,
-    text === undefined ? defaultOf(setting) : fromText(propertyOf(Config, setting), text),
+    text === undefined ? defaultOf(setting) : compileFromText(propertyOf(Config, setting))(text),
   ]);
   const checked = check(Object.fromEntries(values));
   if ('value' in checked) return Object.freeze(withBothOrNeither(checked.value));

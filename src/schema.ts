@@ -34,10 +34,14 @@ function explain(schema: TSchema, value: unknown, error: TLocalizedValidationErr
 
 /** The schema of a property, also when a schema was copied without the marks of TypeBox. */
 export function propertyOf(schema: TSchema, name: string): TSchema | undefined {
-  const properties: unknown = Reflect.get(schema, 'properties');
-  if (typeof properties !== 'object' || properties === null) return undefined;
-  const property: unknown = Reflect.get(properties, name);
+  const property: unknown = Reflect.get(propertiesOf(schema), name);
   return Type.IsSchema(property) ? property : undefined;
+}
+
+/** The properties that a schema names. */
+export function propertiesOf(schema: TSchema): object {
+  const properties: unknown = Reflect.get(schema, 'properties');
+  return typeof properties === 'object' && properties !== null ? properties : {};
 }
 
 function demandOf(schema: TSchema, value: unknown, error: TLocalizedValidationError): string {
@@ -51,13 +55,17 @@ function demandOf(schema: TSchema, value: unknown, error: TLocalizedValidationEr
 }
 
 /**
- * What a text from a path, a query, a flag or a variable stands for under a schema: an integer, a boolean or itself.
- * A text that stands for nothing is returned as it is, for the check to refuse.
+ * Compiles a schema to what makes of a text from a path, a query, a flag or a variable what it stands for: an integer,
+ * a boolean or itself. A text that stands for nothing is returned as it is, for the check to refuse.
  */
-export function fromText(schema: TSchema | undefined, text: unknown): unknown {
-  if (schema === undefined || typeof text !== 'string') return text;
-  if (Type.IsBigInt(schema)) return /^-?(?:0|[1-9][0-9]*)$/.test(text) ? BigInt(text) : text;
-  if (Type.IsInteger(schema)) return /^(?:0|[1-9][0-9]{0,14})$/.test(text) ? Number(text) : text;
-  if (Type.IsBoolean(schema) && (text === 'true' || text === 'false')) return text === 'true';
-  return text;
+export function compileFromText(schema: TSchema | undefined): (text: unknown) => unknown {
+  const read = readerOf(schema);
+  return (text) => (typeof text === 'string' ? read(text) : text);
+}
+
+function readerOf(schema: TSchema | undefined): (text: string) => unknown {
+  if (Type.IsBigInt(schema)) return (text) => (/^-?(?:0|[1-9][0-9]*)$/.test(text) ? BigInt(text) : text);
+  if (Type.IsInteger(schema)) return (text) => (/^(?:0|[1-9][0-9]{0,14})$/.test(text) ? Number(text) : text);
+  if (Type.IsBoolean(schema)) return (text) => (text === 'true' || text === 'false' ? text === 'true' : text);
+  return (text) => text;
 }

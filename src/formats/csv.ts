@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { type CsvError, type Parser, parse } from 'csv-parse';
 import { stringify } from 'csv-stringify/sync';
 import { Int64, type NewPlant } from '../plant.ts';
-import { fromText } from '../schema.ts';
+import { compileFromText } from '../schema.ts';
 import {
   countLines,
   type Entry,
@@ -15,6 +15,8 @@ import {
 
 const COLUMNS = ['id', 'name', 'tag'] as const;
 type Column = (typeof COLUMNS)[number];
+
+const readId = compileFromText(Int64);
 
 /** A text, or nothing: `,,` is not there, `,"",` is empty. PostgreSQL's COPY tells NULL from an empty text the same way. */
 type Cell = string | null;
@@ -121,7 +123,7 @@ function toPlantEntry(line: number, cells: readonly Cell[], places: ReadonlyMap<
     if (cell === null) continue;
     const text = decode(cell);
     if (text === undefined) return { line, reason: `the field \`${column}\` is not UTF-8` };
-    fields[column] = column === 'id' ? fromText(Int64, text) : text;
+    fields[column] = column === 'id' ? readId(text) : text;
   }
   return toEntry(line, fields);
 }

@@ -1,6 +1,6 @@
 import type { TSchema } from 'typebox';
 import { Refusal } from '../errors.ts';
-import { compileCheck, fromText, propertyOf } from '../schema.ts';
+import { compileCheck, compileFromText, propertiesOf, propertyOf } from '../schema.ts';
 import { headerCase } from './openapi.ts';
 
 /** For Fastify: in place of its own compilers, which it would load at every start and never use here. */
@@ -15,8 +15,9 @@ function refuseToCompile(): never {
 /** The check of one part of a request: texts become what the schema says, and the message names the part at fault. */
 export function compileRequestCheck(schema: TSchema, part: string | undefined) {
   const check = compileCheck(schema);
+  const decode = part === 'params' || part === 'querystring' ? compileDecode(schema) : asItIs;
   return (value: unknown) => {
-    const checked = check(part === 'params' || part === 'querystring' ? decode(schema, value) : value);
+    const checked = check(decode(value));
     if ('value' in checked) return checked;
     const { field, demand } = checked.violation;
     const fault = part === 'querystring' && isRepeated(value, field) ? 'is given more than once' : demand;
@@ -36,11 +37,21 @@ function nameOf(field: string, part: string | undefined): string {
   return part === 'headers' ? `the header \`${headerCase(field)}\`` : `the field \`${field}\``;
 }
 
-function decode(schema: TSchema, value: unknown): unknown {
-  if (typeof value !== 'object' || value === null) return value;
-  const entries = Object.entries(value).map(([name, text]) => [
-    name,
-    fromText(propertyOf(schema, name), text),
-  ]);
-  return Object.fromEntries(entries);
+/** Compiles a schema to what makes of the texts of a path or a query what they stand for. */
+function compileDecode(schema: TSchema): (value: unknown) => unknown {
+  const decoders = Object.keys(propertiesOf(schema)).map(
+    (name) => [name, compileFromText(propertyOf(schema, name))] as const,
+  );
+  return (value) => {
+    if (typeof value !== 'object' || value === null) return value;
+    const decoded: Record<string, unknown> = { ...value };
+    for (const [name, decode] of decoders) {
+      if (decoded[name] !== undefined) decoded[name] = decode(decoded[name]);
+    }
+    return decoded;
+  };
+}
+
+function asItIs(value: unknown): unknown {
+  return value;
 }

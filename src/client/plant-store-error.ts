@@ -1,3 +1,4 @@
+/** What is known of a call that failed; its members are those of PlantStoreError. */
 export interface Failure {
   readonly error?: number | undefined;
   readonly status?: number | undefined;

@@ -16,6 +16,7 @@ export interface Answer {
   readonly text: string;
 }
 
+/** Gives an access token, at once or later. */
 export type GiveToken = () => string | Promise<string>;
 
 export interface SendOptions {

@@ -203,6 +203,14 @@ test('every npm script named in a document exists', () => {
   }
 });
 
+test('CONTRIBUTING has every npm script, but for those that npm runs by itself, and no other', () => {
+  const documented = table('CONTRIBUTING.md', 'Command').map(
+    ([command]) => /^`npm (?:run )?([\w:-]+)`$/.exec(command ?? '')?.[1] ?? command,
+  );
+  const own = Object.keys(manifest.scripts).filter((name) => name !== 'dependencies' && name !== 'prepack');
+  assert.deepEqual(documented.sort(), own.sort());
+});
+
 test('every command of plant-store named in a document exists', () => {
   const known = new Map(commands.map(({ command, subcommands }) => [command, subcommands]));
   const named = [...documents].flatMap(([file, text]) =>

@@ -47,6 +47,14 @@ export function renderPlant({ name, tag }: Plant): string {
   return JSON.stringify({ name, tag });
 }
 
+/** What an idempotency key must be, in words. */
+export const IDEMPOTENCY_KEY_RULE = '1 to 255 visible ASCII characters';
+
+/** Whether a text is what an idempotency key must be. */
+export function isIdempotencyKey(text: string): boolean {
+  return /^[\x21-\x7e]{1,255}$/.test(text);
+}
+
 /** What an idempotency key stands for: SHA-256 over all fields of the plant, unambiguously joined. */
 export function digestPlant({ id, name, tag }: NewPlant): Uint8Array {
   return createHash('sha256')

@@ -39,7 +39,7 @@ export interface Server {
 
 export interface ServerOptions {
   readonly config: Config;
-  readonly log: ServiceLog;
+  readonly serviceLog: ServiceLog;
   /** Whether requests are traced; where the traces go, the variables of OpenTelemetry say. */
   readonly traces?: boolean;
   /** Called once when the store can no longer be trusted; the process must end and start anew. */
@@ -51,7 +51,7 @@ export interface ServerOptions {
 /** Opens the store, wires the service to it, and resolves once both listeners accept. */
 export async function startServer(options: ServerOptions): Promise<Server> {
   const { config, traces = false, onFatal, now = Date.now } = options;
-  const { log, answered } = options.log;
+  const { log, answered } = options.serviceLog;
   const tls = openTls(config.tlsCert, config.tlsKey);
   const tracing = traces ? await loadTracing(log) : undefined;
   const opening = openStore(config.databaseUrl, {

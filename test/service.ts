@@ -28,10 +28,10 @@ export async function startService(
   const config = loadConfig({ port: '0', adminPort: '0', databaseUrl, ...flags }, {});
   const clock = { now: Date.now() };
   const logLines: string[] = [];
-  const log = logTo({ write: (line) => void logLines.push(line) }, 'info');
+  const serviceLog = logTo({ write: (line) => void logLines.push(line) }, 'info');
   const server = await startServer({
     config,
-    log,
+    serviceLog,
     onFatal: (error) => {
       throw error;
     },

@@ -1,6 +1,6 @@
 import { Command } from 'commander';
 import type { Bulk, Contents, KeyRow, PlantRow } from '../bulk.ts';
-import { NewPlant } from '../plant.ts';
+import { IDEMPOTENCY_KEY_RULE, isIdempotencyKey, NewPlant } from '../plant.ts';
 import { compileCheck } from '../schema.ts';
 import { isTokenName, type Token } from '../token.ts';
 import { CommandFailed } from './command-failed.ts';
@@ -96,7 +96,7 @@ function faultOfToken({ id, owner, name, digest, createdAt, ...times }: Token): 
 
 function faultOfKey({ owner, key, digest, outcome, firstUsedAt }: KeyRow): string | undefined {
   const name = `the idempotency key ${JSON.stringify(key)} of ${owner}`;
-  if (!/^[\x21-\x7e]{1,255}$/.test(key)) return `${name}: it is not 1 to 255 visible ASCII characters`;
+  if (!isIdempotencyKey(key)) return `${name}: it is not ${IDEMPOTENCY_KEY_RULE}`;
   if (digest.length !== DIGEST_BYTES) return `${name}: its digest is not SHA-256`;
   if (outcome !== 'created' && outcome !== 'idTaken') return `${name}: its outcome ${outcome} is none`;
   return isTime(firstUsedAt) ? undefined : `${name}: its time is none`;

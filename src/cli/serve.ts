@@ -24,7 +24,7 @@ export function serveCommand(): Command {
     const { log } = serviceLog;
     const broken = Promise.withResolvers<Error>();
     const traces = wantsTraces(process.env);
-    const starting = startServer({ config, log: serviceLog, traces, onFatal: broken.resolve });
+    const starting = startServer({ config, serviceLog, traces, onFatal: broken.resolve });
     const stop = stopWhenTold(starting, log, config.stopDelay + SHUTDOWN_MS);
     void broken.promise.then((err) => {
       log.fatal({ err }, 'the store cannot be trusted any more; stopping. Check it before the next start');

@@ -1,6 +1,14 @@
 import { Type } from 'typebox';
 import { Refusal } from '../errors.ts';
-import { digestPlant, type NewPlant, NewPlant as NewPlantSchema, Plant, renderPlant } from '../plant.ts';
+import {
+  digestPlant,
+  IDEMPOTENCY_KEY_RULE,
+  isIdempotencyKey,
+  type NewPlant,
+  NewPlant as NewPlantSchema,
+  Plant,
+  renderPlant,
+} from '../plant.ts';
 import type { Outcome, Store } from '../store.ts';
 import { type HandlerOf, type Operation, ownerOf, sendJson } from './operation.ts';
 
@@ -12,8 +20,8 @@ const IdempotencyKey = Type.Refine(
       'Makes the request safe to repeat: for 24 hours the same key with the same plant gets the first answer again.',
     examples: ['5b0c7f5e-6f0d-4f57-9a5c-1d1f0f6d9a11'],
   }),
-  (key) => /^[\x21-\x7e]{1,255}$/.test(key),
-  () => 'must be 1 to 255 visible ASCII characters',
+  isIdempotencyKey,
+  () => `must be ${IDEMPOTENCY_KEY_RULE}`,
 );
 
 const replayed = {

@@ -407,21 +407,6 @@ describe('idempotency keys', () => {
     assert.equal(countOf(file, 'idempotency_keys'), 0);
     assert.equal(countOf(file, 'plants'), 10);
   });
-
-  test('are all deleted within a minute of their end, however many they are', async (t) => {
-    t.mock.timers.enable({ apis: ['setInterval'] });
-    const file = await freshFile();
-    const { store, clock } = await open(t, file);
-    await writeAll(
-      store,
-      range(4_500, (id) => create(id, '', `key ${id}`)),
-    );
-    clock.now += DAY_MS + 1;
-    await passMinute(t, store);
-    for (let turn = 0; turn < 100 && countOf(file, 'idempotency_keys') !== 0; turn += 1)
-      await store.write(remove(-1));
-    assert.equal(countOf(file, 'idempotency_keys'), 0);
-  });
 });
 
 /** What a service answers once its writes find no room, and that all is well when they do again. */

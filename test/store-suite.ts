@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
 import { INT64_MAX, INT64_MIN, type Plant } from '../src/plant.ts';
-import { openStore } from '../src/store/open.ts';
+import { openBulk, openStore } from '../src/store/open.ts';
 import {
   type IdRange,
   type Outcome,
@@ -43,6 +43,7 @@ interface Opened {
 }
 
 interface Stores {
+  readonly url: string;
   /** The clock all the stores go by. */
   readonly clock: { now: number };
   /** One more store on the same URL. */
@@ -70,7 +71,7 @@ async function prepare(t: TestContext, engine: TestEngine): Promise<Stores> {
     opened.push({ store, close });
     return { store, close };
   }
-  return { clock, open };
+  return { url, clock, open };
 }
 
 async function openOne(t: TestContext, engine: TestEngine): Promise<Store> {
@@ -598,6 +599,35 @@ function testIdempotencyInTime(engine: TestEngine): void {
     clock.now += 2;
     assert.equal(await store.write(createOnce(3n, 'created')), 'created');
   });
+
+  test('keys are all deleted within a minute of their end, however many they are', async (t) => {
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    const { url, clock, open } = await prepare(t, engine);
+    const { store } = await open();
+    await writeAll(
+      store,
+      Array.from({ length: 4_500 }, (_, id) => createOnce(BigInt(id), `key ${id}`)),
+    );
+    assert.equal(await countKeys(url), 4_500);
+    clock.now += DAY_MS + 1;
+    t.mock.timers.tick(60_000);
+    for (let turn = 0; turn < 100 && (await countKeys(url)) !== 0; turn += 1)
+      assert.equal(await store.write(remove(-1n)), 'absent');
+    assert.equal(await countKeys(url), 0);
+  });
+}
+
+async function countKeys(url: string): Promise<number> {
+  const bulk = await openBulk(url, connections);
+  try {
+    return await bulk.read(async ({ keys }) => {
+      let count = 0;
+      for await (const page of keys()) count += page.length;
+      return count;
+    });
+  } finally {
+    await bulk.close();
+  }
 }
 
 function tokenOf(owner: string, fields: Partial<Token> = {}): Token {

@@ -97,13 +97,15 @@ export async function openPostgres(
 
   // Rows that another instance is deleting are passed over, so that nobody waits for anybody.
   async function forgetKeys(): Promise<void> {
-    await query({
+    const forgotten = await query({
       name: 'forget-keys',
       text: `DELETE FROM idempotency_keys WHERE (owner, key) IN
                (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= $1
-                 ORDER BY first_used_at LIMIT ${KEYS_FORGOTTEN_AT_ONCE} FOR UPDATE SKIP LOCKED)`,
+                 ORDER BY first_used_at LIMIT ${KEYS_FORGOTTEN_AT_ONCE} FOR UPDATE SKIP LOCKED)
+             RETURNING 1`,
       values: [now() - KEY_LIFETIME_MS],
     });
+    if (forgotten.length === KEYS_FORGOTTEN_AT_ONCE) await forgetKeys();
   }
 
   async function listPlants(owner: string, { from, to }: IdRange, atMost: number): Promise<PlantPage> {

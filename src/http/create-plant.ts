@@ -76,5 +76,8 @@ function refuseUnlessCreated(outcome: Outcome, { id }: NewPlant): void {
   if (outcome === 'keyReused') {
     throw new Refusal(40003, 'this `Idempotency-Key` was used for another plant; choose a new key');
   }
-  throw new Refusal(40002, `a plant with the id ${id} already exists; choose another \`id\``);
+  if (outcome === 'idTaken' || outcome === 'idTakenReplayed') {
+    throw new Refusal(40002, `a plant with the id ${id} already exists; choose another \`id\``);
+  }
+  throw new Error(`the store answered a creation with ${outcome}`);
 }

@@ -1,10 +1,11 @@
-import { KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
+import { KEY_LIFETIME_MS, type Outcome, StoreUnavailable, type Write } from '../store.ts';
 import { LAST_USE_STEP_MS } from '../token.ts';
 import type { Connection, Row, Statement } from './postgres-connections.ts';
 import { toReplay } from './rows.ts';
 
 type Creation = Extract<Write, { kind: 'createPlant' }>;
 type Deletion = Extract<Write, { kind: 'deletePlant' }>;
+type TokenWrite = Exclude<Write, Creation | Deletion>;
 
 interface Member {
   readonly write: Write;
@@ -32,7 +33,12 @@ export async function commitBatch(
       for (const round of rounds) await runRound(connection, round, now);
     });
   }
-  return members.map(({ outcome }) => outcome ?? 'absent');
+  return members.map(settledOutcome);
+}
+
+function settledOutcome({ write, outcome }: Member): Outcome {
+  if (outcome === undefined) throw new StoreUnavailable(`PostgreSQL left a ${write.kind} without an outcome`);
+  return outcome;
 }
 
 function splitIntoRounds(members: readonly Member[]): Member[][] {
@@ -113,6 +119,8 @@ const isCreation = (member: Member): member is Member & { write: Creation } =>
   member.write.kind === 'createPlant';
 const isDeletion = (member: Member): member is Member & { write: Deletion } =>
   member.write.kind === 'deletePlant';
+const isTokenWrite = (member: Member): member is Member & { write: TokenWrite } =>
+  !isCreation(member) && !isDeletion(member);
 
 /** By owner, then by id. */
 function sorted<M extends { readonly write: Creation }>(members: readonly M[]): M[] {
@@ -212,7 +220,8 @@ async function claimKeys(connection: Connection, members: readonly Member[], now
   const first = new Map(used.map((row) => [`${row.owner} ${row.key}`, row]));
   for (const { member, owner, key, digest } of claims) {
     const row = first.get(`${owner} ${key}`);
-    if (mine.has(`${owner} ${key}`) || row === undefined) continue;
+    if (mine.has(`${owner} ${key}`)) continue;
+    if (row === undefined) throw new StoreUnavailable('an idempotency key is neither free nor to be found');
     member.outcome = toReplay(row, digest);
   }
 }
@@ -232,21 +241,19 @@ async function settleKeys(connection: Connection, members: readonly Member[]): P
   });
 }
 
-function sortedTokenWrites(members: readonly Member[]): Member[] {
+function sortedTokenWrites(members: readonly Member[]): (Member & { write: TokenWrite })[] {
   const keyed = members
-    .filter((member) => !isCreation(member) && !isDeletion(member))
+    .filter(isTokenWrite)
     .map((member) => ({ member, key: lockKeys(member.write).join() }));
   return keyed.sort((a, b) => (a.key < b.key ? -1 : 1)).map(({ member }) => member);
 }
 
-async function writeToken(connection: Connection, member: Member): Promise<void> {
-  const statement = tokenStatement(member.write);
-  if (statement === undefined) return;
-  const rows = await connection.query(statement);
+async function writeToken(connection: Connection, member: Member & { write: TokenWrite }): Promise<void> {
+  const rows = await connection.query(tokenStatement(member.write));
   member.outcome = rows.length > 0 ? 'done' : 'absent';
 }
 
-function tokenStatement(write: Write): Statement | undefined {
+function tokenStatement(write: TokenWrite): Statement {
   switch (write.kind) {
     case 'createToken': {
       const { owner, id, digest, name, scopes, createdAt, expiresAt, revokedAt, lastUsedAt } = write.token;
@@ -280,7 +287,5 @@ function tokenStatement(write: Write): Statement | undefined {
                 WHERE id = $2 AND (last_used_at IS NULL OR last_used_at <= $1::bigint - ${LAST_USE_STEP_MS}) RETURNING id`,
         values: [write.at, write.id],
       };
-    default:
-      return undefined;
   }
 }

@@ -58,7 +58,7 @@ export function importCommand(): Command {
       const source = await openSource(file);
       const counts = await withBulk({ flags }, (bulk) =>
         importPlants(bulk, owner, { format, source, onConflict: flags.onConflict }),
-      ).catch(endIfStopped);
+      );
       process.stdout.write(flags.json === true ? `${JSON.stringify(counts)}\n` : describe(counts, owner));
       if (counts.bad > 0) {
         throw new CommandFailed(
@@ -67,26 +67,6 @@ export function importCommand(): Command {
       }
     },
   );
-}
-
-/** A signal told the command to end; the message says how far it came. */
-class Stopped extends Error {
-  override readonly name = 'Stopped';
-  readonly signal: NodeJS.Signals;
-
-  constructor(signal: NodeJS.Signals, message: string) {
-    super(message);
-    this.signal = signal;
-  }
-}
-
-// By the signal itself, since a shell that runs a list of commands stops only then.
-function endIfStopped(error: unknown): never {
-  if (error instanceof Stopped) {
-    process.stderr.write(`plant-store: ${error.message}\n`);
-    process.kill(process.pid, error.signal);
-  }
-  throw error;
 }
 
 interface Import {
@@ -109,12 +89,21 @@ async function importPlants(
   const counts: Counts = { created: 0, skipped: 0, replaced: 0, bad: 0 };
   // A bar would be drawn over what is typed.
   const progress = startProgress('plants', source.size, process.stderr.isTTY && !source.isTyped);
+  let isSaving = false;
   let stoppedBy: NodeJS.Signals | undefined;
-  // The batch under way is finished; what gathers for the next one is not.
+  // The batch under way is finished first; a read may be so only when somebody writes.
   const stopListening = onSignal((signal) => {
     stoppedBy = signal;
-    source.chunks.destroy(new Error('stopped'));
+    if (!isSaving) endBy(signal);
   });
+
+  // By the signal itself, since a shell that runs a list of commands stops only then.
+  function endBy(signal: NodeJS.Signals): void {
+    progress.stop();
+    process.stderr.write(`plant-store: stopped; created before: ${counts.created}; ${AGAIN}\n`);
+    process.kill(process.pid, signal);
+  }
+
   let bytes = 0;
 
   async function* counted(): AsyncGenerator<Buffer> {
@@ -131,13 +120,14 @@ async function importPlants(
 
   try {
     for await (const batch of toBatches(format.read(counted()), owner, reportBad)) {
+      isSaving = true;
       await saveBatch(bulk, batch, onConflict, counts);
+      isSaving = false;
+      if (stoppedBy !== undefined) endBy(stoppedBy);
       progress.advance(counts.created + counts.skipped + counts.replaced, bytes);
     }
     return counts;
   } catch (error: unknown) {
-    if (stoppedBy !== undefined)
-      throw new Stopped(stoppedBy, `stopped; created before: ${counts.created}; ${AGAIN}`);
     if (!(error instanceof StoreUnavailable)) throw error;
     throw new CommandFailed(`${error.message}; created before: ${counts.created}; ${AGAIN}`);
   } finally {

@@ -1,6 +1,5 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { extname } from 'node:path';
-import type { Readable } from 'node:stream';
 import { type Command, Option } from 'commander';
 import { csv } from '../formats/csv.ts';
 import type { Format } from '../formats/format.ts';
@@ -35,7 +34,7 @@ export function formatOf(file: string, flag: FormatName | undefined): Format {
 
 /** Where a command's plants come from. */
 export interface Source {
-  readonly chunks: Readable;
+  readonly chunks: AsyncIterable<Buffer>;
   /** Bytes in all, where that is known. */
   readonly size: number | undefined;
   /** Whether somebody types them. */

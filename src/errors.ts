@@ -49,3 +49,8 @@ export class Refusal extends Error {
     this.headers = headers;
   }
 }
+
+/** The message of whatever was thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}

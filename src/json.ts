@@ -1,4 +1,5 @@
 import { isUtf8 } from 'node:buffer';
+import { messageOf } from './errors.ts';
 import { parseIntegerSource } from './plant.ts';
 
 /** Nesting that is read; RFC 8259 §9 lets a parser set a limit. A NewPlant has 1. */
@@ -35,8 +36,7 @@ function parse(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error: unknown) {
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new JsonInvalid(`is not JSON: ${reason}`);
+    throw new JsonInvalid(`is not JSON: ${messageOf(error)}`);
   }
 }
 

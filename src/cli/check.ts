@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import type { Bulk, Contents, KeyRow, PlantRow } from '../bulk.ts';
+import { messageOf } from '../errors.ts';
 import { IDEMPOTENCY_KEY_RULE, isIdempotencyKey, NewPlant } from '../plant.ts';
 import { compileCheck } from '../schema.ts';
 import { isTokenName, type Token } from '../token.ts';
@@ -59,7 +60,7 @@ export async function checkStore(bulk: Bulk): Promise<Report> {
         }
       });
     } catch (error: unknown) {
-      faults.push(`${table}, behind row ${read}: ${error instanceof Error ? error.message : String(error)}`);
+      faults.push(`${table}, behind row ${read}: ${messageOf(error)}`);
     }
     return read;
   }

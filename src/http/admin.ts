@@ -1,6 +1,6 @@
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Registry } from 'prom-client';
-import { Refusal } from '../errors.ts';
+import { messageOf, Refusal } from '../errors.ts';
 import { RETRY_SOON, sendRefusal, toRefusal } from './refusals.ts';
 import { withoutCompilers } from './request-check.ts';
 
@@ -50,7 +50,7 @@ async function failureOf({ name, check }: ReadinessCheck): Promise<string | unde
     await Promise.race([check(), late.promise]);
     return undefined;
   } catch (error: unknown) {
-    return `${name}: ${error instanceof Error ? error.message : String(error)}`;
+    return `${name}: ${messageOf(error)}`;
   } finally {
     clearTimeout(timer);
   }

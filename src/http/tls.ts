@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import type { RequestListener } from 'node:http';
 import { createServer, type Server, type ServerOptions } from 'node:https';
 import { createSecureContext } from 'node:tls';
+import { messageOf } from '../errors.ts';
 
 /** A certificate or its key that the service cannot use; the message names the file. */
 export class CertificateInvalid extends Error {
@@ -46,7 +47,7 @@ function readPair(certFile: string, keyFile: string): { readonly cert: Buffer; r
     createSecureContext({ cert, key });
   } catch (error: unknown) {
     throw new CertificateInvalid(
-      `${certFile} and ${keyFile} must be a certificate and its key, in PEM: ${reasonOf(error)}`,
+      `${certFile} and ${keyFile} must be a certificate and its key, in PEM: ${messageOf(error)}`,
     );
   }
   return { cert, key };
@@ -56,10 +57,6 @@ function read(file: string): Buffer {
   try {
     return readFileSync(file);
   } catch (error: unknown) {
-    throw new CertificateInvalid(`${file} cannot be read: ${reasonOf(error)}`);
+    throw new CertificateInvalid(`${file} cannot be read: ${messageOf(error)}`);
   }
-}
-
-function reasonOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
 }

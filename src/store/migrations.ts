@@ -1,4 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
+import { messageOf } from '../errors.ts';
 import { StoreNotOpened } from '../store.ts';
 
 /** What an engine lends to the migrations while it holds a transaction that keeps others out. */
@@ -26,8 +27,7 @@ async function runFile(file: URL, name: string, target: MigrationTarget): Promis
   try {
     await target.run(readFileSync(file, 'utf8'));
   } catch (error: unknown) {
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new Error(`the migration ${name} failed: ${reason}`, { cause: error });
+    throw new Error(`the migration ${name} failed: ${messageOf(error)}`, { cause: error });
   }
 }
 

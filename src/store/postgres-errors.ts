@@ -1,3 +1,4 @@
+import { messageOf } from '../errors.ts';
 import { BatchRefused, StoreUnavailable } from '../store.ts';
 
 /** Serialization failure and deadlock (https://www.postgresql.org/docs/current/errcodes-appendix.html): worth another try. */
@@ -35,18 +36,14 @@ export function isAboutHost(error: unknown): boolean {
 
 /** What it means that there is no connection, whatever the reason: nothing was asked of the store yet. */
 export function noConnection(error: unknown): StoreUnavailable {
-  return new StoreUnavailable(`no connection to PostgreSQL: ${reasonOf(error)}`, { cause: error });
-}
-
-function reasonOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
+  return new StoreUnavailable(`no connection to PostgreSQL: ${messageOf(error)}`, { cause: error });
 }
 
 /** What an error means to the callers of the store. */
 export function meaningOf(error: unknown): Error {
   if (error instanceof StoreUnavailable || error instanceof BatchRefused) return error;
   if (!isFromServer(error)) return noConnection(error);
-  const reason = reasonOf(error);
+  const reason = messageOf(error);
   const code = codeOf(error);
   const isPassing = PASSING_CLASSES.has(code.slice(0, 2)) || PASSING_CODES.has(code) || RETRIED.has(code);
   return isPassing

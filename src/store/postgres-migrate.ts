@@ -1,3 +1,4 @@
+import { messageOf } from '../errors.ts';
 import { StoreNotOpened } from '../store.ts';
 import { applyMigrations } from './migrations.ts';
 import { type Connection, Connections } from './postgres-connections.ts';
@@ -25,8 +26,7 @@ export async function migratePostgres(url: string): Promise<readonly string[]> {
     return await connections.use(migrate);
   } catch (error: unknown) {
     if (error instanceof StoreNotOpened) throw error;
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new StoreNotOpened(`cannot open the PostgreSQL store: ${reason}`, { cause: error });
+    throw new StoreNotOpened(`cannot open the PostgreSQL store: ${messageOf(error)}`, { cause: error });
   } finally {
     await connections.close();
   }

@@ -10,6 +10,7 @@ import {
   writeFileSync,
   writeSync,
 } from 'node:fs';
+import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
@@ -372,6 +373,25 @@ describe('a writer thread that ends', { timeout: 10_000 }, () => {
     writeFileSync(program, script);
     const { stdout } = spawnSync(process.execPath, [program], { encoding: 'utf8' });
     assert.deepEqual(new Set(stdout.trim().split('\n')), new Set(['StoreUnavailable', 'thrown']));
+  });
+});
+
+describe('pages in memory', () => {
+  test('do not outlive a commit of another connection, in whatever phase of a turn they were read', async (t) => {
+    const file = await freshFile();
+    const { store } = await open(t, file);
+    const other = openForWriting(file);
+    t.after(() => other.close());
+    const insert = other.prepare("INSERT INTO plants (owner, id, name) VALUES ('alice', ?, 'a plant')");
+    for (let id = 0; id < 20; id += 1) {
+      await nextTurn();
+      assert.equal((await listAll(store)).count, id);
+      // Comes back while the next turn polls, as a request does: before that turn's callbacks of setImmediate.
+      const arrival = stat(file);
+      insert.run(id);
+      await arrival;
+      assert.equal((await listAll(store)).count, id + 1);
+    }
   });
 });
 

@@ -1,3 +1,4 @@
+import { performance } from 'node:perf_hooks';
 import { LRUCache } from 'lru-cache';
 import type { IdRange, PlantPage } from '../store.ts';
 import type { Token } from '../token.ts';
@@ -48,14 +49,16 @@ export async function openReader(file: string): Promise<Reader> {
     sizeCalculation: ({ json }) => json.length,
   });
   let pagesVersion: unknown;
-  let isVersionKnown = false;
+  let versionKnownIn: number | undefined;
 
   // The version changes with each commit of any other connection, and this one never writes: what was read is true until
   // then. Once a turn of the event loop is enough, since the requests of a turn had arrived when it began, and it costs
-  // two locks on the file. Commits of this process are told of by themselves.
+  // two locks on the file. Commits of this process are told of by themselves. The count of turns goes up before
+  // requests arrive; setImmediate alone, when called in its own phase, would come behind those of the next turn.
   function forgetOutdatedPages(): void {
-    if (isVersionKnown) return;
-    isVersionKnown = true;
+    const turn = performance.nodeTiming.uvMetricsInfo.loopCount;
+    if (turn === versionKnownIn) return;
+    versionKnownIn = turn;
     setImmediate(noteCommit);
     const version = dataVersion.get()?.data_version;
     if (version === pagesVersion) return;
@@ -64,7 +67,7 @@ export async function openReader(file: string): Promise<Reader> {
   }
 
   function noteCommit(): void {
-    isVersionKnown = false;
+    versionKnownIn = undefined;
   }
 
   function readPage(owner: string, { from, to }: IdRange, atMost: number): PlantPage {

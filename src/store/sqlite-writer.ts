@@ -2,7 +2,7 @@ import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import { parentPort, workerData } from 'node:worker_threads';
 import { KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
 import { LAST_USE_STEP_MS } from '../token.ts';
-import { toReplay } from './rows.ts';
+import { columnsOf, toReplay } from './rows.ts';
 import { reasonOf, type Severity, severityOf } from './sqlite-errors.ts';
 import { openForWriting } from './sqlite-file.ts';
 
@@ -150,21 +150,9 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
         return createPlant(write, now);
       case 'deletePlant':
         return changed(deletePlant, write.owner, write.id) ? 'deleted' : 'absent';
-      case 'createToken': {
-        const { owner, id, digest, name, scopes, createdAt, expiresAt, revokedAt, lastUsedAt } = write.token;
-        insertToken.run(
-          owner,
-          id,
-          digest,
-          name,
-          scopes.join(' '),
-          createdAt,
-          expiresAt,
-          revokedAt,
-          lastUsedAt,
-        );
+      case 'createToken':
+        insertToken.run(...columnsOf(write.token));
         return 'done';
-      }
       case 'revokeToken':
         return changed(revokeToken, write.at, write.id) ? 'done' : 'absent';
       case 'recordTokenUse':

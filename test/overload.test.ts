@@ -35,6 +35,18 @@ describe('more requests than may be under way', () => {
     assert.ok(service.logLines.every((line) => JSON.parse(line).msg !== 'failed'));
     await service.close();
   });
+
+  it('are not the lists that their clients are slow to read', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t), { maxInFlight: '2' });
+    const headers = bearer(await service.token());
+    const name = 'n'.repeat(20_000);
+    const write = (id: bigint) =>
+      service.store.write({ kind: 'createPlant', owner: 'alice', id, name, tag: null, idempotency: null });
+    await Promise.all(Array.from({ length: 1_500 }, (_, index) => write(BigInt(index))));
+    const slow = await Promise.all([1, 2].map(() => fetch(`${service.url}/plants`, { headers })));
+    assert.equal((await fetch(`${service.url}/plants?limit=1`, { headers })).status, 200);
+    for (const response of slow) assert.ok((await response.text()).length > 1_500 * 20_000);
+  });
 });
 
 /** Wider than what is promised, since other tests run on the same cores: `npm run test:overload` holds the service to that. */

@@ -15,17 +15,16 @@ export function createAdmission(atOnce: number, waitForTurn: WaitForTurn): Admis
   // One for all, since a stack for each would cost more than the rest of the refusal.
   const full = new Refusal(50301, 'too many requests are under way already', RETRY_SOON);
   let underWay = 0;
+  const release = (): void => {
+    underWay -= 1;
+  };
   return {
-    run: async (work) => {
-      if (underWay >= atOnce) throw full;
+    run: (work) => {
+      if (underWay >= atOnce) return Promise.reject(full);
       underWay += 1;
-      try {
-        const turn = waitForTurn();
-        if (turn !== undefined) await turn;
-        return await work();
-      } finally {
-        underWay -= 1;
-      }
+      const result = waitForTurn()?.then(work) ?? work();
+      result.then(release, release);
+      return result;
     },
     refuseWhenFull: (_request, _reply, done) => {
       if (underWay >= atOnce) throw full;

@@ -25,7 +25,7 @@ import { refuseContent, refuseMalformed } from './message-rules.ts';
 import type { Metrics } from './metrics.ts';
 import { http } from './node-http.ts';
 import { renderOpenApi } from './openapi.ts';
-import { type HandlerOf, type Operation, sendJson } from './operation.ts';
+import { asJson, type HandlerOf, type Operation } from './operation.ts';
 import { answerOtherMethods, collectMethods } from './other-methods.ts';
 import { afterEarlier, whenAnswered } from './pipelining.ts';
 import { createRefusedTokens, limitRequests } from './rates.ts';
@@ -124,7 +124,7 @@ function createFastify(options: AppOptions, brokenOff: WeakSet<FastifyRequest>):
     frameworkErrors: (error, request, reply) => {
       const refusal = toRefusal(error);
       logRefusal(request.id, refusal.code);
-      void sendRefusal(reply.header('x-request-id', request.id), refusal);
+      sendRefusal(reply.header('x-request-id', request.id), refusal);
     },
   });
 }
@@ -237,7 +237,7 @@ function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
     const refusal = toRefusal(error);
     // Of an overload the line of the answer is enough: it is what there is no time for.
     if (refusal.code >= 50000 && refusal.code !== 50301) logFailure(log, request, error);
-    return sendRefusal(reply, refusal);
+    sendRefusal(reply, refusal);
   });
 }
 
@@ -283,7 +283,7 @@ async function addRoutes(
     method: ['GET', 'HEAD'],
     url: '/openapi.json',
     config: { operationId: 'openapi' },
-    handler: async (_request, reply) => sendJson(reply, document),
+    handler: async (_request, reply) => asJson(reply, document),
   });
   await scope.register(addApiReference);
   answerOtherMethods(scope, methods);

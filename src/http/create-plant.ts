@@ -10,7 +10,7 @@ import {
   renderPlant,
 } from '../plant.ts';
 import type { Outcome, Store } from '../store.ts';
-import { type HandlerOf, type Operation, ownerOf, sendJson } from './operation.ts';
+import { asJson, type HandlerOf, type Operation, ownerOf } from './operation.ts';
 
 const IdempotencyKey = Type.Refine(
   Type.String({
@@ -67,7 +67,7 @@ export function createPlant(store: Store): HandlerOf<typeof createPlantOperation
     });
     if (outcome.endsWith('Replayed')) reply.header('idempotent-replayed', 'true');
     refuseUnlessCreated(outcome, plant);
-    return sendJson(reply, renderPlant(plant));
+    return asJson(reply, renderPlant(plant));
   };
 }
 

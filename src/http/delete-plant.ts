@@ -22,6 +22,7 @@ export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation
     const { id } = request.params;
     const outcome = await store.write({ kind: 'deletePlant', owner: ownerOf(request), id });
     if (outcome === 'absent') throw new Refusal(40400, `there is no plant with the id ${id}`);
-    return reply.code(204).send();
+    reply.code(204);
+    return undefined;
   };
 }

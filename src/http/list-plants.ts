@@ -3,7 +3,7 @@ import { Type } from 'typebox';
 import { INT64_MAX, INT64_MIN, Plant } from '../plant.ts';
 import type { IdRange, PlantPage, Store } from '../store.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
-import { type HandlerOf, type Operation, ownerOf, sendJson } from './operation.ts';
+import { asJson, type HandlerOf, type Operation, ownerOf } from './operation.ts';
 import type { WaitForPageTurn } from './turns.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
@@ -90,11 +90,10 @@ export function listPlants(
     if (list.ended) {
       const json = joined(gathered);
       if (!headOnly) onSent(Buffer.byteLength(json));
-      return sendJson(reply, json);
+      return asJson(reply, json);
     }
     reply.header('content-type', 'application/json');
-    if (headOnly) return reply.send();
-    return reply.send(Readable.from(chunks(list, gathered, onSent), { objectMode: false }));
+    return headOnly ? undefined : Readable.from(chunks(list, gathered, onSent), { objectMode: false });
   };
 }
 

@@ -1,3 +1,4 @@
+import type { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Static, TSchema } from 'typebox';
 import type { ErrorCode } from '../errors.ts';
@@ -67,10 +68,14 @@ export type RequestOf<O extends Operation> = FastifyRequest<{
   Body: StaticOf<O['schema'], 'body'>;
 }>;
 
+/**
+ * Resolves to the body of the answer, for the router to send. Not to the reply: that would wait for the client to have
+ * read it, and what the request holds of the service would wait with it.
+ */
 export type HandlerOf<O extends Operation> = (
   request: RequestOf<O>,
   reply: FastifyReply,
-) => Promise<FastifyReply>;
+) => Promise<string | Readable | undefined>;
 
 /** The owner whose plants a request is about; only behind authentication. */
 export function ownerOf(request: FastifyRequest): string {
@@ -78,9 +83,10 @@ export function ownerOf(request: FastifyRequest): string {
   return request.caller.owner;
 }
 
-/** Sends a body that is JSON already. Named as its own serializer, since the router would add a charset, which JSON has none of (RFC 8259 §11). */
-export function sendJson(reply: FastifyReply, json: string): FastifyReply {
-  return reply.header('content-type', 'application/json').serializer(asItIs).send(json);
+/** Readies a reply for a body that is JSON already. Named as its own serializer, since the router would add a charset, which JSON has none of (RFC 8259 §11). */
+export function asJson(reply: FastifyReply, json: string): string {
+  reply.header('content-type', 'application/json').serializer(asItIs);
+  return json;
 }
 
 function asItIs(json: string): string {

@@ -3,7 +3,7 @@ import type { FastifyReply } from 'fastify';
 import { type ErrorCode, Refusal, statusOf } from '../errors.ts';
 import { StoreOverloaded, StoreUnavailable } from '../store.ts';
 import { http } from './node-http.ts';
-import { sendJson } from './operation.ts';
+import { asJson } from './operation.ts';
 import { responseOn } from './pipelining.ts';
 
 /** A first line longer than this is taken for what made the headers too large. */
@@ -84,11 +84,11 @@ export function renderRefusal({ code, message }: Pick<Refusal, 'code' | 'message
   return JSON.stringify({ error: code, message });
 }
 
-export function sendRefusal(reply: FastifyReply, refusal: Refusal): FastifyReply {
+export function sendRefusal(reply: FastifyReply, refusal: Refusal): void {
   reply.code(statusOf(refusal.code)).headers(refusal.headers).header('cache-control', 'no-store');
   // Where a malformed request ends, the next one may begin in one place for us and in another for a proxy.
   if (refusal.code === 40004) reply.header('connection', 'close');
-  return sendJson(reply, renderRefusal(refusal));
+  reply.send(asJson(reply, renderRefusal(refusal)));
 }
 
 /**

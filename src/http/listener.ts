@@ -2,6 +2,7 @@ import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'n
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { Refusal } from '../errors.ts';
+import { GatheredResponse } from './gathered-response.ts';
 import { http } from './node-http.ts';
 import { RETRY_SOON } from './refusals.ts';
 import type { Tls } from './tls.ts';
@@ -46,6 +47,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
     connectionsCheckingInterval: TIMEOUT_CHECK_MS,
     // Node would answer without a body; `refuseMalformed` looks instead.
     requireHostHeader: false,
+    ServerResponse: GatheredResponse,
   };
   const server =
     tls === undefined

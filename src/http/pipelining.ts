@@ -1,6 +1,6 @@
-import type { ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Duplex } from 'node:stream';
-import { http } from './node-http.ts';
+import { GatheredResponse } from './gathered-response.ts';
 
 interface Waiting {
   readonly response: ServerResponse;
@@ -42,15 +42,16 @@ function isOver(socket: Duplex): boolean {
   return socket.writableEnded || socket.destroyed;
 }
 
-/** Calls `go` once every request that arrived whole on a connection is answered, or the connection is gone. */
+/** Calls `go` once every request that arrived whole on a connection, or has its answer, is done with, or the connection is gone. */
 export function whenAnswered(socket: Duplex, go: () => void): void {
   const response = responseOn(socket);
-  if (response?.req.complete && !socket.destroyed) response.once('close', () => whenAnswered(socket, go));
+  if ((response?.req.complete || response?.isAnswered) && !socket.destroyed)
+    response.once('close', () => whenAnswered(socket, go));
   else go();
 }
 
 /** The response that a socket is lent to. */
-export function responseOn(socket: Duplex): ServerResponse | undefined {
+export function responseOn(socket: Duplex): GatheredResponse<IncomingMessage> | undefined {
   const response: unknown = Reflect.get(socket, '_httpMessage');
-  return response instanceof http.ServerResponse ? response : undefined;
+  return response instanceof GatheredResponse ? response : undefined;
 }

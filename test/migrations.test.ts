@@ -10,6 +10,8 @@ import { pathToFileURL } from 'node:url';
 import { isDeepStrictEqual } from 'node:util';
 import { applyMigrations, type MigrationTarget } from '../src/store/migrations.ts';
 import { migrateStore } from '../src/store/open.ts';
+import { isForbidden } from '../src/store/sqlite-errors.ts';
+import { SQLITE_MIGRATIONS } from '../src/store/sqlite-migrate.ts';
 import { StoreNotOpened } from '../src/store.ts';
 import { connections, engines, freshFolder } from './engines.ts';
 
@@ -128,6 +130,24 @@ describe('migrations', () => {
         error instanceof StoreNotOpened && /newer version.*0007-b\.sql, 0008-c\.sql/.test(error.message),
     );
     assert.deepEqual(tablesOf(db), ['leaves', 'migrations', 'trees']);
+  });
+});
+
+test('a file that fails is named, and the error keeps its code', async () => {
+  using db = new DatabaseSync(':memory:');
+  db.exec('PRAGMA query_only = 1');
+  const failing = applyMigrations(SQLITE_MIGRATIONS, {
+    run: (sql) => db.exec(sql),
+    applied: () => [],
+    record: () => assert.fail('a failed file was recorded'),
+  });
+  await assert.rejects(failing, (error: Error) => {
+    assert.match(
+      error.message,
+      /^the migration 0*1[\w-]*\.sql failed: attempt to write a readonly database$/,
+    );
+    assert.ok(isForbidden(error));
+    return true;
   });
 });
 

@@ -1,5 +1,4 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { messageOf } from '../errors.ts';
 import { StoreNotOpened } from '../store.ts';
 
 /** What an engine lends to the migrations while it holds a transaction that keeps others out. */
@@ -27,7 +26,9 @@ async function runFile(file: URL, name: string, target: MigrationTarget): Promis
   try {
     await target.run(readFileSync(file, 'utf8'));
   } catch (error: unknown) {
-    throw new Error(`the migration ${name} failed: ${messageOf(error)}`, { cause: error });
+    // Not in another error, since its code says what it means: a lock, a store that may not be written, a lost host.
+    if (error instanceof Error) error.message = `the migration ${name} failed: ${error.message}`;
+    throw error;
   }
 }
 

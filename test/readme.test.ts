@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile, writeFile } from 'node:fs/promises';
+import { glob, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { type TestContext, test } from 'node:test';
@@ -116,6 +116,22 @@ test('README names the two commands, and CI runs the second', async () => {
   assert.ok(commands.includes('npm ci && npm test'));
   const ci = await readFile(join(ROOT, '.ci', 'run'), 'utf8');
   assert.equal(ci.trimEnd().split('\n').at(-1), 'npm ci && npm test');
+});
+
+test('npx runs the command of this clone, also where it remembers where an older version had it', async () => {
+  const cache = await freshFolder();
+  const version = (): Promise<string> =>
+    runScript(`NPM_CONFIG_CACHE='${cache}' npx plant-store --version`, '');
+  assert.equal(await version(), `${manifest.version}\n`);
+
+  const remembered = await Array.fromAsync(
+    glob(join(cache, '_npx', '*', 'node_modules', '.bin', 'plant-store')),
+  );
+  for (const link of remembered) {
+    await rm(link);
+    await symlink('../plant-store/where/it/was', link);
+  }
+  assert.equal(await version(), `${manifest.version}\n`);
 });
 
 test('the first start prints what README shows, and its curl lines work as they are', async (t) => {

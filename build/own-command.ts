@@ -1,0 +1,18 @@
+import { mkdir, rm, symlink } from 'node:fs/promises';
+import { dirname, relative } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import manifest from '../package.json' with { type: 'json' };
+
+/**
+ * Puts the command of this clone where npx looks when its cache has no link that leads to it: npx links a clone's own
+ * command there once, and keeps that link when the file moves.
+ */
+
+const ROOT = new URL('../', import.meta.url);
+
+for (const [name, file] of Object.entries(manifest.bin)) {
+  const link = fileURLToPath(new URL(`node_modules/.bin/${name}`, ROOT));
+  await mkdir(dirname(link), { recursive: true });
+  await rm(link, { force: true });
+  await symlink(relative(dirname(link), fileURLToPath(new URL(file, ROOT))), link);
+}

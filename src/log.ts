@@ -2,7 +2,7 @@ import { type DestinationStream, type Logger, pino } from 'pino';
 import type { PrettyOptions, PrettyStream } from 'pino-pretty';
 
 /** Lines leave together, since a write to stdout for each would cost a sixth of a request. */
-const GATHERED_BYTES = 8_192;
+const GATHERED = 8_192;
 const FLUSH_EVERY_MS = 100;
 
 /** What the log says of a request when it has its answer. */
@@ -48,14 +48,37 @@ export function logTo(destination: DestinationStream, level: string): ServiceLog
 
 async function standardOutput(): Promise<DestinationStream> {
   if (process.stdout.isTTY) return prettyStream({ ignore: 'requestId' });
-  const destination = pino.destination({
-    fd: process.stdout.fd,
-    sync: true,
-    minLength: GATHERED_BYTES,
-    periodicFlush: FLUSH_EVERY_MS,
-  });
-  process.once('exit', () => destination.flushSync());
-  return destination;
+  return gather(pino.destination({ fd: process.stdout.fd, sync: true }));
+}
+
+/** As pino flushes: for `log.flush()`, and before a line that may be the last. */
+interface Flushable {
+  flush(done: () => void): void;
+  flushSync(): void;
+}
+
+/** Not by the destination's own `minLength`, which measures all that it has gathered anew with every line. */
+function gather(destination: DestinationStream): DestinationStream & Flushable {
+  let gathered = '';
+  function flushSync(): void {
+    if (gathered === '') return;
+    const text = gathered;
+    gathered = '';
+    destination.write(text);
+  }
+  setInterval(flushSync, FLUSH_EVERY_MS).unref();
+  process.once('exit', flushSync);
+  return {
+    flushSync,
+    flush: (done) => {
+      flushSync();
+      done();
+    },
+    write: (text) => {
+      gathered += text;
+      if (gathered.length >= GATHERED) flushSync();
+    },
+  };
 }
 
 /** A log for what a command did, on stderr, since stdout has its result; none on a terminal, where words say it. */

@@ -68,16 +68,19 @@ export function createListener(handler: RequestListener, options: ListenerOption
   return server;
 }
 
-/** Not by `maxConnections`, which drops a connection without a word. */
+/**
+ * Not by `maxConnections`, which drops a connection without a word. Nor by a listener for the end of each connection:
+ * beside it, Node keeps one list of listeners for as long as the connection, by way of which whatever belongs to a
+ * request outlives it, and the pauses of the garbage collector grow tenfold.
+ */
 function boundConnections(server: Server, { limits, tls, refuse }: ListenerOptions): void {
   const accept = server.listeners('connection');
-  let open = 0;
   server.removeAllListeners('connection');
   server.on('connection', (socket: Socket) => {
-    open += 1;
-    socket.once('close', () => {
-      open -= 1;
-    });
+    server.getConnections((_error, open) => take(socket, open));
+  });
+
+  function take(socket: Socket, open: number): void {
     if (open <= limits.connections) for (const listener of accept) listener.call(server, socket);
     // Under TLS there is nothing to say before the handshake, which is the most of what a connection costs.
     else if (open > limits.connections + REFUSED_ALOUD || tls !== undefined) socket.destroy();
@@ -85,5 +88,5 @@ function boundConnections(server: Server, { limits, tls, refuse }: ListenerOptio
       socket.on('error', () => socket.destroy());
       refuse(new Refusal(50301, 'too many connections are open already', RETRY_SOON), socket);
     }
-  });
+  }
 }

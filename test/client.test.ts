@@ -4,7 +4,7 @@ import { createServer, type RequestListener } from 'node:http';
 import { connect, type LookupFunction } from 'node:net';
 import { describe, type TestContext, test } from 'node:test';
 import { inspect } from 'node:util';
-import { createClient, PlantStoreError } from '../src/client/client.ts';
+import { createClient, type GiveToken, PlantStoreError } from '../src/client/client.ts';
 import type { NewPlant, Plant } from '../src/plant.ts';
 import { INT64_MAX, INT64_MIN } from '../src/plant.ts';
 import { engines } from './engines.ts';
@@ -291,6 +291,61 @@ describe('a call that fails', () => {
     assert.equal(requests, 2);
   });
 
+  test('says that no token was to be had, once, and why', async () => {
+    const cause = new Error('the identity provider is closed');
+    const givers: readonly GiveToken[] = [
+      () => Promise.reject(cause),
+      () => {
+        throw cause;
+      },
+    ];
+    for (const giveToken of givers) {
+      let asked = 0;
+      const token: GiveToken = () => {
+        asked += 1;
+        return giveToken();
+      };
+      const client = createClient({ url: 'http://127.0.0.1:8080/v1', token, fetch: neverCalled });
+      await assert.rejects(client.deletePlant(7), {
+        name: 'PlantStoreError',
+        message: 'no token for DELETE http://127.0.0.1:8080/v1/plants/7 (the identity provider is closed)',
+        error: undefined,
+        status: undefined,
+        outcomeUnknown: false,
+        cause,
+      });
+      assert.equal(asked, 1);
+    }
+  });
+
+  test('may have been carried out when a try was sent and there was no token for the next', async (t) => {
+    const given = ['secret'];
+    const url = await serve(t, (request) => request.socket.destroy());
+    const token: GiveToken = async () => given.shift() ?? Promise.reject(new Error('no more'));
+    const call = createClient({ url, token }).createPlant({ id: 7, name: 'Fern' });
+    await assert.rejects(call, { message: /^no token for POST .*no more/, outcomeUnknown: true });
+  });
+
+  test('does not wait for a token beyond its time, nor beyond its signal', async (t) => {
+    const asked = Promise.withResolvers<void>();
+    const silent = await serve(t, () => asked.resolve());
+    const token: GiveToken = async () => (await fetch(silent)).text();
+    const url = 'http://127.0.0.1:8080';
+    const hasty = createClient({ url, token, timeoutMs: 50, fetch: neverCalled });
+    await assert.rejects(hasty.deletePlant(7), {
+      name: 'PlantStoreError',
+      message: 'no token for DELETE http://127.0.0.1:8080/plants/7 within 50 ms',
+      outcomeUnknown: false,
+    });
+    const reason = new Error('enough');
+    const controller = new AbortController();
+    const client = createClient({ url, token, fetch: neverCalled });
+    const call = client.deletePlant(7, { signal: controller.signal });
+    await asked.promise;
+    controller.abort(reason);
+    await assert.rejects(call, reason);
+  });
+
   test('ends when its signal is aborted, under way and between two tries', async (t) => {
     const reason = new Error('enough');
     const arrived = Promise.withResolvers<void>();
@@ -342,6 +397,10 @@ test('the plants of the client are those of the service', () => {
     plant;
   assert.deepEqual(toService({ id: 7n, ...fromService({ name: 'Fern' }) }), { id: 7n, name: 'Fern' });
 });
+
+async function neverCalled(): Promise<never> {
+  assert.fail('something was sent');
+}
 
 /** A server that answers as told; it ends after the test. Resolves to its URL. */
 async function serve(t: TestContext, listener: RequestListener): Promise<string> {

@@ -16,13 +16,13 @@ export interface Answer {
   readonly text: string;
 }
 
-/** Gives an access token, at once or later. */
+/** Gives an access token, at once or later. When it fails, so does the call, with that as the cause. */
 export type GiveToken = () => string | Promise<string>;
 
 export interface SendOptions {
   /** An access token, or what gives one; it is asked before each try, and once more when the service refuses its token. */
   readonly token: string | GiveToken;
-  /** Milliseconds that one try may take, its whole answer included; 10,000 unless given. */
+  /** Milliseconds that one try may take, its token and its whole answer included; 10,000 unless given. */
   readonly timeoutMs?: number;
   /** How often a call is tried again when it may succeed then; 4 unless given. */
   readonly retries?: number;
@@ -53,24 +53,25 @@ export function createSend({ token, timeoutMs = TIMEOUT_MS, retries = RETRIES, f
 
   async function attempt(request: Request, unknownBefore: boolean): Promise<Answer | PlantStoreError> {
     const { method, url, body = null, signal } = request;
-    const given = typeof token === 'function' ? checked(await token()) : token;
-    const headers = new Headers({ ...request.headers, authorization: `Bearer ${given}` });
     const timeout = AbortSignal.timeout(timeoutMs);
-    try {
-      const response = await fetch(url, {
-        method,
-        headers,
-        body,
-        signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
-      });
-      return { status: response.status, headers: response.headers, text: await response.text() };
-    } catch (cause: unknown) {
+    const end = signal === undefined ? timeout : AbortSignal.any([signal, timeout]);
+    const failure = (missing: string, cause: unknown, outcomeUnknown: boolean): PlantStoreError => {
       signal?.throwIfAborted();
       const how = timeout.aborted ? `within ${timeoutMs} ms` : `(${reasonOf(cause)})`;
-      return new PlantStoreError(`no answer from ${method} ${url.origin}${url.pathname} ${how}`, {
-        outcomeUnknown: unknownBefore || !UNSENT_CODES.includes(codeOf(cause)),
-        cause,
-      });
+      const message = `${missing} ${method} ${url.origin}${url.pathname} ${how}`;
+      return new PlantStoreError(message, { outcomeUnknown, cause });
+    };
+    // Thrown, not returned: whether to ask again is for the function to know.
+    const given = await tokenBefore(end, token).catch((cause: unknown) => {
+      throw failure('no token for', cause, unknownBefore);
+    });
+    const headers = new Headers({ ...request.headers, authorization: `Bearer ${checked(given)}` });
+    try {
+      const response = await fetch(url, { method, headers, body, signal: end });
+      return { status: response.status, headers: response.headers, text: await response.text() };
+    } catch (cause: unknown) {
+      const wasSent = !UNSENT_CODES.includes(codeOf(cause));
+      return failure('no answer from', cause, unknownBefore || wasSent);
     }
   }
 
@@ -98,6 +99,15 @@ export function createSend({ token, timeoutMs = TIMEOUT_MS, retries = RETRIES, f
       await pause(wait, request.signal);
     }
   };
+}
+
+/** The token, unless the signal is aborted first: then rejects with its reason, whatever the function does. */
+function tokenBefore(signal: AbortSignal, token: string | GiveToken): Promise<string> {
+  return new Promise((resolve, reject) => {
+    signal.addEventListener('abort', () => reject(signal.reason));
+    const given = async (): Promise<string> => (typeof token === 'function' ? token() : token);
+    given().then(resolve, reject);
+  });
 }
 
 /** Throws TypeError for what is no access token, and does not repeat it: it may be a secret with something around it. */

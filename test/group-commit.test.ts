@@ -2,7 +2,9 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { createGroupCommit, type GroupCommitOptions } from '../src/store/group-commit.ts';
+import { lockKeys } from '../src/store/postgres-batch.ts';
 import { BatchRefused, type Outcome, StoreOverloaded, StoreUnavailable, type Write } from '../src/store.ts';
+import { mintSecret, newToken, scopes } from '../src/token.ts';
 
 /** A write that takes longer than this to get its outcome never gets one. */
 const PATIENCE_MS = 10_000;
@@ -220,6 +222,69 @@ describe('limits', { timeout: PATIENCE_MS }, () => {
     at(begun, 2).succeed();
     assert.deepEqual(await Promise.all(later), ['deleted', 'deleted', 'deleted']);
   });
+});
+
+/** The digits of the id of a write are what it changes. */
+const keysOf = (write: Write): readonly string[] => `${idOf(write)}`.split('');
+
+describe('writes that share a key', { timeout: PATIENCE_MS }, () => {
+  test('never go in one batch, and keep the order of their arrival', async () => {
+    const { begun, write, idsBegun } = createHeld({ maxInFlight: 3, keysOf });
+    const writes = write(1, 2, 12, 3, 23, 1);
+    assert.deepEqual(await idsBegun(), [[1, 2, 3]]);
+    at(begun, 0).succeed();
+    assert.deepEqual(await idsBegun(), [[1, 2, 3], [12]]);
+    at(begun, 1).succeed();
+    assert.deepEqual(await idsBegun(), [[1, 2, 3], [12], [23, 1]]);
+    at(begun, 2).succeed();
+    assert.deepEqual(await Promise.all(writes), [1, 2, 12, 3, 23, 1].map(outcomeOf));
+  });
+
+  test('wait for each other until the batch of the first has ended, however it ends, while others go', async () => {
+    const { begun, write, idsBegun } = createHeld({ maxInFlight: 3, keysOf });
+    const statuses = statusesOf(write(1));
+    await idsBegun();
+    const next = write(1, 2);
+    assert.deepEqual(await idsBegun(), [[1], [2]]);
+    at(begun, 0).fail(new Error('lost'));
+    assert.deepEqual(await statuses, ['rejected']);
+    assert.deepEqual(await idsBegun(), [[1], [2], [1]]);
+    for (const index of [1, 2]) at(begun, index).succeed();
+    assert.deepEqual(await Promise.all(next), ['absent', 'deleted']);
+  });
+});
+
+test('on PostgreSQL writes share a key when they touch the same plant, idempotency key or token', () => {
+  const create = (owner: string, id: bigint, key?: string): Write => ({
+    kind: 'createPlant',
+    owner,
+    id,
+    name: '',
+    tag: null,
+    idempotency: key === undefined ? null : { key, digest: new Uint8Array() },
+  });
+  const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: '' }, 0);
+  const share = (a: Write, b: Write): boolean => lockKeys(a).some((key) => lockKeys(b).includes(key));
+  const sharing: readonly (readonly [Write, Write])[] = [
+    [create('alice', 1n), create('alice', 1n, 'key')],
+    [create('alice', 1n), remove(1)],
+    [create('alice', 1n, 'key'), create('alice', 2n, 'key')],
+    [
+      { kind: 'createToken', token },
+      { kind: 'revokeToken', id: token.id, at: 0 },
+    ],
+    [
+      { kind: 'revokeToken', id: token.id, at: 0 },
+      { kind: 'recordTokenUse', id: token.id, at: 0 },
+    ],
+  ];
+  for (const [a, b] of sharing) assert.ok(share(a, b), `${a.kind} and ${b.kind}`);
+  const apart: readonly (readonly [Write, Write])[] = [
+    [create('alice', 1n), create('alice', 2n)],
+    [create('alice', 1n, 'key'), create('bob', 1n, 'key')],
+    [create('bob', 1n), remove(1)],
+  ];
+  for (const [a, b] of apart) assert.ok(!share(a, b), `${a.kind} and ${b.kind}`);
 });
 
 describe('failures', { timeout: PATIENCE_MS }, () => {

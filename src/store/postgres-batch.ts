@@ -4,6 +4,7 @@ import type { Connection, Row, Statement } from './postgres-connections.ts';
 import { toReplay } from './rows.ts';
 
 type Creation = Extract<Write, { kind: 'createPlant' }>;
+type KeyedCreation = Creation & { readonly idempotency: NonNullable<Creation['idempotency']> };
 type Deletion = Extract<Write, { kind: 'deletePlant' }>;
 type TokenWrite = Exclude<Write, Creation | Deletion>;
 
@@ -13,10 +14,9 @@ interface Member {
 }
 
 /**
- * Carries out a batch as if its writes came one by one, in their order: writes that touch the same plant or the same
- * idempotency key go to successive rounds, and each round is one statement for all its creations and one for all its
- * deletions. A round takes its locks kind by kind (keys, creations, deletions, tokens) and sorted within each, the same
- * everywhere, so that batches of one round never deadlock; the group commit makes no others.
+ * Carries out writes of which no two share a lock key, so that it does not matter which is first: one statement for all
+ * creations and one for all deletions. Locks are taken kind by kind (keys, creations, deletions, tokens) and sorted within
+ * each, the same everywhere, so that batches never deadlock.
  */
 export async function commitBatch(
   connection: Connection,
@@ -24,15 +24,8 @@ export async function commitBatch(
   now: number,
 ): Promise<readonly Outcome[]> {
   const members = batch.map((write): Member => ({ write, outcome: undefined }));
-  const rounds = splitIntoRounds(members);
-  const [only] = rounds;
-  if (rounds.length === 1 && only !== undefined && isOneStatement(only)) {
-    await runRound(connection, only, now);
-  } else {
-    await inTransaction(connection, async () => {
-      for (const round of rounds) await runRound(connection, round, now);
-    });
-  }
+  if (isOneStatement(members)) await carryOut(connection, members, now);
+  else await inTransaction(connection, () => carryOut(connection, members, now));
   return members.map(settledOutcome);
 }
 
@@ -41,21 +34,7 @@ function settledOutcome({ write, outcome }: Member): Outcome {
   return outcome;
 }
 
-function splitIntoRounds(members: readonly Member[]): Member[][] {
-  const rounds: Member[][] = [];
-  const nextRound = new Map<string, number>();
-  for (const member of members) {
-    const keys = lockKeys(member.write);
-    const index = Math.max(0, ...keys.map((key) => nextRound.get(key) ?? 0));
-    for (const key of keys) nextRound.set(key, index + 1);
-    const round = rounds[index];
-    if (round === undefined) rounds[index] = [member];
-    else round.push(member);
-  }
-  return rounds;
-}
-
-/** What no two writes of a round may share. */
+/** What no two writes of a batch may share. */
 export function lockKeys(write: Write): string[] {
   switch (write.kind) {
     case 'createPlant': {
@@ -65,10 +44,9 @@ export function lockKeys(write: Write): string[] {
     case 'deletePlant':
       return [plantKey(write.owner, write.id)];
     case 'createToken':
-      return [`token ${write.token.id}`];
     case 'revokeToken':
     case 'recordTokenUse':
-      return [`token ${write.id}`];
+      return [`token ${tokenId(write)}`];
   }
 }
 
@@ -76,18 +54,14 @@ function plantKey(owner: string, id: bigint | string): string {
   return `plant ${owner} ${id}`;
 }
 
-function isOneStatement(round: readonly Member[]): boolean {
-  const [first] = round;
-  if (first === undefined) return true;
-  const { kind } = first.write;
-  const isSet = kind === 'createPlant' || kind === 'deletePlant';
-  const isAlone = round.length === 1;
-  return round.every(
-    ({ write }) =>
-      write.kind === kind &&
-      (isSet || isAlone) &&
-      !(write.kind === 'createPlant' && write.idempotency !== null),
-  );
+function tokenId(write: TokenWrite): string {
+  return write.kind === 'createToken' ? write.token.id : write.id;
+}
+
+function isOneStatement(members: readonly Member[]): boolean {
+  return members.length === 1
+    ? !members.every(isKeyed)
+    : members.every(isDeletion) || members.every((member) => isCreation(member) && !isKeyed(member));
 }
 
 // BEGIN travels with the first statement of the work; COMMIT waits for its results, since it must not follow a failure.
@@ -103,10 +77,10 @@ async function inTransaction(connection: Connection, work: () => Promise<void>):
   await connection.query({ text: 'COMMIT' });
 }
 
-async function runRound(connection: Connection, round: readonly Member[], now: number): Promise<void> {
-  const keyed = round.filter(({ write }) => write.kind === 'createPlant' && write.idempotency !== null);
+async function carryOut(connection: Connection, members: readonly Member[], now: number): Promise<void> {
+  const keyed = members.filter(isKeyed);
   if (keyed.length > 0) await claimKeys(connection, keyed, now);
-  const open = round.filter(({ outcome }) => outcome === undefined);
+  const open = members.filter(({ outcome }) => outcome === undefined);
   await Promise.all([
     createPlants(connection, open.filter(isCreation)),
     deletePlants(connection, open.filter(isDeletion)),
@@ -117,6 +91,8 @@ async function runRound(connection: Connection, round: readonly Member[], now: n
 
 const isCreation = (member: Member): member is Member & { write: Creation } =>
   member.write.kind === 'createPlant';
+const isKeyed = (member: Member): member is Member & { write: KeyedCreation } =>
+  isCreation(member) && member.write.idempotency !== null;
 const isDeletion = (member: Member): member is Member & { write: Deletion } =>
   member.write.kind === 'deletePlant';
 const isTokenWrite = (member: Member): member is Member & { write: TokenWrite } =>
@@ -175,10 +151,14 @@ function settle(
   ifChanged: Outcome,
   otherwise: Outcome,
 ): void {
-  const keys = new Set(changed.map((row) => plantKey(String(row.owner), String(row.id))));
+  // Nearly always that is all of them, and nothing to look up.
+  const keys =
+    changed.length === members.length
+      ? undefined
+      : new Set(changed.map(({ owner, id }) => plantKey(String(owner), String(id))));
   for (const member of members) {
     const { owner, id } = member.write;
-    member.outcome = keys.has(plantKey(owner, id)) ? ifChanged : otherwise;
+    member.outcome = keys === undefined || keys.has(plantKey(owner, id)) ? ifChanged : otherwise;
   }
 }
 
@@ -186,13 +166,16 @@ function settle(
  * Takes the keys that are new or 24 hours old for this transaction, which makes every other one that wants them wait,
  * and answers the writes whose keys were used before.
  */
-async function claimKeys(connection: Connection, members: readonly Member[], now: number): Promise<void> {
-  const claims = members.flatMap((member) => {
-    const { write } = member;
-    return write.kind === 'createPlant' && write.idempotency !== null
-      ? [{ member, owner: write.owner, ...write.idempotency }]
-      : [];
-  });
+async function claimKeys(
+  connection: Connection,
+  members: readonly (Member & { write: KeyedCreation })[],
+  now: number,
+): Promise<void> {
+  const claims = members.map((member) => ({
+    member,
+    owner: member.write.owner,
+    ...member.write.idempotency,
+  }));
   const ordered = claims.toSorted((a, b) => (`${a.owner} ${a.key}` < `${b.owner} ${b.key}` ? -1 : 1));
   const owners = ordered.map(({ owner }) => owner);
   const keys = ordered.map(({ key }) => key);
@@ -226,26 +209,24 @@ async function claimKeys(connection: Connection, members: readonly Member[], now
   }
 }
 
-async function settleKeys(connection: Connection, members: readonly Member[]): Promise<void> {
-  const created = members.flatMap(({ write, outcome }) =>
-    write.kind === 'createPlant' && write.idempotency !== null && outcome === 'created'
-      ? [{ owner: write.owner, key: write.idempotency.key }]
-      : [],
-  );
+async function settleKeys(
+  connection: Connection,
+  members: readonly (Member & { write: KeyedCreation })[],
+): Promise<void> {
+  const created = members.filter(({ outcome }) => outcome === 'created');
   if (created.length === 0) return;
   await connection.query({
     name: 'settle-keys',
     text: `UPDATE idempotency_keys SET outcome = 'created'
             WHERE (owner, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))`,
-    values: [created.map(({ owner }) => owner), created.map(({ key }) => key)],
+    values: [created.map(({ write }) => write.owner), created.map(({ write }) => write.idempotency.key)],
   });
 }
 
 function sortedTokenWrites(members: readonly Member[]): (Member & { write: TokenWrite })[] {
-  const keyed = members
+  return members
     .filter(isTokenWrite)
-    .map((member) => ({ member, key: lockKeys(member.write).join() }));
-  return keyed.sort((a, b) => (a.key < b.key ? -1 : 1)).map(({ member }) => member);
+    .sort(({ write: a }, { write: b }) => (tokenId(a) < tokenId(b) ? -1 : 1));
 }
 
 async function writeToken(connection: Connection, member: Member & { write: TokenWrite }): Promise<void> {

@@ -75,6 +75,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const store = tracing?.traceStore(opened) ?? opened;
   metrics.watch(store.load);
   let isStopping = false;
+  const limits = limitsOf(config);
   const app = http.createApp({
     store,
     findForeignGrant: await openIssuer(config, log, now),
@@ -82,7 +83,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     onAnswered: answered,
     now,
     basePath: config.basePath,
-    limits: limitsOf(config),
+    limits,
     trustedProxies: partsOf(config.trustProxy),
     origins: partsOf(config.corsOrigin),
     tls,
@@ -92,6 +93,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   });
   const admin = http.createAdmin({
     registry: metrics.registry,
+    limits,
     checks: [
       {
         name: 'serving',

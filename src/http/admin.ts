@@ -1,7 +1,11 @@
+import type { Duplex } from 'node:stream';
 import Fastify, { type FastifyInstance } from 'fastify';
 import type { Registry } from 'prom-client';
 import { messageOf, Refusal } from '../errors.ts';
-import { RETRY_SOON, sendRefusal, toRefusal } from './refusals.ts';
+import { createListener, type Limits } from './listener.ts';
+import { originForm, refuseMalformed } from './message-rules.ts';
+import { whenAnswered } from './pipelining.ts';
+import { RETRY_SOON, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
 import { withoutCompilers } from './request-check.ts';
 
 /** One thing the service needs to be ready; it rejects, with a reason for the operator, while that is not so. */
@@ -13,16 +17,28 @@ export interface ReadinessCheck {
 export interface AdminOptions {
   readonly registry: Registry;
   readonly checks: readonly ReadinessCheck[];
+  readonly limits: Limits;
 }
 
 /** How long a check may take; shorter than the interval of the usual balancer. */
 const CHECK_MS = 1_000;
 
 /** The listener for operators: /live, /ready and /metrics. Never on the public port. */
-export function createAdmin({ registry, checks }: AdminOptions): FastifyInstance {
+export function createAdmin({ registry, checks, limits }: AdminOptions): FastifyInstance {
+  const refuse = (error: unknown, socket: Duplex): void =>
+    whenAnswered(socket, () => refuseOnSocket(error, socket));
   const admin: FastifyInstance = Fastify({
     schemaController: withoutCompilers,
     return503OnClosing: false,
+    rewriteUrl: originForm,
+    serverFactory: (handler) => createListener(handler, { limits, tls: undefined, refuse }),
+    clientErrorHandler: () => undefined,
+    frameworkErrors: (error, _request, reply) => sendRefusal(reply, toRefusal(error)),
+  });
+  admin.addHook('onRequest', (request, _reply, done) => {
+    refuseMalformed(request, limits.uri);
+    if (request.is404) throw new Refusal(40401, 'here are /live, /ready and /metrics');
+    done();
   });
   admin.get('/live', async () => ({ status: 'ok' }));
   admin.get('/ready', async () => {
@@ -36,9 +52,6 @@ export function createAdmin({ registry, checks }: AdminOptions): FastifyInstance
     return registry.metrics();
   });
   admin.setErrorHandler((error, _request, reply) => sendRefusal(reply, toRefusal(error)));
-  admin.setNotFoundHandler((_request, reply) =>
-    sendRefusal(reply, new Refusal(40401, 'here are /live, /ready and /metrics')),
-  );
   return admin;
 }
 

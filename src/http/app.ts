@@ -21,7 +21,7 @@ import { deletePlant, deletePlantOperation } from './delete-plant.ts';
 import { parseJsonBody } from './json.ts';
 import { listPlants, listPlantsOperation } from './list-plants.ts';
 import { createListener, type Limits } from './listener.ts';
-import { refuseContent, refuseMalformed } from './message-rules.ts';
+import { originForm, refuseContent, refuseMalformed } from './message-rules.ts';
 import type { Metrics } from './metrics.ts';
 import { http } from './node-http.ts';
 import { renderOpenApi } from './openapi.ts';
@@ -156,12 +156,6 @@ function createRequestIds(): () => string {
     count += 1;
     return `${prefix}-${count.toString(36)}`;
   };
-}
-
-/** RFC 9112 §3.2.2: a server must accept the absolute form of a request target too. */
-function originForm({ url = '/' }: { url?: string | undefined }): string {
-  if (url.startsWith('/')) return url;
-  return /^https?:\/\/[^/?#]*(.*)$/i.exec(url)?.[1]?.replace(/^(?!\/)/, '/') ?? url;
 }
 
 /** RFC 9110 §10.1.1. */

@@ -5,6 +5,12 @@ import { Refusal } from '../errors.ts';
 /** `uri-host [":" port]`, RFC 9110 §7.2 and RFC 3986 §3.2.2. */
 const HOST = /^(?:\[[0-9A-Za-z.:]+\]|[\w.~!$&'()*+,;=%-]*)(?::[0-9]*)?$/;
 
+/** RFC 9112 §3.2.2: a server must accept the absolute form of a request target too. */
+export function originForm({ url = '/' }: { url?: string | undefined }): string {
+  if (url.startsWith('/')) return url;
+  return /^https?:\/\/[^/?#]*(.*)$/i.exec(url)?.[1]?.replace(/^(?!\/)/, '/') ?? url;
+}
+
 /** Throws a Refusal for a message that is not proper HTTP/1.1, whatever its path, or whose URI is longer than the limit. */
 export function refuseMalformed(request: FastifyRequest, uriLimit: number): void {
   const { raw } = request;

@@ -95,7 +95,7 @@ export function sendRefusal(reply: FastifyReply, refusal: Refusal): void {
  * Answers on the bare socket what Node's parser refused before there was a request, and closes the connection.
  * Returns the code, or undefined when nothing could be said.
  */
-export function refuseOnSocket(error: unknown, socket: Duplex, requestId: string): ErrorCode | undefined {
+export function refuseOnSocket(error: unknown, socket: Duplex, requestId?: string): ErrorCode | undefined {
   // Its last answer is on the way out already.
   if (socket.writableEnded) return undefined;
   // A second response in the middle of one that has begun would be taken for its body.
@@ -111,7 +111,7 @@ export function refuseOnSocket(error: unknown, socket: Duplex, requestId: string
     'content-type: application/json',
     `content-length: ${Buffer.byteLength(body)}`,
     'cache-control: no-store',
-    `x-request-id: ${requestId}`,
+    ...(requestId === undefined ? [] : [`x-request-id: ${requestId}`]),
     `date: ${new Date().toUTCString()}`,
     'connection: close',
   ];

@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { engines } from './engines.ts';
+import { headerOf, renderRequest, sendRaw } from './raw-http.ts';
+import { startService } from './service.ts';
+
+const [{ freshUrl } = assert.fail()] = engines;
+
+const HOST = 'Host: plants.test\r\nConnection: close\r\n';
+
+/** What the admin listener must refuse, as it is sent. */
+const refused: readonly (readonly [what: string, message: string | Buffer, status: number, code: number])[] =
+  [
+    ['a path that is nothing here', `GET /plants HTTP/1.1\r\n${HOST}\r\n`, 404, 40401],
+    ['a method that is nothing here', `PROPFIND /live HTTP/1.1\r\n${HOST}\r\n`, 404, 40401],
+    [
+      'a body that is no JSON',
+      renderRequest({
+        method: 'POST',
+        path: '/live',
+        headers: [['Content-Type', 'application/json']],
+        body: '{',
+      }),
+      404,
+      40401,
+    ],
+    ['what is no HTTP', 'how are you?\r\n\r\n', 400, 40004],
+    ['a header without a name', `GET /live HTTP/1.1\r\n${HOST}: x\r\n\r\n`, 400, 40004],
+    ['a request without Host', 'GET /live HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 40004],
+    ['a path in broken percent-encoding', `GET /%zz HTTP/1.1\r\n${HOST}\r\n`, 400, 40004],
+    ['another version of HTTP', `GET /live HTTP/2.0\r\n${HOST}\r\n`, 400, 40004],
+    ['an expectation that nobody meets', `GET /live HTTP/1.1\r\n${HOST}Expect: tea\r\n\r\n`, 417, 41700],
+    ['headers beyond the limit', `GET /live HTTP/1.1\r\n${HOST}X: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 43100],
+    ['a URI beyond the limit', `GET /live?${'x'.repeat(9_000)} HTTP/1.1\r\n${HOST}\r\n`, 414, 41400],
+    ['a proxy request', `CONNECT plants.test:80 HTTP/1.1\r\n${HOST}\r\n`, 404, 40401],
+  ];
+
+test('the admin listener refuses in the shape of all errors, whoever refuses', async (t) => {
+  const service = await startService(t, await freshUrl(t));
+  for (const [what, message, status, code] of refused) {
+    await t.test(what, async () => {
+      const answer = await sendRaw(service.adminUrl, message);
+      const { error, message: text, ...others } = JSON.parse(answer.body.toString());
+      assert.deepEqual([answer.status, error, others], [status, code, {}]);
+      assert.equal(typeof text, 'string');
+      assert.equal(headerOf(answer.headers, 'content-type'), 'application/json');
+      assert.equal(headerOf(answer.headers, 'cache-control'), 'no-store');
+    });
+  }
+});
+
+test('the admin listener answers a request for an absolute URL', async (t) => {
+  const service = await startService(t, await freshUrl(t));
+  const { status } = await sendRaw(service.adminUrl, `GET http://plants.test/live HTTP/1.1\r\n${HOST}\r\n`);
+  assert.equal(status, 200);
+});

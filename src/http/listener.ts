@@ -69,9 +69,9 @@ export function createListener(handler: RequestListener, options: ListenerOption
 }
 
 /**
- * Not by `maxConnections`, which drops a connection without a word. Nor by a listener for the end of each connection:
- * beside it, Node keeps one list of listeners for as long as the connection, by way of which whatever belongs to a
- * request outlives it, and the pauses of the garbage collector grow tenfold.
+ * Not by `maxConnections`, which drops a connection without a word; nor by a count that a listener for the end of each
+ * connection takes back: with one, what belonged to requests outlived them on connections that stay
+ * (docs/performance.md).
  */
 function boundConnections(server: Server, { limits, tls, refuse }: ListenerOptions): void {
   const accept = server.listeners('connection');

@@ -27,7 +27,7 @@ npm run bench -- [options]
   --parts ${names.slice(0, 2).join(',')},…     what to measure; all of it unless given
   --rounds N                  how often each is measured (3)
   --seconds N                 how long each time (2)
-  --warm-up N                 seconds of load before that, 0 for none (2)
+  --warm-up N                 seconds of load before that, 0 for none (6, after which little is left to compile)
   --generator wrk|autocannon  what makes the load (wrk where it is installed)
   --no-alternatives           without what people would pick instead, which is installed otherwise
   --json FILE                 also writes all figures there
@@ -48,7 +48,7 @@ export function readOptions(args: readonly string[]): Options | undefined {
     parts: readParts(values.parts),
     rounds: readCount('--rounds', values.rounds ?? '3', { from: 1, to: 100 }),
     seconds: readCount('--seconds', values.seconds ?? '2', { from: 1, to: 600 }),
-    warmUp: readCount('--warm-up', values['warm-up'] ?? '2', { from: 0, to: 600 }),
+    warmUp: readCount('--warm-up', values['warm-up'] ?? '6', { from: 0, to: 600 }),
     generator: readGenerator(values.generator),
     withAlternatives: values['no-alternatives'] !== true,
     json: values.json,

@@ -9,7 +9,7 @@ import {
 } from '../bulk.ts';
 import type { ConnectionOptions } from '../store.ts';
 import { inspectMigrations } from './migrations.ts';
-import { type Connection, Connections, type Row } from './postgres-connections.ts';
+import { type Connection, Connections, inTransaction, type Row } from './postgres-connections.ts';
 import { isWorthRetrying, meaningOf } from './postgres-errors.ts';
 import { POSTGRES_MIGRATIONS } from './postgres-migrate.ts';
 import { columnsOf, toKeyRow, toPlantRow, toToken } from './rows.ts';
@@ -25,29 +25,21 @@ const RETRY_STEP_MS = 5;
 export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk {
   const connections = new Connections(url, options);
 
-  function inTransaction<T>(
-    begin: string,
+  function transact<T>(
+    begin: `BEGIN${string}`,
     work: (connection: Connection) => Promise<T>,
-    endFor: (result: T) => 'COMMIT' | 'ROLLBACK' = () => 'COMMIT',
+    endFor?: (result: T) => 'COMMIT' | 'ROLLBACK',
   ): Promise<T> {
-    return connections.use(async (bare) => {
+    return connections.use((bare) => {
       const connection = explaining(bare);
-      await connection.query({ text: begin });
-      try {
-        const result = await work(connection);
-        await connection.query({ text: endFor(result) });
-        return result;
-      } catch (error: unknown) {
-        await connection.query({ text: 'ROLLBACK' }).catch(() => undefined);
-        throw error;
-      }
+      return inTransaction(connection, begin, () => work(connection), endFor);
     });
   }
 
   async function savePlants(plants: readonly PlantRow[], ifTaken: IfTaken): Promise<readonly number[]> {
     for (let tries = 1; ; tries += 1) {
       try {
-        return await inTransaction(
+        return await transact(
           'BEGIN',
           (connection) => save(connection, plants, ifTaken),
           (taken) => (ifTaken === 'refuse' && taken.length > 0 ? 'ROLLBACK' : 'COMMIT'),
@@ -62,15 +54,15 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
   return {
     savePlants,
     fill: (work) =>
-      inTransaction('BEGIN', async (connection) => {
+      transact('BEGIN', async (connection) => {
         await refuseUnlessEmpty(connection);
         return work(fillingOf(connection));
       }),
     read: (work) =>
-      inTransaction('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', (connection) =>
+      transact('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', (connection) =>
         work(contentsOf(connection)),
       ),
-    inspect: () => inTransaction('BEGIN READ ONLY', inspect),
+    inspect: () => transact('BEGIN READ ONLY', inspect),
     close: () => connections.close(),
   };
 }

@@ -109,6 +109,24 @@ export class Connections {
   }
 }
 
+/** Runs work in a transaction. It ends as `endFor` says, and with a rollback if the work rejects. */
+export async function inTransaction<T>(
+  connection: Connection,
+  begin: `BEGIN${string}`,
+  work: () => Promise<T>,
+  endFor: (result: T) => 'COMMIT' | 'ROLLBACK' = () => 'COMMIT',
+): Promise<T> {
+  await connection.query({ text: begin });
+  try {
+    const result = await work();
+    await connection.query({ text: endFor(result) });
+    return result;
+  } catch (error: unknown) {
+    await connection.query({ text: 'ROLLBACK' }).catch(() => undefined);
+    throw error;
+  }
+}
+
 function createPool(url: string, options: ConnectionOptions, hosts: number): pg.Pool {
   const pool = new pg.Pool({
     connectionString: url,

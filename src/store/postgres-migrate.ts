@@ -1,7 +1,7 @@
 import { messageOf } from '../errors.ts';
 import { StoreNotOpened } from '../store.ts';
 import { applyMigrations } from './migrations.ts';
-import { type Connection, Connections } from './postgres-connections.ts';
+import { type Connection, Connections, inTransaction } from './postgres-connections.ts';
 
 export const POSTGRES_MIGRATIONS = new URL('./migrations/postgres/', import.meta.url);
 
@@ -23,7 +23,9 @@ export async function migratePostgres(url: string): Promise<readonly string[]> {
     prepare: false,
   });
   try {
-    return await connections.use(migrate);
+    return await connections.use((connection) =>
+      inTransaction(connection, 'BEGIN', () => migrate(connection)),
+    );
   } catch (error: unknown) {
     if (error instanceof StoreNotOpened) throw error;
     throw new StoreNotOpened(`cannot open the PostgreSQL store: ${messageOf(error)}`, { cause: error });
@@ -33,28 +35,20 @@ export async function migratePostgres(url: string): Promise<readonly string[]> {
 }
 
 async function migrate(connection: Connection): Promise<readonly string[]> {
-  await connection.query({ text: 'BEGIN' });
-  try {
-    await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
-    await ensureRecord(connection);
-    const names = await applyMigrations(POSTGRES_MIGRATIONS, {
-      run: async (sql) => {
-        await connection.query({ text: sql });
-      },
-      applied: async () => {
-        const rows = await connection.query({ text: 'SELECT name FROM migrations' });
-        return rows.map((row) => String(row.name));
-      },
-      record: async (name) => {
-        await connection.query({ text: 'INSERT INTO migrations (name) VALUES ($1)', values: [name] });
-      },
-    });
-    await connection.query({ text: 'COMMIT' });
-    return names;
-  } catch (error: unknown) {
-    await connection.query({ text: 'ROLLBACK' }).catch(() => undefined);
-    throw error;
-  }
+  await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
+  await ensureRecord(connection);
+  return applyMigrations(POSTGRES_MIGRATIONS, {
+    run: async (sql) => {
+      await connection.query({ text: sql });
+    },
+    applied: async () => {
+      const rows = await connection.query({ text: 'SELECT name FROM migrations' });
+      return rows.map((row) => String(row.name));
+    },
+    record: async (name) => {
+      await connection.query({ text: 'INSERT INTO migrations (name) VALUES ($1)', values: [name] });
+    },
+  });
 }
 
 // CREATE TABLE IF NOT EXISTS wants the right to create tables even where there is nothing to create.

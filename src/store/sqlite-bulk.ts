@@ -10,7 +10,7 @@ import {
 import { StoreUnavailable } from '../store.ts';
 import { columnsOf, toKeyRow, toPlantRow, toToken } from './rows.ts';
 import { isForbidden, notOpened, reasonOf, severityOf } from './sqlite-errors.ts';
-import { openForReading, openForWriting } from './sqlite-file.ts';
+import { inLongTransaction, inTransaction, openForReading, openForWriting } from './sqlite-file.ts';
 import { inspectSqlite } from './sqlite-inspect.ts';
 
 const ROWS_IN_PAGE = 1_000;
@@ -135,15 +135,11 @@ function createWriting(db: DatabaseSync): Writing {
   }
 
   function savePlants(plants: readonly PlantRow[], ifTaken: IfTaken): readonly number[] {
-    const taken: number[] = [];
-    db.exec('BEGIN IMMEDIATE');
-    try {
-      for (const [place, plant] of plants.entries()) if (!insert(plant, ifTaken)) taken.push(place);
-      db.exec(ifTaken === 'refuse' && taken.length > 0 ? 'ROLLBACK' : 'COMMIT');
-    } catch (error: unknown) {
-      if (db.isTransaction) db.exec('ROLLBACK');
-      throw error;
-    }
+    const taken = inTransaction(
+      db,
+      () => plants.flatMap((plant, place) => (insert(plant, ifTaken) ? [] : [place])),
+      (places) => (ifTaken === 'refuse' && places.length > 0 ? 'ROLLBACK' : 'COMMIT'),
+    );
     if (characters >= CHARACTERS_BETWEEN_CHECKPOINTS) checkpoint();
     return taken;
   }
@@ -155,17 +151,12 @@ function createWriting(db: DatabaseSync): Writing {
   }
 
   async function fill<T>(work: (filling: Filling) => Promise<T>): Promise<T> {
-    db.exec('BEGIN IMMEDIATE');
-    try {
+    const result = await inLongTransaction(db, () => {
       refuseUnlessEmpty(db);
-      const result = await work(filling());
-      db.exec('COMMIT');
-      checkpoint();
-      return result;
-    } catch (error: unknown) {
-      if (db.isTransaction) db.exec('ROLLBACK');
-      throw error;
-    }
+      return work(filling());
+    });
+    checkpoint();
+    return result;
   }
 
   function filling(): Filling {

@@ -26,6 +26,41 @@ export function openForReading(file: string, timeout = READ_LOCK_TIMEOUT_MS): Da
   return db;
 }
 
+/** Runs work in a transaction that no other writes beside. It ends as `endFor` says, and with a rollback if the work throws. */
+export function inTransaction<T>(
+  db: DatabaseSync,
+  work: () => T,
+  endFor: (result: T) => 'COMMIT' | 'ROLLBACK' = () => 'COMMIT',
+): T {
+  db.exec('BEGIN IMMEDIATE');
+  try {
+    const result = work();
+    db.exec(endFor(result));
+    return result;
+  } catch (error: unknown) {
+    rollBack(db);
+    throw error;
+  }
+}
+
+/** The same for work that takes its time, where nothing else uses the connection meanwhile. */
+export async function inLongTransaction<T>(db: DatabaseSync, work: () => Promise<T>): Promise<T> {
+  db.exec('BEGIN IMMEDIATE');
+  try {
+    const result = await work();
+    db.exec('COMMIT');
+    return result;
+  } catch (error: unknown) {
+    rollBack(db);
+    throw error;
+  }
+}
+
+// What fails may have rolled it back already, as a full disk does (https://sqlite.org/lang_transaction.html, §3).
+function rollBack(db: DatabaseSync): void {
+  if (db.isTransaction) db.exec('ROLLBACK');
+}
+
 // SQLite gives names such as `:memory:` and `file:…` a meaning; a path has none.
 function open(file: string, timeout: number): DatabaseSync {
   return new DatabaseSync(resolve(file), { timeout });

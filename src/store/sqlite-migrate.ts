@@ -14,7 +14,7 @@ import { setTimeout } from 'node:timers/promises';
 import { StoreNotOpened } from '../store.ts';
 import { applyMigrations } from './migrations.ts';
 import { isLocked, notOpened } from './sqlite-errors.ts';
-import { openForReading, openForWriting } from './sqlite-file.ts';
+import { inLongTransaction, openForReading, openForWriting } from './sqlite-file.ts';
 
 export const SQLITE_MIGRATIONS = new URL('./migrations/sqlite/', import.meta.url);
 
@@ -33,8 +33,7 @@ export async function migrateSqlite(file: string): Promise<readonly string[]> {
       refuseForeign(file);
       const db = openForWriting(file, 0);
       try {
-        db.exec('BEGIN IMMEDIATE');
-        return await migrate(db);
+        return await inLongTransaction(db, () => migrate(db));
       } finally {
         db.close();
       }
@@ -106,23 +105,16 @@ function refuseForeign(file: string): void {
 }
 
 async function migrate(db: DatabaseSync): Promise<readonly string[]> {
-  try {
-    db.exec('CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) STRICT');
-    const names = await applyMigrations(SQLITE_MIGRATIONS, {
-      run: (sql) => db.exec(sql),
-      applied: () =>
-        db
-          .prepare('SELECT name FROM migrations')
-          .all()
-          .map((row) => String(row.name)),
-      record: (name) => {
-        db.prepare('INSERT INTO migrations (name) VALUES (?)').run(name);
-      },
-    });
-    db.exec('COMMIT');
-    return names;
-  } catch (error: unknown) {
-    if (db.isTransaction) db.exec('ROLLBACK');
-    throw error;
-  }
+  db.exec('CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) STRICT');
+  return applyMigrations(SQLITE_MIGRATIONS, {
+    run: (sql) => db.exec(sql),
+    applied: () =>
+      db
+        .prepare('SELECT name FROM migrations')
+        .all()
+        .map((row) => String(row.name)),
+    record: (name) => {
+      db.prepare('INSERT INTO migrations (name) VALUES (?)').run(name);
+    },
+  });
 }

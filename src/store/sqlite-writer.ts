@@ -4,7 +4,7 @@ import { KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
 import { LAST_USE_STEP_MS } from '../token.ts';
 import { columnsOf, toReplay } from './rows.ts';
 import { reasonOf, type Severity, severityOf } from './sqlite-errors.ts';
-import { openForWriting } from './sqlite-file.ts';
+import { inTransaction, openForWriting } from './sqlite-file.ts';
 
 /** What the thread that owns the write connection is told. Times are milliseconds since the epoch. */
 export type WriterRequest =
@@ -99,18 +99,6 @@ function textIn(batch: readonly Write[]): number {
     (sum, write) => (write.kind === 'createPlant' ? sum + write.name.length + (write.tag?.length ?? 0) : sum),
     0,
   );
-}
-
-function inTransaction<T>(db: DatabaseSync, work: () => T): T {
-  db.exec('BEGIN IMMEDIATE');
-  try {
-    const result = work();
-    db.exec('COMMIT');
-    return result;
-  } catch (error: unknown) {
-    if (db.isTransaction) db.exec('ROLLBACK');
-    throw error;
-  }
 }
 
 function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {

@@ -2,7 +2,7 @@
  * Runs three instances behind a real HAProxy with deploy/haproxy.cfg, on one fresh PostgreSQL, under load, and says
  * what came of it. Needs `haproxy` (`apt-get install haproxy`, `brew install haproxy`).
  *
- *     node deploy/try-haproxy.ts [--clients 32] [--seconds 30] [--rolls 1]
+ *     node deploy/try-haproxy.ts --help
  *
  * The load goes on while the instances are restarted one after another, while one is killed, and while PostgreSQL
  * crashes and comes back.
@@ -15,7 +15,8 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
-import { parseArgs, promisify } from 'node:util';
+import { promisify } from 'node:util';
+import { readFlags } from '../test/flags.ts';
 import { startPostgres } from '../test/postgres-server.ts';
 
 const run = promisify(execFile);
@@ -338,13 +339,14 @@ async function reportLost(
 }
 
 if (import.meta.main) {
-  const { values } = parseArgs({
-    options: {
-      clients: { type: 'string', default: '32' },
-      seconds: { type: 'string', default: '30' },
-      rolls: { type: 'string', default: '1' },
+  const values = readFlags(
+    'Stops and starts the instances of deploy/ one after the other under load, and tells whether anything is lost.',
+    {
+      clients: { type: 'string', default: '32', about: 'how many ask at once' },
+      seconds: { type: 'string', default: '30', about: 'how long nothing happens at first' },
+      rolls: { type: 'string', default: '1', about: 'how often each instance is stopped' },
     },
-  });
+  );
   if (spawnSync('haproxy', ['-v']).error === undefined)
     await tryHaproxy(Number(values.clients), Number(values.seconds), Number(values.rolls));
   else {

@@ -1,7 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
 import { type Answer, Connection } from './connection.ts';
+import { newSeed, readFlags, seedFlag } from './flags.ts';
 import { type Installation, newInstallation, type Service } from './program.ts';
 import { createRandom } from './random.ts';
 
@@ -360,13 +360,14 @@ function describeRound(
 }
 
 if (import.meta.main) {
-  const { values } = parseArgs({
-    options: {
-      rounds: { type: 'string', default: '200' },
-      seed: { type: 'string', default: `${Date.now() % 1e6}` },
+  const values = readFlags(
+    'Kills the service in mid-load, again and again on the same store, and compares what that then holds with what was acknowledged.',
+    {
+      rounds: { type: 'string', default: '1000', about: 'how often it is killed' },
+      seed: seedFlag,
     },
-  });
-  const seed = Number(values.seed);
+  );
+  const seed = Number(values.seed ?? newSeed());
   const write = (line: string): void => void process.stdout.write(`${line}\n`);
   write(`seed ${seed}`);
   const summary = await crashRounds({

@@ -3,6 +3,7 @@ import { globSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import type { TestEvent } from 'node:test/reporters';
 import { engines } from './engines.ts';
+import { readFlags } from './flags.ts';
 
 const names = engines.map(({ name }) => name);
 
@@ -63,6 +64,7 @@ function line(title: string, cells: readonly (string | number)[]): string {
 }
 
 if (import.meta.main) {
+  readFlags('Runs the tests that run on every engine, and tells how many passed on each.', {});
   const files = globSync(join(import.meta.dirname, '*.test.ts'))
     .filter(isOfEveryEngine)
     .sort();

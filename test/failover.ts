@@ -1,6 +1,6 @@
 import type { TestContext } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
+import { readFlags } from './flags.ts';
 import { type Addressed, Client, createToken, startInstances } from './instances.ts';
 import { type Balance, Ledger } from './ledger.ts';
 import { createStandby, type PostgresServer, startPostgres } from './postgres-server.ts';
@@ -107,14 +107,19 @@ async function isSynchronous(primary: PostgresServer): Promise<boolean> {
   return rows.length > 0;
 }
 
-/** `node test/failover.ts --acknowledgements 500 --death silence` */
 async function main(): Promise<void> {
-  const { values } = parseArgs({
-    options: {
-      acknowledgements: { type: 'string', default: '500' },
-      death: { type: 'string', default: 'crash' },
+  const values = readFlags(
+    'Lets the primary of a PostgreSQL die under load, promotes its standby, and tells whether an acknowledged write is lost.',
+    {
+      acknowledgements: { type: 'string', default: '500', about: 'how many to wait for before and after' },
+      death: {
+        type: 'string',
+        default: 'crash',
+        takes: 'crash|silence',
+        about: 'whether its connections are closed or left open',
+      },
     },
-  });
+  );
   const death = values.death === 'silence' ? 'silence' : 'crash';
   const releases: (() => unknown)[] = [];
   try {

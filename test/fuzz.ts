@@ -1,5 +1,5 @@
-import { parseArgs } from 'node:util';
 import fc from 'fast-check';
+import { newSeed, readFlags, seedFlag } from './flags.ts';
 import { anyRequest, type FuzzedRequest } from './fuzz-requests.ts';
 import { newInstallation } from './program.ts';
 import { headerOf, type RawAnswer } from './raw-http.ts';
@@ -192,20 +192,21 @@ export function describeFuzz({ requests, statuses, firstMemory, lastMemory }: Fu
 }
 
 if (import.meta.main) {
-  const { values } = parseArgs({
-    options: {
-      requests: { type: 'string', default: '1000000' },
-      connections: { type: 'string', default: '8' },
-      seed: { type: 'string', default: `${Date.now() % 1e6}` },
-      path: { type: 'string' },
+  const values = readFlags(
+    'Sends requests that fast-check makes up, and looks for a 5xx, a wrong answer, a hang, or memory that grows.',
+    {
+      requests: { type: 'string', default: '1000000', about: 'how many are sent' },
+      connections: { type: 'string', default: '8', about: 'over how many connections at once' },
+      seed: seedFlag,
+      path: { type: 'string', takes: 'PATH', about: 'that of a failure, to send it again with its seed' },
     },
-  });
+  );
   const write = (line: string): void => void process.stdout.write(`${line}\n`);
   const { path } = values;
   const options = {
     requests: Number(values.requests),
     connections: Number(values.connections),
-    seed: Number(values.seed),
+    seed: Number(values.seed ?? newSeed()),
     withinMs: 5_000,
     ...(path === undefined ? {} : { path }),
   };

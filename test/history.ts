@@ -1,5 +1,5 @@
-import { parseArgs } from 'node:util';
 import { encodeCursor } from '../src/http/cursor.ts';
+import { readFlags } from './flags.ts';
 import {
   type Addressed,
   type Answer,
@@ -205,16 +205,17 @@ export function describeRecording({ operations, requests, unseen, surprises, tim
   ].join('\n');
 }
 
-/** `node test/history.ts --seconds 30`: the workload on instances of their own, judged and reported. */
+/** The workload on instances of their own, judged and reported. */
 async function main(): Promise<boolean> {
-  const { values } = parseArgs({
-    options: {
-      seconds: { type: 'string', default: '30' },
-      clients: { type: 'string', default: '32' },
-      instances: { type: 'string', default: '3' },
-      'hot-plants': { type: 'string', default: '8' },
+  const values = readFlags(
+    'Loads instances on one PostgreSQL, and tells whether the history of what they answered is linearizable.',
+    {
+      seconds: { type: 'string', default: '30', about: 'how long' },
+      clients: { type: 'string', default: '32', about: 'how many ask at once' },
+      instances: { type: 'string', default: '3', about: 'how many share the store' },
+      'hot-plants': { type: 'string', default: '8', about: 'plants that all of them fight for' },
     },
-  });
+  );
   const releases: (() => unknown)[] = [];
   const scope = { after: (release: () => unknown) => void releases.unshift(release) };
   try {

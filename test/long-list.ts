@@ -1,7 +1,7 @@
 import { get, type IncomingMessage } from 'node:http';
 import { DatabaseSync } from 'node:sqlite';
-import { parseArgs } from 'node:util';
 import { type Answer, Connection } from './connection.ts';
+import { readFlags } from './flags.ts';
 import { describeLatencies, type Latencies, latenciesOf } from './latencies.ts';
 import { type Installation, newInstallation, type Service } from './program.ts';
 import { forgetPeak, inMebibytes, MEBIBYTE, peakMemory, residentMemory } from './resources.ts';
@@ -145,7 +145,10 @@ export function describeFigures(figures: LongListFigures): string[] {
 }
 
 if (import.meta.main) {
-  const { values } = parseArgs({ options: { plants: { type: 'string', default: '1000000' } } });
+  const values = readFlags(
+    'Reads a long list: whether it is right, and what others wait and memory grows meanwhile.',
+    { plants: { type: 'string', default: '1000000', about: 'how many are in it' } },
+  );
   const wanted = Number(values.plants);
   const figures = await measureLongList(wanted, { nameLength: 20, times: 3 });
   const wrong = [

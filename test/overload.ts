@@ -1,5 +1,5 @@
 import { setTimeout } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
+import { readFlags } from './flags.ts';
 import { describeLatencies, type Latencies, latenciesOf } from './latencies.ts';
 import { fillStore } from './long-list.ts';
 import { newInstallation } from './program.ts';
@@ -212,9 +212,13 @@ export function overloadFaults(figures: OverloadFigures, factor: number, limits 
 }
 
 if (import.meta.main) {
-  const { values } = parseArgs({
-    options: { seconds: { type: 'string', default: '30' }, factor: { type: 'string', default: '10' } },
-  });
+  const values = readFlags(
+    'Offers the service more than it can take: how long what is admitted takes, and when all is well again.',
+    {
+      seconds: { type: 'string', default: '30', about: 'how long the overload lasts' },
+      factor: { type: 'string', default: '10', about: 'how many times what the service can take' },
+    },
+  );
   const write = (line: string): void => void process.stdout.write(`${line}\n`);
   const factor = Number(values.factor);
   const figures = await measureOverload({ seconds: Number(values.seconds), factor, report: write });

@@ -1,5 +1,5 @@
 import type { TestContext } from 'node:test';
-import { parseArgs } from 'node:util';
+import { readFlags } from './flags.ts';
 import { type Balance, Ledger } from './ledger.ts';
 import { type PostgresServer, startPostgres } from './postgres-server.ts';
 import { startService } from './service.ts';
@@ -37,9 +37,10 @@ export async function crashUnderLoad(
   return { balance, recoveries };
 }
 
-/** `node test/postgres-restarts.ts --rounds 20` */
 async function main(): Promise<void> {
-  const { values } = parseArgs({ options: { rounds: { type: 'string', default: '20' } } });
+  const values = readFlags('Kills PostgreSQL under load, and tells whether an acknowledged write is lost.', {
+    rounds: { type: 'string', default: '20', about: 'how often it is killed' },
+  });
   const releases: (() => unknown)[] = [];
   const server = await startPostgres();
   try {

@@ -1,7 +1,7 @@
 import { connect, type Socket } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
 import { Connection } from './connection.ts';
+import { readFlags } from './flags.ts';
 import { describeLatencies, type Latencies, latenciesOf } from './latencies.ts';
 import { fillStore } from './long-list.ts';
 import { newInstallation, type Service } from './program.ts';
@@ -248,12 +248,13 @@ function describeHeld({ files, memory }: Held): string {
 }
 
 if (import.meta.main) {
-  const { values } = parseArgs({
-    options: {
-      clients: { type: 'string', default: '2000' },
-      seconds: { type: 'string', default: '30' },
+  const values = readFlags(
+    'Has clients send and read slowly: how long others wait meanwhile, and what is left of the slow ones.',
+    {
+      clients: { type: 'string', default: '2000', about: 'how many are slow' },
+      seconds: { type: 'string', default: '30', about: 'how long' },
     },
-  });
+  );
   const clients = Number(values.clients);
   const write = (line: string): void => void process.stdout.write(`${line}\n`);
   const figures = await measureSlowClients({

@@ -1,8 +1,8 @@
 import { stat } from 'node:fs/promises';
 import { setTimeout } from 'node:timers/promises';
-import { parseArgs } from 'node:util';
 import { mintSecret } from '../src/token.ts';
 import { type Answer, Connection } from './connection.ts';
+import { newSeed, readFlags, seedFlag } from './flags.ts';
 import { newInstallation, type Service } from './program.ts';
 import { createRandom } from './random.ts';
 import { inMebibytes, MEBIBYTE, openFiles, residentMemory } from './resources.ts';
@@ -213,16 +213,17 @@ export function describeHolding({ memory, heap, files, log }: Holding): string {
 }
 
 if (import.meta.main) {
-  const { values } = parseArgs({
-    options: {
-      minutes: { type: 'string', default: '30' },
-      connections: { type: 'string', default: '8' },
-      rate: { type: 'string', default: '1000' },
-      seed: { type: 'string', default: `${Date.now() % 1e6}` },
+  const values = readFlags(
+    'Keeps the service under mixed load, and compares what it holds in the first sixth of the time and in the last.',
+    {
+      minutes: { type: 'string', default: '30', about: 'how long' },
+      connections: { type: 'string', default: '8', about: 'over how many connections' },
+      rate: { type: 'string', default: '1000', about: 'requests a second, of all of them' },
+      seed: seedFlag,
     },
-  });
+  );
   const write = (line: string): void => void process.stdout.write(`${line}\n`);
-  const seed = Number(values.seed);
+  const seed = Number(values.seed ?? newSeed());
   write(`seed ${seed}`);
   const summary = await soak({
     minutes: Number(values.minutes),

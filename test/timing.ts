@@ -1,5 +1,5 @@
-import { parseArgs } from 'node:util';
 import { crc32 } from 'node:zlib';
+import { newSeed, readFlags, seedFlag } from './flags.ts';
 import { newInstallation } from './program.ts';
 import { createRandom } from './random.ts';
 import { openWire } from './wire.ts';
@@ -139,13 +139,11 @@ export async function timeService(tries: number, seed: number): Promise<ServiceT
 }
 
 if (import.meta.main) {
-  const { values } = parseArgs({
-    options: {
-      tries: { type: 'string', default: '20000' },
-      seed: { type: 'string', default: `${Date.now() % 1e6}` },
-    },
+  const values = readFlags('Tells whether the time a wrong token takes shows where it is wrong.', {
+    tries: { type: 'string', default: '20000', about: 'tries of each kind of wrong token' },
+    seed: seedFlag,
   });
-  const timings = await timeService(Number(values.tries), Number(values.seed));
+  const timings = await timeService(Number(values.tries), Number(values.seed ?? newSeed()));
   for (const [kind, timing] of Object.entries(timings)) {
     process.stdout.write(`${kind}: ${describeTiming(timing)}\n`);
     if (Math.abs(timing.t) >= T_LIMIT) process.exitCode = 1;

@@ -27,6 +27,10 @@ const lines = text.trimEnd().split('\n');
 
 const run = randomUUID();
 
+// Ctrl-C: what is on its way gets its answer, and what was created is deleted. A second one ends it at once.
+const stop = new AbortController();
+process.once('SIGINT', () => stop.abort(new Error('stopped')));
+
 try {
   const [first] = await listAll(`${plants}?limit=1`, 1);
   if (first !== undefined) throw new Error('this owner has plants; take the token of one who has none');
@@ -41,6 +45,7 @@ async function createListAndDelete(): Promise<void> {
   try {
     // The lines are sent as they are: an id beyond 2^53 would not survive JSON.parse.
     await forEach(lines, async (line, index) => {
+      stop.signal.throwIfAborted();
       const key = { 'content-type': 'application/json', 'idempotency-key': `${run}-${index}` };
       sent.push(line);
       const request = { method: 'POST', headers: { ...authorization, ...key }, body: line };
@@ -77,6 +82,7 @@ async function deleteAll(sent: readonly string[]): Promise<void> {
 async function listAll(first: string, enough = Number.POSITIVE_INFINITY): Promise<Plant[]> {
   const plants: Plant[] = [];
   for (let next: string | undefined = first; next !== undefined && plants.length < enough; ) {
+    stop.signal.throwIfAborted();
     const response: Response = await expectOk(await fetch(next, { headers: authorization }));
     plants.push(...((await response.json()) as Plant[]));
     const target: string | undefined = /<([^>]+)>; rel="next"/.exec(response.headers.get('link') ?? '')?.[1];

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
-import { request as connectTo, createServer } from 'node:http';
-import { test } from 'node:test';
+import { request as connectTo, createServer, type ServerResponse } from 'node:http';
+import { type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { createClient } from '../src/client/client.ts';
@@ -48,30 +48,27 @@ for (const engine of engines) {
   test(`the example leaves nothing behind when it fails on the way, and says why in a line, on ${engine.name}`, async (t) => {
     const service = await startService(t, await engine.freshUrl(t));
     const token = await service.token();
-    let created = 0;
-    const front = createServer((request, response) => {
-      if (request.method === 'POST' && ++created === 100)
-        return void response.writeHead(503).end('{"error":50300,"message":"later"}');
-      const { method, headers, url = '' } = request;
-      const onwards = connectTo(service.url + url, { method, headers }, (answer) => {
-        response.writeHead(answer.statusCode ?? 500, answer.headers);
-        answer.pipe(response);
-      });
-      request.pipe(onwards);
-    }).listen(0, '127.0.0.1');
-    t.after(() => front.close());
-    await once(front, 'listening');
-    const address = front.address();
-    assert.ok(address !== null && typeof address === 'object');
-    const args = [EXAMPLE, `http://127.0.0.1:${address.port}`, token];
-    await assert.rejects(promisify(execFile)(process.execPath, args), {
+    const front = await startFront(t, service.url, (response) => {
+      response.writeHead(503).end('{"error":50300,"message":"later"}');
+    });
+    await assert.rejects(promisify(execFile)(process.execPath, [EXAMPLE, front, token]), {
       code: 1,
       stdout: /^deleted \d+ plants\n$/,
       stderr: '503: {"error":50300,"message":"later"}\n',
     });
     const client = createClient({ url: service.url, token });
     assert.deepEqual(await Array.fromAsync(client.listPlants()), []);
-    front.closeAllConnections();
+    await service.close();
+  });
+
+  test(`the example leaves nothing behind when Ctrl-C stops it, on ${engine.name}`, async (t) => {
+    const service = await startService(t, await engine.freshUrl(t));
+    const token = await service.token();
+    const front = await startFront(t, service.url, () => void run.child.kill('SIGINT'));
+    const run = promisify(execFile)(process.execPath, [EXAMPLE, front, token]);
+    await assert.rejects(run, { code: 1, stdout: /^deleted [1-5]?\d\d plants\n$/, stderr: 'stopped\n' });
+    const client = createClient({ url: service.url, token });
+    assert.deepEqual(await Array.fromAsync(client.listPlants()), []);
     await service.close();
   });
 
@@ -106,4 +103,31 @@ for (const engine of engines) {
       await service.close();
     });
   }
+}
+
+/** A server that sends all on to the service, and calls `atCreation` at the 100th creation, which it sends on unless that is answered. */
+async function startFront(
+  t: TestContext,
+  serviceUrl: string,
+  atCreation: (response: ServerResponse) => void,
+): Promise<string> {
+  let created = 0;
+  const front = createServer((request, response) => {
+    const { method, headers, url = '' } = request;
+    if (method === 'POST' && ++created === 100) atCreation(response);
+    if (response.writableEnded) return;
+    const onwards = connectTo(serviceUrl + url, { method, headers }, (answer) => {
+      response.writeHead(answer.statusCode ?? 500, answer.headers);
+      answer.pipe(response);
+    });
+    request.pipe(onwards);
+  }).listen(0, '127.0.0.1');
+  t.after(() => {
+    front.close();
+    front.closeAllConnections();
+  });
+  await once(front, 'listening');
+  const address = front.address();
+  assert.ok(address !== null && typeof address === 'object');
+  return `http://127.0.0.1:${address.port}`;
 }

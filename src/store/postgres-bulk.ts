@@ -1,4 +1,3 @@
-import { setTimeout } from 'node:timers/promises';
 import {
   type Bulk,
   type Contents,
@@ -10,16 +9,15 @@ import {
 import type { ConnectionOptions } from '../store.ts';
 import { inspectMigrations } from './migrations.ts';
 import { type Connection, Connections, inTransaction, type Row } from './postgres-connections.ts';
-import { isWorthRetrying, meaningOf } from './postgres-errors.ts';
+import { meaningOf } from './postgres-errors.ts';
 import { POSTGRES_MIGRATIONS } from './postgres-migrate.ts';
+import { retrying } from './postgres-retry.ts';
 import { columnsOf, toKeyRow, toPlantRow, toToken } from './rows.ts';
 
 /** A page is as many rows as these, going by the size of those before; the first ones may be large. */
 const ROWS_IN_PAGE = 1_000;
 const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
 const ROWS_IN_FIRST_PAGE = 16;
-const TRIES = 8;
-const RETRY_STEP_MS = 5;
 
 /** Opens a store on PostgreSQL for commands that move it in bulk; its schema is left as it is. */
 export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk {
@@ -36,23 +34,15 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
     });
   }
 
-  async function savePlants(plants: readonly PlantRow[], ifTaken: IfTaken): Promise<readonly number[]> {
-    for (let tries = 1; ; tries += 1) {
-      try {
-        return await transact(
+  return {
+    savePlants: (plants, ifTaken) =>
+      retrying(() =>
+        transact(
           'BEGIN',
           (connection) => save(connection, plants, ifTaken),
           (taken) => (ifTaken === 'refuse' && taken.length > 0 ? 'ROLLBACK' : 'COMMIT'),
-        );
-      } catch (error: unknown) {
-        if (!(error instanceof Error) || !isWorthRetrying(error.cause) || tries === TRIES) throw error;
-        await setTimeout(Math.random() * RETRY_STEP_MS * 2 ** tries);
-      }
-    }
-  }
-
-  return {
-    savePlants,
+        ),
+      ),
     fill: (work) =>
       transact('BEGIN', async (connection) => {
         await refuseUnlessEmpty(connection);

@@ -21,7 +21,7 @@ export function codeOf(error: unknown): string {
 
 /** Whether nothing was done and the same batch may succeed at once. */
 export function isWorthRetrying(error: unknown): boolean {
-  return RETRIED.has(codeOf(error));
+  return RETRIED.has(codeOf(error instanceof StoreUnavailable ? error.cause : error));
 }
 
 /** Whether the server itself answered with an error (SQLSTATE); otherwise the connection to it failed. */

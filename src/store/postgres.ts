@@ -1,4 +1,3 @@
-import { setTimeout } from 'node:timers/promises';
 import {
   type Engine,
   type IdRange,
@@ -12,12 +11,11 @@ import {
 import type { Token } from '../token.ts';
 import { commitBatch } from './postgres-batch.ts';
 import { Connections, type Row, type Statement } from './postgres-connections.ts';
-import { isFromServer, isWorthRetrying, meaningOf } from './postgres-errors.ts';
+import { isFromServer, meaningOf } from './postgres-errors.ts';
 import { migratePostgres } from './postgres-migrate.ts';
+import { retrying } from './postgres-retry.ts';
 import { toToken } from './rows.ts';
 
-const TRIES = 8;
-const RETRY_STEP_MS = 5;
 const FORGET_KEYS_EVERY_MS = 60_000;
 const KEYS_FORGOTTEN_AT_ONCE = 1_000;
 
@@ -49,12 +47,14 @@ export async function openPostgres(
   async function commit(batch: readonly Write[]): Promise<readonly Outcome[]> {
     if (failures >= SUSPICIOUS_FAILURES) await refuseWithoutStandby();
     try {
-      const outcomes = await tryToCommit(batch);
+      const outcomes = await retrying(() =>
+        connections.use((connection) => commitBatch(connection, batch, now())),
+      );
       failures = 0;
       return outcomes;
     } catch (error: unknown) {
       failures += 1;
-      throw error;
+      throw meaningOf(error);
     }
   }
 
@@ -81,17 +81,6 @@ export async function openPostgres(
       // Other servers that speak the protocol need not tell, and then nothing is known against another try.
       if (isFromServer(error)) return 0;
       throw meaningOf(error);
-    }
-  }
-
-  async function tryToCommit(batch: readonly Write[]): Promise<readonly Outcome[]> {
-    for (let tries = 1; ; tries += 1) {
-      try {
-        return await connections.use((connection) => commitBatch(connection, batch, now()));
-      } catch (error: unknown) {
-        if (!isWorthRetrying(error) || tries === TRIES) throw meaningOf(error);
-        await setTimeout(Math.random() * RETRY_STEP_MS * 2 ** tries);
-      }
     }
   }
 

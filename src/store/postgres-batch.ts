@@ -1,6 +1,7 @@
 import { KEY_LIFETIME_MS, type Outcome, StoreUnavailable, type Write } from '../store.ts';
 import { LAST_USE_STEP_MS } from '../token.ts';
 import type { Connection, Row, Statement } from './postgres-connections.ts';
+import { createPlants, createTokens } from './postgres-inserts.ts';
 import { toReplay } from './rows.ts';
 
 type Creation = Extract<Write, { kind: 'createPlant' }>;
@@ -82,8 +83,8 @@ async function carryOut(connection: Connection, members: readonly Member[], now:
   if (keyed.length > 0) await claimKeys(connection, keyed, now);
   const open = members.filter(({ outcome }) => outcome === undefined);
   await Promise.all([
-    createPlants(connection, open.filter(isCreation)),
-    deletePlants(connection, open.filter(isDeletion)),
+    create(connection, open.filter(isCreation)),
+    remove(connection, open.filter(isDeletion)),
     ...sortedTokenWrites(open).map((member) => writeToken(connection, member)),
   ]);
   if (keyed.length > 0) await settleKeys(connection, keyed);
@@ -98,36 +99,16 @@ const isDeletion = (member: Member): member is Member & { write: Deletion } =>
 const isTokenWrite = (member: Member): member is Member & { write: TokenWrite } =>
   !isCreation(member) && !isDeletion(member);
 
-/** By owner, then by id. */
-function sorted<M extends { readonly write: Creation }>(members: readonly M[]): M[] {
-  return members.toSorted(({ write: a }, { write: b }) => {
-    if (a.owner !== b.owner) return a.owner < b.owner ? -1 : 1;
-    return a.id < b.id ? -1 : a.id > b.id ? 1 : 0;
-  });
-}
-
-async function createPlants(
+async function create(
   connection: Connection,
   members: readonly (Member & { write: Creation })[],
 ): Promise<void> {
   if (members.length === 0) return;
-  const writes = sorted(members).map(({ write }) => write);
-  const created = await connection.query({
-    name: 'create-plants',
-    text: `INSERT INTO plants (owner, id, name, tag)
-           SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[])
-           ON CONFLICT DO NOTHING RETURNING owner, id`,
-    values: [
-      writes.map(({ owner }) => owner),
-      writes.map(({ id }) => id.toString()),
-      writes.map(({ name }) => name),
-      writes.map(({ tag }) => tag),
-    ],
-  });
+  const created = await connection.query(createPlants(members.map(({ write }) => write)));
   settle(members, created, 'created', 'idTaken');
 }
 
-async function deletePlants(
+async function remove(
   connection: Connection,
   members: readonly (Member & { write: Deletion })[],
 ): Promise<void> {
@@ -190,7 +171,7 @@ async function claimKeys(
                WHERE old.first_used_at <= excluded.first_used_at - ${KEY_LIFETIME_MS}
              RETURNING owner, key`,
       // The time comes in an array as well: Citus loses the type of a parameter that is none.
-      values: [owners, keys, ordered.map(({ digest }) => Buffer.from(digest)), ordered.map(() => now)],
+      values: [owners, keys, ordered.map(({ digest }) => digest), ordered.map(() => now)],
     }),
     connection.query({
       name: 'find-keys',
@@ -236,25 +217,8 @@ async function writeToken(connection: Connection, member: Member & { write: Toke
 
 function tokenStatement(write: TokenWrite): Statement {
   switch (write.kind) {
-    case 'createToken': {
-      const { owner, id, digest, name, scopes, createdAt, expiresAt, revokedAt, lastUsedAt } = write.token;
-      return {
-        name: 'create-token',
-        text: `INSERT INTO tokens (owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at)
-               VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) RETURNING id`,
-        values: [
-          owner,
-          id,
-          Buffer.from(digest),
-          name,
-          scopes.join(' '),
-          createdAt,
-          expiresAt,
-          revokedAt,
-          lastUsedAt,
-        ],
-      };
-    }
+    case 'createToken':
+      return createTokens([write.token]);
     case 'revokeToken':
       return {
         name: 'revoke-token',

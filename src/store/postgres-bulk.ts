@@ -10,9 +10,10 @@ import type { ConnectionOptions } from '../store.ts';
 import { inspectMigrations } from './migrations.ts';
 import { type Connection, Connections, inTransaction, type Row } from './postgres-connections.ts';
 import { meaningOf } from './postgres-errors.ts';
+import { createPlants, createTokens, replacePlants } from './postgres-inserts.ts';
 import { POSTGRES_MIGRATIONS } from './postgres-migrate.ts';
 import { retrying } from './postgres-retry.ts';
-import { columnsOf, toKeyRow, toPlantRow, toToken } from './rows.ts';
+import { toKeyRow, toPlantRow, toToken } from './rows.ts';
 
 /** A page is as many rows as these, going by the size of those before; the first ones may be large. */
 const ROWS_IN_PAGE = 1_000;
@@ -67,41 +68,25 @@ function explaining(connection: Connection): Connection {
   };
 }
 
-/** Saves plants in the order of their keys, so that nobody who does so too is waited for in a circle. */
+/** Resolves to the places of the plants whose ids were taken. */
 async function save(
   connection: Connection,
   plants: readonly PlantRow[],
   ifTaken: IfTaken,
 ): Promise<readonly number[]> {
-  if (ifTaken !== 'replace') return placesLeft(plants, await insertPlants(connection, plants));
+  if (ifTaken !== 'replace') return placesLeft(plants, await connection.query(createPlants(plants)));
   const existing = await connection.query({
     text: 'SELECT owner, id FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))',
-    values: columns(plants).slice(0, 2),
+    values: [plants.map(({ owner }) => owner), plants.map(({ id }) => id.toString())],
   });
   // A row cannot be changed twice by one statement, so the last of each plant stands for all.
   const last = new Map(plants.map((plant) => [keyOf(plant), plant]));
-  await connection.query({
-    text: `INSERT INTO plants (owner, id, name, tag)
-           SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[])
-           ON CONFLICT (owner, id) DO UPDATE SET name = excluded.name, tag = excluded.tag`,
-    values: columns([...last.values()].sort(byKey)),
-  });
+  await connection.query(replacePlants([...last.values()]));
   const known = new Set(existing.map(keyOf));
   return placesLeft(
     plants,
     [...last.values()].filter((plant) => !known.has(keyOf(plant))),
   );
-}
-
-/** Resolves to the keys of those that were not there yet; of several with one key, the first. */
-function insertPlants(connection: Connection, plants: readonly PlantRow[]): Promise<readonly Row[]> {
-  return connection.query({
-    name: 'insert-plants',
-    text: `INSERT INTO plants (owner, id, name, tag)
-           SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[])
-           ON CONFLICT DO NOTHING RETURNING owner, id`,
-    values: columns(plants.toSorted(byKey)),
-  });
 }
 
 /** The places of the plants that did not create their rows, given those that were created. */
@@ -115,20 +100,6 @@ function placesLeft(
 
 function keyOf({ owner, id }: { readonly owner?: unknown; readonly id?: unknown }): string {
   return `${owner} ${id}`;
-}
-
-function byKey(a: PlantRow, b: PlantRow): number {
-  if (a.owner !== b.owner) return a.owner < b.owner ? -1 : 1;
-  return a.id < b.id ? -1 : a.id > b.id ? 1 : 0;
-}
-
-function columns(plants: readonly PlantRow[]): readonly unknown[] {
-  return [
-    plants.map(({ owner }) => owner),
-    plants.map(({ id }) => id.toString()),
-    plants.map(({ name }) => name),
-    plants.map(({ tag }) => tag),
-  ];
 }
 
 function contentsOf(connection: Connection): Contents {
@@ -179,16 +150,10 @@ function fillingOf(connection: Connection): Filling {
   return {
     ...contentsOf(connection),
     addPlants: async (plants) => {
-      await insertPlants(connection, plants);
+      await connection.query(createPlants(plants));
     },
     addTokens: async (tokens) => {
-      const rows = tokens.map(columnsOf);
-      await connection.query({
-        text: `INSERT INTO tokens (owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at)
-               SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[],
-                                    $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[])`,
-        values: [0, 1, 2, 3, 4, 5, 6, 7, 8].map((column) => rows.map((row) => toParameter(row[column]))),
-      });
+      await connection.query(createTokens(tokens));
     },
     addKeys: async (keys) => {
       await connection.query({
@@ -197,17 +162,13 @@ function fillingOf(connection: Connection): Filling {
         values: [
           keys.map(({ owner }) => owner),
           keys.map(({ key }) => key),
-          keys.map(({ digest }) => toParameter(digest)),
+          keys.map(({ digest }) => digest),
           keys.map(({ outcome }) => outcome),
           keys.map(({ firstUsedAt }) => firstUsedAt),
         ],
       });
     },
   };
-}
-
-function toParameter(value: unknown): unknown {
-  return value instanceof Uint8Array ? Buffer.from(value) : value;
 }
 
 async function refuseUnlessEmpty(connection: Connection): Promise<void> {

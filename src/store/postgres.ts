@@ -130,7 +130,7 @@ export async function openPostgres(
     const [row] = await query({
       name: 'find-token',
       text: 'SELECT * FROM tokens WHERE digest = $1',
-      values: [Buffer.from(digest)],
+      values: [digest],
     });
     return row === undefined ? undefined : toToken(row);
   }

@@ -84,8 +84,7 @@ function gather(destination: DestinationStream): DestinationStream & Flushable {
 /** A log for what a command did, on stderr, since stdout has its result; none on a terminal, where words say it. */
 export function createCommandLog(level: string): Logger {
   const { fd, isTTY } = process.stderr;
-  const options = { level: isTTY ? 'silent' : level, base: null, timestamp: createTimestamps() };
-  return pino(options, pino.destination({ fd, sync: true }));
+  return logTo(pino.destination({ fd, sync: true }), isTTY ? 'silent' : level).log;
 }
 
 // Imported when needed, so that it costs nothing where there is no terminal.

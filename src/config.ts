@@ -42,29 +42,17 @@ export const Config = Type.Object({
     default: 10,
     description: 'connections to PostgreSQL at most',
   }),
-  databaseAcquireTimeout: Type.Integer({
-    minimum: 100,
-    maximum: 60_000,
-    default: 2_000,
-    description: 'longest wait for a connection to PostgreSQL, in milliseconds',
-  }),
-  databaseStatementTimeout: Type.Integer({
-    minimum: 100,
-    maximum: 600_000,
-    default: 5_000,
-    description: 'longest run of a statement on PostgreSQL, in milliseconds',
-  }),
+  databaseAcquireTimeout: milliseconds('longest wait for a connection to PostgreSQL', [100, 60_000], 2_000),
+  databaseStatementTimeout: milliseconds('longest run of a statement on PostgreSQL', [100, 600_000], 5_000),
   databasePrepare: Type.Boolean({
     default: true,
     description: 'prepare statements on PostgreSQL; false behind a pooler in transaction mode that cannot',
   }),
-  stopDelay: Type.Integer({
-    minimum: 0,
-    maximum: 60_000,
-    default: 0,
-    description:
-      'pause between saying not to be ready and the stop, for a load balancer to see it, in milliseconds',
-  }),
+  stopDelay: milliseconds(
+    'pause between saying not to be ready and the stop, for a load balancer to see it',
+    [0, 60_000],
+    0,
+  ),
   basePath: Type.Refine(
     Type.String({ default: '', description: 'prefix of every path, such as /v1' }),
     (path) => /^(?:\/[A-Za-z0-9._~-]+)*$/.test(path),
@@ -166,6 +154,9 @@ export const Config = Type.Object({
 export type Config = Readonly<Static<typeof Config>>;
 export type Setting = keyof Config;
 
+/** The flags of settings, as they stand on the command line. */
+export type Flags = Readonly<Partial<Record<Setting, string>>>;
+
 export const settings = Object.keys(Config.properties) as readonly Setting[];
 
 /** A configuration the service does not start with; the message names the setting. */
@@ -193,10 +184,7 @@ export function flagOf(setting: Setting): string {
 }
 
 /** The configuration that flags and variables give. Throws ConfigInvalid. */
-export function loadConfig(
-  flags: Readonly<Partial<Record<Setting, string>>>,
-  environment: Readonly<Record<string, string | undefined>>,
-): Config {
+export function loadConfig(flags: Flags, environment: Readonly<Record<string, string | undefined>>): Config {
   const given = settings.map((setting) => givenOf(setting, flags, environment));
   const values = given.map(({ setting, text }) => [
     setting,
@@ -219,7 +207,7 @@ interface Given {
 
 function givenOf(
   setting: Setting,
-  flags: Readonly<Partial<Record<Setting, string>>>,
+  flags: Flags,
   environment: Readonly<Record<string, string | undefined>>,
 ): Given {
   const flag = flags[setting];

@@ -1,9 +1,10 @@
 import { Command } from 'commander';
+import type { Flags } from '../config.ts';
 import { placeOf } from '../database-url.ts';
 import { backUpStore, isEmbedded } from '../store/open.ts';
 import { CommandFailed } from './command-failed.ts';
 import { type Progress, startProgress } from './progress.ts';
-import { addSettings, configOf, type Flags } from './settings.ts';
+import { addSettings, configOf } from './settings.ts';
 import { DATABASE_URL_HINT, refuseUnlessExists } from './store.ts';
 import { makeWholeFile } from './whole-file.ts';
 

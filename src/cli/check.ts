@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import type { Bulk, Contents, KeyRow, PlantRow } from '../bulk.ts';
+import type { Flags } from '../config.ts';
 import { messageOf } from '../errors.ts';
 import { IDEMPOTENCY_KEY_RULE, isIdempotencyKey, NewPlant } from '../plant.ts';
 import { compileCheck } from '../schema.ts';
@@ -7,7 +8,7 @@ import { isTokenName, type Token } from '../token.ts';
 import { CommandFailed } from './command-failed.ts';
 import { count } from './count.ts';
 import { startProgress } from './progress.ts';
-import { addSettings, type Flags } from './settings.ts';
+import { addSettings } from './settings.ts';
 import { withBulk } from './store.ts';
 
 const DIGEST_BYTES = 32;

@@ -3,12 +3,13 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Command } from 'commander';
 import type { Bulk } from '../bulk.ts';
+import type { Flags } from '../config.ts';
 import type { Format } from '../formats/format.ts';
 import { count } from './count.ts';
 import { refuseUnlessOwner } from './owner.ts';
 import { addFormat, type FormatName, formatOf, STANDARD_STREAM } from './plant-file.ts';
 import { startProgress } from './progress.ts';
-import { addSettings, type Flags } from './settings.ts';
+import { addSettings } from './settings.ts';
 import { withBulk } from './store.ts';
 import { makeWholeFile } from './whole-file.ts';
 

@@ -1,5 +1,6 @@
 import { Command, Option } from 'commander';
 import type { Bulk, IfTaken, PlantRow } from '../bulk.ts';
+import type { Flags } from '../config.ts';
 import type { Entry, Format } from '../formats/format.ts';
 import { StoreUnavailable } from '../store.ts';
 import { CommandFailed } from './command-failed.ts';
@@ -15,7 +16,7 @@ import {
   STANDARD_STREAM,
 } from './plant-file.ts';
 import { startProgress } from './progress.ts';
-import { addSettings, type Flags } from './settings.ts';
+import { addSettings } from './settings.ts';
 import { withBulk } from './store.ts';
 
 /** Plants in one transaction: many to an fsync, and few enough that a service on the same store hardly waits. */

@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import type { Setting } from '../config.ts';
+import type { Flags } from '../config.ts';
 import { migrateStore } from '../store/open.ts';
 import { addSettings, configOf } from './settings.ts';
 import { sayingWhenNew } from './store.ts';
@@ -8,13 +8,11 @@ export function migrateCommand(): Command {
   const command = new Command('migrate').description(
     'brings the schema of the store up to date; `serve` does so too',
   );
-  return addSettings(command, ['databaseUrl']).action(
-    async (flags: Readonly<Partial<Record<Setting, string>>>) => {
-      const { databaseUrl } = configOf(flags);
-      const applied = await sayingWhenNew(databaseUrl, () => migrateStore(databaseUrl));
-      process.stdout.write(
-        applied.length === 0 ? 'nothing to apply\n' : applied.map((name) => `applied ${name}\n`).join(''),
-      );
-    },
-  );
+  return addSettings(command, ['databaseUrl']).action(async (flags: Flags) => {
+    const { databaseUrl } = configOf(flags);
+    const applied = await sayingWhenNew(databaseUrl, () => migrateStore(databaseUrl));
+    process.stdout.write(
+      applied.length === 0 ? 'nothing to apply\n' : applied.map((name) => `applied ${name}\n`).join(''),
+    );
+  });
 }

@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import type { Logger } from 'pino';
 import { type Audit, createAudit } from '../audit.ts';
-import { type Config, type Setting, wantsTraces } from '../config.ts';
+import { type Config, type Flags, wantsTraces } from '../config.ts';
 import { createLog } from '../log.ts';
 import { type Server, STOP_MS, startServer } from '../server.ts';
 import { isEmbedded } from '../store/open.ts';
@@ -18,7 +18,7 @@ const SAME_SIGNAL_MS = 500;
 
 export function serveCommand(): Command {
   const command = new Command('serve').description('migrates the store and serves it');
-  return addSettings(command).action(async (flags: Readonly<Partial<Record<Setting, string>>>) => {
+  return addSettings(command).action(async (flags: Flags) => {
     const config = configOf(flags);
     const serviceLog = await createLog(config.logLevel);
     const { log } = serviceLog;

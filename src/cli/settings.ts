@@ -3,6 +3,7 @@ import {
   type Config,
   defaultOf,
   descriptionOf,
+  type Flags,
   flagOf,
   loadConfig,
   rangeOf,
@@ -10,9 +11,6 @@ import {
   settings,
   variableOf,
 } from '../config.ts';
-
-/** The flags of settings as commander hands them over. */
-export type Flags = Readonly<Partial<Record<Setting, string>>>;
 
 /** How help shows settings, under the headings of docs/configuration.md: what stands for the value of each. */
 const groups: Readonly<Record<string, Partial<Record<Setting, string>>>> = {

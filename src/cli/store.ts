@@ -1,9 +1,9 @@
 import type { Bulk } from '../bulk.ts';
-import { connectionOptions } from '../config.ts';
+import { connectionOptions, type Flags } from '../config.ts';
 import { placeOf } from '../database-url.ts';
 import { migrateStore, openBulk, openStore, storeExists } from '../store/open.ts';
 import { type Store, StoreNotOpened } from '../store.ts';
-import { configOf, type Flags } from './settings.ts';
+import { configOf } from './settings.ts';
 
 /** What to do when there is no store, for a command that takes its URL from the settings. */
 export const DATABASE_URL_HINT = '--database-url (DATABASE_URL) names another';

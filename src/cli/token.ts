@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import { type Audit, createAudit } from '../audit.ts';
+import type { Flags } from '../config.ts';
 import { createCommandLog } from '../log.ts';
 import type { Store } from '../store.ts';
 import {
@@ -18,7 +19,7 @@ import {
 } from '../token.ts';
 import { CommandFailed } from './command-failed.ts';
 import { refuseUnlessLocalOwner } from './owner.ts';
-import { addSettings, configOf, type Flags } from './settings.ts';
+import { addSettings, configOf } from './settings.ts';
 import { withStore } from './store.ts';
 
 export function tokenCommand(): Command {

@@ -1,4 +1,5 @@
 import { parseArgs } from 'node:util';
+import { messageOf } from '../src/errors.ts';
 import { autocannonGenerator } from './load/autocannon.ts';
 import type { Generator } from './load/generator.ts';
 import { isInstalled, wrk } from './load/wrk.ts';
@@ -71,7 +72,7 @@ function parse(args: readonly string[]) {
       },
     }).values;
   } catch (error: unknown) {
-    throw new OptionsInvalid(error instanceof Error ? error.message : String(error));
+    throw new OptionsInvalid(messageOf(error));
   }
 }
 

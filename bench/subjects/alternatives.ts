@@ -5,6 +5,7 @@ import { writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import { messageOf } from '../../src/errors.ts';
 import { examplePlants } from '../example-plants.ts';
 import { type ServerProcess, startServerProcess } from '../server-process.ts';
 import type { RunningSubject, Subject } from '../subject.ts';
@@ -61,7 +62,7 @@ export async function installAlternatives(): Promise<string | undefined> {
     await promisify(execFile)('npm', ['ci', '--ignore-scripts'], { cwd: FOLDER });
     return undefined;
   } catch (error: unknown) {
-    return error instanceof Error ? error.message : String(error);
+    return messageOf(error);
   }
 }
 

@@ -1,16 +1,16 @@
 import { dirname, resolve } from 'node:path';
+import { codeOf } from '../errors.ts';
 import { CommandFailed } from './command-failed.ts';
 
 /** Why a file cannot be read or made, in words for people; an error that is not of the file system comes back as it is. */
 export function fileFailed(aim: 'read' | 'make', file: string, error: unknown): unknown {
-  const code = error instanceof Error && 'code' in error ? error.code : undefined;
-  const reason = reasonOf(code, aim, file);
+  const reason = reasonOf(codeOf(error), aim, file);
   return reason === undefined
     ? error
     : new CommandFailed(`cannot ${aim} ${file}: ${reason}`, { cause: error });
 }
 
-function reasonOf(code: unknown, aim: 'read' | 'make', file: string): string | undefined {
+function reasonOf(code: string, aim: 'read' | 'make', file: string): string | undefined {
   switch (code) {
     case 'ENOENT':
       return aim === 'read' ? 'there is no such file' : `there is no folder ${dirname(resolve(file))}`;

@@ -1,5 +1,6 @@
 import { Command, CommanderError } from 'commander';
 import { ConfigInvalid } from '../config.ts';
+import { codeOf } from '../errors.ts';
 import { FileInvalid } from '../formats/format.ts';
 import { CannotListen } from '../http/listen.ts';
 import { CertificateInvalid } from '../http/tls.ts';
@@ -38,7 +39,8 @@ export async function runProgram(): Promise<void> {
     await program.parseAsync();
   } catch (error: unknown) {
     process.exitCode = 1;
-    if (error instanceof CommanderError || isBrokenPipe(error)) return;
+    // Whoever reads the output may have seen enough of it, as `head` does.
+    if (error instanceof CommanderError || codeOf(error) === 'EPIPE') return;
     process.stderr.write(`plant-store: ${messageOf(error)}\n`);
   }
 }
@@ -49,11 +51,6 @@ function inheritSettings(command: Command): void {
     one.copyInheritedSettings(command);
     inheritSettings(one);
   }
-}
-
-// Whoever reads the output has seen enough of it, as `head` does.
-function isBrokenPipe(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'EPIPE';
 }
 
 function messageOf(error: unknown): string {

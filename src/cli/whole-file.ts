@@ -1,6 +1,7 @@
 import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
 import { link, open, rename, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
+import { codeOf } from '../errors.ts';
 import { CommandFailed } from './command-failed.ts';
 import { fileFailed } from './file-failed.ts';
 import { onSignal } from './on-signal.ts';
@@ -49,7 +50,7 @@ async function publish(partial: string, file: string): Promise<void> {
   try {
     await link(partial, file);
   } catch (error: unknown) {
-    if (isTaken(error)) throw alreadyThere(file);
+    if (codeOf(error) === 'EEXIST') throw alreadyThere(file);
     // Not every file system has links.
     refuseExisting(file);
     return rename(partial, file);
@@ -65,16 +66,12 @@ function alreadyThere(file: string): CommandFailed {
   return new CommandFailed(`there is a file ${file} already; name another, or remove it`);
 }
 
-function isTaken(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'EEXIST';
-}
-
 // At once, so that no signal comes between the file and who removes it.
 function create(file: string, partial: string): void {
   try {
     closeSync(openSync(partial, 'wx', 0o600));
   } catch (error: unknown) {
-    if (!isTaken(error)) throw fileFailed('make', file, error);
+    if (codeOf(error) !== 'EEXIST') throw fileFailed('make', file, error);
     throw new CommandFailed(
       `there is a file ${partial}, of a command that still runs or was ended; remove it if none runs`,
     );

@@ -9,7 +9,7 @@ import Fastify, {
 } from 'fastify';
 import type { TSchema } from 'typebox';
 import { createAudit } from '../audit.ts';
-import { type ErrorCode, statusOf } from '../errors.ts';
+import { codeOf, type ErrorCode, statusOf } from '../errors.ts';
 import type { AnsweredRequest } from '../log.ts';
 import type { Store } from '../store.ts';
 import { type Admission, createAdmission } from './admission.ts';
@@ -141,7 +141,7 @@ function createLogController(
 ): LogController {
   const controller = new LogController({ disableRequestLogging: true });
   controller.streamError = (error, request, reply) => {
-    if ('code' in error && error.code === 'ERR_STREAM_PREMATURE_CLOSE') return;
+    if (codeOf(error) === 'ERR_STREAM_PREMATURE_CLOSE') return;
     brokenOff.add(request);
     logFailure(log, request, error);
     metrics.answered(operationOf(request), 500, reply.elapsedTime / 1_000);

@@ -1,4 +1,5 @@
 import type { FastifyInstance } from 'fastify';
+import { codeOf } from '../errors.ts';
 
 /** Where to listen, and what says so on the command line: `--port (PORT)`. */
 export interface Address {
@@ -35,8 +36,7 @@ async function listen(app: FastifyInstance, address: Address): Promise<string> {
   try {
     return await app.listen({ host, port });
   } catch (error: unknown) {
-    const code = error instanceof Error && 'code' in error ? error.code : undefined;
-    const reason = typeof code === 'string' ? reasonOf(code, address) : undefined;
+    const reason = reasonOf(codeOf(error), address);
     if (reason === undefined) throw error;
     throw new CannotListen(reason, { cause: error });
   }

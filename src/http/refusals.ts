@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream';
 import type { FastifyReply } from 'fastify';
-import { type ErrorCode, Refusal, statusOf } from '../errors.ts';
+import { codeOf, type ErrorCode, Refusal, statusOf } from '../errors.ts';
 import { StoreOverloaded, StoreUnavailable } from '../store.ts';
 import { http } from './node-http.ts';
 import { asJson } from './operation.ts';
@@ -68,10 +68,6 @@ function fromParser(error: unknown): Refusal {
 function isInRequestLine(error: unknown): boolean {
   const packet: unknown = error instanceof Error && 'rawPacket' in error ? error.rawPacket : undefined;
   return Buffer.isBuffer(packet) && !packet.subarray(0, LONG_LINE).includes('\n');
-}
-
-function codeOf(error: unknown): unknown {
-  return error instanceof Error && 'code' in error ? error.code : undefined;
 }
 
 /** Does not repeat the path, which may be anything, even a token in the wrong place. */

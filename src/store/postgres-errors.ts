@@ -1,4 +1,4 @@
-import { messageOf } from '../errors.ts';
+import { codeOf, messageOf } from '../errors.ts';
 import { BatchRefused, StoreUnavailable } from '../store.ts';
 
 /** Serialization failure and deadlock (https://www.postgresql.org/docs/current/errcodes-appendix.html): worth another try. */
@@ -14,10 +14,6 @@ const PASSING_CODES = new Set(['25006', '25P02', '25P03', '25P04', '3D000', '400
 
 /** The server is no primary (any more): read-only, starting up or shutting down. */
 const NOT_PRIMARY_CODES = new Set(['25006', '57P01', '57P02', '57P03']);
-
-export function codeOf(error: unknown): string {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
-}
 
 /** Whether nothing was done and the same batch may succeed at once. */
 export function isWorthRetrying(error: unknown): boolean {

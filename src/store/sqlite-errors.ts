@@ -1,3 +1,4 @@
+import { codeOf, messageOf } from '../errors.ts';
 import { StoreNotOpened } from '../store.ts';
 
 /** Primary result codes (https://sqlite.org/rescode.html); an extended code carries its primary one in the low byte. */
@@ -36,11 +37,10 @@ const FATAL = new Set([SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_NOTADB]);
 export type Severity = 'passing' | 'fatal' | 'refused';
 
 export function severityOf(error: unknown): Severity {
-  if (!(error instanceof Error) || !('errcode' in error) || typeof error.errcode !== 'number')
-    return 'refused';
-  const primary = error.errcode & 0xff;
-  if (PASSING.has(primary) || PASSING_EXTENDED.has(error.errcode)) return 'passing';
-  return FATAL.has(primary) ? 'fatal' : 'refused';
+  const code = resultCodeOf(error);
+  if (code === undefined) return 'refused';
+  if (PASSING.has(code & 0xff) || PASSING_EXTENDED.has(code)) return 'passing';
+  return FATAL.has(code & 0xff) ? 'fatal' : 'refused';
 }
 
 /** Whether another connection holds a lock, which it will let go of. */
@@ -50,21 +50,27 @@ export function isLocked(error: unknown): boolean {
 
 /** Whether this user may not write what SQLite writes even to read: the file, its folder, what lies beside it. */
 export function isForbidden(error: unknown): boolean {
-  const code = error instanceof Error && 'code' in error ? error.code : undefined;
-  return hasCode(error, [SQLITE_CANTOPEN, SQLITE_READONLY]) || code === 'EACCES' || code === 'EROFS';
+  return hasCode(error, [SQLITE_CANTOPEN, SQLITE_READONLY]) || ['EACCES', 'EROFS'].includes(codeOf(error));
 }
 
 function hasCode(error: unknown, primary: readonly number[]): boolean {
-  if (!(error instanceof Error) || !('errcode' in error) || typeof error.errcode !== 'number') return false;
-  return primary.includes(error.errcode & 0xff);
+  const code = resultCodeOf(error);
+  return code !== undefined && primary.includes(code & 0xff);
+}
+
+/** The extended result code; undefined for an error that is not of SQLite. */
+function resultCodeOf(error: unknown): number | undefined {
+  return error instanceof Error && 'errcode' in error && typeof error.errcode === 'number'
+    ? error.errcode
+    : undefined;
 }
 
 /** The reason an operator reads: SQLite's message with its extended result code. */
 export function reasonOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
-  if ('syscall' in error && error.syscall === 'mkdir' && 'path' in error && 'code' in error)
-    return `the folder ${String(error.path)} cannot be made (${String(error.code)})`;
-  return 'errcode' in error ? `${error.message} (SQLite code ${String(error.errcode)})` : error.message;
+  if (error instanceof Error && 'syscall' in error && error.syscall === 'mkdir' && 'path' in error)
+    return `the folder ${String(error.path)} cannot be made (${codeOf(error)})`;
+  const code = resultCodeOf(error);
+  return code === undefined ? messageOf(error) : `${messageOf(error)} (SQLite code ${code})`;
 }
 
 /** What keeps a file from being opened as a store, in words for the operator. */

@@ -2,7 +2,7 @@ import type { Comparison, Runs } from './compare.ts';
 import type { Measurement } from './contender.ts';
 import { decimals, mebibytes, show, type Table, whole } from './table.ts';
 
-export interface Figures {
+interface Figures {
   readonly perSecond: number;
   readonly p50Ms: number | undefined;
   readonly p99Ms: number | undefined;
@@ -31,7 +31,7 @@ export function figuresOf(runs: readonly Measurement[]): Figures | undefined {
   };
 }
 
-export interface Ratio {
+interface Ratio {
   readonly median: number;
   readonly least: number;
   readonly most: number;

@@ -45,7 +45,7 @@ const targets = {
   start: { what: 'start to first answer, empty store, ms', bound: 'at most', value: 400, format: whole },
 } satisfies Record<string, Target>;
 
-export type TargetName = keyof typeof targets;
+type TargetName = keyof typeof targets;
 
 /** What was measured for targets; undefined where there is no figure. */
 export type Results = Partial<Record<TargetName, number | undefined>>;

@@ -27,7 +27,7 @@ const INSTANCES = 3;
 /** How long the proxy may take to see that an instance is back. */
 const SEEN_MS = 1_500;
 
-export interface Address {
+interface Address {
   readonly port: number;
   readonly adminPort: number;
 }

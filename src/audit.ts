@@ -1,7 +1,7 @@
 import type { Token } from './token.ts';
 
 /** The part of a log that takes audit events. */
-export interface AuditLog {
+interface AuditLog {
   info(fields: object, message: string): void;
   warn(fields: object, message: string): void;
 }
@@ -13,7 +13,7 @@ export interface Origin {
   readonly address: string;
 }
 
-export type RefusalReason = 'unknown' | 'expired' | 'revoked' | 'insufficientScope';
+type RefusalReason = 'unknown' | 'expired' | 'revoked' | 'insufficientScope';
 
 /** What happens to tokens, for whoever has to answer for it later; each event is a line with a field `audit`. */
 export interface Audit {

@@ -2,14 +2,14 @@ import { type Static, type TSchema, Type } from 'typebox';
 import type { TLocalizedValidationError } from 'typebox/error';
 import { Compile } from 'typebox/schema';
 
-export interface Violation {
+interface Violation {
   /** The field at fault; empty when it is the value as a whole. */
   readonly field: string;
   /** What would be right: `is required`, `must be a string`. */
   readonly demand: string;
 }
 
-export type Checked<T> = { readonly value: T } | { readonly violation: Violation };
+type Checked<T> = { readonly value: T } | { readonly violation: Violation };
 
 /** Compiles a schema to a check that passes a value on, typed, or names the first field at fault. */
 export function compileCheck<S extends TSchema>(schema: S): (value: unknown) => Checked<Static<S>> {

@@ -37,7 +37,7 @@ export interface Server {
   close(how?: 'calmly' | 'at once'): Promise<void>;
 }
 
-export interface ServerOptions {
+interface ServerOptions {
   readonly config: Config;
   readonly serviceLog: ServiceLog;
   /** Whether requests are traced; where the traces go, the variables of OpenTelemetry say. */

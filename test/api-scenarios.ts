@@ -42,7 +42,7 @@ export interface Scenario extends RawRequest {
   readonly after?: readonly Exchange[];
 }
 
-export interface GivenPlant {
+interface GivenPlant {
   readonly id: bigint;
   readonly name: string;
   readonly tag?: string;
@@ -58,7 +58,7 @@ export interface Exchange extends RawRequest {
 /** `unknown` was never made; `mistyped` has a wrong checksum. */
 export type TokenKind = 'full' | 'reader' | 'writer' | 'expired' | 'revoked' | 'unknown' | 'mistyped';
 
-export interface ScenarioGroup {
+interface ScenarioGroup {
   readonly section: string;
   readonly rows: readonly Scenario[];
 }

@@ -90,6 +90,43 @@ function findCycle(): readonly string[] | undefined {
   return undefined;
 }
 
+interface Words {
+  /** Relative to the repository. */
+  readonly path: string;
+  readonly text: string;
+  readonly words: ReadonlySet<string>;
+}
+
+function readWords(folder: string): readonly Words[] {
+  const root = join(SOURCES, '..');
+  return readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
+    .filter((path) => /\.[jt]s$/.test(path))
+    .map((path) => {
+      const text = readFileSync(join(root, folder, path), 'utf8');
+      return { path: join(folder, path), text, words: new Set(text.match(/\w+/g)) };
+    });
+}
+
+function findIdleExports(files: readonly Words[]): readonly string[] {
+  return files.flatMap((file) =>
+    exportsOf(file)
+      .filter((name) => !files.some((other) => other !== file && takes(other, name, file)))
+      .map((name) => `${file.path}: ${name}`),
+  );
+}
+
+/** What a file exports for others of the repository: not what is published, nor what Node itself asks for. */
+function exportsOf({ path, text }: Words): readonly string[] {
+  if (/^src\/client\/|\.test\.ts$|^test\/global-setup\.ts$/.test(path)) return [];
+  const exported = text.matchAll(/^export (?:async )?(?:const|function\*?|class|interface|type) (\w+)/gm);
+  return [...exported].map(([, name = '']) => name);
+}
+
+/** Whether a file imports another, in whatever way, and has a name of it. */
+function takes({ text, words }: Words, name: string, { path }: Words): boolean {
+  return words.has(name) && text.includes(`/${basename(path)}'`);
+}
+
 describe('who imports whom', () => {
   test('every import is read: those of ours are files that exist', () => {
     const paths = new Set(sources.map(({ path }) => path));
@@ -238,6 +275,17 @@ describe('files', () => {
       sources.filter(({ text }) => /^export default\b/m.test(text)).map(({ path }) => path),
       [],
     );
+  });
+
+  test('none exports what no other takes', () => {
+    const files = ['src', 'bin', 'test', 'bench', 'build', 'deploy', 'examples'].flatMap(readWords);
+    assert.deepEqual(findIdleExports(files), []);
+    const planted = {
+      path: 'planted.ts',
+      text: 'export async function idle() {}\n',
+      words: new Set<string>(),
+    };
+    assert.deepEqual(findIdleExports([...files, planted]), ['planted.ts: idle']);
   });
 
   test('the environment is read by the commands alone', () => {

@@ -9,7 +9,7 @@ const CONNECTIONS = 32;
 const IDS_PER_CONNECTION = 20;
 const OWNER = 'crash';
 
-export interface StoredPlant {
+interface StoredPlant {
   readonly name: string;
   readonly tag: string | null;
 }
@@ -17,7 +17,7 @@ export interface StoredPlant {
 /** What the store holds under an id; null for nothing. */
 export type State = StoredPlant | null;
 
-export interface CrashOptions {
+interface CrashOptions {
   readonly rounds: number;
   /** Decides all choices of the load, and when it is cut off; not what the clock makes of them. */
   readonly seed: number;
@@ -30,7 +30,7 @@ export interface CrashOptions {
   readonly beforeComparison?: (file: string, certain: ReadonlyMap<bigint, State>) => void;
 }
 
-export interface CrashSummary {
+interface CrashSummary {
   readonly rounds: number;
   readonly acknowledged: number;
   /** Writes under way at a kill, of which nobody can know what became. */

@@ -7,7 +7,7 @@ import { createStandby, type PostgresServer, startPostgres } from './postgres-se
 import { bearer } from './service.ts';
 import { startTcpProxy } from './tcp-proxy.ts';
 
-export interface Failover {
+interface Failover {
   readonly balance: Balance;
   /** Milliseconds from the death of the primary until every instance had acknowledged a write. */
   readonly outage: number;
@@ -15,7 +15,7 @@ export interface Failover {
   readonly recovery: number;
 }
 
-export interface FailoverOptions {
+interface FailoverOptions {
   /** A server that crashes closes its connections; one that falls silent, or its network, leaves them open. */
   readonly death: 'crash' | 'silence';
   /** Variables of the instances. */

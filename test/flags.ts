@@ -1,7 +1,7 @@
 import { type ParseArgsOptionDescriptor, parseArgs } from 'node:util';
 
 /** A flag of a command that people run, with what its value is when it is not given. */
-export interface Flag extends ParseArgsOptionDescriptor {
+interface Flag extends ParseArgsOptionDescriptor {
   readonly type: 'string';
   /** What may follow: a number unless told, one of `this|that`, or any text, for which this is a word. */
   readonly takes?: string;

@@ -6,7 +6,7 @@ import { headerOf, type RawAnswer } from './raw-http.ts';
 import { inMebibytes, MEBIBYTE, residentMemory } from './resources.ts';
 import { openWire, type Wire } from './wire.ts';
 
-export interface FuzzOptions {
+interface FuzzOptions {
   /** Where the service is. */
   readonly url: string;
   /** Tokens that open something. */
@@ -23,7 +23,7 @@ export interface FuzzOptions {
   readonly onAnswered?: () => void;
 }
 
-export interface FuzzSummary {
+interface FuzzSummary {
   readonly requests: number;
   /** How often each status came in answer to a request that was framed properly. */
   readonly statuses: ReadonlyMap<number, number>;
@@ -32,7 +32,7 @@ export interface FuzzSummary {
 }
 
 /** Growth of the resident memory from the first to the last tenth that is no leak; with fewer requests it is warming up. */
-export const FUZZ_GROWTH_LIMIT = 32 * MEBIBYTE;
+const FUZZ_GROWTH_LIMIT = 32 * MEBIBYTE;
 
 const REQUESTS_TO_JUDGE_MEMORY = 500_000;
 const RETRIES_TO_SHRINK = 100;
@@ -124,7 +124,7 @@ function refuseFault({ status, headers, body }: RawAnswer, isHead: boolean): voi
     throw new Error(`a ${status} says ${error}`);
 }
 
-export interface FuzzedService extends FuzzSummary {
+interface FuzzedService extends FuzzSummary {
   /** Resident memory in bytes, in the first and in the last tenth of the requests: the medians. */
   readonly firstMemory: number;
   readonly lastMemory: number;

@@ -12,7 +12,7 @@ import { describeViolation, type Effect, findViolation, type Operation } from '.
 import { startPostgres } from './postgres-server.ts';
 import { bearer } from './service.ts';
 
-export interface Workload {
+interface Workload {
   /** The addresses of one store; each request goes to the next. */
   readonly fronts: readonly Addressed[];
   readonly token: string;
@@ -23,7 +23,7 @@ export interface Workload {
   readonly seconds: number;
 }
 
-export interface Recording {
+interface Recording {
   readonly operations: readonly Operation[];
   /** Acknowledged writes to cold plants that a list of some instance did not show right after. */
   readonly unseen: readonly string[];
@@ -187,7 +187,7 @@ class Recorder implements Recording {
 }
 
 /** The value below which a share of the values lies. */
-export function quantile(values: readonly number[], share: number): number {
+function quantile(values: readonly number[], share: number): number {
   const sorted = values.toSorted((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
 }

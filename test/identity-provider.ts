@@ -20,13 +20,13 @@ export interface IdentityProvider {
   comeUp(): Promise<void>;
 }
 
-export interface TokenRequest {
+interface TokenRequest {
   readonly client?: string;
   readonly scope?: string;
   readonly audience?: string;
 }
 
-export interface SigningKey {
+interface SigningKey {
   readonly jwk: JWK & { readonly kid: string; readonly alg: string };
 }
 

@@ -3,7 +3,7 @@ import { setTimeout } from 'node:timers/promises';
 import { type Addressed, type Answer, Client, type Question } from './instances.ts';
 import { bearer } from './service.ts';
 
-export interface LedgerOptions {
+interface LedgerOptions {
   /** The addresses of one store; each request goes to the next. */
   readonly fronts: readonly Addressed[];
   readonly token: string;

@@ -22,7 +22,7 @@ export interface Operation {
 }
 
 /** The plant with the key has no order of operations that explains `operation`; `around` is what it overlaps with. */
-export interface Violation {
+interface Violation {
   readonly key: string;
   readonly operation: Operation;
   readonly around: readonly Operation[];

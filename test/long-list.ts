@@ -8,9 +8,9 @@ import { forgetPeak, inMebibytes, MEBIBYTE, peakMemory, residentMemory } from '.
 import { bearer } from './service.ts';
 
 export const GROWTH_LIMIT = 64 * MEBIBYTE;
-export const LATENCY_LIMIT_MS = 50;
+const LATENCY_LIMIT_MS = 50;
 
-export interface LongListFigures {
+interface LongListFigures {
   /** Plants that came, in order and without a gap, up to the first that was wrong. */
   readonly plants: number;
   readonly bytes: number;

@@ -3,7 +3,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Lifetime } from './program.ts';
 
-export interface Span {
+interface Span {
   readonly name: string;
   readonly traceId: string;
   readonly spanId: string;
@@ -19,7 +19,7 @@ export interface Span {
 }
 
 /** A collector of traces by OTLP over HTTP, as one would stand beside the service. */
-export interface Collector {
+interface Collector {
   /** For OTEL_EXPORTER_OTLP_ENDPOINT. */
   readonly url: string;
   /** The messages that came, as they were. */

@@ -6,7 +6,7 @@ import { newInstallation } from './program.ts';
 import { headerOf, type RawAnswer } from './raw-http.ts';
 import { openWire, type Wire } from './wire.ts';
 
-export interface OverloadOptions {
+interface OverloadOptions {
   /** How long the load is more than the service can take. */
   readonly seconds: number;
   /** How many times more. */
@@ -26,7 +26,7 @@ export interface OverloadFigures {
 }
 
 /** What became of the requests of an overload. */
-export interface Outcome {
+interface Outcome {
   /** Requests a second that were sent. */
   readonly offered: number;
   readonly admitted: Latencies;
@@ -37,7 +37,7 @@ export interface Outcome {
  * What is promised: how many times slower than at full load the admitted may be, and in how many seconds all is well again;
  * and how much of the load must really have been there.
  */
-export const OVERLOAD_LIMITS = { slower: 3, recovery: 5, offered: 0.9 };
+const OVERLOAD_LIMITS = { slower: 3, recovery: 5, offered: 0.9 };
 
 /** As many as the service admits at once by default. */
 const FULL_CONNECTIONS = 256;

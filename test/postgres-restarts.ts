@@ -4,7 +4,7 @@ import { type Balance, Ledger } from './ledger.ts';
 import { type PostgresServer, startPostgres } from './postgres-server.ts';
 import { startService } from './service.ts';
 
-export interface Restarts {
+interface Restarts {
   readonly balance: Balance;
   /** For each round, the milliseconds from the server's readiness to the first acknowledged write. */
   readonly recoveries: readonly number[];

@@ -55,7 +55,7 @@ export interface ProgramOptions {
   readonly remembers?: (line: LogLine) => boolean;
 }
 
-export interface ServeOptions extends ProgramOptions {
+interface ServeOptions extends ProgramOptions {
   /** Flags beside the ports, which are always any free ones. */
   readonly flags?: readonly string[];
 }

@@ -6,7 +6,7 @@ const KIBIBYTE = 1_024;
 export const MEBIBYTE = 1_024 * KIBIBYTE;
 
 /** A process to look at. */
-export interface Process {
+interface Process {
   readonly pid: number;
 }
 

@@ -7,7 +7,7 @@ import { fillStore } from './long-list.ts';
 import { newInstallation, type Service } from './program.ts';
 import { inMebibytes, MEBIBYTE, openFiles, residentMemory } from './resources.ts';
 
-export interface SlowOptions {
+interface SlowOptions {
   /** A third of them send headers slowly, a third a body, and a third reads a long list slowly. */
   readonly clients: number;
   /** How long they are there together. */
@@ -31,13 +31,13 @@ export interface SlowFigures {
   readonly problems: readonly string[];
 }
 
-export interface Held {
+interface Held {
   readonly files: number;
   readonly memory: number;
 }
 
-export const SLOW_LATENCY_LIMIT_MS = 100;
-export const SLOW_GROWTH_LIMIT = 48 * MEBIBYTE;
+const SLOW_LATENCY_LIMIT_MS = 100;
+const SLOW_GROWTH_LIMIT = 48 * MEBIBYTE;
 
 const NAME_LENGTH = 400;
 const STEP_MS = 250;

@@ -7,7 +7,7 @@ import { newInstallation, type Service } from './program.ts';
 import { createRandom } from './random.ts';
 import { inMebibytes, MEBIBYTE, openFiles, residentMemory } from './resources.ts';
 
-export interface SoakOptions {
+interface SoakOptions {
   readonly minutes: number;
   readonly connections: number;
   /** Requests a second, on all connections together. */
@@ -18,7 +18,7 @@ export interface SoakOptions {
 }
 
 /** What a service holds, as seen over some time. */
-export interface Holding {
+interface Holding {
   /** Resident memory in bytes: the median. */
   readonly memory: number;
   /** The heap in use, in bytes: the least, which is what the garbage collection leaves. */
@@ -29,7 +29,7 @@ export interface Holding {
   readonly log: number;
 }
 
-export interface SoakSummary {
+interface SoakSummary {
   readonly requests: number;
   /** In the first and in the last sixth of the time. */
   readonly first: Holding;

@@ -3,7 +3,7 @@ import { connect, createServer, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 
 /** A network that can fail, between a client and a server on this machine. */
-export interface TcpProxy {
+interface TcpProxy {
   readonly port: number;
   /** From now on nothing passes in either direction, and nobody is told: connections stay open. */
   stall(): void;
@@ -14,7 +14,7 @@ export interface TcpProxy {
 }
 
 /** The connection is cut before the bytes arrive, or after they were answered and before the answer arrives; or all stalls. */
-export type Accident = 'cut before' | 'cut after' | 'stall';
+type Accident = 'cut before' | 'cut after' | 'stall';
 
 interface Expected {
   readonly text: RegExp;

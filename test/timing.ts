@@ -15,7 +15,7 @@ export const T_LIMIT = 4.5;
 const CROPPED_ABOVE = 0.95;
 const UNMEASURED = 200;
 
-export interface TimingOptions {
+interface TimingOptions {
   /** Where the service is. */
   readonly url: string;
   readonly guesses: Guesses;
@@ -25,12 +25,12 @@ export interface TimingOptions {
 }
 
 /** Tokens that are wrong, early and late. */
-export interface Guesses {
+interface Guesses {
   readonly early: readonly string[];
   readonly late: readonly string[];
 }
 
-export interface Timing {
+interface Timing {
   /** Welch's t of the two kinds. */
   readonly t: number;
   /** Means in microseconds. */
@@ -115,7 +115,7 @@ export function describeTiming({ t, early, late, resolution }: Timing): string {
   );
 }
 
-export interface ServiceTimings {
+interface ServiceTimings {
   /** Of guesses that the checksum gives away, and of those that only the store can tell. */
   readonly mistyped: Timing;
   readonly forged: Timing;

@@ -17,7 +17,7 @@ export interface WireCase {
   readonly leaves?: string;
 }
 
-export interface WireSection {
+interface WireSection {
   readonly section: string;
   readonly cases: readonly WireCase[];
 }

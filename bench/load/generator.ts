@@ -35,7 +35,7 @@ export interface Generator {
   readonly command: (job: Job) => Command;
 }
 
-export type Command = readonly [program: string, ...args: string[]];
+type Command = readonly [program: string, ...args: string[]];
 
 /** Puts a job on a server and resolves to what came of it. */
 export function runLoad(generator: Generator, job: Job, signal: AbortSignal): Promise<Tally> {

@@ -18,7 +18,7 @@ const ONE_COMMIT_A_REQUEST = join(import.meta.dirname, 'one-commit-a-request.ts'
 const DELETES_A_SECOND = 80_000;
 const WRITTEN_AT_ONCE = 5_000;
 
-export interface PlantStoreOptions {
+interface PlantStoreOptions {
   readonly folder: string;
   /** An embedded store in the folder unless given. */
   readonly databaseUrl?: string;

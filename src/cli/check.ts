@@ -41,7 +41,7 @@ export function checkCommand(): Command {
 }
 
 /** Checks the store as such and, if that is sound, every row of it. */
-export async function checkStore(bulk: Bulk): Promise<Report> {
+async function checkStore(bulk: Bulk): Promise<Report> {
   const faults = [...(await bulk.inspect())];
   if (faults.length > 0) return { plants: 0, tokens: 0, keys: 0, faults };
   const progress = startProgress('plants', await bulk.read((contents) => contents.countPlants()));

@@ -9,12 +9,12 @@ import { RETRY_SOON, refuseOnSocket, sendRefusal, toRefusal } from './refusals.t
 import { withoutCompilers } from './request-check.ts';
 
 /** One thing the service needs to be ready; it rejects, with a reason for the operator, while that is not so. */
-export interface ReadinessCheck {
+interface ReadinessCheck {
   readonly name: string;
   check(): Promise<void>;
 }
 
-export interface AdminOptions {
+interface AdminOptions {
   readonly registry: Registry;
   readonly checks: readonly ReadinessCheck[];
   readonly limits: Limits;

@@ -34,7 +34,7 @@ import { compileRequestCheck, withoutCompilers } from './request-check.ts';
 import type { Tls } from './tls.ts';
 import { createPageTurns, createTurns } from './turns.ts';
 
-export interface AppOptions {
+interface AppOptions {
   readonly store: Store;
   /** Finds what a token of another issuer grants; undefined when only tokens of ours count. */
   readonly findForeignGrant: FindGrant | undefined;

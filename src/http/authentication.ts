@@ -52,7 +52,7 @@ export type Grant = Pick<Token, 'owner' | 'scopes' | 'expiresAt' | 'revokedAt'>;
 /** Finds what a secret grants that is not of our own form; undefined when it grants nothing. */
 export type FindGrant = (secret: string) => Promise<Grant | undefined>;
 
-export interface AuthenticationOptions {
+interface AuthenticationOptions {
   readonly store: Pick<Store, 'findToken' | 'write'>;
   readonly findForeignGrant: FindGrant | undefined;
   readonly now: () => number;

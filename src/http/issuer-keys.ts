@@ -22,9 +22,9 @@ const NO_KEYS = createLocalJWKSet({ keys: [] });
 const parseMetadata = parserOf(Type.Object({ issuer: Type.String(), jwks_uri: Type.String() }));
 const parseKeySet = parserOf(Type.Object({ keys: Type.Array(Type.Object({ kty: Type.String() })) }));
 
-export type FindKey = (header: CompactJWSHeaderParameters, token: FlattenedJWSInput) => Promise<CryptoKey>;
+type FindKey = (header: CompactJWSHeaderParameters, token: FlattenedJWSInput) => Promise<CryptoKey>;
 
-export interface IssuerKeysOptions {
+interface IssuerKeysOptions {
   /** The issuer's identifier, a URL. */
   readonly issuer: string;
   /** Milliseconds since the epoch. */

@@ -2,7 +2,7 @@ import type { FastifyInstance } from 'fastify';
 import { codeOf } from '../errors.ts';
 
 /** Where to listen, and what says so on the command line: `--port (PORT)`. */
-export interface Address {
+interface Address {
   readonly host: string;
   readonly port: number;
   readonly namesOf: { readonly host: string; readonly port: string };

@@ -24,7 +24,7 @@ export interface Limits {
   readonly keepAliveMs: number;
 }
 
-export interface ListenerOptions {
+interface ListenerOptions {
   readonly limits: Limits;
   readonly tls: Tls | undefined;
   /** Answers on the bare socket, and closes the connection. */

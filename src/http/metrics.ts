@@ -19,7 +19,7 @@ export interface Metrics {
   watch(load: () => StoreLoad): void;
 }
 
-export interface MetricsOptions {
+interface MetricsOptions {
   readonly version: string;
   /** The engine of the store, such as `sqlite`. */
   readonly engine: string;

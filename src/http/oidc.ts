@@ -24,7 +24,7 @@ const COMPACT_JWS = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/;
 /** How far the clock of the issuer may be from ours. */
 const CLOCK_TOLERANCE_S = 30;
 
-export interface OidcOptions {
+interface OidcOptions {
   /** The issuer's identifier, a URL, exactly as tokens have it in `iss`. */
   readonly issuer: string;
   /** What tokens for this service have in `aud`. */

@@ -5,7 +5,7 @@ import type { ErrorCode } from '../errors.ts';
 import type { Scope } from '../token.ts';
 
 /** Who sends a request, as its token tells. */
-export interface Caller {
+interface Caller {
   readonly owner: string;
 }
 
@@ -21,7 +21,7 @@ declare module 'fastify' {
   }
 }
 
-export interface OperationSchema {
+interface OperationSchema {
   readonly params?: TSchema;
   readonly querystring?: TSchema;
   readonly headers?: TSchema;
@@ -61,7 +61,7 @@ type StaticOf<S extends OperationSchema, Part extends keyof OperationSchema> = S
   : unknown;
 
 /** The request of an operation, its parts typed by the operation's own schema. */
-export type RequestOf<O extends Operation> = FastifyRequest<{
+type RequestOf<O extends Operation> = FastifyRequest<{
   Params: StaticOf<O['schema'], 'params'>;
   Querystring: StaticOf<O['schema'], 'querystring'>;
   Headers: StaticOf<O['schema'], 'headers'>;

@@ -76,7 +76,7 @@ export function noSuchRoute(basePath: string): Refusal {
 }
 
 /** The one body of all errors. */
-export function renderRefusal({ code, message }: Pick<Refusal, 'code' | 'message'>): string {
+function renderRefusal({ code, message }: Pick<Refusal, 'code' | 'message'>): string {
   return JSON.stringify({ error: code, message });
 }
 

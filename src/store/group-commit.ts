@@ -32,7 +32,7 @@ export interface GroupCommitOptions {
   readonly keysOf?: (write: Write) => readonly string[];
 }
 
-export interface GroupCommit {
+interface GroupCommit {
   write(write: Write): Promise<Outcome>;
   load(): Omit<StoreLoad, 'connections'>;
   /** Refuses further writes and resolves when all that were taken have their outcomes. */

@@ -9,7 +9,7 @@ const PAGES_CACHED_CHARACTERS = 4 * 1024 * 1024;
 const PAGE_CACHED_CHARACTERS = 16 * 1024;
 
 /** What is read from the store, synchronously, on a connection of its own. */
-export interface Reader {
+interface Reader {
   /** Must be called after a commit of this process, before anybody learns of it. */
   noteCommit(): void;
   listPlants(owner: string, range: IdRange, atMost: number): PlantPage;

@@ -35,7 +35,9 @@ export interface Filling extends Contents {
 }
 
 /** What becomes of plants whose ids are taken: none of the batch is saved, or the first plant stays, or the last counts. */
-export type IfTaken = 'refuse' | 'keep' | 'replace';
+export const onConflicts = ['fail', 'skip', 'replace'] as const;
+
+export type OnConflict = (typeof onConflicts)[number];
 
 /**
  * The port for commands that move all that a store keeps, beside the service and without its group commit.
@@ -43,7 +45,7 @@ export type IfTaken = 'refuse' | 'keep' | 'replace';
  */
 export interface Bulk {
   /** Saves plants together; resolves, once they are durable, to the places of those whose ids were taken. */
-  savePlants(plants: readonly PlantRow[], ifTaken: IfTaken): Promise<readonly number[]>;
+  savePlants(plants: readonly PlantRow[], onConflict: OnConflict): Promise<readonly number[]>;
   /** Lends the contents for reading. */
   read<T>(work: (contents: Contents) => Promise<T>): Promise<T>;
   /**

@@ -61,32 +61,32 @@ for (const engine of engines) {
         plant(INT64_MIN, 'first'),
         plant(0n, 'of bob', 'bob'),
       ];
-      assert.deepEqual(await bulk.savePlants(saved, 'refuse'), []);
+      assert.deepEqual(await bulk.savePlants(saved, 'fail'), []);
       assert.deepEqual(await plantsOf(bulk), [saved[3], saved[2], saved[1], saved[0], saved[4]]);
       assert.deepEqual(await plantsOf(bulk, 'bob'), [saved[4]]);
       assert.deepEqual(await plantsOf(bulk, 'carol'), []);
       assert.deepEqual(await bulk.read((contents) => contents.countPlants('alice')), 4);
     });
 
-    test('refuse saves nothing of a batch with an id that is taken', async (t) => {
+    test('fail saves nothing of a batch with an id that is taken', async (t) => {
       const { bulk } = await prepare(t, engine);
-      await bulk.savePlants([plant(2n)], 'refuse');
+      await bulk.savePlants([plant(2n)], 'fail');
       const batch = [plant(1n), plant(2n, 'other'), plant(3n), plant(3n, 'again')];
-      assert.deepEqual(await bulk.savePlants(batch, 'refuse'), [1, 3]);
+      assert.deepEqual(await bulk.savePlants(batch, 'fail'), [1, 3]);
       assert.deepEqual(await plantsOf(bulk), [plant(2n)]);
     });
 
-    test('keep leaves what is there, and of two in one batch saves the first', async (t) => {
+    test('skip leaves what is there, and of two in one batch saves the first', async (t) => {
       const { bulk } = await prepare(t, engine);
-      await bulk.savePlants([plant(2n)], 'refuse');
+      await bulk.savePlants([plant(2n)], 'fail');
       const batch = [plant(3n), plant(2n, 'other'), plant(1n), plant(3n, 'again')];
-      assert.deepEqual(await bulk.savePlants(batch, 'keep'), [1, 3]);
+      assert.deepEqual(await bulk.savePlants(batch, 'skip'), [1, 3]);
       assert.deepEqual(await plantsOf(bulk), [plant(1n), plant(2n), plant(3n)]);
     });
 
     test('replace overwrites name and tag, and of two in one batch the last counts', async (t) => {
       const { bulk } = await prepare(t, engine);
-      await bulk.savePlants([plant(2n, 'old', 'alice', 'tag'), plant(2n, 'of bob', 'bob')], 'refuse');
+      await bulk.savePlants([plant(2n, 'old', 'alice', 'tag'), plant(2n, 'of bob', 'bob')], 'fail');
       const batch = [plant(3n), plant(2n, 'new'), plant(3n, 'again', 'alice', 'tag')];
       assert.deepEqual(await bulk.savePlants(batch, 'replace'), [1, 2]);
       assert.deepEqual(await plantsOf(bulk), [
@@ -98,7 +98,7 @@ for (const engine of engines) {
 
     test('what is saved is what the service lists', async (t) => {
       const { url, bulk } = await prepare(t, engine);
-      await bulk.savePlants([plant(1n, 'a "plant"', 'alice', '')], 'refuse');
+      await bulk.savePlants([plant(1n, 'a "plant"', 'alice', '')], 'fail');
       const store = await openStore(url, { now: () => NOW, onFatal: assert.fail, connections });
       try {
         const page = await store.listPlants('alice', { from: INT64_MIN, to: INT64_MAX }, 10);
@@ -111,7 +111,7 @@ for (const engine of engines) {
     test('reading sees the store as it was at one moment, over any number of pages', async (t) => {
       const { url, bulk } = await prepare(t, engine);
       const all = plants(2_500);
-      await bulk.savePlants(all, 'refuse');
+      await bulk.savePlants(all, 'fail');
       const other = await openBulk(url, connections);
       try {
         const seen = await bulk.read(async (contents) => {
@@ -128,7 +128,7 @@ for (const engine of engines) {
 
     test('reading that is broken off lets the next one begin', async (t) => {
       const { bulk } = await prepare(t, engine);
-      await bulk.savePlants(plants(1_500), 'refuse');
+      await bulk.savePlants(plants(1_500), 'fail');
       const broken = bulk.read(async (contents) => {
         for await (const page of contents.plants()) throw new Error(`enough after ${page.length}`);
       });

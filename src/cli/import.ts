@@ -1,5 +1,5 @@
 import { Command, Option } from 'commander';
-import type { Bulk, IfTaken, PlantRow } from '../bulk.ts';
+import { type Bulk, type OnConflict, onConflicts, type PlantRow } from '../bulk.ts';
 import type { Flags } from '../config.ts';
 import type { Entry, Format } from '../formats/format.ts';
 import { StoreUnavailable } from '../store.ts';
@@ -25,12 +25,6 @@ const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
 
 const AGAIN = 'import the file again with --on-conflict skip to finish';
 
-const choices = { fail: 'refuse', skip: 'keep', replace: 'replace' } as const satisfies Record<
-  string,
-  IfTaken
->;
-type OnConflict = keyof typeof choices;
-
 type ImportFlags = Flags & { onConflict: OnConflict; format?: FormatName; json?: true };
 
 /** How many plants came to what. */
@@ -48,7 +42,7 @@ export function importCommand(): Command {
     .argument('[file]', 'NDJSON or CSV; - for standard input', STANDARD_STREAM)
     .addOption(
       new Option('--on-conflict <what>', 'what to do with a plant whose id is taken')
-        .choices(Object.keys(choices))
+        .choices(onConflicts)
         .default('fail'),
     )
     .option('--json', 'the counts as a JSON object');
@@ -169,10 +163,10 @@ async function saveBatch(
   counts: Counts,
 ): Promise<void> {
   const plants = batch.map(({ plant }) => plant);
-  const taken = await bulk.savePlants(plants, choices[onConflict]);
+  const taken = await bulk.savePlants(plants, onConflict);
   const [first] = taken;
   if (onConflict === 'fail' && first !== undefined) {
-    const takenBefore = await bulk.savePlants(plants.slice(0, first), 'keep');
+    const takenBefore = await bulk.savePlants(plants.slice(0, first), 'skip');
     counts.created += first - takenBefore.length;
     throw new CommandFailed(
       `line ${batch[first]?.line}: a plant with the id ${plants[first]?.id} already exists; ` +

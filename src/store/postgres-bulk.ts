@@ -2,7 +2,7 @@ import {
   type Bulk,
   type Contents,
   type Filling,
-  type IfTaken,
+  type OnConflict,
   type PlantRow,
   StoreNotEmpty,
 } from '../bulk.ts';
@@ -36,12 +36,12 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
   }
 
   return {
-    savePlants: (plants, ifTaken) =>
+    savePlants: (plants, onConflict) =>
       retrying(() =>
         transact(
           'BEGIN',
-          (connection) => save(connection, plants, ifTaken),
-          (taken) => (ifTaken === 'refuse' && taken.length > 0 ? 'ROLLBACK' : 'COMMIT'),
+          (connection) => save(connection, plants, onConflict),
+          (taken) => (onConflict === 'fail' && taken.length > 0 ? 'ROLLBACK' : 'COMMIT'),
         ),
       ),
     fill: (work) =>
@@ -72,9 +72,9 @@ function explaining(connection: Connection): Connection {
 async function save(
   connection: Connection,
   plants: readonly PlantRow[],
-  ifTaken: IfTaken,
+  onConflict: OnConflict,
 ): Promise<readonly number[]> {
-  if (ifTaken !== 'replace') return placesLeft(plants, await connection.query(createPlants(plants)));
+  if (onConflict !== 'replace') return placesLeft(plants, await connection.query(createPlants(plants)));
   const existing = await connection.query({
     text: 'SELECT owner, id FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))',
     values: [plants.map(({ owner }) => owner), plants.map(({ id }) => id.toString())],

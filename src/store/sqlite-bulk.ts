@@ -3,7 +3,7 @@ import {
   type Bulk,
   type Contents,
   type Filling,
-  type IfTaken,
+  type OnConflict,
   type PlantRow,
   StoreNotEmpty,
 } from '../bulk.ts';
@@ -29,7 +29,7 @@ export async function openSqliteBulk(file: string): Promise<Bulk> {
   }
 
   return {
-    savePlants: (plants, ifTaken) => answering(file, async () => writer().savePlants(plants, ifTaken)),
+    savePlants: (plants, onConflict) => answering(file, async () => writer().savePlants(plants, onConflict)),
     fill: (work) => answering(file, () => writer().fill(work)),
     read: (work) =>
       answering(file, async () => {
@@ -108,7 +108,7 @@ function lengthOf(value: SQLOutputValue | undefined): number {
 }
 
 interface Writing {
-  savePlants(plants: readonly PlantRow[], ifTaken: IfTaken): readonly number[];
+  savePlants(plants: readonly PlantRow[], onConflict: OnConflict): readonly number[];
   fill<T>(work: (filling: Filling) => Promise<T>): Promise<T>;
   close(): void;
 }
@@ -127,18 +127,18 @@ function createWriting(db: DatabaseSync): Writing {
   );
   let characters = 0;
 
-  function insert({ owner, id, name, tag }: PlantRow, ifTaken: IfTaken): boolean {
+  function insert({ owner, id, name, tag }: PlantRow, onConflict: OnConflict): boolean {
     characters += name.length + (tag?.length ?? 0);
     if (Number(insertPlant.run(owner, id, name, tag).changes) > 0) return true;
-    if (ifTaken === 'replace') replacePlant.run(owner, id, name, tag);
+    if (onConflict === 'replace') replacePlant.run(owner, id, name, tag);
     return false;
   }
 
-  function savePlants(plants: readonly PlantRow[], ifTaken: IfTaken): readonly number[] {
+  function savePlants(plants: readonly PlantRow[], onConflict: OnConflict): readonly number[] {
     const taken = inTransaction(
       db,
-      () => plants.flatMap((plant, place) => (insert(plant, ifTaken) ? [] : [place])),
-      (places) => (ifTaken === 'refuse' && places.length > 0 ? 'ROLLBACK' : 'COMMIT'),
+      () => plants.flatMap((plant, place) => (insert(plant, onConflict) ? [] : [place])),
+      (places) => (onConflict === 'fail' && places.length > 0 ? 'ROLLBACK' : 'COMMIT'),
     );
     if (characters >= CHARACTERS_BETWEEN_CHECKPOINTS) checkpoint();
     return taken;

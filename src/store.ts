@@ -75,6 +75,7 @@ export interface Store {
   /** The id of the nth plant (from 1) in a range, or undefined when there are fewer. */
   findNthId(owner: string, range: IdRange, n: number): Promise<bigint | undefined>;
   findToken(digest: Uint8Array): Promise<Token | undefined>;
+  /** All tokens, the oldest first. */
   listTokens(): Promise<readonly Token[]>;
   /** Resolves when the store answers. */
   ping(): Promise<void>;

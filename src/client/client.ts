@@ -10,21 +10,25 @@ export interface Plant {
   readonly tag?: string;
 }
 
+/** A plant to create. */
 export interface NewPlant extends Plant {
   /** An int64. A number must be a safe integer, since beyond 2^53 it may be another id already. */
   readonly id: bigint | number;
 }
 
+/** What every call takes. */
 export interface CallOptions {
   /** Ends the call, waits and retries included; it rejects with the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
+/** What a creation takes besides. */
 export interface CreateOptions extends CallOptions {
   /** Makes creations with the same key one and the same for 24 hours; a new one for each call unless given. */
   readonly idempotencyKey?: string;
 }
 
+/** What a list takes besides. */
 export interface ListOptions extends CallOptions {
   /** Plants in a page, that is in one request, 1 to 2,147,483,647; 1,000 unless given. */
   readonly limit?: number;
@@ -46,6 +50,7 @@ export interface Client {
   deletePlant(id: bigint | number, options?: CallOptions): Promise<void>;
 }
 
+/** Where the service is, what shows who calls, and how patient the client is. */
 export interface ClientOptions extends Omit<SendOptions, 'fetch'> {
   /** Where the service is, with its base path if it has one, such as `https://plants.example/v1`. */
   readonly url: string | URL;

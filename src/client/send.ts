@@ -1,6 +1,7 @@
 import { PlantStoreError } from './plant-store-error.ts';
 import { pause, pauseBefore } from './retry.ts';
 
+/** A request, but for its token. */
 export interface Request {
   readonly method: 'GET' | 'POST' | 'DELETE';
   readonly url: URL;
@@ -19,6 +20,7 @@ export interface Answer {
 /** Gives an access token, at once or later. When it fails, so does the call, with that as the cause. */
 export type GiveToken = () => string | Promise<string>;
 
+/** What requests are sent by. */
 export interface SendOptions {
   /** An access token, or what gives one; it is asked before each try, and once more when the service refuses its token. */
   readonly token: string | GiveToken;

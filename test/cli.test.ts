@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
@@ -445,6 +446,13 @@ describe('serve', TOGETHER, () => {
     );
   });
 
+  const unprivileged = withoutLowPorts();
+  it('says when a port is not for this user', { skip: unprivileged === undefined }, async (t) => {
+    const ended = await failToServe(t, { '--port': '1' }, unprivileged);
+    const reason = 'port 1 of 127.0.0.1 is not for this user; choose one from 1024 on with --port (PORT)';
+    refuses(ended, new RegExp(`^plant-store: ${RegExp.escape(reason)}\n$`));
+  });
+
   it('says when the name of a host has no address', async (t) => {
     // A name that never has one (RFC 6761 §6.4).
     const ended = await failToServe(t, { '--admin-host': 'nosuch.invalid' });
@@ -523,6 +531,18 @@ function refuses({ code, signal, stdout, stderr }: Ended, message: RegExp): void
 }
 
 /** Runs `serve` with flags that should keep it from serving; ports are any free ones unless said otherwise. */
+/** How to run a program that may not listen on port 1; undefined where that cannot be kept from it. */
+function withoutLowPorts(): ProgramOptions | undefined {
+  const firstForAll = '/proc/sys/net/ipv4/ip_unprivileged_port_start';
+  if (!existsSync(firstForAll) || Number(readFileSync(firstForAll, 'utf8')) <= 1) return undefined;
+  if (process.getuid?.() !== 0) return {};
+  // All that root may do, but for this.
+  const command = ['setpriv', '--bounding-set=-net_bind_service', '--inh-caps=-net_bind_service'] as const;
+  const [name, ...flags] = command;
+  if (spawnSync(name, [...flags, 'true'], { stdio: 'ignore' }).status !== 0) return undefined;
+  return { wrap: (program) => [...command, ...program] };
+}
+
 async function failToServe(
   t: TestContext,
   flags: Readonly<Record<string, string | undefined>>,

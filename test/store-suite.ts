@@ -45,14 +45,14 @@ interface Opened {
 interface Stores {
   readonly url: string;
   /** The clock all the stores go by. */
-  readonly clock: { now: number };
+  readonly clock: { now: number; fault?: Error };
   /** One more store on the same URL. */
   open(): Promise<Opened>;
 }
 
 /** Stores on one new URL. They close before the engine takes the URL away, and none of them may have failed. */
 async function prepare(t: TestContext, engine: TestEngine): Promise<Stores> {
-  const clock = { now: Date.UTC(2026, 0, 1) };
+  const clock: Stores['clock'] = { now: Date.UTC(2026, 0, 1) };
   const opened: Opened[] = [];
   const fatal: Error[] = [];
   t.after(async () => {
@@ -63,7 +63,10 @@ async function prepare(t: TestContext, engine: TestEngine): Promise<Stores> {
   async function open(): Promise<Opened> {
     const store = await openStore(url, {
       onFatal: (error) => fatal.push(error),
-      now: () => clock.now,
+      now: () => {
+        if (clock.fault !== undefined) throw clock.fault;
+        return clock.now;
+      },
       connections,
     });
     let closing: Promise<void> | undefined;
@@ -803,6 +806,15 @@ function testLife(engine: TestEngine): void {
     const [first, second] = await Promise.all([open(), open()]);
     assert.equal(await first.store.write(create(1n)), 'created');
     assert.equal(await second.store.write(create(1n)), 'idTaken');
+  });
+
+  test('a fault beside the store is not taken for one of it, and later writes go on', async (t) => {
+    const { open, clock } = await prepare(t, engine);
+    const { store } = await open();
+    clock.fault = new Error('the clock stands still');
+    await assert.rejects(store.write(create(1n)), (error: unknown) => error === clock.fault);
+    delete clock.fault;
+    assert.equal(await store.write(create(1n)), 'created');
   });
 
   test('a store that answers can be pinged', async (t) => {

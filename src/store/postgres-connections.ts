@@ -1,7 +1,7 @@
 import pg from 'pg';
 import type { NoticeMessage } from 'pg-protocol/dist/messages.js';
 import { type ConnectionCounts, type ConnectionOptions, StoreNotOpened, StoreUnavailable } from '../store.ts';
-import { isAboutHost, noConnection } from './postgres-errors.ts';
+import { isAboutHost, isFromServer, noConnection } from './postgres-errors.ts';
 
 /** A statement: its text, its values, and the name it is prepared under when it comes often. */
 export interface Statement {
@@ -14,7 +14,10 @@ export type Row = Readonly<Record<string, unknown>>;
 
 /** A connection held for a while. */
 export interface Connection {
-  /** Sends a statement without waiting for those before it (pipelining). */
+  /**
+   * Sends a statement without waiting for those before it (pipelining). Rejects with the error the server answers, or
+   * with StoreUnavailable when it answers nothing.
+   */
   query(statement: Statement): Promise<readonly Row[]>;
 }
 
@@ -42,7 +45,7 @@ export class Connections {
     return this.use((connection) => connection.query(statement));
   }
 
-  /** Lends a connection to some work. A connection that failed is not used again. */
+  /** Lends a connection to some work, and rejects as that does. A connection that failed is not used again. */
   async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
     const { client, index } = await this.#acquire();
     const warnings: string[] = [];
@@ -100,12 +103,17 @@ export class Connections {
   }
 
   async #send(client: pg.PoolClient, { name, text, values }: Statement): Promise<readonly Row[]> {
-    const result = await client.query<Row>({
-      ...(this.#options.prepare && name !== undefined ? { name } : {}),
-      ...(values === undefined ? {} : { values: [...values] }),
-      text,
-    });
-    return result.rows;
+    try {
+      const result = await client.query<Row>({
+        ...(this.#options.prepare && name !== undefined ? { name } : {}),
+        ...(values === undefined ? {} : { values: [...values] }),
+        text,
+      });
+      return result.rows;
+    } catch (error: unknown) {
+      // A reset, the end of the connection, a time that ran out: nothing but their wording is common to all.
+      throw isFromServer(error) ? error : noConnection(error);
+    }
   }
 }
 

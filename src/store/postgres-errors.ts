@@ -20,25 +20,24 @@ export function isWorthRetrying(error: unknown): boolean {
   return RETRIED.has(codeOf(error instanceof StoreUnavailable ? error.cause : error));
 }
 
-/** Whether the server itself answered with an error (SQLSTATE); otherwise the connection to it failed. */
+/** Whether the server itself answered with an error (SQLSTATE). */
 export function isFromServer(error: unknown): boolean {
   return error instanceof Error && 'severity' in error && /^[0-9A-Z]{5}$/.test(codeOf(error));
 }
 
-/** Whether another host may be the primary now. */
+/** Whether the connection is of no more use, and another host may be the primary now. */
 export function isAboutHost(error: unknown): boolean {
-  return !isFromServer(error) || NOT_PRIMARY_CODES.has(codeOf(error));
+  return error instanceof StoreUnavailable || NOT_PRIMARY_CODES.has(codeOf(error));
 }
 
-/** What it means that there is no connection, whatever the reason: nothing was asked of the store yet. */
+/** What it means that there is no connection, or none any more, whatever the reason. */
 export function noConnection(error: unknown): StoreUnavailable {
   return new StoreUnavailable(`no connection to PostgreSQL: ${messageOf(error)}`, { cause: error });
 }
 
-/** What an error means to the callers of the store. */
-export function meaningOf(error: unknown): Error {
-  if (error instanceof StoreUnavailable || error instanceof BatchRefused) return error;
-  if (!isFromServer(error)) return noConnection(error);
+/** What an error of the server means to the callers of the store; any other means what it says. */
+export function meaningOf(error: unknown): unknown {
+  if (!isFromServer(error)) return error;
   const reason = messageOf(error);
   const code = codeOf(error);
   const isPassing = PASSING_CLASSES.has(code.slice(0, 2)) || PASSING_CODES.has(code) || RETRIED.has(code);

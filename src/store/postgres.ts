@@ -80,7 +80,7 @@ export async function openPostgres(
     } catch (error: unknown) {
       // Other servers that speak the protocol need not tell, and then nothing is known against another try.
       if (isFromServer(error)) return 0;
-      throw meaningOf(error);
+      throw error;
     }
   }
 

@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict';
+import { describe, type TestContext, test } from 'node:test';
+import { type Connection, Connections } from '../src/store/postgres-connections.ts';
+import { StoreUnavailable } from '../src/store.ts';
+import { engines } from './engines.ts';
+import { startTcpProxy } from './tcp-proxy.ts';
+
+const postgres = engines.find(({ name }) => name === 'postgres');
+
+/** One connection at most, through a proxy, so that its process on the server tells whether it was replaced. */
+async function open(t: TestContext) {
+  assert.ok(postgres !== undefined);
+  const url = new URL(await postgres.freshUrl(t));
+  const proxy = await startTcpProxy(t, Number(url.port));
+  url.host = `127.0.0.1:${proxy.port}`;
+  const options = { poolSize: 1, acquireTimeoutMs: 2_000, statementTimeoutMs: 500, prepare: true };
+  const connections = new Connections(url.href, options);
+  t.after(() => connections.close());
+  return { connections, proxy };
+}
+
+async function processOf(connections: Pick<Connection, 'query'>): Promise<number> {
+  const [row] = await connections.query({ text: 'SELECT pg_backend_pid() AS pid' });
+  return Number(row?.pid);
+}
+
+describe('a connection is lost', () => {
+  async function assertLost(connections: Connections, work: (connection: Connection) => Promise<unknown>) {
+    await assert.rejects(connections.use(work), (error: unknown) => {
+      assert.ok(error instanceof StoreUnavailable, String(error));
+      assert.match(error.message, /^no connection to PostgreSQL: /);
+      return true;
+    });
+  }
+
+  test('when it is cut while a statement is under way, and for the statements after that', async (t) => {
+    const { connections, proxy } = await open(t);
+    const before = await processOf(connections);
+    const cut = proxy.expect(/SELECT 1/, 'cut after');
+    await assertLost(connections, async (connection) => {
+      await assert.rejects(connection.query({ text: 'SELECT 1' }), StoreUnavailable);
+      await connection.query({ text: 'SELECT 2' });
+    });
+    await cut;
+    assert.notEqual(await processOf(connections), before);
+  });
+
+  test('when a statement gets no answer in time', async (t) => {
+    const { connections, proxy } = await open(t);
+    const before = await processOf(connections);
+    const stalled = proxy.expect(/SELECT 1/, 'stall');
+    await assertLost(connections, (connection) => connection.query({ text: 'SELECT 1' }));
+    await stalled;
+    proxy.heal();
+    assert.notEqual(await processOf(connections), before);
+  });
+
+  test('when there is none to be had in time', async (t) => {
+    const { connections } = await open(t);
+    await connections.use(() => assertLost(connections, processOf));
+  });
+
+  test('when the server ends it', async (t) => {
+    const { connections } = await open(t);
+    const before = await processOf(connections);
+    const end = (connection: Connection) =>
+      connection.query({ text: 'SELECT pg_terminate_backend(pg_backend_pid())' });
+    await assert.rejects(connections.use(end), { code: '57P01' });
+    assert.notEqual(await processOf(connections), before);
+  });
+});
+
+describe('a connection is kept', () => {
+  test('when the server refuses a statement', async (t) => {
+    const { connections } = await open(t);
+    const before = await processOf(connections);
+    await assert.rejects(
+      connections.use((connection) => connection.query({ text: 'SELECT 1 / 0' })),
+      { code: '22012' },
+    );
+    assert.equal(await processOf(connections), before);
+  });
+
+  test('when the work that has it fails by itself, whose error stays what it is', async (t) => {
+    const { connections } = await open(t);
+    const before = await processOf(connections);
+    const fault = new TypeError('a fault of ours');
+    const work = async (): Promise<never> => {
+      throw fault;
+    };
+    await assert.rejects(connections.use(work), (error: unknown) => error === fault);
+    assert.equal(await processOf(connections), before);
+  });
+});

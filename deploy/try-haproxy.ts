@@ -4,8 +4,9 @@
  *
  *     node deploy/try-haproxy.ts --help
  *
- * The load goes on while the instances are restarted one after another, while one is killed, and while PostgreSQL
- * crashes and comes back.
+ * First, what clients that fight for the same plants see through the proxy is judged: it must be linearizable. Then load
+ * goes on while the instances are restarted one after another, while one is killed, and while PostgreSQL crashes and
+ * comes back.
  */
 import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -17,6 +18,8 @@ import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { readFlags } from '../test/flags.ts';
+import { describeRecording, recordWorkload } from '../test/history.ts';
+import { describeViolation, findViolation } from '../test/linearizability.ts';
 import { startPostgres } from '../test/postgres-server.ts';
 
 const run = promisify(execFile);
@@ -257,6 +260,24 @@ async function requestsAnswered(instance: Address): Promise<number> {
   return [...counts].reduce((sum, [, count]) => sum + Number(count), 0);
 }
 
+async function createToken(owner: string, databaseUrl: string): Promise<string> {
+  const { stdout } = await run(process.execPath, [MAIN, 'token', 'create', owner], {
+    env: { ...process.env, DATABASE_URL: databaseUrl },
+  });
+  return stdout.trim();
+}
+
+/** Whoever looks for a plant asks as often as there are instances, over which the proxy spreads it. */
+async function judgeHistory(port: number, token: string, clients: number, seconds: number): Promise<void> {
+  const fronts = Array.from({ length: INSTANCES }, () => ({ url: `http://127.0.0.1:${port}` }));
+  const recording = await recordWorkload({ fronts, token, clients, hotPlants: 8, seconds });
+  const violation = findViolation(recording.operations);
+  process.stdout.write(`${describeRecording(recording)}\n`);
+  process.stdout.write(`${violation === undefined ? 'linearizable' : describeViolation(violation)}\n`);
+  if (violation !== undefined || recording.unseen.length + recording.surprises.length > 0)
+    process.exitCode = 1;
+}
+
 async function tryHaproxy(clients: number, seconds: number, rolls: number): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-haproxy-'));
   const postgres = await startPostgres();
@@ -267,13 +288,11 @@ async function tryHaproxy(clients: number, seconds: number, rolls: number): Prom
       const address = { port: await freePort(), adminPort: await freePort() };
       instances.push({ ...address, process: await startInstance(address, postgres.url()) });
     }
-    const { stdout } = await run(process.execPath, [MAIN, 'token', 'create', 'alice'], {
-      env: { ...process.env, DATABASE_URL: postgres.url() },
-    });
-    const token = stdout.trim();
+    const token = await createToken('alice', postgres.url());
     const port = await freePort();
     proxy = await startHaproxy(folder, port, instances);
     process.stdout.write(`${spawnSync('haproxy', ['-v'], { encoding: 'utf8' }).stdout.split('\n', 1)[0]}\n`);
+    await judgeHistory(port, await createToken('bob', postgres.url()), clients, seconds);
     const load = new Load(port, token, clients);
     const phase = async (name: string, work: () => Promise<void>): Promise<void> => {
       const begin = performance.now();

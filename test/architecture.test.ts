@@ -100,7 +100,7 @@ interface Words {
 function readWords(folder: string): readonly Words[] {
   const root = join(SOURCES, '..');
   return readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
-    .filter((path) => /\.[jt]s$/.test(path))
+    .filter((path) => /\.[jt]s$/.test(path) && !path.includes('node_modules'))
     .map((path) => {
       const text = readFileSync(join(root, folder, path), 'utf8');
       return { path: join(folder, path), text, words: new Set(text.match(/\w+/g)) };

@@ -17,7 +17,7 @@ try {
   else await run(options, stopSignal());
 } catch (error: unknown) {
   process.stderr.write(`bench: ${reasonOf(error)}\n`);
-  process.exitCode = 1;
+  process.exitCode = error instanceof OptionsInvalid ? 2 : 1;
 }
 
 function reasonOf(error: unknown): string {

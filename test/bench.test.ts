@@ -58,7 +58,7 @@ describe('bench', () => {
 
   test('refuses an option it cannot follow and says why', async () => {
     await assert.rejects(bench('--parts', 'create,water'), {
-      code: 1,
+      code: 2,
       stderr: /^bench: --parts takes some of create,list,\S*, not water/,
     });
   });

@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { createServer, type RequestListener } from 'node:http';
+import { createServer } from 'node:http';
 import { connect, type LookupFunction } from 'node:net';
-import { describe, type TestContext, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { inspect } from 'node:util';
 import { createClient, type GiveToken, PlantStoreError } from '../src/client/client.ts';
 import type { NewPlant, Plant } from '../src/plant.ts';
 import { INT64_MAX, INT64_MIN } from '../src/plant.ts';
 import { engines } from './engines.ts';
+import { serve } from './http-server.ts';
 import { startService } from './service.ts';
 import { startTcpProxy } from './tcp-proxy.ts';
 
@@ -400,19 +401,6 @@ test('the plants of the client are those of the service', () => {
 
 async function neverCalled(): Promise<never> {
   assert.fail('something was sent');
-}
-
-/** A server that answers as told; it ends after the test. Resolves to its URL. */
-async function serve(t: TestContext, listener: RequestListener): Promise<string> {
-  const server = createServer(listener).listen(0, '127.0.0.1');
-  t.after(() => {
-    server.close();
-    server.closeAllConnections();
-  });
-  await once(server, 'listening');
-  const address = server.address();
-  assert.ok(address !== null && typeof address === 'object');
-  return `http://127.0.0.1:${address.port}`;
 }
 
 /** A port that nobody listens on. */

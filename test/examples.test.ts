@@ -1,13 +1,13 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { once } from 'node:events';
 import { readFile } from 'node:fs/promises';
-import { request as connectTo, createServer, type ServerResponse } from 'node:http';
+import { request as connectTo, type ServerResponse } from 'node:http';
 import { type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { createClient } from '../src/client/client.ts';
 import { engines } from './engines.ts';
+import { serve } from './http-server.ts';
 import { startService } from './service.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../examples/create-and-list.ts', import.meta.url));
@@ -106,13 +106,13 @@ for (const engine of engines) {
 }
 
 /** A server that sends all on to the service, and calls `atCreation` at the 100th creation, which it sends on unless that is answered. */
-async function startFront(
+function startFront(
   t: TestContext,
   serviceUrl: string,
   atCreation: (response: ServerResponse) => void,
 ): Promise<string> {
   let created = 0;
-  const front = createServer((request, response) => {
+  return serve(t, (request, response) => {
     const { method, headers, url = '' } = request;
     if (method === 'POST' && ++created === 100) atCreation(response);
     if (response.writableEnded) return;
@@ -121,13 +121,5 @@ async function startFront(
       answer.pipe(response);
     });
     request.pipe(onwards);
-  }).listen(0, '127.0.0.1');
-  t.after(() => {
-    front.close();
-    front.closeAllConnections();
   });
-  await once(front, 'listening');
-  const address = front.address();
-  assert.ok(address !== null && typeof address === 'object');
-  return `http://127.0.0.1:${address.port}`;
 }

@@ -812,9 +812,9 @@ function testLife(engine: TestEngine): void {
     const { open, clock } = await prepare(t, engine);
     const { store } = await open();
     clock.fault = new Error('the clock stands still');
-    await assert.rejects(store.write(create(1n)), (error: unknown) => error === clock.fault);
+    await assert.rejects(store.write(createOnce(1n, 'one')), (error: unknown) => error === clock.fault);
     delete clock.fault;
-    assert.equal(await store.write(create(1n)), 'created');
+    assert.equal(await store.write(createOnce(1n, 'one')), 'created');
   });
 
   test('a store that answers can be pinged', async (t) => {

@@ -30,6 +30,11 @@ export async function commitBatch(
   return members.map(settledOutcome);
 }
 
+/** Whether a batch is of creations without keys alone. */
+export function isOfCreations(batch: readonly Write[]): batch is readonly Creation[] {
+  return batch.every(isUnkeyedCreation);
+}
+
 function settledOutcome({ write, outcome }: Member): Outcome {
   if (outcome === undefined) throw new StoreUnavailable(`PostgreSQL left a ${write.kind} without an outcome`);
   return outcome;
@@ -62,7 +67,7 @@ function tokenId(write: TokenWrite): string {
 function isOneStatement(members: readonly Member[]): boolean {
   return members.length === 1
     ? !members.every(isKeyed)
-    : members.every(isDeletion) || members.every((member) => isCreation(member) && !isKeyed(member));
+    : members.every(isDeletion) || members.every(({ write }) => isUnkeyedCreation(write));
 }
 
 // BEGIN travels with the first statement of the work; COMMIT waits for its results, since it must not follow a failure.
@@ -90,6 +95,8 @@ async function carryOut(connection: Connection, members: readonly Member[], now:
   if (keyed.length > 0) await settleKeys(connection, keyed);
 }
 
+const isUnkeyedCreation = (write: Write): write is Creation =>
+  write.kind === 'createPlant' && write.idempotency === null;
 const isCreation = (member: Member): member is Member & { write: Creation } =>
   member.write.kind === 'createPlant';
 const isKeyed = (member: Member): member is Member & { write: KeyedCreation } =>

@@ -20,6 +20,11 @@ export function isWorthRetrying(error: unknown): boolean {
   return RETRIED.has(codeOf(error instanceof StoreUnavailable ? error.cause : error));
 }
 
+/** Whether a key is there already that was to be created. */
+export function isUniqueViolation(error: unknown): boolean {
+  return codeOf(error) === '23505';
+}
+
 /** Whether the server itself answered with an error (SQLSTATE). */
 export function isFromServer(error: unknown): boolean {
   return error instanceof Error && 'severity' in error && /^[0-9A-Z]{5}$/.test(codeOf(error));

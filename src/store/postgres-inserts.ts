@@ -6,6 +6,11 @@ import { columnsOf } from './rows.ts';
 const INSERT_PLANTS = `INSERT INTO plants (owner, id, name, tag)
   SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[])`;
 
+/** Creates plants that are all new; when one is not, the server refuses them all (23505). */
+export function createNewPlants(plants: readonly PlantRow[]): Statement {
+  return { name: 'create-new-plants', text: INSERT_PLANTS, values: plantColumns(plants) };
+}
+
 /** Creates the plants that are not there yet and returns their keys; of several with one key, the first. */
 export function createPlants(plants: readonly PlantRow[]): Statement {
   return {

@@ -1,0 +1,47 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { openStore } from '../src/store/open.ts';
+import { Connections } from '../src/store/postgres-connections.ts';
+import type { Outcome } from '../src/store.ts';
+import { engines, connections as options } from './engines.ts';
+
+const postgres = engines.find(({ name }) => name === 'postgres');
+
+const TRIES = 300;
+
+test('ids that are taken make PostgreSQL refuse a batch, and log an error, once a second at most', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
+  t.after(() => store.close());
+  const database = new Connections(url, options);
+  t.after(() => database.close());
+  // A sequence counts what is undone as well.
+  await database.query({
+    text: `CREATE SEQUENCE statements;
+           CREATE FUNCTION count_statement() RETURNS trigger LANGUAGE plpgsql AS
+             $$BEGIN PERFORM nextval('statements'); RETURN NULL; END$$;
+           CREATE TRIGGER count_statements BEFORE INSERT ON plants
+             FOR EACH STATEMENT EXECUTE FUNCTION count_statement()`,
+  });
+  const create = (id: number): Promise<Outcome> =>
+    store.write({
+      kind: 'createPlant',
+      owner: 'alice',
+      id: BigInt(id),
+      name: 'Alder',
+      tag: null,
+      idempotency: null,
+    });
+
+  assert.equal(await create(1), 'created');
+  const begun = performance.now();
+  const some = await Promise.all([2, 1, 3].map(create));
+  assert.deepEqual(some, ['created', 'idTaken', 'created'], 'nothing of a batch that was refused is lost');
+  for (let tries = 0; tries < TRIES; tries += 1) assert.equal(await create(1), 'idTaken');
+  const seconds = (performance.now() - begun) / 1_000;
+
+  const [row] = await database.query({ text: 'SELECT last_value FROM statements' });
+  const refused = Number(row?.last_value) - 1 - 1 - TRIES;
+  assert.ok(refused >= 1 && refused <= 1 + seconds, `${refused} in ${seconds} s`);
+});

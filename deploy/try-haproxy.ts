@@ -12,12 +12,12 @@ import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_proces
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:http';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { readFlags } from '../test/flags.ts';
+import { freePort } from '../test/free-port.ts';
 import { describeRecording, recordWorkload } from '../test/history.ts';
 import { describeViolation, findViolation } from '../test/linearizability.ts';
 import { startPostgres } from '../test/postgres-server.ts';
@@ -85,7 +85,7 @@ async function untilReady(url: string): Promise<void> {
   throw new Error(`${url} is not ready after 15 s`);
 }
 
-async function stop(child: ChildProcess, signal: 'SIGTERM' | 'SIGKILL' = 'SIGTERM'): Promise<void> {
+export async function stop(child: ChildProcess, signal: 'SIGTERM' | 'SIGKILL' = 'SIGTERM'): Promise<void> {
   if (child.exitCode !== null || child.signalCode !== null) return;
   const exited = once(child, 'exit');
   child.kill(signal);
@@ -213,16 +213,7 @@ class Load {
   }
 }
 
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const address = probe.address();
-  await new Promise((resolve) => probe.close(resolve));
-  if (address === null || typeof address === 'string') throw new Error('no free port');
-  return address.port;
-}
-
-async function startHaproxy(
+export async function startHaproxy(
   folder: string,
   port: number,
   instances: readonly Address[],

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { chown, writeFile } from 'node:fs/promises';
-import { createServer, type Socket } from 'node:net';
+import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { INT64_MAX, INT64_MIN } from '../src/plant.ts';
@@ -10,6 +10,7 @@ import { openStore } from '../src/store/open.ts';
 import type { Outcome, Store, Write } from '../src/store.ts';
 import { mintSecret, newToken, scopes } from '../src/token.ts';
 import { engines, freshFolder } from './engines.ts';
+import { freePort } from './free-port.ts';
 import { startTcpProxy } from './tcp-proxy.ts';
 
 const OWNER = 'alice';
@@ -177,16 +178,6 @@ async function startPgBouncer(t: TestContext, server: URL, settings: readonly st
   child.once('exit', (code) => started.reject(new Error(`PgBouncer ended with ${code}: ${log}`)));
   await started.promise;
   return port;
-}
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const address = probe.address();
-  probe.close();
-  await once(probe, 'close');
-  if (address === null || typeof address === 'string') throw new Error('no free port');
-  return address.port;
 }
 
 const pgBouncer = findPgBouncer();

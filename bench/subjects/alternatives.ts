@@ -1,11 +1,10 @@
 import { execFile } from 'node:child_process';
-import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { messageOf } from '../../src/errors.ts';
+import { freePort } from '../../test/free-port.ts';
 import { examplePlants } from '../example-plants.ts';
 import { type ServerProcess, startServerProcess } from '../server-process.ts';
 import type { RunningSubject, Subject } from '../subject.ts';
@@ -85,13 +84,4 @@ async function filled(
 
 function retarget(request: RequestTemplate, change: (target: string) => string): RequestTemplate {
   return { ...request, target: change(request.target) };
-}
-
-async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const address = probe.address();
-  await new Promise((resolve) => probe.close(resolve));
-  if (address === null || typeof address === 'string') throw new Error('no free port');
-  return address.port;
 }

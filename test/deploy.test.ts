@@ -5,11 +5,13 @@ import { writeFile } from 'node:fs/promises';
 import { join, normalize } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { renderHaproxyConfig } from '../deploy/try-haproxy.ts';
+import { renderHaproxyConfig, startHaproxy, stop } from '../deploy/try-haproxy.ts';
 import { SHUTDOWN_MS } from '../src/cli/serve.ts';
 import { loadConfig, settings, variableOf } from '../src/config.ts';
 import { errorCodes, statusOf } from '../src/errors.ts';
+import { mintSecret } from '../src/token.ts';
 import { freshFolder } from './engines.ts';
+import { freePort } from './free-port.ts';
 import { startService } from './service.ts';
 
 const run = promisify(execFile);
@@ -243,6 +245,29 @@ describe('haproxy.cfg', () => {
     );
   });
 
+  test('tells the instances the address of the client, and not what the client says of itself', async (t) => {
+    assert.match(config, /^\s*http-request set-header X-Forwarded-For %\[src\]$/m);
+    if (!isInstalled('haproxy')) return;
+    const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`, {
+      trustProxy: '127.0.0.0/8',
+      refusedTokenLimit: '1',
+    });
+    const port = await freePort();
+    const address = {
+      port: Number(new URL(service.url).port),
+      adminPort: Number(new URL(service.adminUrl).port),
+    };
+    const proxy = await startHaproxy(await freshFolder(), port, [address, address, address]);
+    t.after(() => stop(proxy));
+    const statusFor = async (forwarded: string): Promise<number> => {
+      const headers = { authorization: `Bearer ${mintSecret()}`, 'x-forwarded-for': forwarded };
+      const answer = await fetch(`http://127.0.0.1:${port}/plants`, { headers });
+      await answer.body?.cancel();
+      return answer.status;
+    };
+    assert.deepEqual([await statusFor('192.0.2.1'), await statusFor('192.0.2.2')], [401, 429]);
+  });
+
   test('is a configuration, as it is and with other addresses', async () => {
     const folder = await freshFolder();
     const other = await renderHaproxyConfig(1, [
@@ -422,7 +447,6 @@ describe('plant-store.service', () => {
   });
 });
 
-/** How long the service takes to stop at most, in milliseconds. */
 interface Package {
   readonly version: string;
   readonly dependencies: Readonly<Record<string, string>>;

@@ -431,6 +431,10 @@ describe('plant-store.service', () => {
     assert.ok(Number(valuesOf('TimeoutStopSec')[0]) * 1_000 > SHUTDOWN_MS);
   });
 
+  test('restarts however long the store is away', () => {
+    assert.match(unit, /^\[Unit\]\n(?:[^[].*\n)*StartLimitIntervalSec=0$/m);
+  });
+
   test('is a unit', async () => {
     const lines = unit.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
     for (const line of lines) assert.match(line, /^(?:\[[A-Z][a-z]+\]|[A-Z][A-Za-z]+=.*)$/);

@@ -9,6 +9,7 @@ import { setTimeout } from 'node:timers/promises';
 import pg from 'pg';
 import dashboard from '../deploy/grafana-dashboard.json' with { type: 'json' };
 import manifest from '../package.json' with { type: 'json' };
+import { loadConfig } from '../src/config.ts';
 import { engines, type TestEngine } from './engines.ts';
 import { renderRequest, sendRaw } from './raw-http.ts';
 import { bearer, startService, type TestService } from './service.ts';
@@ -254,6 +255,11 @@ test('/ready answers in time when the database does not, and says which check fa
   assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
   proxy.heal();
   await service.close();
+});
+
+test('the alert on writes comes before requests are refused', () => {
+  const threshold = /plant_store_writes_waiting \+ plant_store_writes_in_flight > (\d+)/.exec(ALERTS)?.[1];
+  assert.ok(Number(threshold) < loadConfig({}, {}).maxInFlight);
 });
 
 test('the dashboard has its panels side by side, each with a number of its own', () => {

@@ -367,6 +367,20 @@ describe('a call that fails', () => {
     await assert.rejects(createClient({ url: busy, token: 'secret' }).deletePlant(7, { signal }), reason);
   });
 
+  test('ends when its signal is aborted at the moment a refusal arrives', { timeout: 5_000 }, async () => {
+    const reason = new Error('enough');
+    const controller = new AbortController();
+    const refused = async (): Promise<Response> =>
+      Object.assign(new Response(null, { status: 503, headers: { 'retry-after': '30' } }), {
+        text: async () => {
+          controller.abort(reason);
+          return '';
+        },
+      });
+    const client = createClient({ url: 'http://plants.example', token: 'secret', fetch: refused });
+    await assert.rejects(client.deletePlant(7, { signal: controller.signal }), reason);
+  });
+
   test('tells of an answer that is not of a Plant Store', async (t) => {
     const url = await serve(t, (_request, response) => response.end('<html>welcome</html>'));
     const client = createClient({ url, token: 'secret' });
@@ -387,6 +401,18 @@ describe('a token', () => {
     const list = createClient({ url, token: 'secret' }).listPlants();
     assert.deepEqual((await list.next()).value, { name: 'Fern' });
     await assert.rejects(list.next(), PlantStoreError);
+  });
+
+  test('goes to the host of the url, though its path begins with two slashes', async (t) => {
+    const paths: unknown[] = [];
+    const url = await serve(t, ({ url: path }, response) => {
+      paths.push(path);
+      response.end('[]');
+    });
+    const client = createClient({ url: `${url}//v1`, token: 'secret', retries: 0 });
+    assert.deepEqual(await Array.fromAsync(client.listPlants()), []);
+    await client.deletePlant(7);
+    assert.deepEqual(paths, ['//v1/plants?limit=1000', '//v1/plants/7']);
   });
 });
 

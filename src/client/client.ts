@@ -95,7 +95,7 @@ export function createClient({ url, fetch = globalThis.fetch, ...options }: Clie
   }
 
   async function deletePlant(id: bigint | number, { signal }: CallOptions = {}): Promise<void> {
-    const url = new URL(`${plants.pathname}/${int64(id)}`, plants);
+    const url = new URL(`${plants.href}/${int64(id)}`);
     await send({ method: 'DELETE', url, signal }).catch((failure: unknown) => {
       if (!isGone(failure)) throw failure;
     });
@@ -112,7 +112,8 @@ function collectionAt(url: string | URL): URL {
     );
   }
   const { origin, pathname } = new URL(url);
-  return new URL(`${pathname.replace(/\/+$/, '')}/plants`, origin);
+  // As one text: relative to the origin, a path that begins with `//` would name another host, which would get the token.
+  return new URL(`${origin}${pathname.replace(/\/+$/, '')}/plants`);
 }
 
 /** Written by hand, since JSON.stringify takes no bigint. Throws for what the types forbid: not all callers have them. */

@@ -23,6 +23,7 @@ function retryAfterMs(value: string): number {
 /** Resolves after a time; rejects with the signal's reason once that is aborted. */
 export function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
   return new Promise((resolve, reject) => {
+    signal?.throwIfAborted();
     const end = (): void => {
       clearTimeout(timer);
       reject(signal?.reason);

@@ -134,7 +134,7 @@ export const Config = Type.Object({
       description: 'addresses and networks of proxies whose X-Forwarded-For is believed, with commas between',
     }),
     (list) => list === '' || list.split(',').every(isNetwork),
-    () => 'must be IP addresses or networks with commas between, such as 10.0.0.0/8,::1',
+    () => 'must be IP addresses or networks (from /1 on) with commas between, such as 10.0.0.0/8,::1',
   ),
   corsOrigin: Type.Refine(
     Type.String({
@@ -294,7 +294,8 @@ export function connectionOptions(config: Config) {
 function isNetwork(text: string): boolean {
   const [, address = '', bits] = /^([0-9A-Fa-f:.]+)(?:\/([0-9]{1,3}))?$/.exec(text) ?? [];
   const version = isIP(address);
-  return version !== 0 && Number(bits ?? 0) <= (version === 4 ? 32 : 128);
+  if (version === 0 || bits === undefined) return version !== 0;
+  return Number(bits) >= 1 && Number(bits) <= (version === 4 ? 32 : 128);
 }
 
 function isOrigin(text: string): boolean {

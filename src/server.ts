@@ -5,6 +5,7 @@ import type { Logger } from 'pino';
 import { type Config, connectionOptions, limitsOf, namesOf, partsOf } from './config.ts';
 import { placeOf } from './database-url.ts';
 import type { FindGrant } from './http/authentication.ts';
+import { listenOnBoth } from './http/listen.ts';
 import { openTls, type Tls } from './http/tls.ts';
 import type { ServiceLog } from './log.ts';
 import { isEmbedded, openStore } from './store/open.ts';
@@ -50,60 +51,37 @@ interface ServerOptions {
 
 /** Opens the store, wires the service to it, and resolves once both listeners accept. */
 export async function startServer(options: ServerOptions): Promise<Server> {
-  const { config, traces = false, onFatal, now = Date.now } = options;
-  const { log, answered } = options.serviceLog;
+  const { config, serviceLog, traces = false, onFatal, now = Date.now } = options;
+  const { log } = serviceLog;
   const tls = openTls(config.tlsCert, config.tlsKey);
   const tracing = traces ? await loadTracing(log) : undefined;
+  let isStopping = false;
   const opening = openStore(config.databaseUrl, {
     onFatal,
     now,
     connections: connectionOptions(config),
-    onCommit: (...batch) => metrics.committed(...batch),
+    onCommit: (...batch) => wired.metrics.committed(...batch),
   });
-  const [opened, http] = await Promise.all([opening, loadHttp()]).catch(async (error: unknown) => {
+  const wiring = Promise.all([opening, loadHttp()]).then(([opened, http]) =>
+    wire({
+      config,
+      serviceLog,
+      now,
+      tls,
+      tracing,
+      http,
+      opened,
+      isStopping: () => isStopping,
+    }),
+  );
+  const wired = await wiring.catch(async (error: unknown) => {
     await opening.then(
       (store) => store.close(),
       () => undefined,
     );
     throw error;
   });
-  const metrics = http.createMetrics({
-    version,
-    operationIds: http.operations.map(({ operationId }) => operationId),
-    engine: isEmbedded(config.databaseUrl) ? 'sqlite' : 'postgres',
-  });
-  const store = tracing?.traceStore(opened) ?? opened;
-  metrics.watch(store.load);
-  let isStopping = false;
-  const limits = limitsOf(config);
-  const app = http.createApp({
-    store,
-    findForeignGrant: await openIssuer(config, log, now),
-    log,
-    onAnswered: answered,
-    now,
-    basePath: config.basePath,
-    limits,
-    trustedProxies: partsOf(config.trustProxy),
-    origins: partsOf(config.corsOrigin),
-    tls,
-    isStopping: () => isStopping,
-    metrics,
-    traceRequests: tracing?.traceRequests,
-  });
-  const admin = http.createAdmin({
-    registry: metrics.registry,
-    limits,
-    checks: [
-      {
-        name: 'serving',
-        check: async () => {
-          if (isStopping) throw new Error('the service is stopping');
-        },
-      },
-      { name: 'store', check: () => store.ping() },
-    ],
-  });
+  const { store, app, admin } = wired;
 
   async function close(how: 'calmly' | 'at once' = 'at once'): Promise<void> {
     isStopping = true;
@@ -116,23 +94,9 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   }
 
   try {
-    const [address, adminUrl] = await http.listenOnBoth(
-      [
-        app,
-        {
-          host: config.host,
-          port: config.port,
-          namesOf: { host: namesOf('host'), port: namesOf('port') },
-        },
-      ],
-      [
-        admin,
-        {
-          host: config.adminHost,
-          port: config.adminPort,
-          namesOf: { host: namesOf('adminHost'), port: namesOf('adminPort') },
-        },
-      ],
+    const [address, adminUrl] = await listenOnBoth(
+      [app, addressOf(config, 'host', 'port')],
+      [admin, addressOf(config, 'adminHost', 'adminPort')],
     );
     const url = (tls === undefined ? address : address.replace(/^http:/, 'https:')) + config.basePath;
     log.info({ url, adminUrl, store: placeOf(config.databaseUrl) }, 'serving');
@@ -147,18 +111,70 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   }
 }
 
+function addressOf(config: Config, host: 'host' | 'adminHost', port: 'port' | 'adminPort') {
+  return { host: config[host], port: config[port], namesOf: { host: namesOf(host), port: namesOf(port) } };
+}
+
+interface Wiring extends Pick<ServerOptions, 'config' | 'serviceLog'> {
+  readonly now: () => number;
+  readonly tls: Tls | undefined;
+  readonly tracing: Tracing | undefined;
+  readonly http: Awaited<ReturnType<typeof loadHttp>>;
+  readonly opened: Store;
+  readonly isStopping: () => boolean;
+}
+
+/** Wires both applications to an open store; neither listens yet. */
+async function wire({ config, serviceLog, now, tls, tracing, http, opened, isStopping }: Wiring) {
+  const { log, answered } = serviceLog;
+  const metrics = http.createMetrics({
+    version,
+    operationIds: http.operations.map(({ operationId }) => operationId),
+    engine: isEmbedded(config.databaseUrl) ? 'sqlite' : 'postgres',
+  });
+  const store = tracing?.traceStore(opened) ?? opened;
+  metrics.watch(store.load);
+  const limits = limitsOf(config);
+  const app = http.createApp({
+    store,
+    findForeignGrant: await openIssuer(config, log, now),
+    log,
+    onAnswered: answered,
+    now,
+    basePath: config.basePath,
+    limits,
+    trustedProxies: partsOf(config.trustProxy),
+    origins: partsOf(config.corsOrigin),
+    tls,
+    isStopping,
+    metrics,
+    traceRequests: tracing?.traceRequests,
+  });
+  const admin = http.createAdmin({
+    registry: metrics.registry,
+    limits,
+    checks: [
+      {
+        name: 'serving',
+        check: async () => {
+          if (isStopping()) throw new Error('the service is stopping');
+        },
+      },
+      { name: 'store', check: () => store.ping() },
+    ],
+  });
+  return { store, metrics, app, admin };
+}
+
 // While the writer thread of the store starts, on another core where there is one; the turn is for getting it started.
 async function loadHttp() {
   await setImmediate();
-  const [{ createMetrics }, { createApp, operations }, { createAdmin }, { listenOnBoth }] = await Promise.all(
-    [
-      import('./http/metrics.ts'),
-      import('./http/app.ts'),
-      import('./http/admin.ts'),
-      import('./http/listen.ts'),
-    ],
-  );
-  return { createMetrics, createApp, operations, createAdmin, listenOnBoth };
+  const [{ createMetrics }, { createApp, operations }, { createAdmin }] = await Promise.all([
+    import('./http/metrics.ts'),
+    import('./http/app.ts'),
+    import('./http/admin.ts'),
+  ]);
+  return { createMetrics, createApp, operations, createAdmin };
 }
 
 // Imported when needed, so that it costs nothing when it is off.

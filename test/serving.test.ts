@@ -1,15 +1,20 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { get } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { networkInterfaces } from 'node:os';
+import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { loadConfig } from '../src/config.ts';
+import { logTo } from '../src/log.ts';
+import { startServer } from '../src/server.ts';
 import { Connection } from './connection.ts';
-import { engines, type TestEngine } from './engines.ts';
+import { engines, freshFolder, type TestEngine } from './engines.ts';
 import { fillStore } from './long-list.ts';
 import { type Installation, type LogLine, newInstallation, type Service } from './program.ts';
 import { renderRequest } from './raw-http.ts';
@@ -23,6 +28,15 @@ const hasIpv6 = Object.values(networkInterfaces()).some((all) =>
   all?.some(({ address }) => address === '::1'),
 );
 const TO_STOP_MS = 10_000;
+
+it('lets go of the store when the service cannot be wired to it', async () => {
+  const file = join(await freshFolder(), 'plants.db');
+  const config = { ...loadConfig({ databaseUrl: `sqlite:${file}` }, {}), trustProxy: 'no address' };
+  const serviceLog = logTo({ write: () => undefined }, 'info');
+  await assert.rejects(startServer({ config, serviceLog, onFatal: assert.fail }), /invalid IP address/);
+  // SQLite removes them with the last connection.
+  assert.deepEqual([existsSync(`${file}-wal`), existsSync(`${file}-shm`)], [false, false]);
+});
 
 describe('the first start', TOGETHER, () => {
   for (const flags of [

@@ -130,6 +130,15 @@ describe('backup', TOGETHER, () => {
     );
   });
 
+  it('says in the words of all other commands that the store cannot be opened', async (t) => {
+    const installation = await newInstallation(t);
+    const env = { DATABASE_URL: `sqlite:${installation.folder}` };
+    const { code, stderr } = await installation.run(['backup', join(installation.folder, 'x')], { env });
+    const { stderr: ofCheck } = await installation.run(['check'], { env });
+    assert.match(stderr, /^plant-store: cannot open the store .*unable to open database file.*\n$/);
+    assert.deepEqual([code, stderr], [1, ofCheck]);
+  });
+
   it('shows its progress on a terminal', async (t) => {
     const installation = await newInstallation(t);
     await importPlants(installation, 60_000);

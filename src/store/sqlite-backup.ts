@@ -8,9 +8,22 @@ const PAGES_AT_ONCE = 256;
 
 /**
  * Copies an embedded store to an empty file, as it is when this begins, whatever is written meanwhile; then checks the copy.
- * Rejects with StoreUnavailable when that is not sound, or not what was read.
+ * Rejects with StoreNotOpened when there is no store to read, and with StoreUnavailable when the copy is not sound, or not
+ * what was read.
  */
 export async function backUpSqlite(
+  file: string,
+  to: string,
+  onProgress: (done: number, total: number) => void,
+): Promise<void> {
+  try {
+    await copyAndVerify(file, to, onProgress);
+  } catch (error: unknown) {
+    throw error instanceof StoreUnavailable ? error : notOpened(file, error);
+  }
+}
+
+async function copyAndVerify(
   file: string,
   to: string,
   onProgress: (done: number, total: number) => void,
@@ -25,8 +38,6 @@ export async function backUpSqlite(
       progress: ({ totalPages, remainingPages }) => onProgress(totalPages - remainingPages, totalPages),
     });
     await verify(to, rows);
-  } catch (error: unknown) {
-    throw error instanceof StoreUnavailable ? error : notOpened(file, error);
   } finally {
     db.close();
   }

@@ -9,21 +9,16 @@ const READ_LOCK_TIMEOUT_MS = 1_000;
 
 /** Opens the one connection that writes. Its checkpoints are the caller's to run: an automatic one hides its errors. */
 export function openForWriting(file: string, timeout = WRITE_LOCK_TIMEOUT_MS): DatabaseSync {
-  const db = open(file, timeout);
-  try {
-    db.exec('PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0');
-    return db;
-  } catch (error: unknown) {
-    db.close();
-    throw error;
-  }
+  return open(
+    file,
+    timeout,
+    'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0',
+  );
 }
 
 /** Opens a connection that only reads, next to the one that writes. */
 export function openForReading(file: string, timeout = READ_LOCK_TIMEOUT_MS): DatabaseSync {
-  const db = open(file, timeout);
-  db.exec('PRAGMA query_only = ON');
-  return db;
+  return open(file, timeout, 'PRAGMA query_only = ON');
 }
 
 /** Runs work in a transaction that no other writes beside. It ends as `endFor` says, and with a rollback if the work throws. */
@@ -62,6 +57,13 @@ function rollBack(db: DatabaseSync): void {
 }
 
 // SQLite gives names such as `:memory:` and `file:…` a meaning; a path has none.
-function open(file: string, timeout: number): DatabaseSync {
-  return new DatabaseSync(resolve(file), { timeout });
+function open(file: string, timeout: number, pragmas: string): DatabaseSync {
+  const db = new DatabaseSync(resolve(file), { timeout });
+  try {
+    db.exec(pragmas);
+    return db;
+  } catch (error: unknown) {
+    db.close();
+    throw error;
+  }
 }

@@ -2,7 +2,7 @@
  * Runs three instances behind a real HAProxy with deploy/haproxy.cfg, on one fresh PostgreSQL, under load, and says
  * what came of it. Needs `haproxy` (`apt-get install haproxy`, `brew install haproxy`).
  *
- *     node deploy/try-haproxy.ts --help
+ *     npx node deploy/try-haproxy.ts --help
  *
  * First, what clients that fight for the same plants see through the proxy is judged: it must be linearizable. Then load
  * goes on while the instances are restarted one after another, while one is killed, and while PostgreSQL crashes and

@@ -261,6 +261,13 @@ export function wantsTraces(environment: Readonly<Record<string, string | undefi
     throw new ConfigInvalid(
       `OTEL_EXPORTER_OTLP_PROTOCOL is ${JSON.stringify(protocol)}; it must be http/protobuf, on port 4318 as a rule`,
     );
+  // Its value is not shown: it may hold a password.
+  if (!/^https?:/.test(endpoint) || !URL.canParse(endpoint)) {
+    const source = environment.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
+      ? 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'
+      : 'OTEL_EXPORTER_OTLP_ENDPOINT';
+    throw new ConfigInvalid(`${source} must be an http or https URL, such as http://127.0.0.1:4318`);
+  }
   return true;
 }
 

@@ -17,10 +17,24 @@ const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
   [/^sqlite:.*\?/, 'must be sqlite:FILE without ? and what follows it; a file takes no parameters'],
 ];
 
+const POSTGRES_DEMAND =
+  'must be postgres://USER:PASSWORD@HOST:PORT/DATABASE, with what is not a letter, a digit or one of -._~ in USER and PASSWORD percent-encoded, such as %23 for #';
+
 /** What a text would have to be to name a store; undefined when it does. */
 export function demandOfDatabaseUrl(url: string): string | undefined {
   if (!/^(?:sqlite:.|postgres(?:ql)?:\/\/.)/.test(url)) return DEMAND;
+  if (sqliteFile(url) === undefined) return isPostgresUrl(url) ? undefined : POSTGRES_DEMAND;
   return misleading.find(([form]) => form.test(url))?.[1];
+}
+
+// A password with one of / ? # ends what names the hosts too soon, in a port that is none as a rule.
+function isPostgresUrl(url: string): boolean {
+  const authority = url
+    .replace(/^[a-z]+:\/\//, '')
+    .split(/[/?]/, 1)
+    .join();
+  const hosts = authority.slice(authority.lastIndexOf('@') + 1).split(',');
+  return !url.includes('#') && hosts.every((host) => host === '' || URL.canParse(`postgres://${host}`));
 }
 
 /** The file of an embedded store; undefined when a URL names the other engine. */

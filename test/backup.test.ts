@@ -88,6 +88,9 @@ describe('backup', TOGETHER, () => {
     const { code, stderr } = await installation.run(['backup', file]);
     assert.equal(code, 1);
     assert.match(stderr, /backup\.db already; name another/);
+    const nameless = await installation.run(['backup', '']);
+    assert.equal(nameless.code, 1);
+    assert.match(nameless.stderr, /argument 'file'.*must name a file/);
     assert.ok((await readFile(file)).equals(before));
   });
 

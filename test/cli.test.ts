@@ -487,7 +487,10 @@ describe('a store that cannot be opened', TOGETHER, () => {
   it('because it is a folder', async (t) => {
     const installation = await newInstallation(t);
     await mkdir(installation.file);
-    refuses(await failToServe(t, { '--database-url': installation.databaseUrl }), /plants\.db/);
+    refuses(
+      await failToServe(t, { '--database-url': installation.databaseUrl }),
+      /plants\.db is a folder; name a file in it\n$/,
+    );
   });
 
   for (const command of [['serve'], ['migrate'], ['token', 'list'], ['token', 'create', 'alice']]) {

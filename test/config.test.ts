@@ -369,6 +369,31 @@ describe('a configuration', () => {
       );
   });
 
+  test('says what a password needs that breaks its URL, and does not show it', () => {
+    for (const databaseUrl of [
+      'postgres://u:sec#ret@h/d',
+      'postgres://u:12#secret@h/d',
+      'postgres://u:sec/ret@h/d',
+      'postgres://u:sec?ret@h/d',
+      'postgres://u:secret@h:port/d',
+      'postgres://u:secret@h:5432,i:65536/d',
+    ])
+      assert.throws(
+        () => loadConfig({ databaseUrl }, {}),
+        new ConfigInvalid(
+          '--database-url must be postgres://USER:PASSWORD@HOST:PORT/DATABASE, with what is not a letter, a digit or one of -._~ in USER and PASSWORD percent-encoded, such as %23 for #',
+        ),
+      );
+    for (const databaseUrl of [
+      'postgres://u:p%23%2F%3F%40@h/d',
+      'postgres://u:p@ss@h/d',
+      'postgres://u:p@[::1]:5432,h/d?sslmode=require',
+      'postgres://u:p@/d?host=/var/run/postgresql',
+      'postgres:///d',
+    ])
+      assert.equal(loadConfig({ databaseUrl }, {}).databaseUrl, databaseUrl);
+  });
+
   test('says what would name a store where something has another meaning elsewhere', () => {
     for (const [databaseUrl, demand] of [
       ['sqlite::memory:', /must name a file/],

@@ -261,6 +261,7 @@ describe('import', TOGETHER, () => {
     { args: ['alice', 'plants.txt'], names: /plants\.txt.*--format.*ndjson, csv/ },
     { args: ['alice', 'nosuch.csv'], names: /cannot read nosuch\.csv: there is no such file\n/ },
     { args: ['alice', '.', '--format', 'csv'], names: /cannot read \.: it is a folder\n/ },
+    { args: ['alice', '', '--format', 'csv'], names: /argument 'file'.*must name a file/ },
     { args: ['alice', EXAMPLE, '--format', 'xml'], names: /--format.*ndjson, csv/ },
     { args: ['alice', EXAMPLE, '--on-conflict', 'panic'], names: /--on-conflict.*fail, skip, replace/ },
     { args: ['alice', EXAMPLE, '--format', 'csv'], names: /id,name,tag/ },
@@ -303,6 +304,7 @@ describe('export', TOGETHER, () => {
     assert.equal(code, 1);
     const folder = file('no/such');
     assert.equal(stderr, `plant-store: cannot make ${folder}/folder.csv: there is no folder ${folder}\n`);
+    assert.match((await run(['export', 'alice', ''])).stderr, /argument 'file'.*must name a file/);
   });
 
   it('takes no name that something else took meanwhile, if only a link to nothing', async (t) => {

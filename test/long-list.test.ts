@@ -16,7 +16,7 @@ const LONGEST_NAMES = { plants: 800, nameLength: 60_000 };
 
 /**
  * Far above what the service needs, since the other tests run on the same cores: it shows a list that keeps everybody
- * waiting to its end. `node test/long-list.ts` holds the service to what is promised.
+ * waiting to its end. `npm run test:long-list` holds the service to what is promised.
  */
 const PATIENCE_MS = 1_000;
 

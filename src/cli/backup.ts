@@ -3,6 +3,7 @@ import type { Flags } from '../config.ts';
 import { placeOf } from '../database-url.ts';
 import { backUpStore, isEmbedded } from '../store/open.ts';
 import { CommandFailed } from './command-failed.ts';
+import { parseFile } from './file-argument.ts';
 import { type Progress, startProgress } from './progress.ts';
 import { addSettings, configOf } from './settings.ts';
 import { DATABASE_URL_HINT, refuseUnlessExists } from './store.ts';
@@ -11,7 +12,7 @@ import { makeWholeFile } from './whole-file.ts';
 export function backupCommand(): Command {
   const command = new Command('backup')
     .description('copies the embedded store to a new file, also while the service runs, and checks the copy')
-    .argument('<file>', 'the file to make; one that exists is never overwritten');
+    .argument('<file>', 'the file to make; one that exists is never overwritten', parseFile);
   return addSettings(command, ['databaseUrl']).action(async (file: string, flags: Flags) => {
     const { databaseUrl } = configOf(flags);
     if (!isEmbedded(databaseUrl)) {

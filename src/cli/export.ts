@@ -6,6 +6,7 @@ import type { Bulk } from '../bulk.ts';
 import type { Flags } from '../config.ts';
 import type { Format } from '../formats/format.ts';
 import { count } from './count.ts';
+import { parseFile } from './file-argument.ts';
 import { refuseUnlessOwner } from './owner.ts';
 import { addFormat, type FormatName, formatOf, STANDARD_STREAM } from './plant-file.ts';
 import { startProgress } from './progress.ts';
@@ -17,7 +18,7 @@ export function exportCommand(): Command {
   const command = new Command('export')
     .description('writes the plants of an owner, by their ids, to a file that `import` reads')
     .argument('<owner>', 'whose plants')
-    .argument('[file]', 'NDJSON or CSV, a new file; - for standard output', STANDARD_STREAM);
+    .argument('[file]', 'NDJSON or CSV, a new file; - for standard output', parseFile, STANDARD_STREAM);
   return addSettings(addFormat(command), ['databaseUrl']).action(
     async (owner: string, file: string, flags: Flags & { format?: FormatName }) => {
       refuseUnlessOwner(owner);

@@ -5,6 +5,7 @@ import type { Entry, Format } from '../formats/format.ts';
 import { StoreUnavailable } from '../store.ts';
 import { CommandFailed } from './command-failed.ts';
 import { count } from './count.ts';
+import { parseFile } from './file-argument.ts';
 import { onSignal } from './on-signal.ts';
 import { refuseUnlessOwner } from './owner.ts';
 import {
@@ -39,7 +40,7 @@ export function importCommand(): Command {
   const command = new Command('import')
     .description('creates the plants of a file for an owner; bad lines are reported and passed over')
     .argument('<owner>', 'whose plants they become')
-    .argument('[file]', 'NDJSON or CSV; - for standard input', STANDARD_STREAM)
+    .argument('[file]', 'NDJSON or CSV; - for standard input', parseFile, STANDARD_STREAM)
     .addOption(
       new Option('--on-conflict <what>', 'what to do with a plant whose id is taken')
         .choices(onConflicts)

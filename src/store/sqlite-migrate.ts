@@ -7,6 +7,7 @@ import {
   fsyncSync,
   mkdirSync,
   openSync,
+  statSync,
 } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
@@ -56,6 +57,7 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
 
 function createPrivately(file: string): void {
   if (existsSync(file)) {
+    if (statSync(file).isDirectory()) throw new StoreNotOpened(`${file} is a folder; name a file in it`);
     // SQLite would open a file that it may only read, and fail at the first write.
     accessSync(file, constants.W_OK);
     return;

@@ -78,7 +78,7 @@ function parse(args: readonly string[]) {
 
 function readParts(text: string | undefined): readonly Part[] {
   if (text === undefined) return parts;
-  return text.split(',').map((wanted) => {
+  return [...new Set(text.split(','))].map((wanted) => {
     const part = parts.find(({ name }) => name === wanted);
     if (part === undefined)
       throw new OptionsInvalid(`--parts takes some of ${names.join(',')}, not ${wanted}`);
@@ -98,5 +98,6 @@ function readGenerator(name: string | undefined): Generator {
   if (name === undefined) return isInstalled('wrk') ? wrk : autocannonGenerator;
   const generator = [wrk, autocannonGenerator].find((one) => one.name === name);
   if (generator === undefined) throw new OptionsInvalid(`--generator takes wrk or autocannon, not ${name}`);
+  if (generator === wrk && !isInstalled('wrk')) throw new OptionsInvalid('wrk is not installed');
   return generator;
 }

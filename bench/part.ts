@@ -50,7 +50,8 @@ export async function compareSubjects(
   workload: Workload,
 ): Promise<Comparison> {
   await using resources = new AsyncDisposableStack();
-  const started = await startSubjects(subjects, await mkdtemp(join(bench.folder, 'part-')), resources);
+  const folder = await mkdtemp(join(bench.folder, 'part-'));
+  const started = await startSubjects(subjects, { folder, signal: bench.signal }, resources);
   const contenders = started.map((subject) => httpContender(subject, workload, bench));
   return await compare(workload.name, contenders, bench.plan);
 }

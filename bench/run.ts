@@ -1,4 +1,4 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { appendFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { conditionsOf, describe, describeOthers } from './conditions.ts';
@@ -22,12 +22,14 @@ try {
 
 function reasonOf(error: unknown): string {
   if (error instanceof SuppressedError) return `${reasonOf(error.suppressed)}\n${reasonOf(error.error)}`;
+  if (error instanceof Error && error.name === 'AbortError') return 'stopped';
   return error instanceof OptionsInvalid ? `${error.message}\n\n${usage}` : String(error);
 }
 
 function stopSignal(): AbortSignal {
   const stop = new AbortController();
-  for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stop.abort());
+  // Also the second time: what runs is on its way to its end, and would be left behind.
+  for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => stop.abort());
   return stop.signal;
 }
 
@@ -35,13 +37,15 @@ async function run(
   { parts, generator, withAlternatives, json, ...plan }: Options,
   signal: AbortSignal,
 ): Promise<void> {
+  // Before minutes of work, to say at once that it cannot be written.
+  if (json !== undefined) await appendFile(json, '');
   await using resources = new AsyncDisposableStack();
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-bench-'));
   resources.defer(() => rm(folder, { recursive: true, force: true }));
   const bench: Bench = {
     ...{ folder, generator, signal, plan },
     connections: CONNECTIONS,
-    alternatives: withAlternatives ? await findAlternatives() : [],
+    alternatives: withAlternatives ? await findAlternatives(signal) : [],
   };
   const conditions = conditionsOf(bench);
   process.stdout.write(describe(conditions));
@@ -59,8 +63,9 @@ async function run(
   if (failures > 0) throw new Error(`${failures} requests failed: these figures mean nothing`);
 }
 
-async function findAlternatives(): Promise<Bench['alternatives']> {
-  const problem = await installAlternatives();
+async function findAlternatives(signal: AbortSignal): Promise<Bench['alternatives']> {
+  const problem = await installAlternatives(signal);
+  signal.throwIfAborted();
   if (problem === undefined) return alternatives;
   process.stderr.write(`the alternatives are left out: ${problem}\n`);
   return [];

@@ -1,7 +1,8 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { open, readFile } from 'node:fs/promises';
 import { setTimeout } from 'node:timers/promises';
+import { settings, variableOf } from '../src/config.ts';
 
 const START_MS = 15_000;
 const LOOK_EVERY_MS = 20;
@@ -17,6 +18,26 @@ export interface ServerProcess {
 /** How a server ends when it is told to: well, by itself, or by the signal. */
 type Ending = 'exit' | 'signal';
 
+const ours = new Set([...settings.map(variableOf), 'NODE_ENV']);
+/** The environment without what sets up our service: it is measured as it is shipped, whatever the shell has. */
+const environment = Object.fromEntries(
+  Object.entries(process.env).filter(([name]) => !ours.has(name) && !name.startsWith('OTEL_')),
+);
+
+const started = new Set<ChildProcess>();
+// Whatever ends this process, an error that nobody foresaw too.
+process.once('exit', () => {
+  for (const child of started) child.kill('SIGKILL');
+});
+
+/** Starts a script under this same Node, out of reach of a Ctrl-C: who started it stops it. */
+export function spawnScript(args: readonly string[], stdio: StdioOptions): ChildProcess {
+  const child = spawn(process.execPath, args, { stdio, env: environment, detached: true });
+  started.add(child);
+  child.once('exit', () => started.delete(child));
+  return child;
+}
+
 /**
  * Starts a script under this same Node and resolves once it has logged a JSON line with its `url`, or answers at the one given.
  * Its log goes to a file, so that nobody spends time on reading it during a measurement.
@@ -28,7 +49,7 @@ export async function startServerProcess(
   knownUrl?: string,
 ): Promise<ServerProcess> {
   const log = await open(logFile, 'a');
-  const child = spawn(process.execPath, args, { stdio: ['ignore', log.fd, log.fd] });
+  const child = spawnScript(args, ['ignore', log.fd, log.fd]);
   await log.close();
   try {
     const url = await readiness(child, logFile, knownUrl);
@@ -64,8 +85,9 @@ async function answers(url: string): Promise<boolean> {
 
 async function stop(child: ChildProcess, logFile: string, ending: Ending): Promise<void> {
   if (child.exitCode === null && child.signalCode === null) {
-    const ended = once(child, 'exit', { signal: AbortSignal.timeout(STOP_MS) });
+    const ended = once(child, 'exit');
     child.kill('SIGTERM');
+    AbortSignal.timeout(STOP_MS).addEventListener('abort', () => child.kill('SIGKILL'));
     await ended;
   }
   if (child.exitCode !== 0 && !(ending === 'signal' && child.signalCode === 'SIGTERM')) {

@@ -25,11 +25,12 @@ export interface RunningSubject {
 /** Starts subjects, each in a folder of its own, and has `resources` close them. */
 export async function startSubjects(
   subjects: readonly Subject[],
-  folder: string,
+  { folder, signal }: { readonly folder: string; readonly signal: AbortSignal },
   resources: AsyncDisposableStack,
 ): Promise<readonly { readonly name: string; readonly running: RunningSubject }[]> {
   const started = [];
   for (const { name, start } of subjects) {
+    signal.throwIfAborted();
     const running = await start(await mkdtemp(join(folder, 'subject-')));
     resources.defer(() => running.close());
     started.push({ name, running });

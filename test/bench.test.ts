@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
+import { glob, readdir, readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
@@ -27,12 +27,30 @@ interface Contender {
   readonly runs: readonly { readonly answers: number; readonly failures: number }[];
 }
 
-const bench = (...args: readonly string[]) => promisify(execFile)(process.execPath, [RUN, ...args]);
+const benchWith = (env: NodeJS.ProcessEnv, ...args: readonly string[]) =>
+  promisify(execFile)(process.execPath, [RUN, ...args], { env: { ...process.env, ...env } });
+
+/** What a shell may have set for the service; under none of it would a start be measured. */
+const SET_UP = { NODE_ENV: 'production', LOG_LEVEL: 'error' };
+
+/** The servers that log to a folder below one. */
+async function serversIn(folder: string): Promise<readonly string[]> {
+  const logs = await Array.fromAsync(glob('plant-store-bench-*/*/*/log', { cwd: folder }));
+  const texts = await Promise.all(logs.map((log) => readFile(join(folder, log), 'utf8')));
+  return texts.flatMap((text) => /"url":"(http:[^"]+)"/.exec(text)?.[1] ?? []);
+}
+
+async function answers(url: string): Promise<boolean> {
+  return fetch(url, { headers: { connection: 'close' } }).then(
+    (answer) => answer.arrayBuffer().then(() => true),
+    () => false,
+  );
+}
 
 describe('bench', () => {
   test('measures the chosen parts in turns, and writes them as tables and as JSON with the targets', async () => {
     const file = join(await freshFolder(), 'bench.json');
-    const { stdout } = await bench('--parts', 'list,start', ...SHORT, '--json', file);
+    const { stdout } = await benchWith(SET_UP, '--parts', 'list,start', ...SHORT, '--json', file);
     assert.match(stdout, /^list of 20 +a second .*\n {2}plant-store +\S.*\n {2}bare node:http +\S/m);
     assert.match(stdout, /^start to first answer, empty store, ms +[0-9,]+ +at most 400 +(?:held|missed)$/m);
     assert.match(stdout, /^create, embedded, to json-server .*not measured$/m);
@@ -57,10 +75,43 @@ describe('bench', () => {
   });
 
   test('refuses an option it cannot follow and says why', async () => {
-    await assert.rejects(bench('--parts', 'create,water'), {
+    await assert.rejects(benchWith({}, '--parts', 'create,water'), {
       code: 2,
       stderr: /^bench: --parts takes some of create,list,\S*, not water/,
     });
+    await assert.rejects(benchWith({ PATH: '' }, '--generator', 'wrk'), {
+      code: 2,
+      stderr: /^bench: wrk is not installed\n/,
+    });
+    await assert.rejects(benchWith({}, '--json', '/nowhere/bench.json'), {
+      code: 1,
+      stderr: /^bench: Error: ENOENT: .*'\/nowhere\/bench.json'\n$/,
+    });
+  });
+
+  test('ends with all that it started when it is interrupted', async () => {
+    const folder = await freshFolder();
+    const args = [RUN, '--parts', 'list', '--seconds', '30', '--no-alternatives'];
+    const child = spawn(process.execPath, args, {
+      stdio: ['ignore', 'ignore', 'pipe'],
+      env: { ...process.env, TMPDIR: folder },
+    });
+    let said = '';
+    let servers: readonly string[] = [];
+    for await (const text of child.stderr.setEncoding('utf8')) {
+      said += text;
+      if (!/list of 20 …\n$/.test(said)) continue;
+      servers = await serversIn(folder);
+      assert.deepEqual(await Promise.all(servers.map(answers)), [true, true]);
+      child.kill('SIGINT');
+      child.kill('SIGINT');
+    }
+    assert.match(said, /^bench: stopped$/m);
+    assert.deepEqual(await Promise.all(servers.map(answers)), [false, false]);
+    assert.deepEqual(
+      (await readdir(folder)).filter((name) => name.startsWith('plant-store-bench-')),
+      [],
+    );
   });
 
   test('reports no figure that the generator limited, and no ratio to it', () => {

@@ -20,13 +20,9 @@ interface ShareResult {
 }
 
 if (isMainThread) {
-  const count = Number(process.argv[2]);
   const job: Job = JSON.parse(process.argv[3] ?? '');
-  const shares = Array.from({ length: Math.min(count, job.connections) }, (_, index) => ({
-    job,
-    index,
-    count,
-  }));
+  const count = Math.min(Number(process.argv[2]), job.connections);
+  const shares = Array.from({ length: count }, (_, index) => ({ job, index, count }));
   const results = await Promise.all(shares.map(runInWorker));
   process.stdout.write(`${JSON.stringify(sum(results))}\n`);
 } else parentPort?.postMessage(await run(workerData));

@@ -35,7 +35,7 @@ async function compareInOrder(bench: Bench) {
   const folder = await mkdtemp(join(bench.folder, 'create-'));
   const started = await startSubjects(
     [plantStore, bareNode, oneCommitARequest, ...bench.alternatives],
-    folder,
+    { folder, signal: bench.signal },
     resources,
   );
   const contenders = started.map((subject) => httpContender(subject, createInOrder, bench));

@@ -35,7 +35,7 @@ async function runGrowth(bench: Bench): Promise<Report> {
   await using resources = new AsyncDisposableStack();
   process.stderr.write('filling stores …\n');
   const folder = await mkdtemp(join(bench.folder, 'growth-'));
-  const started = await startSubjects(sizes.map(storeOf), folder, resources);
+  const started = await startSubjects(sizes.map(storeOf), { folder, signal: bench.signal }, resources);
   const comparisons: Comparison[] = [];
   for (const workload of [listOfTwenty, createBehindAll, createAtRandom]) {
     const contenders = started.map((subject) => httpContender(subject, workload, bench));

@@ -11,6 +11,8 @@ import { plantStore } from '../subjects/plant-store.ts';
 import { decimals, mebibytes, show } from '../table.ts';
 
 const CONNECTIONS = 1_000;
+/** Fewer than any of them refuses. */
+const AT_ONCE = 50;
 const REST_MS = 1_000;
 
 export const memoryPart: Part = {
@@ -19,12 +21,16 @@ export const memoryPart: Part = {
   run: runMemory,
 };
 
-async function runMemory({ folder, alternatives }: Bench): Promise<Report> {
+async function runMemory({ folder, alternatives, signal }: Bench): Promise<Report> {
   await using resources = new AsyncDisposableStack();
   const subjects = [plantStore, bareNode, ...alternatives];
-  const started = await startSubjects(subjects, await mkdtemp(join(folder, 'memory-')), resources);
+  const started = await startSubjects(
+    subjects,
+    { folder: await mkdtemp(join(folder, 'memory-')), signal },
+    resources,
+  );
   const measured = [];
-  for (const { name, running } of started) measured.push({ name, ...(await measureMemory(running)) });
+  for (const { name, running } of started) measured.push({ name, ...(await measureMemory(running, signal)) });
   const rows = measured.map(({ name, atRest, withConnections }) => [
     `  ${name}`,
     show(atRest, mebibytes),
@@ -39,17 +45,23 @@ async function runMemory({ folder, alternatives }: Bench): Promise<Report> {
 }
 
 /** Resident bytes, before and with many connections that have had one answer each. */
-async function measureMemory({ url, pid, headers }: RunningSubject) {
-  await setTimeout(REST_MS);
+async function measureMemory({ url, pid, headers }: RunningSubject, signal: AbortSignal) {
+  await setTimeout(REST_MS, undefined, { signal });
   const atRest = readResidentBytes(pid);
-  const agent = new Agent({ keepAlive: true, maxFreeSockets: CONNECTIONS });
-  await Promise.all(Array.from({ length: CONNECTIONS }, () => ask(`${url}/plants?limit=1`, headers, agent)));
+  // An agent for each group, or the next would be sent over the connections of the last.
+  const agents = Array.from(
+    { length: CONNECTIONS / AT_ONCE },
+    () => new Agent({ keepAlive: true, maxFreeSockets: AT_ONCE }),
+  );
+  for (const agent of agents)
+    await Promise.all(Array.from({ length: AT_ONCE }, () => ask(`${url}/plants?limit=1`, headers, agent)));
   const withConnections = readResidentBytes(pid);
-  agent.destroy();
+  for (const agent of agents) agent.destroy();
   return { atRest, withConnections };
 }
 
 async function ask(url: string, headers: RunningSubject['headers'], agent: Agent): Promise<void> {
   const [response]: IncomingMessage[] = await once(get(url, { agent, headers }), 'response');
   await response?.resume().toArray();
+  if (response?.statusCode !== 200) throw new Error(`${url} answered ${response?.statusCode}`);
 }

@@ -1,15 +1,17 @@
-import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
+import type { ChildProcess } from 'node:child_process';
+import { addAbortListener, once } from 'node:events';
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { median } from '../figures.ts';
 import type { Bench, Part, Report } from '../part.ts';
+import { spawnScript } from '../server-process.ts';
 import { createToken, MAIN, OWNER, openBenchStore } from '../subjects/plant-store.ts';
 import { whole } from '../table.ts';
 
 const BARE = join(import.meta.dirname, '../subjects/bare-node-server.ts');
 /** A start is short, and one is not like the other. */
 const STARTS_A_ROUND = 2;
+const LONGEST_MS = 15_000;
 
 export const startPart: Part = {
   name: 'start',
@@ -18,6 +20,7 @@ export const startPart: Part = {
 };
 
 async function runStart(bench: Bench): Promise<Report> {
+  const { signal } = bench;
   const folder = await mkdtemp(join(bench.folder, 'start-'));
   const onFile = (file: string): string[] => [
     ...[MAIN, 'serve', '--port', '0', '--admin-port', '0'],
@@ -25,12 +28,12 @@ async function runStart(bench: Bench): Promise<Report> {
   ];
   const token = await createStore(`sqlite:${join(folder, 'kept.db')}`);
   // The first start of all fills the compile cache; it is not counted.
-  await timeToAnswer(onFile('kept.db'), token);
+  await timeToAnswer(onFile('kept.db'), signal, token);
   const times = { fresh: [] as number[], kept: [] as number[], bare: [] as number[] };
   for (let round = 0; round < STARTS_A_ROUND * bench.plan.rounds; round += 1) {
-    times.fresh.push(await timeToAnswer(onFile(`fresh-${round}.db`)));
-    times.kept.push(await timeToAnswer(onFile('kept.db'), token));
-    times.bare.push(await timeToAnswer([BARE], ''));
+    times.fresh.push(await timeToAnswer(onFile(`fresh-${round}.db`), signal));
+    times.kept.push(await timeToAnswer(onFile('kept.db'), signal, token));
+    times.bare.push(await timeToAnswer([BARE], signal, ''));
   }
   const row = (name: string, values: readonly number[]): string[] => [
     `  ${name}`,
@@ -61,9 +64,12 @@ async function createStore(databaseUrl: string): Promise<string> {
 }
 
 /** Milliseconds until a list is answered with 200. Without a token, the one that the first start on a store prints is taken. */
-async function timeToAnswer(args: readonly string[], token?: string): Promise<number> {
+async function timeToAnswer(args: readonly string[], stop: AbortSignal, token?: string): Promise<number> {
+  const signal = AbortSignal.any([stop, AbortSignal.timeout(LONGEST_MS)]);
   const begin = performance.now();
-  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'ignore'] });
+  const child = spawnScript(args, ['ignore', 'pipe', 'ignore']);
+  const ended = once(child, 'exit');
+  using _ = addAbortListener(signal, () => child.kill('SIGTERM'));
   try {
     const said = await read(
       child,
@@ -71,14 +77,15 @@ async function timeToAnswer(args: readonly string[], token?: string): Promise<nu
     );
     const answer = await fetch(`${said[1]}/plants`, {
       headers: { authorization: `Bearer ${token ?? said[2]}` },
+      signal,
     });
     if (answer.status !== 200) throw new Error(`the first answer was ${answer.status}`);
     await answer.arrayBuffer();
     return performance.now() - begin;
   } finally {
-    const ended = once(child, 'exit');
     child.kill('SIGTERM');
     await ended;
+    stop.throwIfAborted();
   }
 }
 
@@ -89,5 +96,5 @@ async function read(child: ChildProcess, wanted: RegExp): Promise<RegExpExecArra
     const found = wanted.exec(output);
     if (found !== null) return found;
   }
-  throw new Error(`the process ended:\n${output}`);
+  throw new Error(`the process ended, at the latest after ${LONGEST_MS} ms, and had only said:\n${output}`);
 }

@@ -1,6 +1,5 @@
 import { execFile } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { writeFile } from 'node:fs/promises';
+import { stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { messageOf } from '../../src/errors.ts';
@@ -52,17 +51,27 @@ export const jsonServer: Subject = {
 /** What people would pick instead. */
 export const alternatives: readonly Subject[] = [fastifyBetterSqlite3, platformaticDb, jsonServer];
 
-/** Installs the alternatives, in their own folder, if they are not there yet. Resolves to why they cannot be had, or nothing. */
-export async function installAlternatives(): Promise<string | undefined> {
-  if (existsSync(join(FOLDER, 'node_modules'))) return undefined;
+/**
+ * Installs the alternatives, in their own folder, unless they are there as their lock has them. Resolves to why they cannot
+ * be had, or nothing.
+ */
+export async function installAlternatives(signal: AbortSignal): Promise<string | undefined> {
+  if (await areInstalled()) return undefined;
   process.stderr.write('installing the alternatives …\n');
   try {
     // What they would build or download at install, they do without.
-    await promisify(execFile)('npm', ['ci', '--ignore-scripts'], { cwd: FOLDER });
+    await promisify(execFile)('npm', ['ci', '--ignore-scripts'], { cwd: FOLDER, signal });
     return undefined;
   } catch (error: unknown) {
     return messageOf(error);
   }
+}
+
+/** npm writes its own lock last: it is missing where an install was broken off, and older than ours where that is newer. */
+async function areInstalled(): Promise<boolean> {
+  const lock = await stat(join(FOLDER, 'package-lock.json'));
+  const installed = await stat(join(FOLDER, 'node_modules/.package-lock.json')).catch(() => undefined);
+  return installed !== undefined && installed.mtimeMs >= lock.mtimeMs;
 }
 
 async function filled(

@@ -66,8 +66,11 @@ export async function startPlantStore(options: PlantStoreOptions): Promise<Runni
           await createPlants(store, plantsToDelete(ids, DELETES_A_SECOND * seconds));
       },
       close: async () => {
-        await store.close();
-        await stop();
+        try {
+          await store.close();
+        } finally {
+          await stop();
+        }
       },
     };
   } catch (error: unknown) {

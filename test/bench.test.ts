@@ -2,7 +2,6 @@ import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { glob, readdir, readFile } from 'node:fs/promises';
-import { createServer } from 'node:http';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
@@ -11,6 +10,7 @@ import { runLoad } from '../bench/load/generator.ts';
 import { openLoop } from '../bench/load/open-loop.ts';
 import { targetsTable } from '../bench/targets.ts';
 import { freshFolder } from './engines.ts';
+import { serve } from './http-server.ts';
 
 const RUN = join(import.meta.dirname, '../bench/run.ts');
 const SHORT = ['--rounds', '1', '--seconds', '1', '--warm-up', '0', '--no-alternatives'];
@@ -135,28 +135,23 @@ describe('bench', () => {
     assert.equal(verdictOn(/^delete/), 'not measured');
   });
 
-  test('counts the time that a request waits while a server stalls', async () => {
+  test('counts the time that a request waits while a server stalls', async (t) => {
     const STALL_MS = 400;
     let stalledUntil: number | undefined;
-    const server = createServer((_request, response) => {
+    const url = await serve(t, (_request, response) => {
       stalledUntil ??= performance.now() + STALL_MS;
       setTimeout(() => response.end('{}'), Math.max(0, stalledUntil - performance.now()));
-    }).listen(0, '127.0.0.1');
-    await once(server, 'listening');
-    const address = server.address();
-    if (address === null || typeof address === 'string') throw new Error('no port');
+    });
     const tally = await runLoad(
       openLoop(200),
       {
-        url: `http://127.0.0.1:${address.port}`,
+        url,
         ...{ headers: {}, secretsFile: undefined, connections: 1, seconds: 1 },
         requests: [{ method: 'GET', target: '/', body: '', times: 1 }],
         ids: { order: 'sequential', first: 1 },
       },
       AbortSignal.timeout(10_000),
     );
-    server.closeAllConnections();
-    server.close();
     // On one connection, 80 requests fall due during the stall; who counts from when they are sent sees one.
     assert.equal(tally.answers, 200);
     assert.ok(Number(tally.p99Ms) > 0.9 * STALL_MS, `p99 ${tally.p99Ms} ms`);

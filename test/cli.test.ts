@@ -2,12 +2,13 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
-import { type AddressInfo, createServer } from 'node:net';
+import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
 import manifest from '../package.json' with { type: 'json' };
 import { mintSecret } from '../src/token.ts';
+import { listenOnFreePort } from './free-port.ts';
 import { type Ended, endOf, type Installation, newInstallation, type ProgramOptions } from './program.ts';
 import { bearer } from './service.ts';
 
@@ -568,9 +569,7 @@ async function failToServe(
 async function takePort(t: TestContext): Promise<string> {
   const server = createServer();
   t.after(() => new Promise<void>((resolve) => server.close(() => resolve())));
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port }: AddressInfo = server.address() as AddressInfo;
-  return String(port);
+  return String(await listenOnFreePort(server));
 }
 
 type ListedToken = Readonly<Record<string, unknown>>;

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { createServer } from 'node:http';
 import { connect, type LookupFunction } from 'node:net';
 import { describe, test } from 'node:test';
 import { inspect } from 'node:util';
@@ -8,6 +7,7 @@ import { createClient, type GiveToken, PlantStoreError } from '../src/client/cli
 import type { NewPlant, Plant } from '../src/plant.ts';
 import { INT64_MAX, INT64_MIN } from '../src/plant.ts';
 import { engines } from './engines.ts';
+import { freePort } from './free-port.ts';
 import { serve } from './http-server.ts';
 import { startService } from './service.ts';
 import { startTcpProxy } from './tcp-proxy.ts';
@@ -223,7 +223,7 @@ describe('a call that fails', () => {
   test('says that it cannot have been carried out where nobody listens, or the name is unknown', async (t) => {
     const url = await serve(t, () => undefined);
     const { port } = new URL(url);
-    const nobody = await refusingPort();
+    const nobody = await freePort();
     for (const [host, reason] of [
       [`127.0.0.1:${nobody}`, 'ECONNREFUSED'],
       [`plants.invalid:${port}`, 'ENOTFOUND|EAI_AGAIN'],
@@ -240,7 +240,7 @@ describe('a call that fails', () => {
 
   test('may have been carried out when any try was sent, though the last was not', async (t) => {
     const cutting = await serve(t, (request) => request.socket.destroy());
-    const nowhere = `http://127.0.0.1:${await refusingPort()}`;
+    const nowhere = `http://127.0.0.1:${await freePort()}`;
     let requests = 0;
     const client = createClient({
       url: cutting,
@@ -258,7 +258,7 @@ describe('a call that fails', () => {
   });
 
   test('names the reason when none of the addresses of a name answers', async () => {
-    const port = await refusingPort();
+    const port = await freePort();
     const lookup: LookupFunction = (_name, _options, give) =>
       give(null, [
         { address: '127.0.0.1', family: 4 },
@@ -279,7 +279,7 @@ describe('a call that fails', () => {
     const gone = await serve(t, (_request, response) => {
       response.writeHead(404).end('{"error":40400,"message":"no such plant"}');
     });
-    const nowhere = `http://127.0.0.1:${await refusingPort()}`;
+    const nowhere = `http://127.0.0.1:${await freePort()}`;
     const client = createClient({
       url: gone,
       token: 'secret',
@@ -427,15 +427,4 @@ test('the plants of the client are those of the service', () => {
 
 async function neverCalled(): Promise<never> {
   assert.fail('something was sent');
-}
-
-/** A port that nobody listens on. */
-async function refusingPort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  assert.ok(address !== null && typeof address === 'object');
-  server.close();
-  await once(server, 'close');
-  return address.port;
 }

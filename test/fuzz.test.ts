@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { createServer, type RequestListener } from 'node:http';
-import { describe, it, type TestContext } from 'node:test';
+import { describe, it } from 'node:test';
 import { describeFuzz, fuzz, fuzzService } from './fuzz.ts';
+import { serve } from './http-server.ts';
 
 describe('a service that is sent anything', () => {
   it('answers each of 3,000 requests, and none with a fault of its own', async (t) => {
@@ -27,7 +27,7 @@ describe('a service that is sent anything', () => {
     },
   ]) {
     it(`is found out when it ${name}`, async (t) => {
-      const url = await listen(t, (request, response) => {
+      const url = await serve(t, (request, response) => {
         let body = '';
         request.setEncoding('latin1').on('data', (text: string) => {
           body += text;
@@ -50,13 +50,3 @@ describe('a service that is sent anything', () => {
     });
   }
 });
-
-async function listen(t: TestContext, answer: RequestListener): Promise<string> {
-  const server = createServer(answer);
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  t.after(() => server.closeAllConnections());
-  t.after(() => server.close());
-  const address = server.address();
-  assert.ok(typeof address === 'object' && address !== null);
-  return `http://127.0.0.1:${address.port}`;
-}

@@ -1,8 +1,8 @@
 import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import type { TestContext } from 'node:test';
 import { exportJWK, generateKeyPair, type JWK, type JWTPayload, SignJWT } from 'jose';
 import { Provider } from 'oidc-provider';
+import { listenOnFreePort } from './free-port.ts';
 
 /** A real OpenID provider on a port of its own. */
 export interface IdentityProvider {
@@ -52,8 +52,7 @@ export async function startIdentityProvider(
     if (request.url === '/jwks') keysRead += 1;
     void answer?.(request, response);
   });
-  await listen(server, 0);
-  const { port } = server.address() as AddressInfo;
+  const port = await listenOnFreePort(server);
   const issuer = `http://127.0.0.1:${port}`;
   answer = newProvider(issuer, key).callback();
   t.after(() => stop(server));

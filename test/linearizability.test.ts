@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
-import { createServer, type ServerResponse } from 'node:http';
+import type { ServerResponse } from 'node:http';
 import { type TestContext, test } from 'node:test';
 import fc from 'fast-check';
 import { freshFolder } from './engines.ts';
 import { recordWorkload } from './history.ts';
+import { serve } from './http-server.ts';
 import { type Addressed, type Answer, Client, type Question } from './instances.ts';
 import { describeViolation, type Effect, findViolation, type Operation } from './linearizability.ts';
 import { startService } from './service.ts';
@@ -222,7 +222,8 @@ type Manners = (pass: () => Promise<Answer>, method: string, path: string) => Pr
 /** A proxy before a service, with manners of its own; it stops after the test. */
 async function startFront(t: TestContext, service: Addressed, manners: Manners): Promise<Addressed> {
   const client = new Client();
-  const front = createServer(async (request, response) => {
+  t.after(() => client.close());
+  const url = await serve(t, async (request, response) => {
     const { url: path = '/', method } = request;
     if (method !== 'GET' && method !== 'POST' && method !== 'DELETE') throw new Error('no such operation');
     const body = Buffer.concat(await request.toArray()).toString();
@@ -230,16 +231,8 @@ async function startFront(t: TestContext, service: Addressed, manners: Manners):
     if (body !== '') headers['content-type'] = 'application/json';
     const question: Question = { method, path, headers, ...(body !== '' && { body }) };
     send(response, await manners(() => client.ask(service, question), method, path));
-  }).listen(0, '127.0.0.1');
-  await once(front, 'listening');
-  t.after(() => {
-    client.close();
-    front.close();
-    front.closeAllConnections();
   });
-  const address = front.address();
-  if (address === null || typeof address === 'string') throw new Error('the front has no port');
-  return { url: `http://127.0.0.1:${address.port}` };
+  return { url };
 }
 
 function send(response: ServerResponse, { status, body }: Answer): void {

@@ -1,12 +1,10 @@
 import assert from 'node:assert/strict';
 import { createPublicKey } from 'node:crypto';
-import { once } from 'node:events';
-import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { decodeJwt, type JWTPayload, SignJWT } from 'jose';
 import { freshFolder } from './engines.ts';
+import { serve as serveHttp } from './http-server.ts';
 import {
   ACCESS_TOKEN_SECONDS,
   AUDIENCE,
@@ -357,13 +355,10 @@ test('a provider whose documents are wrong is one that is down, and the log says
   ];
   for (const [what, body] of answers) {
     let issuer = '';
-    const server = createServer((_request, response) => {
+    issuer = await serveHttp(t, (_request, response) => {
       const text = JSON.stringify(body(issuer));
       response.writeHead(text === undefined ? 404 : 200).end(text);
-    }).listen(0, '127.0.0.1');
-    t.after(async () => void server.close());
-    await once(server, 'listening');
-    issuer = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    });
     const service = await serve(t, issuer);
     const exp = Math.floor(service.clock.now / 1_000) + 60;
     const token = await sign(firstKey, { iss: issuer, aud: AUDIENCE, sub: 'alice', exp }, 'at+jwt');

@@ -1,6 +1,5 @@
-import { once } from 'node:events';
 import { createServer } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import { listenOnFreePort } from './free-port.ts';
 import type { Lifetime } from './program.ts';
 
 interface Span {
@@ -40,13 +39,12 @@ export async function startCollector(lifetime: Lifetime): Promise<Collector> {
       if (isTraces) messages.push(Buffer.concat(chunks));
       response.writeHead(isTraces ? 200 : 404, { 'content-type': 'application/x-protobuf' }).end();
     });
-  }).listen(0, '127.0.0.1');
-  await once(server, 'listening');
+  });
+  const port = await listenOnFreePort(server);
   lifetime.after(async () => {
     server.closeAllConnections();
     server.close();
   });
-  const { port } = server.address() as AddressInfo;
   return { url: `http://127.0.0.1:${port}`, messages, spans: () => messages.flatMap(readSpans) };
 }
 

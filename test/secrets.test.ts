@@ -5,6 +5,7 @@ import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { placeOf } from '../src/database-url.ts';
+import { listenOnFreePort } from './free-port.ts';
 import { endOf, newInstallation } from './program.ts';
 import { bearer } from './service.ts';
 
@@ -36,12 +37,9 @@ describe('a password in the database URL', TOGETHER, () => {
 
   it('is not shown by the list of processes, though given as a flag', async (t) => {
     const installation = await newInstallation(t);
-    const silent = createServer().listen(0, '127.0.0.1');
+    const silent = createServer();
     t.after(() => silent.close());
-    await once(silent, 'listening');
-    const address = silent.address();
-    assert.ok(typeof address === 'object' && address !== null);
-    const url = `postgres://u:${PASSWORD}@127.0.0.1:${address.port}/plants`;
+    const url = `postgres://u:${PASSWORD}@127.0.0.1:${await listenOnFreePort(silent)}/plants`;
     const program = installation.start(['serve', '--database-url', url]);
     const [socket] = await once(silent, 'connection');
     if (process.platform === 'linux') {

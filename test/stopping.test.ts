@@ -5,6 +5,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, it } from 'node:test';
 import { Connection } from './connection.ts';
 import { damage } from './damage.ts';
+import { listenOnFreePort } from './free-port.ts';
 import { fillStore } from './long-list.ts';
 import { endOf, newInstallation, type Service } from './program.ts';
 import { bearer } from './service.ts';
@@ -51,11 +52,9 @@ describe('a stop with a pause', TOGETHER, () => {
 describe('a stop', TOGETHER, () => {
   it('is taken while the service starts', async (t) => {
     const installation = await newInstallation(t);
-    const silent = createServer().listen(0, '127.0.0.1');
-    await once(silent, 'listening');
-    const address = silent.address();
-    assert.ok(typeof address === 'object' && address !== null);
-    const env = { ...PRODUCTION, DATABASE_URL: `postgres://u@127.0.0.1:${address.port}/plants` };
+    const silent = createServer();
+    const port = await listenOnFreePort(silent);
+    const env = { ...PRODUCTION, DATABASE_URL: `postgres://u@127.0.0.1:${port}/plants` };
     const program = installation.start(['serve', '--port', '0', '--admin-port', '0'], { env });
     const [socket] = await once(silent, 'connection');
     program.kill('SIGTERM');
@@ -89,13 +88,11 @@ describe('a stop', TOGETHER, () => {
   });
 
   it('waits a second at most for a scrape that is never asked whole and a collector that never answers', async (t) => {
-    const silent = createServer((socket) => socket.on('error', () => undefined)).listen(0, '127.0.0.1');
-    await once(silent, 'listening');
+    const silent = createServer((socket) => socket.on('error', () => undefined));
+    const port = await listenOnFreePort(silent);
     t.after(() => void silent.close());
-    const address = silent.address();
-    assert.ok(typeof address === 'object' && address !== null);
     const installation = await newInstallation(t);
-    const env = { ...PRODUCTION, OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${address.port}` };
+    const env = { ...PRODUCTION, OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` };
     const service = await installation.serve({ env });
     await (await fetch(`${service.url}/plants`)).arrayBuffer();
     const scrape = connect(Number(new URL(service.adminUrl).port), '127.0.0.1');

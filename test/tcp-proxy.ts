@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
+import { listenOnFreePort } from './free-port.ts';
 
 /** A network that can fail, between a client and a server on this machine. */
 interface TcpProxy {
@@ -67,10 +68,8 @@ export async function startTcpProxy(
         client.write(bytes);
       }
     });
-  }).listen(0, '127.0.0.1');
-  await once(listener, 'listening');
-  const address = listener.address();
-  if (address === null || typeof address === 'string') throw new Error('the proxy has no port');
+  });
+  const port = await listenOnFreePort(listener);
 
   function destroyAll(): void {
     for (const socket of sockets) socket.destroy();
@@ -84,7 +83,7 @@ export async function startTcpProxy(
   });
 
   return {
-    port: address.port,
+    port,
     stall: () => {
       isStalled = true;
     },

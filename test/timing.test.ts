@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { createServer } from 'node:http';
 import { describe, it } from 'node:test';
 import { isWellFormedSecret, mintSecret } from '../src/token.ts';
+import { serve } from './http-server.ts';
 import { compareTimings, describeTiming, guessesFor, T_LIMIT, timeService } from './timing.ts';
 
 const TRIES = 2_000;
@@ -27,19 +27,15 @@ describe('the time a token takes to be refused', () => {
 
   it('gives away a service that compares character by character', async (t) => {
     const token = mintSecret();
-    const server = createServer((request, response) => {
+    const url = await serve(t, (request, response) => {
       const guess = request.headers.authorization?.slice('Bearer '.length) ?? '';
       let at = 0;
       while (at < token.length && isSame(token.charAt(at), guess.charAt(at))) at += 1;
       response.writeHead(at === token.length ? 200 : 401, { 'content-length': 0 }).end();
     });
-    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-    t.after(() => server.close());
-    const address = server.address();
-    assert.ok(typeof address === 'object' && address !== null);
     const guesses = guessesFor(token, { hasChecksum: true });
     const timing = await compareTimings({
-      url: `http://127.0.0.1:${address.port}`,
+      url,
       guesses,
       tries: TRIES,
       seed: 1,

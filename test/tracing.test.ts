@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { createServer } from 'node:net';
 import { test } from 'node:test';
 import manifest from '../package.json' with { type: 'json' };
 import { ConfigInvalid, wantsTraces } from '../src/config.ts';
 import { engines } from './engines.ts';
+import { freePort, listenOnFreePort } from './free-port.ts';
 import { startCollector } from './otlp-collector.ts';
 import { newInstallation } from './program.ts';
 import { bearer } from './service.ts';
@@ -127,13 +127,11 @@ test('the variables of OpenTelemetry name the service and say which share is tra
 });
 
 test('a collector that takes connections and never answers holds up neither requests nor a stop', async (t) => {
-  const silent = createServer((socket) => socket.on('error', () => undefined)).listen(0, '127.0.0.1');
-  await once(silent, 'listening');
-  const address = silent.address();
-  assert.ok(typeof address === 'object' && address !== null);
+  const silent = createServer((socket) => socket.on('error', () => undefined));
+  const port = await listenOnFreePort(silent);
   t.after(() => void silent.close());
   const installation = await newInstallation(t);
-  const env = { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${address.port}` };
+  const env = { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` };
   const token = await installation.token();
   const service = await installation.serve({ env });
   assert.equal((await fetch(`${service.url}/plants`, { headers: bearer(token) })).status, 200);
@@ -144,14 +142,9 @@ test('a collector that takes connections and never answers holds up neither requ
 });
 
 test('a collector that is not there is a line in the log', async (t) => {
-  const closed = createServer().listen(0, '127.0.0.1');
-  await once(closed, 'listening');
-  const address = closed.address();
-  assert.ok(typeof address === 'object' && address !== null);
-  closed.close();
   const installation = await newInstallation(t);
   const env = {
-    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${address.port}`,
+    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${await freePort()}`,
     OTEL_EXPORTER_OTLP_TIMEOUT: '300',
     OTEL_BSP_SCHEDULE_DELAY: '100',
   };

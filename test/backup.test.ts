@@ -1,21 +1,16 @@
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, statSync } from 'node:fs';
-import { copyFile, open, readFile, stat, writeFile } from 'node:fs/promises';
+import { copyFile, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { ndjson } from '../src/formats/ndjson.ts';
-import { type Installation, newInstallation } from './program.ts';
+import { damagePage } from './damage.ts';
+import { type Installation, newInstallation, ON_A_TERMINAL, TOGETHER } from './program.ts';
 import { bearer } from './service.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../examples/plants.ndjson', import.meta.url));
 const CONNECTIONS = 32;
-
-/** Makes the program take its standard error for a terminal. */
-const ON_A_TERMINAL = { NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true' };
-
-// Most of a run is the start of the process, on one core; two at a time use both of a small machine.
-const TOGETHER = { concurrency: 2 };
 
 async function succeed(installation: Installation, ...args: string[]): Promise<string> {
   const { code, stdout, stderr } = await installation.run(args);
@@ -97,7 +92,7 @@ describe('backup', TOGETHER, () => {
   it('of a damaged store fails, and leaves no file that looks like a backup', async (t) => {
     const installation = await newInstallation(t);
     await importPlants(installation, 5_000);
-    await damage(installation.file);
+    await damagePage(installation.file);
     const file = join(installation.folder, 'backup.db');
     const { code, stderr } = await installation.run(['backup', file]);
     assert.equal(code, 1);
@@ -151,11 +146,3 @@ describe('backup', TOGETHER, () => {
     assert.match(stderr, /\[=*-*\] \d+% \| .* pages/);
   });
 });
-
-/** Overwrites the middle page of a database. */
-async function damage(file: string): Promise<void> {
-  const { size } = await stat(file);
-  const handle = await open(file, 'r+');
-  await handle.write(Buffer.alloc(4_096, 0x5a), 0, 4_096, Math.floor(size / 4_096 / 2) * 4_096);
-  await handle.close();
-}

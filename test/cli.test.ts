@@ -9,13 +9,16 @@ import { describe, it, type TestContext } from 'node:test';
 import manifest from '../package.json' with { type: 'json' };
 import { mintSecret } from '../src/token.ts';
 import { listenOnFreePort } from './free-port.ts';
-import { type Ended, endOf, type Installation, newInstallation, type ProgramOptions } from './program.ts';
+import {
+  type Ended,
+  endOf,
+  type Installation,
+  newInstallation,
+  ON_A_TERMINAL,
+  type ProgramOptions,
+  TOGETHER,
+} from './program.ts';
 import { bearer } from './service.ts';
-
-// Most of a run is the start of the process, on one core; two at a time use both of a small machine.
-const TOGETHER = { concurrency: 2 };
-
-const ON_A_TERMINAL = { NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true' };
 
 /** Every command, the flags its help must show, and the arguments it needs. */
 const commands: readonly { path: readonly string[]; shows: readonly string[]; args: readonly string[] }[] = [

@@ -1,10 +1,19 @@
 import { open } from 'node:fs/promises';
 
+const PAGE = 4_096;
+
 /** Overwrites all of a file but its first page, which holds the schema. */
 export async function damage(file: string): Promise<void> {
-  const PAGE = 4_096;
   const handle = await open(file, 'r+');
   const { size } = await handle.stat();
   await handle.write(Buffer.alloc(size - PAGE, 0xff), 0, size - PAGE, PAGE);
+  await handle.close();
+}
+
+/** Overwrites one page in the middle of a file. */
+export async function damagePage(file: string): Promise<void> {
+  const handle = await open(file, 'r+');
+  const { size } = await handle.stat();
+  await handle.write(Buffer.alloc(PAGE, 0x5a), 0, PAGE, Math.floor(size / PAGE / 2) * PAGE);
   await handle.close();
 }

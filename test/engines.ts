@@ -3,6 +3,7 @@ import { rmSync } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import type { TestContext } from 'node:test';
 import pg from 'pg';
 import { connectionOptions, loadConfig } from '../src/config.ts';
@@ -39,21 +40,44 @@ async function freshDatabase(t: Pick<TestContext, 'after'>): Promise<string> {
   if (server === undefined)
     throw new Error('run the tests by `npm test`, which starts a PostgreSQL for them');
   const name = `test_${randomBytes(8).toString('hex')}`;
-  await onServer(server, `CREATE DATABASE ${name}`);
-  t.after(() => onServer(server, `DROP DATABASE ${name} WITH (FORCE)`));
+  await execute(server, `CREATE DATABASE ${name}`);
+  t.after(() => execute(server, `DROP DATABASE ${name} WITH (FORCE)`));
   const url = new URL(server);
   url.pathname = `/${name}`;
   return url.href;
 }
 
-async function onServer(url: string, statement: string): Promise<void> {
+/** Runs SQL on a store behind the back of the program. */
+export async function execute(url: string, sql: string): Promise<void> {
+  if (url.startsWith('sqlite:')) {
+    using db = new DatabaseSync(fileOf(url));
+    db.exec(sql);
+  } else await onServer(url, (client) => client.query(sql));
+}
+
+/** The rows that a query finds in a store. */
+export async function rowsOf(
+  url: string,
+  sql: string,
+): Promise<readonly Readonly<Record<string, unknown>>[]> {
+  if (url.startsWith('sqlite:')) {
+    using db = new DatabaseSync(fileOf(url), { readOnly: true });
+    return db
+      .prepare(sql)
+      .all()
+      .map((row) => ({ ...row }));
+  }
+  return onServer(url, async (client) => (await client.query<Record<string, unknown>>(sql)).rows);
+}
+
+function fileOf(url: string): string {
+  return url.slice('sqlite:'.length);
+}
+
+async function onServer<T>(url: string, work: (client: pg.Client) => Promise<T>): Promise<T> {
   const client = new pg.Client({ connectionString: url });
   await client.connect();
-  try {
-    await client.query(statement);
-  } finally {
-    await client.end();
-  }
+  return work(client).finally(() => client.end());
 }
 
 const folders = new Set<string>();

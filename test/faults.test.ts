@@ -6,11 +6,10 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
 import { damage } from './damage.ts';
 import { fillStore } from './long-list.ts';
-import { endOf, type Installation, newInstallation, type Service } from './program.ts';
+import { endOf, type Installation, newInstallation, type Service, TOGETHER } from './program.ts';
 import { bearer } from './service.ts';
 
 const PRODUCTION = { NODE_ENV: 'production' };
-const TOGETHER = { concurrency: 2 };
 const SHORT_NAME = 'Alder';
 const LONG_NAME = 'Alder '.repeat(2_000);
 

@@ -15,18 +15,14 @@ import {
   endOf,
   type Installation,
   newInstallation,
+  ON_A_TERMINAL,
   type Program,
   type ProgramOptions,
+  TOGETHER,
 } from './program.ts';
 import { bearer } from './service.ts';
 
-// Most of a run is the start of the process, on one core; two at a time use both of a small machine.
-const TOGETHER = { concurrency: 2 };
-
 const EXAMPLE = fileURLToPath(new URL('../examples/plants.ndjson', import.meta.url));
-
-/** Makes the program take its standard error for a terminal. */
-const ON_A_TERMINAL = { NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true' };
 
 /** An installation whose commands use a new store of an engine, so that none says it made one. */
 async function prepare(t: TestContext, engine: TestEngine | undefined = engines[0]) {
@@ -152,12 +148,12 @@ describe('import', TOGETHER, () => {
     assert.equal((await run(['export', 'alice'])).stdout, lines(1) + lines(1, 4));
   });
 
-  it('reads standard input, as NDJSON unless --format says otherwise', async (t) => {
+  it('reads standard input, and export writes standard output, as NDJSON unless --format says otherwise', async (t) => {
     const { run, file } = await prepare(t);
     await writeFile(file('text'), 'id,name,tag\n1,"",""\n2,Elm,\n');
     assert.equal((await run(['import', 'alice', '-', '--format', 'csv'], from(file('text')))).code, 0);
     assert.equal((await run(['import', 'bob'], from(EXAMPLE))).code, 0);
-    const { stdout } = await run(['export', 'alice', '--format', 'csv']);
+    const { stdout } = await run(['export', 'alice', '-', '--format', 'csv']);
     assert.equal(stdout, await readFile(file('text'), 'utf8'));
   });
 

@@ -195,6 +195,8 @@ test('a server that is slow is a 503 within the timeouts, for those too that fin
     ]);
     for (const answer of answers) await assertUnavailable(answer);
     assert.ok(performance.now() - since < PATIENCE_MS);
+    const waiting = `SELECT 1 FROM pg_stat_activity WHERE datname = '${databaseOf(url)}' AND wait_event_type = 'Lock'`;
+    assert.deepEqual(await server.sql(waiting), [], 'the server goes on with what nobody waits for');
   } finally {
     await other.end();
   }
@@ -310,7 +312,8 @@ async function whenCommitsWait(): Promise<void> {
       await client.query(`CREATE TABLE probe_${probe} ()`);
     } catch (error: unknown) {
       assert.match(String(error), /Query read timeout/);
-      return;
+      if ((await server.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'")).length > 0)
+        return;
     } finally {
       await client.end();
     }
@@ -319,14 +322,16 @@ async function whenCommitsWait(): Promise<void> {
 
 test('a write that its synchronous standby does not have is not acknowledged, and reads go on', async (t) => {
   const url = await freshDatabase();
-  const settings = { ...TIMEOUTS, databaseStatementTimeout: '100', databasePoolSize: '3' };
+  // What the database says counts for nothing.
+  await server.sql(`ALTER DATABASE ${databaseOf(url)} SET synchronous_commit = off`);
+  const settings = { ...TIMEOUTS, databaseStatementTimeout: '300', databasePoolSize: '3' };
   const caller = await callerOf(await startService(t, url, settings));
   assert.equal((await caller.create(1)).status, 200);
   await server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
   try {
     await server.sql('SELECT pg_reload_conf()');
     await whenCommitsWait();
-    for (const id of [10, 20, 30, 40, 50]) {
+    for (const id of [10, 20, 30]) {
       const writes = [caller.create(id), caller.create(id + 1, `key-${id}`)];
       if (id === 10) writes.push(caller.remove(1));
       const list = await caller.list();

@@ -77,6 +77,12 @@ export interface Installation {
 
 const MAIN = fileURLToPath(new URL('../bin/plant-store.js', import.meta.url));
 
+/** For a suite: most of a run is the start of the process, on one core; two at a time use both of a small machine. */
+export const TOGETHER = { concurrency: 2 };
+
+/** Variables that make the program take its standard error for a terminal. */
+export const ON_A_TERMINAL = { NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true' };
+
 /** A program that takes longer than this to end or to serve hangs. */
 const PATIENCE_MS = 20_000;
 

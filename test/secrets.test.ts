@@ -6,10 +6,9 @@ import { dirname, join } from 'node:path';
 import { describe, it } from 'node:test';
 import { placeOf } from '../src/database-url.ts';
 import { listenOnFreePort } from './free-port.ts';
-import { endOf, newInstallation } from './program.ts';
+import { endOf, newInstallation, TOGETHER } from './program.ts';
 import { bearer } from './service.ts';
 
-const TOGETHER = { concurrency: 2 };
 const PASSWORD = 'open5esame';
 
 describe('a password in the database URL', TOGETHER, () => {

@@ -16,11 +16,10 @@ import { startServer } from '../src/server.ts';
 import { Connection } from './connection.ts';
 import { engines, freshFolder, type TestEngine } from './engines.ts';
 import { fillStore } from './long-list.ts';
-import { type Installation, type LogLine, newInstallation, type Service } from './program.ts';
+import { type Installation, type LogLine, newInstallation, type Service, TOGETHER } from './program.ts';
 import { renderRequest } from './raw-http.ts';
 import { bearer } from './service.ts';
 
-const TOGETHER = { concurrency: 2 };
 const TOKENS = /plt_[0-9A-Za-z]{49}/g;
 const PRODUCTION = { NODE_ENV: 'production' };
 const ALDER = { name: 'Black alder', tag: 'Alnus glutinosa' };

@@ -7,10 +7,9 @@ import { Connection } from './connection.ts';
 import { damage } from './damage.ts';
 import { listenOnFreePort } from './free-port.ts';
 import { fillStore } from './long-list.ts';
-import { endOf, newInstallation, type Service } from './program.ts';
+import { endOf, newInstallation, type Service, TOGETHER } from './program.ts';
 import { bearer } from './service.ts';
 
-const TOGETHER = { concurrency: 2 };
 const PRODUCTION = { NODE_ENV: 'production' };
 const ALDER = { name: 'Alder', tag: null };
 

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { connect, type TLSSocket } from 'node:tls';
 import { fileURLToPath } from 'node:url';
-import { endOf, type Installation, newInstallation } from './program.ts';
+import { endOf, type Installation, newInstallation, TOGETHER } from './program.ts';
 import { renderRequest } from './raw-http.ts';
 import { bearer } from './service.ts';
 
@@ -14,7 +14,6 @@ import { bearer } from './service.ts';
 // openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj /CN=first.plants.test \
 //   -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout first.key -out first.pem
 const CERTIFICATES = fileURLToPath(new URL('certificates/', import.meta.url));
-const TOGETHER = { concurrency: 2 };
 const PRODUCTION = { NODE_ENV: 'production' };
 
 describe('with a certificate and its key', TOGETHER, () => {

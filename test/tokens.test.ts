@@ -104,9 +104,15 @@ for (const engine of engines) {
     await lastUseIs(service.store, token, begun);
 
     service.clock.now = begun + MINUTE - 1;
-    assert.equal(await statusWith(service, secret), 200);
+    const before = await writesOf(service);
+    for (let times = 0; times < 5; times += 1) assert.equal(await statusWith(service, secret), 200);
     await allWritten(service.store);
     assert.equal((await recordOf(service.store, token)).lastUsedAt, begun);
+    assert.equal(
+      await writesOf(service),
+      before + 1,
+      'the store is asked for nothing but what this test writes',
+    );
 
     service.clock.now = begun + MINUTE;
     assert.equal(await statusWith(service, secret), 200);
@@ -232,6 +238,12 @@ async function lastUseIs(store: Store, token: Token, expected: number): Promise<
     await setTimeout(5);
   }
   assert.equal((await recordOf(store, token)).lastUsedAt, expected);
+}
+
+/** How many writes a service has had its store carry out. */
+async function writesOf({ adminUrl }: TestService): Promise<number> {
+  const metrics = await (await fetch(`${adminUrl}/metrics`)).text();
+  return Number(/^plant_store_commit_batch_writes_sum (\d+)$/m.exec(metrics)?.[1]);
 }
 
 /** Resolves once the writes that went before are done: writes of one instance are carried out in their order. */

@@ -362,13 +362,6 @@ describe('migrate', TOGETHER, () => {
     const second = await installation.run(['migrate']);
     assert.deepEqual({ ...second }, { code: 0, signal: null, stdout: 'nothing to apply\n', stderr: '' });
   });
-
-  it('works while the service runs on the same store', async (t) => {
-    const installation = await newInstallation(t);
-    await installation.serve();
-    const { code, stdout } = await installation.run(['migrate']);
-    assert.deepEqual({ code, stdout }, { code: 0, stdout: 'nothing to apply\n' });
-  });
 });
 
 describe('openapi', TOGETHER, () => {

@@ -66,7 +66,7 @@ describe('a file that is damaged under the service', () => {
     it(`ends it at ${name}, without an answer that says success`, async (t) => {
       const installation = await newInstallation(t);
       const token = await installation.token('alice');
-      fillStore(installation.file, 'alice', 50_000, 100);
+      await fillStore(installation.databaseUrl, 'alice', 50_000, 100);
       const service = await installation.serve({ env: PRODUCTION });
       await damage(installation.file);
       const answer = await ask(service, token);

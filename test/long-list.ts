@@ -1,9 +1,9 @@
 import { get, type IncomingMessage } from 'node:http';
-import { DatabaseSync } from 'node:sqlite';
 import { type Answer, Connection } from './connection.ts';
+import { execute } from './engines.ts';
 import { readFlags } from './flags.ts';
 import { describeLatencies, type Latencies, latenciesOf } from './latencies.ts';
-import { type Installation, newInstallation, type Service } from './program.ts';
+import { newInstallation, type Service } from './program.ts';
 import { forgetPeak, inMebibytes, MEBIBYTE, peakMemory, residentMemory } from './resources.ts';
 import { bearer } from './service.ts';
 
@@ -24,15 +24,34 @@ interface LongListFigures {
 }
 
 /** Gives an owner many plants, whose ids spread over the whole range and whose names count from 0 in their order. */
-export function fillStore(file: string, owner: string, plants: number, nameLength: number): void {
-  using db = new DatabaseSync(file);
-  db.prepare(
-    `INSERT INTO plants (owner, id, name, tag)
-     WITH RECURSIVE counted (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counted WHERE n + 1 < ?1)
-     SELECT ?2, (n - ?1 / 2) * (9000000000000000000 / ?1), substr(n || ?3, 1, ?4),
+export async function fillStore(
+  url: string,
+  owner: string,
+  plants: number,
+  nameLength: number,
+): Promise<void> {
+  const counted = url.startsWith('sqlite:')
+    ? `WITH RECURSIVE counted (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counted WHERE n + 1 < ${plants})`
+    : `WITH counted (n) AS (SELECT * FROM generate_series(0::bigint, ${plants - 1}))`;
+  const ending = ` ${'of very many '.repeat(Math.ceil(nameLength / 13))}`;
+  await execute(
+    url,
+    `${counted}
+     INSERT INTO plants (owner, id, name, tag)
+     SELECT '${owner}', (n - ${plants} / 2) * (9000000000000000000 / ${plants}),
+            substr(n || '${ending}', 1, ${nameLength}),
             CASE n % 3 WHEN 0 THEN NULL ELSE 'tag ' || n % 1000 END
        FROM counted`,
-  ).run(plants, owner, ` ${'of very many '.repeat(Math.ceil(nameLength / 13))}`, nameLength);
+  );
+}
+
+interface ListedPlants {
+  readonly nameLength: number;
+  readonly times: number;
+  /** A store that is new; one of SQLite unless given. */
+  readonly databaseUrl?: string;
+  /** Of the environment of the service. */
+  readonly variables?: Readonly<Record<string, string>>;
 }
 
 /**
@@ -41,16 +60,18 @@ export function fillStore(file: string, owner: string, plants: number, nameLengt
  */
 export async function measureLongList(
   plants: number,
-  { nameLength, times }: { readonly nameLength: number; readonly times: number },
+  { nameLength, times, databaseUrl, variables }: ListedPlants,
 ): Promise<LongListFigures> {
   await using ending = new AsyncDisposableStack();
   const installation = await newInstallation({ after: (work) => ending.defer(work) });
-  const token = await installation.token('alice');
-  fillStore(installation.file, 'alice', plants, nameLength);
-  const service = await installation.serve({ env: { NODE_ENV: 'production' } });
+  const url = databaseUrl ?? installation.databaseUrl;
+  const token = await installation.token('alice', '--database-url', url);
+  await fillStore(url, 'alice', plants, nameLength);
+  const env = { ...variables, NODE_ENV: 'production', DATABASE_URL: url };
+  const service = await installation.serve({ env });
   const before = await residentMemory(service);
   await forgetPeak(service);
-  const others = await startOthers(installation, service);
+  const others = await startOthers(service, await installation.token('bob', '--database-url', url));
   const began = performance.now();
   const bodies: Buffer[] = [];
   for (let time = 0; time < times; time += 1) bodies.push(await readList(service, token));
@@ -96,8 +117,7 @@ const UNMEASURED = 50;
  * Small requests of another owner, one after the other on two connections: lists of 20, and creates.
  * Resolves once the service has answered some.
  */
-async function startOthers(installation: Installation, service: Service): Promise<Others> {
-  const token = await installation.token('bob');
+async function startOthers(service: Service, token: string): Promise<Others> {
   let isStopped = false;
 
   function measure(send: (number: bigint) => Promise<Answer | undefined>) {

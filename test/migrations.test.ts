@@ -13,7 +13,7 @@ import { migrateStore } from '../src/store/open.ts';
 import { isForbidden } from '../src/store/sqlite-errors.ts';
 import { SQLITE_MIGRATIONS } from '../src/store/sqlite-migrate.ts';
 import { StoreNotOpened } from '../src/store.ts';
-import { connections, engines, freshFolder } from './engines.ts';
+import { connections, engines, freshFolder, rowsOf } from './engines.ts';
 
 const OPEN = new URL('../src/store/open.ts', import.meta.url);
 
@@ -173,6 +173,31 @@ describe('the migrations of this version', () => {
     });
   }
 });
+
+/** The first column of the primary key of each table, by engine. */
+const FIRST_OF_KEYS: Readonly<Record<string, string>> = {
+  sqlite: `SELECT tables.name AS "table", columns.name AS "column"
+             FROM sqlite_schema AS tables JOIN pragma_table_info(tables.name) AS columns
+            WHERE tables.type = 'table' AND columns.pk = 1`,
+  postgres: `SELECT relname AS "table", attname AS "column"
+               FROM pg_index JOIN pg_class ON pg_class.oid = indrelid
+                             JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+              WHERE indisprimary AND relnamespace = 'public'::regnamespace`,
+};
+
+for (const engine of engines) {
+  test(`all keys begin with the owner, by which a distributed database can shard, on ${engine.name}`, async (t) => {
+    const url = await engine.freshUrl(t);
+    await migrateStore(url);
+    const firsts = await rowsOf(url, FIRST_OF_KEYS[engine.name] ?? '');
+    assert.deepEqual(firsts.map(({ table, column }) => `${table}.${column}`).sort(), [
+      'idempotency_keys.owner',
+      'migrations.name',
+      'plants.owner',
+      'tokens.owner',
+    ]);
+  });
+}
 
 /** Migrates, opens, writes to and closes the store of each URL it is sent, and says which migrations it applied. */
 const WORK = `

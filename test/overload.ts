@@ -55,7 +55,7 @@ export async function measureOverload({
   await using ending = new AsyncDisposableStack();
   const installation = await newInstallation({ after: (work) => ending.defer(work) });
   const token = await installation.token('alice');
-  fillStore(installation.file, 'alice', PLANTS, 20);
+  await fillStore(installation.databaseUrl, 'alice', PLANTS, 20);
   const service = await installation.serve({
     env: { NODE_ENV: 'production' },
     remembers: ({ msg, level }) => msg === 'serving' || Number(level) >= 50,

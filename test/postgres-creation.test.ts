@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { openStore } from '../src/store/open.ts';
 import { Connections } from '../src/store/postgres-connections.ts';
-import type { Outcome } from '../src/store.ts';
-import { engines, connections as options } from './engines.ts';
+import type { Outcome, Write } from '../src/store.ts';
+import { engines, execute, connections as options } from './engines.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
 
@@ -44,4 +44,30 @@ test('ids that are taken make PostgreSQL refuse a batch, and log an error, once 
   const [row] = await database.query({ text: 'SELECT last_value FROM statements' });
   const refused = Number(row?.last_value) - 1 - 1 - TRIES;
   assert.ok(refused >= 1 && refused <= 1 + seconds, `${refused} in ${seconds} s`);
+});
+
+test('a batch that the server undid for the sake of another is carried out all the same, and once', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
+  t.after(() => store.close());
+  // As of a deadlock and of a failed serialization; a sequence counts what is undone as well.
+  await execute(
+    url,
+    `CREATE SEQUENCE tries;
+     CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+       IF nextval('tries') % 4 <> 0 THEN
+         RAISE EXCEPTION 'undone' USING ERRCODE = CASE lastval() % 4 WHEN 1 THEN '40P01' ELSE '40001' END;
+       END IF;
+       RETURN NULL;
+     END$$;
+     CREATE TRIGGER undo BEFORE INSERT OR DELETE ON plants FOR EACH STATEMENT EXECUTE FUNCTION undo()`,
+  );
+  const plant = { kind: 'createPlant', owner: 'alice', id: 1n, name: 'Alder', tag: null } as const;
+  const script: readonly (readonly [Write, Outcome])[] = [
+    [{ ...plant, idempotency: null }, 'created'],
+    [{ kind: 'deletePlant', owner: 'alice', id: 1n }, 'deleted'],
+    [{ ...plant, idempotency: { key: 'one', digest: Buffer.alloc(32) } }, 'created'],
+  ];
+  for (const [write, outcome] of script) assert.equal(await store.write(write), outcome);
 });

@@ -171,7 +171,7 @@ describe('SIGTERM and SIGINT', TOGETHER, () => {
   it('are not held up by a reader that does not read', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
-    fillStore(installation.file, 'alice', 100_000, 400);
+    await fillStore(installation.databaseUrl, 'alice', 100_000, 400);
     const service = await installation.serve({ env: PRODUCTION });
     const reading = get(`${service.url}/plants`, { agent: false, headers: bearer(token) });
     const [list] = await once(reading, 'response');

@@ -66,7 +66,7 @@ export async function measureSlowClients({
   const installation = await newInstallation({ after: (work) => ending.defer(work) });
   const token = await installation.token('alice');
   const ownToken = await installation.token('bob');
-  fillStore(installation.file, 'alice', plants, NAME_LENGTH);
+  await fillStore(installation.databaseUrl, 'alice', plants, NAME_LENGTH);
   const service = await installation.serve({
     env: { NODE_ENV: 'production', ...GIVES_MEMORY_BACK },
     remembers: ({ msg, level }) => msg === 'serving' || Number(level) >= 50,

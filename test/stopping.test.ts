@@ -38,7 +38,7 @@ describe('a stop with a pause', TOGETHER, () => {
   it('ends with 1 when the store breaks in it', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token();
-    fillStore(installation.file, 'alice', 50_000, 100);
+    await fillStore(installation.databaseUrl, 'alice', 50_000, 100);
     const service = await installation.serve({ env: PRODUCTION, flags: PAUSE });
     await tell(service, 'SIGTERM');
     await damage(installation.file);

@@ -153,6 +153,7 @@ async function wire({ config, serviceLog, now, tls, tracing, http, opened, isSto
   const admin = http.createAdmin({
     registry: metrics.registry,
     limits,
+    log,
     checks: [
       {
         name: 'serving',

@@ -1,5 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { Gauge, Registry } from 'prom-client';
+import { limitsOf, loadConfig } from '../src/config.ts';
+import { createAdmin } from '../src/http/admin.ts';
+import { logTo } from '../src/log.ts';
 import { engines } from './engines.ts';
 import { headerOf, renderRequest, sendRaw } from './raw-http.ts';
 import { startService } from './service.ts';
@@ -45,8 +49,28 @@ test('the admin listener refuses in the shape of all errors, whoever refuses', a
       assert.equal(typeof text, 'string');
       assert.equal(headerOf(answer.headers, 'content-type'), 'application/json');
       assert.equal(headerOf(answer.headers, 'cache-control'), 'no-store');
+      assert.match(headerOf(answer.headers, 'x-request-id') ?? '', /^[\w-]{8}-[0-9a-z]+$/);
     });
   }
+});
+
+test('a fault in what the admin listener shows is logged under the request id that its answer has', async (t) => {
+  const registry = new Registry();
+  new Gauge({
+    name: 'broken',
+    help: 'What cannot be collected.',
+    registers: [registry],
+    collect: () => assert.fail('out of order'),
+  });
+  const lines: string[] = [];
+  const { log } = logTo({ write: (line) => void lines.push(line) }, 'info');
+  const admin = createAdmin({ registry, checks: [], limits: limitsOf(loadConfig({}, {})), log });
+  t.after(() => admin.close());
+  const answer = await fetch(`${await admin.listen({ port: 0 })}/metrics`);
+  assert.match(await answer.text(), /^\{"error":50000,/);
+  const [{ msg, requestId, err } = {}, ...others] = lines.map((line) => JSON.parse(line));
+  assert.deepEqual([msg, requestId, others], ['failed', answer.headers.get('x-request-id'), []]);
+  assert.match(err.stack, /out of order/);
 });
 
 test('the admin listener answers a request for an absolute URL', async (t) => {

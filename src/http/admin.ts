@@ -1,12 +1,13 @@
 import type { Duplex } from 'node:stream';
-import Fastify, { type FastifyInstance } from 'fastify';
+import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify';
 import type { Registry } from 'prom-client';
 import { messageOf, Refusal } from '../errors.ts';
 import { createListener, type Limits } from './listener.ts';
 import { originForm, refuseMalformed } from './message-rules.ts';
 import { whenAnswered } from './pipelining.ts';
-import { RETRY_SOON, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
+import { logFailure, RETRY_SOON, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
 import { withoutCompilers } from './request-check.ts';
+import { createRequestIds } from './request-ids.ts';
 
 /** One thing the service needs to be ready; it rejects, with a reason for the operator, while that is not so. */
 interface ReadinessCheck {
@@ -18,24 +19,29 @@ interface AdminOptions {
   readonly registry: Registry;
   readonly checks: readonly ReadinessCheck[];
   readonly limits: Limits;
+  readonly log: FastifyBaseLogger;
 }
 
 /** How long a check may take; shorter than the interval of the usual balancer. */
 const CHECK_MS = 1_000;
 
 /** The listener for operators: /live, /ready and /metrics. Never on the public port. */
-export function createAdmin({ registry, checks, limits }: AdminOptions): FastifyInstance {
+export function createAdmin({ registry, checks, limits, log }: AdminOptions): FastifyInstance {
+  const nextRequestId = createRequestIds();
   const refuse = (error: unknown, socket: Duplex): void =>
-    whenAnswered(socket, () => refuseOnSocket(error, socket));
+    whenAnswered(socket, () => refuseOnSocket(error, socket, nextRequestId()));
   const admin: FastifyInstance = Fastify({
     schemaController: withoutCompilers,
     return503OnClosing: false,
+    genReqId: nextRequestId,
     rewriteUrl: originForm,
     serverFactory: (handler) => createListener(handler, { limits, tls: undefined, refuse }),
     clientErrorHandler: () => undefined,
-    frameworkErrors: (error, _request, reply) => sendRefusal(reply, toRefusal(error)),
+    frameworkErrors: (error, request, reply) =>
+      sendRefusal(reply.header('x-request-id', request.id), toRefusal(error)),
   });
-  admin.addHook('onRequest', (request, _reply, done) => {
+  admin.addHook('onRequest', (request, reply, done) => {
+    reply.header('x-request-id', request.id);
     refuseMalformed(request, limits.uri);
     if (request.is404) throw new Refusal(40401, 'here are /live, /ready and /metrics');
     done();
@@ -51,7 +57,12 @@ export function createAdmin({ registry, checks, limits }: AdminOptions): Fastify
     reply.header('content-type', registry.contentType);
     return registry.metrics();
   });
-  admin.setErrorHandler((error, _request, reply) => sendRefusal(reply, toRefusal(error)));
+  admin.setErrorHandler((error, request, reply) => {
+    const refusal = toRefusal(error);
+    // Not the 50300 of /ready: who polls it has the reason already.
+    if (refusal.code === 50000) logFailure(log, request, error);
+    sendRefusal(reply, refusal);
+  });
   return admin;
 }
 

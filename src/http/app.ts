@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import type { Duplex } from 'node:stream';
 import Fastify, {
   type FastifyBaseLogger,
@@ -29,8 +28,9 @@ import { asJson, type HandlerOf, type Operation } from './operation.ts';
 import { answerOtherMethods, collectMethods } from './other-methods.ts';
 import { afterEarlier, whenAnswered } from './pipelining.ts';
 import { createRefusedTokens, limitRequests } from './rates.ts';
-import { noSuchRoute, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
+import { logFailure, noSuchRoute, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
 import { compileRequestCheck, withoutCompilers } from './request-check.ts';
+import { createRequestIds } from './request-ids.ts';
 import type { Tls } from './tls.ts';
 import { createPageTurns, createTurns } from './turns.ts';
 
@@ -149,15 +149,6 @@ function createLogController(
   return controller;
 }
 
-function createRequestIds(): () => string {
-  const prefix = randomBytes(6).toString('base64url');
-  let count = 0;
-  return () => {
-    count += 1;
-    return `${prefix}-${count.toString(36)}`;
-  };
-}
-
 /** RFC 9110 §10.1.1. */
 function meetExpectations(app: FastifyInstance): void {
   app.addHook('preParsing', (request, reply, _payload, done) => {
@@ -233,10 +224,6 @@ function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
     if (refusal.code >= 50000 && refusal.code !== 50301) logFailure(log, request, error);
     sendRefusal(reply, refusal);
   });
-}
-
-function logFailure(log: FastifyBaseLogger, { id, traceId }: FastifyRequest, error: unknown): void {
-  log.error({ requestId: id, traceId, err: error }, 'failed');
 }
 
 async function addRoutes(

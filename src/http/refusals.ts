@@ -1,5 +1,5 @@
 import type { Duplex } from 'node:stream';
-import type { FastifyReply } from 'fastify';
+import type { FastifyBaseLogger, FastifyReply, FastifyRequest } from 'fastify';
 import { codeOf, type ErrorCode, Refusal, statusOf } from '../errors.ts';
 import { StoreOverloaded, StoreUnavailable } from '../store.ts';
 import { http } from './node-http.ts';
@@ -70,6 +70,11 @@ function isInRequestLine(error: unknown): boolean {
   return Buffer.isBuffer(packet) && !packet.subarray(0, LONG_LINE).includes('\n');
 }
 
+/** Logs what a request ran into, under the id that its answer has. */
+export function logFailure(log: FastifyBaseLogger, { id, traceId }: FastifyRequest, error: unknown): void {
+  log.error({ requestId: id, traceId, err: error }, 'failed');
+}
+
 /** Does not repeat the path, which may be anything, even a token in the wrong place. */
 export function noSuchRoute(basePath: string): Refusal {
   return new Refusal(40401, `there is nothing at this path; see ${basePath}/docs`);
@@ -91,7 +96,7 @@ export function sendRefusal(reply: FastifyReply, refusal: Refusal): void {
  * Answers on the bare socket what Node's parser refused before there was a request, and closes the connection.
  * Returns the code, or undefined when nothing could be said.
  */
-export function refuseOnSocket(error: unknown, socket: Duplex, requestId?: string): ErrorCode | undefined {
+export function refuseOnSocket(error: unknown, socket: Duplex, requestId: string): ErrorCode | undefined {
   // Its last answer is on the way out already.
   if (socket.writableEnded) return undefined;
   // A second response in the middle of one that has begun would be taken for its body.
@@ -107,7 +112,7 @@ export function refuseOnSocket(error: unknown, socket: Duplex, requestId?: strin
     'content-type: application/json',
     `content-length: ${Buffer.byteLength(body)}`,
     'cache-control: no-store',
-    ...(requestId === undefined ? [] : [`x-request-id: ${requestId}`]),
+    `x-request-id: ${requestId}`,
     `date: ${new Date().toUTCString()}`,
     'connection: close',
   ];

@@ -1,7 +1,7 @@
 import type { PlantRow } from '../bulk.ts';
 import type { Token } from '../token.ts';
 import type { Statement } from './postgres-connections.ts';
-import { columnsOf } from './rows.ts';
+import { columnsOf, TOKEN_COLUMNS } from './rows.ts';
 
 const INSERT_PLANTS = `INSERT INTO plants (owner, id, name, tag)
   SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[])`;
@@ -49,7 +49,7 @@ export function createTokens(tokens: readonly Token[]): Statement {
   const rows = tokens.map(columnsOf);
   return {
     name: 'create-tokens',
-    text: `INSERT INTO tokens (owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at)
+    text: `INSERT INTO tokens (${TOKEN_COLUMNS})
            SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[],
                                 $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[]) RETURNING id`,
     values: [0, 1, 2, 3, 4, 5, 6, 7, 8].map((column) => rows.map((row) => row[column])),

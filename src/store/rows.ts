@@ -44,7 +44,11 @@ export function toPlantRow(row: Row): PlantRow {
   };
 }
 
-/** The values of a token in the order of the columns that both engines name: owner to last_used_at. */
+/** The columns of `tokens`, in the order in which `columnsOf` has their values. */
+export const TOKEN_COLUMNS =
+  'owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at';
+
+/** The values of a token, in the order of `TOKEN_COLUMNS`. */
 export function columnsOf(token: Token) {
   const { owner, id, digest, name, scopes, createdAt, expiresAt, revokedAt, lastUsedAt } = token;
   return [owner, id, digest, name, scopes.join(' '), createdAt, expiresAt, revokedAt, lastUsedAt] as const;

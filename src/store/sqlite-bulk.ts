@@ -8,9 +8,10 @@ import {
   StoreNotEmpty,
 } from '../bulk.ts';
 import { StoreUnavailable } from '../store.ts';
-import { columnsOf, toKeyRow, toPlantRow, toToken } from './rows.ts';
+import { toKeyRow, toPlantRow, toToken } from './rows.ts';
 import { isForbidden, notOpened, reasonOf, severityOf } from './sqlite-errors.ts';
 import { inLongTransaction, inTransaction, openForReading, openForWriting } from './sqlite-file.ts';
+import { prepareInsertPlant, prepareInsertToken } from './sqlite-inserts.ts';
 import { inspectSqlite } from './sqlite-inspect.ts';
 
 const ROWS_IN_PAGE = 1_000;
@@ -114,22 +115,18 @@ interface Writing {
 }
 
 function createWriting(db: DatabaseSync): Writing {
-  const insertPlant = db.prepare(
-    'INSERT INTO plants (owner, id, name, tag) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING',
-  );
+  const insertPlant = prepareInsertPlant(db);
+  const insertToken = prepareInsertToken(db);
   const replacePlant = db.prepare('UPDATE plants SET name = ?3, tag = ?4 WHERE owner = ?1 AND id = ?2');
-  const insertToken = db.prepare(
-    `INSERT INTO tokens (owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at)
-       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-  );
   const insertKey = db.prepare(
     'INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at) VALUES (?, ?, ?, ?, ?)',
   );
   let characters = 0;
 
-  function insert({ owner, id, name, tag }: PlantRow, onConflict: OnConflict): boolean {
+  function save(plant: PlantRow, onConflict: OnConflict): boolean {
+    const { owner, id, name, tag } = plant;
     characters += name.length + (tag?.length ?? 0);
-    if (Number(insertPlant.run(owner, id, name, tag).changes) > 0) return true;
+    if (insertPlant(plant)) return true;
     if (onConflict === 'replace') replacePlant.run(owner, id, name, tag);
     return false;
   }
@@ -137,7 +134,7 @@ function createWriting(db: DatabaseSync): Writing {
   function savePlants(plants: readonly PlantRow[], onConflict: OnConflict): readonly number[] {
     const taken = inTransaction(
       db,
-      () => plants.flatMap((plant, place) => (insert(plant, onConflict) ? [] : [place])),
+      () => plants.flatMap((plant, place) => (save(plant, onConflict) ? [] : [place])),
       (places) => (onConflict === 'fail' && places.length > 0 ? 'ROLLBACK' : 'COMMIT'),
     );
     if (characters >= CHARACTERS_BETWEEN_CHECKPOINTS) checkpoint();
@@ -163,10 +160,10 @@ function createWriting(db: DatabaseSync): Writing {
     return {
       ...contentsOf(db),
       addPlants: async (plants) => {
-        for (const { owner, id, name, tag } of plants) insertPlant.run(owner, id, name, tag);
+        for (const plant of plants) insertPlant(plant);
       },
       addTokens: async (tokens) => {
-        for (const token of tokens) insertToken.run(...columnsOf(token));
+        for (const token of tokens) insertToken(token);
       },
       addKeys: async (keys) => {
         for (const { owner, key, digest, outcome, firstUsedAt } of keys) {

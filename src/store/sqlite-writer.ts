@@ -2,9 +2,10 @@ import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import { parentPort, workerData } from 'node:worker_threads';
 import { KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
 import { LAST_USE_STEP_MS } from '../token.ts';
-import { columnsOf, toReplay } from './rows.ts';
+import { toReplay } from './rows.ts';
 import { reasonOf, type Severity, severityOf } from './sqlite-errors.ts';
 import { inTransaction, openForWriting } from './sqlite-file.ts';
+import { prepareInsertPlant, prepareInsertToken } from './sqlite-inserts.ts';
 
 /** What the thread that owns the write connection is told. Times are milliseconds since the epoch. */
 export type WriterRequest =
@@ -102,19 +103,14 @@ function textIn(batch: readonly Write[]): number {
 }
 
 function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
-  const insertPlant = db.prepare(
-    'INSERT INTO plants (owner, id, name, tag) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING',
-  );
+  const insertPlant = prepareInsertPlant(db);
+  const insertToken = prepareInsertToken(db);
   const deletePlant = db.prepare('DELETE FROM plants WHERE owner = ? AND id = ?');
   const findKey = db.prepare(
     'SELECT digest, outcome FROM idempotency_keys WHERE owner = ? AND key = ? AND first_used_at > ?',
   );
   const saveKey = db.prepare(
     'INSERT OR REPLACE INTO idempotency_keys (owner, key, digest, outcome, first_used_at) VALUES (?, ?, ?, ?, ?)',
-  );
-  const insertToken = db.prepare(
-    `INSERT INTO tokens (owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at)
-       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   );
   const revokeToken = db.prepare('UPDATE tokens SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?');
   const recordTokenUse = db.prepare(
@@ -123,11 +119,11 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
   );
 
   function createPlant(write: Extract<Write, { kind: 'createPlant' }>, now: number): Outcome {
-    const { owner, id, name, tag, idempotency } = write;
-    if (idempotency === null) return changed(insertPlant, owner, id, name, tag) ? 'created' : 'idTaken';
+    const { owner, idempotency } = write;
+    if (idempotency === null) return insertPlant(write) ? 'created' : 'idTaken';
     const first = findKey.get(owner, idempotency.key, now - KEY_LIFETIME_MS);
     if (first !== undefined) return toReplay(first, idempotency.digest);
-    const outcome = changed(insertPlant, owner, id, name, tag) ? 'created' : 'idTaken';
+    const outcome = insertPlant(write) ? 'created' : 'idTaken';
     saveKey.run(owner, idempotency.key, idempotency.digest, outcome, now);
     return outcome;
   }
@@ -139,7 +135,7 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
       case 'deletePlant':
         return changed(deletePlant, write.owner, write.id) ? 'deleted' : 'absent';
       case 'createToken':
-        insertToken.run(...columnsOf(write.token));
+        insertToken(write.token);
         return 'done';
       case 'revokeToken':
         return changed(revokeToken, write.at, write.id) ? 'done' : 'absent';

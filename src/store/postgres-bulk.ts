@@ -13,11 +13,17 @@ import { meaningOf } from './postgres-errors.ts';
 import { createPlants, createTokens, replacePlants } from './postgres-inserts.ts';
 import { POSTGRES_MIGRATIONS } from './postgres-migrate.ts';
 import { retrying } from './postgres-retry.ts';
-import { toKeyRow, toPlantRow, toToken } from './rows.ts';
+import {
+  CHARACTERS_IN_PAGE,
+  charactersIn,
+  FIND_ANY_ROW,
+  ROWS_IN_PAGE,
+  toKeyRow,
+  toPlantRow,
+  toToken,
+} from './rows.ts';
 
-/** A page is as many rows as these, going by the size of those before; the first ones may be large. */
-const ROWS_IN_PAGE = 1_000;
-const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
+/** How large rows are is known only from those before; the first ones may be large. */
 const ROWS_IN_FIRST_PAGE = 16;
 
 /** Opens a store on PostgreSQL for commands that move it in bulk; its schema is left as it is. */
@@ -114,7 +120,7 @@ function contentsOf(connection: Connection): Contents {
         const rows = await connection.query({ text: `FETCH ${count} FROM pages` });
         if (rows.length === 0) return;
         yield rows.map(toRow);
-        const characters = rows.reduce((sum, row) => sum + lengthOf(row.name) + lengthOf(row.tag), 1);
+        const characters = rows.reduce((sum, row) => sum + charactersIn(row), 1);
         const fitting = Math.ceil((CHARACTERS_IN_PAGE / characters) * rows.length);
         count = Math.min(fitting, 4 * count, ROWS_IN_PAGE);
       }
@@ -140,10 +146,6 @@ function contentsOf(connection: Connection): Contents {
     tokens: () => pages('SELECT * FROM tokens ORDER BY created_at, id', toToken),
     keys: () => pages('SELECT * FROM idempotency_keys', toKeyRow),
   };
-}
-
-function lengthOf(value: unknown): number {
-  return typeof value === 'string' ? value.length : 0;
 }
 
 function fillingOf(connection: Connection): Filling {
@@ -172,9 +174,7 @@ function fillingOf(connection: Connection): Filling {
 }
 
 async function refuseUnlessEmpty(connection: Connection): Promise<void> {
-  const found = await connection.query({
-    text: `SELECT 1 FROM plants UNION ALL SELECT 1 FROM tokens UNION ALL SELECT 1 FROM idempotency_keys LIMIT 1`,
-  });
+  const found = await connection.query({ text: FIND_ANY_ROW });
   if (found.length > 0) throw new StoreNotEmpty('the store is not empty');
 }
 

@@ -4,6 +4,23 @@ import { parseScopes, type Token } from '../token.ts';
 
 type Row = Readonly<Record<string, unknown>>;
 
+/** A page of rows, for commands that move all there are: so many at most, and so many characters of names and tags about. */
+export const ROWS_IN_PAGE = 1_000;
+export const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
+
+/** Finds a row if the store has any; every engine names its tables the same. */
+export const FIND_ANY_ROW =
+  'SELECT 1 FROM plants UNION ALL SELECT 1 FROM tokens UNION ALL SELECT 1 FROM idempotency_keys LIMIT 1';
+
+/** How many characters of names and tags a row has. */
+export function charactersIn({ name, tag }: Row): number {
+  return lengthOf(name) + lengthOf(tag);
+}
+
+function lengthOf(value: unknown): number {
+  return typeof value === 'string' ? value.length : 0;
+}
+
 /** The token in a row of `tokens`; every engine names its columns the same. */
 export function toToken(row: Row): Token {
   const { digest } = row;

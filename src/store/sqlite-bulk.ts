@@ -8,14 +8,20 @@ import {
   StoreNotEmpty,
 } from '../bulk.ts';
 import { StoreUnavailable } from '../store.ts';
-import { toKeyRow, toPlantRow, toToken } from './rows.ts';
+import {
+  CHARACTERS_IN_PAGE,
+  charactersIn,
+  FIND_ANY_ROW,
+  ROWS_IN_PAGE,
+  toKeyRow,
+  toPlantRow,
+  toToken,
+} from './rows.ts';
 import { isForbidden, notOpened, reasonOf, severityOf } from './sqlite-errors.ts';
 import { inLongTransaction, inTransaction, openForReading, openForWriting } from './sqlite-file.ts';
 import { prepareInsertPlant, prepareInsertToken } from './sqlite-inserts.ts';
 import { inspectSqlite } from './sqlite-inspect.ts';
 
-const ROWS_IN_PAGE = 1_000;
-const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
 const CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
 
 /** Opens an embedded store for commands that move it in bulk; its schema is left as it is. Rejects with StoreNotOpened. */
@@ -81,7 +87,7 @@ function contentsOf(db: DatabaseSync): Contents {
     let characters = 0;
     for (const row of statement.iterate(...values)) {
       page.push(toRow(row));
-      characters += lengthOf(row.name) + lengthOf(row.tag);
+      characters += charactersIn(row);
       if (page.length < ROWS_IN_PAGE && characters < CHARACTERS_IN_PAGE) continue;
       yield page;
       page = [];
@@ -102,10 +108,6 @@ function contentsOf(db: DatabaseSync): Contents {
     tokens: () => pages('SELECT * FROM tokens ORDER BY created_at, id', toToken),
     keys: () => pages('SELECT * FROM idempotency_keys', toKeyRow),
   };
-}
-
-function lengthOf(value: SQLOutputValue | undefined): number {
-  return typeof value === 'string' ? value.length : 0;
 }
 
 interface Writing {
@@ -177,10 +179,6 @@ function createWriting(db: DatabaseSync): Writing {
 }
 
 function refuseUnlessEmpty(db: DatabaseSync): void {
-  const found = db
-    .prepare(
-      `SELECT 1 FROM plants UNION ALL SELECT 1 FROM tokens UNION ALL SELECT 1 FROM idempotency_keys LIMIT 1`,
-    )
-    .get();
+  const found = db.prepare(FIND_ANY_ROW).get();
   if (found !== undefined) throw new StoreNotEmpty('the store is not empty');
 }

@@ -93,7 +93,7 @@ function describeOperation(operation: Operation): Json {
 function parameters(place: string, schema: TSchema | undefined): Json[] {
   if (!Type.IsObject(schema)) return [];
   return Object.entries(schema.properties).map(([name, property]) => {
-    const { description = '', examples, ...rest } = asRecord(toJsonSchema(property));
+    const { description = '', examples, ...rest } = toJsonSchema(property);
     const required = schema.required?.includes(name) === true;
     return {
       name: place === 'header' ? headerCase(name) : name,
@@ -176,8 +176,8 @@ function header({ description, example }: ResponseHeader): Json {
 }
 
 function content(schema: TSchema): Json {
-  const { examples: [example] = [] } = schema as { examples?: readonly Json[] };
-  return { schema: reference(schema), ...(example === undefined ? {} : { example }) };
+  const { examples } = toJsonSchema(schema);
+  return { schema: reference(schema), ...(Array.isArray(examples) ? { example: examples[0] } : {}) };
 }
 
 function reference(schema: TSchema): Json {
@@ -186,7 +186,7 @@ function reference(schema: TSchema): Json {
 }
 
 /** JSON Schema has no bigint: on the wire it is an integer. */
-function toJsonSchema(schema: TSchema): Json {
+function toJsonSchema(schema: TSchema): Record<string, Json> {
   if (Type.IsArray(schema)) {
     return { ...withoutMembers(schema, 'items'), items: reference(schema.items) };
   }
@@ -202,10 +202,6 @@ function toJsonSchema(schema: TSchema): Json {
 }
 
 function withoutMembers(schema: TSchema, ...names: readonly string[]): Record<string, Json> {
-  const plain: unknown = JSON.parse(JSON.stringify(schema));
-  return Object.fromEntries(Object.entries(asRecord(plain)).filter(([name]) => !names.includes(name)));
-}
-
-function asRecord(value: unknown): Record<string, Json> {
-  return value as Record<string, Json>;
+  const plain: Record<string, Json> = JSON.parse(JSON.stringify(schema));
+  return Object.fromEntries(Object.entries(plain).filter(([name]) => !names.includes(name)));
 }

@@ -1,4 +1,5 @@
 import { JsonInvalid, parseJson } from '../json.ts';
+import { type NewPlant, renderPlant } from '../plant.ts';
 import { type Entry, type Format, MAX_LINE_BYTES, toEntry, withoutByteOrderMark } from './format.ts';
 
 const NEWLINE = 0x0a;
@@ -9,10 +10,9 @@ const RETURN = 0x0d;
 /** A plant a line, as JSON (https://github.com/ndjson/ndjson-spec). Empty lines are passed over. */
 export const ndjson: Format = { read, header: '', write };
 
-function write(plants: Parameters<Format['write']>[0]): string {
-  return plants
-    .map(({ id, name, tag }) => `{"id":${id},${JSON.stringify({ name, tag }).slice(1)}\n`)
-    .join('');
+// The id apart, since JSON.stringify takes no bigint.
+function write(plants: readonly NewPlant[]): string {
+  return plants.map((plant) => `{"id":${plant.id},${renderPlant(plant).slice(1)}\n`).join('');
 }
 
 async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Entry[]> {

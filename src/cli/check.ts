@@ -85,15 +85,13 @@ function faultOfPlant({ owner, id, name, tag }: PlantRow): string | undefined {
   return `the plant ${id} of ${owner}: its ${checked.violation.field} ${checked.violation.demand}`;
 }
 
-function faultOfToken({ id, owner, name, digest, createdAt, ...times }: Token): string | undefined {
-  const { expiresAt, revokedAt, lastUsedAt } = times;
+function faultOfToken(token: Token): string | undefined {
+  const { id, owner, name, digest, createdAt, expiresAt, revokedAt, lastUsedAt } = token;
   if (owner === '') return `the token ${id}: its owner is empty`;
   if (!isTokenName(name)) return `the token ${id}: its name is not one that can be given`;
   if (digest.length !== DIGEST_BYTES) return `the token ${id}: its digest is not SHA-256`;
-  const isTimes = [createdAt, expiresAt, revokedAt, lastUsedAt].every(
-    (time) => time === null || isTime(time),
-  );
-  return isTimes ? undefined : `the token ${id}: a time of it is none`;
+  const times = [createdAt, expiresAt, revokedAt, lastUsedAt].filter((time) => time !== null);
+  return times.every(isTime) ? undefined : `the token ${id}: a time of it is none`;
 }
 
 function faultOfKey({ owner, key, digest, outcome, firstUsedAt }: KeyRow): string | undefined {

@@ -41,7 +41,7 @@ export async function runProgram(): Promise<void> {
     process.exitCode = 1;
     // Whoever reads the output may have seen enough of it, as `head` does.
     if (error instanceof CommanderError || codeOf(error) === 'EPIPE') return;
-    process.stderr.write(`plant-store: ${messageOf(error)}\n`);
+    process.stderr.write(`plant-store: ${explanationOf(error)}\n`);
   }
 }
 
@@ -53,7 +53,8 @@ function inheritSettings(command: Command): void {
   }
 }
 
-function messageOf(error: unknown): string {
+/** The message of what a command is expected to run into; of anything else, where it came from too. */
+function explanationOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const isExpected =
     error instanceof ConfigInvalid ||

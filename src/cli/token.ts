@@ -148,9 +148,11 @@ function toTable(tokens: readonly Token[]): string {
     formatTime(token.lastUsedAt) ?? 'never',
     token.name,
   ]);
-  const table = [['ID', 'OWNER', 'STATE', 'SCOPES', 'EXPIRES', 'LAST USED', 'NAME'], ...rows];
-  const widths =
-    table[0]?.map((_, column) => Math.max(...table.map((row) => row[column]?.length ?? 0))) ?? [];
+  const heading = ['ID', 'OWNER', 'STATE', 'SCOPES', 'EXPIRES', 'LAST USED', 'NAME'];
+  const table = [heading, ...rows];
+  const widths = heading.map((_, column) =>
+    table.reduce((widest, row) => Math.max(widest, row[column]?.length ?? 0), 0),
+  );
   const lines = table.map((row) =>
     row
       .map((cell, column) => cell.padEnd(widths[column] ?? 0))

@@ -203,6 +203,8 @@ const fields: readonly WireCase[] = [
 const sizes: readonly WireCase[] = [
   ends('a header of 20,000 bytes is too large', get(`X-Fern: ${'x'.repeat(20_000)}\r\n`) + SMUGGLED, 43100),
   ends('2,000 headers are too large', get('X-Fern: xxxx\r\n'.repeat(2_000)) + SMUGGLED, 43100),
+  succeeds('1,000 headers that are small are taken', get('X:\r\n'.repeat(998))),
+  ends('1,001 headers are too many, small as they are', get('X:\r\n'.repeat(999)) + SMUGGLED, 43100),
   ends('a name of 20,000 bytes is too large', get(`${'X'.repeat(20_000)}: a\r\n`) + SMUGGLED, 43100),
 ];
 
@@ -264,13 +266,15 @@ const transferEncodings: readonly WireCase[] = [
     'a header that only looks like Transfer-Encoding frames nothing',
     post(`Transfer_Encoding: chunked\r\n${LENGTH}`, FERN),
   ),
-  {
-    title: 'chunked in HTTP/1.0 is understood and closed behind',
-    sends: post(CHUNKED, `${IN_CHUNKS}${SMUGGLED}`, 'HTTP/1.0'),
-    answers: [200],
-    closes: true,
-    leaves: WITH_FERN,
-  },
+  ends('chunked in HTTP/1.0 is refused', post(CHUNKED, `${IN_CHUNKS}${SMUGGLED}`, 'HTTP/1.0')),
+  ends(
+    'chunked in HTTP/1.0 ends the connection that the client asks to keep',
+    post(`Connection: keep-alive\r\n${CHUNKED}`, `${IN_CHUNKS}${SMUGGLED}`, 'HTTP/1.0'),
+  ),
+  ends(
+    'chunked in HTTP/1.0 is refused for a list too',
+    get(`Connection: keep-alive\r\n${CHUNKED}`, '/plants', 'HTTP/1.0') + IN_CHUNKS + SMUGGLED,
+  ),
 ];
 
 const lengths: readonly WireCase[] = [

@@ -55,6 +55,23 @@ test('a service that looks for requests in what is none of its business is found
   );
 });
 
+test('a header that is too large is told as one, in however many packets it comes', async (t) => {
+  const [engine] = engines;
+  assert.ok(engine !== undefined);
+  const service = await startService(t, await engine.freshUrl(t));
+  const head = 'GET /openapi.json HTTP/1.1\r\nHost: plants.test\r\n';
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  wire.send(`${head}\r\n${head}X-Fern: ${'x'.repeat(10_000)}`);
+  // By now the service has read what came with the first request.
+  assert.equal((await wire.answer())?.status, 200);
+  wire.send('x'.repeat(10_000));
+  const answer = await wire.answer();
+  assert.ok(answer !== undefined);
+  assert.equal(codeOf(answer), 43100);
+  await service.close();
+});
+
 test('a client that is refused and never closes its connection holds nothing of the service', async (t) => {
   const installation = await newInstallation(t);
   const service = await installation.serve();

@@ -159,7 +159,7 @@ function meetExpectations(app: FastifyInstance): void {
 }
 
 function takeBodies(app: FastifyInstance): void {
-  // A body is read for POST alone; for all others nothing may depend on it, not even a refusal.
+  // A body is read for POST alone; for all others nothing may depend on what is in it.
   for (const method of http.METHODS)
     app.addHttpMethod(method, { hasBody: method === 'POST', overrideExisting: true });
   app.removeAllContentTypeParsers();

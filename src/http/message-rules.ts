@@ -38,8 +38,11 @@ export function refuseMalformed(request: FastifyRequest, uriLimit: number): void
   }
   if (authorizations > 1) throw new Refusal(40000, 'the header `Authorization` must be sent once');
   const { expect, 'transfer-encoding': coding } = request.headers;
-  if (coding !== undefined && coding.toLowerCase() !== 'chunked') {
-    throw new Refusal(40004, 'the only Transfer-Encoding understood here is chunked (RFC 9112 §6.1)');
+  if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || raw.httpVersion === '1.0')) {
+    throw new Refusal(
+      40004,
+      'the only Transfer-Encoding understood here is chunked, in HTTP/1.1 (RFC 9112 §6.1)',
+    );
   }
   if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
     throw new Refusal(41700, 'the only expectation met here is 100-continue');

@@ -6,8 +6,9 @@ import { http } from './node-http.ts';
 import { asJson } from './operation.ts';
 import { responseOn } from './pipelining.ts';
 
-/** A first line longer than this is taken for what made the headers too large. */
+/** What begins with so many characters of a request line has a target that is too long. */
 const LONG_LINE = 8 * 1024;
+const IN_TARGET = /^(?:\r\n)*[A-Z-]+ [^ \n]+$/;
 
 /** How long a client that was refused on the bare socket may take to close its side. */
 const LINGER_MS = 1_000;
@@ -52,9 +53,9 @@ function fromRouter(error: unknown): Refusal | undefined {
 function fromParser(error: unknown): Refusal {
   switch (codeOf(error)) {
     case 'HPE_HEADER_OVERFLOW':
-      return isInRequestLine(error)
+      return isInTarget(error)
         ? new Refusal(41400, 'the URI is too long')
-        : new Refusal(43100, 'the headers are too large');
+        : new Refusal(43100, 'the request line and headers are too large together, or the headers too many');
     case 'ERR_HTTP_REQUEST_TIMEOUT':
       return new Refusal(40800, 'the request took too long to arrive');
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
@@ -64,10 +65,13 @@ function fromParser(error: unknown): Refusal {
   }
 }
 
-/** Whether the parser gave up before the end of the first line, as far as the last packet tells. */
-function isInRequestLine(error: unknown): boolean {
+/**
+ * Whether the parser gave up within the request target for sure: the last packet is all there is, and only one that
+ * begins with the request line tells. Of any other, that line and headers are too large together is true in any case.
+ */
+function isInTarget(error: unknown): boolean {
   const packet: unknown = error instanceof Error && 'rawPacket' in error ? error.rawPacket : undefined;
-  return Buffer.isBuffer(packet) && !packet.subarray(0, LONG_LINE).includes('\n');
+  return Buffer.isBuffer(packet) && IN_TARGET.test(packet.toString('latin1', 0, LONG_LINE));
 }
 
 /** Logs what a request ran into, under the id that its answer has. */

@@ -4,6 +4,7 @@ import type { Tally } from './load/generator.ts';
 export interface CpuUse {
   readonly server: number;
   readonly serverMainThread: number;
+  /** Without its start where it tells that apart, which takes a script of Node a good part of a second. */
   readonly generator: number;
   /** How many threads the generator could keep busy. */
   readonly generatorThreads: number;

@@ -32,19 +32,24 @@ export function httpContender(
         signal,
       );
       const after = readCpuSeconds(pid);
-      const cpu = before && after && cpuUse(before, after, generator.threads);
+      const cpu = before && after && cpuUse(before, after, generator.threads, tally.cpuSeconds);
       return { ...tally, cpu, peakBytes: readPeakBytes(pid) };
     },
   };
 }
 
-function cpuUse(before: CpuSeconds, after: CpuSeconds, generatorThreads: number): CpuUse {
+function cpuUse(
+  before: CpuSeconds,
+  after: CpuSeconds,
+  generatorThreads: number,
+  generatorLoad: number | undefined,
+): CpuUse {
   const server = after.server - before.server;
   const generator = after.generators - before.generators;
   return {
     server,
     serverMainThread: after.serverMainThread - before.serverMainThread,
-    generator,
+    generator: generatorLoad ?? generator,
     generatorThreads,
     others: Math.max(0, after.machine - before.machine - server - generator),
   };

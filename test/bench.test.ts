@@ -5,7 +5,8 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { figuresOf, ratioOf } from '../bench/figures.ts';
-import { runLoad } from '../bench/load/generator.ts';
+import { autocannonGenerator } from '../bench/load/autocannon.ts';
+import { type Job, runLoad } from '../bench/load/generator.ts';
 import { openLoop } from '../bench/load/open-loop.ts';
 import { targetsTable } from '../bench/targets.ts';
 import { freshFolder } from './engines.ts';
@@ -44,6 +45,15 @@ async function answers(url: string): Promise<boolean> {
     (answer) => answer.arrayBuffer().then(() => true),
     () => false,
   );
+}
+
+/** Gets for a second, each with an id of its own. */
+function jobFor(url: string, connections: number): Job {
+  return {
+    ...{ url, connections, headers: {}, secretsFile: undefined, seconds: 1 },
+    requests: [{ method: 'GET', target: '/{id}', body: '', times: 1 }],
+    ids: { order: 'sequential', first: 1 },
+  };
 }
 
 describe('bench', () => {
@@ -134,6 +144,31 @@ describe('bench', () => {
     assert.equal(verdictOn(/^delete/), 'not measured');
   });
 
+  test('sends each id once by autocannon, and does not count its start as its load', async (t) => {
+    const ids = new Map<string, number>();
+    const url = await serve(t, (request, response) => {
+      const id = request.url ?? '';
+      ids.set(id, (ids.get(id) ?? 0) + 1);
+      response.end();
+    });
+    const tally = await runLoad(autocannonGenerator, jobFor(url, 8), AbortSignal.timeout(10_000));
+    assert.equal(tally.failures, 0);
+    assert.ok(tally.answers > 0 && tally.answers <= ids.size);
+    assert.deepEqual(new Set(ids.values()), new Set([1]));
+    const busy = Number(tally.cpuSeconds) / tally.seconds / autocannonGenerator.threads;
+    assert.ok(busy > 0 && busy < 1.1, `each thread kept ${busy} cores busy`);
+  });
+
+  test('counts a server that never answers as a failure', async (t) => {
+    const url = await serve(t, () => {});
+    const { answers, failures } = await runLoad(
+      autocannonGenerator,
+      jobFor(url, 1),
+      AbortSignal.timeout(10_000),
+    );
+    assert.deepEqual([answers, failures], [0, 1]);
+  });
+
   test('counts the time that a request waits while a server stalls', async (t) => {
     const STALL_MS = 400;
     let stalledUntil: number | undefined;
@@ -141,16 +176,7 @@ describe('bench', () => {
       stalledUntil ??= performance.now() + STALL_MS;
       setTimeout(() => response.end('{}'), Math.max(0, stalledUntil - performance.now()));
     });
-    const tally = await runLoad(
-      openLoop(200),
-      {
-        url,
-        ...{ headers: {}, secretsFile: undefined, connections: 1, seconds: 1 },
-        requests: [{ method: 'GET', target: '/', body: '', times: 1 }],
-        ids: { order: 'sequential', first: 1 },
-      },
-      AbortSignal.timeout(10_000),
-    );
+    const tally = await runLoad(openLoop(200), jobFor(url, 1), AbortSignal.timeout(10_000));
     // On one connection, 80 requests fall due during the stall; who counts from when they are sent sees one.
     assert.equal(tally.answers, 200);
     assert.ok(Number(tally.p99Ms) > 0.9 * STALL_MS, `p99 ${tally.p99Ms} ms`);

@@ -17,6 +17,7 @@ interface ShareResult {
   readonly latencies: readonly number[];
   readonly seconds: number;
   readonly failures: number;
+  readonly cpuSeconds: number;
 }
 
 if (isMainThread) {
@@ -42,6 +43,7 @@ function sum(results: readonly ShareResult[]): Tally {
     p50Ms: percentile(latencies, 0.5),
     p99Ms: percentile(latencies, 0.99),
     failures: results.reduce((total, { failures }) => total + failures, 0),
+    cpuSeconds: results.reduce((total, { cpuSeconds }) => total + cpuSeconds, 0),
   };
 }
 
@@ -50,6 +52,7 @@ async function run({ job, index, count }: Share): Promise<ShareResult> {
   let refused = 0;
   const { promise, resolve, reject } = Promise.withResolvers<Result>();
   const connections = Math.floor((job.connections + index) / count);
+  const before = process.threadCpuUsage();
   const instance = autocannon(
     {
       url: job.url,
@@ -65,7 +68,8 @@ async function run({ job, index, count }: Share): Promise<ShareResult> {
     if (status >= 400) refused += 1;
   });
   const { duration: seconds, errors } = await promise;
-  return { latencies, seconds, failures: refused + errors };
+  const { user, system } = process.threadCpuUsage(before);
+  return { latencies, seconds, failures: refused + errors, cpuSeconds: (user + system) / 1e6 };
 }
 
 /** The requests of a share; of the ids that the job takes, every `count`th is its own. */

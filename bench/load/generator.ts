@@ -24,6 +24,8 @@ export interface Tally {
   readonly p99Ms: number | undefined;
   /** Answers with a status of 400 or more, broken connections and timeouts; 1 at least when no answer came. */
   readonly failures: number;
+  /** CPU seconds of the generator from its first request to the last answer, where it tells them: without its own start. */
+  readonly cpuSeconds?: number;
 }
 
 /** A program that makes load; it runs as a process of its own. */

@@ -55,6 +55,7 @@ async function run({ url, connections, seconds }: Job, perSecond: number): Promi
     }
   }
 
+  const cpuBefore = process.cpuUsage();
   const begin = performance.now();
   for (let tick = 0; tick < (seconds * 1_000) / TICK_MS; tick += 1) {
     const due = begin + tick * TICK_MS;
@@ -66,6 +67,7 @@ async function run({ url, connections, seconds }: Job, perSecond: number): Promi
   }
   const deadline = performance.now() + LINGER_MS;
   while (latencies.length < waiting.length && performance.now() < deadline) await setTimeout(TICK_MS);
+  const { user, system } = process.cpuUsage(cpuBefore);
   latencies.sort((a, b) => a - b);
   return {
     answers: latencies.length,
@@ -73,6 +75,7 @@ async function run({ url, connections, seconds }: Job, perSecond: number): Promi
     p50Ms: percentile(latencies, 0.5),
     p99Ms: percentile(latencies, 0.99),
     failures: failures + waiting.length - latencies.length,
+    cpuSeconds: (user + system) / 1e6,
   };
 }
 

@@ -8,7 +8,7 @@ import { createClient, PlantStoreError } from '../src/client/client.ts';
  */
 
 const [url, token] = process.argv.slice(2);
-if (url === undefined || token === undefined) {
+if (!url || !token) {
   process.stderr.write('call it as: npx node examples/client.ts URL TOKEN\n');
   process.exit(1);
 }

@@ -15,7 +15,7 @@ interface Plant {
 const AT_ONCE = 16;
 
 const [url, token] = process.argv.slice(2);
-if (url === undefined || token === undefined) {
+if (!url || !token) {
   process.stderr.write('call it as: npx node examples/create-and-list.ts URL TOKEN\n');
   process.exit(1);
 }

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { request as connectTo, type ServerResponse } from 'node:http';
+import { relative } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
@@ -10,9 +11,20 @@ import { engines } from './engines.ts';
 import { serve } from './http-server.ts';
 import { startService } from './service.ts';
 
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const EXAMPLE = fileURLToPath(new URL('../examples/create-and-list.ts', import.meta.url));
 const CLIENT_EXAMPLE = fileURLToPath(new URL('../examples/client.ts', import.meta.url));
 const DOCUMENT = await readFile(new URL('../docs/client.md', import.meta.url), 'utf8');
+
+test('the examples say how to call them when a variable that was to be given is empty', async () => {
+  for (const example of [EXAMPLE, CLIENT_EXAMPLE])
+    for (const args of [[], ['', 'plt_'], ['http://127.0.0.1:8080', '']])
+      await assert.rejects(promisify(execFile)(process.execPath, [example, ...args]), {
+        code: 1,
+        stdout: '',
+        stderr: `call it as: npx node ${relative(ROOT, example)} URL TOKEN\n`,
+      });
+});
 
 for (const engine of engines) {
   test(`the example creates, lists and deletes the 630 plants of its file on ${engine.name}`, async (t) => {

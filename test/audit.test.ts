@@ -7,7 +7,7 @@ import { engines } from './engines.ts';
 import { type LogLine, newInstallation } from './program.ts';
 import { bearer, startService, type TestService } from './service.ts';
 
-const PATIENCE_MS = 5_000;
+const PATIENCE_MS = 20_000;
 const MINUTE_MS = 60_000;
 
 function eventsIn(lines: readonly string[]): LogLine[] {

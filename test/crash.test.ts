@@ -3,6 +3,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, it } from 'node:test';
 import { crashRounds, type State } from './crash.ts';
 
+const ROUNDS = 12;
 const LOAD_MS = { from: 200, to: 300 };
 
 interface Fault {
@@ -48,17 +49,17 @@ const faults: readonly Fault[] = [
 ];
 
 describe('the service under kill -9', { concurrency: true }, () => {
-  it('loses no acknowledged write and leaves none half done in 20 crashes', async (t) => {
+  it('loses no acknowledged write and leaves none half done in a dozen crashes', async (t) => {
     const { rounds, acknowledged, doubtful, repeated, violations } = await crashRounds({
-      rounds: 20,
+      rounds: ROUNDS,
       seed: 20,
       loadMs: LOAD_MS,
       atLeast: 20,
       report: (line) => t.diagnostic(line),
     });
     assert.deepEqual(violations, []);
-    assert.equal(rounds, 20);
-    assert.ok(acknowledged >= 20 * 20, `only ${acknowledged} writes were acknowledged`);
+    assert.equal(rounds, ROUNDS);
+    assert.ok(acknowledged >= ROUNDS * 20, `only ${acknowledged} writes were acknowledged`);
     assert.ok(doubtful > 0, 'no kill met a write under way');
     assert.ok(repeated > 0, 'no create was repeated with its key');
   });

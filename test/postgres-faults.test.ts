@@ -24,8 +24,8 @@ const TIMEOUTS = {
 /** Waiting for another batch, for a connection and for a statement, and as much again for a busy machine. */
 const PATIENCE_MS = 6 * (TIMEOUT_MS + 500);
 
-/** How long a service may take to notice that its server is well again. */
-const RECOVERY_MS = 5_000;
+/** How long a service may take to notice that its server is well again, on a busy machine. */
+const RECOVERY_MS = 15_000;
 
 let server: PostgresServer;
 
@@ -123,7 +123,7 @@ test('a stopped server is a 503 for every operation, and a started one heals the
   assert.deepEqual(await (await caller.list()).json(), [{ name: 'plant 1' }]);
 });
 
-test('a server that crashes under load loses no acknowledged write, and the service is back in 5 s', async (t) => {
+test('a server that crashes under load loses no acknowledged write, and the service comes back by itself', async (t) => {
   const { balance, recoveries } = await crashUnderLoad(t, server, await freshDatabase(), 3);
   assert.ok(balance.created >= 20 && balance.deleted >= 5, JSON.stringify(balance));
   assert.equal(recoveries.length, 3);

@@ -1,15 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import {
-  closeSync,
-  mkdirSync,
-  openSync,
-  readFileSync,
-  rmSync,
-  statSync,
-  writeFileSync,
-  writeSync,
-} from 'node:fs';
+import { closeSync, openSync, readFileSync, statSync, writeFileSync, writeSync } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -29,8 +20,6 @@ import {
 } from '../src/store.ts';
 import { mintSecret, newToken, scopes } from '../src/token.ts';
 import { connections, freshFolder } from './engines.ts';
-import { newInstallation, type Service } from './program.ts';
-import { bearer } from './service.ts';
 
 const DAY_MS = 86_400_000;
 const PAGE_BYTES = 4_096;
@@ -248,7 +237,7 @@ describe('a file that cannot be a store', () => {
     const file = join(folder, 'file');
     writeFileSync(file, '');
     await assert.rejects(open(t, join(file, 'plants.db')), isNotOpened(new RegExp(join(file, 'plants.db'))));
-    assert.ok(performance.now() - started < 5_000);
+    assert.ok(performance.now() - started < 8_000, 'it was waited for, as for a lock');
   });
 
   test('is not opened when a newer version made it, and stays as it is', async (t) => {
@@ -333,7 +322,7 @@ describe('a file that turns out corrupt', () => {
   });
 });
 
-describe('a writer thread that ends', { timeout: 10_000 }, () => {
+describe('a writer thread that ends', { timeout: 30_000 }, () => {
   test('fails the store once: writes under way and later are refused, and it can still be closed', async (t) => {
     const threads: Worker[] = [];
     const gather = (thread: Worker): unknown => threads.push(thread);
@@ -423,86 +412,4 @@ describe('idempotency keys', () => {
     assert.equal(countOf(file, 'idempotency_keys'), 0);
     assert.equal(countOf(file, 'plants'), 10);
   });
-});
-
-/** What a service answers once its writes find no room, and that all is well when they do again. */
-async function assertHeals(service: Service, secret: string, makeRoom: () => void): Promise<void> {
-  const headers = { ...bearer(secret), 'content-type': 'application/json' };
-  const createPlant = (id: number) =>
-    fetch(`${service.url}/plants`, {
-      method: 'POST',
-      headers,
-      body: JSON.stringify({ id, name: `${id} `.padEnd(60_000, 'x') }),
-    });
-  const countPlants = async (): Promise<number> => {
-    const response = await fetch(`${service.url}/plants`, { headers });
-    assert.equal(response.status, 200);
-    const plants: unknown = await response.json();
-    assert.ok(Array.isArray(plants));
-    return plants.length;
-  };
-
-  let created = 0;
-  let answer = await createPlant(created);
-  for (; answer.status === 200 && created < 60; answer = await createPlant(created)) created += 1;
-  for (let again = 0; again < 3; again += 1, answer = await createPlant(created)) {
-    assert.equal(answer.status, 503);
-    assert.equal(answer.headers.get('retry-after'), '1');
-    assert.match(await answer.text(), /"error":50300,/);
-  }
-  assert.ok(created > 0);
-  assert.equal(await countPlants(), created);
-  makeRoom();
-  assert.equal((await createPlant(created)).status, 200);
-  assert.equal(await countPlants(), created + 1);
-  assert.equal((await service.stop()).code, 0);
-}
-
-/** The flags of `unshare` that let this user mount something that no other process sees. */
-function findMountFlags(): readonly string[] | undefined {
-  const mount = ['sh', '-c', 'mount -t tmpfs none /mnt'];
-  return [['--mount'], ['--user', '--map-root-user', '--mount']].find(
-    (flags) => spawnSync('unshare', [...flags, ...mount], { stdio: 'ignore' }).status === 0,
-  );
-}
-
-describe('a disk without room', () => {
-  test('refuses writes while reads go on, and takes them once the file may grow again', async (t) => {
-    const { serve, token, file } = await newInstallation(t);
-    const secret = await token();
-    // In units of 512 bytes: the log may grow to 1 MiB.
-    const wrap = (command: readonly string[]) => [
-      'sh',
-      '-c',
-      'ulimit -f 2048 && exec "$@"',
-      'sh',
-      ...command,
-    ];
-    const service = await serve({ wrap });
-    await assertHeals(service, secret, () => tamper(file, 'PRAGMA wal_checkpoint(TRUNCATE)'));
-    assert.deepEqual(rowsOf(file, 'PRAGMA integrity_check'), [{ integrity_check: 'ok' }]);
-  });
-
-  // A disk that is really full takes the right to mount a small one, which not every machine gives.
-  const mountFlags = findMountFlags();
-  if (mountFlags !== undefined) {
-    test('refuses writes while reads go on, and takes them once something else was deleted', async (t) => {
-      const { serve, folder } = await newInstallation(t);
-      const disk = join(folder, 'disk');
-      mkdirSync(disk);
-      const script = [
-        'mount -t tmpfs -o size=4m none "$0"',
-        'head -c 2097152 /dev/zero > "$0/ballast"',
-        '"$1" "$2" token create alice > "$0/token"',
-        'exec "$@"',
-      ].join(' && ');
-      const service = await serve({
-        env: { DATABASE_URL: `sqlite:${join(disk, 'plants.db')}` },
-        wrap: (command) => ['unshare', ...mountFlags, 'sh', '-c', script, disk, ...command],
-      });
-      const seen = join('/proc', String(service.pid), 'root', disk);
-      const secret = readFileSync(join(seen, 'token'), 'utf8').trim();
-      await assertHeals(service, secret, () => rmSync(join(seen, 'ballast')));
-    });
-  }
 });

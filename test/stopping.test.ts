@@ -101,7 +101,7 @@ describe('a stop', TOGETHER, () => {
     assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
     const began = performance.now();
     assert.equal((await service.stop()).code, 0);
-    assert.ok(performance.now() - began < 4_000, `it took ${performance.now() - began} ms`);
+    assert.ok(performance.now() - began < 8_000, `it took ${performance.now() - began} ms`);
   });
 
   it('follows a first token that cannot be made, with why in the log', async (t) => {

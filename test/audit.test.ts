@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
+import pg from 'pg';
 import { createAudit } from '../src/audit.ts';
 import { digestSecret, isWellFormedSecret, mintSecret, type Token } from '../src/token.ts';
 import { engines } from './engines.ts';
@@ -135,6 +136,35 @@ for (const engine of engines) {
     assert.doesNotMatch(failed.stderr, /audit/);
   });
 }
+
+test('the first use of a token is told when it is recorded, though the first try failed', async (t) => {
+  const [postgres = assert.fail()] = engines.filter(({ name }) => name === 'postgres');
+  const url = await postgres.freshUrl(t);
+  const service = await startService(t, url, { databaseStatementTimeout: '100' });
+  const secret = await service.token();
+  const { id } = await tokenOf(service, secret);
+  const isLogged = () => service.logLines.some((line) => line.includes('was not recorded'));
+  const other = new pg.Client({ connectionString: url });
+  await other.connect();
+  try {
+    await other.query('BEGIN');
+    await other.query('SELECT 1 FROM tokens FOR UPDATE');
+    assert.equal((await list(service, secret)).status, 200);
+    const deadline = performance.now() + PATIENCE_MS;
+    while (!isLogged() && performance.now() < deadline) await setTimeout(5);
+    assert.ok(isLogged(), service.logLines.join(''));
+  } finally {
+    await other.end();
+  }
+  for (const _ of ['the first that is recorded', 'the next']) {
+    service.clock.now += MINUTE_MS;
+    await list(service, secret);
+    await events(service, 1);
+  }
+  await service.close();
+  const told = eventsIn(service.logLines).map(({ audit, token }) => ({ audit, token }));
+  assert.deepEqual(told, [{ audit: 'tokenFirstUsed', token: id }]);
+});
 
 test('the token of the first start is told in the log of the service', async (t) => {
   const installation = await newInstallation(t);

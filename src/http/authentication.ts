@@ -80,6 +80,7 @@ export function createAuthentication({
     fetchMethod: find,
   });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
+  const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
 
   async function find(secret: string): Promise<Token | Grant | undefined> {
     const ask = isWellFormedSecret(secret) ? findToken : findForeignGrant;
@@ -98,10 +99,18 @@ export function createAuthentication({
     const recordedAt = usesRecorded.get(id) ?? lastUsedAt;
     if (recordedAt !== null && at - Math.max(lastUsedAt ?? 0, recordedAt) < LAST_USE_STEP_MS) return;
     usesRecorded.set(id, at);
-    store.write({ kind: 'recordTokenUse', id, at }).then((outcome) => {
-      // Of all instances that see the first use, one gets to write it.
-      if (recordedAt === null && outcome === 'done') audit.tokenFirstUsed(token, originOf(request));
-    }, onUseNotRecorded);
+    const isFirst = recordedAt === null || firstUsesLost.has(id);
+    store.write({ kind: 'recordTokenUse', id, at }).then(
+      (outcome) => {
+        firstUsesLost.delete(id);
+        // Of all instances that see the first use, one gets to write it.
+        if (isFirst && outcome === 'done') audit.tokenFirstUsed(token, originOf(request));
+      },
+      (error: unknown) => {
+        if (isFirst) firstUsesLost.set(id, true);
+        onUseNotRecorded(error);
+      },
+    );
   }
 
   function admit(request: FastifyRequest, grant: Token | Grant | undefined, scope: Scope): void {

@@ -13,13 +13,13 @@ import type { Store } from './store.ts';
 import type { Tracing } from './tracing.ts';
 import { version } from './version.ts';
 
-/** Once the service listens no more, how long clients are asked to go elsewhere: for all that are busy to have an answer. */
+/** How long clients are asked to go elsewhere once the service no longer listens: enough for the busy ones to hear it. */
 const LINGER_MS = 500;
 
-/** How long requests in flight may take to finish after that. */
+/** How long requests in flight may then take to finish. */
 const DRAIN_MS = 7_500;
 
-/** How long the last spans and whoever asks the admin listener may take after those. */
+/** How long the last spans and the last requests of the admin listener may take after that. */
 const LAST_MS = 1_000;
 
 /** The longest a stop takes, beside the pause before it and what the store needs. */
@@ -32,8 +32,8 @@ export interface Server {
   readonly store: Store;
   readonly tls: Tls | undefined;
   /**
-   * Finishes what is in flight, commits the last batch and closes the store. When that is to be done calmly, `/ready` says
-   * first that it will be, for the configured pause, and clients are asked to go elsewhere before their connections close.
+   * Finishes what is in flight, commits the last batch and closes the store; at once unless told otherwise. Calmly,
+   * `/ready` fails first, for the configured pause, and then clients are asked to go elsewhere before connections close.
    */
   close(how?: 'calmly' | 'at once'): Promise<void>;
 }

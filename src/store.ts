@@ -1,6 +1,9 @@
 import type { Token } from './token.ts';
 
-/** A change to the store. An engine takes writes in batches and answers each with its own outcome. */
+/**
+ * A change to the store. An engine takes writes in batches and answers each with its own outcome. Times are
+ * milliseconds since the epoch.
+ */
 export type Write =
   | {
       readonly kind: 'createPlant';

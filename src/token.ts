@@ -69,7 +69,7 @@ export function isTokenId(text: string): boolean {
   return /^[0-9A-Za-z]{12}$/.test(text);
 }
 
-/** The record of a token made at `now`. */
+/** The record of a token made at `now`, in milliseconds since the epoch. */
 export function newToken(
   secret: string,
   owner: string,
@@ -120,7 +120,10 @@ export function parseScopes(text: string): readonly Scope[] | undefined {
   return known.length > 0 && known.length === new Set(wanted).size ? known : undefined;
 }
 
-/** When a token made at `now` expires: `90d`, `12h` or `30m` later, null for `never`; undefined for other texts. */
+/**
+ * When a token made at `now` expires: `90d`, `12h` or `30m` later, null for `never`; undefined for other texts. Times are
+ * milliseconds since the epoch.
+ */
 export function parseExpires(text: string, now: number): number | null | undefined {
   if (text === 'never') return null;
   const match = /^([1-9][0-9]{0,5})([mhd])$/.exec(text);
@@ -129,7 +132,7 @@ export function parseExpires(text: string, now: number): number | null | undefin
   return now + Number(match[1]) * unit;
 }
 
-/** Whether a token opens anything at `now`. */
+/** Whether a token opens anything at `now`, in milliseconds since the epoch. */
 export function isValid(token: Pick<Token, 'expiresAt' | 'revokedAt'>, now: number): boolean {
   return token.revokedAt === null && (token.expiresAt === null || now < token.expiresAt);
 }

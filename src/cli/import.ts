@@ -87,7 +87,7 @@ async function importPlants(
   const progress = startProgress('plants', source.size, process.stderr.isTTY && !source.isTyped);
   let isSaving = false;
   let stoppedBy: NodeJS.Signals | undefined;
-  // The batch under way is finished first; a read may be so only when somebody writes.
+  // A batch under way is finished first, but no read is: it may wait for ever for somebody to type.
   const stopListening = onSignal((signal) => {
     stoppedBy = signal;
     if (!isSaving) endBy(signal);

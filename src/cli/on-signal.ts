@@ -1,4 +1,7 @@
-/** Calls back, once, in place of what a signal that ends a process does; a second one does that. Returns what stops it. */
+/**
+ * Does some work, once, in place of what a signal that ends a process does; a second signal does that. Returns what undoes
+ * this.
+ */
 export function onSignal(work: (signal: NodeJS.Signals) => void): () => void {
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
   const take = (signal: NodeJS.Signals): void => {

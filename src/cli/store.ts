@@ -40,7 +40,7 @@ export async function withStore<T>(
 }
 
 /** Which store: that of the flags, or one by its URL, with what to do when there is none. */
-interface Whose {
+interface StoreAddress {
   readonly flags?: Flags;
   readonly url?: string;
   readonly hint?: string;
@@ -48,7 +48,7 @@ interface Whose {
 
 /** As `withStore`, for work that moves a store in bulk; with the schema brought up to date unless it is wanted as it is. */
 export async function withBulk<T>(
-  { flags = {}, url = configOf(flags).databaseUrl, hint = DATABASE_URL_HINT }: Whose,
+  { flags = {}, url = configOf(flags).databaseUrl, hint = DATABASE_URL_HINT }: StoreAddress,
   work: (bulk: Bulk) => Promise<T>,
   { which = 'any', migrate = true }: { readonly which?: 'existing' | 'any'; readonly migrate?: boolean } = {},
 ): Promise<T> {

@@ -13,7 +13,7 @@ import { onSignal } from './on-signal.ts';
 export async function makeWholeFile<T>(file: string, work: (partial: string) => Promise<T>): Promise<T> {
   refuseExisting(file);
   const partial = `${file}.partial`;
-  // Before there is anything to remove: the handler of a signal waits until what is done at once is done.
+  // Before the file is made, which takes one turn of the event loop: no signal is handled within that.
   const stopListening = onSignal((signal) => {
     removeSync(partial);
     process.kill(process.pid, signal);
@@ -66,7 +66,7 @@ function alreadyThere(file: string): CommandFailed {
   return new CommandFailed(`there is a file ${file} already; name another, or remove it`);
 }
 
-// At once, so that no signal comes between the file and who removes it.
+// Synchronously, so that no signal finds the file half made.
 function create(file: string, partial: string): void {
   try {
     closeSync(openSync(partial, 'wx', 0o600));

@@ -63,7 +63,7 @@ export function countLines() {
     add(chunk: Buffer): void {
       chunks.push(chunk);
     },
-    /** The line of a byte, given its offset; no byte before one that was asked for can be asked for. */
+    /** The line of a byte, given its offset, which must not be less than the one asked for before. */
     upTo(wanted: number): number {
       for (let chunk = chunks[0]; chunk !== undefined && offset < wanted; chunk = chunks[0]) {
         const at = chunk.indexOf(NEWLINE, offset - start);

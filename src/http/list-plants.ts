@@ -8,11 +8,11 @@ import type { WaitForPageTurn } from './turns.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
 
-/** Plants read from the store at once: at first, and at most once their size is known. */
+/** How many plants are read from the store at once: at first, and at most, once their size is known. */
 const FIRST_PAGE = 64;
 const LONGEST_PAGE = 2_048;
 
-/** What a page is meant to be long, in characters; and from where on one is not kept until a slow client takes it. */
+/** The characters that a page should have, and those above which it is not kept for a client that may be slow. */
 const PAGE_CHARACTERS = 128 * 1024;
 const KEPT_CHARACTERS = 4 * PAGE_CHARACTERS;
 

@@ -59,7 +59,7 @@ function timed(commit: Engine['commit'], onCommit: StoreOptions['onCommit']): En
   };
 }
 
-// Imported when needed, so that it costs the embedded engine nothing; that one is small.
+// Imported when needed: it is large, and the embedded engine does without it.
 async function openOnPostgres(url: string, options: StoreOptions): Promise<Engine> {
   const { openPostgres } = await import('./postgres.ts');
   return openPostgres(url, options);

@@ -4,7 +4,7 @@ import { isWorthRetrying } from './postgres-errors.ts';
 const TRIES = 8;
 const RETRY_STEP_MS = 5;
 
-/** Does work again, at most 8 times in all, when the server undid it for the sake of somebody else's. */
+/** Does work again, up to `TRIES` times in all, when the server undid it for the sake of somebody else's. */
 export async function retrying<T>(work: () => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries += 1) {
     try {

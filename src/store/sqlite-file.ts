@@ -8,17 +8,17 @@ const WRITE_LOCK_TIMEOUT_MS = 5_000;
 const READ_LOCK_TIMEOUT_MS = 1_000;
 
 /** Opens the one connection that writes. Its checkpoints are the caller's to run: an automatic one hides its errors. */
-export function openForWriting(file: string, timeout = WRITE_LOCK_TIMEOUT_MS): DatabaseSync {
+export function openForWriting(file: string, lockTimeoutMs = WRITE_LOCK_TIMEOUT_MS): DatabaseSync {
   return open(
     file,
-    timeout,
+    lockTimeoutMs,
     'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0',
   );
 }
 
 /** Opens a connection that only reads, next to the one that writes. */
-export function openForReading(file: string, timeout = READ_LOCK_TIMEOUT_MS): DatabaseSync {
-  return open(file, timeout, 'PRAGMA query_only = ON');
+export function openForReading(file: string, lockTimeoutMs = READ_LOCK_TIMEOUT_MS): DatabaseSync {
+  return open(file, lockTimeoutMs, 'PRAGMA query_only = ON');
 }
 
 /** Runs work in a transaction that no other writes beside. It ends as `endFor` says, and with a rollback if the work throws. */
@@ -57,8 +57,8 @@ function rollBack(db: DatabaseSync): void {
 }
 
 // SQLite gives names such as `:memory:` and `file:…` a meaning; a path has none.
-function open(file: string, timeout: number, pragmas: string): DatabaseSync {
-  const db = new DatabaseSync(resolve(file), { timeout });
+function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSync {
+  const db = new DatabaseSync(resolve(file), { timeout: lockTimeoutMs });
   try {
     db.exec(pragmas);
     return db;

@@ -44,7 +44,7 @@ export async function migrateSqlite(file: string): Promise<readonly string[]> {
   }
 }
 
-// Another process that makes the same file is waited for; so is this one, on whose thread nothing may block meanwhile.
+// Tries again while another process makes the same file; to wait inside SQLite would block what else starts meanwhile.
 async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
   for (const deadline = performance.now() + LOCK_TIMEOUT_MS; ; await setTimeout(LOCK_RETRY_MS)) {
     try {

@@ -117,6 +117,13 @@ test('every operation needs a bearer token, with the scope it says', () => {
   assert.equal(at(document, 'components', 'securitySchemes', 'bearer', 'scheme'), 'bearer');
   for (const { operationId, scope } of operations) {
     assert.deepEqual(at(operationOf(operationId), 'security'), [{ bearer: [scope] }]);
+    const challenge = (status: string) =>
+      at(operationOf(operationId), 'responses', status, 'headers', 'WWW-Authenticate', 'example');
+    assert.equal(challenge('401'), 'Bearer realm="plant-store"');
+    assert.equal(
+      challenge('403'),
+      `Bearer realm="plant-store", error="insufficient_scope", scope="${scope}"`,
+    );
   }
 });
 

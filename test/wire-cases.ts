@@ -134,6 +134,10 @@ const targets: readonly WireCase[] = [
   succeeds('the origin form is understood', GET),
   succeeds('the absolute form is understood', get('', 'http://plants.test/plants?limit=0')),
   succeeds('the absolute form wins over Host', get('', 'http://other.test/plants?limit=0')),
+  succeeds('the absolute form may have a port', get('', 'http://[::1]:8080/plants?limit=0')),
+  ...['http:///plants', 'http://:80/plants', 'http://ash@plants.test/plants', 'http://?limit=0'].map(
+    (target) => ends(`the target ${target} is refused, which no http URL may be`, get('', target) + SMUGGLED),
+  ),
   succeeds('the absolute form may say https', get('', 'HTTPS://plants.test/plants?limit=0')),
   refuses(
     'the absolute form without a path is the root, where nothing is',

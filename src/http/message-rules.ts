@@ -5,10 +5,13 @@ import { Refusal } from '../errors.ts';
 /** `uri-host [":" port]`, RFC 9110 §7.2 and RFC 3986 §3.2.2. */
 const HOST = /^(?:\[[0-9A-Za-z.:]+\]|[\w.~!$&'()*+,;=%-]*)(?::[0-9]*)?$/;
 
+/** RFC 9110 §4.2.1 and §4.2.4: an http URL has a host, and should have no userinfo. */
+const ABSOLUTE_FORM = /^https?:\/\/(?!:)[^/?#@]+((?:[/?#].*)?)$/i;
+
 /** RFC 9112 §3.2.2: a server must accept the absolute form of a request target too. */
 export function originForm({ url = '/' }: { url?: string | undefined }): string {
   if (url.startsWith('/')) return url;
-  return /^https?:\/\/[^/?#]*(.*)$/i.exec(url)?.[1]?.replace(/^(?!\/)/, '/') ?? url;
+  return ABSOLUTE_FORM.exec(url)?.[1]?.replace(/^(?!\/)/, '/') ?? url;
 }
 
 /** Throws a Refusal for a message that is not proper HTTP/1.1, whatever its path, or whose URI is longer than the limit. */
@@ -34,7 +37,10 @@ export function refuseMalformed(request: FastifyRequest, uriLimit: number): void
     );
   }
   if (!isTarget(raw)) {
-    throw new Refusal(40004, 'a request target is a path or an http URL, without a fragment (RFC 9112 §3.2)');
+    throw new Refusal(
+      40004,
+      'a request target is a path, or an http URL with a host and no user, without a fragment (RFC 9112 §3.2)',
+    );
   }
   if (authorizations > 1) throw new Refusal(40000, 'the header `Authorization` must be sent once');
   const { expect, 'transfer-encoding': coding } = request.headers;

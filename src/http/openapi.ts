@@ -1,7 +1,7 @@
 import { type TSchema, Type } from 'typebox';
 import { type ErrorCode, errorMeanings, statusOf } from '../errors.ts';
 import { NewPlant, Plant } from '../plant.ts';
-import { scopes } from '../token.ts';
+import { type Scope, scopes } from '../token.ts';
 import type { Operation, ResponseHeader } from './operation.ts';
 
 /** The version of the interface, which the specification gives. */
@@ -116,7 +116,7 @@ export function headerCase(name: string): string {
   return name.replace(/(^|-)[a-z]/g, (letter) => letter.toUpperCase());
 }
 
-function responses({ success, errors, errorHeaders = {} }: Operation): Json {
+function responses({ scope, success, errors, errorHeaders = {} }: Operation): Json {
   const codes = [...new Set([...EVERYWHERE, ...errors])].sort((a, b) => a - b);
   const byStatus = Map.groupBy(codes, statusOf);
   return {
@@ -128,7 +128,7 @@ function responses({ success, errors, errorHeaders = {} }: Operation): Json {
     ...Object.fromEntries(
       [...byStatus].map(([status, group]) => [
         status,
-        errorResponse(status, group, errorHeaders[status] ?? {}),
+        errorResponse(group, { ...headersOf(status, scope), ...errorHeaders[status] }),
       ]),
     ),
   };
@@ -139,25 +139,23 @@ const requestId = header({
   example: 'q3Zk0a1B-7',
 });
 
-function errorResponse(
-  status: number,
-  codes: readonly ErrorCode[],
-  headers: Readonly<Record<string, ResponseHeader>>,
-): Json {
+function errorResponse(codes: readonly ErrorCode[], headers: Readonly<Record<string, ResponseHeader>>): Json {
   const examples = codes.map((code) => [code, { value: { error: code, message: errorMeanings[code] } }]);
   return {
     description: codes.map((code) => `${code}: ${errorMeanings[code]}.`).join(' '),
-    headers: { 'X-Request-Id': requestId, ...describeHeaders({ ...headersOf(status), ...headers }) },
+    headers: { 'X-Request-Id': requestId, ...describeHeaders(headers) },
     content: { 'application/json': { schema: reference(ErrorBody), examples: Object.fromEntries(examples) } },
   };
 }
 
-function headersOf(status: number): Record<string, ResponseHeader> {
+/** The headers that an error of a status carries for every operation. */
+function headersOf(status: number, scope: Scope): Record<string, ResponseHeader> {
   if (status === 401 || status === 403) {
+    const lack = status === 401 ? '' : `, error="insufficient_scope", scope="${scope}"`;
     return {
       'WWW-Authenticate': {
         description: 'What is missing (RFC 6750 §3).',
-        example: 'Bearer realm="plant-store"',
+        example: `Bearer realm="plant-store"${lack}`,
       },
     };
   }

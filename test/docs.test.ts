@@ -37,7 +37,8 @@ async function readAll(pattern: string): Promise<Map<string, string>> {
 }
 
 async function readHelp(words: readonly string[]): Promise<Help[]> {
-  const { stdout } = await installation.run([...words, '--help']);
+  const { code, stdout, stderr } = await installation.run([...words, '--help']);
+  assert.deepEqual({ code, stderr }, { code: 0, stderr: '' }, `${words.join(' ')} --help`);
   const [, listed = ''] = stdout.split('\nCommands:\n');
   const subcommands = [...listed.matchAll(/^ {2}([a-z]+)(?= )/gm)].map(([, name = '']) => name);
   const own = subcommands.filter((name) => name !== 'help');

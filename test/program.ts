@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -137,6 +138,13 @@ export async function newInstallation(lifetime: Lifetime): Promise<Installation>
 /** Resolves once a program ended by itself; rejects, and kills it, when it does not. */
 export function endOf(program: Program): Promise<Ended> {
   return inTime(program.ended, program, 'end');
+}
+
+/** Asserts that a command failed as it should: with 1, and a message for people on stderr alone. */
+export function assertFails({ code, signal, stdout, stderr }: Ended, message: RegExp): void {
+  assert.deepEqual({ code, signal, stdout }, { code: 1, signal: null, stdout: '' }, stderr);
+  assert.match(stderr, message);
+  assert.doesNotMatch(stderr, /^ +at /m, 'a stack trace is no message');
 }
 
 function toService(program: Program, url: string, adminUrl: string): Service {

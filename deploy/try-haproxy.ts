@@ -14,6 +14,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { readFlags } from '../test/flags.ts';
@@ -24,7 +25,7 @@ import { startPostgres } from '../test/postgres-server.ts';
 
 const run = promisify(execFile);
 
-const MAIN = new URL('../bin/plant-store.js', import.meta.url).pathname;
+const MAIN = join(import.meta.dirname, '../bin/plant-store.js');
 const INSTANCES = 3;
 
 /** How long the proxy may take to see that an instance is back. */
@@ -110,107 +111,97 @@ function newTally(): Tally {
   return { requests: 0, failures: new Map(), slowestMs: 0 };
 }
 
-/** Clients that create, list and delete through the proxy, each with plants of its own, until told to stop. */
-class Load {
-  tally = newTally();
+interface Load {
   /** Ids of plants whose creation was acknowledged and which nobody tried to delete. */
-  readonly acknowledged: number[] = [];
-  readonly #agent: Agent;
-  readonly #port: number;
-  readonly #token: string;
-  #running = true;
-  #done: Promise<unknown> = Promise.resolve();
-
-  constructor(port: number, token: string, clients: number) {
-    this.#port = port;
-    this.#token = token;
-    this.#agent = new Agent({ keepAlive: true, maxSockets: clients });
-    this.#done = Promise.all(Array.from({ length: clients }, (_, index) => this.#client(index)));
-  }
-
+  readonly acknowledged: readonly number[];
   /** Resolves to what the load saw while some work was done. */
-  async during(work: () => Promise<void>): Promise<Tally> {
-    this.tally = newTally();
-    await work();
-    return this.tally;
-  }
+  during(work: () => Promise<void>): Promise<Tally>;
+  stop(): Promise<void>;
+}
 
-  async stop(): Promise<void> {
-    this.#running = false;
-    await this.#done;
-    this.#agent.destroy();
-  }
+/** Clients that create, list and delete through the proxy, each with plants of its own, until told to stop. */
+function startLoad(port: number, token: string, clients: number): Load {
+  const agent = new Agent({ keepAlive: true, maxSockets: clients });
+  const acknowledged: number[] = [];
+  let tally = newTally();
+  let isRunning = true;
 
-  async #client(index: number): Promise<void> {
-    for (let turn = 0; this.#running; turn += 1) {
-      const id = index * 1_000_000_000 + turn;
-      const body = JSON.stringify({ id, name: `plant ${id}` });
-      const created = await this.#send(
-        'POST',
-        '/plants',
-        200,
-        body,
-        turn % 2 === 0 ? `key-${id}` : undefined,
-      );
-      await this.#send('GET', '/plants?limit=5', 200);
-      if (created !== 200) continue;
-      if (turn % 3 === 0) await this.#send('DELETE', `/plants/${id}`, 204);
-      else this.acknowledged.push(id);
-    }
-  }
-
-  async #send(
-    method: string,
-    path: string,
-    expected: number,
-    body?: string,
-    idempotencyKey?: string,
-  ): Promise<number> {
-    const { tally } = this;
+  async function send(message: Message, expected: number): Promise<number> {
+    const seenBy = tally;
     const begin = performance.now();
-    const answer = await this.#exchange(method, path, body, idempotencyKey);
-    tally.requests += 1;
-    tally.slowestMs = Math.max(tally.slowestMs, performance.now() - begin);
-    if (answer.status !== expected) {
-      const what = `${method}${idempotencyKey === undefined ? '' : ' with a key'} ${answer.status} ${answer.body.slice(0, 120)}`;
-      tally.failures.set(what, (tally.failures.get(what) ?? 0) + 1);
+    const { status, body } = await exchange(message, { port, token, agent });
+    seenBy.requests += 1;
+    seenBy.slowestMs = Math.max(seenBy.slowestMs, performance.now() - begin);
+    if (status !== expected) {
+      const how = message.idempotencyKey === undefined ? '' : ' with a key';
+      const what = `${message.method}${how} ${status} ${body.slice(0, 120)}`;
+      seenBy.failures.set(what, (seenBy.failures.get(what) ?? 0) + 1);
       // As the Retry-After of the answers would have it, only more impatient.
       await setTimeout(20);
     }
-    return answer.status;
+    return status;
   }
 
-  #exchange(
-    method: string,
-    path: string,
-    body: string | undefined,
-    idempotencyKey: string | undefined,
-  ): Promise<Answer> {
-    return new Promise((resolve) => {
-      const outgoing = request({
-        agent: this.#agent,
-        host: '127.0.0.1',
-        port: this.#port,
-        method,
-        path,
-        headers: {
-          authorization: `Bearer ${this.#token}`,
-          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-          ...(idempotencyKey === undefined ? {} : { 'idempotency-key': idempotencyKey }),
-        },
-      });
-      outgoing.once('response', (response) => {
-        let text = '';
-        response.setEncoding('utf8').on('data', (chunk: string) => {
-          text += chunk;
-        });
-        response.once('end', () => resolve({ status: response.statusCode ?? 0, body: text }));
-        response.once('error', (error) => resolve({ status: 0, body: `cut off: ${error.message}` }));
-      });
-      outgoing.once('error', (error) => resolve({ status: 0, body: error.message }));
-      outgoing.end(body);
-    });
+  async function runClient(index: number): Promise<void> {
+    for (let turn = 0; isRunning; turn += 1) {
+      const id = index * 1_000_000_000 + turn;
+      const creation = { method: 'POST', path: '/plants', body: JSON.stringify({ id, name: `plant ${id}` }) };
+      const created = await send(
+        turn % 2 === 0 ? { ...creation, idempotencyKey: `key-${id}` } : creation,
+        200,
+      );
+      await send({ method: 'GET', path: '/plants?limit=5' }, 200);
+      if (created !== 200) continue;
+      if (turn % 3 === 0) await send({ method: 'DELETE', path: `/plants/${id}` }, 204);
+      else acknowledged.push(id);
+    }
   }
+
+  const done = Promise.all(Array.from({ length: clients }, (_, index) => runClient(index)));
+  return {
+    acknowledged,
+    during: async (work) => {
+      tally = newTally();
+      const seen = tally;
+      await work();
+      return seen;
+    },
+    stop: async () => {
+      isRunning = false;
+      await done;
+      agent.destroy();
+    },
+  };
+}
+
+interface Message {
+  readonly method: string;
+  readonly path: string;
+  readonly body?: string;
+  readonly idempotencyKey?: string;
+}
+
+/** Sends a message and resolves to its answer, also where none came. */
+function exchange(
+  { method, path, body, idempotencyKey }: Message,
+  { port, token, agent }: { readonly port: number; readonly token: string; readonly agent: Agent },
+): Promise<Answer> {
+  return new Promise((resolve) => {
+    const headers = {
+      authorization: `Bearer ${token}`,
+      ...(body !== undefined && { 'content-type': 'application/json' }),
+      ...(idempotencyKey !== undefined && { 'idempotency-key': idempotencyKey }),
+    };
+    const outgoing = request({ agent, host: '127.0.0.1', port, method, path, headers });
+    outgoing.once('response', (response) => {
+      text(response).then(
+        (received) => resolve({ status: response.statusCode ?? 0, body: received }),
+        (error: unknown) => resolve({ status: 0, body: `cut off: ${String(error)}` }),
+      );
+    });
+    outgoing.once('error', (error) => resolve({ status: 0, body: error.message }));
+    outgoing.end(body);
+  });
 }
 
 export async function startHaproxy(
@@ -284,7 +275,7 @@ async function tryHaproxy(clients: number, seconds: number, rolls: number): Prom
     proxy = await startHaproxy(folder, port, instances);
     process.stdout.write(`${spawnSync('haproxy', ['-v'], { encoding: 'utf8' }).stdout.split('\n', 1)[0]}\n`);
     await judgeHistory(port, await createToken('bob', postgres.url()), clients, seconds);
-    const load = new Load(port, token, clients);
+    const load = startLoad(port, token, clients);
     const phase = async (name: string, work: () => Promise<void>): Promise<void> => {
       const begin = performance.now();
       const tally = await load.during(work);

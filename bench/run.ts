@@ -51,6 +51,7 @@ async function run(
   process.stdout.write(describe(conditions));
   const reports: Record<string, Report> = {};
   for (const part of parts) {
+    signal.throwIfAborted();
     const report = await part.run(bench);
     for (const table of report.tables) process.stdout.write(`\n${renderTable(table)}`);
     reports[part.name] = report;

@@ -34,14 +34,19 @@ export interface PostgresServer {
 export async function startPostgres(settings: readonly string[] = []): Promise<PostgresServer> {
   const { initdb } = await binaries();
   const folder = await freshFolder();
-  await run(
-    initdb,
-    ['-D', folder, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync'],
-    account,
-  );
-  const server = await serverIn(folder, settings);
-  await server.start();
-  return server;
+  try {
+    await run(
+      initdb,
+      ['-D', folder, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync'],
+      account,
+    );
+    const server = await serverIn(folder, settings);
+    await server.start();
+    return server;
+  } catch (error: unknown) {
+    await rm(folder, { recursive: true, force: true });
+    throw error;
+  }
 }
 
 /** Copies a stopped server into a standby that follows it once both are started. */

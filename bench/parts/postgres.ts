@@ -28,6 +28,7 @@ async function runPostgres(bench: Bench): Promise<Report> {
   const folder = await mkdtemp(join(bench.folder, 'postgres-'));
   const server = await startPostgres();
   resources.defer(() => server.remove());
+  bench.signal.throwIfAborted();
   await checkDurability(server);
   const running = await startPlantStore({ folder, databaseUrl: server.url() });
   resources.defer(() => running.close());

@@ -54,7 +54,7 @@ for (const engine of engines) {
       faulty(found);
       for (const fault of [
         /the plant 7: its owner is empty/,
-        /the token \w{12}: a time of it is none/,
+        /the token \w{12}: its times must be milliseconds since the epoch/,
         /the token another00001: its digest is not SHA-256/,
         /the idempotency key "two words" of alice: it is not 1 to 255 visible ASCII characters/,
       ]) {
@@ -69,7 +69,9 @@ for (const engine of engines) {
       faulty(found);
       const json: { sound: boolean; faults: readonly string[] } = JSON.parse(found.stdout);
       assert.equal(json.sound, false);
-      assert.deepEqual(json.faults, ['tokens, behind row 0: a token in the store is damaged']);
+      const [fault = '', ...others] = json.faults;
+      assert.match(fault, /^tokens, behind row 0: the token [0-9A-Za-z]{12} in the store is damaged$/);
+      assert.deepEqual(others, []);
     });
 
     it('tells a store of an older version from one of a newer', async (t) => {

@@ -13,6 +13,7 @@ import { withBulk } from './store.ts';
 
 const DIGEST_BYTES = 32;
 const FAULTS_SHOWN = 100;
+const TIME_RULE = 'milliseconds since the epoch';
 
 /** What is in a store and what is wrong with it. */
 interface Report {
@@ -91,15 +92,16 @@ function faultOfToken(token: Token): string | undefined {
   if (!isTokenName(name)) return `the token ${id}: its name is not one that can be given`;
   if (digest.length !== DIGEST_BYTES) return `the token ${id}: its digest is not SHA-256`;
   const times = [createdAt, expiresAt, revokedAt, lastUsedAt].filter((time) => time !== null);
-  return times.every(isTime) ? undefined : `the token ${id}: a time of it is none`;
+  return times.every(isTime) ? undefined : `the token ${id}: its times must be ${TIME_RULE}`;
 }
 
 function faultOfKey({ owner, key, digest, outcome, firstUsedAt }: KeyRow): string | undefined {
   const name = `the idempotency key ${JSON.stringify(key)} of ${owner}`;
   if (!isIdempotencyKey(key)) return `${name}: it is not ${IDEMPOTENCY_KEY_RULE}`;
   if (digest.length !== DIGEST_BYTES) return `${name}: its digest is not SHA-256`;
-  if (outcome !== 'created' && outcome !== 'idTaken') return `${name}: its outcome ${outcome} is none`;
-  return isTime(firstUsedAt) ? undefined : `${name}: its time is none`;
+  if (outcome !== 'created' && outcome !== 'idTaken')
+    return `${name}: its outcome is neither created nor idTaken`;
+  return isTime(firstUsedAt) ? undefined : `${name}: its time must be ${TIME_RULE}`;
 }
 
 function isTime(value: number): boolean {

@@ -26,7 +26,7 @@ export function toToken(row: Row): Token {
   const { digest } = row;
   const scopes = parseScopes(String(row.scopes));
   if (!(digest instanceof Uint8Array) || scopes === undefined)
-    throw new Error('a token in the store is damaged');
+    throw new Error(`the token ${row.id} in the store is damaged`);
   return {
     id: String(row.id),
     digest,
@@ -74,7 +74,8 @@ export function columnsOf(token: Token) {
 /** The key in a row of `idempotency_keys`. */
 export function toKeyRow(row: Row): KeyRow {
   const { digest } = row;
-  if (!(digest instanceof Uint8Array)) throw new Error('an idempotency key in the store is damaged');
+  if (!(digest instanceof Uint8Array))
+    throw new Error(`the idempotency key ${row.key} of ${row.owner} in the store is damaged`);
   return {
     owner: String(row.owner),
     key: String(row.key),

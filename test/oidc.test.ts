@@ -307,6 +307,7 @@ test('while the provider is down known keys go on, and unknown ones are a 50302 
   }
   const warnings = service.logLines.filter((line) => line.includes(UNREADABLE));
   assert.equal(warnings.length, 1, 'it was tried once');
+  assert.ok(!service.logLines.some((line) => line.includes('"failed"')), 'anybody could fill the log');
 
   await provider.comeUp();
   service.clock.now += COOLDOWN_MS;

@@ -217,11 +217,16 @@ function operationOf({ routeOptions }: FastifyRequest): string {
   return routeOptions.config?.operationId ?? 'none';
 }
 
+/**
+ * Errors of ours for which the line of the answer is enough: in an overload there is no time for another; why the provider
+ * is away was logged when it was asked, and anybody can show a token whose key nobody knows.
+ */
+const unlogged: readonly ErrorCode[] = [50301, 50302];
+
 function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
   app.setErrorHandler((error, request, reply) => {
     const refusal = toRefusal(error);
-    // Of an overload the line of the answer is enough: it is what there is no time for.
-    if (refusal.code >= 50000 && refusal.code !== 50301) logFailure(log, request, error);
+    if (refusal.code >= 50000 && !unlogged.includes(refusal.code)) logFailure(log, request, error);
     sendRefusal(reply, refusal);
   });
 }

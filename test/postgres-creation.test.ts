@@ -8,6 +8,7 @@ import { engines, execute, connections as options } from './engines.ts';
 const postgres = engines.find(({ name }) => name === 'postgres');
 
 const TRIES = 300;
+const ROUNDS = 5;
 
 test('ids that are taken make PostgreSQL refuse a batch, and log an error, once a second at most', async (t) => {
   assert.ok(postgres !== undefined);
@@ -70,4 +71,39 @@ test('a batch that the server undid for the sake of another is carried out all t
     [{ ...plant, idempotency: { key: 'one', digest: Buffer.alloc(32) } }, 'created'],
   ];
   for (const [write, outcome] of script) assert.equal(await store.write(write), outcome);
+});
+
+test('of plants that two hopeful instances create at once, each is created once', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  const ids = Array.from({ length: 100 }, (_, index) => BigInt(index));
+  for (let round = 0; round < ROUNDS; round += 1) {
+    // Every round has its own, since one that met a plant hopes no more for a second.
+    const stores = await Promise.all(
+      ['Alder', 'Birch'].map(async (name) => {
+        const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
+        t.after(() => store.close());
+        return { name, store };
+      }),
+    );
+    const owner = `owner-${round}`;
+    const tries = await Promise.all(
+      stores.flatMap(({ name, store }, index) =>
+        (index === 0 ? ids : ids.toReversed()).map(async (id) => {
+          const write = { kind: 'createPlant', owner, id, name, tag: null, idempotency: null } as const;
+          return { id, name, outcome: await store.write(write) };
+        }),
+      ),
+    );
+    const created = tries.filter(({ outcome }) => outcome === 'created').sort((a, b) => Number(a.id - b.id));
+    assert.deepEqual(
+      created.map(({ id }) => id),
+      ids,
+    );
+    for (const { outcome } of tries) assert.ok(outcome === 'created' || outcome === 'idTaken', outcome);
+    for (const { store } of stores) {
+      const { json } = await store.listPlants(owner, { from: 0n, to: 99n }, 100);
+      assert.equal(json, JSON.stringify(created.map(({ name }) => ({ name }))));
+    }
+  }
 });

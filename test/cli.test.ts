@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import manifest from '../package.json' with { type: 'json' };
 import { assertFails, endOf, newInstallation, TOGETHER } from './program.ts';
+
+const EXAMPLE = fileURLToPath(new URL('../examples/plants.ndjson', import.meta.url));
 
 /** A command, the arguments it needs, and what its help must show beside the flags, which docs.test.ts compares. */
 interface Command {
@@ -175,4 +178,35 @@ describe('openapi', TOGETHER, () => {
     assert.deepEqual(Object.keys(printed.paths), ['/plants', '/plants/{id}']);
     assert.equal(existsSync(installation.file), false);
   });
+});
+
+describe('output that cannot be written', TOGETHER, () => {
+  for (const command of [['openapi'], ['token', 'list'], ['export', 'alice']]) {
+    it(`ends ${command.join(' ')} without a word when nobody reads it any more`, async (t) => {
+      const installation = await newInstallation(t);
+      await installation.run(['import', 'alice', EXAMPLE]);
+      const { stderr } = await installation.run(command, {
+        wrap: (program) => ['sh', '-c', '"$@" | :', 'sh', ...program],
+      });
+      assert.match(stderr, /^(?:630 plants of alice exported\n)?$/);
+    });
+  }
+
+  // Only Linux has the file that is always full.
+  if (process.platform === 'linux') {
+    for (const command of [['openapi'], ['token', 'create', 'alice'], ['export', 'alice']]) {
+      it(`fails ${command.join(' ')} in a line when the disk is full`, async (t) => {
+        const installation = await newInstallation(t);
+        await installation.run(['import', 'alice', EXAMPLE]);
+        const { code, stderr } = await installation.run(command, {
+          env: { LOG_LEVEL: 'silent' },
+          wrap: (program) => ['sh', '-c', 'exec "$@" > /dev/full', 'sh', ...program],
+        });
+        assert.deepEqual(
+          { code, stderr },
+          { code: 1, stderr: 'plant-store: ENOSPC: no space left on device, write\n' },
+        );
+      });
+    }
+  }
 });

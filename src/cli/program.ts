@@ -35,14 +35,21 @@ export async function runProgram(): Promise<void> {
   for (const [, load] of asked.length > 0 ? asked : Object.entries(commands))
     program.addCommand(await load());
   inheritSettings(program);
-  try {
-    await program.parseAsync();
-  } catch (error: unknown) {
+  const fail = createFail();
+  process.stdout.on('error', fail);
+  await program.parseAsync().catch(fail);
+}
+
+/** What tells a failure: once, where a command and its output both come with it. */
+function createFail(): (error: unknown) => void {
+  let told: unknown;
+  return (error) => {
     process.exitCode = 1;
     // Whoever reads the output may have seen enough of it, as `head` does.
-    if (error instanceof CommanderError || codeOf(error) === 'EPIPE') return;
+    if (error === told || error instanceof CommanderError || codeOf(error) === 'EPIPE') return;
+    told = error;
     process.stderr.write(`plant-store: ${explanationOf(error)}\n`);
-  }
+  };
 }
 
 // `addCommand` leaves a command as it is.

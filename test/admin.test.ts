@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { describe, it, test } from 'node:test';
 import { Gauge, Registry } from 'prom-client';
 import { limitsOf, loadConfig } from '../src/config.ts';
 import { createAdmin } from '../src/http/admin.ts';
 import { logTo } from '../src/log.ts';
+import { Connection } from './connection.ts';
 import { engines } from './engines.ts';
+import { newInstallation } from './program.ts';
 import { headerOf, renderRequest, sendRaw } from './raw-http.ts';
 import { startService } from './service.ts';
 
@@ -77,4 +79,38 @@ test('the admin listener answers a request for an absolute URL', async (t) => {
   const service = await startService(t, await freshUrl(t));
   const { status } = await sendRaw(service.adminUrl, `GET http://plants.test/live HTTP/1.1\r\n${HOST}\r\n`);
   assert.equal(status, 200);
+});
+
+describe('the admin listener of the program', () => {
+  it('answers /live, /ready and /metrics, which are nothing on the public port', async (t) => {
+    const installation = await newInstallation(t);
+    const service = await installation.serve({ env: { NODE_ENV: 'production' } });
+    assert.notEqual(service.adminUrl, service.url);
+    for (const path of ['/live', '/ready', '/metrics']) {
+      const inside = await fetch(service.adminUrl + path);
+      assert.equal(inside.status, 200);
+      assert.notEqual(await inside.text(), '');
+      const outside = await fetch(service.url + path);
+      assert.equal(outside.status, 404);
+      const body: unknown = await outside.json();
+      assert.equal(Reflect.get(Object(body), 'error'), 40401);
+    }
+    for (const path of ['/plants', '/openapi.json', '/']) {
+      const response = await fetch(service.adminUrl + path);
+      assert.equal(response.status, 404);
+      await response.arrayBuffer();
+    }
+  });
+
+  it('counts the answers in its metrics', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    const service = await installation.serve({ env: { NODE_ENV: 'production' } });
+    const connection = new Connection(service.url, token);
+    for (let id = 1n; id <= 3n; id += 1n) await connection.create(id, { name: 'Alder', tag: null });
+    connection.close();
+    await service.wrote(() => service.log.filter(({ operation }) => operation === 'createPlant')[2]);
+    const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
+    assert.match(metrics, /_duration_seconds_count\{operation="createPlant",status="200"\} 3\n/);
+  });
 });

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { describe, it, test } from 'node:test';
 import { type AnsweredRequest, logTo } from '../src/log.ts';
+import { newInstallation } from './program.ts';
+import { bearer } from './service.ts';
 
 const request: AnsweredRequest = {
   requestId: 'AbC-_9-1z',
@@ -37,4 +39,81 @@ test('requests have no lines where the log wants none of their level', () => {
   answered(request);
   log.warn('something');
   assert.equal(lines.length, 1);
+});
+
+describe('the log of a service', () => {
+  it('has a JSON line with time, level and what was answered for every request', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    const service = await installation.serve({ env: { NODE_ENV: 'production' } });
+    const headers = bearer(token);
+    const json = { ...headers, 'content-type': 'application/json' };
+    const requests: readonly {
+      path: string;
+      init: RequestInit;
+      status: number;
+      operation: string;
+      owner?: string;
+    }[] = [
+      {
+        path: '/plants',
+        init: { method: 'POST', headers: json, body: '{"id":1,"name":"Alder"}' },
+        status: 200,
+        operation: 'createPlant',
+        owner: 'alice',
+      },
+      {
+        path: '/plants',
+        init: { method: 'POST', headers: json, body: '{' },
+        status: 400,
+        operation: 'createPlant',
+        owner: 'alice',
+      },
+      { path: '/plants?limit=1', init: { headers }, status: 200, operation: 'listPlants', owner: 'alice' },
+      { path: '/plants', init: {}, status: 401, operation: 'listPlants' },
+      {
+        path: '/plants/1',
+        init: { method: 'DELETE', headers },
+        status: 204,
+        operation: 'deletePlant',
+        owner: 'alice',
+      },
+      {
+        path: '/plants/1',
+        init: { method: 'DELETE', headers },
+        status: 404,
+        operation: 'deletePlant',
+        owner: 'alice',
+      },
+      { path: '/openapi.json', init: {}, status: 200, operation: 'openapi' },
+      { path: '/docs', init: {}, status: 200, operation: 'docs' },
+      { path: '/nothing', init: {}, status: 404, operation: 'none' },
+    ];
+    for (const { path, init, status, operation, owner } of requests) {
+      const response = await fetch(service.url + path, init);
+      await response.arrayBuffer();
+      assert.equal(response.status, status);
+      const requestId = response.headers.get('x-request-id');
+      const line = await service.logged((one) => one.requestId === requestId && one.msg === 'answered');
+      const { level, time, ms, ...rest } = line;
+      const expected = {
+        requestId,
+        operation,
+        status,
+        ...(owner === undefined ? {} : { owner }),
+        msg: 'answered',
+      };
+      assert.deepEqual(rest, expected);
+      assert.equal(level, 30);
+      assert.ok(typeof ms === 'number' && ms >= 0 && ms < 60_000);
+      assert.ok(Math.abs(Date.now() - Date.parse(String(time))) < 60_000);
+    }
+    await service.stop();
+    for (const line of service.output.stdout.trimEnd().split('\n')) {
+      const parsed: Record<string, unknown> = JSON.parse(line);
+      assert.match(String(parsed.time), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+      assert.equal(typeof parsed.level, 'number');
+    }
+    assert.equal(service.output.stderr, '');
+  });
 });

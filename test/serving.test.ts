@@ -1,106 +1,21 @@
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { existsSync } from 'node:fs';
 import { get } from 'node:http';
 import { connect, type Socket } from 'node:net';
-import { networkInterfaces } from 'node:os';
-import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { describe, it, type TestContext } from 'node:test';
+import { describe, it } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
-import { promisify } from 'node:util';
-import { loadConfig } from '../src/config.ts';
-import { logTo } from '../src/log.ts';
-import { startServer } from '../src/server.ts';
 import { Connection } from './connection.ts';
-import { engines, freshFolder, type TestEngine } from './engines.ts';
 import { fillStore } from './long-list.ts';
-import { type Installation, type LogLine, newInstallation, type Service, TOGETHER } from './program.ts';
+import { newInstallation, type Service } from './program.ts';
 import { renderRequest } from './raw-http.ts';
 import { bearer } from './service.ts';
 
-const TOKENS = /plt_[0-9A-Za-z]{49}/g;
 const PRODUCTION = { NODE_ENV: 'production' };
 const ALDER = { name: 'Black alder', tag: 'Alnus glutinosa' };
 
 /** How long a stop waits for requests that do not finish (src/server.ts). */
 const DRAIN_MS = 7_500;
-
-const hasIpv6 = Object.values(networkInterfaces()).some((all) =>
-  all?.some(({ address }) => address === '::1'),
-);
-
-it('lets go of the store when the service cannot be wired to it', async () => {
-  const file = join(await freshFolder(), 'plants.db');
-  const config = { ...loadConfig({ databaseUrl: `sqlite:${file}` }, {}), trustProxy: 'no address' };
-  const serviceLog = logTo({ write: () => undefined }, 'info');
-  await assert.rejects(startServer({ config, serviceLog, onFatal: assert.fail }), /invalid IP address/);
-  // SQLite removes them with the last connection.
-  assert.deepEqual([existsSync(`${file}-wal`), existsSync(`${file}-shm`)], [false, false]);
-});
-
-describe('the first start', TOGETHER, () => {
-  for (const flags of [
-    [],
-    ['--base-path', '/v1'],
-    ['--host', '0.0.0.0'],
-    ...(hasIpv6 ? [['--host', '::1']] : []),
-  ]) {
-    it(`prints one token and lines for curl that work as they are (${flags.join(' ') || 'defaults'})`, async (t) => {
-      const installation = await newInstallation(t);
-      const service = await installation.serve({ flags });
-      const [create = '', list = '', remove = '', ...others] = await curlLines(service);
-      assert.deepEqual(others, []);
-      assert.equal(new Set(service.output.stdout.match(TOKENS)).size, 1);
-      assert.match(service.output.stdout, /"msg":"serving".*This store is new/s);
-      assert.equal(await runLine(create), '{"name":"Black alder","tag":"Alnus glutinosa"}');
-      assert.equal(await runLine(list), '[{"name":"Black alder","tag":"Alnus glutinosa"}]');
-      assert.equal(await runLine(remove), '');
-      assert.equal(await runLine(list), '[]');
-    });
-  }
-
-  it('makes a token that the list shows; the second start makes none', async (t) => {
-    const installation = await newInstallation(t);
-    const first = await installation.serve();
-    await curlLines(first);
-    await first.stop();
-    const { stdout: tokens } = await installation.run(['token', 'list']);
-    assert.match(tokens, /default +valid +plants:read,plants:write .*made by the first start\n$/);
-    await printsNoToken(installation, await installation.serve());
-  });
-
-  for (const engine of engines) {
-    it(`prints none in production on ${engine.name}, and says how to make one`, async (t) => {
-      await saysHowToMakeOne(t, engine, PRODUCTION);
-    });
-  }
-
-  it('prints none on a store that is shared, wherever it runs', async (t) => {
-    const shared = engines.filter(({ name }) => name !== 'sqlite');
-    assert.equal(shared.length, 1);
-    for (const engine of shared) await saysHowToMakeOne(t, engine, {});
-  });
-
-  it('says nothing of tokens when there is one', async (t) => {
-    const installation = await newInstallation(t);
-    await installation.token();
-    const service = await installation.serve({ env: PRODUCTION });
-    assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
-    await service.stop();
-    assert.ok(!service.log.some(isWithoutTokens));
-    assert.ok(!service.output.stdout.includes('Server listening'), 'that is said once');
-  });
-
-  it('prints none when there is a token, even a revoked one', async (t) => {
-    const installation = await newInstallation(t);
-    await installation.token('alice');
-    const [{ id } = { id: '' }] = await listTokens(installation);
-    await installation.run(['token', 'revoke', id]);
-    await printsNoToken(installation, await installation.serve());
-  });
-});
 
 // One of them waits for most of its time, and takes nothing from the others.
 describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {
@@ -195,117 +110,6 @@ describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {
   });
 });
 
-describe('the log', TOGETHER, () => {
-  it('has a JSON line with time, level and what was answered for every request', async (t) => {
-    const installation = await newInstallation(t);
-    const token = await installation.token('alice');
-    const service = await installation.serve({ env: PRODUCTION });
-    const headers = bearer(token);
-    const json = { ...headers, 'content-type': 'application/json' };
-    const requests: readonly {
-      path: string;
-      init: RequestInit;
-      status: number;
-      operation: string;
-      owner?: string;
-    }[] = [
-      {
-        path: '/plants',
-        init: { method: 'POST', headers: json, body: '{"id":1,"name":"Alder"}' },
-        status: 200,
-        operation: 'createPlant',
-        owner: 'alice',
-      },
-      {
-        path: '/plants',
-        init: { method: 'POST', headers: json, body: '{' },
-        status: 400,
-        operation: 'createPlant',
-        owner: 'alice',
-      },
-      { path: '/plants?limit=1', init: { headers }, status: 200, operation: 'listPlants', owner: 'alice' },
-      { path: '/plants', init: {}, status: 401, operation: 'listPlants' },
-      {
-        path: '/plants/1',
-        init: { method: 'DELETE', headers },
-        status: 204,
-        operation: 'deletePlant',
-        owner: 'alice',
-      },
-      {
-        path: '/plants/1',
-        init: { method: 'DELETE', headers },
-        status: 404,
-        operation: 'deletePlant',
-        owner: 'alice',
-      },
-      { path: '/openapi.json', init: {}, status: 200, operation: 'openapi' },
-      { path: '/docs', init: {}, status: 200, operation: 'docs' },
-      { path: '/nothing', init: {}, status: 404, operation: 'none' },
-    ];
-    for (const { path, init, status, operation, owner } of requests) {
-      const response = await fetch(service.url + path, init);
-      await response.arrayBuffer();
-      assert.equal(response.status, status);
-      const requestId = response.headers.get('x-request-id');
-      const line = await service.logged((one) => one.requestId === requestId && one.msg === 'answered');
-      const { level, time, ms, ...rest } = line;
-      const expected = {
-        requestId,
-        operation,
-        status,
-        ...(owner === undefined ? {} : { owner }),
-        msg: 'answered',
-      };
-      assert.deepEqual(rest, expected);
-      assert.equal(level, 30);
-      assert.ok(typeof ms === 'number' && ms >= 0 && ms < 60_000);
-      assert.ok(Math.abs(Date.now() - Date.parse(String(time))) < 60_000);
-    }
-    await service.stop();
-    for (const line of service.output.stdout.trimEnd().split('\n')) {
-      const parsed: Record<string, unknown> = JSON.parse(line);
-      assert.match(String(parsed.time), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
-      assert.equal(typeof parsed.level, 'number');
-    }
-    assert.equal(service.output.stderr, '');
-  });
-});
-
-describe('the admin listener', () => {
-  it('answers /live, /ready and /metrics, which are nothing on the public port', async (t) => {
-    const installation = await newInstallation(t);
-    const service = await installation.serve({ env: PRODUCTION });
-    assert.notEqual(service.adminUrl, service.url);
-    for (const path of ['/live', '/ready', '/metrics']) {
-      const inside = await fetch(service.adminUrl + path);
-      assert.equal(inside.status, 200);
-      assert.notEqual(await inside.text(), '');
-      const outside = await fetch(service.url + path);
-      assert.equal(outside.status, 404);
-      const body: unknown = await outside.json();
-      assert.equal(Reflect.get(Object(body), 'error'), 40401);
-    }
-    for (const path of ['/plants', '/openapi.json', '/']) {
-      const response = await fetch(service.adminUrl + path);
-      assert.equal(response.status, 404);
-      await response.arrayBuffer();
-    }
-  });
-
-  it('counts the answers in its metrics', async (t) => {
-    const installation = await newInstallation(t);
-    const token = await installation.token('alice');
-    const service = await installation.serve({ env: PRODUCTION });
-    const connection = new Connection(service.url, token);
-    for (let id = 1n; id <= 3n; id += 1n) await connection.create(id, ALDER);
-    connection.close();
-    await service.wrote(() => service.log.filter(({ operation }) => operation === 'createPlant')[2]);
-    const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
-    assert.match(metrics, /_duration_seconds_count\{operation="createPlant",status="200"\} 3\n/);
-  });
-});
-
 describe('a client that goes away', () => {
   it('right behind its create, in the middle of a batch, harms no other', async (t) => {
     const installation = await newInstallation(t);
@@ -338,57 +142,6 @@ describe('a client that goes away', () => {
     );
   });
 });
-
-/** The lines for curl that the service prints behind its log, once they are all there. */
-async function curlLines(service: Service): Promise<readonly string[]> {
-  const printed = await service.wrote(() => {
-    const lines = service.output.stdout.match(/^ +curl .*\n/gm) ?? [];
-    return lines.length >= 3 ? lines : undefined;
-  });
-  return printed.map((line) => line.trim());
-}
-
-async function runLine(line: string): Promise<string> {
-  const run = promisify(execFile);
-  await run('bash', ['-c', 'command -v curl']).catch(() =>
-    assert.fail('curl must be installed for this test'),
-  );
-  return (await run('bash', ['-c', line])).stdout;
-}
-
-function isWithoutTokens({ msg }: LogLine): boolean {
-  return String(msg).startsWith('no tokens yet');
-}
-
-async function saysHowToMakeOne(
-  t: TestContext,
-  engine: TestEngine,
-  env: Readonly<Record<string, string>>,
-): Promise<void> {
-  const installation = await newInstallation(t);
-  const store = { ...env, DATABASE_URL: await engine.freshUrl(t) };
-  const service = await installation.serve({ env: store });
-  const { level } = await service.logged(isWithoutTokens);
-  assert.equal(level, 40);
-  const { stdout } = await service.stop();
-  assert.doesNotMatch(stdout, /plt_|curl/);
-  const listed = await installation.run(['token', 'list', '--json'], { env: store });
-  assert.deepEqual(JSON.parse(listed.stdout), []);
-}
-
-/** Asserts that a start prints no token and makes none. */
-async function printsNoToken(installation: Installation, service: Service): Promise<void> {
-  // The command takes far longer than a service that makes a token behind its start.
-  const before = await listTokens(installation);
-  const { code, stdout, stderr } = await service.stop();
-  assert.equal(code, 0);
-  assert.doesNotMatch(stdout + stderr, /plt_|curl/);
-  assert.deepEqual(await listTokens(installation), before);
-}
-
-async function listTokens(installation: Installation): Promise<readonly { readonly id: string }[]> {
-  return JSON.parse((await installation.run(['token', 'list', '--json'])).stdout);
-}
 
 interface Load {
   /** Resolves when so many creates are acknowledged. */

@@ -6,6 +6,10 @@ import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
+import { loadConfig } from '../src/config.ts';
+import { logTo } from '../src/log.ts';
+import { startServer } from '../src/server.ts';
+import { freshFolder } from './engines.ts';
 import { listenOnFreePort } from './free-port.ts';
 import { assertFails, type Ended, endOf, newInstallation, type ProgramOptions, TOGETHER } from './program.ts';
 
@@ -127,6 +131,15 @@ describe('a store is refused, and the message names it', TOGETHER, () => {
       ['diary'],
     );
   });
+});
+
+it('lets go of the store when the service cannot be wired to it', async () => {
+  const file = join(await freshFolder(), 'plants.db');
+  const config = { ...loadConfig({ databaseUrl: `sqlite:${file}` }, {}), trustProxy: 'no address' };
+  const serviceLog = logTo({ write: () => undefined }, 'info');
+  await assert.rejects(startServer({ config, serviceLog, onFatal: assert.fail }), /invalid IP address/);
+  // SQLite removes them with the last connection.
+  assert.deepEqual([existsSync(`${file}-wal`), existsSync(`${file}-shm`)], [false, false]);
 });
 
 /** How to run a program that may not listen on port 1; undefined where that cannot be kept from it. */

@@ -137,6 +137,23 @@ describe('backup', TOGETHER, () => {
     assert.deepEqual([code, stderr], [1, ofCheck]);
   });
 
+  it('says of a copy that finds no room that it cannot be written, and leaves none', async (t) => {
+    const installation = await newInstallation(t);
+    await importPlants(installation, 20_000);
+    const file = join(installation.folder, 'backup.db');
+    const wrap = (command: readonly string[]) => [
+      'bash',
+      '-c',
+      'ulimit -S -f 256 && exec "$@"',
+      'bash',
+      ...command,
+    ];
+    const { code, stderr } = await installation.run(['backup', file], { wrap });
+    assert.equal(code, 1);
+    assert.match(stderr, /^plant-store: the store cannot be copied to .*backup\.db\.partial: .*\n$/);
+    assert.deepEqual([existsSync(file), existsSync(`${file}.partial`)], [false, false]);
+  });
+
   it('shows its progress on a terminal', async (t) => {
     const installation = await newInstallation(t);
     await importPlants(installation, 60_000);

@@ -1,15 +1,15 @@
 import { rm } from 'node:fs/promises';
 import { backup, type DatabaseSync } from 'node:sqlite';
 import { StoreUnavailable } from '../store.ts';
-import { notOpened } from './sqlite-errors.ts';
+import { notOpened, reasonOf } from './sqlite-errors.ts';
 import { openForReading } from './sqlite-file.ts';
 
 const PAGES_AT_ONCE = 256;
 
 /**
  * Copies an embedded store to an empty file, as it is when this begins, whatever is written meanwhile; then checks the copy.
- * Rejects with StoreNotOpened when there is no store to read, and with StoreUnavailable when the copy is not sound, or not
- * what was read.
+ * Rejects with StoreNotOpened when there is no store to read, and with StoreUnavailable when the copy cannot be written, is
+ * not sound, or is not what was read.
  */
 export async function backUpSqlite(
   file: string,
@@ -36,6 +36,8 @@ async function copyAndVerify(
     await backup(db, to, {
       rate: PAGES_AT_ONCE,
       progress: ({ totalPages, remainingPages }) => onProgress(totalPages - remainingPages, totalPages),
+    }).catch((error: unknown) => {
+      throw new StoreUnavailable(`the store cannot be copied to ${to}: ${reasonOf(error)}`, { cause: error });
     });
     await verify(to, rows);
   } finally {

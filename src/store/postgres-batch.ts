@@ -26,7 +26,7 @@ export async function commitBatch(
 ): Promise<readonly Outcome[]> {
   const members = batch.map((write): Member => ({ write, outcome: undefined }));
   if (isOneStatement(members)) await carryOut(connection, members, now);
-  else await inTransaction(connection, () => carryOut(connection, members, now));
+  else await inPipelinedTransaction(connection, () => carryOut(connection, members, now));
   return members.map(settledOutcome);
 }
 
@@ -72,7 +72,7 @@ function isOneStatement(members: readonly Member[]): boolean {
 
 // BEGIN travels with the first statement of the work; COMMIT waits for its results, since it must not follow a failure.
 // Neither is prepared: what is on its way behind a BEGIN that failed, at a pooler that cannot prepare, would go alone.
-async function inTransaction(connection: Connection, work: () => Promise<void>): Promise<void> {
+async function inPipelinedTransaction(connection: Connection, work: () => Promise<void>): Promise<void> {
   const begun = connection.query({ text: 'BEGIN' });
   try {
     await Promise.all([begun, work()]);

@@ -5,8 +5,9 @@ import type { Token } from '../token.ts';
 import { toToken } from './rows.ts';
 import { openForReading } from './sqlite-file.ts';
 
-const PAGES_CACHED_CHARACTERS = 4 * 1024 * 1024;
-const PAGE_CACHED_CHARACTERS = 16 * 1024;
+/** Characters of the pages that are kept in memory: of all together, and of the longest. */
+const CACHE_CHARACTERS = 4 * 1024 * 1024;
+const LONGEST_CACHED_CHARACTERS = 16 * 1024;
 
 /** What is read from the store, synchronously, on a connection of its own. */
 interface Reader {
@@ -44,8 +45,8 @@ export async function openReader(file: string): Promise<Reader> {
   const ping = db.prepare('SELECT count(*) FROM migrations');
   const dataVersion = db.prepare('PRAGMA data_version');
   const pages = new LRUCache<string, PlantPage>({
-    maxSize: PAGES_CACHED_CHARACTERS,
-    maxEntrySize: PAGE_CACHED_CHARACTERS,
+    maxSize: CACHE_CHARACTERS,
+    maxEntrySize: LONGEST_CACHED_CHARACTERS,
     sizeCalculation: ({ json }) => json.length,
   });
   let pagesVersion: unknown;

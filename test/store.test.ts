@@ -1,4 +1,22 @@
+import { describe } from 'node:test';
 import { engines } from './engines.ts';
-import { describeStore } from './store-suite.ts';
+import { testIdempotency, testIdempotencyInTime } from './store-keys.ts';
+import { testCounting, testJson, testPages, testPlants } from './store-plants.ts';
+import { testTokenLife, testTokens } from './store-tokens.ts';
+import { testConcurrency, testLife } from './store-writes.ts';
 
-for (const engine of engines) describeStore(engine);
+// What every store does, whatever its engine: this is the definition of one.
+for (const engine of engines) {
+  describe(`a store on ${engine.name}`, () => {
+    describe('plants', () => testPlants(engine));
+    describe('pages', () => testPages(engine));
+    describe('the JSON of a page', () => testJson(engine));
+    describe('counting', () => testCounting(engine));
+    describe('writes submitted together', () => testConcurrency(engine));
+    describe('idempotency keys', () => testIdempotency(engine));
+    describe('idempotency keys as time passes', () => testIdempotencyInTime(engine));
+    describe('tokens', () => testTokens(engine));
+    describe('the use and the end of tokens', () => testTokenLife(engine));
+    describe('opening and closing', () => testLife(engine));
+  });
+}

@@ -1,9 +1,13 @@
 import { type DestinationStream, type Logger, pino } from 'pino';
 import type { PrettyOptions, PrettyStream } from 'pino-pretty';
+import { messageOf } from './errors.ts';
 
 /** Lines leave together, since a write to stdout for each would cost a sixth of a request. */
 const GATHERED = 8_192;
 const FLUSH_EVERY_MS = 100;
+
+/** How much waits for a log that cannot be written, in bytes. */
+const MOST_HELD = 1_048_576;
 
 /** What the log says of a request when it has its answer. */
 export interface AnsweredRequest {
@@ -48,7 +52,24 @@ export function logTo(destination: DestinationStream, level: string): ServiceLog
 
 async function standardOutput(): Promise<DestinationStream> {
   if (process.stdout.isTTY) return prettyStream({ ignore: 'requestId' });
-  return gather(pino.destination({ fd: process.stdout.fd, sync: true }));
+  return gather(openDestination(process.stdout.fd));
+}
+
+/** A full disk under the log ends nothing: stderr says so once, and what waits is written when there is room again. */
+function openDestination(fd: number): DestinationStream {
+  const destination = pino.destination({ fd, sync: true, maxLength: MOST_HELD });
+  let fails = false;
+  destination.on('error', (error) => {
+    if (fails) return;
+    fails = true;
+    process.stderr.write(
+      `plant-store: the log cannot be written: ${messageOf(error)}; up to 1 MiB of its lines waits until it can\n`,
+    );
+  });
+  destination.on('write', () => {
+    fails = false;
+  });
+  return destination;
 }
 
 /** As pino flushes: for `log.flush()`, and before a line that may be the last. */
@@ -84,7 +105,7 @@ function gather(destination: DestinationStream): DestinationStream & Flushable {
 /** A log for what a command did, on stderr, since stdout has its result; none on a terminal, where words say it. */
 export function createCommandLog(level: string): Logger {
   const { fd, isTTY } = process.stderr;
-  return logTo(pino.destination({ fd, sync: true }), isTTY ? 'silent' : level).log;
+  return logTo(openDestination(fd), isTTY ? 'silent' : level).log;
 }
 
 // Imported when needed, so that it costs nothing where there is no terminal.

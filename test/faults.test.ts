@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { copyFile, mkdir, rm } from 'node:fs/promises';
+import { copyFile, mkdir, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 import { damage } from './damage.ts';
+import { freePort } from './free-port.ts';
 import { fillStore } from './long-list.ts';
 import { endOf, type Installation, newInstallation, type Service, TOGETHER } from './program.ts';
 import { bearer } from './service.ts';
@@ -268,3 +270,47 @@ function inspect(file: string): { ids: ReadonlySet<bigint>; integrity: string } 
   const [{ integrity_check: integrity } = {}] = db.prepare('PRAGMA integrity_check').all();
   return { ids, integrity: String(integrity) };
 }
+
+describe('a disk without room for the log', () => {
+  it('ends no service: stderr says so once, and the lines that wait are written with the next when there is room', async (t) => {
+    const installation = await newInstallation(t);
+    const file = join(installation.folder, 'log');
+    const port = await freePort();
+    const service = installation.start(['serve', '--port', String(port), '--admin-port', '0'], {
+      env: PRODUCTION,
+      wrap: (command) => ['bash', '-c', 'ulimit -S -f 256 && exec "$@" > "$0"', file, ...command],
+    });
+    let isOver = false;
+    void service.ended.then(() => {
+      isOver = true;
+    });
+    const untilLogged = async (text: string): Promise<void> => {
+      while (!(await readFile(file, 'utf8').catch(() => '')).includes(text)) {
+        assert.ok(!isOver, `the service ended: ${service.output.stderr}`);
+        await setTimeout(20);
+      }
+    };
+    const ask = async (): Promise<string> => {
+      const response = await fetch(`http://127.0.0.1:${port}/plants`);
+      await response.arrayBuffer();
+      assert.equal(response.status, 401);
+      return String(response.headers.get('x-request-id'));
+    };
+
+    await untilLogged('"msg":"serving"');
+    let asked: readonly string[] = [];
+    for (let round = 0; round < 50; round += 1)
+      asked = await Promise.all(Array.from({ length: 50 }, () => ask()));
+    assert.equal((await stat(file)).size, 256 * 1024, 'the disk is full');
+    if (canRun('prlimit', '--pid', String(service.pid), '--fsize=unlimited:')) {
+      await ask();
+      await untilLogged(asked.at(-1) ?? '');
+    } else {
+      t.diagnostic('prlimit is not here: there is no room until the end');
+    }
+    service.kill('SIGTERM');
+    const { code, stderr } = await endOf(service);
+    assert.equal(code, 0);
+    assert.match(stderr, /^plant-store: the log cannot be written: EFBIG: [^\n]+\n$/);
+  });
+});

@@ -37,6 +37,8 @@ export async function runProgram(): Promise<void> {
   inheritSettings(program);
   const fail = createFail();
   process.stdout.on('error', fail);
+  // There is nobody left to tell.
+  process.stderr.on('error', () => undefined);
   await program.parseAsync().catch(fail);
 }
 

@@ -112,10 +112,10 @@ for (const engine of engines) {
 
 describe('memory', TOGETHER, () => {
   for (const engine of engines) {
-    it(`import, export, copy and check of 40 MB each do with a heap of 32 MB on ${engine.name}`, async (t) => {
+    it(`import, export, copy and check of 60 MB each do with a heap of 48 MB on ${engine.name}`, async (t) => {
       const { installation, url, run, file } = await prepare(t, engine);
-      const env = { NODE_OPTIONS: '--max-old-space-size=32' };
-      const long = Array.from({ length: 2_500 }, (_, id) => `{"id":${id},"name":"${'x'.repeat(16_000)}"}\n`);
+      const env = { NODE_OPTIONS: '--max-old-space-size=48' };
+      const long = Array.from({ length: 3_750 }, (_, id) => `{"id":${id},"name":"${'x'.repeat(16_000)}"}\n`);
       await writeFile(file('plants.ndjson'), long);
       const other = `sqlite:${join(installation.folder, 'other.db')}`;
       for (const args of [

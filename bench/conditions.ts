@@ -2,13 +2,15 @@ import { arch, cpus, platform } from 'node:os';
 import { join } from 'node:path';
 import { medianFsyncMs } from './fsync.ts';
 import type { Bench, Report } from './part.ts';
+import { measureStalls } from './stalls.ts';
 
 /** What the figures were measured under. */
-export function conditionsOf({ generator, connections, plan, folder }: Bench) {
+export async function conditionsOf({ generator, connections, plan, folder }: Bench) {
   return {
     generator: generator.name,
     connections,
     ...plan,
+    stalls: await measureStalls(),
     fsyncMs: medianFsyncMs(join(folder, 'fsync')),
     node: process.version,
     system: `${platform()} ${arch()}`,
@@ -17,11 +19,12 @@ export function conditionsOf({ generator, connections, plan, folder }: Bench) {
 }
 
 /** The same, for people. */
-export function describe(conditions: ReturnType<typeof conditionsOf>): string {
-  const { generator, connections, rounds, seconds, node, system, cores, fsyncMs } = conditions;
+export function describe(conditions: Awaited<ReturnType<typeof conditionsOf>>): string {
+  const { generator, connections, rounds, seconds, node, system, cores, fsyncMs, stalls } = conditions;
   return [
     `${generator}, ${connections} connections; medians of ${rounds} × ${seconds} s, the contenders taking turns`,
     `Node ${node}, ${system}, ${cores} cores; one fsync takes ${fsyncMs.toFixed(2)} ms`,
+    `A thread with nothing to wait for stands still for up to ${stalls.longestMs.toFixed(1)} ms, and for ${(stalls.share * 100).toFixed(1)} % of the time`,
     '÷ it: what the first line reaches of this one, and the range over the rounds',
     'CPU: of the server process and of the generator, microseconds a request',
     '',

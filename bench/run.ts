@@ -47,7 +47,7 @@ async function run(
     connections: CONNECTIONS,
     alternatives: withAlternatives ? await findAlternatives(signal) : [],
   };
-  const conditions = conditionsOf(bench);
+  const conditions = await conditionsOf(bench);
   process.stdout.write(describe(conditions));
   const reports: Record<string, Report> = {};
   for (const part of parts) {

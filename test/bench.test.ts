@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { glob, readdir, readFile } from 'node:fs/promises';
+import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
@@ -8,6 +9,7 @@ import { figuresOf, ratioOf } from '../bench/figures.ts';
 import { autocannonGenerator } from '../bench/load/autocannon.ts';
 import { type Job, runLoad } from '../bench/load/generator.ts';
 import { openLoop } from '../bench/load/open-loop.ts';
+import { measureStalls } from '../bench/stalls.ts';
 import { targetsTable } from '../bench/targets.ts';
 import { freshFolder } from './engines.ts';
 import { serve } from './http-server.ts';
@@ -60,6 +62,10 @@ describe('bench', () => {
   test('measures the chosen parts in turns, and writes them as tables and as JSON with the targets', async () => {
     const file = join(await freshFolder(), 'bench.json');
     const { stdout } = await benchWith(SET_UP, '--parts', 'list,start', ...SHORT, '--json', file);
+    assert.match(
+      stdout,
+      /^A thread with nothing to wait for stands still for up to [0-9.]+ ms, and for [0-9.]+ %/m,
+    );
     assert.match(stdout, /^list of 20 +a second .*\n {2}plant-store +\S.*\n {2}bare node:http +\S/m);
     assert.match(stdout, /^start to first answer, empty store, ms +[0-9,]+ +at most 400 +(?:held|missed)$/m);
     assert.match(stdout, /^create, embedded, to json-server .*not measured$/m);
@@ -121,6 +127,12 @@ describe('bench', () => {
       (await readdir(folder)).filter((name) => name.startsWith('plant-store-bench-')),
       [],
     );
+  });
+
+  test('notices threads that stand still, as those do that are more than the cores', async () => {
+    const { longestMs, share } = await measureStalls(4 * availableParallelism(), 500);
+    assert.ok(share > 0.3 && share < 1, String(share));
+    assert.ok(longestMs >= 1 && longestMs < 500, String(longestMs));
   });
 
   test('reports no figure that the generator limited, and no ratio to it', () => {

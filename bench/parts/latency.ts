@@ -5,6 +5,7 @@ import { comparisonTable, figuresOf } from '../figures.ts';
 import { httpContender } from '../http-contender.ts';
 import { openLoop } from '../load/open-loop.ts';
 import { type Bench, type Part, type Report, reportOf } from '../part.ts';
+import { bareNode } from '../subjects/bare-node.ts';
 import { startPlantStore } from '../subjects/plant-store.ts';
 import { decimals, show, type Table, whole } from '../table.ts';
 import { createInOrder } from '../workload.ts';
@@ -17,7 +18,8 @@ const RUNS_A_RATE = 110;
 
 export const latencyPart: Part = {
   name: 'latency',
-  about: 'latency of creates at constant rates, from 10 to 100 % of full load',
+  about:
+    'latency of creates at constant rates, from 10 to 100 % of full load, beside the bare handler at half',
   run: runLatency,
 };
 
@@ -39,7 +41,17 @@ async function runLatency(bench: Bench): Promise<Report> {
       { ...bench, generator: openLoop(share * fullRate) },
     ),
   );
-  const atRates = await compare('create, constant rate', contenders, bench.plan);
+  const bare = await bareNode.start(await mkdtemp(join(bench.folder, 'latency-bare-')));
+  resources.defer(() => bare.close());
+  const bareAtHalf = httpContender(
+    { name: `${bareNode.name} at that of ${HALF * 100} %`, running: bare },
+    createInOrder,
+    {
+      ...bench,
+      generator: openLoop(HALF * fullRate),
+    },
+  );
+  const atRates = await compare('create, constant rate', [...contenders, bareAtHalf], bench.plan);
   const report = reportOf([full, atRates], { p99AtHalfLoad: p99At(HALF, atRates) });
   return { ...report, tables: [comparisonTable(full), latencyTable(atRates)] };
 }

@@ -18,7 +18,10 @@ export interface Plan {
   readonly warmUp: number;
 }
 
-/** Measures the contenders in turns, so that what else the machine does falls on all of them alike. */
+/**
+ * Measures the contenders in turns, so that what else the machine does falls on all of them alike. Each round begins with
+ * another, since whoever follows one that kept all cores busy finds a machine that is slower for a while.
+ */
 export async function compare(
   work: string,
   contenders: readonly Contender[],
@@ -31,7 +34,9 @@ export async function compare(
   });
   if (warmUp > 0) for (const { contender } of measured) await contender.measure(0, warmUp);
   for (let run = 1; run <= rounds; run += 1) {
-    for (const { contender, runs } of measured) runs.push(await contender.measure(run, seconds));
+    const first = (run - 1) % measured.length;
+    for (const { contender, runs } of [...measured.slice(first), ...measured.slice(0, first)])
+      runs.push(await contender.measure(run, seconds));
   }
   return { work, contenders: measured.map(({ name, runs }) => ({ name, runs })) };
 }

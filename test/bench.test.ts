@@ -5,6 +5,7 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
+import { compare } from '../bench/compare.ts';
 import { figuresOf, ratioOf } from '../bench/figures.ts';
 import { autocannonGenerator } from '../bench/load/autocannon.ts';
 import { type Job, runLoad } from '../bench/load/generator.ts';
@@ -127,6 +128,32 @@ describe('bench', () => {
       (await readdir(folder)).filter((name) => name.startsWith('plant-store-bench-')),
       [],
     );
+  });
+
+  test('begins each round with another contender, after a warm-up of all', async () => {
+    const order: string[] = [];
+    const contenders = ['a', 'b', 'c'].map((name) => ({
+      name,
+      measure: async (run: number, seconds: number) => {
+        order.push(`${name}${run}`);
+        return {
+          answers: run,
+          seconds,
+          p50Ms: 1,
+          p99Ms: 1,
+          failures: 0,
+          peakBytes: undefined,
+          cpu: undefined,
+        };
+      },
+    }));
+    const comparison = await compare('some work', contenders, { rounds: 4, seconds: 1, warmUp: 1 });
+    assert.equal(order.join(' '), 'a0 b0 c0 a1 b1 c1 b2 c2 a2 c3 a3 b3 a4 b4 c4');
+    for (const { runs } of comparison.contenders)
+      assert.deepEqual(
+        runs.map(({ answers }) => answers),
+        [1, 2, 3, 4],
+      );
   });
 
   test('notices threads that stand still, as those do that are more than the cores', async () => {

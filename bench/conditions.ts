@@ -33,8 +33,9 @@ export function describe(conditions: Awaited<ReturnType<typeof conditionsOf>>): 
 
 /** How busy the machine was with what is neither server nor generator: a run beside others is not worth much. */
 export function describeOthers(reports: readonly Report[]): string {
-  const known = reports.flatMap(({ runs }) =>
-    runs.flatMap(({ cpu, seconds }) => (cpu?.others === undefined ? [] : [{ others: cpu.others, seconds }])),
+  const runs = reports.flatMap(({ contenders }) => contenders.flatMap((contender) => contender.runs));
+  const known = runs.flatMap(({ cpu, seconds }) =>
+    cpu?.others === undefined ? [] : [{ others: cpu.others, seconds }],
   );
   const busy = known.reduce((sum, { others }) => sum + others, 0);
   const cores = busy / known.reduce((sum, { seconds }) => sum + seconds, 0);

@@ -1,7 +1,6 @@
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
-import { type Comparison, compare, type Plan } from './compare.ts';
-import type { Measurement } from './contender.ts';
+import { type Comparison, compare, type Plan, type Runs } from './compare.ts';
 import { comparisonJson, comparisonTable } from './figures.ts';
 import { httpContender, type LoadOptions } from './http-contender.ts';
 import { type Subject, startSubjects } from './subject.ts';
@@ -22,7 +21,7 @@ export interface Report {
   readonly tables: readonly Table[];
   readonly results: Results;
   readonly json: unknown;
-  readonly runs: readonly Measurement[];
+  readonly contenders: readonly Runs[];
 }
 
 /** A part of the benchmark, to be chosen by its name. */
@@ -39,7 +38,7 @@ export function reportOf(comparisons: readonly Comparison[], results: Results): 
     tables: comparisons.map(comparisonTable),
     results,
     json: comparisons.map(comparisonJson),
-    runs: comparisons.flatMap(({ contenders }) => contenders.flatMap(({ runs }) => runs)),
+    contenders: comparisons.flatMap(({ contenders }) => contenders),
   };
 }
 

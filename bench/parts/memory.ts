@@ -40,7 +40,7 @@ async function runMemory({ folder, alternatives, signal }: Bench): Promise<Repor
     tables: [[['resident memory', 'at rest, MiB', 'a connection, KiB'], ...rows]],
     results: {},
     json: measured,
-    runs: [],
+    contenders: [],
   };
 }
 

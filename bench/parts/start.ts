@@ -52,7 +52,7 @@ async function runStart(bench: Bench): Promise<Report> {
     ],
     results: { start: median(times.fresh) },
     json: times,
-    runs: [],
+    contenders: [],
   };
 }
 

@@ -13,7 +13,7 @@ import { migrateStore } from '../src/store/open.ts';
 import { isForbidden } from '../src/store/sqlite-errors.ts';
 import { SQLITE_MIGRATIONS } from '../src/store/sqlite-migrate.ts';
 import { StoreNotOpened } from '../src/store.ts';
-import { connections, engines, freshFolder, rowsOf } from './engines.ts';
+import { connections, engines, execute, freshFolder, rowsOf } from './engines.ts';
 
 const OPEN = new URL('../src/store/open.ts', import.meta.url);
 
@@ -196,6 +196,22 @@ for (const engine of engines) {
       'plants.owner',
       'tokens.owner',
     ]);
+  });
+}
+
+for (const encoding of ['LATIN1', 'SQL_ASCII']) {
+  test(`a PostgreSQL database in ${encoding} is refused, since it cannot keep every name`, async (t) => {
+    const url = new URL(process.env.TEST_DATABASE_URL ?? '');
+    const name = `test_${encoding.toLowerCase()}`;
+    const create = `CREATE DATABASE ${name} ENCODING '${encoding}' LOCALE_PROVIDER libc LOCALE 'C' TEMPLATE template0`;
+    await execute(url.href, create);
+    t.after(() => execute(String(process.env.TEST_DATABASE_URL), `DROP DATABASE ${name}`));
+    url.pathname = `/${name}`;
+    await assert.rejects(migrateStore(url.href), {
+      name: 'StoreNotOpened',
+      message: `the database must be in UTF8, and is in ${encoding}: make one by CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`,
+    });
+    assert.deepEqual(await rowsOf(url.href, "SELECT FROM pg_tables WHERE schemaname = 'public'"), []);
   });
 }
 

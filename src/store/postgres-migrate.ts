@@ -35,6 +35,7 @@ export async function migratePostgres(url: string): Promise<readonly string[]> {
 }
 
 async function migrate(connection: Connection): Promise<readonly string[]> {
+  await refuseOtherEncodings(connection);
   await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
   await ensureRecord(connection);
   return applyMigrations(POSTGRES_MIGRATIONS, {
@@ -49,6 +50,15 @@ async function migrate(connection: Connection): Promise<readonly string[]> {
       await connection.query({ text: 'INSERT INTO migrations (name) VALUES ($1)', values: [name] });
     },
   });
+}
+
+async function refuseOtherEncodings(connection: Connection): Promise<void> {
+  const [row] = await connection.query({ text: 'SHOW server_encoding' });
+  const encoding = String(row?.server_encoding);
+  if (encoding !== 'UTF8')
+    throw new StoreNotOpened(
+      `the database must be in UTF8, and is in ${encoding}: make one by CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`,
+    );
 }
 
 // CREATE TABLE IF NOT EXISTS wants the right to create tables even where there is nothing to create.

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { encodeCursor } from '../src/http/cursor.ts';
 import { readFlags } from './flags.ts';
 import {
@@ -86,23 +87,29 @@ class Recorder implements Recording {
     else await this.#listHotPlants();
   }
 
-  /** Creates a plant, deletes it again, and looks for it on every front after each. */
+  /** Creates a plant, deletes it again, and looks for it on every front once each is acknowledged. */
   async #visitColdPlant(): Promise<void> {
     this.#serial += 1;
     const id = FIRST_COLD_ID + BigInt(this.#serial);
-    await this.#createPlant(id, this.times.coldWrites);
-    await Promise.all(this.#workload.fronts.map((front) => this.#look(front, id, true)));
-    await this.#deletePlant(id, this.times.coldWrites);
-    await Promise.all(this.#workload.fronts.map((front) => this.#look(front, id, false)));
+    const created = await this.#createPlant(id, this.times.coldWrites);
+    if (created === 'created') await this.#lookEverywhere(id, true);
+    const deleted = await this.#deletePlant(id, this.times.coldWrites);
+    if (deleted === 'deleted') await this.#lookEverywhere(id, false);
   }
 
-  async #createPlant(id: bigint, times: number[]): Promise<void> {
+  async #lookEverywhere(id: bigint, expected: boolean): Promise<void> {
+    await Promise.all(this.#workload.fronts.map((front) => this.#look(front, id, expected)));
+  }
+
+  async #createPlant(id: bigint, times: number[]): Promise<Effect['kind']> {
     this.#serial += 1;
     const name = `${id}/${this.#serial}`;
     const body = `{"id":${id},"name":"${name}"}`;
     const headers = { 'content-type': 'application/json' };
     const { answer, sentAt } = await this.#ask({ method: 'POST', path: '/plants', headers, body }, times);
-    this.#record(id, sentAt, this.#effectOfCreation(answer, name));
+    const effect = this.#effectOfCreation(answer, name);
+    this.#record(id, sentAt, effect);
+    return effect.kind;
   }
 
   #effectOfCreation(answer: Answer, name: string): Effect {
@@ -112,9 +119,11 @@ class Recorder implements Recording {
     return { kind: 'unknownCreation', name };
   }
 
-  async #deletePlant(id: bigint, times: number[]): Promise<void> {
+  async #deletePlant(id: bigint, times: number[]): Promise<Effect['kind']> {
     const { answer, sentAt } = await this.#ask({ method: 'DELETE', path: `/plants/${id}` }, times);
-    this.#record(id, sentAt, this.#effectOfDeletion(answer));
+    const effect = this.#effectOfDeletion(answer);
+    this.#record(id, sentAt, effect);
+    return effect.kind;
   }
 
   #effectOfDeletion(answer: Answer): Effect {
@@ -205,6 +214,21 @@ export function describeRecording({ operations, requests, unseen, surprises, tim
   ].join('\n');
 }
 
+/** What clients of several owners saw, each of plants of their own. */
+function joinRecordings(recordings: readonly Recording[]): Recording {
+  const times = (kind: keyof Recording['times']): readonly number[] =>
+    recordings.flatMap((recording) => recording.times[kind]);
+  return {
+    operations: recordings.flatMap(({ operations }, owner) =>
+      operations.map((operation) => ({ ...operation, key: `${owner}/${operation.key}` })),
+    ),
+    unseen: recordings.flatMap(({ unseen }) => unseen),
+    surprises: recordings.flatMap(({ surprises }) => surprises),
+    requests: recordings.reduce((sum, { requests }) => sum + requests, 0),
+    times: { hotWrites: times('hotWrites'), coldWrites: times('coldWrites'), lists: times('lists') },
+  };
+}
+
 /** The workload on instances of their own, judged and reported. */
 async function main(): Promise<boolean> {
   const values = readFlags(
@@ -212,24 +236,35 @@ async function main(): Promise<boolean> {
     {
       seconds: { type: 'string', default: '30', about: 'how long' },
       clients: { type: 'string', default: '32', about: 'how many ask at once' },
+      owners: { type: 'string', default: '1', about: 'whose clients they are, in equal parts' },
       instances: { type: 'string', default: '3', about: 'how many share the store' },
-      'hot-plants': { type: 'string', default: '8', about: 'plants that all of them fight for' },
+      'hot-plants': { type: 'string', default: '8', about: 'plants of an owner that all clients fight for' },
+      'database-url': {
+        type: 'string',
+        takes: 'URL',
+        about: 'what they store in, instead of a PostgreSQL of their own',
+      },
     },
   );
   const releases: (() => unknown)[] = [];
   const scope = { after: (release: () => unknown) => void releases.unshift(release) };
   try {
-    const server = await startPostgres();
-    scope.after(() => server.remove());
-    const fronts = await startInstances(scope, server.url(), Number(values.instances));
-    const { secret } = await createToken(server.url());
-    const recording = await recordWorkload({
-      fronts,
-      token: secret,
-      clients: Number(values.clients),
-      hotPlants: Number(values['hot-plants']),
-      seconds: Number(values.seconds),
+    const url = values['database-url'] ?? (await startOwnServer(scope));
+    const fronts = await startInstances(scope, url, Number(values.instances));
+    // Nobody's plants are there from a run before.
+    const run = randomUUID();
+    const owners = Array.from({ length: Number(values.owners) }, (_, index) => `${run}.${index}`);
+    const recordings = owners.map(async (owner) => {
+      const { secret } = await createToken(url, owner);
+      return recordWorkload({
+        fronts,
+        token: secret,
+        clients: Math.ceil(Number(values.clients) / owners.length),
+        hotPlants: Number(values['hot-plants']),
+        seconds: Number(values.seconds),
+      });
     });
+    const recording = joinRecordings(await Promise.all(recordings));
     const judged = performance.now();
     const violation = findViolation(recording.operations);
     process.stdout.write(`judged in ${(performance.now() - judged).toFixed(0)} ms\n`);
@@ -239,6 +274,12 @@ async function main(): Promise<boolean> {
   } finally {
     for (const release of releases) await release();
   }
+}
+
+async function startOwnServer(t: { after(release: () => unknown): void }): Promise<string> {
+  const server = await startPostgres();
+  t.after(() => server.remove());
+  return server.url();
 }
 
 if (import.meta.main) process.exitCode = (await main()) ? 0 : 1;

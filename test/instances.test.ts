@@ -3,8 +3,9 @@ import { after, before, type TestContext, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import pg from 'pg';
 import { openStore } from '../src/store/open.ts';
+import { migratePostgres } from '../src/store/postgres-migrate.ts';
 import type { Store, Write } from '../src/store.ts';
-import { engines } from './engines.ts';
+import { engines, execute } from './engines.ts';
 import { describeRecording, recordWorkload } from './history.ts';
 import {
   type Answer,
@@ -16,6 +17,7 @@ import {
 } from './instances.ts';
 import { describeViolation, findViolation } from './linearizability.ts';
 import { bearer } from './service.ts';
+import { REFUSE_SEVERAL_OWNERS } from './several-owners.ts';
 
 const INSTANCES = 3;
 
@@ -164,11 +166,12 @@ function shuffled<T>(values: readonly T[]): T[] {
     .map(({ value }) => value);
 }
 
-const OWNER = 'crowd';
+/** Several, whose plants come together in batches. */
+const ownerOf = (id: number): string => `crowd ${id % 3}`;
 
 const creation = (id: number): Write => ({
   kind: 'createPlant',
-  owner: OWNER,
+  owner: ownerOf(id),
   id: BigInt(id),
   name: 'plant',
   tag: null,
@@ -178,14 +181,18 @@ const creation = (id: number): Write => ({
 const keyedCreation = (id: number, key: number): Write => ({
   ...creation(id),
   kind: 'createPlant',
-  owner: OWNER,
+  owner: ownerOf(id),
   id: BigInt(id),
   name: 'plant',
   tag: null,
   idempotency: { key: `key ${key}`, digest: new Uint8Array([id]) },
 });
 
-const deletion = (id: number): Write => ({ kind: 'deletePlant', owner: OWNER, id: BigInt(id) });
+const deletion = (id: number): Write => ({
+  kind: 'deletePlant',
+  owner: ownerOf(id),
+  id: BigInt(id),
+});
 
 test('instances that change the same plants in any order never wait for each other in a circle', async (t) => {
   const url = await freshDatabase(t);
@@ -210,31 +217,34 @@ test('instances that change the same plants in any order never wait for each oth
   assert.equal(await deadlocksIn(url), 0);
 });
 
-test('instances that delete the same many plants in any order never wait for each other in a circle', async (t) => {
-  const url = await freshDatabase(t);
-  const stores = await Promise.all(Array.from({ length: INSTANCES }, () => openOn(url)));
-  const ids = Array.from({ length: 600 }, (_, index) => index);
-  // Among so many others, the plants to delete are looked up one by one.
-  await queryOn(
-    url,
-    "INSERT INTO plants (owner, id, name) SELECT 'others', id, '' FROM generate_series(1, 20000) AS id",
-  );
-  await queryOn(url, 'ANALYZE plants');
-  for (let round = 0; round < 12; round += 1) {
-    await Promise.all(ids.map((id) => stores[0]?.write(creation(id))));
-    // Sets of different sizes, since PostgreSQL goes through sets of one size in one order.
-    const deletions = stores.flatMap((store) => {
-      const some = shuffled(ids).slice(0, 100 + Math.floor(Math.random() * 500));
-      return some.map((id) => ({ id, outcome: store.write(deletion(id)) }));
-    });
-    const deleted: number[] = [];
-    for (const { id, outcome } of deletions) if ((await outcome) === 'deleted') deleted.push(id);
-    assert.deepEqual(new Set(deleted).size, deleted.length, 'no plant was deleted twice');
-    assert.deepEqual(new Set(deleted), new Set(deletions.map(({ id }) => id)));
-  }
-  for (const store of stores) await store.close();
-  assert.equal(await deadlocksIn(url), 0);
-});
+for (const how of ['all together', 'owner by owner'])
+  test(`instances that delete the same many plants in any order, ${how}, never wait for each other in a circle`, async (t) => {
+    const url = await freshDatabase(t);
+    await migratePostgres(url);
+    if (how === 'owner by owner') await execute(url, REFUSE_SEVERAL_OWNERS);
+    const stores = await Promise.all(Array.from({ length: INSTANCES }, () => openOn(url)));
+    const ids = Array.from({ length: 600 }, (_, index) => index);
+    // Among so many others, the plants to delete are looked up one by one.
+    await queryOn(
+      url,
+      "INSERT INTO plants (owner, id, name) SELECT 'others', id, '' FROM generate_series(1, 20000) AS id",
+    );
+    await queryOn(url, 'ANALYZE plants');
+    for (let round = 0; round < 12; round += 1) {
+      await Promise.all(ids.map((id) => stores[0]?.write(creation(id))));
+      // Sets of different sizes, since PostgreSQL goes through sets of one size in one order.
+      const deletions = stores.flatMap((store) => {
+        const some = shuffled(ids).slice(0, 100 + Math.floor(Math.random() * 500));
+        return some.map((id) => ({ id, outcome: store.write(deletion(id)) }));
+      });
+      const deleted: number[] = [];
+      for (const { id, outcome } of deletions) if ((await outcome) === 'deleted') deleted.push(id);
+      assert.deepEqual(new Set(deleted).size, deleted.length, 'no plant was deleted twice');
+      assert.deepEqual(new Set(deleted), new Set(deletions.map(({ id }) => id)));
+    }
+    for (const store of stores) await store.close();
+    assert.equal(await deadlocksIn(url), 0);
+  });
 
 test('a rolling restart under load fails no request', async () => {
   const { secret } = await createToken(databaseUrl, 'restarts');

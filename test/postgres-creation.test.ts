@@ -73,6 +73,28 @@ test('a batch that the server undid for the sake of another is carried out all t
   for (const [write, outcome] of script) assert.equal(await store.write(write), outcome);
 });
 
+test('a taken id is found as such where the server calls it an internal error, as Citus does', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
+  t.after(() => store.close());
+  await execute(
+    url,
+    `INSERT INTO plants (owner, id, name) VALUES ('alice', 1, 'Alder');
+     CREATE SEQUENCE tries;
+     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+       IF nextval('tries') = 1 THEN
+         RAISE EXCEPTION 'duplicate key value violates unique constraint "plants_pkey_102038"' USING ERRCODE = 'XX000';
+       END IF;
+       RETURN NULL;
+     END$$;
+     CREATE TRIGGER refuse BEFORE INSERT ON plants FOR EACH STATEMENT EXECUTE FUNCTION refuse()`,
+  );
+  const create = (id: bigint): Promise<Outcome> =>
+    store.write({ kind: 'createPlant', owner: 'alice', id, name: 'Birch', tag: null, idempotency: null });
+  assert.deepEqual(await Promise.all([1n, 2n].map(create)), ['idTaken', 'created']);
+});
+
 test('of plants that two hopeful instances create at once, each is created once', async (t) => {
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);

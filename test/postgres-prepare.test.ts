@@ -25,7 +25,9 @@ test('what begins and ends a transaction is not prepared, so that it cannot fail
   const connections = new Connections(url, options);
   t.after(() => connections.close());
   const prepared = await connections.use(async (connection) => {
-    assert.deepEqual(await commitBatch(connection, [creation], Date.now()), ['created']);
+    assert.deepEqual(await commitBatch(connection, [creation], { now: Date.now(), perOwner: false }), [
+      'created',
+    ]);
     return connection.query({ text: 'SELECT statement FROM pg_prepared_statements ORDER BY statement' });
   });
   const verbs = prepared.map(({ statement }) => String(statement).split(/\s/, 1)[0]);

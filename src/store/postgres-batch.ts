@@ -1,6 +1,7 @@
 import { KEY_LIFETIME_MS, type Outcome, StoreUnavailable, type Write } from '../store.ts';
 import { LAST_USE_STEP_MS } from '../token.ts';
 import type { Connection, Row, Statement } from './postgres-connections.ts';
+import { deletePlants } from './postgres-deletes.ts';
 import { createPlants, createTokens } from './postgres-inserts.ts';
 import { toReplay } from './rows.ts';
 
@@ -14,19 +15,26 @@ interface Member {
   outcome: Outcome | undefined;
 }
 
+interface Terms {
+  /** Milliseconds since the epoch. */
+  readonly now: number;
+  /** Whether deletions of each owner take a statement of their own. */
+  readonly perOwner: boolean;
+}
+
 /**
  * Carries out writes of which no two share a lock key, so that it does not matter which is first: one statement for all
- * creations and one for all deletions. Locks are taken kind by kind (keys, creations, deletions, tokens) and sorted within
- * each, the same everywhere, so that batches never deadlock.
+ * creations, and one for all deletions or for those of each owner. Locks are taken kind by kind (keys, creations,
+ * deletions, tokens) and sorted within each, the same everywhere, so that batches never deadlock.
  */
 export async function commitBatch(
   connection: Connection,
   batch: readonly Write[],
-  now: number,
+  terms: Terms,
 ): Promise<readonly Outcome[]> {
   const members = batch.map((write): Member => ({ write, outcome: undefined }));
-  if (isOneStatement(members)) await carryOut(connection, members, now);
-  else await inPipelinedTransaction(connection, () => carryOut(connection, members, now));
+  if (isOneStatement(members, terms.perOwner)) await carryOut(connection, members, terms);
+  else await inPipelinedTransaction(connection, () => carryOut(connection, members, terms));
   return members.map(settledOutcome);
 }
 
@@ -64,10 +72,10 @@ function tokenId(write: TokenWrite): string {
   return write.kind === 'createToken' ? write.token.id : write.id;
 }
 
-function isOneStatement(members: readonly Member[]): boolean {
-  return members.length === 1
-    ? !members.every(isKeyed)
-    : members.every(isDeletion) || members.every(({ write }) => isUnkeyedCreation(write));
+function isOneStatement(members: readonly Member[], perOwner: boolean): boolean {
+  if (members.length === 1) return !members.every(isKeyed);
+  if (members.every(isDeletion)) return partsOf(members, perOwner).length === 1;
+  return members.every(({ write }) => isUnkeyedCreation(write));
 }
 
 // BEGIN travels with the first statement of the work; COMMIT waits for its results, since it must not follow a failure.
@@ -83,13 +91,17 @@ async function inPipelinedTransaction(connection: Connection, work: () => Promis
   await connection.query({ text: 'COMMIT' });
 }
 
-async function carryOut(connection: Connection, members: readonly Member[], now: number): Promise<void> {
+async function carryOut(
+  connection: Connection,
+  members: readonly Member[],
+  { now, perOwner }: Terms,
+): Promise<void> {
   const keyed = members.filter(isKeyed);
   if (keyed.length > 0) await claimKeys(connection, keyed, now);
   const open = members.filter(({ outcome }) => outcome === undefined);
   await Promise.all([
     create(connection, open.filter(isCreation)),
-    remove(connection, open.filter(isDeletion)),
+    remove(connection, open.filter(isDeletion), perOwner),
     ...sortedTokenWrites(open).map((member) => writeToken(connection, member)),
   ]);
   if (keyed.length > 0) await settleKeys(connection, keyed);
@@ -118,19 +130,24 @@ async function create(
 async function remove(
   connection: Connection,
   members: readonly (Member & { write: Deletion })[],
+  perOwner: boolean,
 ): Promise<void> {
-  if (members.length === 0) return;
-  const writes = members.map(({ write }) => write);
-  // The rows are locked in order first: a DELETE by itself takes them in whatever order its plan meets them.
-  const deleted = await connection.query({
-    name: 'delete-plants',
-    text: `WITH locked AS
-             (SELECT owner, id FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))
-               ORDER BY owner, id FOR UPDATE)
-           DELETE FROM plants WHERE (owner, id) IN (SELECT owner, id FROM locked) RETURNING owner, id`,
-    values: [writes.map(({ owner }) => owner), writes.map(({ id }) => id.toString())],
-  });
-  settle(members, deleted, 'deleted', 'absent');
+  await Promise.all(
+    partsOf(members, perOwner).map(async (part) => {
+      const deleted = await connection.query(deletePlants(part.map(({ write }) => write)));
+      settle(part, deleted, 'deleted', 'absent');
+    }),
+  );
+}
+
+/** What one statement each deletes, in the order of the keys. */
+function partsOf<M extends Member & { write: Deletion }>(
+  members: readonly M[],
+  perOwner: boolean,
+): readonly (readonly M[])[] {
+  if (!perOwner) return members.length === 0 ? [] : [members];
+  const owners = [...Map.groupBy(members, ({ write }) => write.owner)];
+  return owners.sort(([a], [b]) => (a < b ? -1 : 1)).map(([, part]) => part);
 }
 
 function settle(

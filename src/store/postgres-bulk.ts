@@ -143,7 +143,7 @@ function contentsOf(connection: Connection): Contents {
       owner === undefined
         ? pages('SELECT owner, id, name, tag FROM plants ORDER BY owner, id', toPlantRow)
         : pages('SELECT owner, id, name, tag FROM plants WHERE owner = $1 ORDER BY id', toPlantRow, [owner]),
-    tokens: () => pages('SELECT * FROM tokens ORDER BY created_at, id', toToken),
+    tokens: () => pages('SELECT * FROM tokens ORDER BY created_at, id COLLATE "C"', toToken),
     keys: () => pages('SELECT * FROM idempotency_keys', toKeyRow),
   };
 }

@@ -15,14 +15,22 @@ const PASSING_CODES = new Set(['25006', '25P02', '25P03', '25P04', '3D000', '400
 /** The server is no primary (any more): read-only, starting up or shutting down. */
 const NOT_PRIMARY_CODES = new Set(['25006', '57P01', '57P02', '57P03']);
 
+/** A unique violation; and what Citus makes of one that a server of its cluster found, among much else. */
+const UNIQUE_VIOLATION_CODES = new Set(['23505', 'XX000']);
+
 /** Whether nothing was done and the same batch may succeed at once. */
 export function isWorthRetrying(error: unknown): boolean {
   return RETRIED.has(codeOf(error instanceof StoreUnavailable ? error.cause : error));
 }
 
-/** Whether a key is there already that was to be created. */
-export function isUniqueViolation(error: unknown): boolean {
-  return codeOf(error) === '23505';
+/** Whether it may be that a key is there already that was to be created. Nothing was done in any case. */
+export function mayBeUniqueViolation(error: unknown): boolean {
+  return UNIQUE_VIOLATION_CODES.has(codeOf(error));
+}
+
+/** Whether the server cannot do what it was asked (feature_not_supported). */
+export function isUnsupported(error: unknown): boolean {
+  return codeOf(error) === '0A000';
 }
 
 /** Whether the server itself answered with an error (SQLSTATE). */

@@ -11,14 +11,14 @@ import {
 import type { Token } from '../token.ts';
 import { commitBatch, isOfCreations } from './postgres-batch.ts';
 import { Connections, type Row, type Statement } from './postgres-connections.ts';
-import { isFromServer, isUniqueViolation, meaningOf } from './postgres-errors.ts';
+import { isFromServer, isUnsupported, mayBeUniqueViolation, meaningOf } from './postgres-errors.ts';
 import { createNewPlants } from './postgres-inserts.ts';
 import { migratePostgres } from './postgres-migrate.ts';
+import { forgetKeys } from './postgres-old-keys.ts';
 import { retrying } from './postgres-retry.ts';
 import { toToken } from './rows.ts';
 
 const FORGET_KEYS_EVERY_MS = 60_000;
-const KEYS_FORGOTTEN_AT_ONCE = 1_000;
 
 /** How long it is looked whether ids are taken, once one was. */
 const LOOK_FOR_MS = 1_000;
@@ -34,7 +34,7 @@ export async function openPostgres(
   await migratePostgres(url);
   const connections = new Connections(url, options);
   const forgetting = setInterval(
-    () => void forgetKeys().catch(() => undefined),
+    () => void forgetKeys(connections, now() - KEY_LIFETIME_MS).catch(() => undefined),
     FORGET_KEYS_EVERY_MS,
   ).unref();
 
@@ -60,9 +60,20 @@ export async function openPostgres(
     }
   }
 
+  let perOwner = false;
+
   async function carryOut(batch: readonly Write[]): Promise<readonly Outcome[]> {
     const created = await createInHope(batch);
-    return created ?? connections.use((connection) => commitBatch(connection, batch, now()));
+    if (created !== undefined) return created;
+    const terms = { now: now(), perOwner };
+    try {
+      return await connections.use((connection) => commitBatch(connection, batch, terms));
+    } catch (error: unknown) {
+      // Where owners are spread over servers, as by Citus, rows of several cannot be locked by one statement.
+      if (terms.perOwner || !isUnsupported(error)) throw error;
+      perOwner = true;
+      return carryOut(batch);
+    }
   }
 
   let looksUntil = 0;
@@ -77,7 +88,7 @@ export async function openPostgres(
       await connections.query(createNewPlants(batch));
       return batch.map(() => 'created');
     } catch (error: unknown) {
-      if (!isUniqueViolation(error)) throw error;
+      if (!mayBeUniqueViolation(error)) throw error;
       looksUntil = performance.now() + LOOK_FOR_MS;
       return undefined;
     }
@@ -107,19 +118,6 @@ export async function openPostgres(
       if (isFromServer(error)) return 0;
       throw error;
     }
-  }
-
-  // Rows that another instance is deleting are passed over, so that nobody waits for anybody.
-  async function forgetKeys(): Promise<void> {
-    const forgotten = await query({
-      name: 'forget-keys',
-      text: `DELETE FROM idempotency_keys WHERE (owner, key) IN
-               (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= $1
-                 ORDER BY first_used_at LIMIT ${KEYS_FORGOTTEN_AT_ONCE} FOR UPDATE SKIP LOCKED)
-             RETURNING 1`,
-      values: [now() - KEY_LIFETIME_MS],
-    });
-    if (forgotten.length === KEYS_FORGOTTEN_AT_ONCE) await forgetKeys();
   }
 
   async function listPlants(owner: string, { from, to }: IdRange, atMost: number): Promise<PlantPage> {
@@ -166,7 +164,7 @@ export async function openPostgres(
     findNthId,
     findToken,
     listTokens: async () => {
-      const rows = await query({ text: 'SELECT * FROM tokens ORDER BY created_at, id' });
+      const rows = await query({ text: 'SELECT * FROM tokens ORDER BY created_at, id COLLATE "C"' });
       return rows.map(toToken);
     },
     ping: async () => {

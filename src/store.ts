@@ -103,6 +103,9 @@ export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable';
 }
 
+/** What the store keeps cannot be read, now or later. */
+export class StoreDamaged extends StoreUnavailable {}
+
 /** More writes wait than the store is willing to hold. */
 export class StoreOverloaded extends Error {
   override readonly name = 'StoreOverloaded';

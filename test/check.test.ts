@@ -2,8 +2,9 @@ import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { Connections, inTransaction } from '../src/store/postgres-connections.ts';
 import { damagePage } from './damage.ts';
-import { engines, execute, type TestEngine } from './engines.ts';
+import { connections, engines, execute, rowsOf, type TestEngine } from './engines.ts';
 import { type Installation, newInstallation, TOGETHER } from './program.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../examples/plants.ndjson', import.meta.url));
@@ -86,6 +87,51 @@ for (const engine of engines) {
       assert.match(older.stdout, /lacks 0001-\S+.*plant-store migrate/);
     });
   });
+}
+
+describe('check on PostgreSQL', TOGETHER, () => {
+  const postgres = engines.find(({ name }) => name === 'postgres');
+
+  it('does not take a connection that is lost for a fault of the store', async (t) => {
+    assert.ok(postgres !== undefined);
+    const { check, url, execute } = await prepare(t, postgres);
+    const holder = new Connections(url, connections);
+    t.after(() => holder.close());
+    const checked = await holder.use((connection) =>
+      inTransaction(connection, 'BEGIN', async () => {
+        await connection.query({ text: 'LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE' });
+        const result = check();
+        await untilOneWaits(url);
+        await execute(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE ${IS_WAITING}`);
+        return result;
+      }),
+    );
+    assert.deepEqual({ code: checked.code, stdout: checked.stdout }, { code: 1, stdout: '' });
+    assert.match(checked.stderr, /^plant-store: PostgreSQL: terminating connection/);
+  });
+
+  it('names what the server cannot read', async (t) => {
+    assert.ok(postgres !== undefined);
+    const { check, execute } = await prepare(t, postgres);
+    await execute(
+      `CREATE FUNCTION damaged() RETURNS text LANGUAGE plpgsql AS
+         $$BEGIN RAISE EXCEPTION 'invalid page in block 7' USING ERRCODE = 'XX001'; END$$;
+       ALTER TABLE tokens RENAME TO whole;
+       CREATE VIEW tokens AS SELECT owner, id, digest, damaged() AS name, scopes, created_at FROM whole`,
+    );
+    const found = await check();
+    faulty(found);
+    assert.match(found.stdout, /^tokens, behind row 0: PostgreSQL: invalid page in block 7 \(XX001\)$/m);
+  });
+});
+
+const IS_WAITING = "datname = current_database() AND wait_event_type = 'Lock'";
+
+async function untilOneWaits(url: string): Promise<void> {
+  for (;;) {
+    const waiting = await rowsOf(url, `SELECT pid FROM pg_stat_activity WHERE ${IS_WAITING}`);
+    if (waiting.length > 0) return;
+  }
 }
 
 describe('check on an embedded store', TOGETHER, () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
-import { type Connection, Connections } from '../src/store/postgres-connections.ts';
+import { type Connection, Connections, inTransaction } from '../src/store/postgres-connections.ts';
 import { StoreUnavailable } from '../src/store.ts';
 import { engines } from './engines.ts';
 import { startTcpProxy } from './tcp-proxy.ts';
@@ -50,6 +50,18 @@ describe('a connection is lost', () => {
     const before = await processOf(connections);
     const stalled = proxy.expect(/SELECT 1/, 'stall');
     await assertLost(connections, (connection) => connection.query({ text: 'SELECT 1' }));
+    await stalled;
+    proxy.heal();
+    assert.notEqual(await processOf(connections), before);
+  });
+
+  test('when a transaction cannot be undone any more, whatever the reason to undo it was', async (t) => {
+    const { connections, proxy } = await open(t);
+    const before = await processOf(connections);
+    const stalled = proxy.expect(/ROLLBACK/, 'stall');
+    await assertLost(connections, (connection) =>
+      inTransaction(connection, 'BEGIN', () => connection.query({ text: 'SELECT 1 / 0' })),
+    );
     await stalled;
     proxy.heal();
     assert.notEqual(await processOf(connections), before);

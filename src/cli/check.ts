@@ -4,6 +4,7 @@ import type { Flags } from '../config.ts';
 import { messageOf } from '../errors.ts';
 import { IDEMPOTENCY_KEY_RULE, isIdempotencyKey, NewPlant } from '../plant.ts';
 import { compileCheck } from '../schema.ts';
+import { StoreDamaged, StoreUnavailable } from '../store.ts';
 import { isTokenName, type Token } from '../token.ts';
 import { CommandFailed } from './command-failed.ts';
 import { count } from './count.ts';
@@ -62,6 +63,7 @@ async function checkStore(bulk: Bulk): Promise<Report> {
         }
       });
     } catch (error: unknown) {
+      if (error instanceof StoreUnavailable && !(error instanceof StoreDamaged)) throw error;
       faults.push(`${table}, behind row ${read}: ${messageOf(error)}`);
     }
     return read;

@@ -85,7 +85,7 @@ async function inPipelinedTransaction(connection: Connection, work: () => Promis
   try {
     await Promise.all([begun, work()]);
   } catch (error: unknown) {
-    await connection.query({ text: 'ROLLBACK' }).catch(() => undefined);
+    await connection.query({ text: 'ROLLBACK' });
     throw error;
   }
   await connection.query({ text: 'COMMIT' });

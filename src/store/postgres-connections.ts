@@ -130,7 +130,8 @@ export async function inTransaction<T>(
     await connection.query({ text: endFor(result) });
     return result;
   } catch (error: unknown) {
-    await connection.query({ text: 'ROLLBACK' }).catch(() => undefined);
+    // When this fails as well, that counts: the connection is of no more use.
+    await connection.query({ text: 'ROLLBACK' });
     throw error;
   }
 }

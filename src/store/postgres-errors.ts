@@ -1,5 +1,5 @@
 import { codeOf, messageOf } from '../errors.ts';
-import { BatchRefused, StoreUnavailable } from '../store.ts';
+import { BatchRefused, StoreDamaged, StoreUnavailable } from '../store.ts';
 
 /** Serialization failure and deadlock (https://www.postgresql.org/docs/current/errcodes-appendix.html): worth another try. */
 const RETRIED = new Set(['40001', '40P01']);
@@ -11,6 +11,9 @@ const RETRIED = new Set(['40001', '40P01']);
  */
 const PASSING_CLASSES = new Set(['08', '28', '53', '57', '58', 'XX']);
 const PASSING_CODES = new Set(['25006', '25P02', '25P03', '25P04', '3D000', '40003', '55P03']);
+
+/** A page or an index of the server is broken. */
+const DAMAGE_CODES = new Set(['XX001', 'XX002']);
 
 /** The server is no primary (any more): read-only, starting up or shutting down. */
 const NOT_PRIMARY_CODES = new Set(['25006', '57P01', '57P02', '57P03']);
@@ -51,10 +54,11 @@ export function noConnection(error: unknown): StoreUnavailable {
 /** What an error of the server means to the callers of the store; any other means what it says. */
 export function meaningOf(error: unknown): unknown {
   if (!isFromServer(error)) return error;
-  const reason = messageOf(error);
   const code = codeOf(error);
+  const reason = `PostgreSQL: ${messageOf(error)} (${code})`;
+  if (DAMAGE_CODES.has(code)) return new StoreDamaged(reason, { cause: error });
   const isPassing = PASSING_CLASSES.has(code.slice(0, 2)) || PASSING_CODES.has(code) || RETRIED.has(code);
   return isPassing
-    ? new StoreUnavailable(`PostgreSQL: ${reason} (${code})`, { cause: error })
-    : new BatchRefused(`PostgreSQL: ${reason} (${code})`, { cause: error });
+    ? new StoreUnavailable(reason, { cause: error })
+    : new BatchRefused(reason, { cause: error });
 }

@@ -7,7 +7,7 @@ import {
   type PlantRow,
   StoreNotEmpty,
 } from '../bulk.ts';
-import { StoreUnavailable } from '../store.ts';
+import { StoreDamaged, StoreUnavailable } from '../store.ts';
 import {
   CHARACTERS_IN_PAGE,
   charactersIn,
@@ -67,11 +67,13 @@ async function answering<T>(file: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error: unknown) {
-    if (severityOf(error) === 'refused') throw error;
+    const severity = severityOf(error);
+    if (severity === 'refused') throw error;
     const message = isForbidden(error)
       ? notOpened(file, error).message
       : `the store cannot go on: ${reasonOf(error)}`;
-    throw new StoreUnavailable(message, { cause: error });
+    const Failure = severity === 'fatal' ? StoreDamaged : StoreUnavailable;
+    throw new Failure(message, { cause: error });
   }
 }
 

@@ -254,6 +254,15 @@ test('a new key of the provider is found at once, and one that was withdrawn goe
   assert.equal(provider.keysRead, 2, 'the keys are not read again so soon');
 });
 
+test('a clock that is set back keeps nobody from reading the keys again', async (t) => {
+  const { provider, service } = await start(t);
+  assert.equal((await list(service, await provider.accessToken())).status, 200);
+  provider.rotate(secondKey);
+  service.clock.now -= 3_600_000;
+  assert.equal((await list(service, await provider.accessToken())).status, 200);
+  assert.equal(provider.keysRead, 2);
+});
+
 test('a key that was withdrawn goes after five minutes, also when no token has a new one', async (t) => {
   const setting = await start(t);
   const { provider, service } = setting;

@@ -44,9 +44,12 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
   let triedAt = Number.NEGATIVE_INFINITY;
   let lastTry = Promise.resolve(false);
 
+  // Of a clock that was set back, what was noted before is as old as the step was long.
+  const since = (time: number): number => Math.abs(now() - time);
+
   /** Reads the keys unless that was just tried; resolves to whether the last try went well. */
   function refresh(): Promise<boolean> {
-    if (now() - triedAt < COOLDOWN_MS) return lastTry;
+    if (since(triedAt) < COOLDOWN_MS) return lastTry;
     triedAt = now();
     lastTry = readKeys(issuer).then(
       (found) => {
@@ -65,7 +68,7 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
   void refresh();
 
   return async (header, token) => {
-    const age = now() - readAt;
+    const age = since(readAt);
     if (age > KEPT_MS) keys = NO_KEYS;
     else if (age > REFRESH_MS) void refresh();
     try {

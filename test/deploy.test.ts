@@ -405,8 +405,11 @@ describe('plant-store.service', () => {
   });
 
   test('sets variables that the service has, and keeps the store where it may write', () => {
-    const environment = Object.fromEntries(valuesOf('Environment').map((pair) => pair.split(/=(.*)/s, 2)));
+    const { NODE_COMPILE_CACHE: cache, ...environment } = Object.fromEntries(
+      valuesOf('Environment').map((pair) => pair.split(/=(.*)/s, 2)),
+    );
     assertVariables(environment);
+    assert.equal(cache, `/var/cache/${valuesOf('CacheDirectory')[0]}`);
     const { databaseUrl } = loadConfig({}, environment);
     assert.ok(databaseUrl.startsWith(`sqlite:/var/lib/${valuesOf('StateDirectory')[0]}/`), databaseUrl);
     assert.equal(environment.NODE_ENV, 'production');

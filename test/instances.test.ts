@@ -5,6 +5,7 @@ import pg from 'pg';
 import { openStore } from '../src/store/open.ts';
 import { migratePostgres } from '../src/store/postgres-migrate.ts';
 import type { Store, Write } from '../src/store.ts';
+import { mintSecret, newToken, scopes } from '../src/token.ts';
 import { engines, execute } from './engines.ts';
 import { describeRecording, recordWorkload } from './history.ts';
 import {
@@ -245,6 +246,25 @@ for (const how of ['all together', 'owner by owner'])
     for (const store of stores) await store.close();
     assert.equal(await deadlocksIn(url), 0);
   });
+
+test('instances that record the use of the same tokens in any order never wait for each other in a circle', async (t) => {
+  const url = await freshDatabase(t);
+  const stores = await Promise.all(Array.from({ length: INSTANCES }, () => openOn(url)));
+  const tokens = Array.from({ length: 40 }, () =>
+    newToken(mintSecret(), 'crowd', { scopes, expiresAt: null, name: 'test' }, 0),
+  );
+  await Promise.all(tokens.map((token) => stores[0]?.write({ kind: 'createToken', token })));
+  for (let round = 1; round <= 100; round += 1) {
+    const at = round * 3_600_000;
+    await Promise.all(
+      stores.flatMap((store) =>
+        shuffled(tokens).map(({ id }) => store.write({ kind: 'recordTokenUse', id, at })),
+      ),
+    );
+  }
+  for (const store of stores) await store.close();
+  assert.equal(await deadlocksIn(url), 0);
+});
 
 test('a rolling restart under load fails no request', async () => {
   const { secret } = await createToken(databaseUrl, 'restarts');

@@ -16,7 +16,7 @@ import { createNewPlants } from './postgres-inserts.ts';
 import { migratePostgres } from './postgres-migrate.ts';
 import { forgetKeys } from './postgres-old-keys.ts';
 import { retrying } from './postgres-retry.ts';
-import { toToken } from './rows.ts';
+import { TOKEN_COLUMNS, toToken } from './rows.ts';
 
 const FORGET_KEYS_EVERY_MS = 60_000;
 
@@ -152,7 +152,8 @@ export async function openPostgres(
   async function findToken(digest: Uint8Array): Promise<Token | undefined> {
     const [row] = await query({
       name: 'find-token',
-      text: 'SELECT * FROM tokens WHERE digest = $1',
+      // Not `*`: a column more would change what a prepared statement returns, which PostgreSQL refuses.
+      text: `SELECT ${TOKEN_COLUMNS} FROM tokens WHERE digest = $1`,
       values: [digest],
     });
     return row === undefined ? undefined : toToken(row);

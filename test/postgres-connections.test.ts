@@ -24,6 +24,8 @@ async function processOf(connections: Pick<Connection, 'query'>): Promise<number
   return Number(row?.pid);
 }
 
+const FAILING = { text: 'SELECT 1 / 0' };
+
 describe('a connection is lost', () => {
   async function assertLost(connections: Connections, work: (connection: Connection) => Promise<unknown>) {
     await assert.rejects(connections.use(work), (error: unknown) => {
@@ -55,15 +57,48 @@ describe('a connection is lost', () => {
     assert.notEqual(await processOf(connections), before);
   });
 
-  test('when a transaction cannot be undone any more, whatever the reason to undo it was', async (t) => {
+  test('when a transaction gets no answer to its rollback, whatever the reason for that was', async (t) => {
     const { connections, proxy } = await open(t);
     const before = await processOf(connections);
     const stalled = proxy.expect(/ROLLBACK/, 'stall');
-    await assertLost(connections, (connection) =>
-      inTransaction(connection, 'BEGIN', () => connection.query({ text: 'SELECT 1 / 0' })),
+    await assert.rejects(
+      connections.use((connection) => inTransaction(connection, 'BEGIN', () => connection.query(FAILING))),
+      {
+        name: 'StoreUnavailable',
+        message: /^a transaction could not be rolled back: no connection to Postgre/,
+      },
     );
     await stalled;
     proxy.heal();
+    assert.notEqual(await processOf(connections), before);
+  });
+
+  test('when the server refuses to roll a transaction back', async (t) => {
+    const { connections } = await open(t);
+    const before = await processOf(connections);
+    const unwilling = ({ query }: Connection): Connection => ({
+      query: (statement) => query(statement.text === 'ROLLBACK' ? FAILING : statement),
+    });
+    await assert.rejects(
+      connections.use((connection) =>
+        inTransaction(unwilling(connection), 'BEGIN', () => connection.query(FAILING)),
+      ),
+      {
+        name: 'StoreUnavailable',
+        message: /^a transaction could not be rolled back: current transaction is/,
+      },
+    );
+    assert.notEqual(await processOf(connections), before);
+  });
+
+  test('when the server ends it in a transaction, which is told as the reason', async (t) => {
+    const { connections } = await open(t);
+    const before = await processOf(connections);
+    const end = { text: 'SELECT pg_terminate_backend(pg_backend_pid())' };
+    await assert.rejects(
+      connections.use((connection) => inTransaction(connection, 'BEGIN', () => connection.query(end))),
+      { code: '57P01' },
+    );
     assert.notEqual(await processOf(connections), before);
   });
 
@@ -87,7 +122,7 @@ describe('a connection is kept', () => {
     const { connections } = await open(t);
     const before = await processOf(connections);
     await assert.rejects(
-      connections.use((connection) => connection.query({ text: 'SELECT 1 / 0' })),
+      connections.use((connection) => connection.query(FAILING)),
       { code: '22012' },
     );
     assert.equal(await processOf(connections), before);

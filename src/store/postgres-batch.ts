@@ -1,6 +1,6 @@
 import { KEY_LIFETIME_MS, type Outcome, StoreUnavailable, type Write } from '../store.ts';
 import { LAST_USE_STEP_MS } from '../token.ts';
-import type { Connection, Row, Statement } from './postgres-connections.ts';
+import { type Connection, type Row, rollBack, type Statement } from './postgres-connections.ts';
 import { deletePlants } from './postgres-deletes.ts';
 import { createPlants, createTokens } from './postgres-inserts.ts';
 import { toReplay } from './rows.ts';
@@ -85,8 +85,7 @@ async function inPipelinedTransaction(connection: Connection, work: () => Promis
   try {
     await Promise.all([begun, work()]);
   } catch (error: unknown) {
-    await connection.query({ text: 'ROLLBACK' });
-    throw error;
+    return rollBack(connection, error);
   }
   await connection.query({ text: 'COMMIT' });
 }

@@ -1,5 +1,6 @@
 import pg from 'pg';
 import type { NoticeMessage } from 'pg-protocol/dist/messages.js';
+import { messageOf } from '../errors.ts';
 import { type ConnectionCounts, type ConnectionOptions, StoreNotOpened, StoreUnavailable } from '../store.ts';
 import { isAboutHost, isFromServer, noConnection } from './postgres-errors.ts';
 
@@ -130,10 +131,25 @@ export async function inTransaction<T>(
     await connection.query({ text: endFor(result) });
     return result;
   } catch (error: unknown) {
-    // When this fails as well, that counts: the connection is of no more use.
-    await connection.query({ text: 'ROLLBACK' });
-    throw error;
+    return rollBack(connection, error);
   }
+}
+
+/**
+ * Rolls a transaction back and rejects with the reason for that; or with StoreUnavailable when the connection is to be
+ * given up, since the server did not roll back.
+ */
+export async function rollBack(connection: Connection, reason: unknown): Promise<never> {
+  try {
+    await connection.query({ text: 'ROLLBACK' });
+  } catch (error: unknown) {
+    // What ended a connection tells more than that it is gone.
+    if (!isAboutHost(reason))
+      throw new StoreUnavailable(`a transaction could not be rolled back: ${messageOf(error)}`, {
+        cause: error,
+      });
+  }
+  throw reason;
 }
 
 function createPool(url: string, options: ConnectionOptions, hosts: number): pg.Pool {

@@ -46,7 +46,7 @@ export function checkCommand(): Command {
 async function checkStore(bulk: Bulk): Promise<Report> {
   const faults = [...(await bulk.inspect())];
   if (faults.length > 0) return { plants: 0, tokens: 0, keys: 0, faults };
-  const progress = startProgress('plants', await bulk.read((contents) => contents.countPlants()));
+  const progress = startProgress('plants', await countPlants(bulk));
 
   async function checkTable<T>(
     table: string,
@@ -76,6 +76,16 @@ async function checkStore(bulk: Bulk): Promise<Report> {
     return { plants, tokens, keys, faults };
   } finally {
     progress.stop();
+  }
+}
+
+/** Undefined when they cannot be counted, since some cannot be read. */
+async function countPlants(bulk: Bulk): Promise<number | undefined> {
+  try {
+    return await bulk.read((contents) => contents.countPlants());
+  } catch (error: unknown) {
+    if (error instanceof StoreDamaged) return undefined;
+    throw error;
   }
 }
 

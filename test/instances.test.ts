@@ -231,7 +231,7 @@ for (const how of ['all together', 'owner by owner'])
       "INSERT INTO plants (owner, id, name) SELECT 'others', id, '' FROM generate_series(1, 20000) AS id",
     );
     await queryOn(url, 'ANALYZE plants');
-    for (let round = 0; round < 12; round += 1) {
+    for (let round = 0; round < 40; round += 1) {
       await Promise.all(ids.map((id) => stores[0]?.write(creation(id))));
       // Sets of different sizes, since PostgreSQL goes through sets of one size in one order.
       const deletions = stores.flatMap((store) => {

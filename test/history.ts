@@ -236,9 +236,13 @@ async function main(): Promise<boolean> {
     {
       seconds: { type: 'string', default: '30', about: 'how long' },
       clients: { type: 'string', default: '32', about: 'how many ask at once' },
-      owners: { type: 'string', default: '1', about: 'whose clients they are, in equal parts' },
+      owners: { type: 'string', default: '1', about: 'how many share the clients, in equal parts' },
       instances: { type: 'string', default: '3', about: 'how many share the store' },
-      'hot-plants': { type: 'string', default: '8', about: 'plants of an owner that all clients fight for' },
+      'hot-plants': {
+        type: 'string',
+        default: '8',
+        about: 'plants of each owner that all of its clients fight for',
+      },
       'database-url': {
         type: 'string',
         takes: 'URL',
@@ -251,7 +255,7 @@ async function main(): Promise<boolean> {
   try {
     const url = values['database-url'] ?? (await startOwnServer(scope));
     const fronts = await startInstances(scope, url, Number(values.instances));
-    // Nobody's plants are there from a run before.
+    // New ones each time, since a database that is there already may hold plants of a run before.
     const run = randomUUID();
     const owners = Array.from({ length: Number(values.owners) }, (_, index) => `${run}.${index}`);
     const recordings = owners.map(async (owner) => {

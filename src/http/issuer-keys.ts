@@ -44,7 +44,7 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
   let triedAt = Number.NEGATIVE_INFINITY;
   let lastTry = Promise.resolve(false);
 
-  // Of a clock that was set back, what was noted before is as old as the step was long.
+  // A clock that was set back is behind what was noted before; how far, counts as age.
   const since = (time: number): number => Math.abs(now() - time);
 
   /** Reads the keys unless that was just tried; resolves to whether the last try went well. */

@@ -139,7 +139,7 @@ async function remove(
   );
 }
 
-/** What one statement each deletes, in the order of the keys. */
+/** The deletions of each statement: all in one, or those of each owner, in the order of the owners. */
 function partsOf<M extends Member & { write: Deletion }>(
   members: readonly M[],
   perOwner: boolean,

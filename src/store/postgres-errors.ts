@@ -18,7 +18,7 @@ const DAMAGE_CODES = new Set(['XX001', 'XX002']);
 /** The server is no primary (any more): read-only, starting up or shutting down. */
 const NOT_PRIMARY_CODES = new Set(['25006', '57P01', '57P02', '57P03']);
 
-/** A unique violation; and what Citus makes of one that a server of its cluster found, among much else. */
+/** A unique violation, and the internal error as which Citus tells one that a worker found. */
 const UNIQUE_VIOLATION_CODES = new Set(['23505', 'XX000']);
 
 /** Whether nothing was done and the same batch may succeed at once. */
@@ -26,7 +26,7 @@ export function isWorthRetrying(error: unknown): boolean {
   return RETRIED.has(codeOf(error instanceof StoreUnavailable ? error.cause : error));
 }
 
-/** Whether it may be that a key is there already that was to be created. Nothing was done in any case. */
+/** Whether the statement may have met a key that is there already. It did nothing in any case. */
 export function mayBeUniqueViolation(error: unknown): boolean {
   return UNIQUE_VIOLATION_CODES.has(codeOf(error));
 }

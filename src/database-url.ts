@@ -20,11 +20,22 @@ const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
 const POSTGRES_DEMAND =
   'must be postgres://USER:PASSWORD@HOST:PORT/DATABASE, with what is not a letter, a digit or one of -._~ in USER and PASSWORD percent-encoded, such as %23 for #';
 
+/** What pg knows of TLS. Anything else it passes over, and a URL with a slip in `sslmode` would do without TLS. */
+const TLS_OPTIONS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation'];
+
 /** What a text would have to be to name a store; undefined when it does. */
 export function demandOfDatabaseUrl(url: string): string | undefined {
   if (!/^(?:sqlite:.|postgres(?:ql)?:\/\/.)/.test(url)) return DEMAND;
-  if (sqliteFile(url) === undefined) return isPostgresUrl(url) ? undefined : POSTGRES_DEMAND;
+  if (sqliteFile(url) === undefined) return demandOfPostgresUrl(url);
   return misleading.find(([form]) => form.test(url))?.[1];
+}
+
+function demandOfPostgresUrl(url: string): string | undefined {
+  if (!isPostgresUrl(url)) return POSTGRES_DEMAND;
+  const options = new URLSearchParams(url.split('?').slice(1).join('?'));
+  const unknown = options.keys().find((key) => /^ssl/i.test(key) && !TLS_OPTIONS.includes(key));
+  if (unknown === undefined) return undefined;
+  return `must not have ${unknown} among its options, which has no effect; those of TLS are sslmode, sslrootcert, sslcert and sslkey`;
 }
 
 // A password with one of / ? # ends what names the hosts too soon, in a port that is none as a rule.

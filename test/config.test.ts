@@ -404,6 +404,21 @@ describe('a configuration', () => {
       assert.throws(() => loadConfig({ databaseUrl }, {}), demand);
   });
 
+  test('refuses an option for TLS that has no effect on PostgreSQL', () => {
+    for (const option of ['sslmod', 'ssl_mode', 'ssl-mode', 'SSLMODE', 'sslcrl', 'ssl%6dod'])
+      assert.throws(
+        () => loadConfig({ databaseUrl: `postgres://u:p@a,b/d?application_name=x&${option}=require` }, {}),
+        new RegExp(`must not have ${decodeURIComponent(option)} among its options`),
+      );
+    for (const option of [
+      'ssl=true',
+      'sslmode=require',
+      'sslnegotiation=direct',
+      'sslrootcert=ca.pem&sslcert=a&sslkey=b',
+    ])
+      loadConfig({ databaseUrl: `postgres://u:p@h/d?${option}` }, {});
+  });
+
   test('is the same object shape however it is given', () => {
     const byFlags = loadConfig({ port: '1', adminPort: '2', basePath: '/v1' }, {});
     const byVariables = loadConfig({}, { PORT: '1', ADMIN_PORT: '2', BASE_PATH: '/v1' });

@@ -139,3 +139,19 @@ describe('a connection is kept', () => {
     assert.equal(await processOf(connections), before);
   });
 });
+
+test('no host of several has a connection: the reason of each is told', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = new URL(await postgres.freshUrl(t));
+  const { host, pathname } = url;
+  const options = { poolSize: 1, acquireTimeoutMs: 2_000, statementTimeoutMs: 500, prepare: true };
+  const read = 'options=-c%20default_transaction_read_only%3Don';
+  const connections = new Connections(
+    `postgres://postgres:p@ss@127.0.0.1:1,${host}${pathname}?${read}`,
+    options,
+  );
+  t.after(() => connections.close());
+  await assert.rejects(processOf(connections), {
+    message: `no connection to PostgreSQL: 127.0.0.1:1: connect ECONNREFUSED 127.0.0.1:1; ${host}: the host is not the primary`,
+  });
+});

@@ -7,6 +7,7 @@ import pg from 'pg';
 import { migrateStore } from '../src/store/open.ts';
 import { engines } from './engines.ts';
 import { startPostgres } from './postgres-server.ts';
+import { assertFails, newInstallation } from './program.ts';
 import { startService } from './service.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
@@ -36,6 +37,23 @@ test('an account that may not change the schema serves a store that another one 
   assert.deepEqual(await listed.json(), [{ name: 'Alder' }]);
   const deleted = await fetch(`${service.url}/plants/1`, { method: 'DELETE', headers });
   assert.equal(deleted.status, 204);
+});
+
+test('a command without the password that the server asks for says so and ends, and does not wait for the server', async (t) => {
+  const server = await startPostgres();
+  t.after(() => server.remove());
+  await server.sql("CREATE ROLE app LOGIN PASSWORD 'right'");
+  await writeFile(
+    join(server.folder, 'pg_hba.conf'),
+    'local all all trust\nhost all all all scram-sha-256\n',
+  );
+  await server.sql('SELECT pg_reload_conf()');
+  const { run } = await newInstallation(t);
+  const url = new URL(server.url());
+  url.username = 'app';
+
+  const ended = await run(['token', 'list', '--database-url', url.href]);
+  assertFails(ended, /the server asks for a password, and the database URL has none/);
 });
 
 test('a password that was changed under a running service is 503, and the service goes on once it is right', async (t) => {

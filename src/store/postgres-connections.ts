@@ -2,7 +2,7 @@ import pg from 'pg';
 import type { NoticeMessage } from 'pg-protocol/dist/messages.js';
 import { messageOf } from '../errors.ts';
 import { type ConnectionCounts, type ConnectionOptions, StoreNotOpened, StoreUnavailable } from '../store.ts';
-import { isAboutHost, isFromServer, noConnection } from './postgres-errors.ts';
+import { isAboutHost, isFromServer, noConnection, noConnectionToAny } from './postgres-errors.ts';
 
 /** A statement: its text, its values, and the name it is prepared under when it comes often. */
 export interface Statement {
@@ -31,6 +31,7 @@ const ANSWER_GRACE_MS = 500;
  */
 export class Connections {
   readonly #pools: readonly pg.Pool[];
+  readonly #places: readonly string[];
   readonly #options: ConnectionOptions;
   #current = 0;
 
@@ -38,7 +39,8 @@ export class Connections {
   constructor(url: string, options: ConnectionOptions) {
     this.#options = options;
     const hosts = splitHosts(url);
-    this.#pools = hosts.map((host) => createPool(host, options, hosts.length));
+    this.#places = hosts.map(({ place }) => place);
+    this.#pools = hosts.map((host) => createPool(host.url, options, hosts.length));
   }
 
   /** Runs one statement on a connection of its own. */
@@ -87,7 +89,7 @@ export class Connections {
 
   async #acquire(): Promise<{ client: pg.PoolClient; index: number }> {
     const first = this.#current;
-    let failure: unknown;
+    const failures: unknown[] = [];
     for (let step = 0; step < this.#pools.length; step += 1) {
       const index = (first + step) % this.#pools.length;
       try {
@@ -97,10 +99,10 @@ export class Connections {
           return { client, index };
         }
       } catch (error: unknown) {
-        failure = error;
+        failures[index] = error;
       }
     }
-    throw noConnection(failure);
+    throw noConnectionToAny(this.#places, failures);
   }
 
   async #send(client: pg.PoolClient, { name, text, values }: Statement): Promise<readonly Row[]> {
@@ -152,8 +154,17 @@ export async function rollBack(connection: Connection, reason: unknown): Promise
   throw reason;
 }
 
+/** Lets go of its socket when a login fails on this side, which pg leaves to the patience of the server: a minute. */
+class Client extends pg.Client {
+  constructor(config?: pg.ClientConfig) {
+    super(config);
+    this.connection.on('error', () => this.connection.stream.destroy());
+  }
+}
+
 function createPool(url: string, options: ConnectionOptions, hosts: number): pg.Pool {
   const pool = new pg.Pool({
+    Client,
     connectionString: url,
     max: options.poolSize,
     connectionTimeoutMillis: Math.ceil(options.acquireTimeoutMs / hosts),
@@ -188,13 +199,13 @@ async function prepareSession(
   if (rows[0]?.transaction_read_only !== 'off') throw new StoreUnavailable('the host is not the primary');
 }
 
-/** One URL a host: `postgres://user@a:5432,b:5433/db` names two. */
-function splitHosts(url: string): string[] {
-  const match = /^(postgres(?:ql)?:\/\/)(?:([^@/]*)@)?([^/?]*)(.*)$/.exec(url);
+/** One URL a host, and its place in words: `postgres://user@a:5432,b:5433/db` names two. */
+function splitHosts(url: string): { readonly place: string; readonly url: string }[] {
+  const match = /^(postgres(?:ql)?:\/\/)(?:([^/?]*)@)?([^/?]*)(.*)$/.exec(url);
   if (match === null)
     throw new StoreNotOpened('the database URL must be postgres://USER:PASSWORD@HOST:PORT/DATABASE');
   const [, scheme = '', credentials, hosts = '', rest = ''] = match;
   const login = credentials === undefined ? '' : `${credentials}@`;
   const query = `${rest.includes('?') ? '&' : '?'}uselibpqcompat=true`;
-  return hosts.split(',').map((host) => `${scheme}${login}${host}${rest}${query}`);
+  return hosts.split(',').map((place) => ({ place, url: `${scheme}${login}${place}${rest}${query}` }));
 }

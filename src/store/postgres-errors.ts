@@ -48,7 +48,22 @@ export function isAboutHost(error: unknown): boolean {
 
 /** What it means that there is no connection, or none any more, whatever the reason. */
 export function noConnection(error: unknown): StoreUnavailable {
-  return new StoreUnavailable(`no connection to PostgreSQL: ${messageOf(error)}`, { cause: error });
+  return new StoreUnavailable(`no connection to PostgreSQL: ${reasonOf(error)}`, { cause: error });
+}
+
+/** What it means that no host gave a connection; of several, each is named with its reason. */
+export function noConnectionToAny(hosts: readonly string[], errors: readonly unknown[]): StoreUnavailable {
+  if (hosts.length === 1) return noConnection(errors[0]);
+  const reasons = hosts.map((host, index) => `${host}: ${reasonOf(errors[index])}`);
+  return new StoreUnavailable(`no connection to PostgreSQL: ${reasons.join('; ')}`, { cause: errors.at(-1) });
+}
+
+// In the words of pg, it would be a fault in the exchange of messages.
+function reasonOf(error: unknown): string {
+  const reason = messageOf(error);
+  return /client password must be a/.test(reason)
+    ? 'the server asks for a password, and the database URL has none'
+    : reason;
 }
 
 /** What an error of the server means to the callers of the store; any other means what it says. */

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { type TestContext, test } from 'node:test';
+import { describe, type TestContext, test } from 'node:test';
 import { Connections, inTransaction } from '../src/store/postgres-connections.ts';
 import { migratePostgres } from '../src/store/postgres-migrate.ts';
 import { forgetKeys } from '../src/store/postgres-old-keys.ts';
@@ -37,35 +37,41 @@ async function agesIn(url: string): Promise<unknown> {
   return Object.fromEntries(rows.map((row) => [Number(row.first_used_at), Number(row.count)]));
 }
 
-test('old keys of any number of owners are removed, and no others', async (t) => {
-  const url = await storeWith(t, { 1: 2_300, [UNTIL]: 200, [UNTIL + 1]: 50 });
-  assert.equal(await forgetKeys(connect(t, url), UNTIL), 2_500);
-  assert.deepEqual(await agesIn(url), { [UNTIL + 1]: 50 });
-  assert.equal(await forgetKeys(connect(t, url), UNTIL), 0);
-});
+for (const perOwner of [false, true]) {
+  const forget = (connections: Connections): Promise<number> => forgetKeys(connections, UNTIL, perOwner);
 
-test('a key that somebody holds is passed over, and nobody waits', async (t) => {
-  const url = await storeWith(t, { 1: 20 });
-  const [holder, other] = [connect(t, url), connect(t, url)];
-  await holder.use((connection) =>
-    inTransaction(connection, 'BEGIN', async () => {
-      await connection.query({
-        text: "SELECT FROM idempotency_keys WHERE owner = 'owner 1' AND key = '1 7' FOR UPDATE",
-      });
-      assert.equal(await forgetKeys(other, UNTIL), 19);
-    }),
-  );
-  assert.equal(await forgetKeys(other, UNTIL), 1);
-});
+  describe(perOwner ? 'owner by owner' : 'all owners together', () => {
+    test('old keys of any number of owners are removed, and no others', async (t) => {
+      const url = await storeWith(t, { 1: 2_300, [UNTIL]: 200, [UNTIL + 1]: 50 });
+      assert.equal(await forget(connect(t, url)), 2_500);
+      assert.deepEqual(await agesIn(url), { [UNTIL + 1]: 50 });
+      assert.equal(await forget(connect(t, url)), 0);
+    });
 
-test('instances that remove at the same time remove each key once', async (t) => {
-  const url = await storeWith(t, { 1: 5_000 });
-  const removed = await Promise.all([1, 2, 3].map(() => forgetKeys(connect(t, url), UNTIL)));
-  // One that found everything held by the others leaves the rest to them.
-  const rest = await forgetKeys(connect(t, url), UNTIL);
-  assert.equal(
-    removed.reduce((sum, count) => sum + count, rest),
-    5_000,
-  );
-  assert.deepEqual(await agesIn(url), {});
-});
+    test('a key that somebody holds is passed over, and nobody waits', async (t) => {
+      const url = await storeWith(t, { 1: 20 });
+      const [holder, other] = [connect(t, url), connect(t, url)];
+      await holder.use((connection) =>
+        inTransaction(connection, 'BEGIN', async () => {
+          await connection.query({
+            text: "SELECT FROM idempotency_keys WHERE owner = 'owner 1' AND key = '1 7' FOR UPDATE",
+          });
+          assert.equal(await forget(other), 19);
+        }),
+      );
+      assert.equal(await forget(other), 1);
+    });
+
+    test('instances that remove at the same time remove each key once', async (t) => {
+      const url = await storeWith(t, { 1: 5_000 });
+      const removed = await Promise.all([1, 2, 3].map(() => forget(connect(t, url))));
+      // One that found everything held by the others leaves the rest to them.
+      const rest = await forget(connect(t, url));
+      assert.equal(
+        removed.reduce((sum, count) => sum + count, rest),
+        5_000,
+      );
+      assert.deepEqual(await agesIn(url), {});
+    });
+  });
+}

@@ -34,7 +34,7 @@ export async function openPostgres(
   await migratePostgres(url);
   const connections = new Connections(url, options);
   const forgetting = setInterval(
-    () => void forgetKeys(connections, now() - KEY_LIFETIME_MS).catch(() => undefined),
+    () => void forgetOldKeys().catch(() => undefined),
     FORGET_KEYS_EVERY_MS,
   ).unref();
 
@@ -60,20 +60,34 @@ export async function openPostgres(
     }
   }
 
-  let perOwner = false;
-
   async function carryOut(batch: readonly Write[]): Promise<readonly Outcome[]> {
     const created = await createInHope(batch);
     if (created !== undefined) return created;
-    const terms = { now: now(), perOwner };
+    return togetherOrPerOwner((perOwner) =>
+      connections.use((connection) => commitBatch(connection, batch, { now: now(), perOwner })),
+    );
+  }
+
+  let goesPerOwner = false;
+
+  /**
+   * Does work for all owners together, and owner by owner once the server has refused that: where owners are spread over
+   * servers, as by Citus, rows of several cannot be locked by one statement.
+   */
+  async function togetherOrPerOwner<T>(work: (perOwner: boolean) => Promise<T>): Promise<T> {
+    const perOwner = goesPerOwner;
     try {
-      return await connections.use((connection) => commitBatch(connection, batch, terms));
+      return await work(perOwner);
     } catch (error: unknown) {
-      // Where owners are spread over servers, as by Citus, rows of several cannot be locked by one statement.
-      if (terms.perOwner || !isUnsupported(error)) throw error;
-      perOwner = true;
-      return carryOut(batch);
+      if (perOwner || !isUnsupported(error)) throw error;
+      goesPerOwner = true;
+      return work(true);
     }
+  }
+
+  async function forgetOldKeys(): Promise<void> {
+    const until = now() - KEY_LIFETIME_MS;
+    await togetherOrPerOwner((perOwner) => forgetKeys(connections, until, perOwner));
   }
 
   let looksUntil = 0;

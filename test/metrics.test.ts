@@ -133,11 +133,12 @@ for (const engine of engines) {
     const body = '{"id":1,"name":"Alder"}';
     const authorization = ['Authorization', headers.authorization ?? ''] as const;
     const socket = connect(Number(new URL(service.url).port), '127.0.0.1');
+    const closed = once(socket, 'close');
     const type = ['Content-Type', 'application/json'] as const;
     socket.end(renderRequest({ method: 'POST', path: '/plants', headers: [authorization, type], body }));
     await scrapeUntil(service, (all) => inStore(all) > 0);
     socket.destroy();
-    await once(socket, 'close');
+    await closed;
     await held.release();
     const aborted = 'plant_store_http_aborted_requests_total{operation="createPlant"}';
     const samples = await scrapeUntil(service, (all) => all.get(aborted) === 1);

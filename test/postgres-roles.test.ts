@@ -39,6 +39,25 @@ test('an account that may not change the schema serves a store that another one 
   assert.equal(deleted.status, 204);
 });
 
+test('an account that lacks a grant is not ready, and is told which', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  await migrateStore(url);
+  const app = `app_${randomBytes(8).toString('hex')}`;
+  await asAdmin(t, url, app, GRANTS);
+  await run(url, `REVOKE DELETE ON plants, tokens FROM ${app}; REVOKE SELECT ON tokens FROM ${app}`);
+  const service = await startService(t, accountUrl(url, app));
+  const message = 'not ready: store: the account of the service lacks DELETE on plants, SELECT on tokens';
+  const unready = await fetch(`${service.adminUrl}/ready`);
+  assert.deepEqual([unready.status, await unready.json()], [503, { error: 50300, message }]);
+  const metrics = async (): Promise<string> => (await fetch(`${service.adminUrl}/metrics`)).text();
+  assert.match(await metrics(), /^plant_store_ready\{check="store"[^}]*\} 0$/m);
+
+  await run(url, `GRANT DELETE ON plants TO ${app}; GRANT SELECT ON tokens TO ${app}`);
+  assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+  assert.match(await metrics(), /^plant_store_ready\{check="store"[^}]*\} 1$/m);
+});
+
 test('a command without the password that the server asks for says so and ends, and does not wait for the server', async (t) => {
   const server = await startPostgres();
   t.after(() => server.remove());

@@ -1,6 +1,6 @@
 import type { Duplex } from 'node:stream';
 import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify';
-import type { Registry } from 'prom-client';
+import { Gauge, type Registry } from 'prom-client';
 import { messageOf, Refusal } from '../errors.ts';
 import { createListener, type Limits } from './listener.ts';
 import { originForm, refuseMalformed } from './message-rules.ts';
@@ -27,6 +27,7 @@ const CHECK_MS = 1_000;
 
 /** The listener for operators: /live, /ready and /metrics. Never on the public port. */
 export function createAdmin({ registry, checks, limits, log }: AdminOptions): FastifyInstance {
+  gaugeChecks(registry, checks);
   const nextRequestId = createRequestIds();
   const refuse = (error: unknown, socket: Duplex): void =>
     whenAnswered(socket, () => refuseOnSocket(error, socket, nextRequestId()));
@@ -64,6 +65,21 @@ export function createAdmin({ registry, checks, limits, log }: AdminOptions): Fa
     sendRefusal(reply, refusal);
   });
   return admin;
+}
+
+/** For whoever watches the metrics: an instance that a balancer passes over, since it is not ready, fails no request. */
+function gaugeChecks(registry: Registry, checks: readonly ReadinessCheck[]): void {
+  new Gauge({
+    name: 'plant_store_ready',
+    help: 'Whether a check of /ready passes: 1, or 0',
+    labelNames: ['check'],
+    registers: [registry],
+    async collect() {
+      const failures = await Promise.all(checks.map(failureOf));
+      for (const [index, { name }] of checks.entries())
+        this.set({ check: name }, failures[index] === undefined ? 1 : 0);
+    },
+  });
 }
 
 /** What a check found wrong, with its name in front; undefined when it passes. */

@@ -23,6 +23,17 @@ const FORGET_KEYS_EVERY_MS = 60_000;
 /** How long it is looked whether ids are taken, once one was. */
 const LOOK_FOR_MS = 1_000;
 
+/** What the service does to its tables; `FOR UPDATE` asks for UPDATE too. */
+const FIND_MISSING_GRANTS: Statement = {
+  name: 'find-missing-grants',
+  text: `SELECT string_agg(grants.action || ' on ' || grants.of, ', ' ORDER BY grants.of, grants.action) AS missing
+           FROM (VALUES ('plants', 'SELECT'), ('plants', 'INSERT'), ('plants', 'UPDATE'), ('plants', 'DELETE'),
+                        ('idempotency_keys', 'SELECT'), ('idempotency_keys', 'INSERT'),
+                        ('idempotency_keys', 'UPDATE'), ('idempotency_keys', 'DELETE'),
+                        ('tokens', 'SELECT'), ('tokens', 'UPDATE')) AS grants (of, action)
+          WHERE NOT has_table_privilege(grants.of, grants.action)`,
+};
+
 /** Commits that failed one after the other before it is asked why. */
 const SUSPICIOUS_FAILURES = 2;
 
@@ -183,7 +194,9 @@ export async function openPostgres(
       return rows.map(toToken);
     },
     ping: async () => {
-      await query({ name: 'ping', text: 'SELECT 1' });
+      const [row] = await query(FIND_MISSING_GRANTS);
+      if (typeof row?.missing === 'string')
+        throw new StoreUnavailable(`the account of the service lacks ${row.missing}`);
     },
     connections: () => connections.count(),
     close: async () => {

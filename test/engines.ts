@@ -37,8 +37,7 @@ export const engines: readonly TestEngine[] = [
 /** A new database on the server of the tests (test/global-setup.ts). */
 async function freshDatabase(t: Pick<TestContext, 'after'>): Promise<string> {
   const server = process.env.TEST_DATABASE_URL;
-  if (server === undefined)
-    throw new Error('run the tests by `npm test`, which starts a PostgreSQL for them');
+  if (!server) throw new Error('run the tests by `npm test`, which starts a PostgreSQL for them');
   const name = `test_${randomBytes(8).toString('hex')}`;
   await execute(server, `CREATE DATABASE ${name}`);
   t.after(() => execute(server, `DROP DATABASE ${name} WITH (FORCE)`));

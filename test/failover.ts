@@ -1,7 +1,7 @@
 import type { TestContext } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { readFlags } from './flags.ts';
-import { type Addressed, Client, createToken, startInstances } from './instances.ts';
+import { type Addressed, Client, createToken, startInstances, stopInOrder } from './instances.ts';
 import { type Balance, Ledger } from './ledger.ts';
 import { createStandby, type PostgresServer, startPostgres } from './postgres-server.ts';
 import { bearer } from './service.ts';
@@ -54,10 +54,7 @@ export async function failOver(
 
   await pass(ledger, acknowledgements);
   const balance = await ledger.settle();
-  const accidents = instances.reduce((sum, instance) => sum + instance.accidents, 0);
-  if (accidents > 0) throw new Error(`${accidents} instances ended`);
-  const codes = await Promise.all(instances.map((instance) => instance.stop()));
-  if (codes.some((code) => code !== 0)) throw new Error(`the instances stopped with ${codes.join()}`);
+  await stopInOrder(instances);
   return { balance, outage: back - killed, recovery: back - promoted };
 }
 

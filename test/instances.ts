@@ -43,6 +43,17 @@ export async function startInstances(
   return instances;
 }
 
+/** Stops instances. Rejects when one of them had ended before, or ends otherwise than with 0. */
+export async function stopInOrder(instances: readonly Instance[]): Promise<void> {
+  const codes = await Promise.all(instances.map((instance) => instance.stop()));
+  const failed = instances.filter(({ accidents }, index) => accidents > 0 || codes[index] !== 0);
+  if (failed.length === 0) return;
+  const endings = codes.map((code) => code ?? 'a signal').join(', ');
+  throw new Error(
+    `${failed.length} of ${instances.length} instances ended by themselves or in disorder, with ${endings}`,
+  );
+}
+
 function createInstance(databaseUrl: string, environment: Environment): Instance {
   let child: ChildProcess | undefined;
   let addresses = { url: '', adminUrl: '' };

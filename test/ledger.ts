@@ -14,7 +14,7 @@ interface LedgerOptions {
 export interface Balance {
   readonly created: number;
   readonly deleted: number;
-  /** Writes without an Idempotency-Key that were answered by 503 or not at all; they are free to exist or not. */
+  /** Writes without an Idempotency-Key that were answered by 503; they are free to exist or not. */
   readonly unknown: number;
   /** Creations repeated with their key of which the first try turned out to have happened. */
   readonly replayed: number;
@@ -36,6 +36,8 @@ export class Ledger {
   readonly #surprises: string[] = [];
   readonly #writers: Promise<unknown>;
   #acknowledged = Promise.withResolvers<void>();
+  /** The fronts that {@link everyFrontAcknowledged} waits for. */
+  #silent = new Set<Addressed>();
   #running = true;
   #serial = 0;
   #requests = 0;
@@ -45,11 +47,19 @@ export class Ledger {
   constructor(options: LedgerOptions) {
     this.#options = options;
     this.#writers = Promise.all(Array.from({ length: options.writers }, () => this.#runWriter()));
+    // A writer may fail while nobody waits; whoever waits next is told.
+    this.#writers.catch(() => undefined);
   }
 
-  /** Resolves when the next write is acknowledged. */
-  nextAcknowledged(): Promise<void> {
-    return this.#acknowledged.promise;
+  /** Resolves when the next write is acknowledged. Rejects when a request of any writer got no answer. */
+  async nextAcknowledged(): Promise<void> {
+    await Promise.race([this.#acknowledged.promise, this.#writers]);
+  }
+
+  /** Resolves when each front has acknowledged a write from now on. Rejects as {@link nextAcknowledged} does. */
+  async everyFrontAcknowledged(): Promise<void> {
+    this.#silent = new Set(this.#options.fronts);
+    while (this.#silent.size > 0) await this.nextAcknowledged();
   }
 
   /** Lets the writers finish what they are about; without it they go on for ever. */
@@ -62,7 +72,7 @@ export class Ledger {
   async settle(): Promise<Balance> {
     await this.finish();
     try {
-      assert.deepEqual(this.#surprises, [], 'unexpected answers');
+      assertNone(this.#surprises, 'unexpected answers');
       for (const front of this.#options.fronts) await this.#compare(front);
     } finally {
       this.#client.close();
@@ -83,10 +93,9 @@ export class Ledger {
     const present = new Set(plants.map(({ name }) => name));
     assert.equal(present.size, plants.length, 'a plant is listed twice');
     const expected = this.#created.difference(this.#deleted);
-    assert.deepEqual([...expected.difference(present)], [], 'acknowledged creations are lost');
-    assert.deepEqual(
+    assertNone([...expected.difference(present)], 'acknowledged creations are lost');
+    assertNone(
       [...present.difference(expected).difference(this.#unknown)],
-      [],
       'acknowledged deletions are lost, or plants were created twice',
     );
   }
@@ -146,7 +155,7 @@ export class Ledger {
     const front = fronts[this.#requests % fronts.length];
     if (front === undefined) throw new Error('the ledger has no front');
     this.#requests += 1;
-    const answer = await this.#client.ask(front, this.#withToken(question));
+    const answer = await this.#ask(front, question);
     if (answer.status === 503) {
       assert.match(answer.body, /"error":50300/);
       assert.ok(Number(answer.headers['retry-after']) >= 1);
@@ -154,15 +163,30 @@ export class Ledger {
       return undefined;
     }
     if (answer.status < 300) {
+      this.#silent.delete(front);
       this.#acknowledged.resolve();
       this.#acknowledged = Promise.withResolvers();
     }
     return answer;
   }
 
+  async #ask(front: Addressed, question: Question): Promise<Answer> {
+    try {
+      return await this.#client.ask(front, this.#withToken(question));
+    } catch (cause: unknown) {
+      throw new Error(`no answer to ${question.method} ${question.path} at ${front.url}: ${cause}`, {
+        cause,
+      });
+    }
+  }
+
   #withToken(question: Question): Question {
     return { ...question, headers: { ...bearer(this.#options.token), ...question.headers } };
   }
+}
+
+function assertNone(found: readonly string[], what: string): void {
+  assert.ok(found.length === 0, `${what}: ${found.join(', ')}`);
 }
 
 function creation(name: string, headers: Readonly<Record<string, string>>): Question {

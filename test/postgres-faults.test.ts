@@ -10,7 +10,6 @@ import { migrateStore } from '../src/store/open.ts';
 import { StoreNotOpened } from '../src/store.ts';
 import { freshFolder } from './engines.ts';
 import { Ledger } from './ledger.ts';
-import { crashUnderLoad } from './postgres-restarts.ts';
 import { type PostgresServer, startPostgres } from './postgres-server.ts';
 import { bearer, startService, type TestService } from './service.ts';
 import { startTcpProxy } from './tcp-proxy.ts';
@@ -121,16 +120,6 @@ test('a stopped server is a 503 for every operation, and a started one heals the
   await assertHeals(caller, 3);
   assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
   assert.deepEqual(await (await caller.list()).json(), [{ name: 'plant 1' }]);
-});
-
-test('a server that crashes under load loses no acknowledged write, and the service comes back by itself', async (t) => {
-  const { balance, recoveries } = await crashUnderLoad(t, server, await freshDatabase(), 3);
-  assert.ok(balance.created >= 20 && balance.deleted >= 5, JSON.stringify(balance));
-  assert.equal(recoveries.length, 3);
-  assert.ok(
-    recoveries.every((ms) => ms < RECOVERY_MS),
-    recoveries.join(' '),
-  );
 });
 
 test('a server that has no connection left is a 503 until it has', async (t) => {

@@ -8,6 +8,8 @@ interface TcpProxy {
   readonly port: number;
   /** From now on nothing passes in either direction, and nobody is told: connections stay open. */
   stall(): void;
+  /** From now on all that the server sends comes so many milliseconds later. Resolves when that contains a text. */
+  delay(ms: number, text: string): Promise<void>;
   /** What was held back is lost with its connections; new ones pass again. */
   heal(): void;
   /** Lets the accident happen to the next bytes on their way to the server that contain a text; resolves when it did. */
@@ -34,6 +36,7 @@ export async function startTcpProxy(
 ): Promise<TcpProxy> {
   const sockets = new Set<Socket>();
   let isStalled = false;
+  let delayed = { ms: 0, text: '', done: Promise.withResolvers<void>() };
   let expected: Expected | undefined;
 
   const listener = createServer((client) => {
@@ -64,6 +67,9 @@ export async function startTcpProxy(
       if (atAnswer !== undefined) {
         end();
         atAnswer.done.resolve();
+      } else if (delayed.ms > 0) {
+        if (bytes.includes(delayed.text)) delayed.done.resolve();
+        setTimeout(() => client.write(bytes), delayed.ms);
       } else if (!isStalled && client.writable) {
         client.write(bytes);
       }
@@ -86,6 +92,10 @@ export async function startTcpProxy(
     port,
     stall: () => {
       isStalled = true;
+    },
+    delay: (ms, text) => {
+      delayed = { ms, text, done: Promise.withResolvers<void>() };
+      return delayed.done.promise;
     },
     heal: () => {
       destroyAll();

@@ -5,12 +5,39 @@ import type { Store } from '../src/store.ts';
 import { mintSecret, newToken, type Scope, scopes, type Token } from '../src/token.ts';
 import { engines, type TestEngine } from './engines.ts';
 import { bearer, startService, type TestService } from './service.ts';
+import { startTcpProxy } from './tcp-proxy.ts';
 
 const MINUTE = 60_000;
 const DAY = 24 * 60 * MINUTE;
 
 /** A revocation must be seen within a second, on every instance. */
 const REVOKED_WITHIN_MS = 1_000;
+
+/** Later than that, and within the time that a statement may take. */
+const LATE_MS = 1_500;
+
+test('a token that is revoked stops working within a second also where PostgreSQL answers late', async (t) => {
+  const postgres = engines.find(({ name }) => name === 'postgres');
+  assert.ok(postgres !== undefined);
+  const direct = await postgres.freshUrl(t);
+  const url = new URL(direct);
+  const proxy = await startTcpProxy(t, Number(url.port));
+  url.host = `127.0.0.1:${proxy.port}`;
+  const [far, near] = [await startService(t, url.href), await startService(t, direct)];
+  const { secret, token } = await create(near);
+  const others = await Promise.all([1, 2, 3].map(() => create(near)));
+  // So that no time goes into connections.
+  await Promise.all(others.map((other) => statusWith(far, other.secret)));
+  const foundByServer = proxy.delay(LATE_MS, token.id);
+  const early = statusWith(far, secret);
+  await foundByServer;
+  await near.store.write({ kind: 'revokeToken', id: token.id, at: near.clock.now });
+  await setTimeout(REVOKED_WITHIN_MS);
+  // While the look-up of the first is still under way, and as soon as it is answered.
+  const during = statusWith(far, secret);
+  assert.equal(await early, 200);
+  assert.deepEqual([await statusWith(far, secret), await during], [401, 401]);
+});
 
 for (const engine of engines) {
   test(`a token made while the service runs works at once, also after it was refused as unknown, on ${engine.name}`, async (t) => {

@@ -13,7 +13,7 @@ import {
 } from '../token.ts';
 import type { RefusedTokens } from './rates.ts';
 
-/** How long a token is taken for what it was when last read: half of the second in which a revocation must be seen. */
+/** How long a token is taken for what it was when last asked for: half of the second in which a revocation must be seen. */
 const TOKEN_FRESH_MS = 500;
 const TOKENS_CACHED = 10_000;
 
@@ -52,6 +52,12 @@ export type Grant = Pick<Token, 'owner' | 'scopes' | 'expiresAt' | 'revokedAt'>;
 /** Finds what a secret grants that is not of our own form; undefined when it grants nothing. */
 export type FindGrant = (secret: string) => Promise<Grant | undefined>;
 
+/** What is known of a secret, or will be. */
+interface LookUp {
+  found: Token | Grant | undefined;
+  readonly answer: Promise<Token | Grant | undefined>;
+}
+
 interface AuthenticationOptions {
   readonly store: Pick<Store, 'findToken' | 'write'>;
   readonly findForeignGrant: FindGrant | undefined;
@@ -73,14 +79,24 @@ export function createAuthentication({
   refusedTokens,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
-  // By the secret as it was sent, so that the usual request hashes nothing; kept no longer than it is fresh.
-  const grants = new LRUCache<string, Token | Grant>({
-    max: TOKENS_CACHED,
-    ttl: TOKEN_FRESH_MS,
-    fetchMethod: find,
-  });
+  // By the secret as it was sent, so that the usual request hashes nothing; fresh from the moment it is asked for, since
+  // a late answer tells what was true then.
+  const lookUps = new LRUCache<string, LookUp>({ max: TOKENS_CACHED, ttl: TOKEN_FRESH_MS });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
+
+  function lookUp(secret: string): LookUp {
+    const started: LookUp = { found: undefined, answer: find(secret) };
+    lookUps.set(secret, started);
+    const forget = (): void => {
+      if (lookUps.peek(secret) === started) lookUps.delete(secret);
+    };
+    started.answer.then((found) => {
+      started.found = found;
+      if (found === undefined) forget();
+    }, forget);
+    return started;
+  }
 
   async function find(secret: string): Promise<Token | Grant | undefined> {
     const ask = isWellFormedSecret(secret) ? findToken : findForeignGrant;
@@ -131,16 +147,16 @@ export function createAuthentication({
   function require(scope: Scope): AuthenticationHook {
     return (request, _reply, done) => {
       const secret = readSecret(request);
-      const known = grants.get(secret);
-      if (known !== undefined) {
+      const known = lookUps.get(secret);
+      if (known?.found !== undefined) {
         onLookUp(true);
-        admit(request, known, scope);
+        admit(request, known.found, scope);
         done();
         return;
       }
       refusedTokens.refuseBeyond(request.ip, secret);
-      grants
-        .fetch(secret)
+      const { answer } = known ?? lookUp(secret);
+      answer
         .then((grant) => {
           admit(request, grant, scope);
           refusedTokens.accepted(secret);

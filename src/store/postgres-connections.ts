@@ -190,13 +190,15 @@ async function prepareSession(
   hosts: number,
 ): Promise<void> {
   // A transaction whose instance vanished must not keep its locks until the network notices, which takes hours.
-  await client.query(
-    `SET statement_timeout = ${statementTimeoutMs}; SET synchronous_commit = on;
-     SET idle_in_transaction_session_timeout = ${statementTimeoutMs}`,
-  );
-  if (hosts === 1) return;
-  const { rows } = await client.query<Row>('SHOW transaction_read_only');
-  if (rows[0]?.transaction_read_only !== 'off') throw new StoreUnavailable('the host is not the primary');
+  const set = `SET statement_timeout = ${statementTimeoutMs}; SET synchronous_commit = on;
+               SET idle_in_transaction_session_timeout = ${statementTimeoutMs}`;
+  const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
+                      current_setting('transaction_read_only') AS read_only`;
+  const [, { rows }] = await Promise.all([client.query(set), client.query<Row>(ask)]);
+  // A standby may lack what was acknowledged. A primary that is read-only can still list, unless there is a better one.
+  const [role] = rows;
+  if (role?.standby === 'on' || (hosts > 1 && role?.read_only !== 'off'))
+    throw new StoreUnavailable('the host is not the primary');
 }
 
 /** One URL a host, and its place in words: `postgres://user@a:5432,b:5433/db` names two. */

@@ -150,7 +150,7 @@ export async function openPostgres(
       name: 'list-plants',
       text: `SELECT '[' || coalesce(json, '') || ']' AS json, count, last,
                     EXISTS (SELECT 1 FROM plants WHERE owner = $1 AND id > last AND id <= $3) AS more
-               FROM (SELECT string_agg('{"name":' || to_json(name) || coalesce(',"tag":' || to_json(tag), '') || '}',
+               FROM (SELECT string_agg('{"name":' || to_json(name)::text || coalesce(',"tag":' || to_json(tag)::text, '') || '}',
                                        ',' ORDER BY id) AS json,
                             count(*) AS count, max(id) AS last
                        FROM (SELECT id, name, tag FROM plants

@@ -105,7 +105,9 @@ class Recorder implements Recording {
     this.#serial += 1;
     const name = `${id}/${this.#serial}`;
     const body = `{"id":${id},"name":"${name}"}`;
-    const headers = { 'content-type': 'application/json' };
+    // Half of them with a key that nobody else has, which must change nothing.
+    const idempotency = this.#serial % 2 === 0 ? { 'idempotency-key': randomUUID() } : {};
+    const headers = { 'content-type': 'application/json', ...idempotency };
     const { answer, sentAt } = await this.#ask({ method: 'POST', path: '/plants', headers, body }, times);
     const effect = this.#effectOfCreation(answer, name);
     this.#record(id, sentAt, effect);

@@ -3,6 +3,7 @@ import { LAST_USE_STEP_MS } from '../token.ts';
 import { type Connection, type Row, rollBack, type Statement } from './postgres-connections.ts';
 import { deletePlants } from './postgres-deletes.ts';
 import { createPlants, createTokens } from './postgres-inserts.ts';
+import { findKeys, settleAsCreated } from './postgres-keys.ts';
 import { toReplay } from './rows.ts';
 
 type Creation = Extract<Write, { kind: 'createPlant' }>;
@@ -18,13 +19,13 @@ interface Member {
 interface Terms {
   /** Milliseconds since the epoch. */
   readonly now: number;
-  /** Whether deletions of each owner take a statement of their own. */
+  /** Whether the writes of each owner take statements of their own. */
   readonly perOwner: boolean;
 }
 
 /**
  * Carries out writes of which no two share a lock key, so that it does not matter which is first: one statement for all
- * creations, and one for all deletions or for those of each owner. Locks are taken kind by kind (keys, creations,
+ * creations and one for all deletions, or for those of each owner. Locks are taken kind by kind (keys, creations,
  * deletions, tokens) and sorted within each, the same everywhere, so that batches never deadlock.
  */
 export async function commitBatch(
@@ -75,7 +76,8 @@ function tokenId(write: TokenWrite): string {
 function isOneStatement(members: readonly Member[], perOwner: boolean): boolean {
   if (members.length === 1) return !members.every(isKeyed);
   if (members.every(isDeletion)) return partsOf(members, perOwner).length === 1;
-  return members.every(({ write }) => isUnkeyedCreation(write));
+  if (members.every(isUnkeyed)) return partsOf(members, perOwner).length === 1;
+  return false;
 }
 
 // BEGIN travels with the first statement of the work; COMMIT waits for its results, since it must not follow a failure.
@@ -96,18 +98,20 @@ async function carryOut(
   { now, perOwner }: Terms,
 ): Promise<void> {
   const keyed = members.filter(isKeyed);
-  if (keyed.length > 0) await claimKeys(connection, keyed, now);
+  await Promise.all(partsOf(keyed, perOwner).map((part) => claimKeys(connection, part, now)));
   const open = members.filter(({ outcome }) => outcome === undefined);
   await Promise.all([
-    create(connection, open.filter(isCreation)),
-    remove(connection, open.filter(isDeletion), perOwner),
+    ...partsOf(open.filter(isCreation), perOwner).map((part) => create(connection, part)),
+    ...partsOf(open.filter(isDeletion), perOwner).map((part) => remove(connection, part)),
     ...sortedTokenWrites(open).map((member) => writeToken(connection, member)),
   ]);
-  if (keyed.length > 0) await settleKeys(connection, keyed);
+  const created = keyed.filter(({ outcome }) => outcome === 'created');
+  await Promise.all(partsOf(created, perOwner).map((part) => settleKeys(connection, part)));
 }
 
 const isUnkeyedCreation = (write: Write): write is Creation =>
   write.kind === 'createPlant' && write.idempotency === null;
+const isUnkeyed = (member: Member): member is Member & { write: Creation } => isUnkeyedCreation(member.write);
 const isCreation = (member: Member): member is Member & { write: Creation } =>
   member.write.kind === 'createPlant';
 const isKeyed = (member: Member): member is Member & { write: KeyedCreation } =>
@@ -121,7 +125,6 @@ async function create(
   connection: Connection,
   members: readonly (Member & { write: Creation })[],
 ): Promise<void> {
-  if (members.length === 0) return;
   const created = await connection.query(createPlants(members.map(({ write }) => write)));
   settle(members, created, 'created', 'idTaken');
 }
@@ -129,18 +132,13 @@ async function create(
 async function remove(
   connection: Connection,
   members: readonly (Member & { write: Deletion })[],
-  perOwner: boolean,
 ): Promise<void> {
-  await Promise.all(
-    partsOf(members, perOwner).map(async (part) => {
-      const deleted = await connection.query(deletePlants(part.map(({ write }) => write)));
-      settle(part, deleted, 'deleted', 'absent');
-    }),
-  );
+  const deleted = await connection.query(deletePlants(members.map(({ write }) => write)));
+  settle(members, deleted, 'deleted', 'absent');
 }
 
-/** The deletions of each statement: all in one, or those of each owner, in the order of the owners. */
-function partsOf<M extends Member & { write: Deletion }>(
+/** The writes of each statement: all in one, or those of each owner, in the order of the owners. */
+function partsOf<M extends Member & { write: Creation | Deletion }>(
   members: readonly M[],
   perOwner: boolean,
 ): readonly (readonly M[])[] {
@@ -196,12 +194,7 @@ async function claimKeys(
       // The time comes in an array as well: Citus loses the type of a parameter that is none.
       values: [owners, keys, ordered.map(({ digest }) => digest), ordered.map(() => now)],
     }),
-    connection.query({
-      name: 'find-keys',
-      text: `SELECT owner, key, digest, outcome FROM idempotency_keys
-              WHERE (owner, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))`,
-      values: [owners, keys],
-    }),
+    connection.query(findKeys(ordered)),
   ]);
   const mine = new Set(claimed.map((row) => `${row.owner} ${row.key}`));
   const first = new Map(used.map((row) => [`${row.owner} ${row.key}`, row]));
@@ -217,14 +210,8 @@ async function settleKeys(
   connection: Connection,
   members: readonly (Member & { write: KeyedCreation })[],
 ): Promise<void> {
-  const created = members.filter(({ outcome }) => outcome === 'created');
-  if (created.length === 0) return;
-  await connection.query({
-    name: 'settle-keys',
-    text: `UPDATE idempotency_keys SET outcome = 'created'
-            WHERE (owner, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))`,
-    values: [created.map(({ write }) => write.owner), created.map(({ write }) => write.idempotency.key)],
-  });
+  const keys = members.map(({ write: { owner, idempotency } }) => ({ owner, key: idempotency.key }));
+  await connection.query(settleAsCreated(keys));
 }
 
 function sortedTokenWrites(members: readonly Member[]): (Member & { write: TokenWrite })[] {

@@ -1,0 +1,43 @@
+import type { Statement } from './postgres-connections.ts';
+
+interface Key {
+  readonly owner: string;
+  readonly key: string;
+}
+
+/** Finds what was stored under idempotency keys. */
+export function findKeys(keys: readonly Key[]): Statement {
+  const { name, where, values } = selection(keys);
+  return {
+    name: `find-${name}`,
+    text: `SELECT owner, key, digest, outcome FROM idempotency_keys WHERE ${where}`,
+    values,
+  };
+}
+
+/** Notes of idempotency keys that their plants were created. */
+export function settleAsCreated(keys: readonly Key[]): Statement {
+  const { name, where, values } = selection(keys);
+  return {
+    name: `settle-${name}`,
+    text: `UPDATE idempotency_keys SET outcome = 'created' WHERE ${where}`,
+    values,
+  };
+}
+
+// With one owner named, a server that spreads owners goes to one place (Citus), and locks nothing in the others.
+function selection(keys: readonly Key[]) {
+  const owner = keys[0]?.owner;
+  const names = keys.map(({ key }) => key);
+  if (keys.every((key) => key.owner === owner))
+    return {
+      name: 'keys-of-owner',
+      where: 'owner = $1 AND key = ANY ($2::text[])',
+      values: [owner, names],
+    };
+  return {
+    name: 'keys',
+    where: '(owner, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))',
+    values: [keys.map((key) => key.owner), names],
+  };
+}

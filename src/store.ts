@@ -80,7 +80,7 @@ export interface Store {
   findToken(digest: Uint8Array): Promise<Token | undefined>;
   /** All tokens, the oldest first. */
   listTokens(): Promise<readonly Token[]>;
-  /** Resolves when the store answers. */
+  /** Resolves when the store answers, and lets the service do what it needs to. */
   ping(): Promise<void>;
   /** Costs next to nothing, asks nobody and never throws. */
   load(): StoreLoad;

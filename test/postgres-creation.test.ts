@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { openStore } from '../src/store/open.ts';
 import { Connections } from '../src/store/postgres-connections.ts';
-import type { Outcome, Write } from '../src/store.ts';
+import type { Outcome, Store, Write } from '../src/store.ts';
 import { engines, execute, connections as options } from './engines.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
@@ -10,11 +10,16 @@ const postgres = engines.find(({ name }) => name === 'postgres');
 const TRIES = 300;
 const ROUNDS = 5;
 
-test('ids that are taken make PostgreSQL refuse a batch, and log an error, once a second at most', async (t) => {
+async function openFresh(t: TestContext): Promise<{ url: string; store: Store }> {
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
   t.after(() => store.close());
+  return { url, store };
+}
+
+test('ids that are taken make PostgreSQL refuse a batch, and log an error, once a second at most', async (t) => {
+  const { url, store } = await openFresh(t);
   const database = new Connections(url, options);
   t.after(() => database.close());
   // A sequence counts what is undone as well.
@@ -48,10 +53,7 @@ test('ids that are taken make PostgreSQL refuse a batch, and log an error, once 
 });
 
 test('a batch that the server undid for the sake of another is carried out all the same, and once', async (t) => {
-  assert.ok(postgres !== undefined);
-  const url = await postgres.freshUrl(t);
-  const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
-  t.after(() => store.close());
+  const { url, store } = await openFresh(t);
   // As of a deadlock and of a failed serialization; a sequence counts what is undone as well.
   await execute(
     url,
@@ -74,10 +76,7 @@ test('a batch that the server undid for the sake of another is carried out all t
 });
 
 test('a taken id is found as such where the server calls it an internal error, as Citus does', async (t) => {
-  assert.ok(postgres !== undefined);
-  const url = await postgres.freshUrl(t);
-  const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
-  t.after(() => store.close());
+  const { url, store } = await openFresh(t);
   await execute(
     url,
     `INSERT INTO plants (owner, id, name) VALUES ('alice', 1, 'Alder');

@@ -13,7 +13,7 @@ const IDS = [1n, 2n, 3n, 4n];
 
 const deletion = (owner: string, id: bigint): Write => ({ kind: 'deletePlant', owner, id });
 
-test('where rows of several owners cannot be locked together, deletions go owner by owner', async (t) => {
+test('where rows of several owners cannot be locked together, writes go owner by owner', async (t) => {
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await migratePostgres(url);

@@ -17,12 +17,18 @@ const GRANTS = `
   GRANT SELECT, INSERT, UPDATE, DELETE ON plants, idempotency_keys, tokens TO app;
   GRANT SELECT ON migrations TO app;`;
 
-test('an account that may not change the schema serves a store that another one migrated', async (t) => {
+/** A store that was migrated, and an account that may serve it. */
+async function migrateForAnother(t: TestContext): Promise<{ url: string; app: string }> {
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await migrateStore(url);
   const app = `app_${randomBytes(8).toString('hex')}`;
   await asAdmin(t, url, app, GRANTS);
+  return { url, app };
+}
+
+test('an account that may not change the schema serves a store that another one migrated', async (t) => {
+  const { url, app } = await migrateForAnother(t);
   const service = await startService(t, accountUrl(url, app));
   const token = await service.token();
   const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
@@ -40,11 +46,7 @@ test('an account that may not change the schema serves a store that another one 
 });
 
 test('an account that lacks a grant is not ready, and is told which', async (t) => {
-  assert.ok(postgres !== undefined);
-  const url = await postgres.freshUrl(t);
-  await migrateStore(url);
-  const app = `app_${randomBytes(8).toString('hex')}`;
-  await asAdmin(t, url, app, GRANTS);
+  const { url, app } = await migrateForAnother(t);
   await run(url, `REVOKE DELETE ON plants, tokens FROM ${app}; REVOKE SELECT ON tokens FROM ${app}`);
   const service = await startService(t, accountUrl(url, app));
   const message = 'not ready: store: the account of the service lacks DELETE on plants, SELECT on tokens';

@@ -29,6 +29,6 @@ export function deletePlants(keys: readonly PlantKey[]): Statement {
   };
 }
 
-function isOfOneOwner(keys: readonly PlantKey[]): boolean {
+export function isOfOneOwner(keys: readonly { readonly owner: string }[]): boolean {
   return keys.every(({ owner }) => owner === keys[0]?.owner);
 }

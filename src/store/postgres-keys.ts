@@ -1,4 +1,5 @@
 import type { Statement } from './postgres-connections.ts';
+import { isOfOneOwner } from './postgres-deletes.ts';
 
 interface Key {
   readonly owner: string;
@@ -27,13 +28,12 @@ export function settleAsCreated(keys: readonly Key[]): Statement {
 
 // With one owner named, a server that spreads owners goes to one place (Citus), and locks nothing in the others.
 function selection(keys: readonly Key[]) {
-  const owner = keys[0]?.owner;
   const names = keys.map(({ key }) => key);
-  if (keys.every((key) => key.owner === owner))
+  if (isOfOneOwner(keys))
     return {
       name: 'keys-of-owner',
       where: 'owner = $1 AND key = ANY ($2::text[])',
-      values: [owner, names],
+      values: [keys[0]?.owner, names],
     };
   return {
     name: 'keys',

@@ -68,11 +68,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
   return server;
 }
 
-/**
- * Not by `maxConnections`, which drops a connection without a word; nor by a count that a listener for the end of each
- * connection takes back: with one, what belonged to requests outlived them on connections that stay
- * (docs/performance.md).
- */
+/** Not by `maxConnections`, which drops a connection without a word. */
 function boundConnections(server: Server, { limits, tls, refuse }: ListenerOptions): void {
   const accept = server.listeners('connection');
   server.removeAllListeners('connection');

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -11,9 +11,9 @@ import { ndjson } from '../src/formats/ndjson.ts';
 import { migrateStore, openBulk, openStore } from '../src/store/open.ts';
 import type { Store } from '../src/store.ts';
 import { digestSecret, mintSecret, newToken, scopes } from '../src/token.ts';
-import { connections, engines } from './engines.ts';
+import { connections, engines, execute } from './engines.ts';
 import { hostilePlants } from './hostile-plants.ts';
-import { newInstallation } from './program.ts';
+import { assertFails, newInstallation } from './program.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../examples/plants.ndjson', import.meta.url));
 const [sqlite, postgres] = engines;
@@ -83,6 +83,21 @@ describe('moving house', () => {
       });
     });
   }
+
+  for (const { name, freshUrl } of engines)
+    it(`refuses a store of a newer version, whose additions would stay behind, on ${name}`, async (t) => {
+      const { folder, run } = await newInstallation(t);
+      const source = await freshUrl(t);
+      const target = join(folder, 'target.db');
+      const names = await migrateStore(source);
+      const next = `${String(names.length + 1).padStart(4, '0')}-added.sql`;
+      await execute(source, `INSERT INTO migrations (name) VALUES ('${next}')`);
+      assertFails(
+        await run(['copy', source, `sqlite:${target}`]),
+        new RegExp(`made by a newer version of plant-store \\(it has ${next}\\); run that version`),
+      );
+      assert.ok(!existsSync(target));
+    });
 
   it('refuses a store that has anything in it, and leaves it as it is', async (t) => {
     const { folder, run, databaseUrl } = await newInstallation(t);

@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import { type Contents, type Filling, StoreNotEmpty } from '../bulk.ts';
+import { type Bulk, type Contents, type Filling, StoreNotEmpty } from '../bulk.ts';
 import { demandOfDatabaseUrl, placeOf } from '../database-url.ts';
 import { CommandFailed } from './command-failed.ts';
 import { count } from './count.ts';
@@ -18,10 +18,12 @@ export function copyCommand(): Command {
       refuseUnlessUrl('TO', to);
       const copied = await withBulk(
         { url: from, hint: 'FROM must name one' },
-        (source) =>
-          withBulk({ url: to }, (target) => {
-            return source.read((contents) => target.fill((filling) => copyContents(contents, filling)));
-          }),
+        async (source) => {
+          await refuseOfNewer(from, source);
+          return withBulk({ url: to }, (target) =>
+            source.read((contents) => target.fill((filling) => copyContents(contents, filling))),
+          );
+        },
         { which: 'existing' },
       ).catch((error: unknown) => {
         if (!(error instanceof StoreNotEmpty)) throw error;
@@ -36,6 +38,12 @@ export function copyCommand(): Command {
 function refuseUnlessUrl(argument: string, url: string): void {
   const demand = demandOfDatabaseUrl(url);
   if (demand !== undefined) throw new CommandFailed(`${argument} ${demand}`);
+}
+
+/** What a newer version added would stay behind. */
+async function refuseOfNewer(from: string, source: Bulk): Promise<void> {
+  const [fault] = await source.inspectSchema();
+  if (fault !== undefined) throw new CommandFailed(`${placeOf(from)}: ${fault}`);
 }
 
 interface Copied {

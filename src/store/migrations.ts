@@ -10,11 +10,14 @@ export interface MigrationTarget {
 
 /**
  * Applies the SQL files of a folder that a store has not seen, in the order of their numbers.
- * Resolves to their names. Rejects with StoreNotOpened when the store has seen more than there is.
+ * Resolves to their names. Rejects with StoreNotOpened when the store has seen more than there is, except for the one
+ * that comes next: a version works with the migration of the version after it, so that it can start again while that
+ * one takes over, or to take its place.
  */
 export async function applyMigrations(folder: URL, target: MigrationTarget): Promise<readonly string[]> {
-  const { missing, unknown } = compareMigrations(folder, await target.applied());
-  if (unknown.length > 0) throw new StoreNotOpened(madeByNewer(unknown));
+  const { files, missing, unknown } = compareMigrations(folder, await target.applied());
+  const isOneAhead = missing.length === 0 && unknown.length === 1 && follows(unknown[0], files.at(-1));
+  if (unknown.length > 0 && !isOneAhead) throw new StoreNotOpened(madeByNewer(unknown));
   for (const name of missing) {
     await runFile(new URL(name, folder), name, target);
     await target.record(name);
@@ -46,9 +49,14 @@ function compareMigrations(folder: URL, applied: readonly string[]) {
     .filter((file) => file.endsWith('.sql'))
     .sort();
   return {
+    files,
     missing: files.filter((name) => !applied.includes(name)),
     unknown: applied.filter((name) => !files.includes(name)),
   };
+}
+
+function follows(name = '', before = ''): boolean {
+  return Number.parseInt(name, 10) === Number.parseInt(before, 10) + 1;
 }
 
 function madeByNewer(names: readonly string[]): string {

@@ -41,6 +41,8 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
     });
   }
 
+  const inspectSchema = () => transact('BEGIN READ ONLY', readSchemaFaults);
+
   return {
     savePlants: (plants, onConflict) =>
       retrying(() =>
@@ -59,7 +61,8 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
       transact('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', (connection) =>
         work(contentsOf(connection)),
       ),
-    inspect: () => transact('BEGIN READ ONLY', inspect),
+    inspect: inspectSchema,
+    inspectSchema,
     close: () => connections.close(),
   };
 }
@@ -178,7 +181,7 @@ async function refuseUnlessEmpty(connection: Connection): Promise<void> {
   if (found.length > 0) throw new StoreNotEmpty('the store is not empty');
 }
 
-async function inspect(connection: Connection): Promise<readonly string[]> {
+async function readSchemaFaults(connection: Connection): Promise<readonly string[]> {
   const [table] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
   if (table?.found !== true) return ['this is a database of something else, or an empty one'];
   const applied = await connection.query({ text: 'SELECT name FROM migrations' });

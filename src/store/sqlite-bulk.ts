@@ -20,7 +20,7 @@ import {
 import { isForbidden, notOpened, reasonOf, severityOf } from './sqlite-errors.ts';
 import { inLongTransaction, inTransaction, openForReading, openForWriting } from './sqlite-file.ts';
 import { prepareInsertPlant, prepareInsertToken } from './sqlite-inserts.ts';
-import { inspectSqlite } from './sqlite-inspect.ts';
+import { inspectSchema, inspectSqlite } from './sqlite-inspect.ts';
 
 const CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
 
@@ -48,6 +48,7 @@ export async function openSqliteBulk(file: string): Promise<Bulk> {
         }
       }),
     inspect: () => answering(file, () => inspectSqlite(db)),
+    inspectSchema: () => answering(file, () => inspectSchema(db)),
     close: async () => {
       db.close();
       writing?.close();

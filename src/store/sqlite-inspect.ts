@@ -21,7 +21,8 @@ export async function inspectSqlite(db: DatabaseSync): Promise<readonly string[]
   }
 }
 
-async function inspectSchema(db: DatabaseSync): Promise<readonly string[]> {
+/** Whether it is of this version. Empty when it is. */
+export async function inspectSchema(db: DatabaseSync): Promise<readonly string[]> {
   const table = db.prepare("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'").get();
   if (table === undefined) return ['this is a database of something else, or an empty file'];
   const applied = db.prepare('SELECT name FROM migrations').all();

@@ -48,10 +48,13 @@ export async function startTcpProxy(
     let atAnswer: Expected | undefined;
     for (const socket of both) {
       sockets.add(socket);
-      socket.on('error', end).on('close', () => {
-        sockets.delete(socket);
-        if (!isStalled) end();
-      });
+      // What ended with an error closes too, and of that nobody is told either while all stalls.
+      socket
+        .on('error', () => undefined)
+        .on('close', () => {
+          sockets.delete(socket);
+          if (!isStalled) end();
+        });
     }
     client.on('data', (bytes) => {
       onSent(Buffer.from(bytes), client);

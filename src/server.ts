@@ -61,6 +61,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     now,
     connections: connectionOptions(config),
     onCommit: (...batch) => wired.metrics.committed(...batch),
+    onKeysNotForgotten: (err) => log.warn({ err }, 'old idempotency keys were not removed'),
   });
   const wiring = Promise.all([opening, loadHttp()]).then(([opened, http]) =>
     wire({

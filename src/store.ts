@@ -141,6 +141,8 @@ export interface StoreOptions {
   readonly connections: ConnectionOptions;
   /** Called after each batch, with the writes in it and the seconds it took. */
   readonly onCommit?: (writes: number, seconds: number, result: CommitResult) => void;
+  /** Called when old idempotency keys could not be removed; that is tried again within a minute. */
+  readonly onKeysNotForgotten?: (error: unknown) => void;
 }
 
 /** How long an idempotency key stands for its first answer. */

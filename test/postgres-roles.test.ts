@@ -60,6 +60,18 @@ test('an account that lacks a grant is not ready, and is told which', async (t) 
   assert.match(await metrics(), /^plant_store_ready\{check="store"[^}]*\} 1$/m);
 });
 
+test('old keys that the account may not remove are told of in the log', async (t) => {
+  const { url, app } = await migrateForAnother(t);
+  await run(url, `REVOKE DELETE ON idempotency_keys FROM ${app}`);
+  const service = await startService(t, accountUrl(url, app));
+  const told = (): unknown =>
+    service.logLines
+      .map((line) => JSON.parse(line))
+      .find(({ msg }) => msg === 'old idempotency keys were not removed');
+  for (let turn = 0; turn < 100 && told() === undefined; turn += 1) await fetch(`${service.adminUrl}/ready`);
+  assert.match(JSON.stringify(told()), /"level":40,.*permission denied for table idempotency_keys/);
+});
+
 test('a command without the password that the server asks for says so and ends, and does not wait for the server', async (t) => {
   const server = await startPostgres();
   t.after(() => server.remove());

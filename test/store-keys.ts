@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { openBulk } from '../src/store/open.ts';
-import { connections, type TestEngine } from './engines.ts';
+import { connections, execute, type TestEngine } from './engines.ts';
 import {
   assertRefused,
   countOf,
@@ -148,6 +148,23 @@ export function testIdempotencyInTime(engine: TestEngine): void {
     );
     assert.equal(await countKeys(url), 4_500);
     clock.now += DAY_MS + 1;
+    t.mock.timers.tick(60_000);
+    for (let turn = 0; turn < 100 && (await countKeys(url)) !== 0; turn += 1)
+      assert.equal(await store.write(remove(-1n)), 'absent');
+    assert.equal(await countKeys(url), 0);
+  });
+
+  test('keys that cannot be deleted are told of, and deleted a minute after they can', async (t) => {
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    const failure = Promise.withResolvers<unknown>();
+    const { url, clock, open } = await prepare(t, engine, { onKeysNotForgotten: failure.resolve });
+    const { store } = await open();
+    await store.write(createOnce(1n, 'key'));
+    clock.now += DAY_MS + 1;
+    await execute(url, 'ALTER TABLE idempotency_keys RENAME TO elsewhere');
+    t.mock.timers.tick(60_000);
+    assert.match(String(await failure.promise), /idempotency_keys/);
+    await execute(url, 'ALTER TABLE elsewhere RENAME TO idempotency_keys');
     t.mock.timers.tick(60_000);
     for (let turn = 0; turn < 100 && (await countKeys(url)) !== 0; turn += 1)
       assert.equal(await store.write(remove(-1n)), 'absent');

@@ -7,6 +7,7 @@ import {
   type Outcome,
   type PlantPage,
   type Store,
+  type StoreOptions,
   StoreOverloaded,
   StoreUnavailable,
   type Write,
@@ -32,7 +33,11 @@ interface Stores {
 }
 
 /** Stores on one new URL. They close before the engine takes the URL away, and none of them may have failed. */
-export async function prepare(t: TestContext, engine: TestEngine): Promise<Stores> {
+export async function prepare(
+  t: TestContext,
+  engine: TestEngine,
+  told: Pick<StoreOptions, 'onKeysNotForgotten'> = {},
+): Promise<Stores> {
   const clock: Stores['clock'] = { now: Date.UTC(2026, 0, 1) };
   const opened: Opened[] = [];
   const fatal: Error[] = [];
@@ -49,6 +54,7 @@ export async function prepare(t: TestContext, engine: TestEngine): Promise<Store
         return clock.now;
       },
       connections,
+      ...told,
     });
     let closing: Promise<void> | undefined;
     const close = (): Promise<void> => (closing ??= store.close());

@@ -9,6 +9,7 @@ import {
   type Write,
 } from '../store.ts';
 import type { Token } from '../token.ts';
+import { forgetRegularly } from './forgetting.ts';
 import { commitBatch, isOfCreations } from './postgres-batch.ts';
 import { Connections, type Row, type Statement } from './postgres-connections.ts';
 import { isFromServer, isUnsupported, mayBeUniqueViolation, meaningOf } from './postgres-errors.ts';
@@ -17,8 +18,6 @@ import { migratePostgres } from './postgres-migrate.ts';
 import { forgetKeys } from './postgres-old-keys.ts';
 import { retrying } from './postgres-retry.ts';
 import { TOKEN_COLUMNS, toToken } from './rows.ts';
-
-const FORGET_KEYS_EVERY_MS = 60_000;
 
 /** How long it is looked whether ids are taken, once one was. */
 const LOOK_FOR_MS = 1_000;
@@ -40,14 +39,11 @@ const SUSPICIOUS_FAILURES = 2;
 /** Opens the engine for many instances on one PostgreSQL; it keeps no state of its own. Rejects with StoreNotOpened. */
 export async function openPostgres(
   url: string,
-  { now, connections: options }: StoreOptions,
+  { now, connections: options, onKeysNotForgotten = () => undefined }: StoreOptions,
 ): Promise<Engine> {
   await migratePostgres(url);
   const connections = new Connections(url, options);
-  const forgetting = setInterval(
-    () => void forgetOldKeys().catch(() => undefined),
-    FORGET_KEYS_EVERY_MS,
-  ).unref();
+  const forgetting = forgetRegularly(forgetOldKeys, onKeysNotForgotten);
 
   async function query(statement: Statement): Promise<readonly Row[]> {
     try {
@@ -98,7 +94,11 @@ export async function openPostgres(
 
   async function forgetOldKeys(): Promise<void> {
     const until = now() - KEY_LIFETIME_MS;
-    await togetherOrPerOwner((perOwner) => forgetKeys(connections, until, perOwner));
+    try {
+      await togetherOrPerOwner((perOwner) => forgetKeys(connections, until, perOwner));
+    } catch (error: unknown) {
+      throw meaningOf(error);
+    }
   }
 
   let looksUntil = 0;
@@ -185,7 +185,7 @@ export async function openPostgres(
   }
 
   // The first time also tells whether the server takes the rows of several owners together.
-  void forgetOldKeys().catch(() => undefined);
+  forgetting.now();
 
   return {
     commit,
@@ -203,7 +203,7 @@ export async function openPostgres(
     },
     connections: () => connections.count(),
     close: async () => {
-      clearInterval(forgetting);
+      forgetting.end();
       await connections.close();
     },
   };

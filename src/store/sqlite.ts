@@ -10,12 +10,12 @@ import {
   StoreUnavailable,
   type Write,
 } from '../store.ts';
+import { forgetRegularly } from './forgetting.ts';
 import { notOpened, reasonOf, severityOf } from './sqlite-errors.ts';
 import { migrateSqlite } from './sqlite-migrate.ts';
 import { openReader } from './sqlite-reader.ts';
 import type { WriterMessage, WriterReply, WriterRequest } from './sqlite-writer.ts';
 
-const FORGET_KEYS_EVERY_MS = 60_000;
 const IDS_COUNTED_AT_ONCE = 20_000;
 
 // Under node the sources run as they are; in the published package they are compiled.
@@ -28,7 +28,10 @@ const WRITER = new URL(
  * Opens the embedded engine: one connection on this thread for reads, one on a thread of its own for writes.
  * Rejects with StoreNotOpened.
  */
-export async function openSqlite(file: string, { onFatal, now }: StoreOptions): Promise<Engine> {
+export async function openSqlite(
+  file: string,
+  { onFatal, now, onKeysNotForgotten = () => undefined }: StoreOptions,
+): Promise<Engine> {
   await migrateSqlite(file);
   let broken: StoreUnavailable | undefined;
 
@@ -55,13 +58,18 @@ export async function openSqlite(file: string, { onFatal, now }: StoreOptions): 
     await writer.close();
     throw notOpened(file, error);
   });
-  const forgetting = setInterval(() => void forgetKeys(), FORGET_KEYS_EVERY_MS).unref();
+  const forgetting = forgetRegularly(forgetKeys, onKeysNotForgotten);
 
-  // A batch at a time, so that writes get their turn in between. What fails now is tried again in a minute.
+  // A batch at a time, so that writes get their turn in between.
   async function forgetKeys(): Promise<void> {
-    const reply = await writer.request({ kind: 'forgetKeys', now: now() }).catch(() => undefined);
-    if (reply?.kind === 'failure' && reply.severity === 'fatal') breakWith(reply.reason);
-    if (reply?.kind === 'forgotten' && reply.more) await forgetKeys();
+    const reply = await writer.request({ kind: 'forgetKeys', now: now() });
+    if (reply.kind === 'failure') throw failureOf(reply);
+    if (reply.kind === 'forgotten' && reply.more) await forgetKeys();
+  }
+
+  function failureOf({ severity, reason }: Extract<WriterReply, { kind: 'failure' }>): Error {
+    if (severity === 'fatal') return breakWith(reason);
+    return severity === 'passing' ? new StoreUnavailable(reason) : new BatchRefused(reason);
   }
 
   async function read<T>(work: () => T): Promise<T> {
@@ -78,9 +86,7 @@ export async function openSqlite(file: string, { onFatal, now }: StoreOptions): 
     const reply = await writer.request({ kind: 'commit', batch, now: now() });
     reader.noteCommit();
     if (reply.kind === 'outcomes') return reply.outcomes;
-    if (reply.kind !== 'failure') throw new StoreUnavailable('the store is closed');
-    if (reply.severity === 'fatal') throw breakWith(reply.reason);
-    throw reply.severity === 'passing' ? new StoreUnavailable(reply.reason) : new BatchRefused(reply.reason);
+    throw reply.kind === 'failure' ? failureOf(reply) : new StoreUnavailable('the store is closed');
   }
 
   // In steps, since a long one would keep all other requests waiting.
@@ -104,7 +110,7 @@ export async function openSqlite(file: string, { onFatal, now }: StoreOptions): 
     ping: () => read(() => reader.ping()),
     connections: () => ({ idle: 0, busy: 0, waiting: 0 }),
     close: async () => {
-      clearInterval(forgetting);
+      forgetting.end();
       reader.close();
       await writer.close();
     },

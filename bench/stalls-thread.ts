@@ -3,15 +3,23 @@ import { parentPort, workerData } from 'node:worker_threads';
 /** What is shorter does not matter to a request of a millisecond. */
 const NOTICED_MS = 1;
 
-parentPort?.postMessage(stallsWithin(Number(workerData)));
+/** In milliseconds. */
+export interface Watched {
+  readonly stalls: readonly number[];
+  /** More than it was to be when the last stall went beyond. */
+  readonly ms: number;
+}
 
-function stallsWithin(ms: number): readonly number[] {
+parentPort?.postMessage(watch(Number(workerData)));
+
+function watch(ms: number): Watched {
   const stalls: number[] = [];
-  let last = performance.now();
-  for (const end = last + ms; last < end; ) {
+  const begun = performance.now();
+  let last = begun;
+  while (last < begun + ms) {
     const now = performance.now();
     if (now - last >= NOTICED_MS) stalls.push(now - last);
     last = now;
   }
-  return stalls;
+  return { stalls, ms: last - begun };
 }

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { availableParallelism } from 'node:os';
 import { Worker } from 'node:worker_threads';
+import type { Watched } from './stalls-thread.ts';
 
 const LOOK_FOR_MS = 3_000;
 
@@ -14,14 +15,15 @@ interface Stalls {
 
 /** Keeps each core busy with a thread that looks at the clock: what it misses, a server misses too. */
 export async function measureStalls(threads = availableParallelism(), ms = LOOK_FOR_MS): Promise<Stalls> {
-  const all = await Promise.all(Array.from({ length: threads }, () => stallsOfThread(ms)));
-  const stalls = all.flat();
+  const all = await Promise.all(Array.from({ length: threads }, () => watchByThread(ms)));
+  const stalls = all.flatMap((watched) => watched.stalls);
   const lost = stalls.reduce((sum, stall) => sum + stall, 0);
-  return { longestMs: Math.max(0, ...stalls), share: lost / (ms * threads) };
+  const watched = all.reduce((sum, one) => sum + one.ms, 0);
+  return { longestMs: Math.max(0, ...stalls), share: lost / watched };
 }
 
-async function stallsOfThread(ms: number): Promise<readonly number[]> {
+async function watchByThread(ms: number): Promise<Watched> {
   const thread = new Worker(new URL('./stalls-thread.ts', import.meta.url), { workerData: ms });
-  const [stalls]: readonly (readonly number[])[] = await once(thread, 'message');
-  return stalls ?? [];
+  const [watched]: readonly Watched[] = await once(thread, 'message');
+  return watched ?? { stalls: [], ms };
 }

@@ -328,7 +328,7 @@ async function reportLost(
   instances: readonly Address[],
   token: string,
 ): Promise<void> {
-  const rows = await postgres.sql('SELECT id FROM plants');
+  const rows = await postgres.sql("SELECT id FROM plants WHERE owner = 'alice'");
   const kept = new Set(rows.map(({ id }) => Number(id)));
   const lost = acknowledged.filter((id) => !kept.has(id)).length;
   const listed = await Promise.all(instances.map((instance) => countListed(instance, token)));

@@ -55,7 +55,10 @@ export interface Bulk {
   fill<T>(work: (filling: Filling) => Promise<T>): Promise<T>;
   /** What is wrong with the store as such: its files and its schema. Empty for a sound one. */
   inspect(): Promise<readonly string[]>;
-  /** What keeps the store from being read as a whole by this version: a newer one made it, or an older one. Empty when nothing does. */
+  /**
+   * What keeps the store from being read as a whole by this version: a newer one made it, or an older one. Empty when
+   * nothing does.
+   */
   inspectSchema(): Promise<readonly string[]>;
   close(): Promise<void>;
 }

@@ -22,6 +22,8 @@ interface Workload {
   /** Plants that all clients create, delete and list over and over. */
   readonly hotPlants: number;
   readonly seconds: number;
+  /** Observations to make, however long that takes. */
+  readonly atLeast?: number;
 }
 
 interface Recording {
@@ -69,7 +71,8 @@ class Recorder implements Recording {
   }
 
   async runClient(): Promise<void> {
-    while (performance.now() < this.#until) {
+    const { atLeast = 0 } = this.#workload;
+    while (performance.now() < this.#until || this.operations.length < atLeast) {
       if (Math.random() < HOT_SHARE) await this.#touchHotPlant();
       else await this.#visitColdPlant();
     }

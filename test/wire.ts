@@ -21,6 +21,9 @@ export interface Wire {
 
 const PATIENCE_MS = 10_000;
 
+/** A wait is made of so many, so that a process that stands still misses but one of them, and then reads what came. */
+const PARTS = 8;
+
 /** Opens a connection to the service at `url`. What goes out before it stands, waits. */
 export function openWire(url: string): Wire {
   const { hostname, port } = new URL(url);
@@ -55,7 +58,13 @@ export function openWire(url: string): Wire {
   /** Resolves to what `find` finds, looking again whenever something happens. */
   function wait<T>(find: () => { readonly found: T } | undefined, withinMs: number): Promise<T> {
     const { promise, resolve, reject } = Promise.withResolvers<T>();
-    const late = setTimeout(() => reject(new Error(`nothing came within ${withinMs} ms`)), withinMs);
+    let parts = 0;
+    const late = setInterval(() => {
+      parts += 1;
+      if (parts < PARTS) return;
+      clearInterval(late);
+      reject(new Error(`nothing came within ${withinMs} ms`));
+    }, withinMs / PARTS);
     look = () => {
       try {
         const result = find();
@@ -64,7 +73,7 @@ export function openWire(url: string): Wire {
       } catch (error: unknown) {
         reject(error);
       }
-      clearTimeout(late);
+      clearInterval(late);
       look = () => undefined;
     };
     look();

@@ -85,7 +85,7 @@ export const TOGETHER = { concurrency: 2 };
 export const ON_A_TERMINAL = { NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true' };
 
 /** A program that takes longer than this to end or to serve hangs. */
-const PATIENCE_MS = 20_000;
+const PATIENCE_MS = 60_000;
 
 // Shared by the many short runs of one test file, which would otherwise spend most of their time compiling.
 const compileCache = mkdtempSync(join(tmpdir(), 'plant-store-compiled-'));

@@ -19,13 +19,16 @@ export interface TestService {
   close(): Promise<void>;
 }
 
+/** Time enough for a busy machine, as in test/engines.ts. */
+const PATIENT = { databaseAcquireTimeout: '30000', databaseStatementTimeout: '30000' };
+
 /** The whole service on real ports and a real store, in this process; it stops after the test. */
 export async function startService(
   t: Pick<TestContext, 'after'>,
   databaseUrl: string,
   flags: Partial<Record<Setting, string>> = {},
 ): Promise<TestService> {
-  const config = loadConfig({ port: '0', adminPort: '0', databaseUrl, ...flags }, {});
+  const config = loadConfig({ port: '0', adminPort: '0', databaseUrl, ...PATIENT, ...flags }, {});
   const clock = { now: Date.now() };
   const logLines: string[] = [];
   const serviceLog = logTo({ write: (line) => void logLines.push(line) }, 'info');

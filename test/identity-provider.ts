@@ -2,7 +2,7 @@ import { createServer, type Server } from 'node:http';
 import type { TestContext } from 'node:test';
 import { exportJWK, generateKeyPair, type JWK, type JWTPayload, SignJWT } from 'jose';
 import { Provider } from 'oidc-provider';
-import { listenOnFreePort } from './free-port.ts';
+import { freePort } from './free-port.ts';
 
 /** A real OpenID provider on a port of its own. */
 export interface IdentityProvider {
@@ -52,7 +52,8 @@ export async function startIdentityProvider(
     if (request.url === '/jwks') keysRead += 1;
     void answer?.(request, response);
   });
-  const port = await listenOnFreePort(server);
+  const port = await freePort();
+  await listen(server, port);
   const issuer = `http://127.0.0.1:${port}`;
   answer = newProvider(issuer, key).callback();
   t.after(() => stop(server));

@@ -89,7 +89,11 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     if (how === 'calmly') await setTimeout(config.stopDelay);
     // Not by the method of node:http, which closes idle connections at once: a request may be on its way on one.
     TcpServer.prototype.close.call(app.server);
-    if (how === 'calmly') await setTimeout(LINGER_MS);
+    if (how === 'calmly') {
+      await setTimeout(LINGER_MS);
+      // What came while this process stood still is read before it takes a connection for idle.
+      await setImmediate();
+    }
     await drain(app, DRAIN_MS);
     await Promise.all([store.close(), drain(admin, LAST_MS), tracing?.close(LAST_MS)]);
   }

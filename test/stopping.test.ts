@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
+import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
 import { Connection } from './connection.ts';
 import { damage } from './damage.ts';
 import { listenOnFreePort } from './free-port.ts';
@@ -16,6 +19,19 @@ const ALDER = { name: 'Alder', tag: null };
 /** Long enough for all that a test does in it, on a busy machine too. */
 const PAUSE_MS = 3_000;
 const PAUSE = ['--stop-delay', String(PAUSE_MS)];
+
+/** Has a service stand still soon after it was told to stop: for a second, and until there is a file `asked`. */
+const STANDS_STILL = `data:text/javascript,${encodeURIComponent(
+  `import { existsSync, writeSync } from 'node:fs';
+   const never = new Int32Array(new SharedArrayBuffer(4));
+   const standStill = () => {
+     writeSync(1, 'standing still');
+     const until = performance.now() + 1_000;
+     while (performance.now() < until || !existsSync('asked')) Atomics.wait(never, 0, 0, 20);
+   };
+   // Behind what has come, and before the timers that are due by then.
+   process.on('SIGTERM', () => setTimeout(setImmediate, 50, standStill));`,
+)}`;
 
 describe('a stop with a pause', TOGETHER, () => {
   it('says first that the service is not ready, and goes on serving, new connections too', async (t) => {
@@ -86,6 +102,26 @@ describe('a stop', { concurrency: 3 }, () => {
     connection.close();
     assert.equal((await service.ended).code, 1);
     assert.ok(service.log.some(({ msg }) => msg === 'stopped'));
+  });
+
+  it('answers what came while the process stood still for as long as clients are asked to go elsewhere', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token();
+    const service = await installation.serve({
+      env: PRODUCTION,
+      wrap: ([node = '', ...rest]) => [node, '--import', STANDS_STILL, ...rest],
+    });
+    const connection = new Connection(service.url, token);
+    assert.equal((await connection.create(1n, ALDER))?.status, 200);
+    service.kill('SIGTERM');
+    await service.wrote(() => service.output.stdout.match(/standing still/) ?? undefined);
+    const answer = connection.create(2n, ALDER);
+    // It leaves in the next turn of the event loop.
+    await setTimeout(10);
+    await writeFile(join(installation.folder, 'asked'), '');
+    assert.equal((await answer)?.status, 200);
+    connection.close();
+    assert.equal((await service.ended).code, 0);
   });
 
   it('waits a second at most for a scrape that is never asked whole and a collector that never answers', async (t) => {

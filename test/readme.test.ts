@@ -105,7 +105,7 @@ async function runScript(script: string, databaseUrl: string): Promise<string> {
   const { stdout } = await promisify(execFile)('bash', ['-e', file], {
     cwd: ROOT,
     env: { ...process.env, ...ON_A_TERMINAL, DATABASE_URL: databaseUrl },
-    timeout: 30_000,
+    timeout: 60_000,
   });
   return stdout.replaceAll('\r', '');
 }

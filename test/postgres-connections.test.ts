@@ -144,7 +144,7 @@ test('no host of several has a connection: the reason of each is told', async (t
   assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));
   const { host, pathname } = url;
-  const options = { poolSize: 1, acquireTimeoutMs: 2_000, statementTimeoutMs: 1_000, prepare: true };
+  const options = { poolSize: 1, acquireTimeoutMs: 20_000, statementTimeoutMs: 1_000, prepare: true };
   const read = 'options=-c%20default_transaction_read_only%3Don';
   const connections = new Connections(
     `postgres://postgres:p@ss@127.0.0.1:1,${host}${pathname}?${read}`,

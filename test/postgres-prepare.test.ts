@@ -4,7 +4,7 @@ import { commitBatch } from '../src/store/postgres-batch.ts';
 import { Connections } from '../src/store/postgres-connections.ts';
 import { migratePostgres } from '../src/store/postgres-migrate.ts';
 import type { Write } from '../src/store.ts';
-import { engines } from './engines.ts';
+import { engines, connections as options } from './engines.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
 
@@ -21,7 +21,6 @@ test('what begins and ends a transaction is not prepared, so that it cannot fail
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await migratePostgres(url);
-  const options = { poolSize: 2, acquireTimeoutMs: 2_000, statementTimeoutMs: 5_000, prepare: true };
   const connections = new Connections(url, options);
   t.after(() => connections.close());
   const prepared = await connections.use(async (connection) => {

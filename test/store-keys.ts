@@ -149,9 +149,7 @@ export function testIdempotencyInTime(engine: TestEngine): void {
     assert.equal(await countKeys(url), 4_500);
     clock.now += DAY_MS + 1;
     t.mock.timers.tick(60_000);
-    for (let turn = 0; turn < 100 && (await countKeys(url)) !== 0; turn += 1)
-      assert.equal(await store.write(remove(-1n)), 'absent');
-    assert.equal(await countKeys(url), 0);
+    while ((await countKeys(url)) > 0) assert.equal(await store.write(remove(-1n)), 'absent');
   });
 
   test('keys that cannot be deleted are told of, and deleted a minute after they can', async (t) => {
@@ -166,9 +164,7 @@ export function testIdempotencyInTime(engine: TestEngine): void {
     assert.match(String(await failure.promise), /idempotency_keys/);
     await execute(url, 'ALTER TABLE elsewhere RENAME TO idempotency_keys');
     t.mock.timers.tick(60_000);
-    for (let turn = 0; turn < 100 && (await countKeys(url)) !== 0; turn += 1)
-      assert.equal(await store.write(remove(-1n)), 'absent');
-    assert.equal(await countKeys(url), 0);
+    while ((await countKeys(url)) > 0) assert.equal(await store.write(remove(-1n)), 'absent');
   });
 }
 

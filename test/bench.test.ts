@@ -159,7 +159,7 @@ describe('bench', () => {
   test('notices threads that stand still, as those do that are more than the cores', async () => {
     const { longestMs, share } = await measureStalls(4 * availableParallelism(), 500);
     assert.ok(share > 0.3 && share <= 1, String(share));
-    assert.ok(longestMs >= 1, String(longestMs));
+    assert.ok(longestMs >= 1 && longestMs < 20_000, String(longestMs));
   });
 
   test('reports no figure that the generator limited, and no ratio to it', () => {

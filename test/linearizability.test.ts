@@ -279,6 +279,7 @@ for (const [name, manners, isLinearizable] of [
       atLeast: 1_000,
     });
     assert.deepEqual(surprises, []);
+    assert.ok(operations.length > 100, `${operations.length} operations`);
     const violation = findViolation(operations);
     const found = violation === undefined ? 'nothing' : describeViolation(violation);
     assert.equal(violation === undefined, isLinearizable, found);

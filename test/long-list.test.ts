@@ -57,8 +57,9 @@ describe('a list of 100,000 plants with no limit', () => {
     for (const line of describeFigures(figures)) t.diagnostic(line);
     assert.equal(figures.plants, PLANTS);
     assert.ok(figures.lists.count > 0 && figures.creates.count > 0);
-    // Not the longest, nor of so few the 99th percentile: a machine that stands still for a second holds up one of them.
     assert.ok(Math.max(figures.lists.median, figures.creates.median) < PATIENCE_MS, 'others waited too long');
+    // Of so few that is the longest, which a machine that stands still for a second or two holds up.
+    assert.ok(Math.max(figures.lists.p99, figures.creates.p99) < 5 * PATIENCE_MS, 'one waited far too long');
   });
 
   it('waits for a slow reader without holding memory, the log of the store or anybody else', async (t) => {

@@ -1,73 +1,301 @@
 import { isUtf8 } from 'node:buffer';
-import { messageOf } from './errors.ts';
 import { parseIntegerSource } from './plant.ts';
 
-/** Nesting that is read; RFC 8259 §9 lets a parser set a limit. A NewPlant has 1. */
+/** RFC 8259 §9 lets a parser limit the depth of nesting. A NewPlant has one level. */
 export const MAX_JSON_DEPTH = 64;
 
-/** A digit before a point or an exponent: only then can a number that a double shows as an integer be something else. */
-const MAYBE_NOT_PLAIN = /[0-9][.eE]/;
+const TAB = 0x09;
+const LINE_FEED = 0x0a;
+const RETURN = 0x0d;
+const SPACE = 0x20;
+const QUOTE = 0x22;
+const PLUS = 0x2b;
+const COMMA = 0x2c;
+const MINUS = 0x2d;
+const POINT = 0x2e;
+const SLASH = 0x2f;
+const ZERO = 0x30;
+const NINE = 0x39;
+const COLON = 0x3a;
+const CAPITAL_E = 0x45;
+const OPENING_BRACKET = 0x5b;
+const BACKSLASH = 0x5c;
+const CLOSING_BRACKET = 0x5d;
+const A = 0x61;
+const B = 0x62;
+const E = 0x65;
+const F = 0x66;
+const N = 0x6e;
+const R = 0x72;
+const T = 0x74;
+const U = 0x75;
+const OPENING_BRACE = 0x7b;
+const CLOSING_BRACE = 0x7d;
 
-/** Bytes that are not the JSON they should be. The message says what they are: `is not UTF-8`. */
+/** The bit that makes an ASCII letter lower case. */
+const LOWER_CASE = 0x20;
+
+const MAX_EXACT_DIGITS = 15;
+const ESCAPED_UNIT_LENGTH = '\\u0000'.length;
+
+// Tables of 256 bytes: the fastest test of a byte in a loop. Beyond the end of a text they are asked for U+0000.
+const isSpace = tableOf((byte) => [TAB, LINE_FEED, RETURN, SPACE].includes(byte));
+const isDigit = tableOf((byte) => byte >= ZERO && byte <= NINE);
+const isPlain = tableOf((byte) => byte >= SPACE && byte !== QUOTE && byte !== BACKSLASH);
+
+function tableOf(is: (byte: number) => boolean): Uint8Array {
+  return Uint8Array.from({ length: 256 }, (_, byte) => Number(is(byte)));
+}
+
+/** A field to find at the top level, and the place of its value; `end` is 0 until it is found. */
+interface Member {
+  readonly name: string;
+  start: number;
+  end: number;
+}
+
+/** Bytes that are not valid JSON. The message completes a sentence: `is not UTF-8`. */
 export class JsonInvalid extends Error {
   override readonly name = 'JsonInvalid';
 }
 
 /**
- * Parses bytes as JSON (RFC 8259) with the top-level `id` exact: a bigint wherever the source text is an integer.
- * Throws JsonInvalid when they are not JSON, not UTF-8, or nested too deep.
+ * Validates bytes as JSON (RFC 8259) and returns the named fields of the object in them; of duplicates the last.
+ * A number is a bigint if its value is an integer; arrays and objects are empty. Undefined if the text is no object.
+ * Skips the rest without building it: the cost depends on the length alone. Throws JsonInvalid.
+ *
+ * @param fields names of ASCII letters and digits
  */
-export function parseJson(bytes: Buffer): unknown {
+export function parseJson(bytes: Buffer, fields: readonly string[]): unknown {
   if (bytes.length === 0) throw new JsonInvalid('is empty; it must be a JSON object');
   if (!isUtf8(bytes)) throw new JsonInvalid('is not UTF-8');
-  const text = bytes.toString('utf8');
-  const value = parse(text);
-  if (isDeeperThan(value, MAX_JSON_DEPTH)) {
-    throw new JsonInvalid(`is nested too deep; at most ${MAX_JSON_DEPTH} levels are read`);
+  const start = skipSpace(bytes, 0);
+  const members = fields.map((name): Member => ({ name, start: 0, end: 0 }));
+  const end = skipSpace(bytes, skipValue(bytes, start, MAX_JSON_DEPTH, members));
+  if (end < bytes.length) throw expected('the end of the text', bytes, end);
+  return bytes[start] === OPENING_BRACE ? decodeMembers(bytes, members) : undefined;
+}
+
+// Each of these functions takes the start of a token or value and returns its end.
+
+function skipValue(bytes: Buffer, start: number, levels: number, members?: readonly Member[]): number {
+  const first = bytes[start];
+  if (first === QUOTE) return skipString(bytes, start);
+  if (first === OPENING_BRACE) return skipObject(bytes, start, levels, members);
+  if (first === OPENING_BRACKET) return skipArray(bytes, start, levels);
+  if (first === MINUS || isDigit[first ?? 0] === 1) return skipNumber(bytes, start);
+  if (first === T) return skipLiteral(bytes, start, 'true');
+  if (first === F) return skipLiteral(bytes, start, 'false');
+  if (first === N) return skipLiteral(bytes, start, 'null');
+  throw expected('a value', bytes, start);
+}
+
+function skipObject(bytes: Buffer, start: number, levels: number, members?: readonly Member[]): number {
+  if (levels === 0) throw tooDeep();
+  let at = skipSpace(bytes, start + 1);
+  if (bytes[at] === CLOSING_BRACE) return at + 1;
+  for (;;) {
+    if (bytes[at] !== QUOTE) throw expected('a field name in quotation marks', bytes, at);
+    const nameEnd = skipString(bytes, at);
+    const colon = skipSpace(bytes, nameEnd);
+    if (bytes[colon] !== COLON) throw expected('a colon', bytes, colon);
+    const value = skipSpace(bytes, colon + 1);
+    const valueEnd = skipValue(bytes, value, levels - 1);
+    if (members !== undefined) note(members, bytes, at, nameEnd, value, valueEnd);
+    const next = skipSpace(bytes, valueEnd);
+    if (bytes[next] === CLOSING_BRACE) return next + 1;
+    if (bytes[next] !== COMMA) throw expected('a comma or }', bytes, next);
+    at = skipSpace(bytes, next + 1);
   }
-  if (hasNumericId(value)) {
-    const exact: { id: unknown } = value;
-    exact.id = exactId(value.id, text);
+}
+
+function skipArray(bytes: Buffer, start: number, levels: number): number {
+  if (levels === 0) throw tooDeep();
+  let at = skipSpace(bytes, start + 1);
+  if (bytes[at] === CLOSING_BRACKET) return at + 1;
+  for (;;) {
+    const next = skipSpace(bytes, skipValue(bytes, at, levels - 1));
+    if (bytes[next] === CLOSING_BRACKET) return next + 1;
+    if (bytes[next] !== COMMA) throw expected('a comma or ]', bytes, next);
+    at = skipSpace(bytes, next + 1);
+  }
+}
+
+function skipSpace(bytes: Buffer, start: number): number {
+  let at = start;
+  while (isSpace[bytes[at] ?? 0] === 1) at += 1;
+  return at;
+}
+
+function skipString(bytes: Buffer, start: number): number {
+  let at = start + 1;
+  for (;;) {
+    while (isPlain[bytes[at] ?? 0] === 1) at += 1;
+    if (bytes[at] === QUOTE) return at + 1;
+    if (at >= bytes.length) throw expected('a closing quotation mark', bytes, at);
+    if (bytes[at] !== BACKSLASH) throw expected('an escape in place of a control character', bytes, at);
+    at = skipEscape(bytes, at);
+  }
+}
+
+function skipEscape(bytes: Buffer, start: number): number {
+  switch (bytes[start + 1]) {
+    case QUOTE:
+    case BACKSLASH:
+    case SLASH:
+    case B:
+    case F:
+    case N:
+    case R:
+    case T:
+      return start + 2;
+    case U:
+      for (let at = start + 2; at < start + ESCAPED_UNIT_LENGTH; at += 1) {
+        if (hexValue(bytes[at]) === -1) throw expected('a hexadecimal digit', bytes, at);
+      }
+      return start + ESCAPED_UNIT_LENGTH;
+    default:
+      throw expected('one of " \\ / b f n r t u', bytes, start + 1);
+  }
+}
+
+function skipNumber(bytes: Buffer, start: number): number {
+  let at = bytes[start] === MINUS ? start + 1 : start;
+  at = bytes[at] === ZERO ? at + 1 : skipDigits(bytes, at);
+  if (bytes[at] === POINT) at = skipDigits(bytes, at + 1);
+  if (bytes[at] !== E && bytes[at] !== CAPITAL_E) return at;
+  const sign = bytes[at + 1];
+  return skipDigits(bytes, sign === PLUS || sign === MINUS ? at + 2 : at + 1);
+}
+
+function skipDigits(bytes: Buffer, start: number): number {
+  let at = start;
+  while (isDigit[bytes[at] ?? 0] === 1) at += 1;
+  if (at === start) throw expected('a digit', bytes, at);
+  return at;
+}
+
+function skipLiteral(bytes: Buffer, start: number, literal: string): number {
+  for (let index = 1; index < literal.length; index += 1) {
+    if (bytes[start + index] !== literal.charCodeAt(index)) throw expected(literal, bytes, start);
+  }
+  return start + literal.length;
+}
+
+function note(
+  members: readonly Member[],
+  bytes: Buffer,
+  nameStart: number,
+  nameEnd: number,
+  start: number,
+  end: number,
+): void {
+  for (const member of members) {
+    if (!isName(member.name, bytes, nameStart + 1, nameEnd - 1)) continue;
+    member.start = start;
+    member.end = end;
+  }
+}
+
+/** Compares a valid string with a field name in place: decoding every name of a long object would cost too much. */
+function isName(name: string, bytes: Buffer, start: number, end: number): boolean {
+  if (end - start !== name.length) return end - start > name.length && isEscapedName(name, bytes, start, end);
+  for (let index = 0; index < name.length; index += 1) {
+    if (bytes[start + index] !== name.charCodeAt(index)) return false;
+  }
+  return true;
+}
+
+function isEscapedName(name: string, bytes: Buffer, start: number, end: number): boolean {
+  let at = start;
+  for (let index = 0; index < name.length; index += 1) {
+    const isEscaped = bytes[at] === BACKSLASH;
+    if ((isEscaped ? unitOfEscape(bytes, at) : bytes[at]) !== name.charCodeAt(index)) return false;
+    at += isEscaped ? ESCAPED_UNIT_LENGTH : 1;
+  }
+  return at === end;
+}
+
+/** The code unit of `\uXXXX`; undefined for the other escapes, none of which is a letter or a digit. */
+function unitOfEscape(bytes: Buffer, start: number): number | undefined {
+  if (bytes[start + 1] !== U) return undefined;
+  let unit = 0;
+  for (let at = start + 2; at < start + ESCAPED_UNIT_LENGTH; at += 1) unit = unit * 16 + hexValue(bytes[at]);
+  return unit;
+}
+
+/** The value of a hexadecimal digit; -1 for anything else. */
+function hexValue(byte = 0): number {
+  if (isDigit[byte] === 1) return byte - ZERO;
+  const letter = byte | LOWER_CASE;
+  return letter >= A && letter <= F ? letter - A + 10 : -1;
+}
+
+function decodeMembers(bytes: Buffer, members: readonly Member[]): Record<string, unknown> {
+  const object: Record<string, unknown> = {};
+  for (const { name, start, end } of members) {
+    if (end > 0) object[name] = decode(bytes, start, end);
+  }
+  return object;
+}
+
+/** The value of a valid text. */
+function decode(bytes: Buffer, start: number, end: number): unknown {
+  switch (bytes[start]) {
+    case QUOTE:
+      return decodeString(bytes.toString('utf8', start + 1, end - 1));
+    case OPENING_BRACE:
+      return {};
+    case OPENING_BRACKET:
+      return [];
+    case T:
+      return true;
+    case F:
+      return false;
+    case N:
+      return null;
+    default:
+      return decodeNumber(bytes, start, end);
+  }
+}
+
+function decodeString(text: string): unknown {
+  return text.includes('\\') ? JSON.parse(`"${text}"`) : text;
+}
+
+function decodeNumber(bytes: Buffer, start: number, end: number): bigint | number {
+  const short = end - start <= MAX_EXACT_DIGITS ? decodeDigits(bytes, start, end) : undefined;
+  if (short !== undefined) return BigInt(short);
+  const source = bytes.toString('latin1', start, end);
+  return parseIntegerSource(source) ?? Number(source);
+}
+
+/** The value of so few digits that a double holds it exactly, as with most ids; undefined if there is more than digits. */
+function decodeDigits(bytes: Buffer, start: number, end: number): number | undefined {
+  let value = 0;
+  for (let at = start; at < end; at += 1) {
+    const byte = bytes[at] ?? 0;
+    if (isDigit[byte] !== 1) return undefined;
+    value = value * 10 + byte - ZERO;
   }
   return value;
 }
 
-function parse(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch (error: unknown) {
-    throw new JsonInvalid(`is not JSON: ${messageOf(error)}`);
-  }
+function tooDeep(): JsonInvalid {
+  return new JsonInvalid(`is nested too deep; the limit is ${MAX_JSON_DEPTH} levels`);
 }
 
-function isDeeperThan(value: unknown, levels: number): boolean {
-  if (typeof value !== 'object' || value === null) return false;
-  if (levels === 0) return true;
-  for (const member of Object.values(value)) {
-    if (typeof member === 'object' && isDeeperThan(member, levels - 1)) return true;
-  }
-  return false;
-}
-
-function hasNumericId(value: unknown): value is { id: number } {
-  return typeof value === 'object' && value !== null && 'id' in value && typeof value.id === 'number';
-}
-
-function exactId(id: number, text: string): bigint | number {
-  if (Number.isSafeInteger(id) && !MAYBE_NOT_PLAIN.test(text)) return BigInt(id);
-  return parseIntegerSource(idSource(text)) ?? id;
-}
-
-/** The source text of the number that `id` holds at the top level (ECMAScript: JSON.parse source text access). */
-function idSource(text: string): string {
-  const root: unknown = JSON.parse(text, (key: string, value: unknown, ...context: unknown[]) =>
-    key === 'id' && typeof value === 'number' ? sourceOf(context[0]) : value,
+function expected(what: string, bytes: Buffer, at: number): JsonInvalid {
+  const place = `at character ${charactersBefore(bytes, at) + 1}`;
+  return new JsonInvalid(
+    `is not JSON: expected ${what} ${at < bytes.length ? place : `${place}, where it ends`}`,
   );
-  return typeof root === 'object' && root !== null && 'id' in root && typeof root.id === 'string'
-    ? root.id
-    : '';
 }
 
-function sourceOf(context: unknown): string {
-  return typeof context === 'object' && context !== null && 'source' in context ? String(context.source) : '';
+function charactersBefore(bytes: Buffer, end: number): number {
+  let count = 0;
+  for (let at = 0; at < end; at += 1) {
+    if (((bytes[at] ?? 0) & 0xc0) !== 0x80) count += 1;
+  }
+  return count;
 }

@@ -11,8 +11,9 @@ export const Int64 = Type.Refine(
     description: 'The identification number of the plant, exact to the last bit.',
     examples: [7],
   }),
-  (value) => value >= INT64_MIN && value <= INT64_MAX,
-  () => `must be an integer from ${INT64_MIN} to ${INT64_MAX}`,
+  (value: bigint) => value >= INT64_MIN && value <= INT64_MAX,
+  (value: unknown) =>
+    `must be an integer from ${INT64_MIN} to ${INT64_MAX}${typeof value === 'string' ? ', not a string' : ''}`,
 );
 
 const text = (description: string) =>
@@ -41,6 +42,9 @@ export const NewPlant = Type.Object(
   },
 );
 export type NewPlant = Type.Static<typeof NewPlant>;
+
+/** The names of all fields of a NewPlant. */
+export const newPlantFields: readonly string[] = Object.keys(NewPlant.properties);
 
 /** The JSON of a plant, byte for byte as both engines render it in lists. */
 export function renderPlant({ name, tag }: Plant): string {

@@ -56,7 +56,7 @@ function demandOf(schema: TSchema, value: unknown, error: TLocalizedValidationEr
 
 /**
  * Compiles a schema to what makes of a text from a path, a query, a flag or a variable what it stands for: an integer,
- * a boolean or itself. A text that stands for nothing is returned as it is, for the check to refuse.
+ * a boolean or itself. A text that represents nothing becomes NaN or stays as it is, for the check to reject.
  */
 export function compileFromText(schema: TSchema | undefined): (text: unknown) => unknown {
   const read = readerOf(schema);
@@ -64,7 +64,8 @@ export function compileFromText(schema: TSchema | undefined): (text: unknown) =>
 }
 
 function readerOf(schema: TSchema | undefined): (text: string) => unknown {
-  if (Type.IsBigInt(schema)) return (text) => (/^-?(?:0|[1-9][0-9]*)$/.test(text) ? BigInt(text) : text);
+  if (Type.IsBigInt(schema))
+    return (text) => (/^-?(?:0|[1-9][0-9]*)$/.test(text) ? BigInt(text) : Number.NaN);
   if (Type.IsInteger(schema)) return (text) => (/^(?:0|[1-9][0-9]{0,14})$/.test(text) ? Number(text) : text);
   if (Type.IsBoolean(schema)) return (text) => (text === 'true' || text === 'false' ? text === 'true' : text);
   return (text) => text;

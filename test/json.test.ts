@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
-import { MAX_JSON_DEPTH } from '../src/json.ts';
+import { JsonInvalid, MAX_JSON_DEPTH, parseJson } from '../src/json.ts';
 import { engines } from './engines.ts';
 import { type JsonCase, jsonCases, plantTexts } from './json-cases.ts';
 import { bearer, startService } from './service.ts';
@@ -89,6 +89,88 @@ describe('the grammar of RFC 8259', () => {
     for (const text of ['{"id":"1","name":1', '{"id":1.5,}', '[1', '"a', '{"name":null,"id":1,"tag":01}']) {
       assert.equal((await post(text)).error, 40001, text);
     }
+  });
+});
+
+function messageOf(bytes: Buffer): string | undefined {
+  try {
+    parseJson(bytes, []);
+    return undefined;
+  } catch (error: unknown) {
+    assert.ok(error instanceof JsonInvalid);
+    return error.message;
+  }
+}
+
+describe('parseJson', () => {
+  const parse = (text: string): unknown => parseJson(Buffer.from(text), ['id', 'name']);
+
+  test('accepts exactly what the grammar allows', () => {
+    for (const { bytes, valid } of jsonCases) {
+      assert.equal(messageOf(bytes) === undefined, valid, show(bytes));
+      const within = Buffer.concat([Buffer.from('[{"a":'), bytes, Buffer.from('}]')]);
+      assert.equal(messageOf(within) === undefined, valid, show(within));
+    }
+  });
+
+  test('returns the fields that are asked for at the top level, of duplicates the last', () => {
+    for (const [text, value] of [
+      ['{}', {}],
+      ['{"tag":"t","names":1,"nam":2,"Id":3}', {}],
+      ['{"id":"a\\n\\ud800","name":""}', { id: 'a\n\ud800', name: '' }],
+      ['{"id":true,"name":false}', { id: true, name: false }],
+      ['{"id":null,"name":1.5}', { id: null, name: 1.5 }],
+      ['{"id":[1],"name":{"id":2}}', { id: [], name: {} }],
+      ['{"id":1,"id":2,"\\u0069d":3}', { id: 3n }],
+      ['{"\\u006E\\u0061\\u006d\\u0065":"x","\\u0069":1,"i\\u0064s":2,"i\\n":3}', { name: 'x' }],
+      ['{"x":{"id":1},"y":[{"name":"x"}],"__proto__":{"id":2}}', {}],
+    ] as const) {
+      assert.deepEqual(parse(text), value, text);
+    }
+  });
+
+  test('returns a bigint for each number that is an integer', () => {
+    for (const source of ['7', '7.0', '7e0', '70e-1', '0.7E+1', `7.${'0'.repeat(50_000)}`])
+      assert.deepEqual(parse(`{"id":${source}}`), { id: 7n }, source.slice(0, 20));
+    for (const [source, id] of [
+      ['-0', 0n],
+      ['-12', -12n],
+      ['999999999999999', 999_999_999_999_999n],
+      ['1000000000000001', 1_000_000_000_000_001n],
+      ['9007199254740993', 9_007_199_254_740_993n],
+      ['-9223372036854775808', -(2n ** 63n)],
+      ['1.5', 1.5],
+      ['1e400', Number.POSITIVE_INFINITY],
+    ] as const) {
+      assert.deepEqual(parse(`{"id":${source}}`), { id }, source);
+    }
+  });
+
+  test('returns undefined for a text that is no object', () => {
+    for (const text of ['[]', '[{"id":1}]', 'null', '1', '"id"', 'true'])
+      assert.equal(parse(text), undefined);
+  });
+
+  test('an error names the problem and its place in characters', () => {
+    for (const [text, message] of [
+      ['', 'is empty; it must be a JSON object'],
+      ['  ', 'is not JSON: expected a value at character 3, where it ends'],
+      ['{"é🌵":tru}', 'is not JSON: expected true at character 7'],
+      ['{"a":1 "b":2}', 'is not JSON: expected a comma or } at character 8'],
+      ['{"a" 1}', 'is not JSON: expected a colon at character 6'],
+      ['{"a":1,}', 'is not JSON: expected a field name in quotation marks at character 8'],
+      ['[1', 'is not JSON: expected a comma or ] at character 3, where it ends'],
+      ['{}{}', 'is not JSON: expected the end of the text at character 3'],
+      ['"a', 'is not JSON: expected a closing quotation mark at character 3, where it ends'],
+      ['"a\nb"', 'is not JSON: expected an escape in place of a control character at character 3'],
+      ['"\\x"', 'is not JSON: expected one of " \\ / b f n r t u at character 3'],
+      ['"\\u00g0"', 'is not JSON: expected a hexadecimal digit at character 6'],
+      ['-', 'is not JSON: expected a digit at character 2, where it ends'],
+      ['['.repeat(65), 'is nested too deep; the limit is 64 levels'],
+    ] as const) {
+      assert.equal(messageOf(Buffer.from(text)), message, text);
+    }
+    assert.equal(messageOf(Buffer.from([0x22, 0xff, 0x22])), 'is not UTF-8');
   });
 });
 

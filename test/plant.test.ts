@@ -140,8 +140,9 @@ describe('a new plant', () => {
     for (const id of [INT64_MIN, -1n, 0n, 2n ** 53n + 1n, INT64_MAX])
       assert.deepEqual(check({ id, name: '' }), { value: { id, name: '' } });
     const demand = `must be an integer from ${INT64_MIN} to ${INT64_MAX}`;
-    for (const id of [INT64_MIN - 1n, INT64_MAX + 1n, 2n ** 64n, 7, '7', true, null, [7n]])
+    for (const id of [INT64_MIN - 1n, INT64_MAX + 1n, 2n ** 64n, 7, true, null, [7n]])
       assert.deepEqual(violationOf({ id, name: '' }), ['id', demand]);
+    assert.deepEqual(violationOf({ id: '7', name: '' }), ['id', `${demand}, not a string`]);
   });
 
   test('has a name and may have a tag, any text that a store can keep', () => {

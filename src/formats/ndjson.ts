@@ -1,5 +1,5 @@
 import { JsonInvalid, parseJson } from '../json.ts';
-import { type NewPlant, renderPlant } from '../plant.ts';
+import { type NewPlant, newPlantFields, renderPlant } from '../plant.ts';
 import { type Entry, type Format, MAX_LINE_BYTES, toEntry, withoutByteOrderMark } from './format.ts';
 
 const NEWLINE = 0x0a;
@@ -55,7 +55,7 @@ function tooLong(line: number): Entry {
 function parseLine(line: number, bytes: Buffer): Entry | undefined {
   if (isBlank(bytes)) return undefined;
   try {
-    return toEntry(line, parseJson(bytes));
+    return toEntry(line, parseJson(bytes, newPlantFields));
   } catch (error: unknown) {
     if (error instanceof JsonInvalid) return { line, reason: `the line ${error.message}` };
     throw error;

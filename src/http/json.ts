@@ -1,10 +1,11 @@
 import { Refusal } from '../errors.ts';
 import { JsonInvalid, parseJson } from '../json.ts';
+import { newPlantFields } from '../plant.ts';
 
-/** Parses a body as JSON, with its id exact. Throws Refusal 40001. */
+/** Parses a body as the JSON of a NewPlant. Throws Refusal 40001. */
 export function parseJsonBody(bytes: Buffer): unknown {
   try {
-    return parseJson(bytes);
+    return parseJson(bytes, newPlantFields);
   } catch (error: unknown) {
     if (error instanceof JsonInvalid) throw new Refusal(40001, `the body ${error.message}`);
     throw error;

@@ -104,6 +104,17 @@ export const Config = Type.Object({
     [1_000, 3_600_000],
     65_000,
   ),
+  writeTimeout: milliseconds(
+    'how long a client may read no byte of a response before its connection is closed',
+    [1_000, 3_600_000],
+    30_000,
+  ),
+  sendBufferLimit: Type.Integer({
+    minimum: MEBIBYTE,
+    maximum: 65_536 * MEBIBYTE,
+    default: 64 * MEBIBYTE,
+    description: 'most memory for responses that wait for slow clients, in bytes',
+  }),
   maxConnections: Type.Integer({
     minimum: 1,
     maximum: 1_000_000,
@@ -324,8 +335,10 @@ export function limitsOf(config: Config) {
     inFlight: config.maxInFlight,
     tokenRequests: config.tokenRateLimit,
     refusedTokens: config.refusedTokenLimit,
+    unsent: config.sendBufferLimit,
     headersMs: config.headerTimeout,
     requestMs: config.requestTimeout,
     keepAliveMs: config.keepAliveTimeout,
+    writeMs: config.writeTimeout,
   };
 }

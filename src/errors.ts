@@ -15,6 +15,7 @@ export const errorMeanings = {
   40401: 'no such route',
   40500: 'method not allowed; `Allow` lists the methods that are',
   40800: 'the request took too long to arrive',
+  41200: 'a precondition failed: a plant has no entity tag, so `If-Match` can only be `*`',
   41300: 'the body is too large',
   41400: 'the URI is too long',
   41500: 'the content is not JSON, or is encoded',
@@ -22,6 +23,7 @@ export const errorMeanings = {
   42900: 'too many requests; `Retry-After` says when to come back',
   43100: 'the headers are too large',
   50000: 'a fault of ours; the message says nothing of the inside',
+  50100: 'the method is not implemented',
   50300:
     'the store is unavailable, or the outcome of the write is unknown; `Retry-After` says when to try again',
   50301: 'overloaded; `Retry-After` says when to try again',

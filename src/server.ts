@@ -5,6 +5,7 @@ import type { Logger } from 'pino';
 import { type Config, connectionOptions, limitsOf, namesOf, partsOf } from './config.ts';
 import { placeOf } from './database-url.ts';
 import type { FindGrant } from './http/authentication.ts';
+import { Connections } from './http/connections.ts';
 import { listenOnBoth } from './http/listen.ts';
 import { openTls, type Tls } from './http/tls.ts';
 import type { ServiceLog } from './log.ts';
@@ -82,7 +83,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     );
     throw error;
   });
-  const { store, app, admin } = wired;
+  const { store, app, admin, connections, adminConnections } = wired;
 
   async function close(how: 'calmly' | 'at once' = 'at once'): Promise<void> {
     isStopping = true;
@@ -94,8 +95,8 @@ export async function startServer(options: ServerOptions): Promise<Server> {
       // What came while this process stood still is read before it takes a connection for idle.
       await setImmediate();
     }
-    await drain(app, DRAIN_MS);
-    await Promise.all([store.close(), drain(admin, LAST_MS), tracing?.close(LAST_MS)]);
+    await drain(app, connections, DRAIN_MS);
+    await Promise.all([store.close(), drain(admin, adminConnections, LAST_MS), tracing?.close(LAST_MS)]);
   }
 
   try {
@@ -140,6 +141,8 @@ async function wire({ config, serviceLog, now, tls, tracing, http, opened, isSto
   const store = tracing?.traceStore(opened) ?? opened;
   metrics.watch(store.load);
   const limits = limitsOf(config);
+  const connections = new Connections(limits.connections, limits.unsent);
+  const adminConnections = new Connections(limits.connections, limits.unsent);
   const app = http.createApp({
     store,
     findForeignGrant: await openIssuer(config, log, now),
@@ -153,11 +156,14 @@ async function wire({ config, serviceLog, now, tls, tracing, http, opened, isSto
     tls,
     isStopping,
     metrics,
-    traceRequests: tracing?.traceRequests,
+    tracing,
+    connections,
+    hstsMaxAge: 0,
   });
   const admin = http.createAdmin({
     registry: metrics.registry,
     limits,
+    connections: adminConnections,
     log,
     checks: [
       {
@@ -169,7 +175,7 @@ async function wire({ config, serviceLog, now, tls, tracing, http, opened, isSto
       { name: 'store', check: () => store.ping() },
     ],
   });
-  return { store, metrics, app, admin };
+  return { store, metrics, app, admin, connections, adminConnections };
 }
 
 // While the writer thread of the store starts, on another core where there is one; the turn is for getting it started.
@@ -206,13 +212,14 @@ async function openIssuer(config: Config, log: Logger, now: () => number): Promi
   });
 }
 
-async function drain(app: FastifyInstance, patienceMs: number): Promise<void> {
+/** Lets requests in flight finish for a limited time, then closes what is left. */
+async function drain(app: FastifyInstance, connections: Connections, patienceMs: number): Promise<void> {
   const deadline = new AbortController();
-  const cut = setTimeout(patienceMs, undefined, { signal: deadline.signal }).then(
-    () => app.server.closeAllConnections(),
-    () => undefined,
-  );
-  await app.close();
+  await Promise.race([
+    connections.closeWhenIdle(),
+    setTimeout(patienceMs, undefined, { signal: deadline.signal }).catch(() => undefined),
+  ]);
   deadline.abort();
-  await cut;
+  connections.destroy();
+  await app.close();
 }

@@ -17,8 +17,10 @@ import type { Store } from './store.ts';
 import { version } from './version.ts';
 
 export interface Tracing {
-  /** Adds a span for each request of an application; to be called before it gets any other hook. */
+  /** Begins a span for each request of an application; to be called before it gets any other hook. */
   traceRequests(app: FastifyInstance): void;
+  /** Ends the span of a request; without a status when the client went away. */
+  endSpan(request: FastifyRequest, status: number | undefined): void;
   /** The same store, with a span for each write that a traced request makes. */
   traceStore(store: Store): Store;
   /** Sends what was gathered, and ends, at the latest after some milliseconds: a collector may not answer. */
@@ -63,7 +65,7 @@ export function startTracing(onError: (message: string) => void): Tracing {
   }
 
   // A refusal is the client's error: by the conventions for servers, only 5xx is one of the span.
-  function end(request: FastifyRequest, status: number | undefined): void {
+  function endSpan(request: FastifyRequest, status: number | undefined): void {
     const span = trace.getSpan(contexts.get(request) ?? ROOT_CONTEXT);
     if (status !== undefined) span?.setAttribute('http.response.status_code', status);
     if (status === undefined) span?.setAttribute('error.type', 'client_went_away');
@@ -85,14 +87,6 @@ export function startTracing(onError: (message: string) => void): Tracing {
         context.with(contexts.get(request) ?? ROOT_CONTEXT, done);
       },
     );
-    app.addHook('onResponse', (request, reply, done) => {
-      end(request, reply.statusCode);
-      done();
-    });
-    app.addHook('onRequestAbort', (request, done) => {
-      end(request, undefined);
-      done();
-    });
   }
 
   function traceStore(store: Store): Store {
@@ -123,5 +117,5 @@ export function startTracing(onError: (message: string) => void): Tracing {
     clearTimeout(timer);
   }
 
-  return { traceRequests, traceStore, close };
+  return { traceRequests, endSpan, traceStore, close };
 }

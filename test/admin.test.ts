@@ -3,6 +3,7 @@ import { describe, it, test } from 'node:test';
 import { Gauge, Registry } from 'prom-client';
 import { limitsOf, loadConfig } from '../src/config.ts';
 import { createAdmin } from '../src/http/admin.ts';
+import { Connections } from '../src/http/connections.ts';
 import { logTo } from '../src/log.ts';
 import { Connection } from './connection.ts';
 import { engines } from './engines.ts';
@@ -66,8 +67,13 @@ test('a fault in what the admin listener shows is logged under the request id th
   });
   const lines: string[] = [];
   const { log } = logTo({ write: (line) => void lines.push(line) }, 'info');
-  const admin = createAdmin({ registry, checks: [], limits: limitsOf(loadConfig({}, {})), log });
-  t.after(() => admin.close());
+  const connections = new Connections(10, 1_000_000);
+  const limits = limitsOf(loadConfig({}, {}));
+  const admin = createAdmin({ registry, checks: [], limits, connections, log });
+  t.after(async () => {
+    connections.destroy();
+    await admin.close();
+  });
   const answer = await fetch(`${await admin.listen({ port: 0 })}/metrics`);
   assert.match(await answer.text(), /^\{"error":50000,/);
   const [{ msg, requestId, err } = {}, ...others] = lines.map((line) => JSON.parse(line));

@@ -217,6 +217,20 @@ const values: Readonly<Record<Setting, Values>> = {
     ],
     bad: [...integers, '999', '3600001', '65s'],
   },
+  writeTimeout: {
+    good: [
+      ['1000', 1_000],
+      ['30000', 30_000],
+    ],
+    bad: [...integers, '999', '3600001', '30s'],
+  },
+  sendBufferLimit: {
+    good: [
+      ['1048576', 1_048_576],
+      ['67108864', 67_108_864],
+    ],
+    bad: [...integers, '1048575', '64MiB'],
+  },
   maxConnections: {
     good: [
       ['1', 1],
@@ -297,6 +311,8 @@ describe('a configuration', () => {
       headerTimeout: 10_000,
       requestTimeout: 15_000,
       keepAliveTimeout: 65_000,
+      writeTimeout: 30_000,
+      sendBufferLimit: 67_108_864,
       maxConnections: 10_000,
       maxInFlight: 256,
       tokenRateLimit: 0,

@@ -67,6 +67,9 @@ test('the times for headers, for a request and between requests are limited as c
 test('one connection more than allowed is told so and closed; when one goes, the next is served', async (t) => {
   const service = await startService(t, await freshUrl(t), { maxConnections: '3' });
   const open = await Promise.all([1, 2, 3].map(() => openAndAsk(service.url)));
+  // With a request begun, none of them is idle.
+  for (const socket of open) socket.write('GET ');
+  assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
   for (let tries = 0; tries < 5; tries += 1) {
     const refused = await sendRequest(service.url, GET);
     assert.equal(refused.status, 503);
@@ -78,6 +81,20 @@ test('one connection more than allowed is told so and closed; when one goes, the
   first?.end();
   await once(first ?? assert.fail(), 'close');
   assert.equal((await sendRequest(service.url, GET)).status, 200);
+  for (const socket of others) socket.destroy();
+});
+
+test('at the limit the connection that was idle longest is closed for a new one', async (t) => {
+  const service = await startService(t, await freshUrl(t), { maxConnections: '3' });
+  const first = await openAndAsk(service.url);
+  const closed = once(first, 'close');
+  const others = [await openAndAsk(service.url), await openAndAsk(service.url)];
+  assert.equal((await sendRequest(service.url, GET)).status, 200);
+  await closed;
+  assert.deepEqual(
+    others.map(({ destroyed }) => destroyed),
+    [false, false],
+  );
   for (const socket of others) socket.destroy();
 });
 

@@ -10,7 +10,7 @@ const [sqlite = assert.fail()] = engines;
 describe('more requests than may be under way', () => {
   it('are refused at once, with when to come back; lists go on, what was admitted succeeds, and it heals', async (t) => {
     const databaseUrl = await sqlite.freshUrl(t);
-    const service = await startService(t, databaseUrl, { maxInFlight: '4' });
+    const service = await startService(t, databaseUrl, { maxInFlight: '5' });
     const token = await service.token();
     assert.equal((await create(service, token, 0)).status, 200);
 
@@ -22,6 +22,7 @@ describe('more requests than may be under way', () => {
       settled += 1;
       return response;
     });
+    // One place of the five is left to other owners.
     const refused: Response[] = [];
     // One after the other: each is answered while the four still wait for the lock.
     for (let id = 5; id < 35; id += 1) refused.push(await create(service, token, id));

@@ -39,6 +39,8 @@ const groups: Readonly<Record<string, Partial<Record<Setting, string>>>> = {
     headerTimeout: 'ms',
     requestTimeout: 'ms',
     keepAliveTimeout: 'ms',
+    writeTimeout: 'ms',
+    sendBufferLimit: 'bytes',
     maxConnections: 'number',
     maxInFlight: 'number',
     tokenRateLimit: 'number',

@@ -1,13 +1,15 @@
-import type { Duplex } from 'node:stream';
 import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify';
 import { Gauge, type Registry } from 'prom-client';
 import { messageOf, Refusal } from '../errors.ts';
+import type { Connections } from './connections.ts';
 import { createListener, type Limits } from './listener.ts';
 import { originForm, refuseMalformed } from './message-rules.ts';
-import { whenAnswered } from './pipelining.ts';
-import { logFailure, RETRY_SOON, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
+import { http } from './node-http.ts';
+import { receiveBody } from './receive-body.ts';
+import { logFailure, RETRY_SOON, renderRawRefusal, sendRefusal, toRefusal } from './refusals.ts';
 import { withoutCompilers } from './request-check.ts';
 import { createRequestIds } from './request-ids.ts';
+import { BatchedResponse } from './response.ts';
 
 /** One thing the service needs to be ready; it rejects, with a reason for the operator, while that is not so. */
 interface ReadinessCheck {
@@ -19,30 +21,43 @@ interface AdminOptions {
   readonly registry: Registry;
   readonly checks: readonly ReadinessCheck[];
   readonly limits: Limits;
+  readonly connections: Connections;
   readonly log: FastifyBaseLogger;
 }
+
+const HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
 
 /** How long a check may take; shorter than the interval of the usual balancer. */
 const CHECK_MS = 1_000;
 
 /** The listener for operators: /live, /ready and /metrics. Never on the public port. */
-export function createAdmin({ registry, checks, limits, log }: AdminOptions): FastifyInstance {
+export function createAdmin({ registry, checks, limits, connections, log }: AdminOptions): FastifyInstance {
   gaugeChecks(registry, checks);
   const nextRequestId = createRequestIds();
-  const refuse = (error: unknown, socket: Duplex): void =>
-    whenAnswered(socket, () => refuseOnSocket(error, socket, nextRequestId()));
   const admin: FastifyInstance = Fastify({
     schemaController: withoutCompilers,
     return503OnClosing: false,
     genReqId: nextRequestId,
     rewriteUrl: originForm,
-    serverFactory: (handler) => createListener(handler, { limits, tls: undefined, refuse }),
+    serverFactory: (handler) =>
+      createListener(handler, {
+        limits,
+        tls: undefined,
+        connections,
+        renderError: (error) =>
+          renderRawRefusal(toRefusal(error), { 'x-request-id': nextRequestId(), ...HEADERS }),
+        onHandshakeFailed: () => undefined,
+      }),
     clientErrorHandler: () => undefined,
     frameworkErrors: (error, request, reply) =>
-      sendRefusal(reply.header('x-request-id', request.id), toRefusal(error)),
+      sendRefusal(reply.header('x-request-id', request.id).headers(HEADERS), toRefusal(error)),
   });
+  for (const method of http.METHODS) admin.addHttpMethod(method, { hasBody: false, overrideExisting: true });
+  admin.addHook('preParsing', receiveBody(limits.body));
   admin.addHook('onRequest', (request, reply, done) => {
-    reply.header('x-request-id', request.id);
+    const { raw } = reply;
+    reply.header('x-request-id', request.id).headers(HEADERS);
+    if (raw instanceof BatchedResponse && raw.receiveError !== undefined) throw raw.receiveError;
     refuseMalformed(request, limits.uri);
     if (request.is404) throw new Refusal(40401, 'here are /live, /ready and /metrics');
     done();

@@ -1,9 +1,8 @@
-import type { Duplex } from 'node:stream';
 import Fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
+  type FastifyReply,
   type FastifyRequest,
-  type HookHandlerDoneFunction,
   LogController,
 } from 'fastify';
 import type { TSchema } from 'typebox';
@@ -11,26 +10,42 @@ import { createAudit } from '../audit.ts';
 import { codeOf, type ErrorCode, statusOf } from '../errors.ts';
 import type { AnsweredRequest } from '../log.ts';
 import type { Store } from '../store.ts';
+import type { Tracing } from '../tracing.ts';
 import { type Admission, createAdmission } from './admission.ts';
 import { addApiReference } from './api-reference.ts';
 import { type Authentication, createAuthentication, type FindGrant } from './authentication.ts';
+import type { Connections } from './connections.ts';
 import { createPlant, createPlantOperation } from './create-plant.ts';
-import { allowOrigins } from './cross-origin.ts';
+import { addOrigin, allowOrigins, anyOrigin } from './cross-origin.ts';
 import { deletePlant, deletePlantOperation } from './delete-plant.ts';
-import { parseJsonBody } from './json.ts';
 import { listPlants, listPlantsOperation } from './list-plants.ts';
 import { createListener, type Limits } from './listener.ts';
-import { originForm, refuseContent, refuseMalformed } from './message-rules.ts';
+import { isAboutServer, originForm, refuseMalformed } from './message-rules.ts';
 import type { Metrics } from './metrics.ts';
 import { http } from './node-http.ts';
 import { renderOpenApi } from './openapi.ts';
-import { asJson, type HandlerOf, type Operation } from './operation.ts';
+import {
+  asJson,
+  ClientGone,
+  type HandlerOf,
+  type Operation,
+  type OperationSchema,
+  ownerOf,
+} from './operation.ts';
 import { answerOtherMethods, collectMethods } from './other-methods.ts';
-import { afterEarlier, whenAnswered } from './pipelining.ts';
 import { createRefusedTokens, limitRequests } from './rates.ts';
-import { logFailure, noSuchRoute, refuseOnSocket, sendRefusal, toRefusal } from './refusals.ts';
-import { compileRequestCheck, withoutCompilers } from './request-check.ts';
+import { receiveBody } from './receive-body.ts';
+import {
+  closeBehind,
+  logFailure,
+  noSuchRoute,
+  renderRawRefusal,
+  sendRefusal,
+  toRefusal,
+} from './refusals.ts';
+import { compileBodyCheck, compileRequestCheck, withoutCompilers } from './request-check.ts';
 import { createRequestIds } from './request-ids.ts';
+import { BatchedResponse } from './response.ts';
 import type { Tls } from './tls.ts';
 import { createPageTurns, createTurns } from './turns.ts';
 
@@ -54,9 +69,15 @@ interface AppOptions {
   /** Whether clients are told to come back by another connection, since this process is about to end. */
   readonly isStopping: () => boolean;
   readonly metrics: Metrics;
-  /** Adds tracing to the application; undefined while it is off. */
-  readonly traceRequests: ((app: FastifyInstance) => void) | undefined;
+  /** Undefined while tracing is off. */
+  readonly tracing: Tracing | undefined;
+  readonly connections: Connections;
+  /** Seconds for Strict-Transport-Security; 0 for no such header. */
+  readonly hstsMaxAge: number;
 }
+
+/** RFC 9110 §9.3.7: what `OPTIONS *` says of the server as a whole. */
+const ALLOWED_SOMEWHERE = 'GET, HEAD, POST, DELETE, OPTIONS';
 
 /** All operations of the service; the OpenAPI document lists these. */
 export const operations = [createPlantOperation, listPlantsOperation, deletePlantOperation] as const;
@@ -64,11 +85,9 @@ export const operations = [createPlantOperation, listPlantsOperation, deletePlan
 /** The service as an HTTP application, not yet listening. */
 export function createApp(options: AppOptions): FastifyInstance {
   const { store, findForeignGrant, log, now, basePath, limits, metrics } = options;
-  const brokenOff = new WeakSet<FastifyRequest>();
-  const app = createFastify(options, brokenOff);
-  meetExpectations(app);
-  takeBodies(app);
-  addHooks(app, options, brokenOff);
+  const app = createFastify(options);
+  setUpRequests(app, limits.body);
+  addHooks(app, options);
   allowOrigins(app, options.origins);
   answerErrors(app, options);
   // Apart, so that lists go on while a lock or a slow disk holds up what writes.
@@ -77,10 +96,11 @@ export function createApp(options: AppOptions): FastifyInstance {
     reads: createAdmission(limits.inFlight, turns),
     writes: createAdmission(limits.inFlight, turns),
   };
+  const lookUps = createAdmission(limits.inFlight, turns);
   const authentication = createAuthentication({
     store: {
       write: store.write,
-      findToken: (digest) => admissions.reads.run(() => store.findToken(digest)),
+      findToken: (digest) => lookUps.run(undefined, () => store.findToken(digest)),
     },
     findForeignGrant,
     now,
@@ -93,124 +113,135 @@ export function createApp(options: AppOptions): FastifyInstance {
   return app;
 }
 
-function createFastify(options: AppOptions, brokenOff: WeakSet<FastifyRequest>): FastifyInstance {
-  const { log, limits, tls, trustedProxies, metrics } = options;
+function createFastify(options: AppOptions): FastifyInstance {
+  const { log, limits, tls, trustedProxies, origins, connections, metrics } = options;
   const nextRequestId = createRequestIds();
   const logRefusal = (requestId: string, code: ErrorCode): void => {
     log.info({ requestId, operation: 'none', status: statusOf(code) }, 'refused');
     metrics.refused(statusOf(code));
   };
-  const refuse = (error: unknown, socket: Duplex): void =>
-    whenAnswered(socket, () => {
-      const requestId = nextRequestId();
-      const code = refuseOnSocket(error, socket, requestId);
-      if (code !== undefined) logRefusal(requestId, code);
+  const renderError = (error: unknown): string => {
+    const requestId = nextRequestId();
+    const refusal = toRefusal(error);
+    if (refusal.code === 50000) log.error({ requestId, err: error }, 'failed');
+    logRefusal(requestId, refusal.code);
+    return renderRawRefusal(refusal, {
+      'x-request-id': requestId,
+      ...headersOfAll(options),
+      ...anyOrigin(origins),
     });
+  };
   return Fastify({
     schemaController: withoutCompilers,
-    loggerInstance: log.child({}, { level: atLeastWarn(log.level) }),
-    logController: createLogController(options, brokenOff),
-    // A child for each request would cost more than its one line; that line names the request itself.
-    childLoggerFactory: (logger) => logger,
+    logController: createLogController(options),
     genReqId: nextRequestId,
     trustProxy: trustedProxies.length > 0 && [...trustedProxies],
-    bodyLimit: limits.body,
     exposeHeadRoutes: false,
     return503OnClosing: false,
     routerOptions: { maxParamLength: limits.headers },
     rewriteUrl: originForm,
-    serverFactory: (handler) => createListener(handler, { limits, tls, refuse }),
+    serverFactory: (handler) =>
+      createListener(handler, {
+        limits,
+        tls,
+        connections,
+        renderError,
+        onHandshakeFailed: (err) => {
+          log.debug({ err }, 'a TLS handshake failed');
+          metrics.handshakeFailed();
+        },
+      }),
     clientErrorHandler: () => undefined,
     frameworkErrors: (error, request, reply) => {
       const refusal = toRefusal(error);
       logRefusal(request.id, refusal.code);
-      sendRefusal(reply.header('x-request-id', request.id), refusal);
+      reply.headers({ 'x-request-id': request.id, ...headersOfAll(options) });
+      addOrigin(origins, request, reply);
+      sendRefusal(reply, refusal);
     },
   });
 }
 
-// Below that, the framework says nothing but where it listens, as `serving` does.
-function atLeastWarn(level: string): string {
-  return ['error', 'fatal', 'silent'].includes(level) ? level : 'warn';
-}
-
-/** Logs nothing but what breaks an answer off behind its headers, where no refusal can be sent any more. */
-function createLogController(
-  { log, metrics }: AppOptions,
-  brokenOff: WeakSet<FastifyRequest>,
-): LogController {
+/** Logs what breaks a response off behind its headers, where no error response can be sent any more. */
+function createLogController({ log }: AppOptions): LogController {
   const controller = new LogController({ disableRequestLogging: true });
-  controller.streamError = (error, request, reply) => {
-    if (codeOf(error) === 'ERR_STREAM_PREMATURE_CLOSE') return;
-    brokenOff.add(request);
-    logFailure(log, request, error);
-    metrics.answered(operationOf(request), 500, reply.elapsedTime / 1_000);
+  controller.streamError = (error, request) => {
+    if (codeOf(error) === 'ERR_STREAM_PREMATURE_CLOSE' || error instanceof ClientGone) return;
+    request.brokenOff = toRefusal(error);
+    if (request.brokenOff.code >= 50000) logFailure(log, request, error);
   };
   return controller;
 }
 
-/** RFC 9110 §10.1.1. */
-function meetExpectations(app: FastifyInstance): void {
-  app.addHook('preParsing', (request, reply, _payload, done) => {
-    // That of an HTTP/1.0 client is ignored.
-    if (request.headers.expect !== undefined && request.raw.httpVersionMinor > 0) reply.raw.writeContinue();
-    done();
-  });
-}
-
-function takeBodies(app: FastifyInstance): void {
-  // A body is read for POST alone; for all others nothing may depend on what is in it.
-  for (const method of http.METHODS)
-    app.addHttpMethod(method, { hasBody: method === 'POST', overrideExisting: true });
-  app.removeAllContentTypeParsers();
-  app.addContentTypeParser('application/json', { parseAs: 'buffer' }, (_request, body, done) => {
-    done(null, body);
-  });
+function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
+  // Bodies are received by a hook, for every method alike; for other methods than POST nothing depends on them.
+  for (const method of http.METHODS) app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setValidatorCompiler(({ schema, httpPart }) => compileRequestCheck(schema as TSchema, httpPart));
-}
-
-// Not in the content type parser, whose errors close the connection.
-function parseBody(request: FastifyRequest, _reply: unknown, done: HookHandlerDoneFunction): void {
-  if (Buffer.isBuffer(request.body)) request.body = parseJsonBody(request.body);
-  done();
-}
-
-function addHooks(app: FastifyInstance, options: AppOptions, brokenOff: WeakSet<FastifyRequest>): void {
-  const { log, onAnswered, basePath, limits, isStopping, metrics, traceRequests } = options;
   app.decorateRequest('caller', undefined);
   app.decorateRequest('traceId', undefined);
-  traceRequests?.(app);
-  app.addHook('onRequest', (request, reply, done) => {
-    reply.header('x-request-id', request.id);
-    refuseMalformed(request, limits.uri);
-    if (request.is404) throw noSuchRoute(basePath);
-    afterEarlier(request.raw.socket, reply.raw, done);
-  });
-  const wentAway = (request: FastifyRequest): void => {
-    const { id: requestId, traceId, caller } = request;
-    const operation = operationOf(request);
-    log.info({ requestId, traceId, operation, owner: caller?.owner }, 'client went away');
-    metrics.aborted(operation);
+  app.decorateRequest('brokenOff', undefined);
+  app.addHook('preParsing', receiveBody(bodyLimit));
+}
+
+/** The headers of every response. */
+function headersOfAll({ hstsMaxAge }: Pick<AppOptions, 'hstsMaxAge'>): Readonly<Record<string, string>> {
+  return {
+    'cache-control': 'no-store',
+    'x-content-type-options': 'nosniff',
+    ...(hstsMaxAge > 0 && { 'strict-transport-security': `max-age=${hstsMaxAge}` }),
   };
-  app.addHook('onSend', (request, reply, payload, done) => {
-    // When the request was read to its end, nobody was told: there is no `onRequestAbort` any more.
-    if (reply.raw.destroyed && !request.raw.aborted) wentAway(request);
-    if (isStopping()) reply.header('connection', 'close');
+}
+
+/** How long a connection is kept idle for sure, whatever was sent on it. */
+function keepAliveOf({ keepAliveMs, writeMs }: Limits): string {
+  return `timeout=${Math.floor(Math.min(keepAliveMs, writeMs) / 1_000)}`;
+}
+
+function addHooks(app: FastifyInstance, options: AppOptions): void {
+  const { basePath, limits, isStopping, tracing } = options;
+  const headers = { ...headersOfAll(options), 'keep-alive': keepAliveOf(limits) };
+  tracing?.traceRequests(app);
+  app.addHook('onRequest', (request, reply, done) => {
+    const response = responseOf(reply);
+    response.onClosed = () => complete(request, response, options);
+    reply.header('x-request-id', request.id).headers(headers);
+    if (response.receiveError !== undefined) throw response.receiveError;
+    refuseMalformed(request, limits.uri);
+    if (request.is404 && !isAboutServer(request.raw)) throw noSuchRoute(basePath);
+    done();
+  });
+  app.setNotFoundHandler((_request, reply) => reply.code(204).header('allow', ALLOWED_SOMEWHERE).send());
+  app.addHook('onSend', (_request, reply, payload, done) => {
+    if (isStopping()) closeBehind(reply);
     done(null, payload);
   });
-  app.addHook('onRequestAbort', (request, done) => {
-    if (!brokenOff.has(request)) wentAway(request);
-    done();
-  });
-  app.addHook('onResponse', (request, reply, done) => {
-    const operation = operationOf(request);
-    const { statusCode: status, elapsedTime } = reply;
-    const ms = Math.round(elapsedTime * 100) / 100;
-    const { id: requestId, traceId, caller } = request;
-    onAnswered({ requestId, traceId, operation, status, ms, owner: caller?.owner });
-    metrics.answered(operation, status, elapsedTime / 1_000);
-    done();
-  });
+}
+
+/** Logs, counts and traces a request, once, when its response was sent or its connection is gone. */
+function complete(request: FastifyRequest, response: BatchedResponse, options: AppOptions): void {
+  const { log, onAnswered, metrics, tracing } = options;
+  const { id: requestId, traceId, caller } = request;
+  const operation = operationOf(request);
+  const seconds = (performance.now() - response.startedAt) / 1_000;
+  const isAnswered = response.writableFinished;
+  const { brokenOff } = request;
+  const failure = brokenOff === undefined ? undefined : statusOf(brokenOff.code);
+  const status = isAnswered && !response.isClientGone ? response.statusCode : failure;
+  tracing?.endSpan(request, status);
+  if (status === undefined) {
+    log.info({ requestId, traceId, operation, owner: caller?.owner }, 'client went away');
+    metrics.aborted(operation);
+    return;
+  }
+  metrics.answered(operation, status, seconds);
+  const ms = Math.round(seconds * 100_000) / 100;
+  onAnswered({ requestId, traceId, operation, status, ms, owner: caller?.owner });
+}
+
+function responseOf(reply: FastifyReply): BatchedResponse {
+  const { raw } = reply;
+  if (!(raw instanceof BatchedResponse)) throw new Error('the listener makes every response');
+  return raw;
 }
 
 function operationOf({ routeOptions }: FastifyRequest): string {
@@ -221,11 +252,15 @@ function operationOf({ routeOptions }: FastifyRequest): string {
  * Errors of ours for which the line of the answer is enough: in an overload there is no time for another; why the provider
  * is away was logged when it was asked, and anybody can show a token whose key nobody knows.
  */
-const unlogged: readonly ErrorCode[] = [50301, 50302];
+const unlogged: readonly ErrorCode[] = [50100, 50301, 50302];
 
 function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
   app.setErrorHandler((error, request, reply) => {
     const refusal = toRefusal(error);
+    if (error instanceof ClientGone) {
+      reply.raw.destroy();
+      return;
+    }
     if (refusal.code >= 50000 && !unlogged.includes(refusal.code)) logFailure(log, request, error);
     sendRefusal(reply, refusal);
   });
@@ -243,21 +278,22 @@ async function addRoutes(
   const rates = limits.tokenRequests === 0 ? [] : [limitRequests(limits.tokenRequests, now)];
 
   function serve<O extends Operation>(operation: O, handler: HandlerOf<O>): void {
-    const { operationId, method, url, schema, scope: needed } = operation;
+    const { operationId, method, url, scope: needed } = operation;
+    const { body, ...schema }: OperationSchema = operation.schema;
+    const checkBody = body === undefined ? undefined : compileBodyCheck(body);
     const admission = needed === 'plants:read' ? reads : writes;
     scope.route({
       method: method === 'GET' ? ['GET', 'HEAD'] : method,
       url,
       schema,
       config: { operationId },
-      onRequest: [
-        admission.refuseWhenFull,
-        authentication.require(needed),
-        ...rates,
-        refuseContent(limits.body, 'body' in schema),
-      ],
-      preValidation: parseBody,
-      handler: (request, reply) => admission.run(() => (handler as HandlerOf<Operation>)(request, reply)),
+      onRequest: [admission.refuseWhenFull, authentication.require(needed), ...rates],
+      // Parsing is work too, so it counts as such.
+      handler: (request, reply) =>
+        admission.run(ownerOf(request), () => {
+          if (checkBody !== undefined) request.body = checkBody(request.body);
+          return (handler as HandlerOf<Operation>)(request, reply);
+        }),
     });
   }
 

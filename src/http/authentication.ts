@@ -12,6 +12,7 @@ import {
   type Token,
 } from '../token.ts';
 import type { RefusedTokens } from './rates.ts';
+import { countOf } from './receive-body.ts';
 
 /** How long a token is taken for what it was when last asked for: half of the second in which a revocation must be seen. */
 const TOKEN_FRESH_MS = 500;
@@ -44,6 +45,11 @@ export type AuthenticationHook = (
 export interface Authentication {
   /** A hook that lets a request pass whose bearer token (RFC 6750) has the scope, and names its caller. */
   require(scope: Scope): AuthenticationHook;
+  /**
+   * Looks again, at most twice a second for each token, whether the token of a running request still grants the scope.
+   * Rejects with a Refusal (40101 or 40300).
+   */
+  recheck(request: FastifyRequest, scope: Scope): Promise<void>;
 }
 
 /** What a secret grants to whoever shows it, be it a token of ours or one that another issuer vouches for. */
@@ -146,6 +152,8 @@ export function createAuthentication({
 
   function require(scope: Scope): AuthenticationHook {
     return (request, _reply, done) => {
+      if (countOf(request.raw.rawHeaders, 'authorization') > 1)
+        throw new Refusal(40000, 'the header `Authorization` must be sent once');
       const secret = readSecret(request);
       const known = lookUps.get(secret);
       if (known?.found !== undefined) {
@@ -165,7 +173,14 @@ export function createAuthentication({
     };
   }
 
-  return { require };
+  async function recheck(request: FastifyRequest, scope: Scope): Promise<void> {
+    const secret = readSecret(request);
+    const grant = await (lookUps.get(secret) ?? lookUp(secret)).answer;
+    if (grant === undefined || !isValid(grant, now())) throw invalidToken;
+    if (!grant.scopes.includes(scope)) throw tooNarrow(scope);
+  }
+
+  return { require, recheck };
 }
 
 function originOf({ id, ip }: FastifyRequest): Origin {

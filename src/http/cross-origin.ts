@@ -1,4 +1,4 @@
-import type { FastifyInstance } from 'fastify';
+import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 
 const METHODS = 'GET, HEAD, POST, DELETE';
 const REQUEST_HEADERS = 'Authorization, Content-Type, Idempotency-Key';
@@ -8,23 +8,37 @@ const EXPOSED = 'Allow, Idempotent-Replayed, Link, Retry-After, WWW-Authenticate
 const PREFLIGHT_SECONDS = '7200';
 
 /**
- * Lets pages of these origins call the service and read its answers, errors included; `*` stands for any origin
- * (Fetch Standard, CORS protocol). Cookies are not asked for: a token is shown by whoever has it.
+ * Lets pages of these origins call the service and read its responses, errors included; `*` means any origin
+ * (Fetch Standard, CORS protocol). No Allow-Credentials: authentication is by header, not by cookie.
  */
 export function allowOrigins(app: FastifyInstance, origins: readonly string[]): void {
   if (origins.length === 0) return;
-  const isAny = origins.includes('*');
-  app.addHook('onSend', ({ method, headers }, reply, payload, done) => {
-    const { origin } = headers;
-    if (!isAny) reply.header('vary', 'Origin');
-    if (origin !== undefined && (isAny || origins.includes(origin))) {
-      reply.header('access-control-allow-origin', isAny ? '*' : origin);
-      if (method === 'OPTIONS' && headers['access-control-request-method'] !== undefined) {
-        reply.header('access-control-allow-methods', METHODS);
-        reply.header('access-control-allow-headers', REQUEST_HEADERS);
-        reply.header('access-control-max-age', PREFLIGHT_SECONDS);
-      } else reply.header('access-control-expose-headers', EXPOSED);
-    }
+  app.addHook('onSend', (request, reply, payload, done) => {
+    addOrigin(origins, request, reply);
     done(null, payload);
   });
+}
+
+/** Adds the headers by which a page of an allowed origin may read a response. */
+export function addOrigin(
+  origins: readonly string[],
+  { method, headers }: FastifyRequest,
+  reply: FastifyReply,
+): void {
+  if (origins.length === 0) return;
+  const isAny = origins.includes('*');
+  const { origin } = headers;
+  if (!isAny) reply.header('vary', 'Origin');
+  if (origin === undefined || !(isAny || origins.includes(origin))) return;
+  reply.header('access-control-allow-origin', isAny ? '*' : origin);
+  if (method === 'OPTIONS' && headers['access-control-request-method'] !== undefined) {
+    reply.header('access-control-allow-methods', METHODS);
+    reply.header('access-control-allow-headers', REQUEST_HEADERS);
+    reply.header('access-control-max-age', PREFLIGHT_SECONDS);
+  } else reply.header('access-control-expose-headers', EXPOSED);
+}
+
+/** The same for an error of the parser, of which no header is known: only a page of any origin may read it. */
+export function anyOrigin(origins: readonly string[]): Readonly<Record<string, string>> {
+  return origins.includes('*') ? { 'access-control-allow-origin': '*' } : {};
 }

@@ -1,10 +1,12 @@
-import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { Refusal } from '../errors.ts';
-import { GatheredResponse } from './gathered-response.ts';
+import { Connection, type ConnectionOptions } from './connection.ts';
+import type { Connections } from './connections.ts';
 import { http } from './node-http.ts';
 import { RETRY_SOON } from './refusals.ts';
+import { BatchedResponse } from './response.ts';
 import type { Tls } from './tls.ts';
 
 /** What a client may take of the service. Sizes are in bytes, times in milliseconds. */
@@ -19,70 +21,114 @@ export interface Limits {
   /** Requests a minute for each token, and refused tokens a minute for each address; 0 for any number. */
   readonly tokenRequests: number;
   readonly refusedTokens: number;
+  /** What long responses may hold together while their clients read. */
+  readonly unsent: number;
   readonly headersMs: number;
   readonly requestMs: number;
   readonly keepAliveMs: number;
+  /** How long a client may accept no byte of a response. */
+  readonly writeMs: number;
 }
 
 interface ListenerOptions {
   readonly limits: Limits;
   readonly tls: Tls | undefined;
-  /** Answers on the bare socket, and closes the connection. */
-  readonly refuse: (error: unknown, socket: Duplex) => void;
+  readonly connections: Connections;
+  /** The bytes of an error response for an error that no request object exists for; undefined to close without one. */
+  readonly renderError: (error: unknown) => string | undefined;
+  /** Called when a TLS handshake failed; no request was there. */
+  readonly onHandshakeFailed: (error: unknown) => void;
 }
 
-const TIMEOUT_CHECK_MS = 1_000;
+/** Connections above the limit that get an error response before they are closed; more are closed at once. */
+const MAX_REJECTED = 1_000;
 
-/** So many connections beyond the limit are told why they are refused; more are dropped. */
-const REFUSED_ALOUD = 1_000;
-
-/** A server for HTTP/1.1, not yet listening, whose every refusal is ours to word. */
+/** A server for HTTP/1.1, not yet listening, that dispatches one whole message of a connection after the other. */
 export function createListener(handler: RequestListener, options: ListenerOptions): Server {
-  const { limits, tls, refuse } = options;
+  const { limits, tls, connections, renderError, onHandshakeFailed } = options;
   const serverOptions = {
     maxHeaderSize: limits.headers,
-    headersTimeout: Math.min(limits.headersMs, limits.requestMs),
-    requestTimeout: limits.requestMs,
-    keepAliveTimeout: limits.keepAliveMs,
-    connectionsCheckingInterval: TIMEOUT_CHECK_MS,
+    // Connection counts all timeouts, in ticks.
+    headersTimeout: 0,
+    requestTimeout: 0,
+    keepAliveTimeout: 0,
+    connectionsCheckingInterval: 2 ** 31 - 1,
     // Node would answer without a body; `refuseMalformed` looks instead.
     requireHostHeader: false,
-    ServerResponse: GatheredResponse,
+    optimizeEmptyRequests: true,
+    ServerResponse: BatchedResponse,
   };
   const server =
     tls === undefined
-      ? http.createServer(serverOptions, handler)
-      : tls.createServer({ ...serverOptions, handshakeTimeout: limits.headersMs }, handler);
+      ? http.createServer(serverOptions)
+      : tls.createServer({ ...serverOptions, handshakeTimeout: limits.headersMs });
+  const known = new WeakMap<Duplex, Connection>();
+  const connectionOptions: ConnectionOptions = { timeouts: timeoutsOf(limits), handle: handler, renderError };
+  server.on(tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
+    const connection = new Connection(socket, connectionOptions);
+    known.set(socket, connection);
+    connections.add(connection);
+  });
   boundConnections(server, options);
-  server.on('clientError', refuse);
-  // Node would answer `Expect` by itself, before anybody knows whether the request is welcome.
-  const take = (request: IncomingMessage, response: ServerResponse): boolean =>
-    server.emit('request', request, response);
+  const take = (request: IncomingMessage, response: BatchedResponse): void => {
+    known.get(request.socket)?.take(response);
+  };
+  server.on('request', take);
+  // Node would answer `Expect` by itself, before it is known whether the request is welcome.
   server.on('checkContinue', take);
   server.on('checkExpectation', take);
-  // Node would drop the connection without a word. It leaves the errors of the socket to us, and one nobody minds ends the process.
+  server.on('clientError', (error, socket) => {
+    const connection = known.get(socket);
+    if (connection !== undefined) connection.fail(error);
+    else {
+      onHandshakeFailed(error);
+      socket.destroy();
+    }
+  });
+  // Node would drop the connection without a response. It leaves the errors of the socket to us.
   server.on('connect', (_request, socket) => {
     socket.on('error', () => socket.destroy());
-    refuse(new Refusal(40401, 'this is not a proxy'), socket);
+    known.get(socket)?.fail(new Refusal(40401, 'this is not a proxy'));
   });
   return server;
 }
 
-/** Not by `maxConnections`, which drops a connection without a word. */
-function boundConnections(server: Server, { limits, tls, refuse }: ListenerOptions): void {
+function timeoutsOf(limits: Limits): ConnectionOptions['timeouts'] {
+  const ticks = (ms: number): number => Math.ceil(ms / 1_000);
+  return {
+    headers: ticks(limits.headersMs),
+    request: ticks(limits.requestMs),
+    idle: ticks(limits.keepAliveMs),
+    write: ticks(limits.writeMs),
+  };
+}
+
+/** Not by `maxConnections`, which closes a connection without a response. */
+function boundConnections(server: Server, { tls, connections, renderError }: ListenerOptions): void {
   const accept = server.listeners('connection');
+  let rejected = 0;
   server.removeAllListeners('connection');
   server.on('connection', (socket: Socket) => {
-    server.getConnections((_error, open) => take(socket, open));
+    if (connections.makePlace()) {
+      if (tls !== undefined) connections.beginHandshake(socket);
+      for (const listener of accept) listener.call(server, socket);
+    } else reject(socket);
   });
 
-  function take(socket: Socket, open: number): void {
-    if (open <= limits.connections) for (const listener of accept) listener.call(server, socket);
-    // Under TLS there is nothing to say before the handshake, which is the most of what a connection costs.
-    else if (open > limits.connections + REFUSED_ALOUD || tls !== undefined) socket.destroy();
-    else {
-      socket.on('error', () => socket.destroy());
-      refuse(new Refusal(50301, 'too many connections are open already', RETRY_SOON), socket);
+  function reject(socket: Socket): void {
+    // Under TLS there is nothing to say before the handshake, which is most of what a connection costs.
+    if (tls !== undefined || rejected >= MAX_REJECTED) {
+      socket.destroy();
+      return;
     }
+    rejected += 1;
+    const linger = setTimeout(() => socket.destroy(), 1_000).unref();
+    socket.on('error', () => socket.destroy());
+    socket.once('close', () => {
+      rejected -= 1;
+      clearTimeout(linger);
+    });
+    socket.end(renderError(new Refusal(50301, 'too many connections are open already', RETRY_SOON)) ?? '');
+    socket.resume();
   }
 }

@@ -7,6 +7,8 @@ export interface Metrics {
   answered(operationId: string, status: number, seconds: number): void;
   /** A message was refused before it got as far as an operation. */
   refused(status: number): void;
+  /** A TLS handshake failed; there was no message. */
+  handshakeFailed(): void;
   /** A client went away before its answer had left. */
   aborted(operationId: string): void;
   /** Bytes of a list were handed to the connection. */
@@ -53,7 +55,7 @@ export function createMetrics({ version, engine, operationIds }: MetricsOptions)
 function createHttpMetrics(
   operationIds: readonly string[],
   registers: Registry[],
-): Pick<Metrics, 'answered' | 'refused' | 'aborted' | 'listed'> {
+): Pick<Metrics, 'answered' | 'refused' | 'handshakeFailed' | 'aborted' | 'listed'> {
   const durations = new Histogram({
     name: 'plant_store_http_request_duration_seconds',
     help: 'Time from the arrival of a request to the end of its answer.',
@@ -73,6 +75,11 @@ function createHttpMetrics(
     labelNames: ['operation'],
     registers,
   });
+  const failedHandshakes = new Counter({
+    name: 'plant_store_tls_failed_handshakes_total',
+    help: 'TLS handshakes that failed, plain HTTP on the port included.',
+    registers,
+  });
   // A plain number, which costs a list nothing.
   let listBytes = 0;
   new Counter({
@@ -90,6 +97,7 @@ function createHttpMetrics(
   return {
     answered: (operation, status, seconds) => durations.observe({ operation, status }, seconds),
     refused: (status) => refusals.inc({ status }),
+    handshakeFailed: () => failedHandshakes.inc(),
     aborted: (operation) => aborts.inc({ operation }),
     listed: (bytes) => {
       listBytes += bytes;

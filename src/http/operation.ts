@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Static, TSchema } from 'typebox';
-import type { ErrorCode } from '../errors.ts';
+import type { ErrorCode, Refusal } from '../errors.ts';
 import type { Scope } from '../token.ts';
 
 /** Who sends a request, as its token tells. */
@@ -14,6 +14,8 @@ declare module 'fastify' {
     caller: Caller | undefined;
     /** What traces call the request; undefined while tracing is off. */
     traceId: string | undefined;
+    /** What ended the response behind its headers; undefined when nothing did. */
+    brokenOff: Refusal | undefined;
   }
   interface FastifyContextConfig {
     /** The name of the operation, in the log and the metrics. */
@@ -21,7 +23,7 @@ declare module 'fastify' {
   }
 }
 
-interface OperationSchema {
+export interface OperationSchema {
   readonly params?: TSchema;
   readonly querystring?: TSchema;
   readonly headers?: TSchema;
@@ -76,6 +78,11 @@ export type HandlerOf<O extends Operation> = (
   request: RequestOf<O>,
   reply: FastifyReply,
 ) => Promise<string | Readable | undefined>;
+
+/** The client closed its connection before its response began; there is nothing more to do. */
+export class ClientGone extends Error {
+  override readonly name = 'ClientGone';
+}
 
 /** The owner whose plants a request is about; only behind authentication. */
 export function ownerOf(request: FastifyRequest): string {

@@ -1,6 +1,7 @@
 import type { TSchema } from 'typebox';
 import { Refusal } from '../errors.ts';
 import { compileCheck, compileFromText, propertiesOf, propertyOf } from '../schema.ts';
+import { parseJsonBody } from './json.ts';
 import { headerCase } from './openapi.ts';
 
 /** For Fastify: in place of its own compilers, which it would load at every start and never use here. */
@@ -22,6 +23,17 @@ export function compileRequestCheck(schema: TSchema, part: string | undefined) {
     const { field, demand } = checked.violation;
     const fault = part === 'querystring' && isRepeated(value, field) ? 'is given more than once' : demand;
     return { error: new Refusal(40000, `${nameOf(field, part)} ${fault}`) };
+  };
+}
+
+/** The check of a JSON body, from its bytes. Throws a Refusal: 40001 when it is not JSON, 40000 when it breaks the schema. */
+export function compileBodyCheck(schema: TSchema): (bytes: unknown) => unknown {
+  const check = compileRequestCheck(schema, undefined);
+  return (bytes) => {
+    if (!Buffer.isBuffer(bytes)) throw new Refusal(40001, 'the body is missing; it must be a JSON object');
+    const checked = check(parseJsonBody(bytes));
+    if ('error' in checked) throw checked.error;
+    return checked.value;
   };
 }
 

@@ -1,6 +1,5 @@
 import { X509Certificate } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import type { RequestListener } from 'node:http';
 import { createServer, type Server, type ServerOptions } from 'node:https';
 import { createSecureContext } from 'node:tls';
 import { messageOf } from '../errors.ts';
@@ -13,7 +12,7 @@ export class CertificateInvalid extends Error {
 /** TLS by a certificate and its key in two files (PEM). */
 export interface Tls {
   /** A server of HTTP over TLS 1.2 or 1.3, which takes over every certificate that is renewed. */
-  createServer(options: ServerOptions, handler: RequestListener): Server;
+  createServer(options: ServerOptions): Server;
   /**
    * Reads the files again, for connections from now on; those that are open stay as they are. Returns until when the
    * certificate is valid. Throws CertificateInvalid, and then all stays as it is.
@@ -27,8 +26,8 @@ export function openTls(certFile: string, keyFile: string): Tls | undefined {
   let pair = readPair(certFile, keyFile);
   const servers = new Set<Server>();
   return {
-    createServer: (options, handler) => {
-      const server = createServer({ ...options, ...pair, minVersion: 'TLSv1.2' }, handler);
+    createServer: (options) => {
+      const server = createServer({ ...options, ...pair, minVersion: 'TLSv1.2' });
       servers.add(server);
       return server;
     },

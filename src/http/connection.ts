@@ -1,0 +1,296 @@
+import type { RequestListener } from 'node:http';
+import type { Socket } from 'node:net';
+import { codeOf } from '../errors.ts';
+import type { BatchedResponse } from './response.ts';
+
+const LF = 10;
+
+/** Bytes that Node's parser gets at once. They bound the requests of a connection that exist as objects: about 50. */
+const SLICE_BYTES = 1_024;
+
+/** RFC 9112 §9.6: what is read after a final response that was sent before the request had ended. */
+const MAX_DISCARDED_BYTES = 65_536;
+const LINGER_MS = 1_000;
+
+/** A response above this size may still lie unread in the buffers of the kernel when the connection looks idle. */
+const LONG_RESPONSE_BYTES = 65_536;
+
+/** Ticks of the sweep, about a second each. They are not counted while the process is suspended. */
+export interface ConnectionTimeouts {
+  readonly headers: number;
+  readonly request: number;
+  readonly idle: number;
+  readonly write: number;
+}
+
+export interface ConnectionOptions {
+  readonly timeouts: ConnectionTimeouts;
+  readonly handle: RequestListener<never, never>;
+  /** The bytes of an error response, for an error that no request object exists for. Undefined: close without one. */
+  readonly renderError: (error: unknown) => string | undefined;
+}
+
+/** The request line is longer than request line and headers may be together. */
+export class TargetTooLong extends Error {
+  override readonly name = 'TargetTooLong';
+}
+
+/** The request did not arrive in time. */
+export class RequestTimeout extends Error {
+  override readonly name = 'RequestTimeout';
+}
+
+/**
+ * Feeds Node's HTTP parser with the bytes of one connection, a slice at a time, and dispatches one request after the
+ * other (RFC 9112 §9.3.2). While a request is executed nothing more is parsed: what follows waits as bytes, in the
+ * socket's buffer and then in the kernel's, not as objects.
+ */
+export class Connection {
+  readonly socket: Socket;
+  /** Whether no request is in flight and no byte of the next one was parsed. */
+  isIdle = true;
+  readonly #options: ConnectionOptions;
+  readonly #parse: (chunk: Buffer) => void;
+  readonly #endParser: () => void;
+  readonly #queue: BatchedResponse[] = [];
+  #current: BatchedResponse | undefined;
+  /** An error of the parser that belongs after all queued requests. */
+  #error: unknown;
+  /** Whether the connection has sent a request before. */
+  #isUsed = false;
+  /** Whether the request line of the next request has arrived. */
+  #hasRequestLine = false;
+  #lastByte = LF;
+  #hasEnded = false;
+  #isClosing = false;
+  #closesWhenIdle = false;
+  #discarded = 0;
+  #ticks = 0;
+  #bytesBefore = 0;
+  #stalledTicks = 0;
+  #lastUnsent = 0;
+  #lastWritten = 0;
+
+  /** Takes over a socket that an HTTP server of Node has just set up. */
+  constructor(socket: Socket, options: ConnectionOptions) {
+    this.socket = socket;
+    this.#options = options;
+    this.#parse = takeListener(socket, 'data');
+    this.#endParser = takeListener(socket, 'end');
+    // Node reads a socket that has a listener in JavaScript, rather than in its parser.
+    socket.on('data', (chunk: Buffer) => this.#read(chunk));
+    socket.on('end', () => this.#onEnd());
+    socket.destroySoon = () => this.#close();
+  }
+
+  /** Queues a request that Node's parser has just met. Its body may not have arrived. */
+  take(response: BatchedResponse): void {
+    this.#queue.push(response);
+  }
+
+  /** Handles an error of the parser or the socket. */
+  fail(reason: unknown): void {
+    if (this.#isClosing || this.#error !== undefined) return;
+    const error = this.#isInTarget(reason) ? new TargetTooLong('the URI is too long') : reason;
+    const last = this.#queue.at(-1) ?? this.#current;
+    if (codeOf(error) === 'ECONNRESET' || codeOf(error) === 'EPIPE') this.socket.destroy();
+    else if (last !== undefined && isIncomplete(last)) {
+      last.receiveError = error;
+      last.onReceiveError?.(error);
+    } else {
+      this.#error = error;
+      this.#advance();
+    }
+  }
+
+  /** Closes the connection now if it is idle, else when its requests have their responses. */
+  closeWhenIdle(): void {
+    this.#closesWhenIdle = true;
+    if (this.isIdle) this.#close();
+  }
+
+  /** Bytes that wait for the client to read. */
+  unsentBytes(): number {
+    return this.socket.writableLength;
+  }
+
+  /** Ticks since the client last accepted a byte of a response. */
+  stalledTicks(): number {
+    return this.#stalledTicks;
+  }
+
+  /** Ticks without a request. */
+  idleTicks(): number {
+    return this.isIdle ? this.#ticks : 0;
+  }
+
+  /** One step of time: closes the connection when a timeout has passed. */
+  tick(): void {
+    const { timeouts } = this.#options;
+    this.#ticks += 1;
+    this.#measureStall();
+    if (this.#stalledTicks > timeouts.write) this.socket.destroy();
+    else if (this.isIdle && this.#isUsed) {
+      if (this.#ticks > this.#idleLimit()) this.#close();
+    } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
+      this.fail(new RequestTimeout('the request took too long to arrive'));
+    }
+  }
+
+  #measureStall(): void {
+    const { writableLength, bytesWritten } = this.socket;
+    const hasMoved = bytesWritten !== this.#lastWritten || writableLength < this.#lastUnsent;
+    this.#lastUnsent = writableLength;
+    this.#lastWritten = bytesWritten;
+    this.#stalledTicks = writableLength === 0 || hasMoved ? 0 : this.#stalledTicks + 1;
+  }
+
+  // Bytes in the kernel's buffer are not seen here, so an unread long response looks like an idle connection.
+  #idleLimit(): number {
+    const { idle, write } = this.#options.timeouts;
+    const isLong = this.socket.bytesWritten - this.#bytesBefore > LONG_RESPONSE_BYTES;
+    return isLong ? Math.min(idle, write) : idle;
+  }
+
+  #isInTarget(error: unknown): boolean {
+    if (this.#hasRequestLine || codeOf(error) !== 'HPE_HEADER_OVERFLOW') return false;
+    return !packetOf(error).includes(LF);
+  }
+
+  #isReceiving(): boolean {
+    return this.#current === undefined ? this.#queue.length === 0 : isIncomplete(this.#current);
+  }
+
+  #receiveLimit(): number {
+    const { headers, request } = this.#options.timeouts;
+    return this.#current === undefined ? Math.min(headers, request) : request;
+  }
+
+  #read(chunk: Buffer): void {
+    let rest = chunk;
+    while (rest.length > 0) {
+      if (this.#discards()) {
+        this.#discard(rest.length);
+        return;
+      }
+      if (this.#mustWait()) {
+        this.socket.pause();
+        this.socket.unshift(rest);
+        return;
+      }
+      if (this.isIdle) this.#beginReceiving();
+      const slice = rest.length <= SLICE_BYTES ? rest : rest.subarray(0, SLICE_BYTES);
+      rest = rest.subarray(slice.length);
+      this.#lastByte = slice[slice.length - 1] ?? LF;
+      this.#parse(slice);
+      if (this.#current === undefined) {
+        this.#hasRequestLine ||= slice.includes(LF);
+        this.#advance();
+      }
+    }
+  }
+
+  #beginReceiving(): void {
+    this.isIdle = false;
+    if (this.#isUsed) this.#ticks = 0;
+    this.#isUsed = true;
+  }
+
+  #mustWait(): boolean {
+    return this.#queue.length > 0 || (this.#current?.req.complete ?? false);
+  }
+
+  #discards(): boolean {
+    if (this.#isClosing || this.#error !== undefined) return true;
+    const current = this.#current;
+    return current?.isAnswered === true && !current.req.complete;
+  }
+
+  #discard(bytes: number): void {
+    this.#discarded += bytes;
+    if (this.#discarded > MAX_DISCARDED_BYTES) this.socket.pause();
+  }
+
+  #onEnd(): void {
+    if (this.#isClosing) return;
+    this.#hasEnded = true;
+    if (this.#current?.req.complete) this.#current.isClientGone = true;
+    if (this.#isReceiving() && this.#error === undefined) this.#endParser();
+  }
+
+  /** Dispatches the next request, or does what comes after the last one. */
+  #advance(): void {
+    if (this.#current !== undefined || this.#isClosing || this.socket.destroyed) return;
+    const next = this.#queue.shift();
+    if (next !== undefined) this.#dispatch(next);
+    else if (this.#error !== undefined) this.#rejectConnection(this.#error);
+  }
+
+  #dispatch(response: BatchedResponse): void {
+    this.#current = response;
+    this.#bytesBefore = this.socket.bytesWritten;
+    response.startedAt = performance.now();
+    response.isClientGone = this.#hasEnded;
+    response.on('close', this.#onClosed);
+    Reflect.apply(this.#options.handle, undefined, [response.req, response]);
+  }
+
+  readonly #onClosed = (): void => {
+    const response = this.#current;
+    this.#current = undefined;
+    response?.onClosed?.();
+    if (this.#isClosing || this.socket.destroyed) return;
+    this.#advance();
+    if (this.#current !== undefined || this.#isClosing) return;
+    this.#becomeIdle();
+  };
+
+  #becomeIdle(): void {
+    this.isIdle = true;
+    // Behind other bytes the next request may have begun already.
+    this.#hasRequestLine = this.#lastByte !== LF;
+    this.#ticks = 0;
+    if (this.#hasEnded) this.#endParser();
+    else if (this.socket.isPaused()) this.socket.resume();
+    else if (this.#closesWhenIdle) this.#close();
+  }
+
+  #rejectConnection(error: unknown): void {
+    const bytes = this.socket.writable ? this.#options.renderError(error) : undefined;
+    if (bytes === undefined) this.socket.destroy();
+    else {
+      this.socket.write(bytes);
+      this.#close();
+    }
+  }
+
+  /** RFC 9112 §9.6: ends our side and reads on for a moment, lest a reset of the connection overtakes the response. */
+  #close(): void {
+    if (this.#isClosing) return;
+    this.#isClosing = true;
+    this.isIdle = false;
+    this.#queue.length = 0;
+    const linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
+    this.socket.once('close', () => clearTimeout(linger));
+    this.socket.end();
+    this.socket.resume();
+  }
+}
+
+function isIncomplete({ req, isAnswered }: BatchedResponse): boolean {
+  return !req.complete && !isAnswered;
+}
+
+/** Takes the listener of Node's server for an event of a new connection off, to call it when we say. */
+function takeListener(socket: Socket, event: 'data' | 'end'): (...args: unknown[]) => void {
+  const [listener] = socket.listeners(event).slice(-1);
+  if (listener === undefined) throw new Error(`Node's server does not listen to ${event} of a connection`);
+  socket.off(event, listener as () => void);
+  return (...args) => void Reflect.apply(listener, socket, args);
+}
+
+/** The bytes that Node's parser failed in; empty when there are none. */
+export function packetOf(error: unknown): Buffer {
+  const packet: unknown = error instanceof Error && 'rawPacket' in error ? error.rawPacket : undefined;
+  return Buffer.isBuffer(packet) ? packet : Buffer.alloc(0);
+}

@@ -1,0 +1,125 @@
+import type { IncomingMessage } from 'node:http';
+import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
+import { Refusal } from '../errors.ts';
+import { BatchedResponse } from './response.ts';
+
+/**
+ * A hook that lets a request pass when all of it has arrived: headers, body, trailers. `request.body` is then its body,
+ * or undefined without one. What is checked before a byte of it is read: Expect (417), Content-Encoding and Content-Type
+ * (415), Content-Length (413); `limit` is in bytes, whatever the framing.
+ */
+export function receiveBody(limit: number) {
+  const tooLarge = new Refusal(41300, `the body is larger than ${limit} bytes`);
+
+  return (
+    request: FastifyRequest,
+    reply: FastifyReply,
+    _payload: unknown,
+    done: HookHandlerDoneFunction,
+  ): void => {
+    const { raw, headers } = request;
+    const length = headers['content-length'];
+    const isChunked = headers['transfer-encoding'] !== undefined;
+    const response = reply.raw;
+    const isEmpty = !isChunked && (length === undefined || Number(length) === 0);
+    checkExpectation(request);
+    if (!isChunked && !isEmpty) {
+      checkContent(request);
+      if (Number(length) > limit) throw tooLarge;
+    }
+    // An HTTP/1.0 client does not wait for it.
+    if (headers.expect !== undefined && raw.httpVersionMinor > 0) response.writeContinue();
+    if (raw.complete && !isEmpty) request.body = checkedBody(request, readAll(raw));
+    if (raw.complete || isEmpty) done();
+    else if (response instanceof BatchedResponse) collect(request, response, done);
+    else throw new Error('the listener makes every response');
+  };
+
+  function collect(request: FastifyRequest, response: BatchedResponse, done: HookHandlerDoneFunction): void {
+    const { raw } = request;
+    if (response.receiveError !== undefined) throw response.receiveError;
+    const chunks: Buffer[] = [];
+    let size = 0;
+
+    function finish(error?: unknown): void {
+      raw.off('data', onData);
+      raw.off('end', onEnd);
+      response.onReceiveError = undefined;
+      if (error instanceof Error) done(error);
+      else done();
+    }
+
+    function onData(chunk: Buffer): void {
+      size += chunk.length;
+      try {
+        if (chunks.length === 0) checkContent(request);
+        if (size > limit) throw tooLarge;
+        chunks.push(chunk);
+      } catch (error: unknown) {
+        finish(error);
+      }
+    }
+
+    function onEnd(): void {
+      try {
+        request.body = checkedBody(request, chunks);
+        finish();
+      } catch (error: unknown) {
+        finish(error);
+      }
+    }
+
+    raw.on('data', onData);
+    raw.on('end', onEnd);
+    response.onReceiveError = finish;
+  }
+
+  /** An empty body of any framing is no body. */
+  function checkedBody(request: FastifyRequest, chunks: readonly Buffer[]): Buffer | undefined {
+    const [first] = chunks;
+    if (first === undefined) return undefined;
+    const body = chunks.length === 1 ? first : Buffer.concat(chunks);
+    checkContent(request);
+    if (body.length > limit) throw tooLarge;
+    return body;
+  }
+}
+
+/** What has arrived of a message that is complete. */
+function readAll(message: IncomingMessage): readonly Buffer[] {
+  const chunks: Buffer[] = [];
+  for (;;) {
+    const chunk: unknown = message.read();
+    if (!Buffer.isBuffer(chunk)) return chunks;
+    chunks.push(chunk);
+  }
+}
+
+/** RFC 9110 §10.1.1: the field is a list, and 417 is for members that are not met. */
+function checkExpectation({ headers: { expect } }: FastifyRequest): void {
+  if (expect === undefined) return;
+  const members = expect.toLowerCase().split(',');
+  if (members.every((member) => ['', '100-continue'].includes(member.trim()))) return;
+  throw new Refusal(41700, 'the only expectation met here is 100-continue');
+}
+
+function checkContent({ headers, raw }: FastifyRequest): void {
+  const encoding = headers['content-encoding'];
+  if (encoding !== undefined && encoding.trim().toLowerCase() !== 'identity')
+    throw new Refusal(41500, 'the body must be sent as it is, without Content-Encoding');
+  const type = headers['content-type'];
+  const isJson =
+    type === 'application/json' || type?.split(';', 1)[0]?.trim().toLowerCase() === 'application/json';
+  if (!isJson || countOf(raw.rawHeaders, 'content-type') > 1)
+    throw new Refusal(41500, 'the Content-Type must be application/json, in one header');
+}
+
+/** How often a header was sent; Node keeps only the first of some. */
+export function countOf(rawHeaders: readonly string[], name: string): number {
+  let count = 0;
+  for (let index = 0; index < rawHeaders.length; index += 2) {
+    const header = rawHeaders[index];
+    if (header?.length === name.length && header.toLowerCase() === name) count += 1;
+  }
+  return count;
+}

@@ -1,0 +1,43 @@
+import type { IncomingMessage } from 'node:http';
+import { http } from './node-http.ts';
+
+let ended: (() => void)[] = [];
+
+/**
+ * A response that is written at the end of the event-loop iteration, together with the others of that iteration. A client
+ * that the first of them wakes finds the next ones there, where it would sleep and be woken for each.
+ */
+export class BatchedResponse<
+  Request extends IncomingMessage = IncomingMessage,
+> extends http.ServerResponse<Request> {
+  /** `performance.now()` when the request was dispatched. */
+  startedAt = 0;
+
+  /** Whether `end` was called, though the bytes may not have left. */
+  isAnswered = false;
+
+  /** Whether the client has closed its side before the response was sent. It may still read, but most do not. */
+  isClientGone = false;
+
+  /** Why the request cannot be received to its end: malformed, or late. */
+  receiveError: unknown;
+
+  /** Called when `receiveError` is set while the body is awaited. */
+  onReceiveError: ((error: unknown) => void) | undefined;
+
+  /** Called once: the response was sent, or its connection is gone. */
+  onClosed: (() => void) | undefined;
+
+  override end(...args: readonly unknown[]): this {
+    this.isAnswered = true;
+    if (ended.length === 0) setImmediate(endAll);
+    ended.push(() => Reflect.apply(super.end, this, args));
+    return this;
+  }
+}
+
+function endAll(): void {
+  const all = ended;
+  ended = [];
+  for (const end of all) end();
+}

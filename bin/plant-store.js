@@ -4,12 +4,13 @@ import module from 'node:module';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 
-const NEEDED = 24;
+/** The first of Node 24 with `limits` in node:sqlite. */
+const NEEDED = '24.15';
 
 // In place of the arguments, among which a database URL may have a password: anybody on the machine can list processes.
 process.title = 'plant-store';
 
-if (Number.parseInt(process.versions.node, 10) < NEEDED) {
+if (process.versions.node.localeCompare(NEEDED, 'en', { numeric: true }) < 0) {
   process.stderr.write(`plant-store: needs Node ${NEEDED} or newer; this is ${process.versions.node}\n`);
   process.exit(1);
 }

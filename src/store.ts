@@ -19,15 +19,7 @@ export type Write =
   | { readonly kind: 'recordTokenUse'; readonly id: string; readonly at: number };
 
 /** What became of a write. The `Replayed` ones repeat the first answer to an idempotency key. */
-export type Outcome =
-  | 'created'
-  | 'createdReplayed'
-  | 'idTaken'
-  | 'idTakenReplayed'
-  | 'keyReused'
-  | 'deleted'
-  | 'absent'
-  | 'done';
+export type Outcome = 'created' | 'createdReplayed' | 'idTaken' | 'keyReused' | 'deleted' | 'absent' | 'done';
 
 /** How a batch of writes ended. */
 export type CommitResult = 'committed' | 'failed';
@@ -55,10 +47,18 @@ export interface IdRange {
   readonly to: bigint;
 }
 
+/** Limits of a page; the page ends at whichever it reaches first. */
+export interface PageLimit {
+  readonly plants: number;
+  /** UTF-8 bytes of JSON. A page has at least one plant, even if that one is larger. */
+  readonly bytes: number;
+}
+
 /** Plants in ascending order of id. */
 export interface PlantPage {
-  /** The JSON array of the plants, rendered by the engine; the same bytes from every engine. */
+  /** The JSON array of the plants, rendered by the engine; the same bytes from every engine. Up to `bytes`, or one plant. */
   readonly json: string;
+  /** May be below the limit of plants although `more` is true. */
   readonly count: number;
   /** The id of the last plant; undefined on an empty page. */
   readonly last: bigint | undefined;
@@ -73,10 +73,8 @@ export interface PlantPage {
 export interface Store {
   /** Carries out one write, alone or together with others; resolves when it is durable. */
   write(write: Write): Promise<Outcome>;
-  /** At most `atMost` plants of an owner. */
-  listPlants(owner: string, range: IdRange, atMost: number): Promise<PlantPage>;
-  /** The id of the nth plant (from 1) in a range, or undefined when there are fewer. */
-  findNthId(owner: string, range: IdRange, n: number): Promise<bigint | undefined>;
+  /** The first plants of an owner in a range. Memory is bounded by the limit, or by one plant. */
+  listPlants(owner: string, range: IdRange, limit: PageLimit): Promise<PlantPage>;
   findToken(digest: Uint8Array): Promise<Token | undefined>;
   /** All tokens, the oldest first. */
   listTokens(): Promise<readonly Token[]>;

@@ -5,6 +5,7 @@ import { INT64_MAX, INT64_MIN } from '../src/plant.ts';
 import { migrateStore, openBulk, openStore } from '../src/store/open.ts';
 import { mintSecret, newToken, scopes } from '../src/token.ts';
 import { connections, engines, type TestEngine } from './engines.ts';
+import { upTo } from './store-setting.ts';
 
 const NOW = Date.UTC(2026, 0, 1);
 
@@ -101,7 +102,7 @@ for (const engine of engines) {
       await bulk.savePlants([plant(1n, 'a "plant"', 'alice', '')], 'fail');
       const store = await openStore(url, { now: () => NOW, onFatal: assert.fail, connections });
       try {
-        const page = await store.listPlants('alice', { from: INT64_MIN, to: INT64_MAX }, 10);
+        const page = await store.listPlants('alice', { from: INT64_MIN, to: INT64_MAX }, upTo(10));
         assert.equal(page.json, '[{"name":"a \\"plant\\"","tag":""}]');
       } finally {
         await store.close();

@@ -10,6 +10,7 @@ import { createClient } from '../src/client/client.ts';
 import { engines } from './engines.ts';
 import { serve } from './http-server.ts';
 import { startService } from './service.ts';
+import { upTo } from './store-setting.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const EXAMPLE = fileURLToPath(new URL('../examples/create-and-list.ts', import.meta.url));
@@ -35,7 +36,7 @@ for (const engine of engines) {
       stdout,
       'created 630 plants\nlisted 630 plants in pages of 100, equal to the file\ndeleted 630 plants\n',
     );
-    const left = await service.store.listPlants('alice', { from: -(2n ** 63n), to: 2n ** 63n - 1n }, 1);
+    const left = await service.store.listPlants('alice', { from: -(2n ** 63n), to: 2n ** 63n - 1n }, upTo(1));
     assert.equal(left.json, '[]');
     await service.close();
   });
@@ -110,7 +111,11 @@ for (const engine of engines) {
         { env },
       );
       assert.equal((await run).stdout, printed);
-      const left = await service.store.listPlants('alice', { from: -(2n ** 63n), to: 2n ** 63n - 1n }, 1);
+      const left = await service.store.listPlants(
+        'alice',
+        { from: -(2n ** 63n), to: 2n ** 63n - 1n },
+        upTo(1),
+      );
       assert.equal(left.json, '[]');
       await service.close();
     });

@@ -148,7 +148,7 @@ describe('the program that is installed', () => {
       (error: unknown) => error,
     );
     assert.ok(failed instanceof Error && 'stderr' in failed);
-    assert.equal(failed.stderr, 'plant-store: needs Node 24 or newer; this is 20.1.0\n');
+    assert.equal(failed.stderr, 'plant-store: needs Node 24.15 or newer; this is 20.1.0\n');
   });
 });
 

@@ -12,6 +12,7 @@ import {
 import { compileCheck } from '../src/schema.ts';
 import { openStore } from '../src/store/open.ts';
 import { connections, engines } from './engines.ts';
+import { upTo } from './store-setting.ts';
 
 describe('the integer a JSON number stands for', () => {
   const integers: readonly (readonly [string, bigint])[] = [
@@ -217,7 +218,7 @@ describe('the JSON of a plant', () => {
         const id = BigInt(index);
         await store.write({ kind: 'createPlant', owner: 'alice', id, name, tag, idempotency: null });
       }
-      const { json } = await store.listPlants('alice', { from: INT64_MIN, to: INT64_MAX }, 100);
+      const { json } = await store.listPlants('alice', { from: INT64_MIN, to: INT64_MAX }, upTo(100));
       await store.close();
       assert.equal(json, `[${plants.map(renderPlant).join(',')}]`);
     });

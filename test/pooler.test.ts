@@ -11,6 +11,7 @@ import type { Outcome, Store, Write } from '../src/store.ts';
 import { mintSecret, newToken, scopes } from '../src/token.ts';
 import { engines, freshFolder } from './engines.ts';
 import { freePort } from './free-port.ts';
+import { upTo } from './store-setting.ts';
 import { startTcpProxy } from './tcp-proxy.ts';
 
 const OWNER = 'alice';
@@ -77,12 +78,12 @@ async function assertWorks(store: Store): Promise<void> {
   const crowd = ids.flatMap((id) => [
     store.write(id % 3 === 0 ? creation(id, `key-${id}`) : creation(id)),
     ...(id % 10 === 0
-      ? [store.listPlants(OWNER, ALL, 10), store.findToken(second.digest), store.ping()]
+      ? [store.listPlants(OWNER, ALL, upTo(10)), store.findToken(second.digest), store.ping()]
       : []),
   ]);
   await Promise.all(crowd);
   await Promise.all(ids.filter((id) => id % 2 === 0).map((id) => store.write(deletion(id))));
-  const { json, count } = await store.listPlants(OWNER, ALL, 1_000);
+  const { json, count } = await store.listPlants(OWNER, ALL, upTo(1_000));
   const left = [2, ...ids.filter((id) => id % 2 === 1)];
   assert.equal(count, left.length);
   assert.deepEqual(

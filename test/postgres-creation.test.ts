@@ -4,6 +4,7 @@ import { openStore } from '../src/store/open.ts';
 import { Connections } from '../src/store/postgres-connections.ts';
 import type { Outcome, Store, Write } from '../src/store.ts';
 import { engines, execute, connections as options } from './engines.ts';
+import { upTo } from './store-setting.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
 
@@ -123,7 +124,7 @@ test('of plants that two hopeful instances create at once, each is created once'
     );
     for (const { outcome } of tries) assert.ok(outcome === 'created' || outcome === 'idTaken', outcome);
     for (const { store } of stores) {
-      const { json } = await store.listPlants(owner, { from: 0n, to: 99n }, 100);
+      const { json } = await store.listPlants(owner, { from: 0n, to: 99n }, upTo(100));
       assert.equal(json, JSON.stringify(created.map(({ name }) => ({ name }))));
     }
   }

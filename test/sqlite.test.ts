@@ -20,6 +20,7 @@ import {
 } from '../src/store.ts';
 import { mintSecret, newToken, scopes } from '../src/token.ts';
 import { connections, freshFolder } from './engines.ts';
+import { upTo } from './store-setting.ts';
 
 const DAY_MS = 86_400_000;
 const PAGE_BYTES = 4_096;
@@ -98,7 +99,7 @@ function range<T>(length: number, one: (index: number) => T): T[] {
 }
 
 function listAll(store: Store): Promise<PlantPage> {
-  return store.listPlants('alice', { from: INT64_MIN, to: INT64_MAX }, 100_000);
+  return store.listPlants('alice', { from: INT64_MIN, to: INT64_MAX }, upTo(100_000));
 }
 
 function isNotOpened(...words: readonly RegExp[]) {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { INT64_MAX, INT64_MIN, type Plant } from '../src/plant.ts';
-import type { IdRange, PlantPage, Store } from '../src/store.ts';
+import type { PageLimit, PlantPage, Store } from '../src/store.ts';
 import type { TestEngine } from './engines.ts';
 import {
   create,
@@ -13,8 +13,8 @@ import {
   prepare,
   remove,
   shuffle,
+  upTo,
   writeAll,
-  writeMany,
 } from './store-setting.ts';
 
 export function testPlants(engine: TestEngine): void {
@@ -71,7 +71,6 @@ export function testPlants(engine: TestEngine): void {
     assert.equal(await store.write(remove(1n, 'bob')), 'absent');
     for (const owner of owners) {
       assert.deepEqual(await namesOf(store, owner), owner === 'bob' ? [] : [owner]);
-      assert.equal(await store.findNthId(owner, EVERY_ID, 1), owner === 'bob' ? undefined : 1n);
     }
   });
 
@@ -91,7 +90,7 @@ export function testPlants(engine: TestEngine): void {
 export function testPages(engine: TestEngine): void {
   test('an owner without plants has one empty page', async (t) => {
     const store = await openOne(t, engine);
-    assert.deepEqual(await store.listPlants('alice', EVERY_ID, 10), {
+    assert.deepEqual(await store.listPlants('alice', EVERY_ID, upTo(10)), {
       json: '[]',
       count: 0,
       last: undefined,
@@ -110,7 +109,7 @@ export function testPages(engine: TestEngine): void {
     const store = await openOne(t, engine);
     await createAll(store, [10n, 20n, 30n]);
     const page = async (from: bigint, to: bigint, atMost: number) => {
-      const { count, last, more } = await store.listPlants('alice', { from, to }, atMost);
+      const { count, last, more } = await store.listPlants('alice', { from, to }, upTo(atMost));
       return [count, last, more];
     };
     assert.deepEqual(await page(INT64_MIN, INT64_MAX, 2), [2, 20n, true]);
@@ -125,7 +124,7 @@ export function testPages(engine: TestEngine): void {
     const ids = [INT64_MIN, 10n, 20n, 30n, INT64_MAX];
     await createAll(store, ids);
     const page = async (from: bigint, to: bigint, atMost: number) => {
-      const found = await store.listPlants('alice', { from, to }, atMost);
+      const found = await store.listPlants('alice', { from, to }, upTo(atMost));
       return [parsePlants(found).map(({ name }) => name), found.more];
     };
     assert.deepEqual(await page(10n, 20n, 5), [['plant 10', 'plant 20'], false]);
@@ -139,7 +138,7 @@ export function testPages(engine: TestEngine): void {
   test('plants of another owner never count as more', async (t) => {
     const store = await openOne(t, engine);
     await writeAll(store, [create(1n), create(2n, { owner: 'bob' }), create(2n, { owner: 'aaron' })]);
-    const { count, last, more } = await store.listPlants('alice', EVERY_ID, 1);
+    const { count, last, more } = await store.listPlants('alice', EVERY_ID, upTo(1));
     assert.deepEqual([count, last, more], [1, 1n, false]);
   });
 
@@ -151,7 +150,7 @@ export function testPages(engine: TestEngine): void {
     for (const size of [1, 7, 50, 99, 100, 101, 100_000]) {
       const names: string[] = [];
       for (let from = INT64_MIN, more = true; more; ) {
-        const page = await store.listPlants('alice', { from, to: INT64_MAX }, size);
+        const page = await store.listPlants('alice', { from, to: INT64_MAX }, upTo(size));
         names.push(...parsePlants(page).map(({ name }) => name));
         if (page.last !== undefined) from = page.last + 1n;
         more = page.more;
@@ -202,7 +201,7 @@ export function testJson(engine: TestEngine): void {
   async function listed(store: Store, plants: readonly Plant[]): Promise<PlantPage> {
     const writes = plants.map(({ name, tag }, index) => create(BigInt(index), { name, tag: tag ?? null }));
     await writeAll(store, writes);
-    return store.listPlants('alice', EVERY_ID, plants.length);
+    return store.listPlants('alice', EVERY_ID, upTo(plants.length));
   }
 
   test('it is what JSON.stringify gives, byte for byte, for any name', async (t) => {
@@ -225,41 +224,81 @@ export function testJson(engine: TestEngine): void {
   });
 }
 
-export function testCounting(engine: TestEngine): void {
-  test('the nth id of a range counts from 1, and is undefined past the end', async (t) => {
+export function testPageBytes(engine: TestEngine): void {
+  const renderedAs = (plants: readonly Plant[]): string => JSON.stringify(plants);
+
+  /** Reads all pages; returns the counts of plants and checks each page against the limit. */
+  async function pagesOf(store: Store, limit: PageLimit): Promise<{ counts: number[]; json: string }> {
+    const counts: number[] = [];
+    const members: string[] = [];
+    for (let from = INT64_MIN, more = true; more; ) {
+      const page = await store.listPlants('alice', { from, to: INT64_MAX }, limit);
+      assert.ok(page.count === 1 || Buffer.byteLength(page.json) <= limit.bytes, `${page.count} plants`);
+      counts.push(page.count);
+      members.push(page.json.slice(1, -1));
+      if (page.last !== undefined) from = page.last + 1n;
+      more = page.more;
+    }
+    return { counts, json: `[${members.join(',')}]` };
+  }
+
+  async function storeOf(t: TestContext, plants: readonly Plant[]): Promise<Store> {
     const store = await openOne(t, engine);
-    await writeAll(store, [create(-5n), create(10n), create(20n), create(10n, { owner: 'bob' })]);
-    const nth = (n: number, range = EVERY_ID) => store.findNthId('alice', range, n);
-    assert.deepEqual(await Promise.all([1, 2, 3, 4].map((n) => nth(n))), [-5n, 10n, 20n, undefined]);
-    assert.equal(await nth(1, { from: -4n, to: INT64_MAX }), 10n);
-    assert.equal(await nth(2, { from: -5n, to: 10n }), 10n);
-    assert.equal(await nth(3, { from: -5n, to: 19n }), undefined);
-    assert.equal(await nth(1, { from: 21n, to: INT64_MAX }), undefined);
-    assert.equal(await store.findNthId('carol', EVERY_ID, 1), undefined);
-    assert.equal(await store.findNthId('bob', EVERY_ID, 2), undefined);
+    const writes = plants.map(({ name, tag }, id) => create(BigInt(id), { name, tag: tag ?? null }));
+    await writeAll(store, writes);
+    return store;
+  }
+
+  test('a page ends before it would exceed the limit of bytes, and says that more follow', async (t) => {
+    const plants = Array.from({ length: 10 }, (_, index) => ({ name: `plant ${index}` }));
+    const store = await storeOf(t, plants);
+    const three = Buffer.byteLength(renderedAs(plants.slice(0, 3)));
+    for (const [bytes, counts] of [
+      [three, [3, 3, 3, 1]],
+      [three - 1, [2, 2, 2, 2, 2]],
+      [three + 1, [3, 3, 3, 1]],
+      [1, Array.from({ length: 10 }, () => 1)],
+      [1_000_000, [10]],
+    ] as const)
+      assert.deepEqual(await pagesOf(store, { plants: 100, bytes }), { counts, json: renderedAs(plants) });
   });
 
-  test('an nth id far inside a long list is found exactly', async (t) => {
-    const store = await openOne(t, engine);
-    const length = 45_000;
-    const ids = Array.from({ length: length - 1 }, (_, index) => BigInt(index) * 3n - 60_000n);
-    ids.push(INT64_MAX);
-    await writeMany(
-      store,
-      shuffle(ids).map((id) => create(id, { name: '' })),
-    );
-    for (const n of [1, 2, 19_999, 20_000, 20_001, 39_999, 40_000, 40_001, length - 1, length]) {
-      assert.equal(await store.findNthId('alice', EVERY_ID, n), ids[n - 1], `number ${n}`);
+  test('a page ends at the limit of plants, or at that of bytes, whichever is first', async (t) => {
+    const plants = Array.from({ length: 9 }, (_, index) => ({
+      name: `${index}`.repeat(index < 4 ? 1 : 40_000),
+    }));
+    const store = await storeOf(t, plants);
+    const found = await pagesOf(store, { plants: 3, bytes: 100_000 });
+    assert.deepEqual(found, { counts: [3, 3, 2, 1], json: renderedAs(plants) });
+  });
+
+  test('escapes count as the bytes that they are in JSON', async (t) => {
+    const plants = Array.from({ length: 20 }, () => ({
+      name: '\u0001'.repeat(1_000),
+      tag: '🌱"'.repeat(10),
+    }));
+    const store = await storeOf(t, plants);
+    for (const bytes of [6_500, 13_000, 65_536, 70_000]) {
+      const { counts, json } = await pagesOf(store, { plants: 64, bytes });
+      const fitting = Math.floor((bytes - 1) / (Buffer.byteLength(JSON.stringify(plants[0])) + 1));
+      assert.equal(counts[0], fitting);
+      assert.equal(json, renderedAs(plants));
     }
-    for (const n of [length + 1, 60_000, 60_001, 2 ** 31 - 1]) {
-      assert.equal(await store.findNthId('alice', EVERY_ID, n), undefined, `number ${n}`);
-    }
-    const at = (n: number): bigint => ids[n - 1] ?? 0n;
-    assert.equal(await store.findNthId('alice', { from: at(5), to: at(25_004) }, 25_000), at(25_004));
-    assert.equal(await store.findNthId('alice', { from: at(5), to: at(25_004) }, 25_001), undefined);
-    assert.equal(await store.findNthId('alice', { from: at(5), to: at(20_004) }, 20_001), undefined);
-    const lastOf20000: IdRange = { from: at(length - 19_999), to: INT64_MAX };
-    assert.equal(await store.findNthId('alice', lastOf20000, 20_000), INT64_MAX);
-    assert.equal(await store.findNthId('alice', lastOf20000, 20_001), undefined);
+  });
+
+  test('a plant larger than a page is a page by itself, wherever it stands', async (t) => {
+    const sizes = [10, 300_000, 10, 10, 70_000, 200_000, 65_500, 10, 65_536];
+    const plants = sizes.map((size, index) => ({ name: `${index}`.repeat(size), tag: '"'.repeat(size % 7) }));
+    const store = await storeOf(t, plants);
+    const { counts, json } = await pagesOf(store, { plants: 64, bytes: 65_536 });
+    assert.deepEqual(counts, [1, 1, 2, 1, 1, 1, 1, 1]);
+    assert.equal(json, renderedAs(plants));
+  });
+
+  test('a page that was cut by bytes is not taken for one with another limit', async (t) => {
+    const plants = Array.from({ length: 8 }, (_, index) => ({ name: `plant ${index}` }));
+    const store = await storeOf(t, plants);
+    for (const bytes of [60, 1_000, 60, 90])
+      assert.equal((await pagesOf(store, { plants: 8, bytes })).json, renderedAs(plants), `${bytes}`);
   });
 }

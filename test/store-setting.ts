@@ -5,6 +5,7 @@ import { openStore } from '../src/store/open.ts';
 import {
   type IdRange,
   type Outcome,
+  type PageLimit,
   type PlantPage,
   type Store,
   type StoreOptions,
@@ -15,6 +16,11 @@ import {
 import { connections, type TestEngine } from './engines.ts';
 
 export const EVERY_ID: IdRange = { from: INT64_MIN, to: INT64_MAX };
+
+/** A page of so many plants, whatever their size. */
+export function upTo(plants: number): PageLimit {
+  return { plants, bytes: 64 * 1024 * 1024 };
+}
 
 /** Writes that one submission may hold without any being refused as too many. */
 const SUBMITTED_AT_ONCE = 5_000;
@@ -114,7 +120,7 @@ export function parsePlants({ json }: PlantPage): readonly Plant[] {
 
 /** The names of an owner's plants, in the order of the list. */
 export async function namesOf(store: Store, owner = 'alice', range = EVERY_ID): Promise<readonly string[]> {
-  return parsePlants(await store.listPlants(owner, range, 1_000)).map(({ name }) => name);
+  return parsePlants(await store.listPlants(owner, range, upTo(1_000))).map(({ name }) => name);
 }
 
 /** Holds that writes are refused for what they hold, which says nothing against the store. */

@@ -13,6 +13,7 @@ import {
   parsePlants,
   prepare,
   remove,
+  upTo,
   writeAll,
 } from './store-setting.ts';
 
@@ -54,7 +55,7 @@ export function testConcurrency(engine: TestEngine): void {
     }
     assert.equal(countOf(outcomes, 'created'), 1_500);
     assert.equal(countOf(outcomes, 'idTaken'), 500);
-    const page = await store.listPlants('alice', EVERY_ID, 2_000);
+    const page = await store.listPlants('alice', EVERY_ID, upTo(2_000));
     const byId = [...winners].sort(([a], [b]) => Number(a - b));
     assert.deepEqual(
       parsePlants(page),
@@ -72,7 +73,7 @@ export function testConcurrency(engine: TestEngine): void {
     await assertRefused(tooLarge, tooSmall);
     assert.deepEqual(await between, ['created', 'deleted', 'created', 'idTaken', 'absent']);
     assert.deepEqual(new Set(await Promise.all([...before, ...after])), new Set(['created']));
-    const { count } = await store.listPlants('alice', EVERY_ID, 1_000);
+    const { count } = await store.listPlants('alice', EVERY_ID, upTo(1_000));
     assert.equal(count, 201);
   });
 
@@ -119,7 +120,7 @@ export function testLife(engine: TestEngine): void {
     await closed;
     await assert.rejects(first.store.write(create(1_001n)), StoreUnavailable);
     const { store } = await open();
-    const { count, last } = await store.listPlants('alice', EVERY_ID, 1_000);
+    const { count, last } = await store.listPlants('alice', EVERY_ID, upTo(1_000));
     assert.deepEqual([count, last], [500, 499n]);
   });
 

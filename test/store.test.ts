@@ -1,7 +1,7 @@
 import { describe } from 'node:test';
 import { engines } from './engines.ts';
 import { testIdempotency, testIdempotencyInTime } from './store-keys.ts';
-import { testCounting, testJson, testPages, testPlants } from './store-plants.ts';
+import { testJson, testPageBytes, testPages, testPlants } from './store-plants.ts';
 import { testTokenLife, testTokens } from './store-tokens.ts';
 import { testConcurrency, testLife } from './store-writes.ts';
 
@@ -11,7 +11,7 @@ for (const engine of engines) {
     describe('plants', () => testPlants(engine));
     describe('pages', () => testPages(engine));
     describe('the JSON of a page', () => testJson(engine));
-    describe('counting', () => testCounting(engine));
+    describe('the bytes of a page', () => testPageBytes(engine));
     describe('writes submitted together', () => testConcurrency(engine));
     describe('idempotency keys', () => testIdempotency(engine));
     describe('idempotency keys as time passes', () => testIdempotencyInTime(engine));

@@ -9,6 +9,7 @@ import { newInstallation } from './program.ts';
 import { headerOf, type RawAnswer } from './raw-http.ts';
 import { openFiles } from './resources.ts';
 import { startService, type TestService } from './service.ts';
+import { upTo } from './store-setting.ts';
 import { openWire, type Wire } from './wire.ts';
 import { KEPT, type WireCase, wireSections } from './wire-cases.ts';
 
@@ -127,7 +128,7 @@ async function check(service: TestService, wireCase: WireCase): Promise<void> {
   const plant = { owner, id: 1n, name: 'Kept', tag: null, idempotency: null };
   assert.equal(await service.store.write({ kind: 'createPlant', ...plant }), 'created');
   await converse(service.url, wireCase, token, 20_000);
-  const { json } = await service.store.listPlants(owner, { from: 0n, to: 9n }, 10);
+  const { json } = await service.store.listPlants(owner, { from: 0n, to: 9n }, upTo(10));
   assert.equal(json, leaves);
 }
 

@@ -1,25 +1,24 @@
+import type { ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
+import type { FastifyRequest } from 'fastify';
 import { Type } from 'typebox';
 import { INT64_MAX, INT64_MIN, Plant } from '../plant.ts';
-import type { IdRange, PlantPage, Store } from '../store.ts';
+import type { IdRange, Store } from '../store.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
 import { asJson, type HandlerOf, type Operation, ownerOf } from './operation.ts';
+import { PAGE_BYTES, PlantPages } from './plant-pages.ts';
 import type { WaitForPageTurn } from './turns.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
 
-/** How many plants are read from the store at once: at first, and at most, once their size is known. */
-const FIRST_PAGE = 64;
-const LONGEST_PAGE = 2_048;
+/** A list with a limit ends at this size, with a Link, though more plants follow. */
+const GATHERED_BYTES = 8 * 1024 * 1024;
 
-/** The characters that a page should have, and those above which it is not kept for a client that may be slow. */
-const PAGE_CHARACTERS = 128 * 1024;
-const KEPT_CHARACTERS = 4 * PAGE_CHARACTERS;
-
-/** How much of a list with a limit is gathered before its headers must leave. */
-const GATHERED_CHARACTERS = 8 * 1024 * 1024;
+/** Bytes written to a response at once. */
+const PIECE_BYTES = 64 * 1024;
 
 const EMPTY = '[]';
+const END = Buffer.from(']');
 
 const Cursor = Type.Refine(
   Type.String({
@@ -36,7 +35,8 @@ export const listPlantsOperation = {
   url: '/plants',
   summary: 'List plants',
   description:
-    'Returns all plants that the caller has access to, in ascending order of their ids, or the first `limit` of them.',
+    'Returns all plants that the caller has access to, in ascending order of their ids, or the first `limit` of them. ' +
+    'A page that reaches 8 MiB ends before its `limit`, with a `Link` to the rest.',
   scope: 'plants:read',
   schema: {
     querystring: Type.Object({
@@ -60,13 +60,31 @@ export const listPlantsOperation = {
     }),
     headers: {
       Link: {
-        description: 'Where the next page is, when `limit` cut the list (RFC 8288).',
+        description: 'Where the next page is, when more plants follow a list with a `limit` (RFC 8288).',
         example: '</plants?limit=20&cursor=AAAAAAAAABQcvOUA>; rel="next"',
       },
     },
   },
   errors: [],
 } as const satisfies Operation;
+
+/** Memory that lists hold while their clients read: a list with a limit, and a plant larger than a page. */
+export interface ListBudget {
+  /** Throws an error response (50301) when the limit of all lists together is reached. */
+  reserve(bytes: number): void;
+  release(bytes: number): void;
+}
+
+export interface ListGuards {
+  readonly budget: ListBudget;
+  /** Called before each page but the first of a list; rejects to end the list there. */
+  readonly checkpoint: (request: FastifyRequest) => Promise<void>;
+}
+
+const UNGUARDED: ListGuards = {
+  budget: { reserve: () => undefined, release: () => undefined },
+  checkpoint: () => Promise.resolve(),
+};
 
 /**
  * GET /plants. `path` is the public path of the list, for links; `onSent` is called with the bytes handed to the
@@ -77,134 +95,118 @@ export function listPlants(
   path: string,
   onSent: (bytes: number) => void,
   waitForPageTurn: WaitForPageTurn,
+  { budget, checkpoint }: ListGuards = UNGUARDED,
 ): HandlerOf<typeof listPlantsOperation> {
+  async function* streamed(pages: PlantPages, first: Buffer, held: HeldBytes): AsyncGenerator<Buffer> {
+    for (let page: Buffer | undefined = first; page !== undefined; page = await nextOf(pages, PAGE_BYTES)) {
+      const excess = Math.max(0, page.length - PAGE_BYTES);
+      held.add(excess);
+      yield* inPieces([page]);
+      held.remove(excess);
+    }
+    if (pages.ended) yield* inPieces([END]);
+  }
+
+  function* inPieces(pages: Buffer[]): Generator<Buffer> {
+    for (let page = pages.shift(); page !== undefined; page = pages.shift()) {
+      for (let from = 0; from < page.length; from += PIECE_BYTES) {
+        const piece = page.subarray(from, from + PIECE_BYTES);
+        onSent(piece.length);
+        yield piece;
+      }
+    }
+  }
+
   return async (request, reply) => {
-    const headOnly = request.method === 'HEAD';
-    const { limit = Number.POSITIVE_INFINITY, cursor } = request.query;
-    const list = new List(store, ownerOf(request), rangeBehind(cursor), limit, waitForPageTurn);
-    const gathered = await gather(list, limit === Number.POSITIVE_INFINITY ? 0 : GATHERED_CHARACTERS);
-    if (!list.ended) await list.fixEnd();
-    const end = list.cutAt;
-    if (end !== undefined)
-      reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(end)}>; rel="next"`);
-    if (list.ended) {
-      const json = joined(gathered);
-      if (!headOnly) onSent(Buffer.byteLength(json));
-      return asJson(reply, json);
+    const { limit, cursor } = request.query;
+    if (request.method === 'HEAD') {
+      reply.header('content-type', 'application/json');
+      return undefined;
+    }
+    const pages = new PlantPages(store, ownerOf(request), rangeAfter(cursor), limit, {
+      isGone: () => reply.raw.destroyed || request.raw.socket.destroyed,
+      beforeNext: async () => {
+        await waitForPageTurn();
+        await checkpoint(request);
+      },
+    });
+    const first = (await pages.next(PAGE_BYTES)) ?? EMPTY;
+    const isWhole = pages.ended && first.length <= PAGE_BYTES;
+    const held = isWhole ? undefined : new HeldBytes(budget, reply.raw);
+    const gathered = limit === undefined || held === undefined ? [] : await gather(pages, first, held);
+    if (limit !== undefined && pages.cutAt !== undefined)
+      reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(pages.cutAt)}>; rel="next"`);
+    if (held === undefined) {
+      onSent(Buffer.byteLength(first));
+      return asJson(reply, first);
     }
     reply.header('content-type', 'application/json');
-    return headOnly ? undefined : Readable.from(chunks(list, gathered, onSent), { objectMode: false });
+    if (limit === undefined) return readable(streamed(pages, opened(first), held));
+    reply.header('content-length', held.bytes);
+    return readable(inPieces(gathered));
   };
 }
 
-function rangeBehind(cursor: string | undefined): IdRange {
+/** Gathers the pages of a list with a limit; they are incomplete only when the client has closed the connection. */
+async function gather(pages: PlantPages, first: string, held: HeldBytes): Promise<Buffer[]> {
+  const gathered: Buffer[] = [];
+  let page: Buffer | undefined = opened(first);
+  while (page !== undefined) {
+    held.add(page.length);
+    gathered.push(page);
+    const left = GATHERED_BYTES - held.bytes;
+    page = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
+  }
+  held.add(END.length);
+  return [...gathered, END];
+}
+
+/** The next page with plants, as the continuation of an array; undefined at the end, or when the client is gone. */
+async function nextOf(pages: PlantPages, bytes: number): Promise<Buffer | undefined> {
+  let json: string | undefined = EMPTY;
+  while (json === EMPTY && !pages.ended) json = await pages.next(bytes);
+  if (json === undefined || json === EMPTY) return undefined;
+  const page = opened(json);
+  page.write(',');
+  return page;
+}
+
+/** The bytes of an array without its end. */
+function opened(json: string): Buffer {
+  return Buffer.from(json).subarray(0, -1);
+}
+
+function readable(pieces: Iterable<Buffer> | AsyncIterable<Buffer>): Readable {
+  return Readable.from(pieces, { objectMode: false, highWaterMark: PIECE_BYTES });
+}
+
+/** The bytes that one response holds of the budget, until it is closed. */
+class HeldBytes {
+  bytes = 0;
+  readonly #budget: ListBudget;
+  #isClosed: boolean;
+
+  constructor(budget: ListBudget, response: ServerResponse) {
+    this.#budget = budget;
+    this.#isClosed = response.destroyed;
+    response.once('close', () => {
+      this.#isClosed = true;
+      budget.release(this.bytes);
+    });
+  }
+
+  add(bytes: number): void {
+    if (!this.#isClosed) this.#budget.reserve(bytes);
+    this.bytes += bytes;
+  }
+
+  remove(bytes: number): void {
+    this.bytes -= bytes;
+    if (!this.#isClosed) this.#budget.release(bytes);
+  }
+}
+
+function rangeAfter(cursor: string | undefined): IdRange {
   const last = cursor === undefined ? undefined : decodeCursor(cursor);
   return { from: last === undefined ? INT64_MIN : last + 1n, to: INT64_MAX };
-}
-
-/**
- * A list on its way from the store, read by key a page at a time: no read transaction stays open between pages,
- * and each plant that exists throughout is met exactly once.
- */
-class List {
-  ended = false;
-  /** The id of the last plant, when the limit cuts the list there. */
-  cutAt: bigint | undefined;
-  readonly #store: Store;
-  readonly #owner: string;
-  readonly #waitForPageTurn: WaitForPageTurn;
-  #range: IdRange;
-  #left: number;
-  #page = FIRST_PAGE;
-  #isBegun = false;
-  #endIsFixed = false;
-
-  constructor(store: Store, owner: string, range: IdRange, limit: number, waitForPageTurn: WaitForPageTurn) {
-    this.#store = store;
-    this.#owner = owner;
-    this.#waitForPageTurn = waitForPageTurn;
-    this.#range = range;
-    this.#left = limit;
-    this.ended = limit === 0 || range.from > range.to;
-  }
-
-  /** The next page, as JSON. One of more characters than `kept` is read again, with fewer plants. */
-  async next(kept = KEPT_CHARACTERS): Promise<string> {
-    if (this.#isBegun) await this.#waitForPageTurn();
-    this.#isBegun = true;
-    let page = await this.#read();
-    if (page.json.length > kept && page.count > 1) page = await this.#read();
-    this.#left -= page.count;
-    this.#advance(page);
-    return page.json;
-  }
-
-  async #read(): Promise<PlantPage> {
-    const page = await this.#store.listPlants(this.#owner, this.#range, Math.min(this.#left, this.#page));
-    const plants = Math.floor((PAGE_CHARACTERS * page.count) / page.json.length);
-    this.#page = Math.max(1, Math.min(LONGEST_PAGE, plants));
-    return page;
-  }
-
-  #advance({ more, last }: PlantPage): void {
-    this.ended = !more || last === undefined || this.#left === 0;
-    if (last === undefined || !more) return;
-    if (this.#left > 0) this.#range = { from: last + 1n, to: this.#range.to };
-    else if (!this.#endIsFixed) this.cutAt = last;
-    else throw new Error('plants were added within a long page while it was sent; ask for shorter pages');
-  }
-
-  /**
-   * Decides where the limit will cut, for a list whose headers must leave before its end is read.
-   * From then on `next` rejects rather than cut the list elsewhere.
-   */
-  async fixEnd(): Promise<void> {
-    if (this.#left === Number.POSITIVE_INFINITY) return;
-    this.#endIsFixed = true;
-    const end = await this.#store.findNthId(this.#owner, this.#range, this.#left);
-    if (end === undefined || end === INT64_MAX) return;
-    const rest = await this.#store.listPlants(this.#owner, { from: end + 1n, to: INT64_MAX }, 1);
-    if (rest.count === 0) return;
-    this.cutAt = end;
-    this.#range = { from: this.#range.from, to: end };
-  }
-}
-
-async function gather(list: List, characters: number): Promise<string[]> {
-  const pages: string[] = [];
-  let size = 0;
-  while (!list.ended && size <= characters) {
-    const page = await list.next(Math.max(characters, KEPT_CHARACTERS));
-    if (page !== EMPTY) pages.push(page);
-    size += page.length;
-  }
-  return pages;
-}
-
-/** One array of the members of all; of a single page that page itself, without a copy. */
-function joined(pages: readonly string[]): string {
-  const [only] = pages;
-  return pages.length === 1 && only !== undefined ? only : `[${pages.map(membersOf).join(',')}]`;
-}
-
-function membersOf(page: string): string {
-  return page.slice(1, -1);
-}
-
-async function* chunks(
-  list: List,
-  gathered: readonly string[],
-  onSent: (bytes: number) => void,
-): AsyncGenerator<Buffer> {
-  const encoded = (text: string): Buffer => {
-    const bytes = Buffer.from(text);
-    onSent(bytes.length);
-    return bytes;
-  };
-  yield encoded(`[${gathered.map(membersOf).join(',')}`);
-  while (!list.ended) {
-    const page = await list.next();
-    if (page !== EMPTY) yield encoded(`,${membersOf(page)}`);
-  }
-  yield encoded(']');
 }

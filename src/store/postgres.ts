@@ -1,9 +1,7 @@
 import {
   type Engine,
-  type IdRange,
   KEY_LIFETIME_MS,
   type Outcome,
-  type PlantPage,
   type StoreOptions,
   StoreUnavailable,
   type Write,
@@ -16,6 +14,7 @@ import { isFromServer, isUnsupported, mayBeUniqueViolation, meaningOf } from './
 import { createNewPlants } from './postgres-inserts.ts';
 import { migratePostgres } from './postgres-migrate.ts';
 import { forgetKeys } from './postgres-old-keys.ts';
+import { readPage } from './postgres-pages.ts';
 import { retrying } from './postgres-retry.ts';
 import { TOKEN_COLUMNS, toToken } from './rows.ts';
 
@@ -145,35 +144,6 @@ export async function openPostgres(
     }
   }
 
-  async function listPlants(owner: string, { from, to }: IdRange, atMost: number): Promise<PlantPage> {
-    const [row = {}] = await query({
-      name: 'list-plants',
-      text: `SELECT '[' || coalesce(json, '') || ']' AS json, count, last,
-                    EXISTS (SELECT 1 FROM plants WHERE owner = $1 AND id > last AND id <= $3) AS more
-               FROM (SELECT string_agg('{"name":' || to_json(name)::text || coalesce(',"tag":' || to_json(tag)::text, '') || '}',
-                                       ',' ORDER BY id) AS json,
-                            count(*) AS count, max(id) AS last
-                       FROM (SELECT id, name, tag FROM plants
-                              WHERE owner = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT $4) AS page) AS rendered`,
-      values: [owner, from.toString(), to.toString(), atMost],
-    });
-    return {
-      json: String(row.json),
-      count: Number(row.count),
-      last: toId(row.last),
-      more: row.more === true,
-    };
-  }
-
-  async function findNthId(owner: string, { from, to }: IdRange, n: number): Promise<bigint | undefined> {
-    const [row] = await query({
-      name: 'find-nth-id',
-      text: 'SELECT id FROM plants WHERE owner = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT 1 OFFSET $4',
-      values: [owner, from.toString(), to.toString(), n - 1],
-    });
-    return toId(row?.id);
-  }
-
   async function findToken(digest: Uint8Array): Promise<Token | undefined> {
     const [row] = await query({
       name: 'find-token',
@@ -189,8 +159,7 @@ export async function openPostgres(
 
   return {
     commit,
-    listPlants,
-    findNthId,
+    listPlants: (owner, range, limit) => readPage(query, owner, range, limit),
     findToken,
     listTokens: async () => {
       const rows = await query({ text: 'SELECT * FROM tokens ORDER BY created_at, id COLLATE "C"' });
@@ -207,8 +176,4 @@ export async function openPostgres(
       await connections.close();
     },
   };
-}
-
-function toId(value: unknown): bigint | undefined {
-  return typeof value === 'string' ? BigInt(value) : undefined;
 }

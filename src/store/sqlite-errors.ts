@@ -10,6 +10,7 @@ const SQLITE_IOERR = 10;
 const SQLITE_CORRUPT = 11;
 const SQLITE_FULL = 13;
 const SQLITE_CANTOPEN = 14;
+const SQLITE_TOOBIG = 18;
 const SQLITE_NOTADB = 26;
 
 /** Extended ones: a write that found no room (a quota, a limit of the process); nothing of it counts before its fsync. */
@@ -46,6 +47,11 @@ export function severityOf(error: unknown): Severity {
 /** Whether another connection holds a lock, which it will let go of. */
 export function isLocked(error: unknown): boolean {
   return hasCode(error, [SQLITE_BUSY, SQLITE_LOCKED]);
+}
+
+/** Whether a value exceeded `limits.length` of the connection. */
+export function isTooBig(error: unknown): boolean {
+  return hasCode(error, [SQLITE_TOOBIG]);
 }
 
 /** Whether this user may not write what SQLite writes even to read: the file, its folder, what lies beside it. */

@@ -1,9 +1,10 @@
 import { performance } from 'node:perf_hooks';
 import { LRUCache } from 'lru-cache';
-import type { IdRange, PlantPage } from '../store.ts';
+import type { IdRange, PageLimit, PlantPage } from '../store.ts';
 import type { Token } from '../token.ts';
 import { toToken } from './rows.ts';
 import { openForReading } from './sqlite-file.ts';
+import { preparePages } from './sqlite-pages.ts';
 
 /** Characters of the pages that are kept in memory: of all together, and of the longest. */
 const CACHE_CHARACTERS = 4 * 1024 * 1024;
@@ -13,8 +14,7 @@ const LONGEST_CACHED_CHARACTERS = 16 * 1024;
 interface Reader {
   /** Must be called after a commit of this process, before anybody learns of it. */
   noteCommit(): void;
-  listPlants(owner: string, range: IdRange, atMost: number): PlantPage;
-  findNthId(owner: string, range: IdRange, n: number): bigint | undefined;
+  listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage;
   findToken(digest: Uint8Array): Token | undefined;
   listTokens(): Token[];
   ping(): void;
@@ -24,22 +24,7 @@ interface Reader {
 /** Opens the connection for reads. Rejects with the error of SQLite. */
 export async function openReader(file: string): Promise<Reader> {
   const db = openForReading(file);
-  // `+`, since SQLite compiles a statement anew whenever a bare parameter of LIMIT is bound, to plan for its value.
-  const page = db.prepare(
-    `SELECT json, count, last,
-            EXISTS (SELECT 1 FROM plants WHERE owner = ?1 AND id > last AND id <= ?3) AS more
-       FROM (SELECT json_group_array(
-                      CASE WHEN tag IS NULL THEN json_object('name', name)
-                           ELSE json_object('name', name, 'tag', tag) END) AS json,
-                    count(*) AS count, max(id) AS last
-               FROM (SELECT id, name, tag FROM plants
-                      WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT +?4))`,
-  );
-  page.setReadBigInts(true);
-  const nth = db.prepare(
-    'SELECT id FROM plants WHERE owner = ? AND id BETWEEN ? AND ? ORDER BY id LIMIT 1 OFFSET ?',
-  );
-  nth.setReadBigInts(true);
+  const readPage = preparePages(db);
   const tokenByDigest = db.prepare('SELECT * FROM tokens WHERE digest = ?');
   const tokens = db.prepare('SELECT * FROM tokens ORDER BY created_at, id');
   const ping = db.prepare('SELECT count(*) FROM migrations');
@@ -71,30 +56,16 @@ export async function openReader(file: string): Promise<Reader> {
     versionKnownIn = undefined;
   }
 
-  function readPage(owner: string, { from, to }: IdRange, atMost: number): PlantPage {
-    const row = page.get(owner, from, to, atMost) ?? {};
-    return {
-      json: String(row.json),
-      count: Number(row.count),
-      last: typeof row.last === 'bigint' ? row.last : undefined,
-      more: row.more === 1n,
-    };
-  }
-
   return {
     noteCommit,
-    listPlants(owner, range, atMost) {
+    listPlants(owner, range, limit) {
       forgetOutdatedPages();
-      const key = `${range.from} ${range.to} ${atMost} ${owner}`;
+      const key = `${range.from} ${range.to} ${limit.plants} ${limit.bytes} ${owner}`;
       const known = pages.get(key);
       if (known !== undefined) return known;
-      const read = readPage(owner, range, atMost);
+      const read = readPage(owner, range, limit);
       pages.set(key, read);
       return read;
-    },
-    findNthId(owner, { from, to }, n) {
-      const id = nth.get(owner, from, to, n - 1)?.id;
-      return typeof id === 'bigint' ? id : undefined;
     },
     findToken(digest) {
       const row = tokenByDigest.get(digest);

@@ -1,10 +1,8 @@
 import { once } from 'node:events';
-import { setImmediate } from 'node:timers/promises';
 import { Worker } from 'node:worker_threads';
 import {
   BatchRefused,
   type Engine,
-  type IdRange,
   type Outcome,
   type StoreOptions,
   StoreUnavailable,
@@ -15,8 +13,6 @@ import { notOpened, reasonOf, severityOf } from './sqlite-errors.ts';
 import { migrateSqlite } from './sqlite-migrate.ts';
 import { openReader } from './sqlite-reader.ts';
 import type { WriterMessage, WriterReply, WriterRequest } from './sqlite-writer.ts';
-
-const IDS_COUNTED_AT_ONCE = 20_000;
 
 // Under node the sources run as they are; in the published package they are compiled.
 const WRITER = new URL(
@@ -89,22 +85,9 @@ export async function openSqlite(
     throw reply.kind === 'failure' ? failureOf(reply) : new StoreUnavailable('the store is closed');
   }
 
-  // In steps, since a long one would keep all other requests waiting.
-  async function findNthId(owner: string, range: IdRange, n: number): Promise<bigint | undefined> {
-    let { from } = range;
-    for (let left = n; left > IDS_COUNTED_AT_ONCE; left -= IDS_COUNTED_AT_ONCE) {
-      const id = await read(() => reader.findNthId(owner, { from, to: range.to }, IDS_COUNTED_AT_ONCE));
-      if (id === undefined || id === range.to) return undefined;
-      from = id + 1n;
-      await setImmediate();
-    }
-    return read(() => reader.findNthId(owner, { from, to: range.to }, ((n - 1) % IDS_COUNTED_AT_ONCE) + 1));
-  }
-
   return {
     commit,
-    listPlants: (owner, range, atMost) => read(() => reader.listPlants(owner, range, atMost)),
-    findNthId,
+    listPlants: (owner, range, limit) => read(() => reader.listPlants(owner, range, limit)),
     findToken: (digest) => read(() => reader.findToken(digest)),
     listTokens: () => read(() => reader.listTokens()),
     ping: () => read(() => reader.ping()),

@@ -18,7 +18,7 @@ export type Write =
   | { readonly kind: 'revokeToken'; readonly id: string; readonly at: number }
   | { readonly kind: 'recordTokenUse'; readonly id: string; readonly at: number };
 
-/** What became of a write. The `Replayed` ones repeat the first answer to an idempotency key. */
+/** The result of a write. `createdReplayed`: the idempotency key created this plant before; nothing was done again. */
 export type Outcome = 'created' | 'createdReplayed' | 'idTaken' | 'keyReused' | 'deleted' | 'absent' | 'done';
 
 /** How a batch of writes ended. */

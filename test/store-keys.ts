@@ -6,6 +6,7 @@ import {
   assertRefused,
   countOf,
   create,
+  createAll,
   createOnce,
   namesOf,
   openOne,
@@ -27,13 +28,64 @@ export function testIdempotency(engine: TestEngine): void {
     assert.deepEqual(await namesOf(store), []);
   });
 
-  test('a key repeats that the id was taken, even once it is free', async (t) => {
+  test('a creation that failed leaves no key: the retry is evaluated again', async (t) => {
+    const { url, open } = await prepare(t, engine);
+    const { store } = await open();
+    await store.write(create(1n));
+    assert.equal(await store.write(createOnce(1n, 'key')), 'idTaken');
+    assert.equal(await countKeys(url), 0);
+    assert.equal(await store.write(createOnce(1n, 'key')), 'idTaken');
+    await store.write(remove(1n));
+    assert.equal(await store.write(createOnce(1n, 'key')), 'created');
+    assert.equal(await store.write(createOnce(1n, 'key')), 'createdReplayed');
+    assert.equal(await countKeys(url), 1);
+    assert.deepEqual(await namesOf(store), ['a plant']);
+  });
+
+  test('a key of a creation that failed is free for another plant', async (t) => {
     const store = await openOne(t, engine);
     await store.write(create(1n));
     assert.equal(await store.write(createOnce(1n, 'key')), 'idTaken');
+    assert.equal(await store.write(createOnce(2n, 'key')), 'created');
+    assert.equal(await store.write(createOnce(1n, 'key')), 'keyReused');
+  });
+
+  test('of creations submitted together, those that fail leave no key', async (t) => {
+    const { url, open } = await prepare(t, engine);
+    const { store } = await open();
+    await createAll(store, [1n, 2n, 3n]);
+    const writes = [1n, 2n, 3n, 4n, 5n].map((id) => createOnce(id, `key ${id}`, 'a plant'));
+    const others = [2n, 6n].map((id) => createOnce(id, `key ${id}`, 'of bob', 'bob'));
+    const outcomes = await writeAll(store, [...writes, ...others]);
+    assert.deepEqual(outcomes, [
+      'idTaken',
+      'idTaken',
+      'idTaken',
+      ...Array.from({ length: 4 }, () => 'created'),
+    ]);
+    assert.equal(await countKeys(url), 4);
+  });
+
+  test('a key that an earlier version kept for a failed creation counts as absent, and is replaced', async (t) => {
+    const { url, open } = await prepare(t, engine);
+    const { store } = await open();
+    await store.write(createOnce(1n, 'key'));
+    await execute(url, "UPDATE idempotency_keys SET outcome = 'idTaken'");
+    assert.equal(await store.write(createOnce(1n, 'key')), 'idTaken');
     await store.write(remove(1n));
-    assert.equal(await store.write(createOnce(1n, 'key')), 'idTakenReplayed');
-    assert.deepEqual(await namesOf(store), []);
+    assert.equal(await store.write(createOnce(1n, 'key', 'another plant')), 'created');
+    assert.equal(await store.write(createOnce(1n, 'key', 'another plant')), 'createdReplayed');
+    assert.equal(await countKeys(url), 1);
+  });
+
+  test('of many failing creates with one key, on two stores, all fail and none leaves a key', async (t) => {
+    const { url, open } = await prepare(t, engine);
+    const [first, second] = [await open(), await open()];
+    await first.store.write(create(1n));
+    const same = Array.from({ length: 100 }, () => createOnce(1n, 'key'));
+    const outcomes = (await Promise.all([writeAll(first.store, same), writeAll(second.store, same)])).flat();
+    assert.equal(countOf(outcomes, 'idTaken'), 200);
+    assert.equal(await countKeys(url), 0);
   });
 
   test('a key that was used for another plant is reused, and that changes nothing', async (t) => {
@@ -120,19 +172,17 @@ export function testIdempotencyInTime(engine: TestEngine): void {
     await store.write(createOnce(1n, 'key'));
     clock.now += DAY_MS + 1;
     assert.equal(await store.write(createOnce(1n, 'key')), 'idTaken');
-    assert.equal(await store.write(createOnce(1n, 'key')), 'idTakenReplayed');
+    assert.equal(await store.write(createOnce(2n, 'key')), 'created');
   });
 
   test('keys survive closing and opening', async (t) => {
     const { clock, open } = await prepare(t, engine);
     const before = await open();
-    await before.store.write(create(2n));
-    await writeAll(before.store, [createOnce(1n, 'created'), createOnce(2n, 'taken')]);
+    await before.store.write(createOnce(1n, 'created'));
     await before.close();
     clock.now += DAY_MS - 1;
     const { store } = await open();
     assert.equal(await store.write(createOnce(1n, 'created')), 'createdReplayed');
-    assert.equal(await store.write(createOnce(2n, 'taken')), 'idTakenReplayed');
     assert.equal(await store.write(createOnce(3n, 'created')), 'keyReused');
     clock.now += 2;
     assert.equal(await store.write(createOnce(3n, 'created')), 'created');

@@ -17,19 +17,13 @@ const IdempotencyKey = Type.Refine(
     minLength: 1,
     maxLength: 255,
     description:
-      'Makes the request safe to repeat: for 24 hours the same key with the same plant gets the first answer again.',
+      'Makes the request safe to repeat: once it has created the plant, the same key with the same plant gets the first ' +
+      'answer again for 24 hours. A creation that failed leaves no key.',
     examples: ['5b0c7f5e-6f0d-4f57-9a5c-1d1f0f6d9a11'],
   }),
   isIdempotencyKey,
   () => `must be ${IDEMPOTENCY_KEY_RULE}`,
 );
-
-const replayed = {
-  'Idempotent-Replayed': {
-    description: 'Present when the answer repeats that of an earlier request with the same Idempotency-Key.',
-    example: 'true',
-  },
-};
 
 export const createPlantOperation = {
   operationId: 'createPlant',
@@ -46,9 +40,14 @@ export const createPlantOperation = {
     status: 200,
     description: 'The plant was created.',
     body: Plant,
-    headers: replayed,
+    headers: {
+      'Idempotent-Replayed': {
+        description:
+          'Present when the answer repeats that of an earlier request with the same Idempotency-Key.',
+        example: 'true',
+      },
+    },
   },
-  errorHeaders: { 400: replayed },
   errors: [40001, 40002, 40003],
 } as const satisfies Operation;
 
@@ -65,7 +64,7 @@ export function createPlant(store: Store): HandlerOf<typeof createPlantOperation
       tag: plant.tag ?? null,
       idempotency: key === undefined ? null : { key, digest: digestPlant(plant) },
     });
-    if (outcome.endsWith('Replayed')) reply.header('idempotent-replayed', 'true');
+    if (outcome === 'createdReplayed') reply.header('idempotent-replayed', 'true');
     refuseUnlessCreated(outcome, plant);
     return asJson(reply, renderPlant(plant));
   };
@@ -76,7 +75,7 @@ function refuseUnlessCreated(outcome: Outcome, { id }: NewPlant): void {
   if (outcome === 'keyReused') {
     throw new Refusal(40003, 'this `Idempotency-Key` was used for another plant; choose a new key');
   }
-  if (outcome === 'idTaken' || outcome === 'idTakenReplayed') {
+  if (outcome === 'idTaken') {
     throw new Refusal(40002, `a plant with the id ${id} already exists; choose another \`id\``);
   }
   throw new Error(`the store answered a creation with ${outcome}`);

@@ -116,7 +116,7 @@ export function headerCase(name: string): string {
   return name.replace(/(^|-)[a-z]/g, (letter) => letter.toUpperCase());
 }
 
-function responses({ scope, success, errors, errorHeaders = {} }: Operation): Json {
+function responses({ scope, success, errors }: Operation): Json {
   const codes = [...new Set([...EVERYWHERE, ...errors])].sort((a, b) => a - b);
   const byStatus = Map.groupBy(codes, statusOf);
   return {
@@ -126,10 +126,7 @@ function responses({ scope, success, errors, errorHeaders = {} }: Operation): Js
       ...(success.body === undefined ? {} : { content: { 'application/json': content(success.body) } }),
     },
     ...Object.fromEntries(
-      [...byStatus].map(([status, group]) => [
-        status,
-        errorResponse(group, { ...headersOf(status, scope), ...errorHeaders[status] }),
-      ]),
+      [...byStatus].map(([status, group]) => [status, errorResponse(group, headersOf(status, scope))]),
     ),
   };
 }

@@ -52,8 +52,6 @@ export interface Operation {
     readonly body?: TSchema;
     readonly headers?: Readonly<Record<string, ResponseHeader>>;
   };
-  /** Headers that an error of a status can carry here, beside those it carries everywhere. */
-  readonly errorHeaders?: Readonly<Record<number, Readonly<Record<string, ResponseHeader>>>>;
   /** The errors of its own; those of every operation are added to them. */
   readonly errors: readonly ErrorCode[];
 }

@@ -3,7 +3,7 @@ import { LAST_USE_STEP_MS } from '../token.ts';
 import { type Connection, type Row, rollBack, type Statement } from './postgres-connections.ts';
 import { deletePlants } from './postgres-deletes.ts';
 import { createPlants, createTokens } from './postgres-inserts.ts';
-import { findKeys, settleAsCreated } from './postgres-keys.ts';
+import { findKeys, removeKeys } from './postgres-keys.ts';
 import { toReplay } from './rows.ts';
 
 type Creation = Extract<Write, { kind: 'createPlant' }>;
@@ -105,8 +105,8 @@ async function carryOut(
     ...partsOf(open.filter(isDeletion), perOwner).map((part) => remove(connection, part)),
     ...sortedTokenWrites(open).map((member) => writeToken(connection, member)),
   ]);
-  const created = keyed.filter(({ outcome }) => outcome === 'created');
-  await Promise.all(partsOf(created, perOwner).map((part) => settleKeys(connection, part)));
+  const failed = keyed.filter(({ outcome }) => outcome === 'idTaken');
+  await Promise.all(partsOf(failed, perOwner).map((part) => releaseKeys(connection, part)));
 }
 
 const isUnkeyedCreation = (write: Write): write is Creation =>
@@ -165,8 +165,9 @@ function settle(
 }
 
 /**
- * Takes the keys that are new or 24 hours old for this transaction, which makes every other one that wants them wait,
- * and answers the writes whose keys were used before.
+ * Inserts the keys that are new, or 24 hours old, as if their plants were created; a transaction that wants one of them
+ * waits for this one. Settles the writes whose keys created a plant before. A row 'idTaken' is of an earlier version,
+ * which also kept the keys of creations that failed, and counts as absent.
  */
 async function claimKeys(
   connection: Connection,
@@ -185,11 +186,11 @@ async function claimKeys(
     connection.query({
       name: 'claim-keys',
       text: `INSERT INTO idempotency_keys AS old (owner, key, digest, outcome, first_used_at)
-             SELECT owner, key, digest, 'idTaken', first_used_at
+             SELECT owner, key, digest, 'created', first_used_at
                FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[]) AS new (owner, key, digest, first_used_at)
              ON CONFLICT (owner, key) DO UPDATE
                SET digest = excluded.digest, outcome = excluded.outcome, first_used_at = excluded.first_used_at
-               WHERE old.first_used_at <= excluded.first_used_at - ${KEY_LIFETIME_MS}
+               WHERE old.first_used_at <= excluded.first_used_at - ${KEY_LIFETIME_MS} OR old.outcome = 'idTaken'
              RETURNING owner, key`,
       // The time comes in an array as well: Citus loses the type of a parameter that is none.
       values: [owners, keys, ordered.map(({ digest }) => digest), ordered.map(() => now)],
@@ -206,12 +207,13 @@ async function claimKeys(
   }
 }
 
-async function settleKeys(
+/** Removes the keys of creations that failed, so that a retry is evaluated again. */
+async function releaseKeys(
   connection: Connection,
   members: readonly (Member & { write: KeyedCreation })[],
 ): Promise<void> {
   const keys = members.map(({ write: { owner, idempotency } }) => ({ owner, key: idempotency.key }));
-  await connection.query(settleAsCreated(keys));
+  await connection.query(removeKeys(keys));
 }
 
 function sortedTokenWrites(members: readonly Member[]): (Member & { write: TokenWrite })[] {

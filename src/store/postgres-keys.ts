@@ -11,19 +11,15 @@ export function findKeys(keys: readonly Key[]): Statement {
   const { name, where, values } = selection(keys);
   return {
     name: `find-${name}`,
-    text: `SELECT owner, key, digest, outcome FROM idempotency_keys WHERE ${where}`,
+    text: `SELECT owner, key, digest FROM idempotency_keys WHERE ${where}`,
     values,
   };
 }
 
-/** Notes of idempotency keys that their plants were created. */
-export function settleAsCreated(keys: readonly Key[]): Statement {
+/** Removes idempotency keys, whatever is stored under them. */
+export function removeKeys(keys: readonly Key[]): Statement {
   const { name, where, values } = selection(keys);
-  return {
-    name: `settle-${name}`,
-    text: `UPDATE idempotency_keys SET outcome = 'created' WHERE ${where}`,
-    values,
-  };
+  return { name: `remove-${name}`, text: `DELETE FROM idempotency_keys WHERE ${where}`, values };
 }
 
 // With one owner named, a server that spreads owners goes to one place (Citus), and locks nothing in the others.

@@ -44,11 +44,10 @@ function toTime(value: unknown): number | null {
   return value === null || value === undefined ? null : Number(value);
 }
 
-/** What a key answers that was used before, given its row of `idempotency_keys` and the digest of the plant it comes with now. */
+/** The outcome of a key that created a plant before, given its row of `idempotency_keys` and the digest of the plant now. */
 export function toReplay(row: Row, digest: Uint8Array): Outcome {
   const first = row.digest;
-  if (!(first instanceof Uint8Array) || Buffer.compare(first, digest) !== 0) return 'keyReused';
-  return row.outcome === 'created' ? 'createdReplayed' : 'idTakenReplayed';
+  return first instanceof Uint8Array && Buffer.compare(first, digest) === 0 ? 'createdReplayed' : 'keyReused';
 }
 
 /** The plant in a row of `plants`. */

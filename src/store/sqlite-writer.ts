@@ -106,11 +106,14 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
   const insertPlant = prepareInsertPlant(db);
   const insertToken = prepareInsertToken(db);
   const deletePlant = db.prepare('DELETE FROM plants WHERE owner = ? AND id = ?');
+  // Earlier versions also kept keys of creations that failed, as 'idTaken'; these count as absent.
   const findKey = db.prepare(
-    'SELECT digest, outcome FROM idempotency_keys WHERE owner = ? AND key = ? AND first_used_at > ?',
+    `SELECT digest FROM idempotency_keys
+      WHERE owner = ? AND key = ? AND outcome = 'created' AND first_used_at > ?`,
   );
   const saveKey = db.prepare(
-    'INSERT OR REPLACE INTO idempotency_keys (owner, key, digest, outcome, first_used_at) VALUES (?, ?, ?, ?, ?)',
+    `INSERT OR REPLACE INTO idempotency_keys (owner, key, digest, outcome, first_used_at)
+       VALUES (?, ?, ?, 'created', ?)`,
   );
   const revokeToken = db.prepare('UPDATE tokens SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?');
   const recordTokenUse = db.prepare(
@@ -123,9 +126,9 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
     if (idempotency === null) return insertPlant(write) ? 'created' : 'idTaken';
     const first = findKey.get(owner, idempotency.key, now - KEY_LIFETIME_MS);
     if (first !== undefined) return toReplay(first, idempotency.digest);
-    const outcome = insertPlant(write) ? 'created' : 'idTaken';
-    saveKey.run(owner, idempotency.key, idempotency.digest, outcome, now);
-    return outcome;
+    if (!insertPlant(write)) return 'idTaken';
+    saveKey.run(owner, idempotency.key, idempotency.digest, now);
+    return 'created';
   }
 
   return (write, now) => {

@@ -76,8 +76,9 @@ export interface Store {
   /** The first plants of an owner in a range. Memory is bounded by the limit, or by one plant. */
   listPlants(owner: string, range: IdRange, limit: PageLimit): Promise<PlantPage>;
   findToken(digest: Uint8Array): Promise<Token | undefined>;
-  /** All tokens, the oldest first. */
-  listTokens(): Promise<readonly Token[]>;
+  findTokenById(id: string): Promise<Token | undefined>;
+  /** Whether there is any token, revoked and expired ones included. */
+  hasTokens(): Promise<boolean>;
   /** Resolves when the store answers, and lets the service do what it needs to. */
   ping(): Promise<void>;
   /** Costs next to nothing, asks nobody and never throws. */

@@ -7,6 +7,7 @@ import { digestSecret, isWellFormedSecret, mintSecret, type Token } from '../src
 import { engines } from './engines.ts';
 import { type LogLine, newInstallation } from './program.ts';
 import { bearer, startService, type TestService } from './service.ts';
+import { listTokens } from './store-setting.ts';
 
 const PATIENCE_MS = 20_000;
 const MINUTE_MS = 60_000;
@@ -33,9 +34,9 @@ async function list({ url }: TestService, secret: string): Promise<{ status: num
   return { status: answer.status, requestId: answer.headers.get('x-request-id') ?? '' };
 }
 
-async function tokenOf({ store }: TestService, secret: string): Promise<Token> {
+async function tokenOf({ config }: TestService, secret: string): Promise<Token> {
   const digest = Buffer.from(digestSecret(secret)).toString('hex');
-  const all = await store.listTokens();
+  const all = await listTokens(config.databaseUrl);
   const found = all.find((token) => Buffer.from(token.digest).toString('hex') === digest);
   assert.ok(found !== undefined);
   return found;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import { INT64_MAX, INT64_MIN, type Plant } from '../src/plant.ts';
-import { openStore } from '../src/store/open.ts';
+import { openBulk, openStore } from '../src/store/open.ts';
 import {
   type IdRange,
   type Outcome,
@@ -13,6 +13,7 @@ import {
   StoreUnavailable,
   type Write,
 } from '../src/store.ts';
+import type { Token } from '../src/token.ts';
 import { connections, type TestEngine } from './engines.ts';
 
 export const EVERY_ID: IdRange = { from: INT64_MIN, to: INT64_MAX };
@@ -21,9 +22,6 @@ export const EVERY_ID: IdRange = { from: INT64_MIN, to: INT64_MAX };
 export function upTo(plants: number): PageLimit {
   return { plants, bytes: 64 * 1024 * 1024 };
 }
-
-/** Writes that one submission may hold without any being refused as too many. */
-const SUBMITTED_AT_ONCE = 5_000;
 
 interface Opened {
   readonly store: Store;
@@ -108,12 +106,6 @@ export function createAll(store: Store, ids: readonly bigint[]): Promise<Outcome
   );
 }
 
-export async function writeMany(store: Store, writes: readonly Write[]): Promise<void> {
-  for (let start = 0; start < writes.length; start += SUBMITTED_AT_ONCE) {
-    await writeAll(store, writes.slice(start, start + SUBMITTED_AT_ONCE));
-  }
-}
-
 export function parsePlants({ json }: PlantPage): readonly Plant[] {
   return JSON.parse(json);
 }
@@ -121,6 +113,16 @@ export function parsePlants({ json }: PlantPage): readonly Plant[] {
 /** The names of an owner's plants, in the order of the list. */
 export async function namesOf(store: Store, owner = 'alice', range = EVERY_ID): Promise<readonly string[]> {
   return parsePlants(await store.listPlants(owner, range, upTo(1_000))).map(({ name }) => name);
+}
+
+/** All tokens of a store, the oldest first. */
+export async function listTokens(url: string): Promise<readonly Token[]> {
+  const bulk = await openBulk(url, connections);
+  try {
+    return await bulk.read(async (contents) => (await Array.fromAsync(contents.tokens())).flat());
+  } finally {
+    await bulk.close();
+  }
 }
 
 /** Holds that writes are refused for what they hold, which says nothing against the store. */

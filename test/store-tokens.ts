@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { Store } from '../src/store.ts';
 import { LAST_USE_STEP_MS, mintSecret, newToken, scopes, type Token } from '../src/token.ts';
 import type { TestEngine } from './engines.ts';
-import { assertRefused, create, openOne, prepare, writeAll } from './store-setting.ts';
+import { assertRefused, create, listTokens, openOne, prepare, writeAll } from './store-setting.ts';
 
 function tokenOf(owner: string, fields: Partial<Token> = {}): Token {
   const token = newToken(mintSecret(), owner, { scopes, expiresAt: null, name: '' }, Date.UTC(2026, 0, 1));
@@ -59,7 +59,8 @@ export function testTokens(engine: TestEngine): void {
   });
 
   test('tokens are listed from the oldest to the newest, and by id where they are of one time', async (t) => {
-    const store = await openOne(t, engine);
+    const { url, open } = await prepare(t, engine);
+    const { store } = await open();
     const tokens = [
       tokenOf('d', { id: 'aaaaaaaaaaaa', createdAt: 2_000 }),
       tokenOf('c', { id: 'Zaaaaaaaaaaa', createdAt: 2_000 }),
@@ -68,7 +69,7 @@ export function testTokens(engine: TestEngine): void {
       tokenOf('a', { id: 'zzzzzzzzzzzz', createdAt: 1_999 }),
     ];
     await addTokens(store, tokens);
-    const listed = await store.listTokens();
+    const listed = await listTokens(url);
     assert.deepEqual(
       listed.map(({ owner }) => owner),
       ['a', 'b', 'c', 'd', 'e'],
@@ -78,12 +79,37 @@ export function testTokens(engine: TestEngine): void {
   });
 
   test('a new store has no tokens', async (t) => {
+    const { url, open } = await prepare(t, engine);
+    const { store } = await open();
+    assert.deepEqual(await listTokens(url), []);
+    assert.equal(await store.hasTokens(), false);
+    assert.equal(await store.findTokenById('aaaaaaaaaaaa'), undefined);
+  });
+
+  test('a store with a token has tokens, even if that one is revoked and expired', async (t) => {
+    const { open } = await prepare(t, engine);
+    const [{ store }, other] = [await open(), await open()];
+    await addTokens(store, [tokenOf('alice', { createdAt: 1, expiresAt: 2, revokedAt: 2 })]);
+    assert.equal(await store.hasTokens(), true);
+    assert.equal(await other.store.hasTokens(), true);
+  });
+
+  test('a token is found by its id, exactly, whatever its owner', async (t) => {
     const store = await openOne(t, engine);
-    assert.deepEqual(await store.listTokens(), []);
+    const tokens = [
+      tokenOf('alice', { id: 'aaaaaaaaaaaa' }),
+      tokenOf('bob', { id: 'AAAAAAAAAAAA', revokedAt: 3 }),
+    ];
+    await addTokens(store, tokens);
+    for (const token of tokens)
+      assert.deepEqual(comparable(await store.findTokenById(token.id)), comparable(token));
+    for (const id of ['', 'aaaaaaaaaaa', 'aaaaaaaaaaaaa', 'aAaaaaaaaaaa', '%'])
+      assert.equal(await store.findTokenById(id), undefined);
   });
 
   test('a token whose id or digest is taken is refused alone', async (t) => {
-    const store = await openOne(t, engine);
+    const { url, open } = await prepare(t, engine);
+    const { store } = await open();
     const token = tokenOf('alice');
     await addTokens(store, [token]);
     const sameId = store.write({ kind: 'createToken', token: tokenOf('bob', { id: token.id }) });
@@ -91,7 +117,7 @@ export function testTokens(engine: TestEngine): void {
     const sameDigest = store.write({ kind: 'createToken', token: tokenOf('bob', { digest: token.digest }) });
     await assertRefused(sameId, sameDigest);
     assert.equal(await plant, 'created');
-    assert.deepEqual((await store.listTokens()).map(comparable), [comparable(token)]);
+    assert.deepEqual((await listTokens(url)).map(comparable), [comparable(token)]);
   });
 }
 
@@ -133,15 +159,15 @@ export function testTokenLife(engine: TestEngine): void {
   });
 
   test('tokens survive closing and opening', async (t) => {
-    const { open } = await prepare(t, engine);
+    const { url, open } = await prepare(t, engine);
     const before = await open();
     const token = tokenOf('alice', { name: 'kept' });
     await addTokens(before.store, [token]);
     await before.store.write({ kind: 'revokeToken', id: token.id, at: 5_000 });
     await before.store.write({ kind: 'recordTokenUse', id: token.id, at: 4_000 });
     await before.close();
-    const { store } = await open();
+    await open();
     const kept = { ...token, revokedAt: 5_000, lastUsedAt: 4_000 };
-    assert.deepEqual((await store.listTokens()).map(comparable), [comparable(kept)]);
+    assert.deepEqual((await listTokens(url)).map(comparable), [comparable(kept)]);
   });
 }

@@ -2,7 +2,9 @@ import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { mintSecret } from '../src/token.ts';
+import { migrateStore, openBulk } from '../src/store/open.ts';
+import { mintSecret, newToken, scopes, type Token } from '../src/token.ts';
+import { connections } from './engines.ts';
 import { assertFails, type Installation, newInstallation, ON_A_TERMINAL, TOGETHER } from './program.ts';
 import { bearer } from './service.ts';
 
@@ -119,6 +121,48 @@ describe('token list', TOGETHER, () => {
     assert.ok(!JSON.stringify(used).includes(secret.slice(4, 12)));
   });
 });
+
+describe('token list of many tokens', TOGETHER, () => {
+  it('prints all pages as one array or one table with aligned columns', async (t) => {
+    const installation = await newInstallation(t);
+    const tokens = await fillWithTokens(installation.databaseUrl, 2_500);
+    const json = await installation.run(['token', 'list', '--json']);
+    const listed: unknown = JSON.parse(json.stdout);
+    assert.equal(json.stdout, `${JSON.stringify(listed, null, 2)}\n`);
+    assert.ok(Array.isArray(listed));
+    assert.deepEqual(
+      listed.map(({ id, owner, name }) => [id, owner, name]),
+      tokens.map(({ id, owner, name }) => [id, owner, name]),
+    );
+    const { stdout } = await installation.run(['token', 'list']);
+    const [head = '', ...lines] = stdout.trimEnd().split('\n');
+    const column = head.indexOf('NAME');
+    assert.deepEqual(
+      lines.map((line) => line.slice(column)),
+      tokens.map(({ name }) => name),
+    );
+    assert.equal(Math.max(...lines.map((line) => line.indexOf('  valid'))), head.indexOf('  STATE'));
+  });
+
+  it('prints an empty array of none', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.run(['migrate']);
+    assert.equal((await installation.run(['token', 'list', '--json'])).stdout, '[]\n');
+  });
+});
+
+/** Fills a new store with tokens of owners and names of all lengths; returns them, the oldest first. */
+async function fillWithTokens(url: string, count: number): Promise<readonly Token[]> {
+  const tokens = Array.from({ length: count }, (_, index) => {
+    const fields = { scopes, expiresAt: null, name: `token ${index}` };
+    return newToken(mintSecret(), `o${'w'.repeat(index % 100)}ner`, fields, index);
+  });
+  await migrateStore(url);
+  const bulk = await openBulk(url, connections);
+  await bulk.fill(({ addTokens }) => addTokens(tokens));
+  await bulk.close();
+  return tokens;
+}
 
 describe('token revoke', TOGETHER, () => {
   it('ends a token of a running service within a second, and leaves others alone', async (t) => {

@@ -250,7 +250,7 @@ async function lastOpened(service: TestService, secret: string, since: number): 
 }
 
 async function recordOf(store: Store, { id }: Token): Promise<Token> {
-  const found = (await store.listTokens()).find((token) => token.id === id);
+  const found = await store.findTokenById(id);
   assert.ok(found !== undefined);
   return found;
 }

@@ -38,7 +38,7 @@ export function serveCommand(): Command {
     renewWhenTold(server, log);
     if (!makesFirstToken(config)) return warnWithoutTokens(server, config, log);
     try {
-      if (await hasNoTokens(server)) process.stdout.write(await welcome(server, createAudit(log)));
+      if (!(await server.store.hasTokens())) process.stdout.write(await welcome(server, createAudit(log)));
     } catch (err: unknown) {
       log.fatal({ err }, 'the first token could not be made; stopping');
       stop(1);
@@ -122,15 +122,11 @@ function makesFirstToken({ databaseUrl }: Config): boolean {
   return process.env.NODE_ENV !== 'production' && isEmbedded(databaseUrl);
 }
 
-async function hasNoTokens({ store }: Server): Promise<boolean> {
-  return (await store.listTokens()).length === 0;
-}
-
-async function warnWithoutTokens(server: Server, { oidcIssuer }: Config, log: Logger): Promise<void> {
+async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: Logger): Promise<void> {
   if (oidcIssuer !== '') return;
   // A store that does not answer says so itself, at every request.
-  const isWithout = await hasNoTokens(server).catch(() => false);
-  if (isWithout) log.warn('no tokens yet, so nobody is let in; make one: plant-store token create OWNER');
+  const hasTokens = await store.hasTokens().catch(() => true);
+  if (!hasTokens) log.warn('no tokens yet, so nobody is let in; make one: plant-store token create OWNER');
 }
 
 async function welcome({ store, url }: Server, audit: Audit): Promise<string> {

@@ -1,5 +1,8 @@
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
 import { Command } from 'commander';
 import { type Audit, createAudit } from '../audit.ts';
+import type { Contents } from '../bulk.ts';
 import type { Flags } from '../config.ts';
 import { createCommandLog } from '../log.ts';
 import type { Store } from '../store.ts';
@@ -20,7 +23,7 @@ import {
 import { CommandFailed } from './command-failed.ts';
 import { refuseUnlessLocalOwner } from './owner.ts';
 import { addSettings, configOf } from './settings.ts';
-import { withStore } from './store.ts';
+import { withBulk, withStore } from './store.ts';
 
 export function tokenCommand(): Command {
   return new Command('token')
@@ -70,11 +73,16 @@ function listTokensCommand(): Command {
     .description('lists all tokens; their secrets are not kept')
     .option('--json', 'as a JSON array');
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
-    const tokens = await withStore(flags, (store) => store.listTokens(), 'existing');
-    process.stdout.write(
-      flags.json === true ? `${JSON.stringify(tokens.map(toJson), null, 2)}\n` : toTable(tokens),
-    );
+    await withBulk({ flags }, (bulk) => bulk.read((contents) => printTokens(contents, flags.json === true)), {
+      which: 'existing',
+    });
   });
+}
+
+/** Prints the tokens a page at a time, in bounded memory however many there are. */
+async function printTokens(contents: Contents, asJson: boolean): Promise<void> {
+  const texts = asJson ? jsonOf(contents) : tableOf(contents);
+  await pipeline(Readable.from(texts, { highWaterMark: 1 }), process.stdout, { end: false });
 }
 
 function revokeTokenCommand(): Command {
@@ -98,7 +106,7 @@ async function revoke(store: Store, named: string): Promise<Token> {
 async function getToken(store: Store, named: string): Promise<Token> {
   const token = isWellFormedSecret(named)
     ? await store.findToken(digestSecret(named))
-    : (await store.listTokens()).find(({ id }) => id === named);
+    : await store.findTokenById(named);
   if (token !== undefined) return token;
   // What is not an id may be a token, or most of one, which no message repeats.
   const which = isTokenId(named) ? `no token ${named}` : 'no such token';
@@ -114,19 +122,31 @@ function auditOf(flags: Flags): Audit {
   return createAudit(createCommandLog(configOf(flags).logLevel));
 }
 
-function stateOf(token: Token): string {
+function stateOf(token: Token, now: number): string {
   if (token.revokedAt !== null) return 'revoked';
-  return isValid(token, Date.now()) ? 'valid' : 'expired';
+  return isValid(token, now) ? 'valid' : 'expired';
 }
 
-function toJson(token: Token) {
+/** As `JSON.stringify` indents an array. */
+async function* jsonOf(contents: Contents): AsyncGenerator<string> {
+  const now = Date.now();
+  let before = '[\n';
+  for await (const tokens of contents.tokens()) {
+    const items = tokens.map((token) => JSON.stringify(toJson(token, now), null, 2).replaceAll('\n', '\n  '));
+    yield `${before}  ${items.join(',\n  ')}`;
+    before = ',\n';
+  }
+  yield before === ',\n' ? '\n]\n' : '[]\n';
+}
+
+function toJson(token: Token, now: number) {
   const { id, owner, name, scopes, createdAt, expiresAt, revokedAt, lastUsedAt } = token;
   return {
     id,
     owner,
     name,
     scopes,
-    state: stateOf(token),
+    state: stateOf(token, now),
     createdAt: formatTime(createdAt),
     expiresAt: formatTime(expiresAt),
     revokedAt: formatTime(revokedAt),
@@ -138,26 +158,33 @@ function formatTime(time: number | null): string | null {
   return time === null ? null : new Date(time).toISOString();
 }
 
-function toTable(tokens: readonly Token[]): string {
-  const rows = tokens.map((token) => [
+const HEADING = ['ID', 'OWNER', 'STATE', 'SCOPES', 'EXPIRES', 'LAST USED', 'NAME'];
+
+/** Reads the tokens twice, first for the widths of the columns. */
+async function* tableOf(contents: Contents): AsyncGenerator<string> {
+  const now = Date.now();
+  let widths = HEADING.map((cell) => cell.length);
+  for await (const tokens of contents.tokens()) {
+    for (const token of tokens)
+      widths = rowOf(token, now).map((cell, column) => Math.max(widths[column] ?? 0, cell.length));
+  }
+  const lineOf = (row: readonly string[]): string => {
+    const cells = row.map((cell, column) => cell.padEnd(widths[column] ?? 0));
+    return `${cells.join('  ').trimEnd()}\n`;
+  };
+  yield lineOf(HEADING);
+  for await (const tokens of contents.tokens())
+    yield tokens.map((token) => lineOf(rowOf(token, now))).join('');
+}
+
+function rowOf(token: Token, now: number): readonly string[] {
+  return [
     token.id,
     token.owner,
-    stateOf(token),
+    stateOf(token, now),
     token.scopes.join(','),
     formatTime(token.expiresAt) ?? 'never',
     formatTime(token.lastUsedAt) ?? 'never',
     token.name,
-  ]);
-  const heading = ['ID', 'OWNER', 'STATE', 'SCOPES', 'EXPIRES', 'LAST USED', 'NAME'];
-  const table = [heading, ...rows];
-  const widths = heading.map((_, column) =>
-    table.reduce((widest, row) => Math.max(widest, row[column]?.length ?? 0), 0),
-  );
-  const lines = table.map((row) =>
-    row
-      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-      .join('  ')
-      .trimEnd(),
-  );
-  return `${lines.join('\n')}\n`;
+  ];
 }

@@ -69,13 +69,13 @@ export const listPlantsOperation = {
 } as const satisfies Operation;
 
 /** Memory that lists hold while their clients read: a list with a limit, and a plant larger than a page. */
-export interface ListBudget {
+interface ListBudget {
   /** Throws an error response (50301) when the limit of all lists together is reached. */
   reserve(bytes: number): void;
   release(bytes: number): void;
 }
 
-export interface ListGuards {
+interface ListGuards {
   readonly budget: ListBudget;
   /** Called before each page but the first of a list; rejects to end the list there. */
   readonly checkpoint: (request: FastifyRequest) => Promise<void>;

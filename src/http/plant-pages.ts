@@ -10,7 +10,7 @@ const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 const FIRST_PAGE = 64;
 const LONGEST_PAGE = 2_048;
 
-export interface PageReaderHooks {
+interface PageReaderHooks {
   /** Whether the client has closed the connection. */
   readonly isGone: () => boolean;
   /** Called before each page but the first. */

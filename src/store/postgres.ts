@@ -144,12 +144,12 @@ export async function openPostgres(
     }
   }
 
-  async function findToken(digest: Uint8Array): Promise<Token | undefined> {
+  async function findTokenBy(column: 'digest' | 'id', value: unknown): Promise<Token | undefined> {
     const [row] = await query({
-      name: 'find-token',
-      // Not `*`: a column more would change what a prepared statement returns, which PostgreSQL refuses.
-      text: `SELECT ${TOKEN_COLUMNS} FROM tokens WHERE digest = $1`,
-      values: [digest],
+      name: `find-token-by-${column}`,
+      // Not `*`: a column more would change what a prepared statement returns, which PostgreSQL rejects.
+      text: `SELECT ${TOKEN_COLUMNS} FROM tokens WHERE ${column} = $1`,
+      values: [value],
     });
     return row === undefined ? undefined : toToken(row);
   }
@@ -160,11 +160,9 @@ export async function openPostgres(
   return {
     commit,
     listPlants: (owner, range, limit) => readPage(query, owner, range, limit),
-    findToken,
-    listTokens: async () => {
-      const rows = await query({ text: 'SELECT * FROM tokens ORDER BY created_at, id COLLATE "C"' });
-      return rows.map(toToken);
-    },
+    findToken: (digest) => findTokenBy('digest', digest),
+    findTokenById: (id) => findTokenBy('id', id),
+    hasTokens: async () => (await query({ text: 'SELECT 1 FROM tokens LIMIT 1' })).length > 0,
     ping: async () => {
       const [row] = await query(FIND_MISSING_GRANTS);
       if (typeof row?.missing === 'string')

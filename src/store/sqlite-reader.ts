@@ -1,4 +1,5 @@
 import { performance } from 'node:perf_hooks';
+import type { StatementSync } from 'node:sqlite';
 import { LRUCache } from 'lru-cache';
 import type { IdRange, PageLimit, PlantPage } from '../store.ts';
 import type { Token } from '../token.ts';
@@ -16,7 +17,8 @@ interface Reader {
   noteCommit(): void;
   listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage;
   findToken(digest: Uint8Array): Token | undefined;
-  listTokens(): Token[];
+  findTokenById(id: string): Token | undefined;
+  hasTokens(): boolean;
   ping(): void;
   close(): void;
 }
@@ -26,7 +28,8 @@ export async function openReader(file: string): Promise<Reader> {
   const db = openForReading(file);
   const readPage = preparePages(db);
   const tokenByDigest = db.prepare('SELECT * FROM tokens WHERE digest = ?');
-  const tokens = db.prepare('SELECT * FROM tokens ORDER BY created_at, id');
+  const tokenById = db.prepare('SELECT * FROM tokens WHERE id = ?');
+  const anyToken = db.prepare('SELECT 1 FROM tokens LIMIT 1');
   const ping = db.prepare('SELECT count(*) FROM migrations');
   const dataVersion = db.prepare('PRAGMA data_version');
   const pages = new LRUCache<string, PlantPage>({
@@ -67,14 +70,17 @@ export async function openReader(file: string): Promise<Reader> {
       pages.set(key, read);
       return read;
     },
-    findToken(digest) {
-      const row = tokenByDigest.get(digest);
-      return row === undefined ? undefined : toToken(row);
-    },
-    listTokens: () => tokens.all().map(toToken),
+    findToken: (digest) => readToken(tokenByDigest, digest),
+    findTokenById: (id) => readToken(tokenById, id),
+    hasTokens: () => anyToken.get() !== undefined,
     ping: () => {
       ping.get();
     },
     close: () => db.close(),
   };
+}
+
+function readToken(statement: StatementSync, key: string | Uint8Array): Token | undefined {
+  const row = statement.get(key);
+  return row === undefined ? undefined : toToken(row);
 }

@@ -89,7 +89,8 @@ export async function openSqlite(
     commit,
     listPlants: (owner, range, limit) => read(() => reader.listPlants(owner, range, limit)),
     findToken: (digest) => read(() => reader.findToken(digest)),
-    listTokens: () => read(() => reader.listTokens()),
+    findTokenById: (id) => read(() => reader.findTokenById(id)),
+    hasTokens: () => read(() => reader.hasTokens()),
     ping: () => read(() => reader.ping()),
     connections: () => ({ idle: 0, busy: 0, waiting: 0 }),
     close: async () => {

@@ -11,6 +11,7 @@ import { openTls, type Tls } from './http/tls.ts';
 import type { ServiceLog } from './log.ts';
 import { isEmbedded, openStore } from './store/open.ts';
 import type { Store } from './store.ts';
+import { logStore } from './store-log.ts';
 import type { Tracing } from './tracing.ts';
 import { version } from './version.ts';
 
@@ -62,7 +63,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     now,
     connections: connectionOptions(config),
     onCommit: (...batch) => wired.metrics.committed(...batch),
-    onKeysNotForgotten: (err) => log.warn({ err }, 'old idempotency keys were not removed'),
+    ...logStore(log),
   });
   const wiring = Promise.all([opening, loadHttp()]).then(([opened, http]) =>
     wire({

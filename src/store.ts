@@ -24,14 +24,33 @@ export type Outcome = 'created' | 'createdReplayed' | 'idTaken' | 'keyReused' | 
 /** How a batch of writes ended. */
 export type CommitResult = 'committed' | 'failed';
 
-/** What goes on in a store at a moment. */
-export interface StoreLoad {
+/** The state of a store at a moment. */
+export interface StoreLoad extends EngineLoad {
   /** Writes that wait for a batch. */
   readonly writesWaiting: number;
   /** Writes in batches that are under way. */
   readonly writesInFlight: number;
-  readonly connections: ConnectionCounts;
 }
+
+/** The engine's part of it; what an engine does not have is 0. */
+export interface EngineLoad {
+  readonly connections: ConnectionCounts;
+  /** The size of the embedded engine's write-ahead log, in bytes. */
+  readonly walBytes: number;
+  /** Failed checkpoints of the embedded engine, since the start. */
+  readonly checkpointFailures: number;
+  /** Primaries on a lower timeline than one before them, since the start. */
+  readonly timelineRegressions: number;
+}
+
+/** A PostgreSQL primary on a lower timeline than the highest before it: writes acknowledged there may be lost. */
+export interface TimelineRegression {
+  readonly timeline: number;
+  readonly highest: number;
+}
+
+/** Work of a store that may fail for a while: batches of writes, and checkpoints of the embedded engine. */
+export type StoreTask = 'writes' | 'checkpoints';
 
 /** Connections to a database; all are 0 on an engine that has none. */
 export interface ConnectionCounts {
@@ -81,7 +100,7 @@ export interface Store {
   hasTokens(): Promise<boolean>;
   /** Resolves when the store answers, and lets the service do what it needs to. */
   ping(): Promise<void>;
-  /** Costs next to nothing, asks nobody and never throws. */
+  /** In memory, but for the size of one file; never throws. */
   load(): StoreLoad;
   /** Commits what waits and lets go of the store. No call may follow. */
   close(): Promise<void>;
@@ -89,7 +108,7 @@ export interface Store {
 
 /** What an engine provides; `openStore` adds the group commit. */
 export interface Engine extends Omit<Store, 'write' | 'load'> {
-  connections(): ConnectionCounts;
+  load(): EngineLoad;
   /**
    * Commits all writes in one transaction, in their order, and resolves to an outcome for each once they are durable.
    * Rejects with StoreUnavailable, or with BatchRefused when nothing was done and a smaller batch may succeed.
@@ -142,6 +161,10 @@ export interface StoreOptions {
   readonly onCommit?: (writes: number, seconds: number, result: CommitResult) => void;
   /** Called when old idempotency keys could not be removed; that is tried again within a minute. */
   readonly onKeysNotForgotten?: (error: unknown) => void;
+  /** Called after each batch and each checkpoint; `failure` is undefined when it succeeded. */
+  readonly onTaskEnd?: (task: StoreTask, failure: unknown) => void;
+  /** Called when a PostgreSQL primary is on a lower timeline than one before it. */
+  readonly onTimelineRegression?: (regression: TimelineRegression) => void;
 }
 
 /** How long an idempotency key stands for its first answer. */

@@ -1,27 +1,30 @@
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
 import { copyFile, mkdir, readFile, rm, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
-import { describe, it, type TestContext } from 'node:test';
+import { describe, it } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { damage } from './damage.ts';
+import {
+  type Command,
+  canRun,
+  create,
+  createUntilRefused,
+  inspect,
+  liftLimit,
+  limitedFiles,
+  MANY,
+  SHORT_NAME,
+} from './disk-limits.ts';
 import { freePort } from './free-port.ts';
 import { fillStore } from './long-list.ts';
-import { endOf, type Installation, newInstallation, type Service, TOGETHER } from './program.ts';
+import { endOf, newInstallation, type Service, TOGETHER } from './program.ts';
 import { bearer } from './service.ts';
 
 const PRODUCTION = { NODE_ENV: 'production' };
-const SHORT_NAME = 'Alder';
 const LONG_NAME = 'Alder '.repeat(2_000);
-
-/** More than any store here takes before it fails. */
-const MANY = 2_000;
 
 /** Fsyncs of a thread that work before all others fail: enough to start, and to acknowledge some writes. */
 const FSYNCS_THAT_WORK = 20;
-
-type Command = readonly string[];
 
 describe('an fsync that fails at a commit', () => {
   it('is never answered with success, ends the service, and leaves a store that starts anew', async (t) => {
@@ -82,7 +85,7 @@ describe('a disk that is full', TOGETHER, () => {
   it('by a limit on the size of files: writes get 503, reads go on, and it heals', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
-    const service = await installation.serve({ env: PRODUCTION, wrap: limitedFiles });
+    const service = await installation.serve({ env: PRODUCTION, wrap: (command) => limitedFiles(command) });
     const heal = (): Promise<Service> => liftLimit(t, installation, service);
     const { healed, acknowledged } = await fillsAndHeals(service, token, heal);
     assert.equal((await healed.stop()).code, 0);
@@ -154,32 +157,11 @@ function isKept(file: string, acknowledged: readonly bigint[]): void {
   assert.deepEqual(ids, new Set(acknowledged));
 }
 
-function canRun(name: string, ...args: readonly string[]): boolean {
-  try {
-    execFileSync(name, args, { stdio: 'ignore' });
-    return true;
-  } catch {
-    return false;
-  }
-}
-
 /** With -D the tracer hides behind the program, whose pid and exit code are its own. */
 function failingFsync(command: Command): Command {
   const calls = 'fsync,fdatasync';
   const fault = `inject=${calls}:error=EIO:when=${FSYNCS_THAT_WORK + 1}+`;
   return ['strace', '-D', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${calls}`, '-e', fault, ...command];
-}
-
-/** No file may grow beyond 256 KiB; only the soft limit, so that it can be lifted. */
-function limitedFiles(command: Command): Command {
-  return ['bash', '-c', 'ulimit -S -f 256 && exec "$@"', 'bash', ...command];
-}
-
-async function liftLimit(t: TestContext, installation: Installation, service: Service): Promise<Service> {
-  if (canRun('prlimit', '--pid', String(service.pid), '--fsize=unlimited:')) return service;
-  t.diagnostic('prlimit is not here: the service is started anew, without the limit, to heal');
-  assert.equal((await service.stop()).code, 0);
-  return installation.serve({ env: PRODUCTION });
 }
 
 /** Runs a command with mounts that nobody else sees and that go away with it; needs root, or user namespaces. */
@@ -200,51 +182,6 @@ function smallDisk(folder: string, store: string, command: Command): Command {
   return ['unshare', ...ownMounts('bash', '-c', script, folder, store, ...command)];
 }
 
-interface Answer {
-  readonly status: number;
-  readonly error: number | undefined;
-  readonly retryAfter: string | null;
-}
-
-/** Undefined when no answer came. */
-async function create(
-  service: Service,
-  token: string,
-  id: bigint,
-  name: string,
-): Promise<Answer | undefined> {
-  const headers = { ...bearer(token), 'content-type': 'application/json' };
-  const body = `{"id":${id},"name":${JSON.stringify(name)}}`;
-  const response = await fetch(`${service.url}/plants`, { method: 'POST', headers, body }).catch(
-    () => undefined,
-  );
-  if (response === undefined) return undefined;
-  const { error }: { error?: number } = JSON.parse(await response.text());
-  return { status: response.status, error, retryAfter: response.headers.get('retry-after') };
-}
-
-interface Created {
-  readonly acknowledged: readonly bigint[];
-  /** The first answer that was no success; undefined when none came, or all were. */
-  readonly refused: Answer | undefined;
-}
-
-/** Creates plants, one after the other, until one is not created. */
-async function createUntilRefused(
-  service: Service,
-  token: string,
-  { name, from = 0n, atMost }: { name: string; from?: bigint; atMost: number },
-): Promise<Created> {
-  const acknowledged: bigint[] = [];
-  while (acknowledged.length < atMost) {
-    const id = from + BigInt(acknowledged.length);
-    const answer = await create(service, token, id, name);
-    if (answer?.status !== 200) return { acknowledged, refused: answer };
-    acknowledged.push(id);
-  }
-  return { acknowledged, refused: undefined };
-}
-
 interface Listed {
   readonly status: number;
   readonly error?: number;
@@ -260,15 +197,6 @@ async function list(service: Service, token: string): Promise<Listed | undefined
   } catch {
     return undefined;
   }
-}
-
-function inspect(file: string): { ids: ReadonlySet<bigint>; integrity: string } {
-  using db = new DatabaseSync(file);
-  const select = db.prepare('SELECT id FROM plants');
-  select.setReadBigInts(true);
-  const ids = new Set(select.all().map(({ id }) => BigInt(String(id))));
-  const [{ integrity_check: integrity } = {}] = db.prepare('PRAGMA integrity_check').all();
-  return { ids, integrity: String(integrity) };
 }
 
 describe('a disk without room for the log', () => {

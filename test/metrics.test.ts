@@ -3,14 +3,13 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { connect } from 'node:net';
-import { DatabaseSync } from 'node:sqlite';
 import { type TestContext, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
-import pg from 'pg';
 import dashboard from '../deploy/grafana-dashboard.json' with { type: 'json' };
 import manifest from '../package.json' with { type: 'json' };
 import { loadConfig } from '../src/config.ts';
 import { engines, type TestEngine } from './engines.ts';
+import { holdWrites } from './hold-writes.ts';
 import { renderRequest, sendRaw } from './raw-http.ts';
 import { bearer, startService, type TestService } from './service.ts';
 import { startTcpProxy } from './tcp-proxy.ts';
@@ -57,19 +56,6 @@ async function start(t: TestContext, engine: TestEngine) {
     return (await answer.arrayBuffer()).byteLength;
   };
   return { url, service, headers, create, list };
-}
-
-/** Keeps a store from committing until `release`. */
-async function holdWrites(url: string): Promise<{ release(): Promise<void> }> {
-  if (url.startsWith('sqlite:')) {
-    const db = new DatabaseSync(url.slice('sqlite:'.length));
-    db.exec('BEGIN IMMEDIATE');
-    return { release: async () => db.close() };
-  }
-  const client = new pg.Client({ connectionString: url });
-  await client.connect();
-  await client.query('BEGIN; LOCK TABLE plants IN EXCLUSIVE MODE');
-  return { release: () => client.end() };
 }
 
 for (const engine of engines) {

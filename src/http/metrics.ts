@@ -187,4 +187,30 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
       this.set(load().connections.waiting);
     },
   });
+  new Gauge({
+    name: 'plant_store_wal_bytes',
+    help: 'Size of the write-ahead log of the embedded engine; 0 on PostgreSQL.',
+    registers,
+    collect() {
+      this.set(load().walBytes);
+    },
+  });
+  new Counter({
+    name: 'plant_store_checkpoint_failures_total',
+    help: 'Failed checkpoints of the embedded engine; none on PostgreSQL.',
+    registers,
+    collect() {
+      this.reset();
+      this.inc(load().checkpointFailures);
+    },
+  });
+  new Counter({
+    name: 'plant_store_timeline_regressions_total',
+    help: 'PostgreSQL primaries on a lower timeline than one before them; none on the embedded engine.',
+    registers,
+    collect() {
+      this.reset();
+      this.inc(load().timelineRegressions);
+    },
+  });
 }

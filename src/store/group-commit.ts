@@ -1,5 +1,6 @@
 import {
   BatchRefused,
+  type EngineLoad,
   type Outcome,
   type StoreLoad,
   StoreOverloaded,
@@ -34,7 +35,7 @@ export interface GroupCommitOptions {
 
 interface GroupCommit {
   write(write: Write): Promise<Outcome>;
-  load(): Omit<StoreLoad, 'connections'>;
+  load(): Omit<StoreLoad, keyof EngineLoad>;
   /** Refuses further writes and resolves when all that were taken have their outcomes. */
   close(): Promise<void>;
 }

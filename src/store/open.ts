@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import type { Bulk } from '../bulk.ts';
 import { sqliteFile } from '../database-url.ts';
 import {
+  BatchRefused,
   type CommitResult,
   type ConnectionOptions,
   type Engine,
@@ -27,7 +28,7 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
   const file = sqliteFile(url);
   const engine = file === undefined ? await openOnPostgres(url, options) : await openSqlite(file, options);
   const writes = createGroupCommit({
-    commit: timed((batch) => engine.commit(batch), options.onCommit),
+    commit: reported((batch) => engine.commit(batch), options),
     maxBatch: MAX_BATCH,
     maxInFlight: file === undefined ? POSTGRES_BATCHES_IN_FLIGHT : 1,
     maxWaiting: MAX_WAITING,
@@ -36,7 +37,7 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
   return {
     ...engine,
     write: (write) => writes.write(write),
-    load: () => ({ ...writes.load(), connections: engine.connections() }),
+    load: () => ({ ...writes.load(), ...engine.load() }),
     close: async () => {
       await writes.close();
       await engine.close();
@@ -44,17 +45,21 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
   };
 }
 
-function timed(commit: Engine['commit'], onCommit: StoreOptions['onCommit']): Engine['commit'] {
-  if (onCommit === undefined) return commit;
+/** Reports the end of each batch. A rejected batch is not a failure of the store: its writes are retried one by one. */
+function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOptions): Engine['commit'] {
   return async (batch) => {
     const begun = performance.now();
-    let result: CommitResult = 'failed';
+    const end = (result: CommitResult): void =>
+      onCommit?.(batch.length, (performance.now() - begun) / 1_000, result);
     try {
       const outcomes = await commit(batch);
-      result = 'committed';
+      end('committed');
+      onTaskEnd?.('writes', undefined);
       return outcomes;
-    } finally {
-      onCommit(batch.length, (performance.now() - begun) / 1_000, result);
+    } catch (error: unknown) {
+      end('failed');
+      if (!(error instanceof BatchRefused)) onTaskEnd?.('writes', error);
+      throw error;
     }
   };
 }

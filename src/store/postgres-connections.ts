@@ -1,8 +1,15 @@
 import pg from 'pg';
 import type { NoticeMessage } from 'pg-protocol/dist/messages.js';
 import { messageOf } from '../errors.ts';
-import { type ConnectionCounts, type ConnectionOptions, StoreNotOpened, StoreUnavailable } from '../store.ts';
+import {
+  type ConnectionCounts,
+  type ConnectionOptions,
+  StoreNotOpened,
+  StoreUnavailable,
+  type TimelineRegression,
+} from '../store.ts';
 import { isAboutHost, isFromServer, noConnection, noConnectionToAny } from './postgres-errors.ts';
+import { FIND_TIMELINE, type Timelines, watchTimelines } from './postgres-timelines.ts';
 
 /** A statement: its text, its values, and the name it is prepared under when it comes often. */
 export interface Statement {
@@ -33,14 +40,20 @@ export class Connections {
   readonly #pools: readonly pg.Pool[];
   readonly #places: readonly string[];
   readonly #options: ConnectionOptions;
+  readonly #timelines: Timelines;
   #current = 0;
 
   /** Throws StoreNotOpened when the URL makes no sense. */
-  constructor(url: string, options: ConnectionOptions) {
+  constructor(
+    url: string,
+    options: ConnectionOptions,
+    onTimelineRegression: (regression: TimelineRegression) => void = () => undefined,
+  ) {
     this.#options = options;
+    this.#timelines = watchTimelines(onTimelineRegression);
     const hosts = splitHosts(url);
     this.#places = hosts.map(({ place }) => place);
-    this.#pools = hosts.map((host) => createPool(host.url, options, hosts.length));
+    this.#pools = hosts.map((host) => createPool(host.url, options, hosts.length, this.#timelines));
   }
 
   /** Runs one statement on a connection of its own. */
@@ -63,9 +76,9 @@ export class Connections {
       client.release();
       return result;
     } catch (error: unknown) {
-      const lost = isAboutHost(error);
-      if (lost && this.#current === index) this.#current = (index + 1) % this.#pools.length;
-      client.release(lost);
+      const wrongHost = isAboutHost(error);
+      if (wrongHost && this.#current === index) this.#current = (index + 1) % this.#pools.length;
+      client.release(wrongHost);
       throw error;
     } finally {
       client.off('notice', warn);
@@ -81,6 +94,10 @@ export class Connections {
       busy: sum(({ totalCount }) => totalCount) - idle,
       waiting: sum(({ waitingCount }) => waitingCount),
     };
+  }
+
+  timelineRegressions(): number {
+    return this.#timelines.regressions();
   }
 
   async close(): Promise<void> {
@@ -162,7 +179,7 @@ class Client extends pg.Client {
   }
 }
 
-function createPool(url: string, options: ConnectionOptions, hosts: number): pg.Pool {
+function createPool(url: string, options: ConnectionOptions, hosts: number, timelines: Timelines): pg.Pool {
   const pool = new pg.Pool({
     Client,
     connectionString: url,
@@ -173,7 +190,7 @@ function createPool(url: string, options: ConnectionOptions, hosts: number): pg.
     application_name: 'plant-store',
     pipeline: true,
     verify: (client, done) => {
-      prepareSession(client, options, hosts).then(() => done(), done);
+      prepareSession(client, options, hosts, timelines).then(() => done(), done);
     },
   });
   // A connection that dies is replaced when the next one is needed. While it is lent its statements fail, and while it
@@ -188,17 +205,24 @@ async function prepareSession(
   client: pg.Client,
   { statementTimeoutMs }: ConnectionOptions,
   hosts: number,
+  timelines: Timelines,
 ): Promise<void> {
   // A transaction whose instance vanished must not keep its locks until the network notices, which takes hours.
   const set = `SET statement_timeout = ${statementTimeoutMs}; SET synchronous_commit = on;
                SET idle_in_transaction_session_timeout = ${statementTimeoutMs}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;
-  const [, { rows }] = await Promise.all([client.query(set), client.query<Row>(ask)]);
+  // Servers without timelines answer with an error, and have none to compare.
+  const [, { rows }, timeline] = await Promise.all([
+    client.query(set),
+    client.query<Row>(ask),
+    client.query<Row>(FIND_TIMELINE).catch(() => undefined),
+  ]);
   // A standby may lack what was acknowledged. A primary that is read-only can still list, unless there is a better one.
   const [role] = rows;
   if (role?.standby === 'on' || (hosts > 1 && role?.read_only !== 'off'))
     throw new StoreUnavailable('the host is not the primary');
+  timelines.note(timeline?.rows[0]?.timeline);
 }
 
 /** One URL a host, and its place in words: `postgres://user@a:5432,b:5433/db` names two. */

@@ -38,10 +38,10 @@ const SUSPICIOUS_FAILURES = 2;
 /** Opens the engine for many instances on one PostgreSQL; it keeps no state of its own. Rejects with StoreNotOpened. */
 export async function openPostgres(
   url: string,
-  { now, connections: options, onKeysNotForgotten = () => undefined }: StoreOptions,
+  { now, connections: options, onKeysNotForgotten = () => undefined, onTimelineRegression }: StoreOptions,
 ): Promise<Engine> {
   await migratePostgres(url);
-  const connections = new Connections(url, options);
+  const connections = new Connections(url, options, onTimelineRegression);
   const forgetting = forgetRegularly(forgetOldKeys, onKeysNotForgotten);
 
   async function query(statement: Statement): Promise<readonly Row[]> {
@@ -168,7 +168,12 @@ export async function openPostgres(
       if (typeof row?.missing === 'string')
         throw new StoreUnavailable(`the account of the service lacks ${row.missing}`);
     },
-    connections: () => connections.count(),
+    load: () => ({
+      connections: connections.count(),
+      walBytes: 0,
+      checkpointFailures: 0,
+      timelineRegressions: connections.timelineRegressions(),
+    }),
     close: async () => {
       forgetting.end();
       await connections.close();

@@ -21,10 +21,11 @@ export type WriterReply =
   | { readonly kind: 'failure'; readonly severity: Severity; readonly reason: string }
   | { readonly kind: 'closed' };
 
-/** What it says unasked: once that it is ready, and when a checkpoint showed that the file cannot be trusted. */
+/** Sent without a request: once that it is ready, the end of each checkpoint, and that the file cannot be trusted. */
 export type WriterMessage =
   | WriterReply
   | { readonly kind: 'ready' }
+  | { readonly kind: 'checkpointed'; readonly failure: string | undefined }
   | { readonly kind: 'broken'; readonly reason: string };
 
 const KEYS_FORGOTTEN_AT_ONCE = 1_000;
@@ -69,14 +70,20 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
     }
   }
 
-  // After the answers have left, so that nobody waits for it. A full disk lets a checkpoint wait for a later one.
+  // After the answers have left, so that no request waits for it. After a transient error a later one is tried.
   function checkpoint(): void {
     commits = 0;
     characters = 0;
     try {
       db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+      send({ kind: 'checkpointed', failure: undefined });
     } catch (error: unknown) {
-      if (severityOf(error) === 'fatal') send({ kind: 'broken', reason: reasonOf(error) });
+      const reason = reasonOf(error);
+      send(
+        severityOf(error) === 'fatal'
+          ? { kind: 'broken', reason }
+          : { kind: 'checkpointed', failure: reason },
+      );
     }
   }
 

@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { statSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import {
   BatchRefused,
@@ -26,10 +27,11 @@ const WRITER = new URL(
  */
 export async function openSqlite(
   file: string,
-  { onFatal, now, onKeysNotForgotten = () => undefined }: StoreOptions,
+  { onFatal, now, onKeysNotForgotten = () => undefined, onTaskEnd = () => undefined }: StoreOptions,
 ): Promise<Engine> {
   await migrateSqlite(file);
   let broken: StoreUnavailable | undefined;
+  let checkpointFailures = 0;
 
   // What waits is refused first, since nobody knows what `onFatal` does.
   function breakWith(
@@ -49,7 +51,12 @@ export async function openSqlite(
     return error instanceof Error ? error : new Error(String(error));
   }
 
-  const writer = await startWriter(file, breakWith);
+  function endCheckpoint(failure: string | undefined): void {
+    if (failure !== undefined) checkpointFailures += 1;
+    onTaskEnd('checkpoints', failure === undefined ? undefined : new StoreUnavailable(failure));
+  }
+
+  const writer = await startWriter(file, { breakWith, endCheckpoint });
   const reader = await openReader(file).catch(async (error: unknown) => {
     await writer.close();
     throw notOpened(file, error);
@@ -92,7 +99,12 @@ export async function openSqlite(
     findTokenById: (id) => read(() => reader.findTokenById(id)),
     hasTokens: () => read(() => reader.hasTokens()),
     ping: () => read(() => reader.ping()),
-    connections: () => ({ idle: 0, busy: 0, waiting: 0 }),
+    load: () => ({
+      connections: { idle: 0, busy: 0, waiting: 0 },
+      walBytes: sizeOf(`${file}-wal`),
+      checkpointFailures,
+      timelineRegressions: 0,
+    }),
     close: async () => {
       forgetting.end();
       reader.close();
@@ -101,15 +113,25 @@ export async function openSqlite(
   };
 }
 
+function sizeOf(file: string): number {
+  try {
+    return statSync(file).size;
+  } catch {
+    return 0;
+  }
+}
+
 interface Writer {
   request(request: WriterRequest): Promise<WriterReply>;
   close(): Promise<void>;
 }
 
-async function startWriter(
-  file: string,
-  breakWith: (reason: string, refuse: (failure: StoreUnavailable) => void) => void,
-): Promise<Writer> {
+interface WriterEvents {
+  breakWith(reason: string, refuse: (failure: StoreUnavailable) => void): void;
+  endCheckpoint(failure: string | undefined): void;
+}
+
+async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEvents): Promise<Writer> {
   const worker = new Worker(WRITER, { workerData: file });
   await once(worker, 'message').catch((error: unknown) => {
     throw notOpened(file, error);
@@ -128,6 +150,7 @@ async function startWriter(
 
   worker.on('message', (message: WriterMessage) => {
     if (message.kind === 'broken') fail(message.reason);
+    else if (message.kind === 'checkpointed') endCheckpoint(message.failure);
     else if (message.kind !== 'ready') waiting.shift()?.resolve(message);
   });
   worker.on('error', (error: unknown) => fail(`the writer thread ended: ${reasonOf(error)}`));

@@ -1,0 +1,31 @@
+import type { TimelineRegression } from '../store.ts';
+
+/** The timeline of a primary as eight hexadecimal digits; NULL on a standby, an error on servers without timelines. */
+export const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby', true) = 'off'
+                                          THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline`;
+
+/** Compares the timelines of primaries with the highest so far. */
+export interface Timelines {
+  note(timeline: unknown): void;
+  /** How often a primary was on a lower timeline than one before it. */
+  regressions(): number;
+}
+
+export function watchTimelines(onRegression: (regression: TimelineRegression) => void): Timelines {
+  let highest = 0;
+  let last = 0;
+  let regressions = 0;
+  return {
+    note(digits) {
+      const timeline = typeof digits === 'string' ? Number.parseInt(digits, 16) : 0;
+      if (!(timeline > 0) || timeline === last) return;
+      last = timeline;
+      if (timeline < highest) {
+        regressions += 1;
+        onRegression({ timeline, highest });
+      }
+      highest = Math.max(highest, timeline);
+    },
+    regressions: () => regressions,
+  };
+}

@@ -1,0 +1,15 @@
+import { DatabaseSync } from 'node:sqlite';
+import pg from 'pg';
+
+/** Keeps a store from committing until `release`. */
+export async function holdWrites(url: string): Promise<{ release(): Promise<void> }> {
+  if (url.startsWith('sqlite:')) {
+    const db = new DatabaseSync(url.slice('sqlite:'.length));
+    db.exec('BEGIN IMMEDIATE');
+    return { release: async () => db.close() };
+  }
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  await client.query('BEGIN; LOCK TABLE plants IN EXCLUSIVE MODE');
+  return { release: () => client.end() };
+}

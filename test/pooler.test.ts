@@ -6,11 +6,13 @@ import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { INT64_MAX, INT64_MIN } from '../src/plant.ts';
-import { openStore } from '../src/store/open.ts';
+import { migrateStore, openStore } from '../src/store/open.ts';
 import type { Outcome, Store, Write } from '../src/store.ts';
 import { mintSecret, newToken, scopes } from '../src/token.ts';
 import { engines, freshFolder } from './engines.ts';
 import { freePort } from './free-port.ts';
+import { createStandby, startPostgres } from './postgres-server.ts';
+import { bearer, startService } from './service.ts';
 import { upTo } from './store-setting.ts';
 import { startTcpProxy } from './tcp-proxy.ts';
 
@@ -185,6 +187,40 @@ async function startPgBouncer(t: TestContext, server: URL, settings: readonly st
 const pgBouncer = findPgBouncer();
 if (pgBouncer !== undefined) {
   const { version, start } = pgBouncer;
+  test('behind PgBouncer the server becomes a standby: reads alone get no answer from it, and /ready is 503', async (t) => {
+    const primary = await startPostgres(['fsync = off']);
+    t.after(() => primary.remove());
+    await migrateStore(primary.url());
+    await primary.stop();
+    const standby = await createStandby(primary, ['fsync = off']);
+    t.after(() => standby.remove());
+    await Promise.all([primary.start(), standby.start()]);
+    const port = await start(t, new URL(primary.url()));
+    const service = await startService(t, through(new URL(primary.url()), port), {
+      databasePrepare: 'false',
+    });
+    const headers = bearer(await service.token());
+    const list = async () => (await fetch(`${service.url}/plants`, { headers })).status;
+    const ready = async () => (await fetch(`${service.adminUrl}/ready`)).status;
+    // Several client connections of the pooler, all idle afterwards.
+    assert.deepEqual(await Promise.all(Array.from({ length: 8 }, list)), Array(8).fill(200));
+    assert.equal(await ready(), 200);
+
+    await primary.stop();
+    await standby.sql('SELECT pg_promote()');
+    await writeFile(join(primary.folder, 'standby.signal'), '');
+    await primary.start();
+    const promoted = await open(t, standby.url(), true);
+    await promoted.write(creation(1));
+    for (let round = 0; round < 20; round += 1) {
+      assert.equal(await list(), 503);
+      assert.equal(await ready(), 503);
+    }
+    await primary.sql('SELECT pg_promote()');
+    assert.equal(await list(), 200);
+    assert.equal(await ready(), 200);
+  });
+
   for (const prepare of version >= KEEPS_STATEMENTS ? [false, true] : [false]) {
     test(`a store works behind PgBouncer in transaction mode, ${prepare ? 'with' : 'without'} prepared statements`, async (t) => {
       const url = await freshDatabase(t);

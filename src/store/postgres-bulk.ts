@@ -12,6 +12,7 @@ import { type Connection, Connections, inTransaction, type Row } from './postgre
 import { meaningOf } from './postgres-errors.ts';
 import { createPlants, createTokens, replacePlants } from './postgres-inserts.ts';
 import { POSTGRES_MIGRATIONS } from './postgres-migrate.ts';
+import { requirePrimary } from './postgres-primary.ts';
 import { retrying } from './postgres-retry.ts';
 import {
   CHARACTERS_IN_PAGE,
@@ -41,7 +42,17 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
     });
   }
 
-  const inspectSchema = () => transact('BEGIN READ ONLY', readSchemaFaults);
+  function readOnPrimary<T>(
+    begin: `BEGIN${string}`,
+    work: (connection: Connection) => Promise<T>,
+  ): Promise<T> {
+    return transact(begin, async (connection) => {
+      await requirePrimary(connection);
+      return work(connection);
+    });
+  }
+
+  const inspectSchema = () => readOnPrimary('BEGIN READ ONLY', readSchemaFaults);
 
   return {
     savePlants: (plants, onConflict) =>
@@ -58,7 +69,7 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
         return work(fillingOf(connection));
       }),
     read: (work) =>
-      transact('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', (connection) =>
+      readOnPrimary('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', (connection) =>
         work(contentsOf(connection)),
       ),
     inspect: inspectSchema,

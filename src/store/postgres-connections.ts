@@ -9,6 +9,7 @@ import {
   type TimelineRegression,
 } from '../store.ts';
 import { isAboutHost, isFromServer, noConnection, noConnectionToAny } from './postgres-errors.ts';
+import { rowsOfPrimary, withRole } from './postgres-primary.ts';
 import { FIND_TIMELINE, type Timelines, watchTimelines } from './postgres-timelines.ts';
 
 /** A statement: its text, its values, and the name it is prepared under when it comes often. */
@@ -56,9 +57,14 @@ export class Connections {
     this.#pools = hosts.map((host) => createPool(host.url, options, hosts.length, this.#timelines));
   }
 
-  /** Runs one statement on a connection of its own. */
+  /** Runs one statement that writes on a connection of its own. A standby rejects it by itself. */
   async query(statement: Statement): Promise<readonly Row[]> {
     return this.use((connection) => connection.query(statement));
+  }
+
+  /** Runs one statement that reads; rejects with StoreUnavailable on a standby, also behind a pooler. */
+  async read(statement: Statement): Promise<readonly Row[]> {
+    return this.use(async (connection) => rowsOfPrimary(await connection.query(withRole(statement))));
   }
 
   /** Lends a connection to some work, and rejects as that does. A connection that failed is not used again. */

@@ -44,9 +44,9 @@ export async function openPostgres(
   const connections = new Connections(url, options, onTimelineRegression);
   const forgetting = forgetRegularly(forgetOldKeys, onKeysNotForgotten);
 
-  async function query(statement: Statement): Promise<readonly Row[]> {
+  async function read(statement: Statement): Promise<readonly Row[]> {
     try {
-      return await connections.query(statement);
+      return await retrying(() => connections.read(statement));
     } catch (error: unknown) {
       throw meaningOf(error);
     }
@@ -145,7 +145,7 @@ export async function openPostgres(
   }
 
   async function findTokenBy(column: 'digest' | 'id', value: unknown): Promise<Token | undefined> {
-    const [row] = await query({
+    const [row] = await read({
       name: `find-token-by-${column}`,
       // Not `*`: a column more would change what a prepared statement returns, which PostgreSQL rejects.
       text: `SELECT ${TOKEN_COLUMNS} FROM tokens WHERE ${column} = $1`,
@@ -159,12 +159,12 @@ export async function openPostgres(
 
   return {
     commit,
-    listPlants: (owner, range, limit) => readPage(query, owner, range, limit),
+    listPlants: (owner, range, limit) => readPage(read, owner, range, limit),
     findToken: (digest) => findTokenBy('digest', digest),
     findTokenById: (id) => findTokenBy('id', id),
-    hasTokens: async () => (await query({ text: 'SELECT 1 FROM tokens LIMIT 1' })).length > 0,
+    hasTokens: async () => (await read({ text: 'SELECT 1 FROM tokens LIMIT 1' })).length > 0,
     ping: async () => {
-      const [row] = await query(FIND_MISSING_GRANTS);
+      const [row] = await read(FIND_MISSING_GRANTS);
       if (typeof row?.missing === 'string')
         throw new StoreUnavailable(`the account of the service lacks ${row.missing}`);
     },

@@ -8,7 +8,13 @@ import {
   StoreUnavailable,
   type TimelineRegression,
 } from '../store.ts';
-import { isAboutHost, isFromServer, noConnection, noConnectionToAny } from './postgres-errors.ts';
+import {
+  isAboutHost,
+  isFromServer,
+  isStalePlan,
+  noConnection,
+  noConnectionToAny,
+} from './postgres-errors.ts';
 import { rowsOfPrimary, withRole } from './postgres-primary.ts';
 import { FIND_TIMELINE, type Timelines, watchTimelines } from './postgres-timelines.ts';
 
@@ -84,7 +90,7 @@ export class Connections {
     } catch (error: unknown) {
       const wrongHost = isAboutHost(error);
       if (wrongHost && this.#current === index) this.#current = (index + 1) % this.#pools.length;
-      client.release(wrongHost);
+      client.release(wrongHost || isStalePlan(error));
       throw error;
     } finally {
       client.off('notice', warn);

@@ -21,9 +21,25 @@ const NOT_PRIMARY_CODES = new Set(['25006', '57P01', '57P02', '57P03']);
 /** A unique violation, and the internal error as which Citus tells one that a worker found. */
 const UNIQUE_VIOLATION_CODES = new Set(['23505', 'XX000']);
 
-/** Whether nothing was done and the same batch may succeed at once. */
+const FEATURE_NOT_SUPPORTED = '0A000';
+
+/** Whether nothing was done and the same may succeed at once. */
 export function isWorthRetrying(error: unknown): boolean {
-  return RETRIED.has(codeOf(error instanceof StoreUnavailable ? error.cause : error));
+  const first = error instanceof StoreUnavailable ? error.cause : error;
+  return RETRIED.has(codeOf(first)) || isStalePlan(first);
+}
+
+/**
+ * Whether a migration changed the columns that a prepared statement returns ("cached plan must not change result type").
+ * The connection is of no more use. By the function in the server that raised it: the message may be translated.
+ */
+export function isStalePlan(error: unknown): boolean {
+  return (
+    codeOf(error) === FEATURE_NOT_SUPPORTED &&
+    error instanceof Error &&
+    'routine' in error &&
+    error.routine === 'RevalidateCachedQuery'
+  );
 }
 
 /** Whether the statement may have met a key that is there already. It did nothing in any case. */
@@ -31,9 +47,9 @@ export function mayBeUniqueViolation(error: unknown): boolean {
   return UNIQUE_VIOLATION_CODES.has(codeOf(error));
 }
 
-/** Whether the server cannot do what it was asked (feature_not_supported). */
-export function isUnsupported(error: unknown): boolean {
-  return codeOf(error) === '0A000';
+/** Whether Citus cannot run the statement across its shards ("could not run distributed query with FOR UPDATE…"). */
+export function isAcrossShards(error: unknown): boolean {
+  return codeOf(error) === FEATURE_NOT_SUPPORTED && /\bdistributed\b/.test(messageOf(error));
 }
 
 /** Whether the server itself answered with an error (SQLSTATE). */
@@ -72,7 +88,8 @@ export function meaningOf(error: unknown): unknown {
   const code = codeOf(error);
   const reason = `PostgreSQL: ${messageOf(error)} (${code})`;
   if (DAMAGE_CODES.has(code)) return new StoreDamaged(reason, { cause: error });
-  const isPassing = PASSING_CLASSES.has(code.slice(0, 2)) || PASSING_CODES.has(code) || RETRIED.has(code);
+  const isPassing =
+    PASSING_CLASSES.has(code.slice(0, 2)) || PASSING_CODES.has(code) || isWorthRetrying(error);
   return isPassing
     ? new StoreUnavailable(reason, { cause: error })
     : new BatchRefused(reason, { cause: error });

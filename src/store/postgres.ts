@@ -10,7 +10,7 @@ import type { Token } from '../token.ts';
 import { forgetRegularly } from './forgetting.ts';
 import { commitBatch, isOfCreations } from './postgres-batch.ts';
 import { Connections, type Row, type Statement } from './postgres-connections.ts';
-import { isFromServer, isUnsupported, mayBeUniqueViolation, meaningOf } from './postgres-errors.ts';
+import { isAcrossShards, isFromServer, mayBeUniqueViolation, meaningOf } from './postgres-errors.ts';
 import { createNewPlants } from './postgres-inserts.ts';
 import { migratePostgres } from './postgres-migrate.ts';
 import { forgetKeys } from './postgres-old-keys.ts';
@@ -85,7 +85,7 @@ export async function openPostgres(
     try {
       return await work(perOwner);
     } catch (error: unknown) {
-      if (perOwner || !isUnsupported(error)) throw error;
+      if (perOwner || !isAcrossShards(error)) throw error;
       goesPerOwner = true;
       return work(true);
     }

@@ -99,7 +99,7 @@ test('a pooler moves the sessions to a standby → every read is rejected, also 
   await assert.rejects(bulk.inspectSchema(), StoreUnavailable);
 
   await pooler.moveTo(primary.port);
-  assert.equal((await store.listPlants('alice', ALL, 10)).count, 1);
+  assert.equal((await store.listPlants('alice', ALL, upTo(10))).count, 1);
   assert.equal(await store.findToken(new Uint8Array([1, 2, 3])), undefined);
   assert.deepEqual(await store.findToken(token.digest), token);
 });

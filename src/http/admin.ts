@@ -9,7 +9,7 @@ import { receiveBody } from './receive-body.ts';
 import { logFailure, RETRY_SOON, renderRawRefusal, sendRefusal, toRefusal } from './refusals.ts';
 import { withoutCompilers } from './request-check.ts';
 import { createRequestIds } from './request-ids.ts';
-import { BatchedResponse } from './response.ts';
+import { responseOf } from './response.ts';
 
 /** One thing the service needs to be ready; it rejects, with a reason for the operator, while that is not so. */
 interface ReadinessCheck {
@@ -46,6 +46,7 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
         connections,
         renderError: (error) =>
           renderRawRefusal(toRefusal(error), { 'x-request-id': nextRequestId(), ...HEADERS }),
+        onClosed: () => undefined,
         onHandshakeFailed: () => undefined,
       }),
     clientErrorHandler: () => undefined,
@@ -55,9 +56,9 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
   for (const method of http.METHODS) admin.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   admin.addHook('preParsing', receiveBody(limits.body));
   admin.addHook('onRequest', (request, reply, done) => {
-    const { raw } = reply;
     reply.header('x-request-id', request.id).headers(HEADERS);
-    if (raw instanceof BatchedResponse && raw.receiveError !== undefined) throw raw.receiveError;
+    const { receiveError } = responseOf(reply);
+    if (receiveError !== undefined) throw receiveError;
     refuseMalformed(request, limits.uri);
     if (request.is404) throw new Refusal(40401, 'here are /live, /ready and /metrics');
     done();

@@ -26,6 +26,8 @@ export interface ConnectionTimeouts {
 export interface ConnectionOptions {
   readonly timeouts: ConnectionTimeouts;
   readonly handle: RequestListener<never, never>;
+  /** Called once for each dispatched request: its response was sent, or its connection is gone. */
+  readonly onClosed: (response: BatchedResponse) => void;
   /** The bytes of an error response, for an error that no request object exists for. Undefined: close without one. */
   readonly renderError: (error: unknown) => string | undefined;
 }
@@ -238,7 +240,7 @@ export class Connection {
   readonly #onClosed = (): void => {
     const response = this.#current;
     this.#current = undefined;
-    response?.onClosed?.();
+    if (response !== undefined) this.#options.onClosed(response);
     if (this.#isClosing || this.socket.destroyed) return;
     this.#advance();
     if (this.#current !== undefined || this.#isClosing) return;

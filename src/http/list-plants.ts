@@ -1,12 +1,13 @@
-import type { ServerResponse } from 'node:http';
 import { Readable } from 'node:stream';
-import type { FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Type } from 'typebox';
 import { INT64_MAX, INT64_MIN, Plant } from '../plant.ts';
 import type { IdRange, Store } from '../store.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
-import { asJson, type HandlerOf, type Operation, ownerOf } from './operation.ts';
+import { asJson, ClientGone, type HandlerOf, type Operation, ownerOf } from './operation.ts';
 import { PAGE_BYTES, PlantPages } from './plant-pages.ts';
+import { type BatchedResponse, responseOf } from './response.ts';
+import type { HeldBytes, SendBudget } from './send-budget.ts';
 import type { WaitForPageTurn } from './turns.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
@@ -16,6 +17,12 @@ const GATHERED_BYTES = 8 * 1024 * 1024;
 
 /** Bytes written to a response at once. */
 const PIECE_BYTES = 64 * 1024;
+
+/** What a list without a limit holds at a time: a page, and what was written of the one before. */
+const STREAM_BYTES = 2 * PAGE_BYTES;
+
+/** With the age of a token in the cache (500 ms), a revocation is seen within a second. */
+const RECHECK_MS = 400;
 
 const EMPTY = '[]';
 const END = Buffer.from(']');
@@ -68,52 +75,41 @@ export const listPlantsOperation = {
   errors: [],
 } as const satisfies Operation;
 
-/** Memory that lists hold while their clients read: a list with a limit, and a plant larger than a page. */
-interface ListBudget {
-  /** Throws an error response (50301) when the limit of all lists together is reached. */
-  reserve(bytes: number): void;
-  release(bytes: number): void;
-}
-
 interface ListGuards {
-  readonly budget: ListBudget;
-  /** Called before each page but the first of a list; rejects to end the list there. */
-  readonly checkpoint: (request: FastifyRequest) => Promise<void>;
+  readonly budget: SendBudget;
+  /** Resolves when a list may read its next page. */
+  readonly waitForTurn: WaitForPageTurn;
+  /** Rejects when the token of the request is no longer valid. */
+  readonly recheck: (request: FastifyRequest) => Promise<void>;
 }
-
-const UNGUARDED: ListGuards = {
-  budget: { reserve: () => undefined, release: () => undefined },
-  checkpoint: () => Promise.resolve(),
-};
 
 /**
  * GET /plants. `path` is the public path of the list, for links; `onSent` is called with the bytes handed to the
- * connection; each page but the first of a list waits for its turn.
+ * connection. A list of more than one page ends when the client is gone or its token is revoked.
  */
 export function listPlants(
   store: Store,
   path: string,
   onSent: (bytes: number) => void,
-  waitForPageTurn: WaitForPageTurn,
-  { budget, checkpoint }: ListGuards = UNGUARDED,
+  { budget, waitForTurn, recheck }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
   async function* streamed(pages: PlantPages, first: Buffer, held: HeldBytes): AsyncGenerator<Buffer> {
     for (let page: Buffer | undefined = first; page !== undefined; page = await nextOf(pages, PAGE_BYTES)) {
-      const excess = Math.max(0, page.length - PAGE_BYTES);
-      held.add(excess);
-      yield* inPieces([page]);
-      held.remove(excess);
+      const isLarge = page.length > PAGE_BYTES;
+      if (isLarge) await held.addLarge(page.length);
+      yield* inPieces([page], isLarge ? held : undefined);
     }
-    if (pages.ended) yield* inPieces([END]);
+    yield* inPieces([END], undefined);
   }
 
-  function* inPieces(pages: Buffer[]): Generator<Buffer> {
+  function* inPieces(pages: Buffer[], held: HeldBytes | undefined): Generator<Buffer> {
     for (let page = pages.shift(); page !== undefined; page = pages.shift()) {
       for (let from = 0; from < page.length; from += PIECE_BYTES) {
         const piece = page.subarray(from, from + PIECE_BYTES);
         onSent(piece.length);
         yield piece;
       }
+      if (page !== END) held?.remove(page.length);
     }
   }
 
@@ -123,45 +119,70 @@ export function listPlants(
       reply.header('content-type', 'application/json');
       return undefined;
     }
-    const pages = new PlantPages(store, ownerOf(request), rangeAfter(cursor), limit, {
-      isGone: () => reply.raw.destroyed || request.raw.socket.destroyed,
-      beforeNext: async () => {
-        await waitForPageTurn();
-        await checkpoint(request);
-      },
+    const response = responseOf(reply);
+    const pages = new PlantPages(store, ownerOf(request), rangeAfter(cursor), limit, async () => {
+      await waitForTurn();
+      if (response.isClientGone || response.destroyed) throw new ClientGone('the client is gone');
+      await recheck(request);
     });
     const first = (await pages.next(PAGE_BYTES)) ?? EMPTY;
-    const isWhole = pages.ended && first.length <= PAGE_BYTES;
-    const held = isWhole ? undefined : new HeldBytes(budget, reply.raw);
-    const gathered = limit === undefined || held === undefined ? [] : await gather(pages, first, held);
-    if (limit !== undefined && pages.cutAt !== undefined)
-      reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(pages.cutAt)}>; rel="next"`);
-    if (held === undefined) {
+    if (pages.ended && first.length <= PAGE_BYTES) {
+      addLink(reply, path, limit, pages.cutAt);
       onSent(Buffer.byteLength(first));
       return asJson(reply, first);
     }
+    const held = budget.open(response);
     reply.header('content-type', 'application/json');
-    if (limit === undefined) return readable(streamed(pages, opened(first), held));
-    reply.header('content-length', held.bytes);
-    return readable(inPieces(gathered));
+    if (limit === undefined) {
+      held.add(STREAM_BYTES);
+      endWhenRevoked(response, () => recheck(request));
+      return readable(streamed(pages, opened(first), held));
+    }
+    const gathered = await gather(pages, first, held);
+    addLink(reply, path, limit, pages.cutAt);
+    reply.header('content-length', sizeOf(gathered));
+    return readable(inPieces(gathered, held));
   };
 }
 
-/** Gathers the pages of a list with a limit; they are incomplete only when the client has closed the connection. */
+function addLink(
+  reply: FastifyReply,
+  path: string,
+  limit: number | undefined,
+  cutAt: bigint | undefined,
+): void {
+  if (limit === undefined || cutAt === undefined) return;
+  reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(cutAt)}>; rel="next"`);
+}
+
+/** Breaks a response off when its token is revoked, also while its client does not read. */
+function endWhenRevoked(response: BatchedResponse, recheck: () => Promise<void>): void {
+  const timer = setInterval(() => {
+    recheck().catch(() => response.destroy());
+  }, RECHECK_MS);
+  response.once('close', () => clearInterval(timer.unref()));
+}
+
+/** Gathers the pages of a list with a limit. */
 async function gather(pages: PlantPages, first: string, held: HeldBytes): Promise<Buffer[]> {
   const gathered: Buffer[] = [];
+  let left = GATHERED_BYTES;
   let page: Buffer | undefined = opened(first);
   while (page !== undefined) {
-    held.add(page.length);
+    if (page.length > PAGE_BYTES) await held.addLarge(page.length);
+    else held.add(page.length);
     gathered.push(page);
-    const left = GATHERED_BYTES - held.bytes;
+    left -= page.length;
     page = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
   }
-  held.add(END.length);
   return [...gathered, END];
 }
 
-/** The next page with plants, as the continuation of an array; undefined at the end, or when the client is gone. */
+function sizeOf(buffers: readonly Buffer[]): number {
+  return buffers.reduce((sum, { length }) => sum + length, 0);
+}
+
+/** The next page with plants, as the continuation of an array; undefined at the end. */
 async function nextOf(pages: PlantPages, bytes: number): Promise<Buffer | undefined> {
   let json: string | undefined = EMPTY;
   while (json === EMPTY && !pages.ended) json = await pages.next(bytes);
@@ -177,33 +198,7 @@ function opened(json: string): Buffer {
 }
 
 function readable(pieces: Iterable<Buffer> | AsyncIterable<Buffer>): Readable {
-  return Readable.from(pieces, { objectMode: false, highWaterMark: PIECE_BYTES });
-}
-
-/** The bytes that one response holds of the budget, until it is closed. */
-class HeldBytes {
-  bytes = 0;
-  readonly #budget: ListBudget;
-  #isClosed: boolean;
-
-  constructor(budget: ListBudget, response: ServerResponse) {
-    this.#budget = budget;
-    this.#isClosed = response.destroyed;
-    response.once('close', () => {
-      this.#isClosed = true;
-      budget.release(this.bytes);
-    });
-  }
-
-  add(bytes: number): void {
-    if (!this.#isClosed) this.#budget.reserve(bytes);
-    this.bytes += bytes;
-  }
-
-  remove(bytes: number): void {
-    this.bytes -= bytes;
-    if (!this.#isClosed) this.#budget.release(bytes);
-  }
+  return Readable.from(pieces, { objectMode: false, highWaterMark: 1 });
 }
 
 function rangeAfter(cursor: string | undefined): IdRange {

@@ -36,6 +36,7 @@ interface ListenerOptions {
   readonly connections: Connections;
   /** The bytes of an error response for an error that no request object exists for; undefined to close without one. */
   readonly renderError: (error: unknown) => string | undefined;
+  readonly onClosed: ConnectionOptions['onClosed'];
   /** Called when a TLS handshake failed; no request was there. */
   readonly onHandshakeFailed: (error: unknown) => void;
 }
@@ -45,7 +46,7 @@ const MAX_REJECTED = 1_000;
 
 /** A server for HTTP/1.1, not yet listening, that dispatches one whole message of a connection after the other. */
 export function createListener(handler: RequestListener, options: ListenerOptions): Server {
-  const { limits, tls, connections, renderError, onHandshakeFailed } = options;
+  const { limits, tls, connections, renderError, onClosed, onHandshakeFailed } = options;
   const serverOptions = {
     maxHeaderSize: limits.headers,
     // Connection counts all timeouts, in ticks.
@@ -63,7 +64,12 @@ export function createListener(handler: RequestListener, options: ListenerOption
       ? http.createServer(serverOptions)
       : tls.createServer({ ...serverOptions, handshakeTimeout: limits.headersMs });
   const known = new WeakMap<Duplex, Connection>();
-  const connectionOptions: ConnectionOptions = { timeouts: timeoutsOf(limits), handle: handler, renderError };
+  const connectionOptions: ConnectionOptions = {
+    timeouts: timeoutsOf(limits),
+    handle: handler,
+    renderError,
+    onClosed,
+  };
   server.on(tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
     const connection = new Connection(socket, connectionOptions);
     known.set(socket, connection);

@@ -10,13 +10,6 @@ const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 const FIRST_PAGE = 64;
 const LONGEST_PAGE = 2_048;
 
-interface PageReaderHooks {
-  /** Whether the client has closed the connection. */
-  readonly isGone: () => boolean;
-  /** Called before each page but the first. */
-  readonly beforeNext: () => Promise<void>;
-}
-
 /**
  * The pages of a list, read by key: no read transaction stays open between pages, and each plant that exists
  * throughout is met exactly once.
@@ -28,32 +21,33 @@ export class PlantPages {
   cutAt: bigint | undefined;
   readonly #store: Store;
   readonly #owner: string;
-  readonly #hooks: PageReaderHooks;
+  readonly #beforeNext: () => Promise<void>;
   #range: IdRange;
   #left: number;
   #plants = FIRST_PAGE;
   #isBegun = false;
 
+  /** `beforeNext` is called before each page but the first; it rejects to end the list there. */
   constructor(
     store: Store,
     owner: string,
     range: IdRange,
     limit = Number.POSITIVE_INFINITY,
-    hooks: PageReaderHooks,
+    beforeNext: () => Promise<void>,
   ) {
     this.#store = store;
     this.#owner = owner;
-    this.#hooks = hooks;
+    this.#beforeNext = beforeNext;
     this.#range = range;
     this.#left = limit;
     this.ended = limit === 0 || range.from > range.to;
   }
 
-  /** The next page as JSON, limited to `bytes` or one plant; undefined at the end, or when the client is gone. */
+  /** The next page as JSON, limited to `bytes` or one plant; undefined at the end. */
   async next(bytes: number): Promise<string | undefined> {
-    if (this.#isBegun) await this.#hooks.beforeNext();
+    if (this.#isBegun) await this.#beforeNext();
     this.#isBegun = true;
-    if (this.ended || this.#hooks.isGone()) return undefined;
+    if (this.ended) return undefined;
     const plants = Math.min(this.#left, this.#plants);
     const page = await this.#store.listPlants(this.#owner, this.#range, { plants, bytes });
     this.#advance(page);

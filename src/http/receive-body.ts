@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { Refusal } from '../errors.ts';
-import { BatchedResponse } from './response.ts';
+import { type BatchedResponse, responseOf } from './response.ts';
 
 /**
  * A hook that lets a request pass when all of it has arrived: headers, body, trailers. `request.body` is then its body,
@@ -20,7 +20,7 @@ export function receiveBody(limit: number) {
     const { raw, headers } = request;
     const length = headers['content-length'];
     const isChunked = headers['transfer-encoding'] !== undefined;
-    const response = reply.raw;
+    const response = responseOf(reply);
     const isEmpty = !isChunked && (length === undefined || Number(length) === 0);
     checkExpectation(request);
     if (!isChunked && !isEmpty) {
@@ -31,8 +31,7 @@ export function receiveBody(limit: number) {
     if (headers.expect !== undefined && raw.httpVersionMinor > 0) response.writeContinue();
     if (raw.complete && !isEmpty) request.body = checkedBody(request, readAll(raw));
     if (raw.complete || isEmpty) done();
-    else if (response instanceof BatchedResponse) collect(request, response, done);
-    else throw new Error('the listener makes every response');
+    else collect(request, response, done);
   };
 
   function collect(request: FastifyRequest, response: BatchedResponse, done: HookHandlerDoneFunction): void {

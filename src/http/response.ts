@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { http } from './node-http.ts';
 
 let ended: (() => void)[] = [];
@@ -25,8 +26,8 @@ export class BatchedResponse<
   /** Called when `receiveError` is set while the body is awaited. */
   onReceiveError: ((error: unknown) => void) | undefined;
 
-  /** Called once: the response was sent, or its connection is gone. */
-  onClosed: (() => void) | undefined;
+  /** What the router made of it; undefined before, and once the response is closed. */
+  routed: FastifyRequest | undefined;
 
   override end(...args: readonly unknown[]): this {
     this.isAnswered = true;
@@ -34,6 +35,12 @@ export class BatchedResponse<
     ended.push(() => Reflect.apply(super.end, this, args));
     return this;
   }
+}
+
+/** The response behind a reply. */
+export function responseOf({ raw }: FastifyReply): BatchedResponse {
+  if (!(raw instanceof BatchedResponse)) throw new Error('the listener makes every response');
+  return raw;
 }
 
 function endAll(): void {

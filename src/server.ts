@@ -49,11 +49,14 @@ interface ServerOptions {
   readonly onFatal: (error: Error) => void;
   /** Milliseconds since the epoch; the clock of the machine unless given. */
   readonly now?: () => number;
+  /** Milliseconds of a monotonic clock; that of the process unless given. */
+  readonly monotonicNow?: () => number;
 }
 
 /** Opens the store, wires the service to it, and resolves once both listeners accept. */
 export async function startServer(options: ServerOptions): Promise<Server> {
   const { config, serviceLog, traces = false, onFatal, now = Date.now } = options;
+  const { monotonicNow = () => performance.now() } = options;
   const { log } = serviceLog;
   const tls = openTls(config.tlsCert, config.tlsKey);
   const tracing = traces ? await loadTracing(log) : undefined;
@@ -70,6 +73,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
       config,
       serviceLog,
       now,
+      monotonicNow,
       tls,
       tracing,
       http,
@@ -124,6 +128,7 @@ function addressOf(config: Config, host: 'host' | 'adminHost', port: 'port' | 'a
 
 interface Wiring extends Pick<ServerOptions, 'config' | 'serviceLog'> {
   readonly now: () => number;
+  readonly monotonicNow: () => number;
   readonly tls: Tls | undefined;
   readonly tracing: Tracing | undefined;
   readonly http: Awaited<ReturnType<typeof loadHttp>>;
@@ -132,7 +137,8 @@ interface Wiring extends Pick<ServerOptions, 'config' | 'serviceLog'> {
 }
 
 /** Wires both applications to an open store; neither listens yet. */
-async function wire({ config, serviceLog, now, tls, tracing, http, opened, isStopping }: Wiring) {
+async function wire(wiring: Wiring) {
+  const { config, serviceLog, now, monotonicNow, tls, tracing, http, opened, isStopping } = wiring;
   const { log, answered } = serviceLog;
   const metrics = http.createMetrics({
     version,
@@ -150,6 +156,7 @@ async function wire({ config, serviceLog, now, tls, tracing, http, opened, isSto
     log,
     onAnswered: answered,
     now,
+    monotonicNow,
     basePath: config.basePath,
     limits,
     trustedProxies: partsOf(config.trustProxy),

@@ -11,7 +11,7 @@ export interface TestService {
   readonly store: Store;
   readonly config: Config;
   /** The clock the service goes by; set it to travel in time. */
-  readonly clock: { now: number };
+  readonly clock: { now: number; monotonic: number };
   /** The lines the service logged so far. */
   readonly logLines: readonly string[];
   /** A token, made in the store of the service. */
@@ -29,7 +29,7 @@ export async function startService(
   flags: Partial<Record<Setting, string>> = {},
 ): Promise<TestService> {
   const config = loadConfig({ port: '0', adminPort: '0', databaseUrl, ...PATIENT, ...flags }, {});
-  const clock = { now: Date.now() };
+  const clock = { now: Date.now(), monotonic: performance.now() };
   const logLines: string[] = [];
   const serviceLog = logTo({ write: (line) => void logLines.push(line) }, 'info');
   const server = await startServer({
@@ -39,6 +39,7 @@ export async function startService(
       throw error;
     },
     now: () => clock.now,
+    monotonicNow: () => clock.monotonic,
   });
   let closing: Promise<void> | undefined;
   const close = (): Promise<void> => (closing ??= server.close());

@@ -57,6 +57,8 @@ interface AppOptions {
   /** Called when a request has its answer. */
   readonly onAnswered: (request: AnsweredRequest) => void;
   readonly now: () => number;
+  /** Milliseconds of a monotonic clock, for rate limits. */
+  readonly monotonicNow: () => number;
   /** A prefix of every path, such as `/v1`; empty for none. */
   readonly basePath: string;
   readonly limits: Limits;
@@ -106,7 +108,7 @@ export function createApp(options: AppOptions): FastifyInstance {
     now,
     onLookUp: metrics.tokenLookedUp,
     audit: createAudit(log),
-    refusedTokens: createRefusedTokens(limits.refusedTokens, now),
+    refusedTokens: createRefusedTokens(limits.refusedTokens, options.monotonicNow),
     onUseNotRecorded: (error) => log.warn({ err: error }, 'the last use of a token was not recorded'),
   });
   app.register(async (scope) => addRoutes(scope, authentication, admissions, options), { prefix: basePath });
@@ -271,11 +273,11 @@ async function addRoutes(
   { reads, writes }: Readonly<Record<'reads' | 'writes', Admission>>,
   options: AppOptions,
 ): Promise<void> {
-  const { store, now, basePath, limits, metrics } = options;
+  const { store, basePath, limits, metrics } = options;
   const document = renderOpenApi(operations, basePath);
   const methods = collectMethods(scope);
   const sendBudget = new SendBudget(limits.unsent);
-  const rates = limits.tokenRequests === 0 ? [] : [limitRequests(limits.tokenRequests, now)];
+  const rates = limits.tokenRequests === 0 ? [] : [limitRequests(limits.tokenRequests, options.monotonicNow)];
 
   function serve<O extends Operation>(operation: O, handler: HandlerOf<O>): void {
     const { operationId, method, url, scope: needed } = operation;

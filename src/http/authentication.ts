@@ -135,11 +135,16 @@ export function createAuthentication({
     );
   }
 
-  function admit(request: FastifyRequest, grant: Token | Grant | undefined, scope: Scope): void {
+  function admit(
+    request: FastifyRequest,
+    secret: string,
+    grant: Token | Grant | undefined,
+    scope: Scope,
+  ): void {
     if (grant === undefined || !isValid(grant, now())) {
       const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
       audit.tokenRefused(reason, grant ?? {}, originOf(request));
-      refusedTokens.refused(request.ip);
+      refusedTokens.refused(request.ip, secret);
       throw invalidToken;
     }
     if (!grant.scopes.includes(scope)) {
@@ -158,7 +163,7 @@ export function createAuthentication({
       const known = lookUps.get(secret);
       if (known?.found !== undefined) {
         onLookUp(true);
-        admit(request, known.found, scope);
+        admit(request, secret, known.found, scope);
         done();
         return;
       }
@@ -166,7 +171,7 @@ export function createAuthentication({
       const { answer } = known ?? lookUp(secret);
       answer
         .then((grant) => {
-          admit(request, grant, scope);
+          admit(request, secret, grant, scope);
           refusedTokens.accepted(secret);
         })
         .then(() => done(), done);
@@ -188,7 +193,7 @@ function originOf({ id, ip }: FastifyRequest): Origin {
 }
 
 /** What the `Authorization` header shows behind its scheme, however that is spelled. Throws a Refusal (40100). */
-export function readSecret({ headers: { authorization } }: FastifyRequest): string {
+function readSecret({ headers: { authorization } }: FastifyRequest): string {
   if (authorization === undefined) throw noCredentials;
   const begin = USUAL_SCHEME.length;
   // Without a regular expression for what nearly every request says.

@@ -63,7 +63,14 @@ export function createOidc({ issuer, audience, now, onKeysUnreadable }: OidcOpti
 }
 
 function isCompactJws(secret: string): boolean {
-  return secret.length <= MAX_LENGTH && COMPACT_JWS.test(secret);
+  return (
+    secret.length <= MAX_LENGTH && COMPACT_JWS.test(secret) && secret.split('.').every(isCanonicalBase64Url)
+  );
+}
+
+/** Rejects other spellings of the same bytes (RFC 4648 §3.5), so that a token has one spelling. */
+function isCanonicalBase64Url(part: string): boolean {
+  return Buffer.from(part, 'base64url').toString('base64url') === part;
 }
 
 /**

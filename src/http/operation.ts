@@ -7,6 +7,8 @@ import type { Scope } from '../token.ts';
 /** Who sends a request, as its token tells. */
 interface Caller {
   readonly owner: string;
+  /** Of the token; absent for a JWT. */
+  readonly id?: string;
 }
 
 declare module 'fastify' {

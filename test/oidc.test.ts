@@ -80,6 +80,12 @@ async function assertInvalid(service: TestService, token: string, what: string):
   );
 }
 
+async function assertUnavailable(service: TestService, token: string, seconds: number): Promise<void> {
+  const answer = await list(service, token);
+  assert.deepEqual([answer.status, answer.headers.get('retry-after')], [503, String(seconds)]);
+  assert.match(await answer.text(), /^\{"error":50302,"message":"[^"]+"\}$/);
+}
+
 test('an access token of the provider creates, lists and deletes, for an owner of its own', async (t) => {
   const { provider, service } = await start(t);
   const token = await provider.accessToken({ client: 'alice' });
@@ -250,8 +256,10 @@ test('a new key of the provider is found at once, and one that was withdrawn goe
   assert.equal((await list(service, await provider.accessToken())).status, 200);
   assert.equal(provider.keysRead, 2);
   service.clock.now += 1_000;
-  await assertInvalid(service, old, 'signed with a key that was withdrawn');
+  await assertUnavailable(service, old, 9);
   assert.equal(provider.keysRead, 2, 'the keys are not read again so soon');
+  service.clock.now += COOLDOWN_MS;
+  await assertInvalid(service, old, 'signed with a key that was withdrawn');
 });
 
 test('a clock that is set back keeps nobody from reading the keys again', async (t) => {
@@ -281,8 +289,12 @@ test('a key that was withdrawn goes after five minutes, also when no token has a
   assert.equal((await listByOldKey()).status, 200, 'nobody waits for keys while there are some');
   let answer = await listByOldKey();
   while (answer.status === 200) answer = await listByOldKey();
-  assert.equal(answer.status, 401);
+  assert.equal(answer.status, 503);
   assert.equal(provider.keysRead, 2);
+  service.clock.now += COOLDOWN_MS;
+  assert.equal((await listByOldKey()).status, 401);
+  assert.equal((await listByOldKey()).status, 401);
+  assert.equal(provider.keysRead, 3);
 });
 
 test('tokens with keys that nobody knows have the keys read once in 10 s, by all together', async (t) => {
@@ -295,8 +307,27 @@ test('tokens with keys that nobody knows have the keys read once in 10 s, by all
       sign({ jwk: { ...secondKey.jwk, kid: `k${index}` } }, claims(setting), 'at+jwt'),
     ),
   );
-  await Promise.all(tokens.map((token) => assertInvalid(service, token, 'unknown key')));
+  const answers = await Promise.all(tokens.map((token) => list(service, token)));
+  for (const { status } of answers) assert.ok(status === 401 || status === 503, String(status));
   assert.equal(provider.keysRead, 2);
+});
+
+test('new key within 10 s of the last read → 50302 with Retry-After, then 200', async (t) => {
+  const setting = await start(t);
+  const { provider, service } = setting;
+  assert.equal((await list(service, await provider.accessToken())).status, 200);
+  service.clock.now += COOLDOWN_MS;
+  const stranger = await sign(secondKey, claims(setting), 'at+jwt');
+  await assertInvalid(service, stranger, 'a key that nobody knows');
+  provider.rotate(await newSigningKey('third'));
+  const fresh = await provider.accessToken();
+  service.clock.now += 2_500;
+  await assertUnavailable(service, fresh, 8);
+  await assertInvalid(service, stranger, 'the same key, asked for just before');
+  assert.equal(provider.keysRead, 2);
+  service.clock.now += 7_500;
+  assert.equal((await list(service, fresh)).status, 200);
+  assert.equal(provider.keysRead, 3);
 });
 
 test('while the provider is down known keys go on, and unknown ones are a 50302 until it is back', async (t) => {
@@ -310,9 +341,7 @@ test('while the provider is down known keys go on, and unknown ones are a 50302 
   service.clock.now += REFRESH_MS + 1;
   for (const token of later) {
     assert.equal((await list(service, token)).status, 200);
-    const refused = await list(service, fresh);
-    assert.deepEqual([refused.status, refused.headers.get('retry-after')], [503, '10']);
-    assert.match(await refused.text(), /^\{"error":50302,"message":"[^"]+"\}$/);
+    await assertUnavailable(service, fresh, 10);
   }
   const warnings = service.logLines.filter((line) => line.includes(UNREADABLE));
   assert.equal(warnings.length, 1, 'it was tried once');

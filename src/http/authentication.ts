@@ -36,7 +36,7 @@ const invalidToken = new Refusal(40101, 'the token is not valid: unknown, malfor
   'www-authenticate': `${CHALLENGE}, error="invalid_token"`,
 });
 
-export type AuthenticationHook = (
+type AuthenticationHook = (
   request: FastifyRequest,
   reply: FastifyReply,
   done: HookHandlerDoneFunction,

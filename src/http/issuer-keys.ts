@@ -13,7 +13,7 @@ import { compileCheck } from '../schema.ts';
 const REFRESH_MS = 300_000;
 /** How long keys are used while the provider cannot be reached. */
 const KEPT_MS = 86_400_000;
-/** The least time between two attempts, so that tokens with keys nobody knows cannot make us flood the provider. */
+/** The least time between two reads, so that a flood of unknown keys is no flood at the provider. */
 const COOLDOWN_MS = 10_000;
 const TIMEOUT_MS = 5_000;
 
@@ -35,34 +35,41 @@ interface IssuerKeysOptions {
 
 /**
  * The public keys of an OpenID Connect issuer, found by Discovery 1.0 §4 and read by JWK Set (RFC 7517 §5).
- * The result finds the key that a token names. It throws JWKSNoMatchingKey when the issuer has no such key, and a
- * Refusal (50302) when the issuer would have to be asked and cannot be.
+ * The result finds the key that a token names. It throws JWKSNoMatchingKey when the issuer, asked now, has no such key,
+ * and a Refusal (50302) with the time to the next read when the issuer cannot be asked or was asked just before.
  */
 export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOptions): FindKey {
   let keys = NO_KEYS;
   let readAt = 0;
   let triedAt = Number.NEGATIVE_INFINITY;
-  let lastTry = Promise.resolve(false);
+  let reading: Promise<boolean> | undefined;
+  /** Key ids that were asked for since the last read began, and not found unless `keys` has them. */
+  const asked = new Set<string>();
 
   // A clock that was set back is behind what was noted before; how far, counts as age.
   const since = (time: number): number => Math.abs(now() - time);
 
-  /** Reads the keys unless that was just tried; resolves to whether the last try went well. */
-  function refresh(): Promise<boolean> {
-    if (since(triedAt) < COOLDOWN_MS) return lastTry;
+  /** Reads the keys, once for all who ask meanwhile. Resolves to false when that failed, or is not due yet. */
+  async function refresh(): Promise<boolean> {
+    if (reading !== undefined) return reading;
+    if (since(triedAt) < COOLDOWN_MS) return false;
     triedAt = now();
-    lastTry = readKeys(issuer).then(
-      (found) => {
-        keys = found;
-        readAt = now();
-        return true;
-      },
-      (error: unknown) => {
-        onUnreadable(error);
-        return false;
-      },
-    );
-    return lastTry;
+    asked.clear();
+    reading = read();
+    return reading;
+  }
+
+  async function read(): Promise<boolean> {
+    try {
+      keys = await readKeys(issuer);
+      readAt = now();
+      return true;
+    } catch (error: unknown) {
+      onUnreadable(error);
+      return false;
+    } finally {
+      reading = undefined;
+    }
   }
 
   void refresh();
@@ -75,8 +82,14 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
       return await keys(header, token);
     } catch (error: unknown) {
       if (!(error instanceof errors.JWKSNoMatchingKey)) throw error;
-      if (!(await refresh())) throw unavailable();
-      return keys(header, token);
+      const { kid = '' } = header;
+      if (await refresh()) {
+        asked.add(kid);
+        return keys(header, token);
+      }
+      // Else not a 40101: only the issuer knows whether the key is a new one.
+      if (asked.has(kid)) throw error;
+      throw unavailable(COOLDOWN_MS - since(triedAt));
     }
   };
 }
@@ -110,8 +123,8 @@ function parserOf<S extends TSchema>(schema: S) {
   };
 }
 
-function unavailable(): Refusal {
-  const seconds = String(COOLDOWN_MS / 1_000);
+function unavailable(waitMs: number): Refusal {
+  const seconds = String(Math.max(1, Math.ceil(waitMs / 1_000)));
   return new Refusal(50302, 'the identity provider cannot be asked for the key of this token', {
     'retry-after': seconds,
   });

@@ -157,6 +157,13 @@ export const Config = Type.Object({
   ),
   tlsCert: Type.String({ default: '', description: 'file of the certificate (PEM), to serve HTTPS' }),
   tlsKey: Type.String({ default: '', description: 'file of the key of the certificate (PEM)' }),
+  hsts: Type.Integer({
+    minimum: 0,
+    maximum: 1_000_000_000,
+    default: 0,
+    description:
+      'max-age of Strict-Transport-Security in seconds, for browsers to use HTTPS alone; 0 for none',
+  }),
   logLevel: Type.Enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], {
     default: 'info',
     description: 'least severe lines to log',

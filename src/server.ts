@@ -58,7 +58,9 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const { config, serviceLog, traces = false, onFatal, now = Date.now } = options;
   const { monotonicNow = () => performance.now() } = options;
   const { log } = serviceLog;
-  const tls = openTls(config.tlsCert, config.tlsKey);
+  const tls = openTls(config.tlsCert, config.tlsKey, (mode) =>
+    log.warn({ file: config.tlsKey, mode }, 'other users can read the key of the certificate; use mode 600'),
+  );
   const tracing = traces ? await loadTracing(log) : undefined;
   let isStopping = false;
   const opening = openStore(config.databaseUrl, {
@@ -162,11 +164,11 @@ async function wire(wiring: Wiring) {
     trustedProxies: partsOf(config.trustProxy),
     origins: partsOf(config.corsOrigin),
     tls,
+    hsts: config.hsts,
     isStopping,
     metrics,
     tracing,
     connections,
-    hstsMaxAge: 0,
   });
   const admin = http.createAdmin({
     registry: metrics.registry,

@@ -281,6 +281,7 @@ const values: Readonly<Record<Setting, Values>> = {
   },
   tlsCert: { ...file, beside: { tlsKey: 'tls.key' } },
   tlsKey: { ...file, beside: { tlsCert: 'tls.pem' } },
+  hsts: rate,
   logLevel: {
     good: ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'].map(
       (level) => [level, level] as const,
@@ -321,6 +322,7 @@ describe('a configuration', () => {
       corsOrigin: '',
       tlsCert: '',
       tlsKey: '',
+      hsts: 0,
       logLevel: 'info',
     });
     for (const setting of settings) assert.equal(loadConfig({}, {})[setting], defaultOf(setting));

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { copyFile, readFile, writeFile } from 'node:fs/promises';
+import { chmod, copyFile, readFile, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:https';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -13,7 +13,9 @@ import { bearer } from './service.ts';
 // Made for this test, and good for nothing else:
 // openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj /CN=first.plants.test \
 //   -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout first.key -out first.pem
+// The third with `-newkey rsa:2048` in place of the curve.
 const CERTIFICATES = fileURLToPath(new URL('certificates/', import.meta.url));
+type Name = 'first' | 'second' | 'rsa';
 const PRODUCTION = { NODE_ENV: 'production' };
 
 describe('with a certificate and its key', TOGETHER, () => {
@@ -38,6 +40,57 @@ describe('with a certificate and its key', TOGETHER, () => {
     assert.match(broken, /^HTTP\/1\.1 400 .*\r\n\{"error":40004,/s);
     assert.ok(service.log.every(({ level }) => Number(level) === 30));
     assert.equal((await service.stop()).code, 0);
+  });
+
+  it('TLS 1.2 has forward secrecy and authenticated encryption alone, also after a renewal', async (t) => {
+    const installation = await newInstallation(t);
+    const service = await installation.serve({
+      env: PRODUCTION,
+      flags: await certificate(installation, 'rsa'),
+    });
+    const { port } = new URL(service.url);
+    for (const isRenewed of [false, true]) {
+      for (const [ciphers, isTaken] of [
+        ['AES128-SHA', false],
+        ['AES256-GCM-SHA384', false],
+        ['ECDHE-RSA-AES128-SHA', false],
+        ['ECDHE-RSA-AES256-SHA384', false],
+        ['ECDHE-RSA-AES128-GCM-SHA256', true],
+        ['ECDHE-RSA-AES256-GCM-SHA384', true],
+        ['ECDHE-RSA-CHACHA20-POLY1305', true],
+      ] as const) {
+        const opening = open(port, { maxVersion: 'TLSv1.2', ciphers });
+        if (isTaken) (await opening).destroy();
+        else await assert.rejects(opening, /handshake failure/i, ciphers);
+      }
+      if (isRenewed) break;
+      service.kill('SIGHUP');
+      await service.logged(({ msg }) => msg === 'the certificate was read again');
+    }
+  });
+
+  it('a key that others can read is warned of, at the start and at each renewal', async (t) => {
+    const installation = await newInstallation(t);
+    const flags = await certificate(installation, 'first');
+    const key = join(installation.folder, 'tls.key');
+    await chmod(key, 0o640);
+    const service = await installation.serve({ env: PRODUCTION, flags });
+    const exposed = () => service.log.filter(({ msg }) => String(msg).startsWith('other users can read'));
+    assert.deepEqual(
+      exposed().map(({ level, file, mode }) => [level, file, mode]),
+      [[40, key, '640']],
+    );
+    for (const [mode, warnings] of [
+      [0o604, 2],
+      [0o600, 2],
+    ] as const) {
+      await chmod(key, mode);
+      const renewed = () => service.log.filter(({ msg }) => msg === 'the certificate was read again').length;
+      const before = renewed();
+      service.kill('SIGHUP');
+      await service.wrote(() => renewed() > before || undefined);
+      assert.equal(exposed().length, warnings);
+    }
   });
 
   it('SIGHUP takes over renewed files without dropping a connection, and keeps the old for files that are no pair', async (t) => {
@@ -122,6 +175,21 @@ describe('TLS that cannot be', TOGETHER, () => {
   }
 });
 
+it('every answer has Strict-Transport-Security where --hsts is set, and none by default', async (t) => {
+  const installation = await newInstallation(t);
+  for (const [flags, header] of [
+    [[], null],
+    [['--hsts', '31536000'], 'max-age=31536000'],
+  ] as const) {
+    const service = await installation.serve({ env: PRODUCTION, flags });
+    for (const path of ['/plants', '/openapi.json', '/none']) {
+      const { headers } = await fetch(service.url + path);
+      assert.equal(headers.get('strict-transport-security'), header, path);
+    }
+    await service.stop();
+  }
+});
+
 it('a service that others reach without TLS warns of it', async (t) => {
   const installation = await newInstallation(t);
   const service = await installation.serve({ env: PRODUCTION, flags: ['--host', '0.0.0.0'] });
@@ -140,18 +208,19 @@ it('an admin listener that others reach is warned of', async (t) => {
 });
 
 /** Puts a certificate and its key where the flags that it returns point. */
-async function certificate({ folder }: Installation, name: 'first' | 'second'): Promise<readonly string[]> {
+async function certificate({ folder }: Installation, name: Name): Promise<readonly string[]> {
   for (const kind of ['pem', 'key'])
     await copyFile(join(CERTIFICATES, `${name}.${kind}`), join(folder, `tls.${kind}`));
+  await chmod(join(folder, 'tls.key'), 0o600);
   return ['--tls-cert', join(folder, 'tls.pem'), '--tls-key', join(folder, 'tls.key')];
 }
 
-function pem(name: 'first' | 'second'): Promise<Buffer> {
+function pem(name: Name): Promise<Buffer> {
   return readFile(join(CERTIFICATES, `${name}.pem`));
 }
 
 async function open(port: string, options: object = {}): Promise<TLSSocket> {
-  const ca = await Promise.all([pem('first'), pem('second')]);
+  const ca = await Promise.all([pem('first'), pem('second'), pem('rsa')]);
   const socket = connect({ host: '127.0.0.1', port: Number(port), ca, ...options });
   await once(socket, 'secureConnect');
   return socket;

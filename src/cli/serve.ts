@@ -33,9 +33,9 @@ export function serveCommand(): Command {
     });
     const server = await starting;
     letRequestsDieYoung();
+    renewWhenTold(server, log);
     // Whoever waits for the service reads so from the log, and what is printed below belongs behind it.
     log.flush();
-    renewWhenTold(server, log);
     if (!makesFirstToken(config)) return warnWithoutTokens(server, config, log);
     try {
       if (!(await server.store.hasTokens())) process.stdout.write(await welcome(server, createAudit(log)));

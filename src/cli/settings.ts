@@ -24,6 +24,7 @@ const groups: Readonly<Record<string, Partial<Record<Setting, string>>>> = {
     corsOrigin: 'origins',
     tlsCert: 'file',
     tlsKey: 'file',
+    hsts: 'seconds',
   },
   'The store:': {
     databaseUrl: 'url',

@@ -75,7 +75,7 @@ interface AppOptions {
   readonly tracing: Tracing | undefined;
   readonly connections: Connections;
   /** Seconds for Strict-Transport-Security; 0 for no such header. */
-  readonly hstsMaxAge: number;
+  readonly hsts: number;
 }
 
 /** RFC 9110 §9.3.7: what `OPTIONS *` says of the server as a whole. */
@@ -187,11 +187,11 @@ function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
 }
 
 /** The headers of every response. */
-function headersOfAll({ hstsMaxAge }: Pick<AppOptions, 'hstsMaxAge'>): Readonly<Record<string, string>> {
+function headersOfAll({ hsts }: Pick<AppOptions, 'hsts'>): Readonly<Record<string, string>> {
   return {
     'cache-control': 'no-store',
     'x-content-type-options': 'nosniff',
-    ...(hstsMaxAge > 0 && { 'strict-transport-security': `max-age=${hstsMaxAge}` }),
+    ...(hsts > 0 && { 'strict-transport-security': `max-age=${hsts}` }),
   };
 }
 

@@ -141,7 +141,7 @@ interface Wiring extends Pick<ServerOptions, 'config' | 'serviceLog'> {
 /** Wires both applications to an open store; neither listens yet. */
 async function wire(wiring: Wiring) {
   const { config, serviceLog, now, monotonicNow, tls, tracing, http, opened, isStopping } = wiring;
-  const { log, answered } = serviceLog;
+  const { log, answered, linesDropped } = serviceLog;
   const metrics = http.createMetrics({
     version,
     operationIds: http.operations.map(({ operationId }) => operationId),
@@ -149,6 +149,7 @@ async function wire(wiring: Wiring) {
   });
   const store = tracing?.traceStore(opened) ?? opened;
   metrics.watch(store.load);
+  metrics.watchLog(linesDropped);
   const limits = limitsOf(config);
   const connections = new Connections(limits.connections, limits.unsent);
   const adminConnections = new Connections(limits.connections, limits.unsent);

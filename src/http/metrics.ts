@@ -17,6 +17,8 @@ export interface Metrics {
   tokenLookedUp(wasCached: boolean): void;
   /** A batch of writes ended. */
   committed(writes: number, seconds: number, result: CommitResult): void;
+  /** Shows how many lines of the log were dropped so far. */
+  watchLog(linesDropped: () => number): void;
   /** Shows what goes on in a store, asked for at every scrape. */
   watch(load: () => StoreLoad): void;
 }
@@ -49,6 +51,7 @@ export function createMetrics({ version, engine, operationIds }: MetricsOptions)
     ...createTokenMetrics(registers),
     ...createCommitMetrics(registers),
     watch: (load) => watchLoad(load, registers),
+    watchLog: (linesDropped) => watchLog(linesDropped, registers),
   };
 }
 
@@ -211,6 +214,18 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
     collect() {
       this.reset();
       this.inc(load().timelineRegressions);
+    },
+  });
+}
+
+function watchLog(linesDropped: () => number, registers: Registry[]): void {
+  new Counter({
+    name: 'plant_store_log_lines_dropped_total',
+    help: 'Lines that were dropped, since the log was not read or could not be written.',
+    registers,
+    collect() {
+      this.reset();
+      this.inc(linesDropped());
     },
   });
 }

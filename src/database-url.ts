@@ -14,7 +14,7 @@ const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
     /^sqlite:~/,
     'must have a whole path for ~, such as sqlite:/home/alice/plants.db, or sqlite:"$HOME"/plants.db in a shell',
   ],
-  [/^sqlite:.*\?/, 'must be sqlite:FILE without ? and what follows it; a file takes no parameters'],
+  [/^sqlite:.*\?/s, 'must be sqlite:FILE without ? and what follows it; a file takes no parameters'],
 ];
 
 const POSTGRES_DEMAND =
@@ -25,7 +25,7 @@ const TLS_OPTIONS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'ssln
 
 /** What a text would have to be to name a store; undefined when it does. */
 export function demandOfDatabaseUrl(url: string): string | undefined {
-  if (!/^(?:sqlite:.|postgres(?:ql)?:\/\/.)/.test(url)) return DEMAND;
+  if (!/^(?:sqlite:.|postgres(?:ql)?:\/\/.)/s.test(url)) return DEMAND;
   if (sqliteFile(url) === undefined) return demandOfPostgresUrl(url);
   return misleading.find(([form]) => form.test(url))?.[1];
 }
@@ -50,7 +50,7 @@ function isPostgresUrl(url: string): boolean {
 
 /** The file of an embedded store; undefined when a URL names the other engine. */
 export function sqliteFile(url: string): string | undefined {
-  return /^sqlite:(.+)$/.exec(url)?.[1];
+  return /^sqlite:(.+)$/s.exec(url)?.[1];
 }
 
 /** Where a store is, for logs and messages: a file by its whole path, a URL without its password. */
@@ -60,5 +60,5 @@ export function placeOf(url: string): string {
 }
 
 function withoutPassword(url: string): string {
-  return url.replace(/^([a-z]+:\/\/[^:@/]*):.*@/, '$1:***@').replace(/([?&]password=)[^&]*/g, '$1***');
+  return url.replace(/^([a-z]+:\/\/[^:@/]*):.*@/s, '$1:***@').replace(/([?&]password=)[^&]*/g, '$1***');
 }

@@ -4,6 +4,7 @@ import { placeOf } from '../database-url.ts';
 import { backUpStore, isEmbedded } from '../store/open.ts';
 import { CommandFailed } from './command-failed.ts';
 import { parseFile } from './file-argument.ts';
+import { writeMessage } from './message.ts';
 import { type Progress, startProgress } from './progress.ts';
 import { addSettings, configOf } from './settings.ts';
 import { DATABASE_URL_HINT, refuseUnlessExists } from './store.ts';
@@ -22,7 +23,7 @@ export function backupCommand(): Command {
     }
     refuseUnlessExists(databaseUrl, DATABASE_URL_HINT);
     await makeWholeFile(file, (partial) => backUpWithProgress(databaseUrl, partial));
-    process.stderr.write(`backed up to ${file}, and checked\n`);
+    writeMessage(`backed up to ${file}, and checked`);
   });
 }
 

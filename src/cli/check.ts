@@ -8,6 +8,7 @@ import { StoreDamaged, StoreUnavailable } from '../store.ts';
 import { isTokenName, type Token } from '../token.ts';
 import { CommandFailed } from './command-failed.ts';
 import { count } from './count.ts';
+import { escapeLine } from './message.ts';
 import { startProgress } from './progress.ts';
 import { addSettings } from './settings.ts';
 import { withBulk } from './store.ts';
@@ -123,6 +124,6 @@ function isTime(value: number): boolean {
 function describe({ plants, tokens, keys, faults }: Report): string {
   if (faults.length === 0)
     return `sound: ${count(plants, 'plant')}, ${count(tokens, 'token')}, ${count(keys, 'idempotency key')}\n`;
-  const shown = faults.slice(0, FAULTS_SHOWN).map((fault) => `${fault}\n`);
+  const shown = faults.slice(0, FAULTS_SHOWN).map((fault) => `${escapeLine(fault)}\n`);
   return shown.join('') + (faults.length > shown.length ? `and ${faults.length - shown.length} more\n` : '');
 }

@@ -7,6 +7,7 @@ import type { Flags } from '../config.ts';
 import type { Format } from '../formats/format.ts';
 import { count } from './count.ts';
 import { parseFile } from './file-argument.ts';
+import { writeMessage } from './message.ts';
 import { refuseUnlessOwner } from './owner.ts';
 import { addFormat, type FormatName, formatOf, STANDARD_STREAM } from './plant-file.ts';
 import { startProgress } from './progress.ts';
@@ -33,8 +34,8 @@ export function exportCommand(): Command {
               ),
         { which: 'existing' },
       );
-      process.stderr.write(
-        exported === 0 ? `${owner} has no plants\n` : `${count(exported, 'plant')} of ${owner} exported\n`,
+      writeMessage(
+        exported === 0 ? `${owner} has no plants` : `${count(exported, 'plant')} of ${owner} exported`,
       );
     },
   );

@@ -1,3 +1,4 @@
+import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { codeOf } from '../errors.ts';
 import { CommandFailed } from './command-failed.ts';
@@ -13,7 +14,13 @@ export function fileFailed(aim: 'read' | 'make', file: string, error: unknown): 
 function reasonOf(code: string, aim: 'read' | 'make', file: string): string | undefined {
   switch (code) {
     case 'ENOENT':
-      return aim === 'read' ? 'there is no such file' : `there is no folder ${dirname(resolve(file))}`;
+      if (aim === 'read') return 'there is no such file';
+      if (file.endsWith('/')) return 'it names a folder; name a file in it';
+      return existsSync(dirname(resolve(file)))
+        ? 'no file can be made there'
+        : `there is no folder ${dirname(resolve(file))}`;
+    case 'ENAMETOOLONG':
+      return 'its name is too long';
     case 'ENOTDIR':
       return `${dirname(resolve(file))} is no folder`;
     case 'EISDIR':

@@ -6,6 +6,7 @@ import { StoreUnavailable } from '../store.ts';
 import { CommandFailed } from './command-failed.ts';
 import { count } from './count.ts';
 import { parseFile } from './file-argument.ts';
+import { writeMessage } from './message.ts';
 import { onSignal } from './on-signal.ts';
 import { refuseUnlessOwner } from './owner.ts';
 import {
@@ -96,7 +97,7 @@ async function importPlants(
   // By the signal itself, since a shell that runs a list of commands stops only then.
   function endBy(signal: NodeJS.Signals): void {
     progress.stop();
-    process.stderr.write(`plant-store: stopped; created before: ${counts.created}; ${AGAIN}\n`);
+    writeMessage(`plant-store: stopped; created before: ${counts.created}; ${AGAIN}`);
     process.kill(process.pid, signal);
   }
 

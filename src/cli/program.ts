@@ -7,6 +7,7 @@ import { CertificateInvalid } from '../http/tls.ts';
 import { BatchRefused, StoreNotOpened, StoreUnavailable } from '../store.ts';
 import { version } from '../version.ts';
 import { CommandFailed } from './command-failed.ts';
+import { escapeLine, escapeLines } from './message.ts';
 
 // Each is imported when it is asked for, so that none costs the others their start.
 const commands: Readonly<Record<string, () => Promise<Command>>> = {
@@ -27,7 +28,7 @@ export async function runProgram(): Promise<void> {
     .description('Keeps plants, over HTTP.')
     .version(version)
     .configureOutput({
-      outputError: (text, write) => write(text.replace(/^error: /, 'plant-store: ')),
+      outputError: (text, write) => write(escapeLines(text.replace(/^error: /, 'plant-store: '))),
     })
     .showHelpAfterError('(--help shows what is possible)');
   // All of them for the help, and for what is no command.
@@ -64,7 +65,7 @@ function inheritSettings(command: Command): void {
 
 /** The message of what a command is expected to run into; of anything else, where it came from too. */
 function explanationOf(error: unknown): string {
-  if (!(error instanceof Error)) return String(error);
+  if (!(error instanceof Error)) return escapeLine(String(error));
   const isExpected =
     error instanceof ConfigInvalid ||
     error instanceof CannotListen ||
@@ -75,5 +76,5 @@ function explanationOf(error: unknown): string {
     error instanceof CommandFailed ||
     error instanceof FileInvalid ||
     'syscall' in error;
-  return isExpected ? error.message : (error.stack ?? error.message);
+  return isExpected ? escapeLine(error.message) : escapeLines(error.stack ?? error.message);
 }

@@ -1,5 +1,6 @@
 import { clearLine, cursorTo } from 'node:readline';
 import { Presets, SingleBar } from 'cli-progress';
+import { writeMessage } from './message.ts';
 
 export interface Progress {
   /** How much is done in all: the things that are counted, and how far that is towards the total. */
@@ -21,7 +22,7 @@ export function startProgress(unit: string, total?: number, isShown = process.st
   if (!isShown) {
     return {
       advance: () => undefined,
-      note: (line) => void stderr.write(`${line}\n`),
+      note: writeMessage,
       stop: () => undefined,
     };
   }
@@ -53,7 +54,7 @@ export function startProgress(unit: string, total?: number, isShown = process.st
     note: (line) => {
       cursorTo(stderr, 0);
       clearLine(stderr, 0);
-      stderr.write(`${line}\n`);
+      writeMessage(line);
     },
     stop: () => bar.stop(),
   };

@@ -3,6 +3,7 @@ import { connectionOptions, type Flags } from '../config.ts';
 import { placeOf } from '../database-url.ts';
 import { migrateStore, openBulk, openStore, storeExists } from '../store/open.ts';
 import { type Store, StoreNotOpened } from '../store.ts';
+import { writeMessage } from './message.ts';
 import { configOf } from './settings.ts';
 
 /** What to do when there is no store, for a command that takes its URL from the settings. */
@@ -75,6 +76,6 @@ export function refuseUnlessExists(url: string, hint: string): void {
 export async function sayingWhenNew<T>(url: string, open: () => Promise<T>): Promise<T> {
   const isNew = !storeExists(url);
   const opened = await open();
-  if (isNew) process.stderr.write(`made a new store at ${placeOf(url)}\n`);
+  if (isNew) writeMessage(`made a new store at ${placeOf(url)}`);
   return opened;
 }

@@ -21,6 +21,7 @@ import {
   type Token,
 } from '../token.ts';
 import { CommandFailed } from './command-failed.ts';
+import { escapeLine, writeMessage } from './message.ts';
 import { refuseUnlessLocalOwner } from './owner.ts';
 import { addSettings, configOf } from './settings.ts';
 import { withBulk, withStore } from './store.ts';
@@ -57,7 +58,7 @@ function createTokenCommand(): Command {
       const token = newToken(secret, owner, { scopes: wanted, expiresAt, name }, now);
       await withStore(flags, (store) => store.write({ kind: 'createToken', token }));
       auditOf(flags).tokenCreated(token);
-      if (process.stderr.isTTY) process.stderr.write(describeCreation(token));
+      if (process.stderr.isTTY) writeMessage(describeCreation(token));
       process.stdout.write(`${secret}\n`);
     },
   );
@@ -65,7 +66,7 @@ function createTokenCommand(): Command {
 
 function describeCreation({ id, owner, expiresAt }: Token): string {
   const end = expiresAt === null ? 'never expires' : `expires at ${formatTime(expiresAt)}`;
-  return `token ${id} of ${owner}, which ${end}; it is shown this once:\n`;
+  return `token ${id} of ${owner}, which ${end}; it is shown this once:`;
 }
 
 function listTokensCommand(): Command {
@@ -186,5 +187,5 @@ function rowOf(token: Token, now: number): readonly string[] {
     formatTime(token.expiresAt) ?? 'never',
     formatTime(token.lastUsedAt) ?? 'never',
     token.name,
-  ];
+  ].map(escapeLine);
 }

@@ -1,3 +1,4 @@
+import { dirname } from 'node:path';
 import { codeOf, messageOf } from '../errors.ts';
 import { StoreNotOpened } from '../store.ts';
 
@@ -79,9 +80,28 @@ export function reasonOf(error: unknown): string {
   return code === undefined ? messageOf(error) : `${messageOf(error)} (SQLite code ${code})`;
 }
 
+function reasonOfPath(error: unknown, file: string): string | undefined {
+  if (!(error instanceof Error && 'syscall' in error && error.syscall === 'open')) return undefined;
+  switch (codeOf(error)) {
+    case 'EISDIR':
+      return 'it names a folder; name a file in it';
+    case 'ENAMETOOLONG':
+      return 'its name is too long';
+    case 'ENOENT':
+      return 'no file can be made there';
+    case 'ENOTDIR':
+      return `${dirname(file)} is no folder`;
+    default:
+      return undefined;
+  }
+}
+
 /** What keeps a file from being opened as a store, in words for the operator. */
 export function notOpened(file: string, error: unknown): StoreNotOpened {
   if (error instanceof StoreNotOpened) return error;
   const need = isForbidden(error) ? '; the file and its folder must be writable by this user' : '';
-  return new StoreNotOpened(`cannot open the store ${file}: ${reasonOf(error)}${need}`, { cause: error });
+  return new StoreNotOpened(
+    `cannot open the store ${file}: ${reasonOfPath(error, file) ?? reasonOf(error)}${need}`,
+    { cause: error },
+  );
 }

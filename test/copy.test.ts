@@ -45,6 +45,30 @@ describe('moving house', () => {
     });
   }
 
+  it('env:NAME → the URL in that variable; one that is not set or has no URL fails', async (t) => {
+    const { folder, run } = await newInstallation(t);
+    const env = {
+      SOURCE: `sqlite:${join(folder, 'plants.db')}`,
+      TARGET: await postgres.freshUrl(t),
+      WRONG: 'no:secret',
+    };
+    assert.equal((await run(['import', 'alice', EXAMPLE])).code, 0);
+    assertFails(
+      await run(['copy', 'env:SOURCE', 'env:NONE'], { env }),
+      /TO names the variable NONE, which is not set/,
+    );
+    assertFails(
+      await run(['copy', 'env:', 'env:TARGET'], { env }),
+      /FROM names the variable , which is not set/,
+    );
+    const wrong = await run(['copy', 'env:WRONG', 'env:TARGET'], { env });
+    assertFails(wrong, /FROM \(WRONG\) must be sqlite:FILE/);
+    assert.doesNotMatch(wrong.stderr, /secret/);
+    const { code, stdout, stderr } = await run(['copy', 'env:SOURCE', 'env:TARGET'], { env });
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.match(stdout, /^copied and verified: 630 plants /);
+  });
+
   for (const [from, to] of [
     [sqlite, postgres],
     [postgres, sqlite],

@@ -10,12 +10,12 @@ import { createTally, type Tally } from './tally.ts';
 export function copyCommand(): Command {
   return new Command('copy')
     .description('carries plants, tokens and idempotency keys to an empty store, on either engine')
-    .argument('<from>', 'the database URL of the store to read')
-    .argument('<to>', 'that of a new or empty one')
+    .argument('<from>', 'the database URL of the store to read, or env:NAME for the variable that has it')
+    .argument('<to>', 'that of a new or empty one, likewise')
     .option('--json', 'what was copied as a JSON object')
-    .action(async (from: string, to: string, { json }: { json?: true }) => {
-      refuseUnlessUrl('FROM', from);
-      refuseUnlessUrl('TO', to);
+    .action(async (...[fromText, toText, { json }]: [string, string, { json?: true }]) => {
+      const from = databaseUrlOf('FROM', fromText);
+      const to = databaseUrlOf('TO', toText);
       const copied = await withBulk(
         { url: from, hint: 'FROM must name one' },
         async (source) => {
@@ -35,9 +35,14 @@ export function copyCommand(): Command {
     });
 }
 
-function refuseUnlessUrl(argument: string, url: string): void {
+/** The URL itself, or that of the variable it names: arguments are in the list of processes, variables are not. */
+function databaseUrlOf(argument: string, text: string): string {
+  const variable = text.startsWith('env:') ? text.slice('env:'.length) : undefined;
+  const url = variable === undefined ? text : process.env[variable];
+  if (!url) throw new CommandFailed(`${argument} names the variable ${variable}, which is not set`);
   const demand = demandOfDatabaseUrl(url);
-  if (demand !== undefined) throw new CommandFailed(`${argument} ${demand}`);
+  if (demand === undefined) return url;
+  throw new CommandFailed(`${variable === undefined ? argument : `${argument} (${variable})`} ${demand}`);
 }
 
 /** What a newer version added would stay behind. */

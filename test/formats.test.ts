@@ -112,6 +112,27 @@ describe('NDJSON', () => {
     ]);
   });
 
+  test('a line without an end → reported as soon as it is too long, and the import ends', async () => {
+    const chunk = Buffer.alloc(1024 * 1024);
+    let sent = 0;
+    async function* endless(): AsyncGenerator<Buffer> {
+      for (;;) {
+        sent += chunk.length;
+        yield chunk;
+      }
+    }
+    const reported: { entry: Entry; sent: number }[] = [];
+    await assert.rejects(
+      async () => {
+        for await (const entries of ndjson.read(endless()))
+          reported.push(...entries.map((entry) => ({ entry, sent })));
+      },
+      new FileInvalid(`line 1 does not end within ${8 * MAX_LINE_BYTES} bytes; is the file NDJSON?`),
+    );
+    const reason = `the line is longer than ${MAX_LINE_BYTES} bytes`;
+    assert.deepEqual(reported, [{ entry: { line: 1, reason }, sent: MAX_LINE_BYTES + chunk.length }]);
+  });
+
   test('a line that is not UTF-8, or too long, is bad', async () => {
     const long = Buffer.alloc(MAX_LINE_BYTES + 1, 'x');
     const broken = Buffer.from([0x22, 0xff, 0x22, 0x0a]);

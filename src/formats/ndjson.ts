@@ -1,6 +1,16 @@
 import { JsonInvalid, parseJson } from '../json.ts';
 import { type NewPlant, newPlantFields, renderPlant } from '../plant.ts';
-import { type Entry, type Format, MAX_LINE_BYTES, toEntry, withoutByteOrderMark } from './format.ts';
+import {
+  type Entry,
+  FileInvalid,
+  type Format,
+  MAX_LINE_BYTES,
+  toEntry,
+  withoutByteOrderMark,
+} from './format.ts';
+
+/** A line that goes on for longer ends the import: `/dev/zero` has no line end at all. */
+const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
 
 const NEWLINE = 0x0a;
 const SPACE = 0x20;
@@ -18,14 +28,22 @@ function write(plants: readonly NewPlant[]): string {
 async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Entry[]> {
   let begun: readonly Buffer[] = [];
   let begunBytes = 0;
+  /** Whether the line that has begun was reported as too long. */
+  let isReported = false;
   let line = 1;
 
   function endLine(rest: Buffer): readonly Entry[] {
-    const isTooLong = begunBytes + rest.length > MAX_LINE_BYTES;
-    const entry = isTooLong ? tooLong(line) : parseLine(line, whole(begun, rest));
+    const entries = isReported ? [] : readLine(rest);
     begun = [];
     begunBytes = 0;
+    isReported = false;
     line += 1;
+    return entries;
+  }
+
+  function readLine(rest: Buffer): readonly Entry[] {
+    if (begunBytes + rest.length > MAX_LINE_BYTES) return [tooLong(line)];
+    const entry = parseLine(line, whole(begun, rest));
     return entry === undefined ? [] : [entry];
   }
 
@@ -38,8 +56,16 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
     }
     const rest = chunk.subarray(start);
     begunBytes += rest.length;
-    begun = begunBytes > MAX_LINE_BYTES ? [] : [...begun, rest];
+    if (begunBytes > MAX_LINE_BYTES) {
+      begun = [];
+      if (!isReported) entries.push(tooLong(line));
+      isReported = true;
+    } else begun = [...begun, rest];
     yield entries;
+    if (begunBytes > MAX_SKIPPED_BYTES)
+      throw new FileInvalid(
+        `line ${line} does not end within ${MAX_SKIPPED_BYTES} bytes; is the file NDJSON?`,
+      );
   }
   yield endLine(Buffer.alloc(0));
 }

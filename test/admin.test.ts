@@ -81,6 +81,29 @@ test('a fault in what the admin listener shows is logged under the request id th
   assert.match(err.stack, /out of order/);
 });
 
+test('metrics: many scrapes a second → 10 are rendered, all are answered', async (t) => {
+  const registry = new Registry();
+  let rendered = 0;
+  new Gauge({
+    name: 'renderings',
+    help: 'Renderings so far.',
+    registers: [registry],
+    collect() {
+      rendered += 1;
+      this.set(rendered);
+    },
+  });
+  const { log } = logTo({ write: () => undefined }, 'info');
+  const admin = createAdmin({ registry, checks: [], limits: limitsOf(loadConfig({}, {})), log });
+  t.after(() => admin.close());
+  const url = `${await admin.listen({ port: 0 })}/metrics`;
+  const begun = performance.now();
+  for (let scrapes = 0; scrapes < 200; scrapes += 1)
+    assert.match(await (await fetch(url)).text(), /^renderings \d+$/m);
+  const seconds = Math.ceil((performance.now() - begun) / 1_000);
+  assert.ok(rendered >= 10 && rendered <= 10 * (seconds + 1), `${rendered} in ${seconds} s`);
+});
+
 test('the admin listener answers a request for an absolute URL', async (t) => {
   const service = await startService(t, await freshUrl(t));
   const { status } = await sendRaw(service.adminUrl, `GET http://plants.test/live HTTP/1.1\r\n${HOST}\r\n`);

@@ -27,12 +27,17 @@ interface AdminOptions {
 
 const HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
 
+/** Scrapes a second that are rendered; more get the last text, which is up to a second old. */
+const SCRAPES_RENDERED = 10;
+const SECOND_MS = 1_000;
+
 /** How long a check may take; shorter than the interval of the usual balancer. */
 const CHECK_MS = 1_000;
 
 /** The listener for operators: /live, /ready and /metrics. Never on the public port. */
 export function createAdmin({ registry, checks, limits, connections, log }: AdminOptions): FastifyInstance {
   gaugeChecks(registry, checks);
+  const scrape = limitScrapes(() => registry.metrics());
   const nextRequestId = createRequestIds();
   const admin: FastifyInstance = Fastify({
     schemaController: withoutCompilers,
@@ -72,7 +77,7 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
   });
   admin.get('/metrics', async (_request, reply) => {
     reply.header('content-type', registry.contentType);
-    return registry.metrics();
+    return scrape();
   });
   admin.setErrorHandler((error, request, reply) => {
     const refusal = toRefusal(error);
@@ -81,6 +86,23 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
     sendRefusal(reply, refusal);
   });
   return admin;
+}
+
+function limitScrapes(render: () => Promise<string>): () => Promise<string> {
+  let begun = performance.now();
+  let rendered = 0;
+  let last: Promise<string> | undefined;
+  return () => {
+    const now = performance.now();
+    if (now - begun >= SECOND_MS) {
+      begun = now;
+      rendered = 0;
+    }
+    if (last !== undefined && rendered >= SCRAPES_RENDERED) return last;
+    rendered += 1;
+    last = render();
+    return last;
+  };
 }
 
 /** For whoever watches the metrics: an instance that a balancer passes over, since it is not ready, fails no request. */

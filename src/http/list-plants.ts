@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Type } from 'typebox';
+import { Refusal } from '../errors.ts';
 import { INT64_MAX, INT64_MIN, Plant } from '../plant.ts';
 import type { IdRange, Store } from '../store.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
@@ -93,11 +94,15 @@ export function listPlants(
   onSent: (bytes: number) => void,
   { budget, waitForTurn, recheck }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
-  async function* streamed(pages: PlantPages, first: Buffer, held: HeldBytes): AsyncGenerator<Buffer> {
-    for (let page: Buffer | undefined = first; page !== undefined; page = await nextOf(pages, PAGE_BYTES)) {
+  // A page is held by its array alone, which `inPieces` empties: it is free while the next one is read.
+  async function* streamed(pages: PlantPages, ready: Buffer[], held: HeldBytes): AsyncGenerator<Buffer> {
+    for (let [page] = ready; page !== undefined; [page] = ready) {
       const isLarge = page.length > PAGE_BYTES;
       if (isLarge) await held.addLarge(page.length);
-      yield* inPieces([page], isLarge ? held : undefined);
+      page = undefined;
+      yield* inPieces(ready, isLarge ? held : undefined);
+      const next = await nextOf(pages, PAGE_BYTES);
+      if (next !== undefined) ready.push(next);
     }
     yield* inPieces([END], undefined);
   }
@@ -136,7 +141,7 @@ export function listPlants(
     if (limit === undefined) {
       held.add(STREAM_BYTES);
       endWhenRevoked(response, () => recheck(request));
-      return readable(streamed(pages, opened(first), held));
+      return readable(streamed(pages, [opened(first)], held));
     }
     const gathered = await gather(pages, first, held);
     addLink(reply, path, limit, pages.cutAt);
@@ -158,7 +163,9 @@ function addLink(
 /** Breaks a response off when its token is revoked, also while its client does not read. */
 function endWhenRevoked(response: BatchedResponse, recheck: () => Promise<void>): void {
   const timer = setInterval(() => {
-    recheck().catch(() => response.destroy());
+    recheck().catch((error: unknown) => {
+      if (error instanceof Refusal) response.destroy();
+    });
   }, RECHECK_MS);
   response.once('close', () => clearInterval(timer.unref()));
 }

@@ -318,7 +318,7 @@ test('new key within 10 s of the last read → 50302 with Retry-After, then 200'
   assert.equal((await list(service, await provider.accessToken())).status, 200);
   service.clock.now += COOLDOWN_MS;
   const stranger = await sign(secondKey, claims(setting), 'at+jwt');
-  await assertInvalid(service, stranger, 'a key that nobody knows');
+  await assertInvalid(service, stranger, 'an unknown key');
   provider.rotate(await newSigningKey('third'));
   const fresh = await provider.accessToken();
   service.clock.now += 2_500;

@@ -22,8 +22,8 @@ describe('a log that is not read any more', { skip: process.platform === 'win32'
     assert.ok(dropped > 0 && dropped < REQUESTS, String(dropped));
 
     const lines: LogLine[] = [];
-    const told = await readLine(pipe, ({ msg }) => String(msg).startsWith('lines were dropped'), lines);
-    assert.deepEqual([told.level, told.lines], [40, dropped]);
+    const report = await readLine(pipe, ({ msg }) => String(msg).startsWith('lines were dropped'), lines);
+    assert.deepEqual([report.level, report.lines], [40, dropped]);
     assert.ok(lines.some(({ audit }) => audit === 'tokenRefused'));
     assert.equal(lines.filter(({ msg }) => msg === 'answered').length, REQUESTS + 1 - dropped);
     assert.equal(await droppedAt(adminUrl), dropped);

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
-import { describe, it, test } from 'node:test';
+import { describe, it, type TestContext, test } from 'node:test';
+import type { FastifyInstance } from 'fastify';
+import type { Logger } from 'pino';
 import { Gauge, Registry } from 'prom-client';
 import { limitsOf, loadConfig } from '../src/config.ts';
 import { createAdmin } from '../src/http/admin.ts';
@@ -57,6 +59,17 @@ test('the admin listener refuses in the shape of all errors, whoever refuses', a
   }
 });
 
+function adminOf(t: TestContext, registry: Registry, log: Logger): FastifyInstance {
+  const limits = limitsOf(loadConfig({}, {}));
+  const connections = new Connections(limits.connections, limits.unsent);
+  const admin = createAdmin({ registry, checks: [], limits, connections, log });
+  t.after(async () => {
+    connections.destroy();
+    await admin.close();
+  });
+  return admin;
+}
+
 test('a fault in what the admin listener shows is logged under the request id that its answer has', async (t) => {
   const registry = new Registry();
   new Gauge({
@@ -67,13 +80,7 @@ test('a fault in what the admin listener shows is logged under the request id th
   });
   const lines: string[] = [];
   const { log } = logTo({ write: (line) => void lines.push(line) }, 'info');
-  const connections = new Connections(10, 1_000_000);
-  const limits = limitsOf(loadConfig({}, {}));
-  const admin = createAdmin({ registry, checks: [], limits, connections, log });
-  t.after(async () => {
-    connections.destroy();
-    await admin.close();
-  });
+  const admin = adminOf(t, registry, log);
   const answer = await fetch(`${await admin.listen({ port: 0 })}/metrics`);
   assert.match(await answer.text(), /^\{"error":50000,/);
   const [{ msg, requestId, err } = {}, ...others] = lines.map((line) => JSON.parse(line));
@@ -94,8 +101,7 @@ test('metrics: many scrapes a second → 10 are rendered, all are answered', asy
     },
   });
   const { log } = logTo({ write: () => undefined }, 'info');
-  const admin = createAdmin({ registry, checks: [], limits: limitsOf(loadConfig({}, {})), log });
-  t.after(() => admin.close());
+  const admin = adminOf(t, registry, log);
   const url = `${await admin.listen({ port: 0 })}/metrics`;
   const begun = performance.now();
   for (let scrapes = 0; scrapes < 200; scrapes += 1)

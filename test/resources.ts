@@ -32,6 +32,19 @@ export async function openFiles({ pid }: Process): Promise<number> {
   return (await output('lsof', ['-p', String(pid)])).trim().split('\n').length - 1;
 }
 
+const LISTENING = '0A';
+
+/** How many TCP connections to a port of this machine some process has open (proc_pid_net(5)); on Linux alone. */
+export async function openConnections(port: number): Promise<number> {
+  const [, ...lines] = (await readFile('/proc/net/tcp', 'utf8')).trimEnd().split('\n');
+  const end = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
+  return lines.filter((line) => {
+    const [, local = '', , state, , , , , , inode] = line.trim().split(/\s+/);
+    // What a process has closed has no inode, though the kernel may still send the rest of it.
+    return local.endsWith(end) && state !== LISTENING && inode !== '0';
+  }).length;
+}
+
 /** Bytes as mebibytes, for people. */
 export function inMebibytes(bytes: number): string {
   return `${(bytes / MEBIBYTE).toFixed(1)} MiB`;

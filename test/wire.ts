@@ -1,7 +1,8 @@
 import { connect } from 'node:net';
+import { connect as connectTls } from 'node:tls';
 import { type RawAnswer, takeAnswer } from './raw-http.ts';
 
-/** A TCP connection to a service, on which bytes go out as they are and answers come in one by one. */
+/** A connection to a service, over TLS where its URL is https, on which bytes go out as they are and answers come in one by one. */
 export interface Wire {
   /** A text goes out as one byte a character. */
   send(bytes: string | Uint8Array): void;
@@ -26,8 +27,12 @@ const PARTS = 8;
 
 /** Opens a connection to the service at `url`. What goes out before it stands, waits. */
 export function openWire(url: string): Wire {
-  const { hostname, port } = new URL(url);
-  const socket = connect({ port: Number(port), host: hostname, noDelay: true });
+  const { protocol, hostname, port } = new URL(url);
+  const address = { port: Number(port), host: hostname };
+  const socket =
+    protocol === 'https:'
+      ? connectTls({ ...address, rejectUnauthorized: false }).setNoDelay()
+      : connect({ ...address, noDelay: true });
   let received: Buffer = Buffer.alloc(0);
   let isClosed = false;
   let look = (): void => undefined;

@@ -2,19 +2,25 @@ import { createServer, type IncomingMessage, type ServerResponse } from 'node:ht
 import { examplePlants } from '../example-plants.ts';
 import { LISTED } from '../workload.ts';
 
-const list = Buffer.from(
-  JSON.stringify(
-    examplePlants()
-      .slice(0, LISTED)
-      .map(({ name, tag }) => ({ name, tag })),
-  ),
-);
+const examples = examplePlants();
+const list = listOf(LISTED);
+/** For other paths than that of the benchmark, where the first argument says how many plants it has. */
+const longList = process.argv[2] === undefined ? list : listOf(Number(process.argv[2]));
+
+function listOf(length: number): Buffer {
+  const plants = Array.from({ length }, (_, index) => examples[index % examples.length]);
+  return Buffer.from(JSON.stringify(plants.map((plant) => ({ name: plant?.name, tag: plant?.tag }))));
+}
 
 const server = createServer((request, response) => {
   if (request.method === 'POST') echo(request, response);
-  else if (request.method === 'GET') sendJson(response, list);
+  else if (request.method === 'GET') sendJson(response, isLong(request) ? longList : list);
   else response.writeHead(204).end();
 });
+
+function isLong({ url = '' }: IncomingMessage): boolean {
+  return /^\/(?:plants|docs)/.test(url) && !url.endsWith('?limit=20');
+}
 
 function echo(request: IncomingMessage, response: ServerResponse): void {
   const chunks: Buffer[] = [];

@@ -1,4 +1,4 @@
-import { copyFile, readFile } from 'node:fs/promises';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { startServerProcess } from '../bench/server-process.ts';
@@ -56,11 +56,6 @@ export async function prepareGrounds(
   const url = databaseUrl ?? installation.databaseUrl;
   const token = await installation.token(ATTACKER, '--database-url', url);
   const othersToken = await installation.token(OTHER, '--database-url', url);
-  await Promise.all(
-    ['key', 'pem'].map((kind) =>
-      copyFile(join(CERTIFICATES, `first.${kind}`), join(installation.folder, `tls.${kind}`)),
-    ),
-  );
   let stocked = '';
 
   async function serve(attack: Attack, isTls: boolean): Promise<Target> {
@@ -69,7 +64,9 @@ export async function prepareGrounds(
     stocked = JSON.stringify(stock);
     const service = await installation.serve({
       env: { NODE_ENV: 'production', DATABASE_URL: url, ...attack.env },
-      flags: isTls ? ['--tls-cert', 'tls.pem', '--tls-key', 'tls.key'] : [],
+      flags: isTls
+        ? ['--tls-cert', join(CERTIFICATES, 'first.pem'), '--tls-key', join(CERTIFICATES, 'first.key')]
+        : [],
       wrap: (command) => ['sh', '-c', `rm -f log; ${LOG_READER}`, 'sh', ...command],
     });
     return targetOf(service, installation, { url, token, othersToken });

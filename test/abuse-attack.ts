@@ -60,6 +60,8 @@ export interface Bounds {
 export interface Attack {
   readonly name: string;
   readonly about: string;
+  /** The limits of the service that it needs, and the bounds that break when one of them is taken away. */
+  readonly guards: string;
   readonly connections: number;
   /** The connections take these in turns. */
   readonly sends: readonly Script[];
@@ -82,7 +84,7 @@ export interface Attack {
   /** Runs against a bare server of node:http as well. */
   readonly bare?: true;
   /** What is different in the short form; a row without it is not part of that. */
-  readonly short?: Partial<Omit<Attack, 'name' | 'about' | 'short'>>;
+  readonly short?: Partial<Omit<Attack, 'name' | 'about' | 'guards' | 'short'>>;
 }
 
 export type Event =

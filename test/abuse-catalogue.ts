@@ -45,24 +45,25 @@ const MANY = 20_000;
 const DEFAULT_WRITE_TIMEOUT = 35_000;
 
 /** In the short form, timeouts are short, with as much room above them. */
-const SHORT_TIMEOUTS = { HEADER_TIMEOUT: '1000', REQUEST_TIMEOUT: '1500', WRITE_TIMEOUT: '1500' };
-const SHORT_WRITE_TIMEOUT = 6_000;
+const SHORT_TIMEOUTS = { HEADER_TIMEOUT: '1000', REQUEST_TIMEOUT: '1500', WRITE_TIMEOUT: '1000' };
+const SHORT_WRITE_TIMEOUT = 5_000;
 
 const pipelining: readonly Attack[] = [
   {
     name: 'pipelined-20',
     about: '20,000 pipelined requests each, without a token',
+    guards: 'queued requests of a connection: p99, memory',
     connections: 20,
     sends: once({ send: NOTHING_THERE, times: MANY }),
     reads: 'all',
     seconds: 20,
     bounds: {},
     bare: true,
-    short: { seconds: 3 },
   },
   {
     name: 'pipelined-20-unread',
     about: 'the same; the answers are not read',
+    guards: 'queued requests of a connection: p99, memory; the write timeout: closed',
     connections: 20,
     sends: once({ send: NOTHING_THERE, times: MANY }),
     reads: 'nothing',
@@ -73,6 +74,7 @@ const pipelining: readonly Attack[] = [
   {
     name: 'pipelined-100',
     about: 'the same from 100 connections; the answers are read',
+    guards: 'queued requests of a connection: p99, memory',
     connections: 100,
     sends: once({ send: NOTHING_THERE, times: MANY }),
     reads: 'all',
@@ -83,6 +85,7 @@ const pipelining: readonly Attack[] = [
   {
     name: 'pipelined-100-unread',
     about: 'the same from 100 connections; the answers are not read',
+    guards: 'queued requests of a connection: p99, memory; the write timeout: closed',
     connections: 100,
     sends: once({ send: NOTHING_THERE, times: MANY }),
     reads: 'nothing',
@@ -94,6 +97,8 @@ const pipelining: readonly Attack[] = [
   {
     name: 'pipelined-behind-docs',
     about: '20,000 pipelined requests each behind 8 long answers that are not read',
+    guards:
+      'queued requests of a connection: p99, memory; the write timeout: closed; bytes that wait for slow readers: memory',
     connections: 100,
     sends: once({ send: DOCS, times: 8 }, { send: NOTHING_THERE, times: MANY }),
     reads: 'nothing',
@@ -105,6 +110,7 @@ const pipelining: readonly Attack[] = [
   {
     name: 'pipelined-lists',
     about: '20,000 pipelined lists each, with a token',
+    guards: 'queued requests of a connection: p99, memory; the share of an owner: failures',
     connections: 20,
     sends: once({ send: get('/plants?limit=1'), times: MANY }),
     reads: 'all',
@@ -116,6 +122,7 @@ const pipelining: readonly Attack[] = [
   {
     name: 'pipelined-creates',
     about: '5,000 pipelined creations each, with a token',
+    guards: 'queued requests of a connection: p99, memory; the share of an owner: failures',
     connections: 20,
     sends: once({ send: CREATE, times: 5_000 }),
     reads: 'all',
@@ -127,6 +134,7 @@ const pipelining: readonly Attack[] = [
   {
     name: 'pipelined-fairly',
     about: '100 pipelined lists each, which all get their answers',
+    guards: 'a queue of 100 requests at least: answers',
     connections: 50,
     sends: once({ send: get('/plants?limit=1'), times: 100 }, { answers: 100 }, { leave: 'FIN' }),
     reads: 'all',
@@ -149,6 +157,7 @@ const readers: readonly Attack[] = [
     unreadTargets.map(
       ({ name, request, stock }): Attack => ({
         name: `unread-${name}-${connections}`,
+        guards: 'the write timeout: closed; bytes that wait for slow readers: memory',
         about: `readers of ${request.slice(4, request.indexOf(' HTTP'))} that never read`,
         connections,
         sends: once({ send: request }),
@@ -158,21 +167,23 @@ const readers: readonly Attack[] = [
         stock,
         bothEngines: true,
         bare: true,
-        ...(connections === 300 && {
-          short: {
-            connections: 60,
-            env: SHORT_TIMEOUTS,
-            seconds: 8,
-            bounds: { closedMs: SHORT_WRITE_TIMEOUT },
-            bothEngines: name === 'page',
-          },
-        }),
+        ...(connections === 300 &&
+          name === 'page' && {
+            short: {
+              connections: 60,
+              env: SHORT_TIMEOUTS,
+              seconds: 8,
+              bounds: { closedMs: SHORT_WRITE_TIMEOUT },
+            },
+          }),
       }),
     ),
   ),
   {
     name: 'slow-readers',
     about: 'honest readers of 10 KB/s for two minutes, who then read the rest of their 8 MB',
+    guards:
+      'a write timeout that counts what the client has read: whole; bytes that wait for slow readers: memory',
     connections: 10,
     sends: once({ send: get('/plants') }),
     reads: { perSecond: 10_000, forSeconds: 120 },
@@ -182,7 +193,7 @@ const readers: readonly Attack[] = [
     bothEngines: true,
     short: {
       env: SHORT_TIMEOUTS,
-      reads: { perSecond: 200_000, forSeconds: 5 },
+      reads: { perSecond: 300_000, forSeconds: 5 },
       seconds: 10,
       bothEngines: false,
     },
@@ -190,6 +201,7 @@ const readers: readonly Attack[] = [
   {
     name: 'large-plants',
     about: 'lists of 64 plants of 16 MiB, read at full speed',
+    guards: 'pages that end at 8 MiB: memory, statuses',
     connections: 3,
     sends: once({ send: get('/plants') }, { answers: 1 }),
     reads: 'all',
@@ -208,6 +220,7 @@ const bodies: readonly Attack[] = [
   ].map(
     ({ name, headers, status }): Attack => ({
       name,
+      guards: 'the end of the connection after an early response: read, closed',
       about: `Content-Length: 9000000000, sent as fast as it is read, answered with ${status}`,
       connections: 1,
       sends: once(
@@ -224,6 +237,7 @@ const bodies: readonly Attack[] = [
   ...['POST', 'GET', 'DELETE'].map(
     (method): Attack => ({
       name: `endless-chunks-${method.toLowerCase()}`,
+      guards: 'the body limit for every method: read, closed; execution only after the last byte: plants',
       about: `${method} with a chunked body without an end`,
       connections: 10,
       sends: [HOST, TOKEN].map((headers) => ({
@@ -238,12 +252,12 @@ const bodies: readonly Attack[] = [
       seconds: 4,
       bounds: { readBytes: 10 * MEBIBYTE, closedMs: 1_500, isUnchanged: true },
       bare: true,
-      ...(method === 'DELETE' && { short: {} }),
     }),
   ),
   {
     name: 'endless-headers',
     about: 'headers without an end',
+    guards: 'the header limit: read, closed',
     connections: 50,
     sends: once({ send: 'GET / HTTP/1.1\r\n' }, { flood: `X-Fern: ${'x'.repeat(1_000)}\r\n` }),
     reads: 'all',
@@ -254,6 +268,7 @@ const bodies: readonly Attack[] = [
   {
     name: 'costly-bodies',
     about: 'bodies of 64 KiB that cost the most to parse, one after the other',
+    guards: 'parsing in linear time, inside the limit of work in flight: p99, /live',
     connections: 64,
     sends: costlyBodies.map(({ body }) => inALoop(post(TOKEN, body))),
     reads: 'all',
@@ -265,6 +280,7 @@ const bodies: readonly Attack[] = [
   {
     name: 'broken-deletes',
     about: 'DELETE of plants that exist, with a body that is malformed',
+    guards: 'execution only after the last byte: plants, responses',
     connections: 100,
     sends: ['zz\r\n', '0\r\nbad\r\n\r\n', '5;bad[=x\r\n'].map((body) => ({
       steps: [
@@ -277,17 +293,16 @@ const bodies: readonly Attack[] = [
     seconds: 3,
     bounds: { isUnchanged: true, statuses: [400], answersEach: 1, closedMs: 2_500 },
     bothEngines: true,
-    short: {},
   },
   {
     name: 'unfinished-bodies',
     about: 'bodies that stall, without a token: one response each, and the connection is closed',
+    guards: 'the end of the connection after an early response: closed, responses',
     connections: 500,
     sends: once({ send: `POST /plants HTTP/1.1\r\n${HOST}${JSON_TYPE}Content-Length: 500\r\n\r\n{` }),
     reads: 'all',
     seconds: 17,
     bounds: { statuses: [401], answersEach: 1, closedMs: 2_500 },
-    short: { connections: 100, seconds: 3, env: SHORT_TIMEOUTS },
   },
 ];
 
@@ -295,17 +310,18 @@ const slowness: readonly Attack[] = [
   {
     name: 'slow-headers',
     about: 'headers byte by byte',
+    guards: 'the header timeout: closed',
     connections: 1_000,
     sends: once({ trickle: 'GET / HTTP/1.1\r\nX-Slow: ', everyMs: 500 }),
     reads: 'all',
     seconds: 20,
     bounds: { closedMs: 14_000, statuses: [408] },
     bare: true,
-    short: { connections: 200, env: SHORT_TIMEOUTS, seconds: 6, bounds: { closedMs: 5_000 } },
   },
   {
     name: 'slow-bodies',
     about: 'bodies byte by byte, with a token',
+    guards: 'the request timeout: closed',
     connections: 1_000,
     sends: once(
       { send: `POST /plants HTTP/1.1\r\n${TOKEN}${JSON_TYPE}Content-Length: 60000\r\n\r\n` },
@@ -319,6 +335,7 @@ const slowness: readonly Attack[] = [
   {
     name: 'one-byte',
     about: 'one byte on each of many connections, and then silence',
+    guards: 'the header timeout: closed',
     connections: 2_000,
     sends: once({ send: 'G' }),
     reads: 'all',
@@ -329,6 +346,7 @@ const slowness: readonly Attack[] = [
   {
     name: 'idle-at-the-limit',
     about: 'more idle connections than there may be: the longest idle make room, and nobody is rejected',
+    guards: 'idle connections that make room: failures, statuses',
     connections: 3_000,
     sends: once({ send: NOTHING_THERE }),
     reads: 'all',
@@ -340,6 +358,7 @@ const slowness: readonly Attack[] = [
   {
     name: 'silent-at-the-limit',
     about: 'more connections than there may be, which never send a byte',
+    guards: 'idle connections that make room: failures, statuses',
     connections: 3_000,
     sends: once({ wait: 0 }),
     reads: 'all',
@@ -350,6 +369,7 @@ const slowness: readonly Attack[] = [
   {
     name: 'churn',
     about: 'a new connection for each request, as fast as they open',
+    guards: 'the cost of a connection: p99',
     connections: 64,
     sends: anew({ send: NOTHING_THERE }, { answers: 1 }),
     reads: 'all',
@@ -360,6 +380,7 @@ const slowness: readonly Attack[] = [
   {
     name: 'churn-reset',
     about: 'connections that are reset behind their request, as fast as they open',
+    guards: 'the end of work for clients that are gone: p99, idle',
     connections: 64,
     sends: anew({ send: get('/plants?limit=20') }, { leave: 'RST' }),
     reads: 'all',
@@ -374,6 +395,8 @@ const lists: readonly Attack[] = [
   ...['GET', 'HEAD'].map(
     (method): Attack => ({
       name: `hung-up-${method.toLowerCase()}`,
+      guards:
+        'the end of work for clients that are gone: idle, failures; the share of an owner: failures, memory',
       about: `${method} of a page of all plants, reset after 200 ms`,
       connections: 256,
       sends: once(
@@ -387,12 +410,13 @@ const lists: readonly Attack[] = [
       bounds: { idleMs: 2_000 },
       stock: MILLION,
       bothEngines: true,
-      short: { stock: SHORTER, watchSeconds: 3, bothEngines: method === 'HEAD' },
+      ...(method === 'HEAD' && { short: { stock: SHORTER, watchSeconds: 3 } }),
     }),
   ),
   {
     name: 'one-owner',
     about: 'more long lists of one owner than there are places',
+    guards: 'the share of an owner: failures, p99',
     connections: 400,
     sends: [inALoop(get('/plants?limit=5000'))],
     reads: 'all',
@@ -400,11 +424,12 @@ const lists: readonly Attack[] = [
     bounds: {},
     stock: { plants: 5_000, nameLength: 20 },
     bothEngines: true,
-    short: { seconds: 3 },
+    short: { seconds: 2 },
   },
   {
     name: 'whole-lists',
     about: 'lists of all of a million plants, read at full speed',
+    guards: 'lists that take turns: p99, memory',
     connections: 50,
     sends: [inALoop(get('/plants'))],
     reads: 'all',
@@ -419,6 +444,8 @@ const admin: readonly Attack[] = [
   {
     name: 'admin-pipelined',
     about: '3,000 pipelined /metrics each, not read',
+    guards:
+      'queued requests of a connection on the admin listener as well: p99, memory; the write timeout: closed',
     connections: 10,
     sends: once({ send: METRICS, times: 3_000 }),
     reads: 'nothing',
@@ -430,13 +457,13 @@ const admin: readonly Attack[] = [
   {
     name: 'admin-scrapers',
     about: '/metrics, one after the other',
+    guards: 'metrics that are rendered once a second at the most: p99',
     connections: 64,
     sends: [inALoop(METRICS)],
     reads: 'all',
     seconds: 10,
     bounds: { statuses: [200] },
     port: 'admin',
-    short: { seconds: 2 },
   },
 ];
 
@@ -452,15 +479,13 @@ const handshakes: readonly Attack[] = [
   ({ name, about, first }): Attack => ({
     name,
     about,
+    guards: 'the timeout of the handshake: closed',
     connections: 500,
     sends: once({ send: first }),
     reads: 'all',
     seconds: 18,
     bounds: { closedMs: 14_000 },
     rawToTls: true,
-    ...(name === 'tls-half-hello' && {
-      short: { connections: 100, env: SHORT_TIMEOUTS, seconds: 6, bounds: { closedMs: 5_000 } },
-    }),
   }),
 );
 
@@ -468,6 +493,7 @@ const stops: readonly Attack[] = [
   {
     name: 'stop-silent-tls',
     about: 'SIGTERM with silent TLS connections',
+    guards: 'a stop that closes connections without a handshake: stop',
     connections: 500,
     sends: once({ wait: 0 }),
     reads: 'all',
@@ -480,6 +506,7 @@ const stops: readonly Attack[] = [
   {
     name: 'stop-unread',
     about: 'SIGTERM with lists that nobody reads',
+    guards: 'a stop that closes connections without progress: stop',
     connections: 300,
     sends: once({ send: get('/plants') }),
     reads: 'nothing',
@@ -488,11 +515,11 @@ const stops: readonly Attack[] = [
     stock: LONG,
     event: { kind: 'stop', afterMs: 3_000 },
     bothEngines: true,
-    short: { connections: 50, event: { kind: 'stop', afterMs: 2_000 }, bothEngines: false },
   },
   {
     name: 'stop-unfinished',
     about: 'SIGTERM with requests of which half is there',
+    guards: 'a stop that closes unfinished requests: stop',
     connections: 300,
     sends: once({ send: `POST /plants HTTP/1.1\r\n${TOKEN}${JSON_TYPE}Content-Length: 500\r\n\r\n{` }),
     reads: 'all',
@@ -503,6 +530,7 @@ const stops: readonly Attack[] = [
   {
     name: 'unread-output',
     about: 'requests that fill the log while nobody reads it; a stop as well',
+    guards: 'a log that drops lines when nobody reads it: p99, stop',
     connections: 20,
     sends: [inALoop(NOTHING_THERE)],
     reads: 'all',
@@ -514,6 +542,7 @@ const stops: readonly Attack[] = [
   {
     name: 'suspended',
     about: 'SIGSTOP with waiting requests, on connections opened before it: all are answered',
+    guards: 'timeouts that first let the sockets be read: statuses',
     connections: 100,
     sends: [0, 20].map((cut) => {
       const request = get('/plants?limit=1');

@@ -13,14 +13,14 @@ import { forgetPeak, openConnections, peakMemory, residentMemory } from './resou
 
 const ATTACKER = fileURLToPath(new URL('abuse-attacker.ts', import.meta.url));
 const LOOK_EVERY_MS = 200;
-/** Others open new connections all the time. */
-const NEW_OF_OTHERS = 2;
+/** Others open new connections all the time, and the service closes each a little later. */
+const NEW_OF_OTHERS = 3;
 /** Connections may be closed faster than they come. */
 const STEADY_MS = 1_000;
 /** Of one core, more than before the attack. */
 const BUSY = 0.25;
 const IDLE_LOOK_MS = 200;
-const USUAL_WATCH_S = 1;
+const USUAL_WATCH_S = 0.5;
 let nextId = 0;
 
 /** Attacks a target and measures it; stops the target in the end. */
@@ -39,17 +39,8 @@ export async function measureAbuse(
   const plants = await target.plants();
   const { event } = attack;
 
-  nextId += 1_000_000;
   let others = othersOf(target);
-  await setTimeout(calmSeconds * 500);
-  others.take();
-  const readBeforeCalm = await bytesRead(target);
-  const cpuBefore = readFamilyCpuSeconds(target.pid);
-  await setTimeout(calmSeconds * 500);
-  const calm = cpuSince(target, cpuBefore) / (calmSeconds / 2);
-  const readCalm = (await bytesRead(target)) - readBeforeCalm;
-  const alone = others.take();
-  const readEach = readCalm / (alone.requests.count + alone.live.count);
+  const calm = await measureCalm(target, others, calmSeconds);
   let seen: OthersFigures | undefined;
   if (event?.kind === 'suspend') await others.stop();
 
@@ -59,7 +50,7 @@ export async function measureAbuse(
   const openBefore = await openConnections(port);
   const readBefore = await bytesRead(target);
   if (event?.kind === 'unread output') await target.setOutputRead(false);
-  const watch = watchConnections(port, openBefore, () => {
+  const watch = watchConnections(port, openBefore, attack.connections, () => {
     if (attack.bounds.closedMs !== undefined) attacker.stop();
   });
   attacker.begin();
@@ -70,7 +61,7 @@ export async function measureAbuse(
   const watched = await watch.end();
   const { held } = watched;
   const closedMs = report.closed >= attack.connections ? report.lastClosedMs : watched.closedMs;
-  const idleMs = stopped ? undefined : await idleAfter(target, calm, attack);
+  const idleMs = stopped ? undefined : await idleAfter(target, calm.cpu, attack);
   const readInAll = stopped ? 0 : (await bytesRead(target)) - readBefore;
   const memory = stopped?.memory ?? (await memoryOf(target));
   if (event?.kind === 'suspend') {
@@ -78,12 +69,12 @@ export async function measureAbuse(
     await setTimeout(LOOK_EVERY_MS);
   }
   seen ??= await others.stop();
-  const readBytes = Math.max(0, readInAll - readEach * (seen.requests.count + seen.live.count));
+  const readBytes = Math.max(0, readInAll - calm.readEach * (seen.requests.count + seen.live.count));
   const isUnchanged = plants === (await target.plants());
   const stop = stopped ?? (await timedStop(target));
   if (event?.kind === 'unread output') await target.setOutputRead(true);
   return {
-    alone,
+    alone: calm.alone,
     others: seen,
     report,
     memory: { before, ...memory },
@@ -93,8 +84,24 @@ export async function measureAbuse(
     idleMs,
     stop,
     isUnchanged,
-    problems: [],
+    problems: target.problems(),
   };
+}
+
+type Others = ReturnType<typeof startOthers>;
+
+/** What the others see and cost while there is no attack; the first requests of a process, which take longer, do not count. */
+async function measureCalm(target: Target, others: Others, seconds: number) {
+  const half = seconds / 2;
+  await setTimeout(half * 1_000);
+  others.take();
+  const readBefore = await bytesRead(target);
+  const cpuBefore = readFamilyCpuSeconds(target.pid);
+  await setTimeout(half * 1_000);
+  const alone = others.take();
+  const requests = Math.max(1, alone.requests.count + alone.live.count);
+  const read = (await bytesRead(target)) - readBefore;
+  return { alone, cpu: cpuSince(target, cpuBefore) / half, readEach: read / requests };
 }
 
 function othersOf({ url, adminUrl, othersToken }: Target) {
@@ -127,11 +134,13 @@ async function cause(event: Event | undefined, target: Target, endOthers: () => 
 }
 
 /** Watches how many connections to the port are open; calls `onAllClosed` when there were some and none is left for a while. */
-function watchConnections(port: number, openBefore: number, onAllClosed: () => void) {
+function watchConnections(port: number, openBefore: number, connections: number, onAllClosed: () => void) {
   const began = performance.now();
   let held = 0;
   let closedMs: number | undefined;
   let isOver = false;
+  /** Connections too few to be known from those of others are watched by their own ends alone. */
+  const hadMost = (): boolean => held > NEW_OF_OTHERS && held >= connections / 2;
 
   async function look(): Promise<void> {
     while (!isOver) {
@@ -139,7 +148,7 @@ function watchConnections(port: number, openBefore: number, onAllClosed: () => v
       held = Math.max(held, open);
       if (open > NEW_OF_OTHERS) closedMs = undefined;
       else closedMs ??= performance.now() - began;
-      if (held > NEW_OF_OTHERS && closedMs !== undefined && performance.now() - began > closedMs + STEADY_MS)
+      if (hadMost() && closedMs !== undefined && performance.now() - began > closedMs + STEADY_MS)
         onAllClosed();
       await setTimeout(LOOK_EVERY_MS);
     }
@@ -150,13 +159,12 @@ function watchConnections(port: number, openBefore: number, onAllClosed: () => v
     end: async () => {
       isOver = true;
       await looking;
-      // Of connections that are too few to be known from those of others, their own ends see more.
-      return { held, closedMs: held > NEW_OF_OTHERS ? closedMs : undefined };
+      return { held, closedMs: hadMost() ? closedMs : undefined };
     },
   };
 }
 
-/** Watches the target after the attack; how long it took until it used no more CPU than before, if it did. */
+/** Watches the target after the attack; resolves to how long it took until it used no more CPU than before, if it did. */
 async function idleAfter(target: Target, calm: number, { watchSeconds = USUAL_WATCH_S }: Attack) {
   const began = performance.now();
   let idleMs: number | undefined;

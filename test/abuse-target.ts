@@ -16,8 +16,10 @@ export interface Target {
   /** Of the owner who attacks, and of the others. */
   readonly token: string;
   readonly othersToken: string;
-  /** How many plants the attacking owner has, and a sum over their ids; undefined where there is no store. */
-  plants(): Promise<string | undefined>;
+  /** How many plants the attacking owner has; undefined where there is no store. */
+  plants(): Promise<number | undefined>;
+  /** Severe lines of its log. */
+  problems(): readonly string[];
   kill(signal: NodeJS.Signals): void;
   /** Stops or continues the reading of its standard output. */
   setOutputRead(isRead: boolean): Promise<void>;
@@ -28,7 +30,8 @@ export interface Target {
 /** A store with tokens, in which services start one after the other. */
 export interface Grounds {
   readonly engine: string;
-  serve(attack: Attack, isTls: boolean): Promise<Target>;
+  /** Starts a service; `env` wins over what the attack asks for. */
+  serve(attack: Attack, isTls: boolean, env?: Readonly<Record<string, string>>): Promise<Target>;
 }
 
 const ATTACKER = 'mallory';
@@ -56,14 +59,15 @@ export async function prepareGrounds(
   const url = databaseUrl ?? installation.databaseUrl;
   const token = await installation.token(ATTACKER, '--database-url', url);
   const othersToken = await installation.token(OTHER, '--database-url', url);
-  let stocked = '';
+  let stocked: Stock | undefined;
 
-  async function serve(attack: Attack, isTls: boolean): Promise<Target> {
+  async function serve(attack: Attack, isTls: boolean, env = {}): Promise<Target> {
     const stock = attack.stock ?? USUAL_STOCK;
-    if (stocked !== JSON.stringify(stock)) await fill(url, stock);
-    stocked = JSON.stringify(stock);
+    // An attack may create or delete some.
+    if (stocked !== stock || (await countPlants(url)) !== stock.plants) await fill(url, stock);
+    stocked = stock;
     const service = await installation.serve({
-      env: { NODE_ENV: 'production', DATABASE_URL: url, ...attack.env },
+      env: { NODE_ENV: 'production', DATABASE_URL: url, ...attack.env, ...env },
       flags: isTls
         ? ['--tls-cert', join(CERTIFICATES, 'first.pem'), '--tls-key', join(CERTIFICATES, 'first.key')]
         : [],
@@ -83,6 +87,11 @@ async function fill(url: string, { plants, nameLength }: Stock): Promise<void> {
   if (short === nameLength) return;
   const name = url.startsWith('sqlite:') ? `printf('%.${nameLength}c', 'n')` : `repeat('n', ${nameLength})`;
   await execute(url, `UPDATE plants SET name = ${name} WHERE owner = '${ATTACKER}'`);
+}
+
+async function countPlants(url: string): Promise<number> {
+  const rows = await rowsOf(url, `SELECT count(*) AS plants FROM plants WHERE owner = '${ATTACKER}'`);
+  return Number(rows[0]?.plants);
 }
 
 function targetOf(
@@ -123,10 +132,8 @@ function targetOf(
     adminUrl: service.adminUrl,
     token,
     othersToken,
-    plants: async () => {
-      const rows = await rowsOf(url, `SELECT count(*) AS plants FROM plants WHERE owner = '${ATTACKER}'`);
-      return String(rows[0]?.plants);
-    },
+    plants: () => countPlants(url),
+    problems: () => service.log.filter(({ msg }) => msg !== 'serving').map((line) => JSON.stringify(line)),
     kill: (signal) => service.kill(signal),
     setOutputRead,
     stop,
@@ -153,6 +160,7 @@ export async function serveBare(logFile: string, { nameLength, plants }: Stock):
     token: 'none',
     othersToken: 'none',
     plants: async () => undefined,
+    problems: () => [],
     kill: (signal) => void process.kill(server.pid, signal),
     setOutputRead: async () => undefined,
     stop: async () => {

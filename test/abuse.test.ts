@@ -13,11 +13,15 @@ const PATIENT = { p99Ms: 1_000, longestMs: 5_000, liveMs: 2_000, samples: 20 };
 
 const attacks = catalogue.flatMap((row) => shortFormOf(row) ?? []);
 
-describe('an ill-behaved client', { skip: process.platform !== 'linux' }, () => {
+/** A suite would take the concurrency of the one around it. */
+const IN_TURN = { concurrency: 1 };
+
+// Most of the time of an attack is waiting.
+describe('an ill-behaved client', { skip: process.platform !== 'linux', concurrency: 2 }, () => {
   const [sqlite = assert.fail()] = engines;
-  describe('disturbs no other one', () => attackAll(sqlite, false));
+  describe('disturbs no other one', IN_TURN, () => attackAll(sqlite, false));
   for (const engine of engines)
-    describe(`disturbs no other one, on ${engine.name}`, () => attackAll(engine, true));
+    describe(`disturbs no other one, on ${engine.name}`, IN_TURN, () => attackAll(engine, true));
 });
 
 /** The attacks where the engine matters, or the others. */
@@ -34,7 +38,7 @@ function attackAll(engine: TestEngine, matters: boolean): void {
   for (const attack of attacks.filter(({ bothEngines = false }) => bothEngines === matters)) {
     it(`${attack.name}: ${attack.about}`, async (t) => {
       const report = (line: string): void => t.diagnostic(line);
-      const options = { grounds, isTls: false, calmSeconds: 0.4, bounds: PATIENT, report };
+      const options = { grounds, isTls: false, calmSeconds: 0.3, bounds: PATIENT, report };
       assert.deepEqual(await abuse(attack, options), []);
     });
   }

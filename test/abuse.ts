@@ -15,16 +15,19 @@ interface AbuseOptions {
   readonly calmSeconds: number;
   /** Wider than the usual ones, where other programs share the cores. */
   readonly bounds?: Partial<Bounds>;
+  /** More variables of the service. */
+  readonly env?: Readonly<Record<string, string>>;
   readonly report: (line: string) => void;
 }
 
 /** Attacks the service once; resolves to the bounds that it broke, in words. */
 export async function abuse(attack: Attack, options: AbuseOptions): Promise<readonly string[]> {
-  const { grounds, isTls, calmSeconds, report } = options;
+  const { grounds, isTls, calmSeconds, env, report } = options;
   const overTls = isTls || attack.rawToTls === true;
   const bounds = { ...USUAL_BOUNDS, ...options.bounds, ...attack.bounds };
   report(`${attack.name} (${grounds.engine}, ${overTls ? 'https' : 'http'}): ${attack.about}`);
-  const target = await grounds.serve(attack, overTls);
+  report(`  guards     ${attack.guards}`);
+  const target = await grounds.serve(attack, overTls, env);
   const figures = await measureAbuse(target, attack, calmSeconds);
   for (const line of describeAbuse('service', figures)) report(line);
   const faults = abuseFaults(figures, bounds, attack.connections);
@@ -56,6 +59,11 @@ if (import.meta.main) {
       },
       tls: { type: 'string', takes: 'yes|no', default: 'no', about: 'over TLS' },
       short: { type: 'string', takes: 'yes|no', default: 'no', about: 'the short form, as in `npm test`' },
+      env: {
+        type: 'string',
+        takes: 'NAME=VALUE',
+        about: 'variables of the service, with commas between; one that lifts a limit must break a bound',
+      },
       bare: { type: 'string', takes: 'yes|no', default: 'yes', about: 'a bare server of node:http as well' },
     },
   );
@@ -68,6 +76,12 @@ if (import.meta.main) {
   const lifetime = { after: (work: () => Promise<void>) => void ending.defer(work) };
   const folder = await freshFolder();
   const calmSeconds = values.short === 'yes' ? 1 : 3;
+  const env = Object.fromEntries(
+    (values.env?.split(',') ?? []).map((pair) => {
+      const [name = '', ...rest] = pair.split('=');
+      return [name, rest.join('=')];
+    }),
+  );
   const broken: string[] = [];
   for (const engine of ['sqlite', 'postgres']) {
     if (values.engine !== undefined && values.engine !== engine) continue;
@@ -81,6 +95,7 @@ if (import.meta.main) {
         grounds,
         isTls: values.tls === 'yes',
         calmSeconds,
+        env,
         report: write,
       });
       if (faults.length > 0) broken.push(`${attack.name} (${engine})`);

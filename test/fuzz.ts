@@ -111,12 +111,13 @@ async function fuzzOnOne(options: FuzzOptions, statuses: Map<number, number>) {
 
 /** Answers to what nobody could understand: however many there are, none of them may be a fault of the service. */
 function refuseFaults(text: string): void {
-  const fault = /(?:^|\n)(HTTP\/1\.1 5[^\r]*)/.exec(text)?.[1];
+  const fault = /(?:^|\n)(HTTP\/1\.1 5(?!01)[^\r]*)/.exec(text)?.[1];
   if (fault !== undefined) throw new Error(fault);
 }
 
 function refuseFault({ status, headers, body }: RawAnswer, isHead: boolean): void {
-  if (status >= 500) throw new Error(`${status} ${body.toString()}`);
+  // An unknown method is not implemented.
+  if (status >= 500 && status !== 501) throw new Error(`${status} ${body.toString()}`);
   if (status < 400 || isHead) return;
   if (headerOf(headers, 'content-type') !== 'application/json') throw new Error(`a ${status} is not JSON`);
   const { error }: { error?: unknown } = JSON.parse(body.toString());

@@ -1,7 +1,11 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
-import helmet from '@fastify/helmet';
+import type { IncomingHttpHeaders } from 'node:http';
+import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import { Refusal } from '../errors.ts';
+import { responseOf } from './response.ts';
+import type { SendBudget } from './send-budget.ts';
 
 /** Scalar's page in one script, gzipped; `npm ci` makes it from the package (build/api-reference.ts). */
 const SCRIPT_FILE = new URL('./api-reference.js.gz', import.meta.url);
@@ -41,39 +45,43 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
+/** For browsers: the page may load its own script and the document, and nothing may frame it. */
+const PAGE_HEADERS = {
+  'content-security-policy': [
+    "default-src 'none'",
+    "script-src 'self'",
+    // Scalar puts its styles into the page, as elements and as attributes.
+    "style-src 'unsafe-inline'",
+    "img-src 'self' data:",
+    "connect-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+  ].join(';'),
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+  'referrer-policy': 'no-referrer',
+  'cache-control': 'no-cache',
+};
+
+/** Bytes of the script that are written to a response at once. */
+const PIECE_BYTES = 64 * 1024;
+
 /** Serves the API reference: a page at /docs that renders /openapi.json, and its script. */
-export async function addApiReference(scope: FastifyInstance): Promise<void> {
-  await scope.register(helmet, {
-    contentSecurityPolicy: {
-      useDefaults: false,
-      directives: {
-        defaultSrc: ["'none'"],
-        scriptSrc: ["'self'"],
-        // Scalar puts its styles into the page, as elements and as attributes.
-        styleSrc: ["'unsafe-inline'"],
-        imgSrc: ["'self'", 'data:'],
-        connectSrc: ["'self'"],
-        baseUri: ["'none'"],
-        formAction: ["'none'"],
-        frameAncestors: ["'none'"],
-      },
-    },
-    // A promise for the whole host, which is the operator's to make.
-    strictTransportSecurity: false,
-  });
+export async function addApiReference(scope: FastifyInstance, budget: SendBudget): Promise<void> {
   scope.route({
     method: ['GET', 'HEAD'],
     url: '/docs',
     config: { operationId: 'docs' },
     handler: async (_request, reply) =>
-      reply.type('text/html; charset=utf-8').header('cache-control', 'no-cache').send(PAGE),
+      reply.type('text/html; charset=utf-8').headers(PAGE_HEADERS).send(PAGE),
   });
   const script = keep(readScript);
   scope.route({
     method: ['GET', 'HEAD'],
     url: '/docs/scalar.js',
     config: { operationId: 'docs' },
-    handler: async (request, reply) => sendScript(request, reply, await script()),
+    handler: async (request, reply) => sendScript(request, reply, await script(), budget),
   });
 }
 
@@ -99,15 +107,38 @@ function keep<T>(make: () => Promise<T>): () => Promise<T> {
   };
 }
 
-// Gzipped for whoever asks: every browser takes it, and RFC 9110 §12.5.3 lets a server have one form alone.
+// Always gzipped: every browser takes it, and RFC 9110 §12.5.3 lets a server have one form alone.
 function sendScript(
-  { headers }: FastifyRequest,
+  { headers, method }: FastifyRequest,
   reply: FastifyReply,
   { gzipped, etag }: Script,
+  budget: SendBudget,
 ): FastifyReply {
-  reply.headers({ etag, 'cache-control': 'no-cache' });
-  if (headers['if-none-match']?.includes(etag)) return reply.code(304).send();
-  return reply.type('text/javascript; charset=utf-8').header('content-encoding', 'gzip').send(gzipped);
+  checkPreconditions(headers, etag);
+  reply.headers({ ...PAGE_HEADERS, etag });
+  if (hasTag(headers['if-none-match'], etag)) return reply.code(304).send();
+  reply
+    .type('text/javascript; charset=utf-8')
+    .headers({ 'content-encoding': 'gzip', 'content-length': gzipped.length });
+  if (method === 'HEAD') return reply.send();
+  // In pieces, since TLS would encrypt all of it at once for a client that may not read.
+  budget.open(responseOf(reply)).add(PIECE_BYTES);
+  return reply.send(Readable.from(inPieces(gzipped), { objectMode: false, highWaterMark: 1 }));
+}
+
+/** RFC 9110 §13.1.1. */
+function checkPreconditions(headers: IncomingHttpHeaders, etag: string): void {
+  if (headers['if-match'] !== undefined && !hasTag(headers['if-match'], etag))
+    throw new Refusal(41200, 'the `If-Match` header names another version of the script');
+}
+
+/** RFC 9110 §13.1.2: `*` matches any version. */
+function hasTag(field: string | undefined, etag: string): boolean {
+  return field !== undefined && (field.trim() === '*' || field.includes(etag));
+}
+
+function* inPieces(bytes: Buffer): Generator<Buffer> {
+  for (let from = 0; from < bytes.length; from += PIECE_BYTES) yield bytes.subarray(from, from + PIECE_BYTES);
 }
 
 function escapeAttribute(text: string): string {

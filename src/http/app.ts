@@ -195,14 +195,10 @@ function headersOfAll({ hsts }: Pick<AppOptions, 'hsts'>): Readonly<Record<strin
   };
 }
 
-/** How long a connection is kept idle for sure, whatever was sent on it. */
-function keepAliveOf({ keepAliveMs, writeMs }: Limits): string {
-  return `timeout=${Math.floor(Math.min(keepAliveMs, writeMs) / 1_000)}`;
-}
-
 function addHooks(app: FastifyInstance, options: AppOptions): void {
   const { basePath, limits, isStopping, tracing } = options;
-  const headers = { ...headersOfAll(options), 'keep-alive': keepAliveOf(limits) };
+  const keepAlive = `timeout=${Math.floor(limits.keepAliveMs / 1_000)}`;
+  const headers = { ...headersOfAll(options), 'keep-alive': keepAlive };
   tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {
     const response = responseOf(reply);
@@ -316,6 +312,6 @@ async function addRoutes(
     config: { operationId: 'openapi' },
     handler: async (_request, reply) => asJson(reply, document),
   });
-  await scope.register(addApiReference);
+  await addApiReference(scope, sendBudget);
   answerOtherMethods(scope, methods);
 }

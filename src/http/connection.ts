@@ -1,6 +1,7 @@
 import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 import { codeOf } from '../errors.ts';
+import type { SendQueueOf } from './kernel-send-queue.ts';
 import type { BatchedResponse } from './response.ts';
 
 const LF = 10;
@@ -12,8 +13,8 @@ const SLICE_BYTES = 1_024;
 const MAX_DISCARDED_BYTES = 65_536;
 const LINGER_MS = 1_000;
 
-/** A response above this size may still lie unread in the buffers of the kernel when the connection looks idle. */
-const LONG_RESPONSE_BYTES = 65_536;
+/** Ticks between two looks at the kernel's send queue of a connection whose client does not read. */
+const LOOK_TICKS = 5;
 
 /** Ticks of the sweep, about a second each. They are not counted while the process is suspended. */
 export interface ConnectionTimeouts {
@@ -51,6 +52,8 @@ export class Connection {
   readonly socket: Socket;
   /** Whether no request is in flight and no byte of the next one was parsed. */
   isIdle = true;
+  /** Lower for connections that have been idle for longer. */
+  idleRank = 0;
   readonly #options: ConnectionOptions;
   readonly #parse: (chunk: Buffer) => void;
   readonly #endParser: () => void;
@@ -68,7 +71,7 @@ export class Connection {
   #closesWhenIdle = false;
   #discarded = 0;
   #ticks = 0;
-  #bytesBefore = 0;
+  #sendQueue: number | undefined;
   #stalledTicks = 0;
   #lastUnsent = 0;
   #lastWritten = 0;
@@ -76,6 +79,7 @@ export class Connection {
   /** Takes over a socket that an HTTP server of Node has just set up. */
   constructor(socket: Socket, options: ConnectionOptions) {
     this.socket = socket;
+    this.idleRank = nextIdleRank();
     this.#options = options;
     this.#parse = takeListener(socket, 'data');
     this.#endParser = takeListener(socket, 'end');
@@ -121,37 +125,32 @@ export class Connection {
     return this.#stalledTicks;
   }
 
-  /** Ticks without a request. */
-  idleTicks(): number {
-    return this.isIdle ? this.#ticks : 0;
-  }
-
   /** One step of time: closes the connection when a timeout has passed. */
-  tick(): void {
+  tick(sendQueueOf: SendQueueOf): void {
     const { timeouts } = this.#options;
     this.#ticks += 1;
-    this.#measureStall();
+    this.#measureStall(sendQueueOf);
     if (this.#stalledTicks > timeouts.write) this.socket.destroy();
     else if (this.isIdle && this.#isUsed) {
-      if (this.#ticks > this.#idleLimit()) this.#close();
+      if (this.#ticks > timeouts.idle) this.#close();
+      // A response that the kernel has taken whole may still be unread.
+      else if (this.#ticks === timeouts.write && (sendQueueOf(this.socket) ?? 0) > 0) this.socket.destroy();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
       this.fail(new RequestTimeout('the request took too long to arrive'));
     }
   }
 
-  #measureStall(): void {
+  #measureStall(sendQueueOf: SendQueueOf): void {
     const { writableLength, bytesWritten } = this.socket;
     const hasMoved = bytesWritten !== this.#lastWritten || writableLength < this.#lastUnsent;
     this.#lastUnsent = writableLength;
     this.#lastWritten = bytesWritten;
     this.#stalledTicks = writableLength === 0 || hasMoved ? 0 : this.#stalledTicks + 1;
-  }
-
-  // Bytes in the kernel's buffer are not seen here, so an unread long response looks like an idle connection.
-  #idleLimit(): number {
-    const { idle, write } = this.#options.timeouts;
-    const isLong = this.socket.bytesWritten - this.#bytesBefore > LONG_RESPONSE_BYTES;
-    return isLong ? Math.min(idle, write) : idle;
+    // The kernel takes more only when a third of its buffer is free, though the client may read all the time.
+    if (this.#stalledTicks % LOOK_TICKS !== 1) return;
+    const sendQueue = sendQueueOf(this.socket);
+    if (sendQueue !== this.#sendQueue) this.#stalledTicks = 1;
+    this.#sendQueue = sendQueue;
   }
 
   #isInTarget(error: unknown): boolean {
@@ -230,7 +229,6 @@ export class Connection {
 
   #dispatch(response: BatchedResponse): void {
     this.#current = response;
-    this.#bytesBefore = this.socket.bytesWritten;
     response.startedAt = performance.now();
     response.isClientGone = this.#hasEnded;
     response.on('close', this.#onClosed);
@@ -249,6 +247,7 @@ export class Connection {
 
   #becomeIdle(): void {
     this.isIdle = true;
+    this.idleRank = nextIdleRank();
     // Behind other bytes the next request may have begun already.
     this.#hasRequestLine = this.#lastByte !== LF;
     this.#ticks = 0;
@@ -279,6 +278,13 @@ export class Connection {
   }
 }
 
+let idleRanks = 0;
+
+function nextIdleRank(): number {
+  idleRanks += 1;
+  return idleRanks;
+}
+
 function isIncomplete({ req, isAnswered }: BatchedResponse): boolean {
   return !req.complete && !isAnswered;
 }
@@ -287,7 +293,7 @@ function isIncomplete({ req, isAnswered }: BatchedResponse): boolean {
 function takeListener(socket: Socket, event: 'data' | 'end'): (...args: unknown[]) => void {
   const [listener] = socket.listeners(event).slice(-1);
   if (listener === undefined) throw new Error(`Node's server does not listen to ${event} of a connection`);
-  socket.off(event, listener as () => void);
+  Reflect.apply(socket.off, socket, [event, listener]);
   return (...args) => void Reflect.apply(listener, socket, args);
 }
 

@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
 import type { Connection } from './connection.ts';
+import { lookAtSendQueues } from './kernel-send-queue.ts';
 
 /** One step of all timeouts. */
 const TICK_MS = 1_000;
@@ -20,6 +21,8 @@ export class Connections {
   readonly #empty = Promise.withResolvers<void>();
   readonly #timer: NodeJS.Timeout;
   #closesWhenIdle = false;
+  /** Whether a search found none, so that a flood does not search again within the tick. */
+  #hasNoneIdle = false;
 
   /** `limit` is a number of connections; `unsentLimit` the bytes that may wait for slow clients. */
   constructor(limit: number, unsentLimit: number) {
@@ -35,8 +38,10 @@ export class Connections {
   /** Whether there is a place for one more; closes connections that have been idle longest to make one. */
   makePlace(): boolean {
     if (this.size < this.#limit) return true;
+    if (this.#hasNoneIdle) return false;
     const idle = [...this.#open].filter(({ isIdle }) => isIdle);
-    idle.sort((a, b) => b.idleTicks() - a.idleTicks());
+    this.#hasNoneIdle = idle.length === 0;
+    idle.sort((a, b) => a.idleRank - b.idleRank);
     for (const connection of idle.slice(0, Math.ceil(this.#limit * FREED_SHARE))) {
       this.#open.delete(connection);
       connection.socket.destroy();
@@ -83,9 +88,11 @@ export class Connections {
   }
 
   #tick(): void {
+    this.#hasNoneIdle = false;
+    const sendQueueOf = lookAtSendQueues();
     let unsent = 0;
     for (const connection of this.#open) {
-      connection.tick();
+      connection.tick(sendQueueOf);
       unsent += connection.unsentBytes();
     }
     if (unsent > this.#unsentLimit) this.#closeStalled(unsent - this.#unsentLimit);

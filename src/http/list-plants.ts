@@ -9,12 +9,15 @@ import { asJson, ClientGone, type HandlerOf, type Operation, ownerOf } from './o
 import { PAGE_BYTES, PlantPages } from './plant-pages.ts';
 import { type BatchedResponse, responseOf } from './response.ts';
 import type { HeldBytes, SendBudget } from './send-budget.ts';
-import type { WaitForPageTurn } from './turns.ts';
+import { createGate, type WaitForPageTurn } from './turns.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
 
 /** A list with a limit ends at this size, with a Link, though more plants follow. */
 const GATHERED_BYTES = 8 * 1024 * 1024;
+
+/** Lists with a limit that are gathered at once; more wait, holding one page, so that few bytes are read for nothing. */
+const GATHERED_AT_ONCE = 4;
 
 /** Bytes written to a response at once. */
 const PIECE_BYTES = 64 * 1024;
@@ -94,6 +97,8 @@ export function listPlants(
   onSent: (bytes: number) => void,
   { budget, waitForTurn, recheck }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
+  const gatherInTurn = createGate(GATHERED_AT_ONCE);
+
   // A page is held by its array alone, which `inPieces` empties: it is free while the next one is read.
   async function* streamed(pages: PlantPages, ready: Buffer[], held: HeldBytes): AsyncGenerator<Buffer> {
     for (let [page] = ready; page !== undefined; [page] = ready) {
@@ -143,7 +148,7 @@ export function listPlants(
       endWhenRevoked(response, () => recheck(request));
       return readable(streamed(pages, [opened(first)], held));
     }
-    const gathered = await gather(pages, first, held);
+    const gathered = await gatherInTurn(() => gather(pages, first, held));
     addLink(reply, path, limit, pages.cutAt);
     reply.header('content-length', sizeOf(gathered));
     return readable(inPieces(gathered, held));

@@ -30,10 +30,9 @@ export interface Stock {
 export interface Bounds {
   /** Requests of the other clients; the figure must reach this one. */
   readonly samples: number;
-  /** Waits of the other clients, and of `/live`, in milliseconds. */
+  /** Waits of the other clients for their responses and for `/live`, in milliseconds. */
   readonly p99Ms: number;
   readonly longestMs: number;
-  readonly liveMs: number;
   /** Requests of the other clients that got anything but a success. */
   readonly failures: number;
   /** Growth of the resident memory from before the attack to its peak, in bytes. */

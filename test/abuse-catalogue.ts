@@ -129,7 +129,6 @@ const pipelining: readonly Attack[] = [
     seconds: 20,
     bounds: {},
     bothEngines: true,
-    short: { seconds: 2, bothEngines: false },
   },
   {
     name: 'pipelined-fairly',
@@ -185,7 +184,7 @@ const readers: readonly Attack[] = [
     guards:
       'a write timeout that counts what the client has read: whole; bytes that wait for slow readers: memory',
     connections: 10,
-    sends: once({ send: get('/plants') }),
+    sends: once({ send: get('/plants', `${TOKEN}Connection: close\r\n`) }),
     reads: { perSecond: 10_000, forSeconds: 120 },
     seconds: 180,
     bounds: { isWhole: true, answersEach: 1, statuses: [200] },
@@ -231,7 +230,7 @@ const bodies: readonly Attack[] = [
       seconds: 4,
       bounds: { readBytes: MEBIBYTE, closedMs: 1_500, statuses: [status] },
       bare: true,
-      short: {},
+      ...(headers === HOST && { short: {} }),
     }),
   ),
   ...['POST', 'GET', 'DELETE'].map(
@@ -268,14 +267,14 @@ const bodies: readonly Attack[] = [
   {
     name: 'costly-bodies',
     about: 'bodies of 64 KiB that cost the most to parse, one after the other',
-    guards: 'parsing in linear time, inside the limit of work in flight: p99, /live',
+    guards: 'parsing in linear time, inside the limit of work in flight: p99',
     connections: 64,
     sends: costlyBodies.map(({ body }) => inALoop(post(TOKEN, body))),
     reads: 'all',
     seconds: 20,
     bounds: {},
     bare: true,
-    short: { seconds: 3 },
+    short: { seconds: 2 },
   },
   {
     name: 'broken-deletes',
@@ -564,7 +563,11 @@ const stops: readonly Attack[] = [
   },
 ];
 
-/** All attacks. A bound that an attack does not name is the usual one (test/abuse-verdict.ts). */
+/**
+ * All attacks. A bound that an attack does not name is the usual one (test/abuse-verdict.ts). To see that it is the limit
+ * of the service that keeps a bound, lift the limit: `npm run test:abuse -- --only unread-page-300 --env
+ * WRITE_TIMEOUT=600000`, or edit the code that `guards` names; the bounds behind its colon must break.
+ */
 export const catalogue: readonly Attack[] = [
   ...pipelining,
   ...readers,

@@ -104,11 +104,7 @@ export const Config = Type.Object({
     [1_000, 3_600_000],
     65_000,
   ),
-  writeTimeout: milliseconds(
-    'how long a client may read no byte of a response before its connection is closed',
-    [1_000, 3_600_000],
-    30_000,
-  ),
+  writeTimeout: milliseconds('longest time in which a client reads nothing', [1_000, 3_600_000], 30_000),
   sendBufferLimit: Type.Integer({
     minimum: MEBIBYTE,
     maximum: 65_536 * MEBIBYTE,

@@ -1,5 +1,5 @@
 import type { Attack, Script, Step } from './abuse-attack.ts';
-import { costlyBodies } from './abuse-bodies.ts';
+import { costlyBodies } from './costly-bodies.ts';
 import { MEBIBYTE } from './resources.ts';
 
 const HOST = 'Host: plants.test\r\n';
@@ -269,7 +269,7 @@ const bodies: readonly Attack[] = [
     about: 'bodies of 64 KiB that cost the most to parse, one after the other',
     guards: 'parsing in linear time, inside the limit of work in flight: p99',
     connections: 64,
-    sends: costlyBodies.map(({ body }) => inALoop(post(TOKEN, body))),
+    sends: costlyBodies.map(({ body }) => inALoop(post(TOKEN, body.toString('latin1')))),
     reads: 'all',
     seconds: 20,
     bounds: {},

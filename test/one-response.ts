@@ -84,7 +84,7 @@ const faults: readonly Fault[] = [
   },
 ];
 
-export interface BrokenRequest {
+interface BrokenRequest {
   readonly title: string;
   readonly method: Method;
   readonly hasToken: boolean;

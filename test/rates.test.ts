@@ -70,6 +70,7 @@ describe('refused tokens', () => {
       ['unknown', 'unknown'],
       ['_hidden:5678', 'unknown'],
       ['', 'unknown'],
+      [undefined, 'unknown'],
     ] as const)
       assert.equal(networkOf(address), network);
   });

@@ -125,7 +125,7 @@ function createFastify(options: AppOptions): FastifyInstance {
   const renderError = (error: unknown): string => {
     const requestId = nextRequestId();
     const refusal = toRefusal(error);
-    if (refusal.code === 50000) log.error({ requestId, err: error }, 'failed');
+    if (refusal.code === 50000) logFailure(log, { id: requestId, traceId: undefined }, error);
     logRefusal(requestId, refusal.code);
     return renderRawRefusal(refusal, {
       'x-request-id': requestId,

@@ -17,7 +17,7 @@ const LINGER_MS = 1_000;
 const LOOK_TICKS = 5;
 
 /** Ticks of the sweep, about a second each. They are not counted while the process is suspended. */
-export interface ConnectionTimeouts {
+interface ConnectionTimeouts {
   readonly headers: number;
   readonly request: number;
   readonly idle: number;

@@ -130,9 +130,11 @@ export function listPlants(
       return undefined;
     }
     const response = responseOf(reply);
+    if (response.destroyed) throw new ClientGone('the client is gone');
     const pages = new PlantPages(store, ownerOf(request), rangeAfter(cursor), limit, async () => {
       await waitForTurn();
-      if (response.isClientGone || response.destroyed) throw new ClientGone('the client is gone');
+      // A client that closed its side is nearly always gone; only the first page is worth sending to it.
+      if (response.destroyed || response.isClientGone) throw new ClientGone('the client is gone');
       await recheck(request);
     });
     const first = (await pages.next(PAGE_BYTES)) ?? EMPTY;

@@ -62,7 +62,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
   const server =
     tls === undefined
       ? http.createServer(serverOptions)
-      : tls.createServer({ ...serverOptions, handshakeTimeout: limits.headersMs });
+      : tls.createServer({ ...serverOptions, allowHalfOpen: true, handshakeTimeout: limits.headersMs });
   const known = new WeakMap<Duplex, Connection>();
   const connectionOptions: ConnectionOptions = {
     timeouts: timeoutsOf(limits),

@@ -99,7 +99,9 @@ function digest(secret: string): string {
  * Returns the IPv4 address, or the first 64 bits of an IPv6 address: one customer usually has them all (RFC 6177).
  * Some gateways add a port. All that is no address shares one network.
  */
-export function networkOf(address: string): string {
+export function networkOf(address: string | undefined): string {
+  // A client that reset its connection has none any more.
+  if (address === undefined) return 'unknown';
   const host = /^\[(.+)\](?::\d+)?$/.exec(address)?.[1] ?? /^([\d.]+):\d+$/.exec(address)?.[1] ?? address;
   if (!ipaddr.isValid(host)) return 'unknown';
   const parsed = ipaddr.process(host);

@@ -68,7 +68,11 @@ function lineOf(error: unknown): string {
 }
 
 /** Logs what a request ran into, under the id that its answer has. */
-export function logFailure(log: FastifyBaseLogger, { id, traceId }: FastifyRequest, error: unknown): void {
+export function logFailure(
+  log: FastifyBaseLogger,
+  { id, traceId }: Pick<FastifyRequest, 'id' | 'traceId'>,
+  error: unknown,
+): void {
   log.error({ requestId: id, traceId, err: error }, 'failed');
 }
 

@@ -6,8 +6,12 @@ import type { BatchedResponse } from './response.ts';
 
 const LF = 10;
 
-/** Bytes that Node's parser gets at once. They bound the requests of a connection that exist as objects: about 50. */
+/** Bytes that Node's parser gets at once. They limit the requests of a connection that exist as objects: to about 50. */
 const SLICE_BYTES = 1_024;
+
+/** The same once a slice had more requests than this, until the connection is idle again: about 5. */
+const SHORT_SLICE_BYTES = 128;
+const MANY_REQUESTS = 4;
 
 /** RFC 9112 §9.6: what is read after a final response that was sent before the request had ended. */
 const MAX_DISCARDED_BYTES = 65_536;
@@ -66,6 +70,7 @@ export class Connection {
   /** Whether the request line of the next request has arrived. */
   #hasRequestLine = false;
   #lastByte = LF;
+  #sliceBytes = SLICE_BYTES;
   #hasEnded = false;
   #isClosing = false;
   #closesWhenIdle = false;
@@ -180,10 +185,11 @@ export class Connection {
         return;
       }
       if (this.isIdle) this.#beginReceiving();
-      const slice = rest.length <= SLICE_BYTES ? rest : rest.subarray(0, SLICE_BYTES);
+      const slice = rest.length <= this.#sliceBytes ? rest : rest.subarray(0, this.#sliceBytes);
       rest = rest.subarray(slice.length);
       this.#lastByte = slice[slice.length - 1] ?? LF;
       this.#parse(slice);
+      if (this.#queue.length > MANY_REQUESTS) this.#sliceBytes = SHORT_SLICE_BYTES;
       if (this.#current === undefined) {
         this.#hasRequestLine ||= slice.includes(LF);
         this.#advance();
@@ -254,6 +260,7 @@ export class Connection {
     if (this.#hasEnded) this.#endParser();
     else if (this.socket.isPaused()) this.socket.resume();
     else if (this.#closesWhenIdle) this.#close();
+    else this.#sliceBytes = SLICE_BYTES;
   }
 
   #rejectConnection(error: unknown): void {

@@ -21,7 +21,7 @@ const HOST = 'Host: plants.test\r\nConnection: close\r\n';
 const refused: readonly (readonly [what: string, message: string | Buffer, status: number, code: number])[] =
   [
     ['a path that is nothing here', `GET /plants HTTP/1.1\r\n${HOST}\r\n`, 404, 40401],
-    ['a method that is nothing here', `PROPFIND /live HTTP/1.1\r\n${HOST}\r\n`, 404, 40401],
+    ['a method that is nothing here', `PROPFIND /live HTTP/1.1\r\n${HOST}\r\n`, 405, 40500],
     [
       'a body that is no JSON',
       renderRequest({
@@ -30,8 +30,8 @@ const refused: readonly (readonly [what: string, message: string | Buffer, statu
         headers: [['Content-Type', 'application/json']],
         body: '{',
       }),
-      404,
-      40401,
+      405,
+      40500,
     ],
     ['what is no HTTP', 'how are you?\r\n\r\n', 400, 40004],
     ['a header without a name', `GET /live HTTP/1.1\r\n${HOST}: x\r\n\r\n`, 400, 40004],

@@ -162,6 +162,13 @@ const hosts: readonly WireCase[] = [
   ends('two Hosts are refused', `GET /plants HTTP/1.1\r\n${HOST}${WITH}\r\n${SMUGGLED}`),
   ends('two Hosts that differ are refused', get('Host: other.test\r\n') + SMUGGLED),
   ends('two Hosts are refused in HTTP/1.0 too', get(HOST, '/plants', 'HTTP/1.0') + SMUGGLED),
+  {
+    title: 'a request to upgrade is answered, and nothing behind it is taken for a request',
+    sends: `${get('Connection: Upgrade\r\nUpgrade: h2c\r\n')}GET /openapi.json HTTP/1.1\r\n${HOST}A: ${'a'.repeat(800)}${SMUGGLED}`,
+    answers: [200],
+    closes: true,
+  },
+  ends('the host of an absolute URL is checked', `GET http://[::::::/docs HTTP/1.1\r\n${HOST}\r\n`),
   ends('an empty Host is rejected', `GET /plants?limit=0 HTTP/1.1\r\nHost:\r\n${TOKEN}\r\n`),
   ...['[zz]', '[1]', '[:::::]', 'a%zz', 'a%', '%', ':80'].map((host) =>
     ends(`the Host ${host} is rejected`, `GET /plants?limit=0 HTTP/1.1\r\nHost: ${host}\r\n${TOKEN}\r\n`),

@@ -3,8 +3,9 @@ import { Gauge, type Registry } from 'prom-client';
 import { messageOf, Refusal } from '../errors.ts';
 import type { Connections } from './connections.ts';
 import { createListener, type Limits } from './listener.ts';
-import { originForm, refuseMalformed } from './message-rules.ts';
+import { isAboutServer, originForm, refuseMalformed } from './message-rules.ts';
 import { http } from './node-http.ts';
+import { answerOtherMethods, collectMethods } from './other-methods.ts';
 import { receiveBody } from './receive-body.ts';
 import { logFailure, RETRY_SOON, renderRawRefusal, sendRefusal, toRefusal } from './refusals.ts';
 import { withoutCompilers } from './request-check.ts';
@@ -65,9 +66,12 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
     const { receiveError } = responseOf(reply);
     if (receiveError !== undefined) throw receiveError;
     refuseMalformed(request, limits.uri);
-    if (request.is404) throw new Refusal(40401, 'here are /live, /ready and /metrics');
+    if (request.is404 && !isAboutServer(request.raw))
+      throw new Refusal(40401, 'here are /live, /ready and /metrics');
     done();
   });
+  admin.setNotFoundHandler((_request, reply) => reply.code(204).header('allow', 'GET, HEAD, OPTIONS').send());
+  const methods = collectMethods(admin);
   admin.get('/live', async () => ({ status: 'ok' }));
   admin.get('/ready', async () => {
     const failures = await Promise.all(checks.map(failureOf));
@@ -79,6 +83,7 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
     reply.header('content-type', registry.contentType);
     return scrape();
   });
+  answerOtherMethods(admin, methods);
   admin.setErrorHandler((error, request, reply) => {
     const refusal = toRefusal(error);
     // Not the 50300 of /ready: who polls it has the reason already.

@@ -115,14 +115,16 @@ function sendScript(
   budget: SendBudget,
 ): FastifyReply {
   checkPreconditions(headers, etag);
+  const isKnown = hasTag(headers['if-none-match'], etag);
+  const hasBody = !isKnown && method !== 'HEAD';
+  if (hasBody) budget.open(responseOf(reply)).add(PIECE_BYTES);
   reply.headers({ ...PAGE_HEADERS, etag });
-  if (hasTag(headers['if-none-match'], etag)) return reply.code(304).send();
+  if (isKnown) return reply.code(304).send();
   reply
     .type('text/javascript; charset=utf-8')
     .headers({ 'content-encoding': 'gzip', 'content-length': gzipped.length });
-  if (method === 'HEAD') return reply.send();
+  if (!hasBody) return reply.send();
   // In pieces, since TLS would encrypt all of it at once for a client that may not read.
-  budget.open(responseOf(reply)).add(PIECE_BYTES);
   return reply.send(Readable.from(inPieces(gzipped), { objectMode: false, highWaterMark: 1 }));
 }
 

@@ -254,10 +254,8 @@ const unlogged: readonly ErrorCode[] = [50100, 50301, 50302];
 function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
   app.setErrorHandler((error, request, reply) => {
     const refusal = toRefusal(error);
-    if (error instanceof ClientGone) {
-      reply.raw.destroy();
-      return;
-    }
+    // Nothing can be sent; the response's end logs it.
+    if (error instanceof ClientGone && reply.raw.destroyed) return;
     if (refusal.code >= 50000 && !unlogged.includes(refusal.code)) logFailure(log, request, error);
     sendRefusal(reply, refusal);
   });

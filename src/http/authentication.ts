@@ -47,7 +47,7 @@ export interface Authentication {
   require(scope: Scope): AuthenticationHook;
   /**
    * Looks again, at most twice a second for each token, whether the token of a running request still grants the scope.
-   * Rejects with a Refusal (40101 or 40300).
+   * Rejects with a Refusal (40101 or 40300) when it does not; where that cannot be known now, the request goes on.
    */
   recheck(request: FastifyRequest, scope: Scope): Promise<void>;
 }
@@ -180,7 +180,13 @@ export function createAuthentication({
 
   async function recheck(request: FastifyRequest, scope: Scope): Promise<void> {
     const secret = readSecret(request);
-    const grant = await (lookUps.get(secret) ?? lookUp(secret)).answer;
+    const { answer } = lookUps.get(secret) ?? lookUp(secret);
+    const isKnown = await answer.then(
+      () => true,
+      () => false,
+    );
+    if (!isKnown) return;
+    const grant = await answer;
     if (grant === undefined || !isValid(grant, now())) throw invalidToken;
     if (!grant.scopes.includes(scope)) throw tooNarrow(scope);
   }

@@ -4,6 +4,7 @@ import { codeOf } from '../errors.ts';
 import type { SendQueueOf } from './kernel-send-queue.ts';
 import type { BatchedResponse } from './response.ts';
 
+const CR = 13;
 const LF = 10;
 
 /** Bytes that Node's parser gets at once. They limit the requests of a connection that exist as objects: to about 50. */
@@ -16,9 +17,6 @@ const MANY_REQUESTS = 4;
 /** RFC 9112 §9.6: what is read after a final response that was sent before the request had ended. */
 const MAX_DISCARDED_BYTES = 65_536;
 const LINGER_MS = 1_000;
-
-/** Ticks between two looks at the kernel's send queue of a connection whose client does not read. */
-const LOOK_TICKS = 5;
 
 /** Ticks of the sweep, about a second each. They are not counted while the process is suspended. */
 interface ConnectionTimeouts {
@@ -77,6 +75,8 @@ export class Connection {
   #discarded = 0;
   #ticks = 0;
   #sendQueue: number | undefined;
+  /** Whether the send queue was looked at since the client last accepted a byte. */
+  #hasLooked = false;
   #stalledTicks = 0;
   #lastUnsent = 0;
   #lastWritten = 0;
@@ -99,13 +99,18 @@ export class Connection {
     this.#queue.push(response);
   }
 
+  /** Rejects CONNECT. Node has taken its listeners off the socket, so a response in flight could not end. */
+  rejectTunnel(error: unknown): void {
+    if (this.#current !== undefined || this.#queue.length > 0) this.socket.destroy();
+    else this.fail(error);
+  }
+
   /** Handles an error of the parser or the socket. */
   fail(reason: unknown): void {
-    if (this.#isClosing || this.#error !== undefined) return;
+    if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return;
     const error = this.#isInTarget(reason) ? new TargetTooLong('the URI is too long') : reason;
     const last = this.#queue.at(-1) ?? this.#current;
-    if (codeOf(error) === 'ECONNRESET' || codeOf(error) === 'EPIPE') this.socket.destroy();
-    else if (last !== undefined && isIncomplete(last)) {
+    if (last !== undefined && isIncomplete(last)) {
       last.receiveError = error;
       last.onReceiveError?.(error);
     } else {
@@ -130,32 +135,34 @@ export class Connection {
     return this.#stalledTicks;
   }
 
-  /** One step of time: closes the connection when a timeout has passed. */
-  tick(sendQueueOf: SendQueueOf): void {
+  /** One step of time: closes the connection when a timeout has passed. `sendQueueOf` comes with some ticks only. */
+  tick(sendQueueOf: SendQueueOf | undefined): void {
     const { timeouts } = this.#options;
     this.#ticks += 1;
     this.#measureStall(sendQueueOf);
-    if (this.#stalledTicks > timeouts.write) this.socket.destroy();
+    if (this.#stalledTicks >= timeouts.write) this.socket.destroy();
     else if (this.isIdle && this.#isUsed) {
       if (this.#ticks > timeouts.idle) this.#close();
       // A response that the kernel has taken whole may still be unread.
-      else if (this.#ticks === timeouts.write && (sendQueueOf(this.socket) ?? 0) > 0) this.socket.destroy();
+      else if (this.#ticks >= timeouts.write && (sendQueueOf?.(this.socket) ?? 0) > 0) this.socket.destroy();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
       this.fail(new RequestTimeout('the request took too long to arrive'));
     }
   }
 
-  #measureStall(sendQueueOf: SendQueueOf): void {
+  #measureStall(sendQueueOf: SendQueueOf | undefined): void {
     const { writableLength, bytesWritten } = this.socket;
     const hasMoved = bytesWritten !== this.#lastWritten || writableLength < this.#lastUnsent;
     this.#lastUnsent = writableLength;
     this.#lastWritten = bytesWritten;
     this.#stalledTicks = writableLength === 0 || hasMoved ? 0 : this.#stalledTicks + 1;
+    if (hasMoved) this.#hasLooked = false;
     // The kernel takes more only when a third of its buffer is free, though the client may read all the time.
-    if (this.#stalledTicks % LOOK_TICKS !== 1) return;
+    if (this.#stalledTicks === 0 || sendQueueOf === undefined) return;
     const sendQueue = sendQueueOf(this.socket);
-    if (sendQueue !== this.#sendQueue) this.#stalledTicks = 1;
+    if (sendQueue !== this.#sendQueue && this.#hasLooked) this.#stalledTicks = 1;
     this.#sendQueue = sendQueue;
+    this.#hasLooked = true;
   }
 
   #isInTarget(error: unknown): boolean {
@@ -184,17 +191,26 @@ export class Connection {
         this.socket.unshift(rest);
         return;
       }
-      if (this.isIdle) this.#beginReceiving();
       const slice = rest.length <= this.#sliceBytes ? rest : rest.subarray(0, this.#sliceBytes);
+      if (this.isIdle && !isEmptyLine(slice)) this.#beginReceiving();
       rest = rest.subarray(slice.length);
       this.#lastByte = slice[slice.length - 1] ?? LF;
       this.#parse(slice);
+      this.#checkUpgrade(slice);
       if (this.#queue.length > MANY_REQUESTS) this.#sliceBytes = SHORT_SLICE_BYTES;
       if (this.#current === undefined) {
         this.#hasRequestLine ||= slice.includes(LF);
         this.#advance();
       }
     }
+  }
+
+  // Node's parser drops the bytes behind a request to upgrade, so the connection goes on only if there were none.
+  #checkUpgrade(slice: Buffer): void {
+    const last = this.#queue.at(-1);
+    if (last?.req.headers.upgrade === undefined) return;
+    const end = slice.indexOf('\r\n\r\n') + 4 + Number(last.req.headers['content-length'] ?? 0);
+    if (end !== slice.length) last.shouldKeepAlive = false;
   }
 
   #beginReceiving(): void {
@@ -246,6 +262,8 @@ export class Connection {
     this.#current = undefined;
     if (response !== undefined) this.#options.onClosed(response);
     if (this.#isClosing || this.socket.destroyed) return;
+    // A request that arrived in part had to wait for this one.
+    this.#ticks = 0;
     this.#advance();
     if (this.#current !== undefined || this.#isClosing) return;
     this.#becomeIdle();
@@ -283,6 +301,11 @@ export class Connection {
     this.socket.end();
     this.socket.resume();
   }
+}
+
+/** RFC 9112 §2.2: some clients send one behind a body. */
+function isEmptyLine(slice: Buffer): boolean {
+  return slice.length <= 2 && slice.every((byte) => byte === CR || byte === LF);
 }
 
 let idleRanks = 0;

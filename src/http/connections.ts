@@ -5,6 +5,9 @@ import { lookAtSendQueues } from './kernel-send-queue.ts';
 /** One step of all timeouts. */
 const TICK_MS = 1_000;
 
+/** Ticks between two looks at the send queues of the kernel, which cost it some milliseconds. */
+const LOOK_TICKS = 5;
+
 /** The share of the places that is freed at once when all are taken, so that a flood does not search for each. */
 const FREED_SHARE = 0.01;
 
@@ -20,6 +23,7 @@ export class Connections {
   readonly #handshakes = new Map<string, Socket>();
   readonly #empty = Promise.withResolvers<void>();
   readonly #timer: NodeJS.Timeout;
+  #ticks = 0;
   #closesWhenIdle = false;
   /** Whether a search found none, so that a flood does not search again within the tick. */
   #hasNoneIdle = false;
@@ -89,7 +93,8 @@ export class Connections {
 
   #tick(): void {
     this.#hasNoneIdle = false;
-    const sendQueueOf = lookAtSendQueues();
+    this.#ticks += 1;
+    const sendQueueOf = this.#ticks % LOOK_TICKS === 0 ? lookAtSendQueues() : undefined;
     let unsent = 0;
     for (const connection of this.#open) {
       connection.tick(sendQueueOf);

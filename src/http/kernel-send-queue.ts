@@ -14,7 +14,9 @@ export function lookAtSendQueues(): SendQueueOf {
   return ({ localAddress, localPort, remoteAddress, remotePort }) => {
     if (localAddress === undefined || remoteAddress === undefined) return undefined;
     queues ??= readQueues();
-    return queues.get(`${kernelName(localAddress, localPort)} ${kernelName(remoteAddress, remotePort)}`);
+    const local = kernelName(localAddress, localPort);
+    const remote = kernelName(remoteAddress, remotePort);
+    return local === undefined || remote === undefined ? undefined : queues.get(`${local} ${remote}`);
   };
 }
 
@@ -38,7 +40,10 @@ function readLines(file: string): readonly string[] {
 }
 
 /** An address and a port as the kernel writes them: words of 32 bits in the order of the machine, in hexadecimal. */
-function kernelName(address: string, port = 0): string {
-  const bytes = Buffer.from(ipaddr.parse(address).toByteArray());
+function kernelName(address: string, port = 0): string | undefined {
+  // The zone of a link-local address may be a name that is no part of an address.
+  const [bare = ''] = address.split('%', 1);
+  if (!ipaddr.isValid(bare)) return undefined;
+  const bytes = Buffer.from(ipaddr.parse(bare).toByteArray());
   return `${bytes.swap32().toString('hex').toUpperCase()}:${port.toString(16).toUpperCase().padStart(4, '0')}`;
 }

@@ -22,8 +22,11 @@ const GATHERED_AT_ONCE = 4;
 /** Bytes written to a response at once. */
 const PIECE_BYTES = 64 * 1024;
 
-/** What a list without a limit holds at a time: a page, and what was written of the one before. */
-const STREAM_BYTES = 2 * PAGE_BYTES;
+/** What a list without a limit holds at a time: a page that is written, the next one, and what they are made of. */
+const STREAM_BYTES = 5 * PAGE_BYTES;
+
+/** A list up to this size is sent at once, and not counted. */
+const SHORT_BYTES = 64 * 1024;
 
 /** With the age of a token in the cache (500 ms), a revocation is seen within a second. */
 const RECHECK_MS = 400;
@@ -102,7 +105,7 @@ export function listPlants(
   // A page is held by its array alone, which `inPieces` empties: it is free while the next one is read.
   async function* streamed(pages: PlantPages, ready: Buffer[], held: HeldBytes): AsyncGenerator<Buffer> {
     for (let [page] = ready; page !== undefined; [page] = ready) {
-      const isLarge = page.length > PAGE_BYTES;
+      const isLarge = page.length > SHORT_BYTES;
       if (isLarge) await held.addLarge(page.length);
       page = undefined;
       yield* inPieces(ready, isLarge ? held : undefined);
@@ -137,8 +140,10 @@ export function listPlants(
       if (response.destroyed || response.isClientGone) throw new ClientGone('the client is gone');
       await recheck(request);
     });
-    const first = (await pages.next(PAGE_BYTES)) ?? EMPTY;
-    if (pages.ended && first.length <= PAGE_BYTES) {
+    const first = (await pages.next(SHORT_BYTES)) ?? EMPTY;
+    // Its 'close' is over, so nothing below would be released.
+    if (response.destroyed) throw new ClientGone('the client is gone');
+    if (pages.ended && first.length <= SHORT_BYTES) {
       addLink(reply, path, limit, pages.cutAt);
       onSent(Buffer.byteLength(first));
       return asJson(reply, first);
@@ -147,7 +152,7 @@ export function listPlants(
     reply.header('content-type', 'application/json');
     if (limit === undefined) {
       held.add(STREAM_BYTES);
-      endWhenRevoked(response, () => recheck(request));
+      endWhenRevoked(request, response, () => recheck(request));
       return readable(streamed(pages, [opened(first)], held));
     }
     const gathered = await gatherInTurn(() => gather(pages, first, held));
@@ -168,13 +173,18 @@ function addLink(
 }
 
 /** Breaks a response off when its token is revoked, also while its client does not read. */
-function endWhenRevoked(response: BatchedResponse, recheck: () => Promise<void>): void {
+function endWhenRevoked(
+  request: FastifyRequest,
+  response: BatchedResponse,
+  recheck: () => Promise<void>,
+): void {
   const timer = setInterval(() => {
     recheck().catch((error: unknown) => {
-      if (error instanceof Refusal) response.destroy();
+      request.brokenOff = error instanceof Refusal ? error : undefined;
+      response.destroy();
     });
   }, RECHECK_MS);
-  response.once('close', () => clearInterval(timer.unref()));
+  response.once('close', () => clearInterval(timer));
 }
 
 /** Gathers the pages of a list with a limit. */
@@ -183,7 +193,7 @@ async function gather(pages: PlantPages, first: string, held: HeldBytes): Promis
   let left = GATHERED_BYTES;
   let page: Buffer | undefined = opened(first);
   while (page !== undefined) {
-    if (page.length > PAGE_BYTES) await held.addLarge(page.length);
+    if (page.length > SHORT_BYTES) await held.addLarge(page.length);
     else held.add(page.length);
     gathered.push(page);
     left -= page.length;

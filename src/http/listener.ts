@@ -94,7 +94,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
   // Node would drop the connection without a response. It leaves the errors of the socket to us.
   server.on('connect', (_request, socket) => {
     socket.on('error', () => socket.destroy());
-    known.get(socket)?.fail(new Refusal(40401, 'this is not a proxy'));
+    known.get(socket)?.rejectTunnel(new Refusal(40401, 'this is not a proxy'));
   });
   return server;
 }
@@ -115,7 +115,9 @@ function boundConnections(server: Server, { tls, connections, renderError }: Lis
   let rejected = 0;
   server.removeAllListeners('connection');
   server.on('connection', (socket: Socket) => {
-    if (connections.makePlace()) {
+    // The client has reset the connection already.
+    if (socket.remoteAddress === undefined) socket.destroy();
+    else if (connections.makePlace()) {
       if (tls !== undefined) connections.beginHandshake(socket);
       for (const listener of accept) listener.call(server, socket);
     } else reject(socket);

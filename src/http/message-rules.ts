@@ -9,12 +9,13 @@ const NAMED_HOST = /^(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(?::[0-9]*)?$/;
 const IPV6_HOST = /^\[([0-9A-Fa-f:.]+)\](?::[0-9]*)?$/;
 
 /** RFC 9110 §4.2.1 and §4.2.4: an http URL has a host, and should have no userinfo. */
-const ABSOLUTE_FORM = /^https?:\/\/(?!:)[^/?#@]+((?:[/?#].*)?)$/i;
+const ABSOLUTE_FORM = /^https?:\/\/([^/?#@]+)((?:[/?#].*)?)$/i;
 
 /** RFC 9112 §3.2.2: a server must accept the absolute form of a request target too. */
 export function originForm({ url = '/' }: { url?: string | undefined }): string {
   if (url.startsWith('/')) return url;
-  return ABSOLUTE_FORM.exec(url)?.[1]?.replace(/^(?!\/)/, '/') ?? url;
+  const [, host = '', rest] = ABSOLUTE_FORM.exec(url) ?? [];
+  return rest === undefined || !isHost(host) ? url : rest.replace(/^(?!\/)/, '/');
 }
 
 /** Throws a Refusal for a message that is not proper HTTP/1.1, whatever its path, or whose URI is longer than the limit. */

@@ -3,7 +3,7 @@ import { codeOf, Refusal, statusOf } from '../errors.ts';
 import { StoreOverloaded, StoreUnavailable } from '../store.ts';
 import { packetOf, RequestTimeout, TargetTooLong } from './connection.ts';
 import { http } from './node-http.ts';
-import { asJson } from './operation.ts';
+import { asJson, ClientGone } from './operation.ts';
 
 /** RFC 9112 §3, where the method is any token (RFC 9110 §9.1). */
 const REQUEST_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ [^ ]+ HTTP\/1\.[01]$/;
@@ -21,6 +21,10 @@ export function toRefusal(error: unknown): Refusal {
       RETRY_SOON,
     );
   }
+  if (error instanceof ClientGone)
+    return new Refusal(50301, 'the client closed its side; such a list is not read for it', {
+      connection: 'close',
+    });
   if (error instanceof StoreOverloaded) return new Refusal(50301, 'too many writes wait already', RETRY_SOON);
   return (
     fromParser(error) ??
@@ -88,9 +92,10 @@ function renderRefusal({ code, message }: Pick<Refusal, 'code' | 'message'>): st
 
 /** Sends the error response. It closes the connection when the request was not received to its end (RFC 9112 §9.6). */
 export function sendRefusal(reply: FastifyReply, refusal: Refusal): void {
-  reply.code(statusOf(refusal.code)).headers(refusal.headers);
+  reply.code(statusOf(refusal.code)).removeHeader('content-encoding').headers(refusal.headers);
   // Where a malformed request ends, the next one may begin in one place for us and in another for a proxy.
-  if (refusal.code === 40004 || !reply.request.raw.complete) closeBehind(reply);
+  const closes = refusal.headers.connection === 'close';
+  if (closes || refusal.code === 40004 || !reply.request.raw.complete) closeBehind(reply);
   reply.send(asJson(reply, renderRefusal(refusal)));
 }
 

@@ -2,7 +2,12 @@ import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { http } from './node-http.ts';
 
-let ended: (() => void)[] = [];
+interface Ended {
+  readonly response: BatchedResponse;
+  readonly send: () => void;
+}
+
+let ended: Ended[] = [];
 
 /**
  * A response that is written at the end of the event-loop iteration, together with the others of that iteration. A client
@@ -32,7 +37,7 @@ export class BatchedResponse<
   override end(...args: readonly unknown[]): this {
     this.isAnswered = true;
     if (ended.length === 0) setImmediate(endAll);
-    ended.push(() => Reflect.apply(super.end, this, args));
+    ended.push({ response: this, send: () => Reflect.apply(super.end, this, args) });
     return this;
   }
 }
@@ -46,5 +51,11 @@ export function responseOf({ raw }: FastifyReply): BatchedResponse {
 function endAll(): void {
   const all = ended;
   ended = [];
-  for (const end of all) end();
+  for (const { response, send } of all) {
+    try {
+      send();
+    } catch (error: unknown) {
+      response.destroy(error instanceof Error ? error : undefined);
+    }
+  }
 }

@@ -3,6 +3,12 @@ import { Refusal } from '../errors.ts';
 import { RETRY_SOON } from './refusals.ts';
 import type { BatchedResponse } from './response.ts';
 
+/** How long a page that is one large plant may wait for room. */
+const LARGE_WAIT_MS = 5_000;
+
+/** What a byte of a response takes of memory, with what its making leaves for the garbage collector (measured). */
+const MEMORY_PER_BYTE = 1.5;
+
 /** The memory, in bytes, that long responses may hold together while their clients read. Short ones need no reservation. */
 export class SendBudget {
   readonly #limit: number;
@@ -25,19 +31,17 @@ export class SendBudget {
   }
 
   #reserve(bytes: number): void {
-    if (this.#used + bytes > this.#limit)
-      throw new Refusal(50301, 'too many bytes wait for slow clients; ask for shorter pages', {
-        ...RETRY_SOON,
-        connection: 'close',
-      });
+    if (this.#used + bytes > this.#limit) throw tooMuch();
     this.#used += bytes;
   }
 
   // One is always let through, however large it is, so that every plant can be listed.
   async #reserveLarge(bytes: number, isGone: () => boolean): Promise<void> {
-    while (this.#used + bytes > this.#limit && this.#usedByLarge > 0) {
-      await once(this.#released, 'bytes');
-      if (isGone()) break;
+    const deadline = AbortSignal.timeout(LARGE_WAIT_MS);
+    while (this.#used + bytes > this.#limit && this.#usedByLarge > 0 && !isGone()) {
+      await once(this.#released, 'bytes', { signal: deadline }).catch(() => {
+        throw tooMuch();
+      });
     }
     this.#used += bytes;
     this.#usedByLarge += bytes;
@@ -48,6 +52,13 @@ export class SendBudget {
     this.#usedByLarge -= large;
     this.#released.emit('bytes');
   }
+}
+
+function tooMuch(): Refusal {
+  return new Refusal(50301, 'too many bytes wait for slow clients; ask for shorter pages', {
+    ...RETRY_SOON,
+    connection: 'close',
+  });
 }
 
 interface Account {
@@ -75,27 +86,30 @@ export class HeldBytes {
   /** Throws a Refusal (50301) when the limit of all responses together is reached. */
   add(bytes: number): void {
     if (this.#isClosed) return;
-    this.#account.reserve(bytes);
-    this.#bytes += bytes;
+    const memory = bytes * MEMORY_PER_BYTE;
+    this.#account.reserve(memory);
+    this.#bytes += memory;
   }
 
-  /** Waits until a page that is one large plant fits into the budget, or no other such page is held. */
+  /** Waits until a page that is one large plant fits, or no other such page is held. Rejects with a Refusal (50301). */
   async addLarge(bytes: number): Promise<void> {
     if (this.#isClosed) return;
-    await this.#account.reserveLarge(bytes, () => this.#isClosed);
-    if (this.#isClosed) this.#account.release(bytes, bytes);
+    const memory = bytes * MEMORY_PER_BYTE;
+    await this.#account.reserveLarge(memory, () => this.#isClosed);
+    if (this.#isClosed) this.#account.release(memory, memory);
     else {
-      this.#bytes += bytes;
-      this.#large += bytes;
+      this.#bytes += memory;
+      this.#large += memory;
     }
   }
 
   /** Releases what the client has accepted. */
   remove(bytes: number): void {
     if (this.#isClosed) return;
-    const large = Math.min(bytes, this.#large);
-    this.#bytes -= bytes;
+    const memory = bytes * MEMORY_PER_BYTE;
+    const large = Math.min(memory, this.#large);
+    this.#bytes -= memory;
     this.#large -= large;
-    this.#account.release(bytes, large);
+    this.#account.release(memory, large);
   }
 }

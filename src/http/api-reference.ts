@@ -1,11 +1,11 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { IncomingHttpHeaders } from 'node:http';
-import { Readable } from 'node:stream';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { Refusal } from '../errors.ts';
 import { responseOf } from './response.ts';
 import type { SendBudget } from './send-budget.ts';
+import type { SendPieces } from './send-pieces.ts';
 
 /** Scalar's page in one script, gzipped; `npm ci` makes it from the package (build/api-reference.ts). */
 const SCRIPT_FILE = new URL('./api-reference.js.gz', import.meta.url);
@@ -68,7 +68,11 @@ const PAGE_HEADERS = {
 const PIECE_BYTES = 64 * 1024;
 
 /** Serves the API reference: a page at /docs that renders /openapi.json, and its script. */
-export async function addApiReference(scope: FastifyInstance, budget: SendBudget): Promise<void> {
+export async function addApiReference(
+  scope: FastifyInstance,
+  budget: SendBudget,
+  sendPieces: SendPieces,
+): Promise<void> {
   scope.route({
     method: ['GET', 'HEAD'],
     url: '/docs',
@@ -81,7 +85,7 @@ export async function addApiReference(scope: FastifyInstance, budget: SendBudget
     method: ['GET', 'HEAD'],
     url: '/docs/scalar.js',
     config: { operationId: 'docs' },
-    handler: async (request, reply) => sendScript(request, reply, await script(), budget),
+    handler: async (request, reply) => sendScript(request, reply, await script(), { budget, sendPieces }),
   });
 }
 
@@ -109,11 +113,12 @@ function keep<T>(make: () => Promise<T>): () => Promise<T> {
 
 // Always gzipped: every browser takes it, and RFC 9110 §12.5.3 lets a server have one form alone.
 function sendScript(
-  { headers, method }: FastifyRequest,
+  request: FastifyRequest,
   reply: FastifyReply,
   { gzipped, etag }: Script,
-  budget: SendBudget,
+  { budget, sendPieces }: { readonly budget: SendBudget; readonly sendPieces: SendPieces },
 ): FastifyReply {
+  const { headers, method } = request;
   checkPreconditions(headers, etag);
   const isKnown = hasTag(headers['if-none-match'], etag);
   const hasBody = !isKnown && method !== 'HEAD';
@@ -125,7 +130,8 @@ function sendScript(
     .headers({ 'content-encoding': 'gzip', 'content-length': gzipped.length });
   if (!hasBody) return reply.send();
   // In pieces, since TLS would encrypt all of it at once for a client that may not read.
-  return reply.send(Readable.from(inPieces(gzipped), { objectMode: false, highWaterMark: 1 }));
+  sendPieces(request, reply, inPieces(gzipped));
+  return reply;
 }
 
 /** RFC 9110 §13.1.1. */

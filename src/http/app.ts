@@ -1,12 +1,13 @@
 import Fastify, {
   type FastifyBaseLogger,
   type FastifyInstance,
+  type FastifyReply,
   type FastifyRequest,
   LogController,
 } from 'fastify';
 import type { TSchema } from 'typebox';
 import { createAudit } from '../audit.ts';
-import { codeOf, type ErrorCode, statusOf } from '../errors.ts';
+import { type ErrorCode, statusOf } from '../errors.ts';
 import type { AnsweredRequest } from '../log.ts';
 import type { Store } from '../store.ts';
 import type { Tracing } from '../tracing.ts';
@@ -15,7 +16,7 @@ import { addApiReference } from './api-reference.ts';
 import { type Authentication, createAuthentication, type FindGrant } from './authentication.ts';
 import type { Connections } from './connections.ts';
 import { createPlant, createPlantOperation } from './create-plant.ts';
-import { addOrigin, allowOrigins, anyOrigin } from './cross-origin.ts';
+import { addOrigin, anyOrigin } from './cross-origin.ts';
 import { deletePlant, deletePlantOperation } from './delete-plant.ts';
 import { listPlants, listPlantsOperation } from './list-plants.ts';
 import { createListener, type Limits } from './listener.ts';
@@ -46,6 +47,7 @@ import { compileBodyCheck, compileRequestCheck, withoutCompilers } from './reque
 import { createRequestIds } from './request-ids.ts';
 import { type BatchedResponse, responseOf } from './response.ts';
 import { SendBudget } from './send-budget.ts';
+import { createSendPieces } from './send-pieces.ts';
 import type { Tls } from './tls.ts';
 import { createPageTurns, createTurns } from './turns.ts';
 
@@ -90,7 +92,6 @@ export function createApp(options: AppOptions): FastifyInstance {
   const app = createFastify(options);
   setUpRequests(app, limits.body);
   addHooks(app, options);
-  allowOrigins(app, options.origins);
   answerErrors(app, options);
   // Apart, so that lists go on while a lock or a slow disk holds up what writes.
   const turns = createTurns();
@@ -135,7 +136,7 @@ function createFastify(options: AppOptions): FastifyInstance {
   };
   return Fastify({
     schemaController: withoutCompilers,
-    logController: createLogController(options),
+    logController: new LogController({ disableRequestLogging: true }),
     genReqId: nextRequestId,
     trustProxy: trustedProxies.length > 0 && [...trustedProxies],
     exposeHeadRoutes: false,
@@ -165,17 +166,6 @@ function createFastify(options: AppOptions): FastifyInstance {
   });
 }
 
-/** Logs what breaks a response off behind its headers, where no error response can be sent any more. */
-function createLogController({ log }: AppOptions): LogController {
-  const controller = new LogController({ disableRequestLogging: true });
-  controller.streamError = (error, request) => {
-    if (codeOf(error) === 'ERR_STREAM_PREMATURE_CLOSE' || error instanceof ClientGone) return;
-    request.brokenOff = toRefusal(error);
-    if (request.brokenOff.code >= 50000) logFailure(log, request, error);
-  };
-  return controller;
-}
-
 function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
   // Bodies are received by a hook, for every method alike; for other methods than POST nothing depends on them.
   for (const method of http.METHODS) app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
@@ -195,8 +185,17 @@ function headersOfAll({ hsts }: Pick<AppOptions, 'hsts'>): Readonly<Record<strin
   };
 }
 
+function completeHeaders(
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { isStopping, origins }: Pick<AppOptions, 'isStopping' | 'origins'>,
+): void {
+  if (isStopping()) closeBehind(reply);
+  addOrigin(origins, request, reply);
+}
+
 function addHooks(app: FastifyInstance, options: AppOptions): void {
-  const { basePath, limits, isStopping, tracing } = options;
+  const { basePath, limits, tracing } = options;
   const keepAlive = `timeout=${Math.floor(limits.keepAliveMs / 1_000)}`;
   const headers = { ...headersOfAll(options), 'keep-alive': keepAlive };
   tracing?.traceRequests(app);
@@ -211,8 +210,8 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
     done();
   });
   app.setNotFoundHandler((_request, reply) => reply.code(204).header('allow', ALLOWED_SOMEWHERE).send());
-  app.addHook('onSend', (_request, reply, payload, done) => {
-    if (isStopping()) closeBehind(reply);
+  app.addHook('onSend', (request, reply, payload, done) => {
+    completeHeaders(request, reply, options);
     done(null, payload);
   });
 }
@@ -267,10 +266,17 @@ async function addRoutes(
   { reads, writes }: Readonly<Record<'reads' | 'writes', Admission>>,
   options: AppOptions,
 ): Promise<void> {
-  const { store, basePath, limits, metrics } = options;
+  const { store, log, basePath, limits, metrics } = options;
   const document = renderOpenApi(operations, basePath);
   const methods = collectMethods(scope);
   const sendBudget = new SendBudget(limits.unsent);
+  const sendPieces = createSendPieces({
+    completeHeaders: (request, reply) => completeHeaders(request, reply, options),
+    onBrokenOff: (request, error) => {
+      request.brokenOff = toRefusal(error);
+      if (request.brokenOff.code >= 50000) logFailure(log, request, error);
+    },
+  });
   const rates = limits.tokenRequests === 0 ? [] : [limitRequests(limits.tokenRequests, options.monotonicNow)];
 
   function serve<O extends Operation>(operation: O, handler: HandlerOf<O>): void {
@@ -299,6 +305,7 @@ async function addRoutes(
     listPlantsOperation,
     listPlants(store, listPath, metrics.listed, {
       budget: sendBudget,
+      sendPieces,
       waitForTurn: createPageTurns(),
       recheck: (request) => authentication.recheck(request, listPlantsOperation.scope),
     }),
@@ -310,6 +317,6 @@ async function addRoutes(
     config: { operationId: 'openapi' },
     handler: async (_request, reply) => asJson(reply, document),
   });
-  await addApiReference(scope, sendBudget);
+  await addApiReference(scope, sendBudget, sendPieces);
   answerOtherMethods(scope, methods);
 }

@@ -1,4 +1,4 @@
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 
 const METHODS = 'GET, HEAD, POST, DELETE';
 const REQUEST_HEADERS = 'Authorization, Content-Type, Idempotency-Key';
@@ -8,18 +8,9 @@ const EXPOSED = 'Allow, Idempotent-Replayed, Link, Retry-After, WWW-Authenticate
 const PREFLIGHT_SECONDS = '7200';
 
 /**
- * Lets pages of these origins call the service and read its responses, errors included; `*` means any origin
- * (Fetch Standard, CORS protocol). No Allow-Credentials: authentication is by header, not by cookie.
+ * Adds the headers by which pages of these origins may read a response, errors included; `*` means any origin (Fetch
+ * Standard, CORS protocol). No Allow-Credentials: authentication is by header, not by cookie.
  */
-export function allowOrigins(app: FastifyInstance, origins: readonly string[]): void {
-  if (origins.length === 0) return;
-  app.addHook('onSend', (request, reply, payload, done) => {
-    addOrigin(origins, request, reply);
-    done(null, payload);
-  });
-}
-
-/** Adds the headers by which a page of an allowed origin may read a response. */
 export function addOrigin(
   origins: readonly string[],
   { method, headers }: FastifyRequest,

@@ -1,4 +1,3 @@
-import { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Type } from 'typebox';
 import { Refusal } from '../errors.ts';
@@ -9,6 +8,7 @@ import { asJson, ClientGone, type HandlerOf, type Operation, ownerOf } from './o
 import { PAGE_BYTES, PlantPages } from './plant-pages.ts';
 import { type BatchedResponse, responseOf } from './response.ts';
 import type { HeldBytes, SendBudget } from './send-budget.ts';
+import type { SendPieces } from './send-pieces.ts';
 import { createGate, type WaitForPageTurn } from './turns.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
@@ -31,6 +31,7 @@ const SHORT_BYTES = 64 * 1024;
 /** With the age of a token in the cache (500 ms), a revocation is seen within a second. */
 const RECHECK_MS = 400;
 
+const COMMA = 44;
 const EMPTY = '[]';
 const END = Buffer.from(']');
 
@@ -84,6 +85,7 @@ export const listPlantsOperation = {
 
 interface ListGuards {
   readonly budget: SendBudget;
+  readonly sendPieces: SendPieces;
   /** Resolves when a list may read its next page. */
   readonly waitForTurn: WaitForPageTurn;
   /** Rejects when the token of the request is no longer valid. */
@@ -98,19 +100,21 @@ export function listPlants(
   store: Store,
   path: string,
   onSent: (bytes: number) => void,
-  { budget, waitForTurn, recheck }: ListGuards,
+  { budget, sendPieces, waitForTurn, recheck }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
   const gatherInTurn = createGate(GATHERED_AT_ONCE);
 
-  // A page is held by its array alone, which `inPieces` empties: it is free while the next one is read.
-  async function* streamed(pages: PlantPages, ready: Buffer[], held: HeldBytes): AsyncGenerator<Buffer> {
-    for (let [page] = ready; page !== undefined; [page] = ready) {
-      const isLarge = page.length > SHORT_BYTES;
-      if (isLarge) await held.addLarge(page.length);
-      page = undefined;
-      yield* inPieces(ready, isLarge ? held : undefined);
-      const next = await nextOf(pages, PAGE_BYTES);
-      if (next !== undefined) ready.push(next);
+  // All pages go through one buffer, which is free again when the next page is asked for.
+  async function* streamed(pages: PlantPages, first: string, held: HeldBytes): AsyncGenerator<Buffer> {
+    const shared = Buffer.allocUnsafeSlow(SHORT_BYTES);
+    let isFirst = true;
+    for (let json: string | undefined = first; json !== undefined; json = await nextOf(pages, PAGE_BYTES)) {
+      const isLarge = json.length > SHORT_BYTES;
+      if (isLarge) await held.addLarge(json.length);
+      const page = encode(json, shared);
+      if (!isFirst) page[0] = COMMA;
+      isFirst = false;
+      yield* inPieces([page], isLarge ? held : undefined);
     }
     yield* inPieces([END], undefined);
   }
@@ -153,12 +157,14 @@ export function listPlants(
     if (limit === undefined) {
       held.add(STREAM_BYTES);
       endWhenRevoked(request, response, () => recheck(request));
-      return readable(streamed(pages, [opened(first)], held));
+      sendPieces(request, reply, streamed(pages, first, held));
+    } else {
+      const gathered = await gatherInTurn(() => gather(pages, first, held));
+      addLink(reply, path, limit, pages.cutAt);
+      reply.header('content-length', sizeOf(gathered));
+      sendPieces(request, reply, inPieces(gathered, held));
     }
-    const gathered = await gatherInTurn(() => gather(pages, first, held));
-    addLink(reply, path, limit, pages.cutAt);
-    reply.header('content-length', sizeOf(gathered));
-    return readable(inPieces(gathered, held));
+    return undefined;
   };
 }
 
@@ -191,13 +197,15 @@ function endWhenRevoked(
 async function gather(pages: PlantPages, first: string, held: HeldBytes): Promise<Buffer[]> {
   const gathered: Buffer[] = [];
   let left = GATHERED_BYTES;
-  let page: Buffer | undefined = opened(first);
-  while (page !== undefined) {
-    if (page.length > SHORT_BYTES) await held.addLarge(page.length);
-    else held.add(page.length);
+  let json: string | undefined = first;
+  while (json !== undefined) {
+    if (json.length > SHORT_BYTES) await held.addLarge(json.length);
+    else held.add(json.length);
+    const page = encode(json);
+    if (gathered.length > 0) page[0] = COMMA;
     gathered.push(page);
     left -= page.length;
-    page = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
+    json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
   }
   return [...gathered, END];
 }
@@ -206,23 +214,19 @@ function sizeOf(buffers: readonly Buffer[]): number {
   return buffers.reduce((sum, { length }) => sum + length, 0);
 }
 
-/** The next page with plants, as the continuation of an array; undefined at the end. */
-async function nextOf(pages: PlantPages, bytes: number): Promise<Buffer | undefined> {
+/** The next page with plants; undefined at the end. */
+async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
   let json: string | undefined = EMPTY;
   while (json === EMPTY && !pages.ended) json = await pages.next(bytes);
-  if (json === undefined || json === EMPTY) return undefined;
-  const page = opened(json);
-  page.write(',');
-  return page;
+  return json === EMPTY ? undefined : json;
 }
 
-/** The bytes of an array without its end. */
-function opened(json: string): Buffer {
-  return Buffer.from(json).subarray(0, -1);
-}
-
-function readable(pieces: Iterable<Buffer> | AsyncIterable<Buffer>): Readable {
-  return Readable.from(pieces, { objectMode: false, highWaterMark: 1 });
+/** The bytes of an array without its end, in the buffer if they fit. */
+function encode(json: string, buffer?: Buffer): Buffer {
+  const bytes = Buffer.byteLength(json) - END.length;
+  const target = buffer !== undefined && bytes <= buffer.length ? buffer : Buffer.allocUnsafeSlow(bytes);
+  target.write(json);
+  return target.subarray(0, bytes);
 }
 
 function rangeAfter(cursor: string | undefined): IdRange {

@@ -8,6 +8,9 @@ interface Address {
   readonly namesOf: { readonly host: string; readonly port: string };
 }
 
+/** Connections that may wait to be accepted; the kernel may allow fewer. Beyond it clients wait for a second or more. */
+const BACKLOG = 4_096;
+
 /** An address that cannot be listened on; the message says why and which setting names another. */
 export class CannotListen extends Error {
   override readonly name = 'CannotListen';
@@ -34,7 +37,7 @@ export async function listenOnBoth(
 async function listen(app: FastifyInstance, address: Address): Promise<string> {
   const { host, port } = address;
   try {
-    return await app.listen({ host, port });
+    return await app.listen({ host, port, backlog: BACKLOG });
   } catch (error: unknown) {
     const reason = reasonOf(codeOf(error), address);
     if (reason === undefined) throw error;

@@ -1,0 +1,60 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { ClientGone } from './operation.ts';
+import { type BatchedResponse, responseOf } from './response.ts';
+
+/** What the application does with a response that is sent in pieces. */
+interface PieceHooks {
+  /** Adds the headers that depend on the request and on the state of the service. */
+  readonly completeHeaders: (request: FastifyRequest, reply: FastifyReply) => void;
+  /** Called when a piece could not be made, so that the response breaks off behind its headers. */
+  readonly onBrokenOff: (request: FastifyRequest, error: unknown) => void;
+}
+
+export type SendPieces = (
+  request: FastifyRequest,
+  reply: FastifyReply,
+  pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
+) => void;
+
+/**
+ * Sends a body of any length. The next piece is asked for when the kernel has taken the one before, so that a client that
+ * does not read holds one piece, and its memory may be used again.
+ */
+export function createSendPieces({ completeHeaders, onBrokenOff }: PieceHooks): SendPieces {
+  return (request, reply, pieces) => {
+    const response = responseOf(reply);
+    completeHeaders(request, reply);
+    reply.hijack();
+    response.statusCode = reply.statusCode;
+    for (const [name, value] of Object.entries(reply.getHeaders())) {
+      if (value !== undefined) response.setHeader(name, value);
+    }
+    writeAll(response, pieces).catch((error: unknown) => {
+      if (!(error instanceof ClientGone)) onBrokenOff(request, error);
+      response.destroy();
+    });
+  };
+}
+
+async function writeAll(
+  response: BatchedResponse,
+  pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
+): Promise<void> {
+  const gone = Promise.withResolvers<never>();
+  const onClose = (): void => gone.reject(new ClientGone('the client is gone'));
+  gone.promise.catch(() => undefined);
+  if (response.destroyed) onClose();
+  response.once('close', onClose);
+  for await (const piece of pieces) await Promise.race([written(response, piece), gone.promise]);
+  response.off('close', onClose);
+  response.end();
+}
+
+function written(response: BatchedResponse, piece: Buffer): Promise<void> {
+  return new Promise((resolve, reject) => {
+    response.write(piece, (error) => {
+      if (error === null || error === undefined) resolve();
+      else reject(new ClientGone('the client is gone', { cause: error }));
+    });
+  });
+}

@@ -22,8 +22,8 @@ const GATHERED_AT_ONCE = 4;
 /** Bytes written to a response at once. */
 const PIECE_BYTES = 64 * 1024;
 
-/** What a list without a limit holds at a time: a page that is written, the next one, and what they are made of. */
-const STREAM_BYTES = 5 * PAGE_BYTES;
+/** What a list without a limit may take: few pages here, and megabytes in the kernel when its client does not read. */
+const STREAM_BYTES = 8 * PAGE_BYTES;
 
 /** A list up to this size is sent at once, and not counted. */
 const SHORT_BYTES = 64 * 1024;
@@ -104,18 +104,15 @@ export function listPlants(
 ): HandlerOf<typeof listPlantsOperation> {
   const gatherInTurn = createGate(GATHERED_AT_ONCE);
 
-  // All pages go through one buffer, which is free again when the next page is asked for.
-  async function* streamed(pages: PlantPages, first: string, held: HeldBytes): AsyncGenerator<Buffer> {
+  // All pages go through one buffer, and no text of a page is kept while the client reads.
+  async function* streamed(pages: PlantPages, first: string[], held: HeldBytes): AsyncGenerator<Buffer> {
     const shared = Buffer.allocUnsafeSlow(SHORT_BYTES);
-    let isFirst = true;
-    for (let json: string | undefined = first; json !== undefined; json = await nextOf(pages, PAGE_BYTES)) {
-      const isLarge = json.length > SHORT_BYTES;
-      if (isLarge) await held.addLarge(json.length);
-      const page = encode(json, shared);
-      if (!isFirst) page[0] = COMMA;
-      isFirst = false;
-      yield* inPieces([page], isLarge ? held : undefined);
-    }
+    for (
+      let page = await encodeNext(first.pop(), shared, held);
+      page !== undefined;
+      page = await encodeNext(await nextOf(pages, PAGE_BYTES), shared, held, COMMA)
+    )
+      yield* inPieces([page], page.length > SHORT_BYTES ? held : undefined);
     yield* inPieces([END], undefined);
   }
 
@@ -157,7 +154,7 @@ export function listPlants(
     if (limit === undefined) {
       held.add(STREAM_BYTES);
       endWhenRevoked(request, response, () => recheck(request));
-      sendPieces(request, reply, streamed(pages, first, held));
+      sendPieces(request, reply, streamed(pages, [first], held));
     } else {
       const gathered = await gatherInTurn(() => gather(pages, first, held));
       addLink(reply, path, limit, pages.cutAt);
@@ -219,6 +216,20 @@ async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefi
   let json: string | undefined = EMPTY;
   while (json === EMPTY && !pages.ended) json = await pages.next(bytes);
   return json === EMPTY ? undefined : json;
+}
+
+/** The bytes of a page, in the buffer if they fit, with the first one replaced if given; undefined without a page. */
+async function encodeNext(
+  json: string | undefined,
+  buffer: Buffer,
+  held: HeldBytes,
+  begin?: number,
+): Promise<Buffer | undefined> {
+  if (json === undefined) return undefined;
+  if (json.length > SHORT_BYTES) await held.addLarge(json.length);
+  const page = encode(json, buffer);
+  if (begin !== undefined) page[0] = begin;
+  return page;
 }
 
 /** The bytes of an array without its end, in the buffer if they fit. */

@@ -40,21 +40,20 @@ async function writeAll(
   response: BatchedResponse,
   pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
 ): Promise<void> {
-  const gone = Promise.withResolvers<never>();
-  const onClose = (): void => gone.reject(new ClientGone('the client is gone'));
-  gone.promise.catch(() => undefined);
-  if (response.destroyed) onClose();
+  // Not by Promise.race with one promise for the end, which would keep a reaction for each piece.
+  let rejectPiece: ((error: ClientGone) => void) | undefined;
+  const onClose = (): void => rejectPiece?.(new ClientGone('the client is gone'));
   response.once('close', onClose);
-  for await (const piece of pieces) await Promise.race([written(response, piece), gone.promise]);
+  for await (const piece of pieces) {
+    if (response.destroyed) throw new ClientGone('the client is gone');
+    await new Promise<void>((resolve, reject) => {
+      rejectPiece = reject;
+      response.write(piece, (error) => {
+        if (error === null || error === undefined) resolve();
+        else reject(new ClientGone('the client is gone', { cause: error }));
+      });
+    });
+  }
   response.off('close', onClose);
   response.end();
-}
-
-function written(response: BatchedResponse, piece: Buffer): Promise<void> {
-  return new Promise((resolve, reject) => {
-    response.write(piece, (error) => {
-      if (error === null || error === undefined) resolve();
-      else reject(new ClientGone('the client is gone', { cause: error }));
-    });
-  });
 }

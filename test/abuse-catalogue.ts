@@ -46,7 +46,7 @@ const DEFAULT_WRITE_TIMEOUT = 35_000;
 
 /** In the short form, timeouts are short, with as much room above them. */
 const SHORT_TIMEOUTS = { HEADER_TIMEOUT: '1000', REQUEST_TIMEOUT: '1500', WRITE_TIMEOUT: '1000' };
-const SHORT_WRITE_TIMEOUT = 5_000;
+const SHORT_WRITE_TIMEOUT = 10_000;
 
 const pipelining: readonly Attack[] = [
   {

@@ -139,30 +139,35 @@ export class Connection {
   tick(sendQueueOf: SendQueueOf | undefined): void {
     const { timeouts } = this.#options;
     this.#ticks += 1;
-    this.#measureStall(sendQueueOf);
-    if (this.#stalledTicks >= timeouts.write) this.socket.destroy();
+    this.#measureStall();
+    if (sendQueueOf !== undefined && this.#hasStalledInKernel(sendQueueOf)) this.socket.destroy();
     else if (this.isIdle && this.#isUsed) {
       if (this.#ticks > timeouts.idle) this.#close();
       // A response that the kernel has taken whole may still be unread.
-      else if (this.#ticks >= timeouts.write && (sendQueueOf?.(this.socket) ?? 0) > 0) this.socket.destroy();
+      else if (this.#ticks > timeouts.write && (sendQueueOf?.(this.socket) ?? 0) > 0) this.socket.destroy();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
       this.fail(new RequestTimeout('the request took too long to arrive'));
     }
   }
 
-  #measureStall(sendQueueOf: SendQueueOf | undefined): void {
+  #measureStall(): void {
     const { writableLength, bytesWritten } = this.socket;
     const hasMoved = bytesWritten !== this.#lastWritten || writableLength < this.#lastUnsent;
     this.#lastUnsent = writableLength;
     this.#lastWritten = bytesWritten;
     this.#stalledTicks = writableLength === 0 || hasMoved ? 0 : this.#stalledTicks + 1;
     if (hasMoved) this.#hasLooked = false;
-    // The kernel takes more only when a third of its buffer is free, though the client may read all the time.
-    if (this.#stalledTicks === 0 || sendQueueOf === undefined) return;
+  }
+
+  // The kernel takes more only when a third of its buffer is free, though the client may read all the time.
+  #hasStalledInKernel(sendQueueOf: SendQueueOf): boolean {
+    if (this.#stalledTicks === 0) return false;
     const sendQueue = sendQueueOf(this.socket);
-    if (sendQueue !== this.#sendQueue && this.#hasLooked) this.#stalledTicks = 1;
+    const isSame = this.#hasLooked && sendQueue === this.#sendQueue;
+    if (!isSame && this.#hasLooked) this.#stalledTicks = 1;
     this.#sendQueue = sendQueue;
     this.#hasLooked = true;
+    return isSame && this.#stalledTicks >= this.#options.timeouts.write;
   }
 
   #isInTarget(error: unknown): boolean {

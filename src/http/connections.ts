@@ -6,7 +6,7 @@ import { lookAtSendQueues } from './kernel-send-queue.ts';
 const TICK_MS = 1_000;
 
 /** Ticks between two looks at the send queues of the kernel, which cost it some milliseconds. */
-const LOOK_TICKS = 5;
+const LOOK_TICKS = 2;
 
 /** The share of the places that is freed at once when all are taken, so that a flood does not search for each. */
 const FREED_SHARE = 0.01;

@@ -21,10 +21,11 @@ export function createAdmission(limit: number, waitForTurn: WaitForTurn): Admiss
   const limitOfOwner = Math.ceil(limit * OWNER_SHARE);
   // One for all, since a stack for each would cost more than the rest of the response.
   const full = new Refusal(50301, 'too many requests are in flight already', RETRY_SOON);
-  const fullForOwner = new Refusal(50301, 'too many requests of this owner are in flight already', {
-    ...RETRY_SOON,
-    connection: 'close',
-  });
+  const fullForOwner = new Refusal(
+    50301,
+    'too many requests of this owner are in flight already',
+    RETRY_SOON,
+  );
   const inFlightOf = new Map<string, number>();
   let inFlight = 0;
 

@@ -92,7 +92,7 @@ function renderRefusal({ code, message }: Pick<Refusal, 'code' | 'message'>): st
 
 /** Sends the error response. It closes the connection when the request was not received to its end (RFC 9112 §9.6). */
 export function sendRefusal(reply: FastifyReply, refusal: Refusal): void {
-  reply.code(statusOf(refusal.code)).removeHeader('content-encoding').headers(refusal.headers);
+  reply.code(statusOf(refusal.code)).headers(refusal.headers);
   // Where a malformed request ends, the next one may begin in one place for us and in another for a proxy.
   const closes = refusal.headers.connection === 'close';
   if (closes || refusal.code === 40004 || !reply.request.raw.complete) closeBehind(reply);

@@ -196,9 +196,9 @@ async function gather(pages: PlantPages, first: string, held: HeldBytes): Promis
   let left = GATHERED_BYTES;
   let json: string | undefined = first;
   while (json !== undefined) {
-    if (json.length > SHORT_BYTES) await held.addLarge(json.length);
-    else held.add(json.length);
     const page = encode(json);
+    if (page.length > SHORT_BYTES) await held.addLarge(page.length);
+    else held.add(page.length);
     if (gathered.length > 0) page[0] = COMMA;
     gathered.push(page);
     left -= page.length;
@@ -226,8 +226,8 @@ async function encodeNext(
   begin?: number,
 ): Promise<Buffer | undefined> {
   if (json === undefined) return undefined;
-  if (json.length > SHORT_BYTES) await held.addLarge(json.length);
   const page = encode(json, buffer);
+  if (page.length > SHORT_BYTES) await held.addLarge(page.length);
   if (begin !== undefined) page[0] = begin;
   return page;
 }

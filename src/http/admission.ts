@@ -51,7 +51,8 @@ export function createAdmission(limit: number, waitForTurn: WaitForTurn): Admiss
 
   function releaseShare(owner: string): void {
     const left = (inFlightOf.get(owner) ?? 1) - 1;
-    if (left === 0) inFlightOf.delete(owner);
+    // To delete and add an entry for each request would rebuild the table again and again.
+    if (left === 0 && inFlightOf.size > limit) inFlightOf.delete(owner);
     else inFlightOf.set(owner, left);
   }
 

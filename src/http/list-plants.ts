@@ -23,7 +23,7 @@ const GATHERED_AT_ONCE = 4;
 const PIECE_BYTES = 64 * 1024;
 
 /** What a list without a limit may take: few pages here, and megabytes in the kernel when its client does not read. */
-const STREAM_BYTES = 8 * PAGE_BYTES;
+const STREAM_BYTES = 6 * PAGE_BYTES;
 
 /** A list up to this size is sent at once, and not counted. */
 const SHORT_BYTES = 64 * 1024;

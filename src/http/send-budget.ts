@@ -7,7 +7,7 @@ import type { BatchedResponse } from './response.ts';
 const LARGE_WAIT_MS = 5_000;
 
 /** What a byte of a response takes of memory, with what its making leaves for the garbage collector (measured). */
-const MEMORY_PER_BYTE = 1.5;
+const MEMORY_PER_BYTE = 2;
 
 /** The memory, in bytes, that long responses may hold together while their clients read. Short ones need no reservation. */
 export class SendBudget {

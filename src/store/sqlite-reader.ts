@@ -51,7 +51,7 @@ export async function openReader(file: string): Promise<Reader> {
     setImmediate(noteCommit);
     const version = dataVersion.get()?.data_version;
     if (version === pagesVersion) return;
-    pages.clear();
+    if (pages.size > 0) pages.clear();
     pagesVersion = version;
   }
 

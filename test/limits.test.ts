@@ -5,8 +5,10 @@ import { test } from 'node:test';
 import { engines } from './engines.ts';
 import { headerOf, type RawAnswer, renderRequest, sendRaw, sendRequest } from './raw-http.ts';
 import { bearer, startService } from './service.ts';
+import { openWire } from './wire.ts';
 
 const [{ freshUrl } = assert.fail()] = engines;
+const HEAD = 'GET /openapi.json HTTP/1.1\r\nHost: plants.test\r\n';
 const GET = { method: 'GET', path: '/openapi.json' };
 
 test('the sizes of headers, URI and body are limited as configured', async (t) => {
@@ -96,6 +98,28 @@ test('at the limit the connection that was idle longest is closed for a new one'
     [false, false],
   );
   for (const socket of others) socket.destroy();
+});
+
+test('a connection with half a request behind a whole one is not idle: at the limit it stays open', async (t) => {
+  const service = await startService(t, await freshUrl(t), { maxConnections: '1' });
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  wire.send(`${HEAD}\r\n${HEAD}`);
+  assert.equal((await wire.answer())?.status, 200);
+  assert.equal((await sendRequest(service.url, GET)).status, 503);
+  wire.send('\r\n');
+  assert.equal((await wire.answer())?.status, 200);
+});
+
+test('half a request behind a whole one has the time for headers, not that between requests', async (t) => {
+  const service = await startService(t, await freshUrl(t), { headerTimeout: '1000' });
+  for (const half of ['GET /openapi.js', HEAD]) {
+    const wire = openWire(service.url);
+    t.after(() => wire.destroy());
+    wire.send(`${HEAD}\r\n${half}`);
+    assert.equal((await wire.answer())?.status, 200);
+    assert.equal((await wire.answer())?.status, 408);
+  }
 });
 
 /** What every error has that somebody may ask about later, whoever raised it. */

@@ -126,7 +126,26 @@ const requestLines: readonly WireCase[] = [
   ends('a space before the method is refused', line(' GET /plants HTTP/1.1') + SMUGGLED),
   ends('a method in lower case is another method', line('get /plants HTTP/1.1') + SMUGGLED, 50100),
   ends('an unknown method is not implemented', line('PLANT /plants HTTP/1.1') + SMUGGLED, 50100),
-  ends('a method of 10,000 letters is refused', line(`${'G'.repeat(10_000)} /plants HTTP/1.1`) + SMUGGLED),
+  ends(
+    'a method of 10,000 letters is not implemented',
+    line(`${'G'.repeat(10_000)} /plants HTTP/1.1`) + SMUGGLED,
+    50100,
+  ),
+  ends('a method of 20,000 letters is malformed', line(`${'G'.repeat(20_000)} /plants HTTP/1.1`) + SMUGGLED),
+  {
+    title: 'an unknown method behind a body is not implemented',
+    sends: post(LENGTH, FERN) + line('PLANT /plants HTTP/1.1') + SMUGGLED,
+    answers: [200, 50100],
+    closes: true,
+    leaves: WITH_FERN,
+  },
+  {
+    title: 'an unknown method behind a chunked body is not implemented',
+    sends: post(CHUNKED, IN_CHUNKS) + line('PLANT /plants HTTP/1.1') + SMUGGLED,
+    answers: [200, 50100],
+    closes: true,
+    leaves: WITH_FERN,
+  },
   ends('a space in the target is refused', line('GET /plants ?limit=0 HTTP/1.1') + SMUGGLED),
 ];
 
@@ -163,9 +182,9 @@ const hosts: readonly WireCase[] = [
   ends('two Hosts that differ are refused', get('Host: other.test\r\n') + SMUGGLED),
   ends('two Hosts are refused in HTTP/1.0 too', get(HOST, '/plants', 'HTTP/1.0') + SMUGGLED),
   {
-    title: 'a request to upgrade is answered, and nothing behind it is taken for a request',
+    title: 'a request to upgrade is answered, and what follows it is the next request',
     sends: `${get('Connection: Upgrade\r\nUpgrade: h2c\r\n')}GET /openapi.json HTTP/1.1\r\n${HOST}A: ${'a'.repeat(800)}${SMUGGLED}`,
-    answers: [200],
+    answers: [200, MALFORMED],
     closes: true,
   },
   ends('the host of an absolute URL is checked', `GET http://[::::::/docs HTTP/1.1\r\n${HOST}\r\n`),
@@ -221,6 +240,21 @@ const sizes: readonly WireCase[] = [
 const uris: readonly WireCase[] = [
   refuses('a target of 9,000 bytes is too long', get('', `/plants?x=${'7'.repeat(9_000)}`), 41400),
   ends('a target of 20,000 bytes is too long', get('', `/plants?x=${'7'.repeat(20_000)}`), 41400),
+  ends('a target of 20,000 bytes without an end is too long', `GET /${'7'.repeat(20_000)}`, 41400),
+  {
+    title: 'a target of 20,000 bytes behind a body is too long',
+    sends: post(LENGTH, FERN) + get('', `/plants?x=${'7'.repeat(20_000)}`),
+    answers: [200, 41400],
+    closes: true,
+    leaves: WITH_FERN,
+  },
+  {
+    title: 'a header of 20,000 bytes behind a body is too large',
+    sends: post(LENGTH, FERN) + get(`X-Fern: ${'x'.repeat(20_000)}\r\n`),
+    answers: [200, 43100],
+    closes: true,
+    leaves: WITH_FERN,
+  },
 ];
 
 /** Names and values that a lax parser takes for `Transfer-Encoding: chunked` and a strict one does not, or the other way. */

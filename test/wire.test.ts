@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import { test } from 'node:test';
-import { setTimeout } from 'node:timers/promises';
+import { setImmediate, setTimeout } from 'node:timers/promises';
 import { engines } from './engines.ts';
 import { listenOnFreePort } from './free-port.ts';
 import { newInstallation } from './program.ts';
@@ -23,6 +23,17 @@ test('every case on the wire gets its answers, never another one, and changes no
     await t.test(section, async (t) => {
       for (const wireCase of cases) await t.test(wireCase.title, () => check(service, wireCase));
     });
+  }
+  await service.close();
+});
+
+test('a case on the wire gets the same answers in pieces', async (t) => {
+  const [engine] = engines;
+  assert.ok(engine !== undefined);
+  const service = await startService(t, await engine.freshUrl(t));
+  for (const wireCase of cases) {
+    if (wireCase.sends.length > MAX_SPLIT) continue;
+    await t.test(wireCase.title, () => check(service, wireCase, 'split', splitSlowly));
   }
   await service.close();
 });
@@ -121,23 +132,55 @@ test('a client that is refused and resets its connection does not end the servic
   assert.equal((await service.stop()).code, 0);
 });
 
-async function check(service: TestService, wireCase: WireCase): Promise<void> {
+/** Longer cases are sent whole only. */
+const MAX_SPLIT = 30_000;
+const PIECES = 200;
+
+type SendAll = (wire: Wire, bytes: string) => Promise<void>;
+
+async function sendWhole(wire: Wire, bytes: string): Promise<void> {
+  wire.send(bytes);
+}
+
+/** Sends a text in pieces, each of which the service, in this process, can read alone. */
+async function splitSlowly(wire: Wire, bytes: string): Promise<void> {
+  const length = Math.ceil(bytes.length / PIECES);
+  for (let from = 0; from < bytes.length; from += length) {
+    wire.send(bytes.slice(from, from + length));
+    await setImmediate();
+    await setImmediate();
+  }
+}
+
+async function check(
+  service: TestService,
+  wireCase: WireCase,
+  prefix = 'wire',
+  sendAll: SendAll = sendWhole,
+): Promise<void> {
   const { leaves = KEPT } = wireCase;
-  const owner = `wire-${cases.indexOf(wireCase)}`;
+  const owner = `${prefix}-${cases.indexOf(wireCase)}`;
   const token = await service.token(owner);
   const plant = { owner, id: 1n, name: 'Kept', tag: null, idempotency: null };
   assert.equal(await service.store.write({ kind: 'createPlant', ...plant }), 'created');
-  await converse(service.url, wireCase, token, 20_000);
+  await converse(service.url, wireCase, token, 20_000, sendAll);
   const { json } = await service.store.listPlants(owner, { from: 0n, to: 9n }, upTo(10));
   assert.equal(json, leaves);
 }
 
 /** Sends what a case sends, and rejects when the answers, or the end of the connection, are not as it says. */
-async function converse(url: string, wireCase: WireCase, token: string, withinMs: number): Promise<void> {
+async function converse(
+  url: string,
+  wireCase: WireCase,
+  token: string,
+  withinMs: number,
+  sendAll: SendAll = sendWhole,
+): Promise<void> {
   const { sends, endsEarly = false, answers, closes, leaves = KEPT } = wireCase;
+  const isWhole = sendAll === sendWhole;
   const wire = openWire(url);
   try {
-    wire.send(sends.replaceAll('{token}', token));
+    await sendAll(wire, sends.replaceAll('{token}', token));
     if (endsEarly) wire.end();
     assert.deepEqual(await receive(wire, answers, sends.startsWith('HEAD '), withinMs), answers);
     if (!closes) {
@@ -145,6 +188,8 @@ async function converse(url: string, wireCase: WireCase, token: string, withinMs
         `GET /plants HTTP/1.1\r\nHost: plants.test\r\nAuthorization: Bearer ${token}\r\nConnection: close\r\n\r\n`,
       );
       const next = await wire.answer({ withinMs });
+      // An error response may precede the last piece of the request, and then closes the connection.
+      if (!isWhole && next === undefined && (answers.at(-1) ?? 0) >= 40_000) return;
       assert.equal(next?.status, 200, 'the next request on the connection');
       assert.equal(next?.body.toString(), leaves);
     }
@@ -155,7 +200,12 @@ async function converse(url: string, wireCase: WireCase, token: string, withinMs
 }
 
 /** As many answers as there should be, or those there are when the connection closes before; as the table writes them. */
-async function receive(wire: Wire, expected: readonly number[], toHead: boolean, withinMs: number) {
+async function receive(
+  wire: Wire,
+  expected: readonly number[],
+  toHead: boolean,
+  withinMs: number,
+): Promise<number[]> {
   const received: number[] = [];
   while (received.length < expected.length) {
     const answer = await wire.answer({ toHead, withinMs });

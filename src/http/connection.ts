@@ -1,18 +1,10 @@
 import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
-import { codeOf } from '../errors.ts';
+import { Framing, isLineEnd } from './framing.ts';
 import type { SendQueueOf } from './kernel-send-queue.ts';
 import type { BatchedResponse } from './response.ts';
 
-const CR = 13;
-const LF = 10;
-
-/** Bytes that Node's parser gets at once. They limit the requests of a connection that exist as objects: to about 50. */
-const SLICE_BYTES = 1_024;
-
-/** The same once a slice had more requests than this, until the connection is idle again: about 5. */
-const SHORT_SLICE_BYTES = 128;
-const MANY_REQUESTS = 4;
+const NOTHING = Buffer.alloc(0);
 
 /** RFC 9112 §9.6: what is read after a final response that was sent before the request had ended. */
 const MAX_DISCARDED_BYTES = 65_536;
@@ -27,6 +19,8 @@ interface ConnectionTimeouts {
 }
 
 export interface ConnectionOptions {
+  /** Limit of request line and headers together, in bytes. */
+  readonly maxHeaderBytes: number;
   readonly timeouts: ConnectionTimeouts;
   readonly handle: RequestListener<never, never>;
   /** Called once for each dispatched request: its response was sent, or its connection is gone. */
@@ -46,29 +40,29 @@ export class RequestTimeout extends Error {
 }
 
 /**
- * Feeds Node's HTTP parser with the bytes of one connection, a slice at a time, and dispatches one request after the
- * other (RFC 9112 §9.3.2). While a request is executed nothing more is parsed: what follows waits as bytes, in the
- * socket's buffer and then in the kernel's, not as objects.
+ * Feeds Node's HTTP parser with the bytes of one connection, and dispatches one request after the other (RFC 9112
+ * §9.3.2). While a request is executed nothing more is parsed: what follows waits as bytes, here and then in the kernel,
+ * not as objects.
  */
 export class Connection {
   readonly socket: Socket;
-  /** Whether no request is in flight and no byte of the next one was parsed. */
+  /** Whether no request is in flight and no byte of the next one has arrived. */
   isIdle = true;
   /** Lower for connections that have been idle for longer. */
   idleRank = 0;
   readonly #options: ConnectionOptions;
   readonly #parse: (chunk: Buffer) => void;
   readonly #endParser: () => void;
-  readonly #queue: BatchedResponse[] = [];
+  readonly #framing: Framing;
+  /** Bytes that are not parsed yet: an incomplete request line, or what follows the request in flight. */
+  #unparsed: Buffer = NOTHING;
+  /** A request that is not dispatched yet, since more of it is there to be parsed. */
+  #next: BatchedResponse | undefined;
   #current: BatchedResponse | undefined;
-  /** An error of the parser that belongs after all queued requests. */
+  /** An error of the parser or the socket that no request has. */
   #error: unknown;
   /** Whether the connection has sent a request before. */
   #isUsed = false;
-  /** Whether the request line of the next request has arrived. */
-  #hasRequestLine = false;
-  #lastByte = LF;
-  #sliceBytes = SLICE_BYTES;
   #hasEnded = false;
   #isClosing = false;
   #closesWhenIdle = false;
@@ -86,6 +80,7 @@ export class Connection {
     this.socket = socket;
     this.idleRank = nextIdleRank();
     this.#options = options;
+    this.#framing = new Framing(options.maxHeaderBytes);
     this.#parse = takeListener(socket, 'data');
     this.#endParser = takeListener(socket, 'end');
     // Node reads a socket that has a listener in JavaScript, rather than in its parser.
@@ -94,22 +89,15 @@ export class Connection {
     socket.destroySoon = () => this.#close();
   }
 
-  /** Queues a request that Node's parser has just met. Its body may not have arrived. */
+  /** Takes a request that Node's parser has just met. Its body may not have arrived. */
   take(response: BatchedResponse): void {
-    this.#queue.push(response);
-  }
-
-  /** Rejects CONNECT. Node has taken its listeners off the socket, so a response in flight could not end. */
-  rejectTunnel(error: unknown): void {
-    if (this.#current !== undefined || this.#queue.length > 0) this.socket.destroy();
-    else this.fail(error);
+    this.#next = response;
   }
 
   /** Handles an error of the parser or the socket. */
-  fail(reason: unknown): void {
+  fail(error: unknown): void {
     if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return;
-    const error = this.#isInTarget(reason) ? new TargetTooLong('the URI is too long') : reason;
-    const last = this.#queue.at(-1) ?? this.#current;
+    const last = this.#next ?? this.#current;
     if (last !== undefined && isIncomplete(last)) {
       last.receiveError = error;
       last.onReceiveError?.(error);
@@ -170,13 +158,8 @@ export class Connection {
     return isSame && this.#stalledTicks >= this.#options.timeouts.write;
   }
 
-  #isInTarget(error: unknown): boolean {
-    if (this.#hasRequestLine || codeOf(error) !== 'HPE_HEADER_OVERFLOW') return false;
-    return !packetOf(error).includes(LF);
-  }
-
   #isReceiving(): boolean {
-    return this.#current === undefined ? this.#queue.length === 0 : isIncomplete(this.#current);
+    return this.#current === undefined || isIncomplete(this.#current);
   }
 
   #receiveLimit(): number {
@@ -185,37 +168,45 @@ export class Connection {
   }
 
   #read(chunk: Buffer): void {
-    let rest = chunk;
+    const all = this.#unparsed.length === 0 ? chunk : Buffer.concat([this.#unparsed, chunk]);
+    this.#unparsed = NOTHING;
+    this.#parseAll(all);
+  }
+
+  #parseAll(bytes: Buffer): void {
+    let rest = bytes;
     while (rest.length > 0) {
       if (this.#discards()) {
         this.#discard(rest.length);
         return;
       }
-      if (this.#mustWait()) {
+      if (this.#current?.req.complete) {
         this.socket.pause();
-        this.socket.unshift(rest);
+        this.#unparsed = rest;
         return;
       }
-      const slice = rest.length <= this.#sliceBytes ? rest : rest.subarray(0, this.#sliceBytes);
-      if (this.isIdle && !isEmptyLine(slice)) this.#beginReceiving();
-      rest = rest.subarray(slice.length);
-      this.#lastByte = slice[slice.length - 1] ?? LF;
-      this.#parse(slice);
-      this.#checkUpgrade(slice);
-      if (this.#queue.length > MANY_REQUESTS) this.#sliceBytes = SHORT_SLICE_BYTES;
-      if (this.#current === undefined) {
-        this.#hasRequestLine ||= slice.includes(LF);
-        this.#advance();
+      const length = this.#framing.next(rest);
+      if (this.isIdle && !isLineEnd(rest[0])) this.#beginReceiving();
+      if (length === 0) {
+        this.#unparsed = rest;
+        return;
+      }
+      if (length === 'tooLong') this.fail(new TargetTooLong('the URI is too long'));
+      else {
+        this.#parseSlice(rest.subarray(0, length), rest.length);
+        rest = rest.subarray(length);
       }
     }
   }
 
-  // Node's parser drops the bytes behind a request to upgrade, so the connection goes on only if there were none.
-  #checkUpgrade(slice: Buffer): void {
-    const last = this.#queue.at(-1);
-    if (last?.req.headers.upgrade === undefined) return;
-    const end = slice.indexOf('\r\n\r\n') + 4 + Number(last.req.headers['content-length'] ?? 0);
-    if (end !== slice.length) last.shouldKeepAlive = false;
+  #parseSlice(slice: Buffer, available: number): void {
+    const isHead = this.#next === undefined && this.#current === undefined;
+    this.#parse(slice);
+    const request = (this.#next ?? this.#current)?.req;
+    this.#framing.parsed(slice.length, request);
+    // A body that is there already is parsed first, so that most requests are complete when they are dispatched.
+    const hasMore = isHead && available > slice.length && request?.complete === false;
+    if (!hasMore) this.#advance();
   }
 
   #beginReceiving(): void {
@@ -224,14 +215,11 @@ export class Connection {
     this.#isUsed = true;
   }
 
-  #mustWait(): boolean {
-    return this.#queue.length > 0 || (this.#current?.req.complete ?? false);
-  }
-
   #discards(): boolean {
     if (this.#isClosing || this.#error !== undefined) return true;
     const current = this.#current;
-    return current?.isAnswered === true && !current.req.complete;
+    if (current === undefined || current.req.complete) return false;
+    return current.isAnswered || current.receiveError !== undefined;
   }
 
   #discard(bytes: number): void {
@@ -243,13 +231,21 @@ export class Connection {
     if (this.#isClosing) return;
     this.#hasEnded = true;
     if (this.#current?.req.complete) this.#current.isClientGone = true;
-    if (this.#isReceiving() && this.#error === undefined) this.#endParser();
+    if (this.#isReceiving() && this.#error === undefined) this.#finishParsing();
   }
 
-  /** Dispatches the next request, or does what comes after the last one. */
+  #finishParsing(): void {
+    const line = this.#unparsed;
+    this.#unparsed = NOTHING;
+    if (line.length > 0) this.#parse(line);
+    this.#endParser();
+  }
+
+  /** Dispatches the next request, or rejects what cannot be one. */
   #advance(): void {
     if (this.#current !== undefined || this.#isClosing || this.socket.destroyed) return;
-    const next = this.#queue.shift();
+    const next = this.#next;
+    this.#next = undefined;
     if (next !== undefined) this.#dispatch(next);
     else if (this.#error !== undefined) this.#rejectConnection(this.#error);
   }
@@ -269,21 +265,22 @@ export class Connection {
     if (this.#isClosing || this.socket.destroyed) return;
     // A request that arrived in part had to wait for this one.
     this.#ticks = 0;
-    this.#advance();
-    if (this.#current !== undefined || this.#isClosing) return;
-    this.#becomeIdle();
+    if (this.#error === undefined) this.#readOn();
+    else this.#advance();
   };
 
-  #becomeIdle(): void {
+  /** Parses what has arrived behind the last request, or is idle. */
+  #readOn(): void {
     this.isIdle = true;
     this.idleRank = nextIdleRank();
-    // Behind other bytes the next request may have begun already.
-    this.#hasRequestLine = this.#lastByte !== LF;
-    this.#ticks = 0;
+    const bytes = this.#unparsed;
+    this.#unparsed = NOTHING;
+    this.#parseAll(bytes);
+    if (this.#isClosing || (this.#current !== undefined && this.#unparsed.length > 0)) return;
+    if (this.socket.isPaused()) this.socket.resume();
+    if (!this.isIdle) return;
     if (this.#hasEnded) this.#endParser();
-    else if (this.socket.isPaused()) this.socket.resume();
-    else if (this.#closesWhenIdle) this.#close();
-    else this.#sliceBytes = SLICE_BYTES;
+    else if (this.#closesWhenIdle && this.socket.readableLength === 0) this.#close();
   }
 
   #rejectConnection(error: unknown): void {
@@ -300,17 +297,13 @@ export class Connection {
     if (this.#isClosing) return;
     this.#isClosing = true;
     this.isIdle = false;
-    this.#queue.length = 0;
+    this.#next = undefined;
+    this.#unparsed = NOTHING;
     const linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
     this.socket.once('close', () => clearTimeout(linger));
     this.socket.end();
     this.socket.resume();
   }
-}
-
-/** RFC 9112 §2.2: some clients send one behind a body. */
-function isEmptyLine(slice: Buffer): boolean {
-  return slice.length <= 2 && slice.every((byte) => byte === CR || byte === LF);
 }
 
 let idleRanks = 0;

@@ -65,6 +65,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
       : tls.createServer({ ...serverOptions, allowHalfOpen: true, handshakeTimeout: limits.headersMs });
   const known = new WeakMap<Duplex, Connection>();
   const connectionOptions: ConnectionOptions = {
+    maxHeaderBytes: limits.headers,
     timeouts: timeoutsOf(limits),
     handle: handler,
     renderError,
@@ -94,7 +95,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
   // Node would drop the connection without a response. It leaves the errors of the socket to us.
   server.on('connect', (_request, socket) => {
     socket.on('error', () => socket.destroy());
-    known.get(socket)?.rejectTunnel(new Refusal(40401, 'this is not a proxy'));
+    known.get(socket)?.fail(new Refusal(40401, 'this is not a proxy'));
   });
   return server;
 }

@@ -64,11 +64,9 @@ function fromParser(error: unknown): Refusal | undefined {
     : undefined;
 }
 
-/** The line that Node's parser failed in. */
+/** The request line that Node's parser failed in; it gets a whole one at a time. */
 function lineOf(error: unknown): string {
-  const text = packetOf(error).toString('latin1');
-  const at = error instanceof Error && 'bytesParsed' in error ? Number(error.bytesParsed) : 0;
-  return text.slice(text.lastIndexOf('\n', at - 1) + 1).split('\r\n', 1)[0] ?? '';
+  return packetOf(error).toString('latin1').split('\r\n', 1)[0] ?? '';
 }
 
 /** Logs what a request ran into, under the id that its answer has. */

@@ -1,0 +1,140 @@
+import type { IncomingMessage } from 'node:http';
+
+const CR = 13;
+const LF = 10;
+const HEAD_END = Buffer.from('\r\n\r\n');
+
+/** Each chunk in a slice of a chunked body becomes an object. */
+const CHUNKED_SLICE_BYTES = 1_024;
+
+/** The beginning of a request line (RFC 9112 §3): a method, then nothing or a space. */
+const BEGINS_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+( |$)/;
+
+/** No more bytes of a line of a chunked body matter: a size beyond this is above any limit. */
+const MAX_LINE = 20;
+
+type Part = 'start' | 'head' | 'length' | 'chunked';
+
+/**
+ * Divides the bytes of a connection into slices for Node's parser, which never cross the end of a head or of a message. It
+ * validates nothing: where the bytes are invalid, the parser rejects them.
+ */
+export class Framing {
+  readonly #maxLine: number;
+  #part: Part = 'start';
+  /** The last bytes of a head that has not ended. */
+  #seam = '';
+  /** Bytes that the body has left, or the current chunk with its line end. */
+  #left = 0;
+  #line = '';
+  #isInTrailers = false;
+
+  /** `maxLine` is the limit of a request line in bytes. */
+  constructor(maxLine: number) {
+    this.#maxLine = maxLine;
+  }
+
+  /**
+   * Returns how many of the bytes to parse next. 0: the request line is incomplete. 'tooLong': its target is above the
+   * limit.
+   */
+  next(bytes: Buffer): number | 'tooLong' {
+    switch (this.#part) {
+      case 'start':
+        return this.#start(bytes);
+      case 'head':
+        return this.#endOfHead(bytes);
+      case 'length':
+        return Math.min(this.#left, bytes.length);
+      case 'chunked':
+        return this.#endOfChunks(bytes.subarray(0, CHUNKED_SLICE_BYTES));
+    }
+  }
+
+  /** Notes that so many bytes were parsed. `request` is the one whose bytes they are, once its head has ended. */
+  parsed(bytes: number, request: IncomingMessage | undefined): void {
+    if (request === undefined) return;
+    if (request.complete) this.#part = 'start';
+    else if (this.#part === 'length') this.#left -= bytes;
+    else if (this.#part === 'head') this.#beginBody(request);
+    if (this.#part === 'start') this.#seam = '';
+  }
+
+  #start(bytes: Buffer): number | 'tooLong' {
+    const emptyLines = countEmptyLines(bytes);
+    if (emptyLines > 0) return emptyLines;
+    const end = bytes.indexOf(HEAD_END);
+    const isLineEnded = end !== -1 && end < this.#maxLine;
+    if (!isLineEnded && !bytes.subarray(0, this.#maxLine).includes(LF)) {
+      const isLine = BEGINS_LINE.test(bytes.toString('latin1', 0, this.#maxLine));
+      if (isLine && bytes.length < this.#maxLine) return 0;
+      if (isLine && bytes.subarray(0, this.#maxLine).includes(' ')) return 'tooLong';
+      return Math.min(bytes.length, this.#maxLine);
+    }
+    this.#part = 'head';
+    return end === -1 ? this.#keepSeam(bytes, bytes.length) : end + HEAD_END.length;
+  }
+
+  #endOfHead(bytes: Buffer): number {
+    const before = this.#seam.length;
+    const across = (this.#seam + bytes.toString('latin1', 0, 3)).indexOf('\r\n\r\n');
+    if (across !== -1) return across + HEAD_END.length - before;
+    const end = bytes.indexOf(HEAD_END);
+    return end === -1 ? this.#keepSeam(bytes, bytes.length) : end + HEAD_END.length;
+  }
+
+  #keepSeam(bytes: Buffer, length: number): number {
+    this.#seam = (this.#seam + bytes.toString('latin1', Math.max(0, length - 3))).slice(-3);
+    return length;
+  }
+
+  #beginBody({ headers }: IncomingMessage): void {
+    this.#part = headers['transfer-encoding'] === undefined ? 'length' : 'chunked';
+    this.#left = this.#part === 'length' ? Number(headers['content-length']) : 0;
+    this.#line = '';
+    this.#isInTrailers = false;
+  }
+
+  /** RFC 9112 §7.1. */
+  #endOfChunks(bytes: Buffer): number {
+    let at = 0;
+    while (at < bytes.length) {
+      if (this.#left > 0) {
+        const taken = Math.min(this.#left, bytes.length - at);
+        this.#left -= taken;
+        at += taken;
+      } else {
+        const lineEnd = bytes.indexOf(LF, at);
+        const end = lineEnd === -1 ? bytes.length : lineEnd + 1;
+        this.#line = (this.#line + bytes.toString('latin1', at, end))
+          .replace(/^0+(?=0)/, '')
+          .slice(0, MAX_LINE);
+        at = end;
+        if (lineEnd !== -1 && this.#endLine()) return at;
+      }
+    }
+    return at;
+  }
+
+  /** Returns whether the line was the last one of the message. */
+  #endLine(): boolean {
+    const line = this.#line;
+    this.#line = '';
+    if (this.#isInTrailers) return line === '\r\n';
+    const size = Number.parseInt(line, 16);
+    if (size === 0) this.#isInTrailers = true;
+    else this.#left = size + 2;
+    return false;
+  }
+}
+
+/** RFC 9112 §2.2: some clients send empty lines before a request. */
+function countEmptyLines(bytes: Buffer): number {
+  let count = 0;
+  while (isLineEnd(bytes[count])) count += 1;
+  return count;
+}
+
+export function isLineEnd(byte: number | undefined): boolean {
+  return byte === CR || byte === LF;
+}

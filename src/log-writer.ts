@@ -4,9 +4,14 @@ import { codeOf, messageOf } from './errors.ts';
 const FLUSH_EVERY_MS = 100;
 const REPORT_EVERY_MS = 1_000;
 
-/** Limit of what waits for a log that cannot be written, in characters; lines that may be dropped get half of it. */
+/** Limit of what waits for a log that cannot be written, in characters. */
 const MAX_HELD = 1_048_576;
-const MAX_HELD_OPTIONAL = MAX_HELD / 2;
+
+/** The same for each kind of line: clients can cause any number of the first two, which leave room for the next. */
+const LIMITS = { request: MAX_HELD / 2, failedRequest: (MAX_HELD * 3) / 4, other: MAX_HELD };
+
+/** What a line is about: a request, the failure of one (warn and above), or anything else, such as an audit event. */
+export type LineKind = keyof typeof LIMITS;
 
 /** How long the end of the process waits for a reader that is slow. */
 const LAST_MS = 250;
@@ -14,11 +19,12 @@ const LAST_STEP_MS = 5;
 
 const NOTHING = Buffer.alloc(0);
 
-/** Where a log goes; for pino, a stream of lines. */
+/** Where a log goes. */
 export interface LogDestination {
-  write(line: string): void;
-  /** Takes a line that is dropped before others are. */
-  writeOptional?(line: string): void;
+  write(line: string, kind: LineKind): void;
+  /** As pino flushes: for `log.flush()`, and before a line that may be the last. */
+  flush?(done: () => void): void;
+  flushSync?(): void;
 }
 
 interface LogWriterOptions {
@@ -29,10 +35,6 @@ interface LogWriterOptions {
 }
 
 interface LogWriter extends LogDestination {
-  writeOptional(line: string): void;
-  /** As pino flushes: for `log.flush()`, and before a line that may be the last. */
-  flush(done: () => void): void;
-  flushSync(): void;
   /** Lines dropped so far. */
   dropped(): number;
 }
@@ -80,8 +82,8 @@ export function createLogWriter(fd: 1 | 2, { gathers, onDropped }: LogWriterOpti
     );
   }
 
-  function take(line: string, limit: number): void {
-    if (rest.length + gathered.length > limit) {
+  function write(line: string, kind: LineKind): void {
+    if (rest.length + gathered.length > LIMITS[kind]) {
       dropped += 1;
       return;
     }
@@ -104,8 +106,7 @@ export function createLogWriter(fd: 1 | 2, { gathers, onDropped }: LogWriterOpti
   }, REPORT_EVERY_MS).unref();
   process.once('exit', writeLast);
   return {
-    write: (line) => take(line, MAX_HELD),
-    writeOptional: (line) => take(line, MAX_HELD_OPTIONAL),
+    write,
     flush: (done) => {
       writeHeld();
       done();

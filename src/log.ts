@@ -1,9 +1,13 @@
-import { type Logger, pino } from 'pino';
+import { type Logger, pino, symbols } from 'pino';
 import type { PrettyOptions, PrettyStream } from 'pino-pretty';
-import { createLogWriter, type LogDestination } from './log-writer.ts';
+import { createLogWriter, type LineKind, type LogDestination } from './log-writer.ts';
 
 /** Lines leave together, since a write to stdout for each would cost a sixth of a request. */
 const GATHERED = 8_192;
+
+/** Levels of pino. */
+const INFO = 30;
+const WARN = 40;
 
 /** What the log says of a request when it has its answer. */
 export interface AnsweredRequest {
@@ -26,7 +30,10 @@ export interface ServiceLog {
 
 /** A log of JSON lines on stdout, or of readable ones when stdout is a terminal. */
 export async function createLog(level: string): Promise<ServiceLog> {
-  if (process.stdout.isTTY) return logTo(await prettyStream({ ignore: 'requestId' }), level);
+  if (process.stdout.isTTY) {
+    const pretty = await prettyStream({ ignore: 'requestId' });
+    return logTo({ write: (line) => void pretty.write(line) }, level);
+  }
   const writer = createLogWriter(1, { gathers: GATHERED, onDropped: (lines) => reportDropped(lines) });
   const serviceLog = logTo(writer, level);
   const reportDropped = (lines: number): void => {
@@ -38,11 +45,10 @@ export async function createLog(level: string): Promise<ServiceLog> {
 /** A log of JSON lines. */
 export function logTo(destination: LogDestination, level: string): ServiceLog {
   const timestamp = createTimestamps();
-  const log = pino({ level, base: null, timestamp }, destination);
+  const log = pino({ level, base: null, timestamp }, new KindStream(destination));
   const linesDropped = (): number => 0;
   if (!log.isLevelEnabled('info')) return { log, answered: () => undefined, linesDropped };
-  const write = (destination.writeOptional ?? destination.write).bind(destination);
-  const begin = `{"level":${log.levels.values.info}`;
+  const begin = `{"level":${INFO}`;
   return {
     log,
     linesDropped,
@@ -50,11 +56,43 @@ export function logTo(destination: LogDestination, level: string): ServiceLog {
     answered: ({ requestId, traceId, operation, status, ms, owner }) => {
       const trace = traceId === undefined ? '' : `,"traceId":"${traceId}"`;
       const whose = owner === undefined ? '' : `,"owner":${JSON.stringify(owner)}`;
-      write(
+      destination.write(
         `${begin}${timestamp()},"requestId":"${requestId}"${trace},"operation":"${operation}","status":${status},"ms":${ms}${whose},"msg":"answered"}\n`,
+        'request',
       );
     },
   };
+}
+
+/** A stream for pino, which leaves level and fields of each line here: adds of what kind the line is. */
+class KindStream {
+  readonly [symbols.needsMetadataGsym] = true;
+  lastLevel = 0;
+  lastObj: object = {};
+  readonly #destination: LogDestination;
+
+  constructor(destination: LogDestination) {
+    this.#destination = destination;
+  }
+
+  write(line: string): void {
+    this.#destination.write(line, this.#kind());
+  }
+
+  flush(done: () => void): void {
+    if (this.#destination.flush === undefined) done();
+    else this.#destination.flush(done);
+  }
+
+  flushSync(): void {
+    this.#destination.flushSync?.();
+  }
+
+  #kind(): LineKind {
+    if (this.lastLevel < INFO) return 'request';
+    if (!('requestId' in this.lastObj) || 'audit' in this.lastObj) return 'other';
+    return this.lastLevel < WARN ? 'request' : 'failedRequest';
+  }
 }
 
 /** A log for what a command did, on stderr, since stdout has its result; none on a terminal, where words say it. */

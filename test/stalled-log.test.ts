@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { constants } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { describe, it, type TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import { endOf, type LogLine, newInstallation, type Program } from './program.ts';
@@ -43,6 +45,43 @@ describe('a log that is not read any more', { skip: process.platform === 'win32'
     await readLine(pipe, ({ msg }) => msg === 'stopped', lines);
     assert.equal(lines.filter(({ msg }) => msg === 'answered').length, 1_000);
     assert.equal((await endOf(program)).code, 0);
+  });
+});
+
+const EACH = 20_000;
+
+/** Logs a flood of lines that clients cause, then two that matter; reports on stderr how many were dropped. */
+const FLOOD = `
+  import { createLog } from ${JSON.stringify(new URL('../src/log.ts', import.meta.url).href)};
+  const { log, linesDropped } = await createLog('info');
+  for (let n = 0; n < ${EACH}; n += 1) log.info({ requestId: 'abcdefgh', operation: 'none', status: 400 }, 'refused');
+  for (let n = 0; n < ${EACH}; n += 1) log.error({ requestId: 'abcdefgh', err: 'the store is away' }, 'failed');
+  log.warn({ audit: 'tokenRefused', requestId: 'abcdefgh' }, 'the use of a token was refused');
+  log.error({ failures: 1 }, 'writes fail');
+  process.stderr.write(linesDropped() + '\\n');
+  process.stdin.resume();
+`;
+
+describe('a log that is not read, and a flood of lines that clients cause', () => {
+  it('keeps room for errors, and more for audit lines and lines of the service', async (t) => {
+    const child = spawn(process.execPath, ['--input-type=module', '--eval', FLOOD], { stdio: 'pipe' });
+    t.after(() => child.kill('SIGKILL'));
+    const [report] = await once(child.stderr, 'data');
+    const dropped = Number(String(report));
+    const lines: LogLine[] = [];
+    for await (const text of createInterface({ input: child.stdout })) {
+      const line: LogLine = JSON.parse(text);
+      if (String(line.msg).startsWith('lines were dropped')) {
+        assert.equal(line.lines, dropped);
+        break;
+      }
+      lines.push(line);
+    }
+    const countOf = (msg: string): number => lines.filter((line) => line.msg === msg).length;
+    const [refused, failed] = [countOf('refused'), countOf('failed')];
+    assert.ok(refused > 0 && failed > 0, `${refused} and ${failed} lines`);
+    assert.equal(refused + failed + dropped, 2 * EACH);
+    assert.deepEqual([countOf('the use of a token was refused'), countOf('writes fail')], [1, 1]);
   });
 });
 

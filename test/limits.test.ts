@@ -37,6 +37,18 @@ test('the sizes of headers, URI and body are limited as configured', async (t) =
   assert.deepEqual(await ask({ method: 'POST', path: '/plants' }, json, plant(1_025)), [413, 41300]);
 });
 
+test('a body over the limit closes the connection, also when all of it has arrived', async (t) => {
+  const service = await startService(t, await freshUrl(t), { bodyLimit: '1024' });
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  const fields = `Authorization: Bearer ${await service.token()}\r\nContent-Type: application/json\r\n`;
+  wire.send(
+    `POST /plants HTTP/1.1\r\nHost: plants.test\r\n${fields}Content-Length: 1025\r\n\r\n${' '.repeat(1_025)}`,
+  );
+  assert.equal((await wire.answer())?.status, 413);
+  assert.equal(await wire.answer(), undefined);
+});
+
 test('the times for headers, for a request and between requests are limited as configured', async (t) => {
   const times = { headerTimeout: '1000', requestTimeout: '2000', keepAliveTimeout: '1000' };
   const service = await startService(t, await freshUrl(t), times);

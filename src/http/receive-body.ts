@@ -13,8 +13,14 @@ const BYTES_OF_PIECE = 128;
  * (415), Content-Length (413); `limit` is in bytes, whatever the framing.
  */
 export function receiveBody(limit: number) {
-  const tooLarge = new Refusal(41300, `the body is larger than ${limit} bytes`);
-  const tooManyPieces = new Refusal(41300, 'the body comes in too many small chunks; send larger ones');
+  // Whether all of it has arrived depends on the network, so the connection closes in either case.
+  const closes = { connection: 'close' };
+  const tooLarge = new Refusal(41300, `the body is larger than ${limit} bytes`, closes);
+  const tooManyPieces = new Refusal(
+    41300,
+    'the body comes in too many small chunks; send larger ones',
+    closes,
+  );
 
   return (
     request: FastifyRequest,

@@ -9,15 +9,12 @@ import { PAGE_BYTES, PlantPages } from './plant-pages.ts';
 import { type BatchedResponse, responseOf } from './response.ts';
 import type { HeldBytes, SendBudget } from './send-budget.ts';
 import type { SendPieces } from './send-pieces.ts';
-import { createGate, type WaitForPageTurn } from './turns.ts';
+import type { WaitForPageTurn } from './turns.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
 
 /** A list with a limit ends at this size, with a Link, though more plants follow. */
 const GATHERED_BYTES = 8 * 1024 * 1024;
-
-/** Lists with a limit that are gathered at once; more wait, holding one page, so that few bytes are read for nothing. */
-const GATHERED_AT_ONCE = 4;
 
 /** Bytes written to a response at once. */
 const PIECE_BYTES = 64 * 1024;
@@ -102,8 +99,6 @@ export function listPlants(
   onSent: (bytes: number) => void,
   { budget, sendPieces, waitForTurn, recheck }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
-  const gatherInTurn = createGate(GATHERED_AT_ONCE);
-
   // All pages go through one buffer, and no text of a page is kept while the client reads.
   async function* streamed(pages: PlantPages, first: string[], held: HeldBytes): AsyncGenerator<Buffer> {
     const shared = Buffer.allocUnsafeSlow(SHORT_BYTES);
@@ -111,19 +106,18 @@ export function listPlants(
       let page = await encodeNext(first.pop(), shared, held);
       page !== undefined;
       page = await encodeNext(await nextOf(pages, PAGE_BYTES), shared, held, COMMA)
-    )
-      yield* inPieces([page], page.length > SHORT_BYTES ? held : undefined);
-    yield* inPieces([END], undefined);
+    ) {
+      yield* inPieces(page);
+      if (page.length > SHORT_BYTES) held.remove(page.length);
+    }
+    yield* inPieces(END);
   }
 
-  function* inPieces(pages: Buffer[], held: HeldBytes | undefined): Generator<Buffer> {
-    for (let page = pages.shift(); page !== undefined; page = pages.shift()) {
-      for (let from = 0; from < page.length; from += PIECE_BYTES) {
-        const piece = page.subarray(from, from + PIECE_BYTES);
-        onSent(piece.length);
-        yield piece;
-      }
-      if (page !== END) held?.remove(page.length);
+  function* inPieces(bytes: Buffer): Generator<Buffer> {
+    for (let from = 0; from < bytes.length; from += PIECE_BYTES) {
+      const piece = bytes.subarray(from, from + PIECE_BYTES);
+      onSent(piece.length);
+      yield piece;
     }
   }
 
@@ -156,10 +150,10 @@ export function listPlants(
       endWhenRevoked(request, response, () => recheck(request));
       sendPieces(request, reply, streamed(pages, [first], held));
     } else {
-      const gathered = await gatherInTurn(() => gather(pages, first, held));
+      const gathered = await gather(pages, first, held);
       addLink(reply, path, limit, pages.cutAt);
-      reply.header('content-length', sizeOf(gathered));
-      sendPieces(request, reply, inPieces(gathered, held));
+      reply.header('content-length', gathered.length);
+      sendPieces(request, reply, inPieces(gathered));
     }
     return undefined;
   };
@@ -190,25 +184,34 @@ function endWhenRevoked(
   response.once('close', () => clearInterval(timer));
 }
 
-/** Gathers the pages of a list with a limit. */
-async function gather(pages: PlantPages, first: string, held: HeldBytes): Promise<Buffer[]> {
-  const gathered: Buffer[] = [];
-  let left = GATHERED_BYTES;
+/**
+ * Gathers the pages of a list with a limit. Memory for all of them is reserved first, so that none is read in vain, and it
+ * is one block, since many small ones leave gaps that are not returned to the system.
+ */
+async function gather(pages: PlantPages, first: string, held: HeldBytes): Promise<Buffer> {
+  const expected = Math.min(GATHERED_BYTES, first.length + pages.expectedBytes()) + PAGE_BYTES;
+  await held.reserve(expected);
+  let list = Buffer.allocUnsafeSlow(expected);
+  let size = 0;
   let json: string | undefined = first;
   while (json !== undefined) {
-    const page = encode(json);
-    if (page.length > SHORT_BYTES) await held.addLarge(page.length);
-    else held.add(page.length);
-    if (gathered.length > 0) page[0] = COMMA;
-    gathered.push(page);
-    left -= page.length;
+    const needed = size + Buffer.byteLength(json);
+    if (needed > list.length) {
+      await held.reserve(needed + PAGE_BYTES - list.length);
+      const longer = Buffer.allocUnsafeSlow(needed + PAGE_BYTES);
+      list.copy(longer, 0, 0, size);
+      list = longer;
+    }
+    list.write(json, size);
+    if (size > 0) list[size] = COMMA;
+    size = needed - END.length;
+    const left = GATHERED_BYTES - size;
     json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
   }
-  return [...gathered, END];
-}
-
-function sizeOf(buffers: readonly Buffer[]): number {
-  return buffers.reduce((sum, { length }) => sum + length, 0);
+  size += END.copy(list, size);
+  // The rest was never written to, so it takes no memory.
+  held.remove(list.length - size);
+  return list.subarray(0, size);
 }
 
 /** The next page with plants; undefined at the end. */
@@ -227,7 +230,7 @@ async function encodeNext(
 ): Promise<Buffer | undefined> {
   if (json === undefined) return undefined;
   const page = encode(json, buffer);
-  if (page.length > SHORT_BYTES) await held.addLarge(page.length);
+  if (page.length > SHORT_BYTES) await held.reserve(page.length);
   if (begin !== undefined) page[0] = begin;
   return page;
 }

@@ -25,6 +25,7 @@ export class PlantPages {
   #range: IdRange;
   #left: number;
   #plants = FIRST_PAGE;
+  #bytesPerPlant = 0;
   #isBegun = false;
 
   /** `beforeNext` is called before each page but the first; it rejects to end the list there. */
@@ -54,8 +55,14 @@ export class PlantPages {
     return page.json;
   }
 
+  /** The bytes of the pages to come, if the plants are as long as those of the last page. */
+  expectedBytes(): number {
+    return this.ended ? 0 : Math.ceil(this.#left * this.#bytesPerPlant);
+  }
+
   #advance({ json, count, last, more }: PlantPage): void {
-    this.#plants = Math.max(1, Math.min(LONGEST_PAGE, Math.floor((EXPECTED_BYTES * count) / json.length)));
+    this.#bytesPerPlant = json.length / Math.max(1, count);
+    this.#plants = Math.max(1, Math.min(LONGEST_PAGE, Math.floor(EXPECTED_BYTES / this.#bytesPerPlant)));
     this.#left -= count;
     this.cutAt = more ? last : undefined;
     this.ended = this.cutAt === undefined || this.#left === 0;

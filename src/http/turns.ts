@@ -37,24 +37,6 @@ export function createTurns(): WaitForTurn {
   };
 }
 
-/** Limits how many pieces of work run at once; the others wait in line. */
-export function createGate(limit: number): <T>(work: () => Promise<T>) => Promise<T> {
-  const waiting: (() => void)[] = [];
-  let running = 0;
-
-  return async (work) => {
-    if (running >= limit) await new Promise<void>((resolve) => waiting.push(resolve));
-    else running += 1;
-    try {
-      return await work();
-    } finally {
-      const next = waiting.shift();
-      if (next === undefined) running -= 1;
-      else next();
-    }
-  };
-}
-
 export type WaitForPageTurn = () => Promise<void>;
 
 /** Pages that are read in one event-loop iteration, of all lists together: one or two milliseconds. */

@@ -1,4 +1,4 @@
-import type { Contender, Measurement } from './contender.ts';
+import type { Contender, Measurement } from './contenders/contender.ts';
 
 /** All runs of some work: those of each contender, in the order of the rounds. */
 export interface Comparison {

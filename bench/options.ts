@@ -1,10 +1,10 @@
 import { parseArgs } from 'node:util';
-import { messageOf } from '../src/errors.ts';
+import { messageOf } from '../src/api-errors.ts';
 import { autocannonGenerator } from './load/autocannon.ts';
 import type { Generator } from './load/generator.ts';
 import { isInstalled, wrk } from './load/wrk.ts';
-import type { Part } from './part.ts';
-import { parts } from './parts.ts';
+import { parts } from './scenarios/all-scenarios.ts';
+import type { Part } from './scenarios/scenario.ts';
 
 export interface Options {
   readonly parts: readonly Part[];

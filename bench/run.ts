@@ -1,13 +1,13 @@
 import { appendFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { conditionsOf, describe, describeOthers } from './conditions.ts';
-import { failuresOf } from './figures.ts';
+import { alternatives, installAlternatives } from './contenders/alternatives.ts';
 import { type Options, OptionsInvalid, readOptions, usage } from './options.ts';
-import type { Bench, Report } from './part.ts';
-import { alternatives, installAlternatives } from './subjects/alternatives.ts';
-import { renderTable } from './table.ts';
-import { type Results, targetsTable } from './targets.ts';
+import { conditionsOf, describe, describeOthers } from './report/conditions.ts';
+import { failuresOf } from './report/figures.ts';
+import { renderTable } from './report/table.ts';
+import { type Results, targetsTable } from './report/targets.ts';
+import type { Bench, Report } from './scenarios/scenario.ts';
 
 const CONNECTIONS = 64;
 

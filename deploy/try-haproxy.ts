@@ -17,11 +17,11 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { readFlags } from '../test/flags.ts';
-import { freePort } from '../test/free-port.ts';
-import { describeRecording, recordWorkload } from '../test/history.ts';
-import { describeViolation, findViolation } from '../test/linearizability.ts';
-import { startPostgres } from '../test/postgres-server.ts';
+import { describeRecording, recordWorkload } from '../test/long/instances.ts';
+import { describeViolation, findViolation } from '../test/support/linearizability.ts';
+import { readFlags } from '../test/support/script-flags.ts';
+import { freePort } from '../test/support/servers/free-port.ts';
+import { startPostgres } from '../test/support/servers/postgres-server.ts';
 
 const run = promisify(execFile);
 

@@ -1,7 +1,7 @@
 import { isIP } from 'node:net';
 import { type Static, Type } from 'typebox';
 import { demandOfDatabaseUrl } from './database-url.ts';
-import { compileCheck, compileFromText, propertyOf } from './schema.ts';
+import { compileCheck, compileFromText, propertyOf } from './validation.ts';
 
 const KIBIBYTE = 1024;
 const MEBIBYTE = 1024 * KIBIBYTE;

@@ -4,15 +4,15 @@ import type { FastifyInstance } from 'fastify';
 import type { Logger } from 'pino';
 import { type Config, connectionOptions, limitsOf, namesOf, partsOf } from './config.ts';
 import { placeOf } from './database-url.ts';
-import type { FindGrant } from './http/authentication.ts';
-import { Connections } from './http/connections.ts';
-import { listenOnBoth } from './http/listen.ts';
-import { openTls, type Tls } from './http/tls.ts';
-import type { ServiceLog } from './log.ts';
-import { isEmbedded, openStore } from './store/open.ts';
-import type { Store } from './store.ts';
-import { logStore } from './store-log.ts';
-import type { Tracing } from './tracing.ts';
+import type { FindGrant } from './http/auth/authentication.ts';
+import { listenOnBoth } from './http/protocol/bind-listeners.ts';
+import { Connections } from './http/protocol/connection-registry.ts';
+import { openTls, type Tls } from './http/protocol/tls.ts';
+import type { ServiceLog } from './observability/log.ts';
+import { logStore } from './observability/store-log.ts';
+import type { Tracing } from './observability/tracing.ts';
+import { isEmbedded, openStore } from './store/open-engine.ts';
+import type { Store } from './store/store.ts';
 import { version } from './version.ts';
 
 /** How long clients are asked to go elsewhere once the service no longer listens: enough for the busy ones to hear it. */
@@ -193,7 +193,7 @@ async function wire(wiring: Wiring) {
 async function loadHttp() {
   await setImmediate();
   const [{ createMetrics }, { createApp, operations }, { createAdmin }] = await Promise.all([
-    import('./http/metrics.ts'),
+    import('./observability/metrics.ts'),
     import('./http/app.ts'),
     import('./http/admin.ts'),
   ]);
@@ -202,7 +202,7 @@ async function loadHttp() {
 
 // Imported when needed, so that it costs nothing when it is off.
 async function loadTracing(log: Logger): Promise<Tracing> {
-  const { startTracing } = await import('./tracing.ts');
+  const { startTracing } = await import('./observability/tracing.ts');
   return startTracing((problem) => log.warn({ problem }, 'traces could not be sent'));
 }
 
@@ -214,7 +214,7 @@ async function openIssuer(config: Config, log: Logger, now: () => number): Promi
   const { oidcIssuer: issuer, oidcAudience: audience } = config;
   if (issuer === '') return undefined;
   // Not loaded by those who do without.
-  const { createOidc } = await import('./http/oidc.ts');
+  const { createOidc } = await import('./http/auth/oidc.ts');
   return createOidc({
     issuer,
     audience,

@@ -6,13 +6,13 @@ import { join, normalize } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { renderHaproxyConfig, startHaproxy, stop } from '../deploy/try-haproxy.ts';
-import { SHUTDOWN_MS } from '../src/cli/serve.ts';
+import { errorCodes, statusOf } from '../src/api-errors.ts';
+import { SHUTDOWN_MS } from '../src/cli/commands/serve-command.ts';
 import { loadConfig, settings, variableOf } from '../src/config.ts';
-import { errorCodes, statusOf } from '../src/errors.ts';
 import { mintSecret } from '../src/token.ts';
-import { freshFolder } from './engines.ts';
-import { freePort } from './free-port.ts';
-import { startService } from './service.ts';
+import { freshFolder } from './support/engines.ts';
+import { freePort } from './support/servers/free-port.ts';
+import { startService } from './support/service.ts';
 
 const run = promisify(execFile);
 const root = join(import.meta.dirname, '..');

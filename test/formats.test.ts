@@ -3,7 +3,7 @@ import { describe, test } from 'node:test';
 import { csv } from '../src/formats/csv.ts';
 import { type Entry, FileInvalid, type Format, MAX_LINE_BYTES } from '../src/formats/format.ts';
 import { ndjson } from '../src/formats/ndjson.ts';
-import { hostilePlants } from './hostile-plants.ts';
+import { hostilePlants } from './support/data/hostile-plants.ts';
 
 const formats: readonly (readonly [string, Format])[] = [
   ['NDJSON', ndjson],

@@ -9,10 +9,10 @@ import {
   parseIntegerSource,
   renderPlant,
 } from '../src/plant.ts';
-import { compileCheck } from '../src/schema.ts';
-import { openStore } from '../src/store/open.ts';
-import { connections, engines } from './engines.ts';
-import { upTo } from './store-setting.ts';
+import { openStore } from '../src/store/open-engine.ts';
+import { compileCheck } from '../src/validation.ts';
+import { connections, engines } from './support/engines.ts';
+import { upTo } from './support/store-setup.ts';
 
 describe('the integer a JSON number stands for', () => {
   const integers: readonly (readonly [string, bigint])[] = [

@@ -1,6 +1,6 @@
 /** SQLite's own rate of durable inserts, in process and many to a commit. Arguments: FILE RUN SECONDS. */
-import { openForWriting } from '../../src/store/sqlite-file.ts';
-import { migrateSqlite } from '../../src/store/sqlite-migrate.ts';
+import { openForWriting } from '../../src/store/sqlite/connection.ts';
+import { migrateSqlite } from '../../src/store/sqlite/migrate.ts';
 import { createInOrder, NEW_PLANT } from '../workload.ts';
 import type { Tally } from './generator.ts';
 import { createIds } from './ids.ts';

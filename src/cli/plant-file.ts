@@ -4,8 +4,8 @@ import { type Command, Option } from 'commander';
 import { csv } from '../formats/csv.ts';
 import type { Format } from '../formats/format.ts';
 import { ndjson } from '../formats/ndjson.ts';
-import { CommandFailed } from './command-failed.ts';
-import { fileFailed } from './file-failed.ts';
+import { CommandFailed } from './command-error.ts';
+import { fileFailed } from './file-error.ts';
 
 const formats = { ndjson, csv };
 export type FormatName = keyof typeof formats;

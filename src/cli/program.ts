@@ -1,25 +1,25 @@
 import { Command, CommanderError } from 'commander';
+import { codeOf } from '../api-errors.ts';
 import { ConfigInvalid } from '../config.ts';
-import { codeOf } from '../errors.ts';
 import { FileInvalid } from '../formats/format.ts';
-import { CannotListen } from '../http/listen.ts';
-import { CertificateInvalid } from '../http/tls.ts';
-import { BatchRefused, StoreNotOpened, StoreUnavailable } from '../store.ts';
+import { CannotListen } from '../http/protocol/bind-listeners.ts';
+import { CertificateInvalid } from '../http/protocol/tls.ts';
+import { BatchRefused, StoreNotOpened, StoreUnavailable } from '../store/store.ts';
 import { version } from '../version.ts';
-import { CommandFailed } from './command-failed.ts';
+import { CommandFailed } from './command-error.ts';
 import { escapeLine, escapeLines } from './message.ts';
 
 // Each is imported when it is asked for, so that none costs the others their start.
 const commands: Readonly<Record<string, () => Promise<Command>>> = {
-  serve: async () => (await import('./serve.ts')).serveCommand(),
-  token: async () => (await import('./token.ts')).tokenCommand(),
-  import: async () => (await import('./import.ts')).importCommand(),
-  export: async () => (await import('./export.ts')).exportCommand(),
-  copy: async () => (await import('./copy.ts')).copyCommand(),
-  backup: async () => (await import('./backup.ts')).backupCommand(),
-  check: async () => (await import('./check.ts')).checkCommand(),
-  migrate: async () => (await import('./migrate.ts')).migrateCommand(),
-  openapi: async () => (await import('./openapi.ts')).openapiCommand(),
+  serve: async () => (await import('./commands/serve-command.ts')).serveCommand(),
+  token: async () => (await import('./commands/token-command.ts')).tokenCommand(),
+  import: async () => (await import('./commands/import-command.ts')).importCommand(),
+  export: async () => (await import('./commands/export-command.ts')).exportCommand(),
+  copy: async () => (await import('./commands/copy-command.ts')).copyCommand(),
+  backup: async () => (await import('./commands/backup-command.ts')).backupCommand(),
+  check: async () => (await import('./commands/check-command.ts')).checkCommand(),
+  migrate: async () => (await import('./commands/migrate-command.ts')).migrateCommand(),
+  openapi: async () => (await import('./commands/openapi-command.ts')).openapiCommand(),
 };
 
 /** Runs the command that the arguments of the process name. A failure goes to stderr and sets the exit code. */

@@ -2,7 +2,7 @@ import { isUtf8 } from 'node:buffer';
 import { type CsvError, type Parser, parse } from 'csv-parse';
 import { stringify } from 'csv-stringify/sync';
 import { Int64, type NewPlant } from '../plant.ts';
-import { compileFromText } from '../schema.ts';
+import { compileFromText } from '../validation.ts';
 import {
   countLines,
   type Entry,

@@ -1,5 +1,5 @@
 import { NewPlant } from '../plant.ts';
-import { compileCheck } from '../schema.ts';
+import { compileCheck } from '../validation.ts';
 
 /** What stands at a line of a file, the first being 1: a plant, or the reason why there is none. */
 export type Entry =

@@ -1,4 +1,4 @@
-import { JsonInvalid, parseJson } from '../json.ts';
+import { JsonInvalid, parseJson } from '../exact-json.ts';
 import { type NewPlant, newPlantFields, renderPlant } from '../plant.ts';
 import {
   type Entry,

@@ -1,16 +1,16 @@
 import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify';
 import { Gauge, type Registry } from 'prom-client';
-import { messageOf, Refusal } from '../errors.ts';
-import type { Connections } from './connections.ts';
-import { createListener, type Limits } from './listener.ts';
-import { isAboutServer, originForm, refuseMalformed } from './message-rules.ts';
+import { messageOf, Refusal } from '../api-errors.ts';
+import { responseOf } from './batched-response.ts';
+import { logFailure, RETRY_SOON, renderRawRefusal, sendRefusal, toRefusal } from './error-response.ts';
 import { http } from './node-http.ts';
-import { answerOtherMethods, collectMethods } from './other-methods.ts';
-import { receiveBody } from './receive-body.ts';
-import { logFailure, RETRY_SOON, renderRawRefusal, sendRefusal, toRefusal } from './refusals.ts';
-import { withoutCompilers } from './request-check.ts';
-import { createRequestIds } from './request-ids.ts';
-import { responseOf } from './response.ts';
+import type { Connections } from './protocol/connection-registry.ts';
+import { isAboutServer, originForm, refuseMalformed } from './protocol/http-conformance.ts';
+import { createListener, type Limits } from './protocol/http-server.ts';
+import { answerOtherMethods, collectMethods } from './protocol/method-not-allowed.ts';
+import { receiveBody } from './protocol/request-body.ts';
+import { createRequestIds } from './protocol/request-id.ts';
+import { withoutCompilers } from './protocol/request-validation.ts';
 
 /** One thing the service needs to be ready; it rejects, with a reason for the operator, while that is not so. */
 interface ReadinessCheck {

@@ -2,10 +2,10 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { Refusal } from '../errors.ts';
-import { responseOf } from './response.ts';
-import type { SendBudget } from './send-budget.ts';
-import type { SendPieces } from './send-pieces.ts';
+import { Refusal } from '../api-errors.ts';
+import { responseOf } from './batched-response.ts';
+import type { SendBudget } from './send-buffer-limit.ts';
+import type { SendPieces } from './streamed-response.ts';
 
 /** Scalar's page in one script, gzipped; `npm ci` makes it from the package (build/api-reference.ts). */
 const SCRIPT_FILE = new URL('./api-reference.js.gz', import.meta.url);

@@ -6,22 +6,24 @@ import Fastify, {
   LogController,
 } from 'fastify';
 import type { TSchema } from 'typebox';
-import { createAudit } from '../audit.ts';
-import { type ErrorCode, statusOf } from '../errors.ts';
-import type { AnsweredRequest } from '../log.ts';
-import type { Store } from '../store.ts';
-import type { Tracing } from '../tracing.ts';
-import { type Admission, createAdmission } from './admission.ts';
+import { type ErrorCode, statusOf } from '../api-errors.ts';
+import { createAudit } from '../observability/audit-log.ts';
+import type { AnsweredRequest } from '../observability/log.ts';
+import type { Metrics } from '../observability/metrics.ts';
+import type { Tracing } from '../observability/tracing.ts';
+import type { Store } from '../store/store.ts';
 import { addApiReference } from './api-reference.ts';
-import { type Authentication, createAuthentication, type FindGrant } from './authentication.ts';
-import type { Connections } from './connections.ts';
-import { createPlant, createPlantOperation } from './create-plant.ts';
-import { addOrigin, anyOrigin } from './cross-origin.ts';
-import { deletePlant, deletePlantOperation } from './delete-plant.ts';
-import { listPlants, listPlantsOperation } from './list-plants.ts';
-import { createListener, type Limits } from './listener.ts';
-import { isAboutServer, originForm, refuseMalformed } from './message-rules.ts';
-import type { Metrics } from './metrics.ts';
+import { type Authentication, createAuthentication, type FindGrant } from './auth/authentication.ts';
+import { createRefusedTokens, limitRequests } from './auth/rate-limit.ts';
+import { type BatchedResponse, responseOf } from './batched-response.ts';
+import {
+  closeBehind,
+  logFailure,
+  noSuchRoute,
+  renderRawRefusal,
+  sendRefusal,
+  toRefusal,
+} from './error-response.ts';
 import { http } from './node-http.ts';
 import { renderOpenApi } from './openapi.ts';
 import {
@@ -32,24 +34,22 @@ import {
   type OperationSchema,
   ownerOf,
 } from './operation.ts';
-import { answerOtherMethods, collectMethods } from './other-methods.ts';
-import { createRefusedTokens, limitRequests } from './rates.ts';
-import { receiveBody } from './receive-body.ts';
-import {
-  closeBehind,
-  logFailure,
-  noSuchRoute,
-  renderRawRefusal,
-  sendRefusal,
-  toRefusal,
-} from './refusals.ts';
-import { compileBodyCheck, compileRequestCheck, withoutCompilers } from './request-check.ts';
-import { createRequestIds } from './request-ids.ts';
-import { type BatchedResponse, responseOf } from './response.ts';
-import { SendBudget } from './send-budget.ts';
-import { createSendPieces } from './send-pieces.ts';
-import type { Tls } from './tls.ts';
-import { createPageTurns, createTurns } from './turns.ts';
+import { type Admission, createAdmission } from './overload/concurrency-limit.ts';
+import { createPageTurns, createTurns } from './overload/loop-budget.ts';
+import { createPlant, createPlantOperation } from './plants/create-plant.ts';
+import { deletePlant, deletePlantOperation } from './plants/delete-plant.ts';
+import { listPlants, listPlantsOperation } from './plants/list-plants.ts';
+import type { Connections } from './protocol/connection-registry.ts';
+import { addOrigin, anyOrigin } from './protocol/cors.ts';
+import { isAboutServer, originForm, refuseMalformed } from './protocol/http-conformance.ts';
+import { createListener, type Limits } from './protocol/http-server.ts';
+import { answerOtherMethods, collectMethods } from './protocol/method-not-allowed.ts';
+import { receiveBody } from './protocol/request-body.ts';
+import { createRequestIds } from './protocol/request-id.ts';
+import { compileBodyCheck, compileRequestCheck, withoutCompilers } from './protocol/request-validation.ts';
+import type { Tls } from './protocol/tls.ts';
+import { SendBudget } from './send-buffer-limit.ts';
+import { createSendPieces } from './streamed-response.ts';
 
 interface AppOptions {
   readonly store: Store;
@@ -201,7 +201,7 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
   tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {
     const response = responseOf(reply);
-    // Not by a closure for each request, which V8 would keep beyond its end (test/request-memory.test.ts).
+    // Not by a closure for each request, which V8 would keep beyond its end (test/system/request-memory.test.ts).
     response.routed = request;
     reply.header('x-request-id', request.id).headers(headers);
     if (response.receiveError !== undefined) throw response.receiveError;

@@ -1,5 +1,5 @@
 import { type TSchema, Type } from 'typebox';
-import { type ErrorCode, errorMeanings, statusOf } from '../errors.ts';
+import { type ErrorCode, errorMeanings, statusOf } from '../api-errors.ts';
 import { NewPlant, Plant } from '../plant.ts';
 import { type Scope, scopes } from '../token.ts';
 import type { Operation, ResponseHeader } from './operation.ts';

@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Static, TSchema } from 'typebox';
-import type { ErrorCode, Refusal } from '../errors.ts';
+import type { ErrorCode, Refusal } from '../api-errors.ts';
 import type { Scope } from '../token.ts';
 
 /** Who sends a request, as its token tells. */

@@ -6,7 +6,7 @@ import {
   StoreOverloaded,
   StoreUnavailable,
   type Write,
-} from '../store.ts';
+} from './store.ts';
 
 interface Waiting {
   readonly write: Write;

@@ -1,5 +1,5 @@
 import { readdirSync, readFileSync } from 'node:fs';
-import { StoreNotOpened } from '../store.ts';
+import { StoreNotOpened } from './store.ts';
 
 /** What an engine lends to the migrations while it holds a transaction that keeps others out. */
 export interface MigrationTarget {

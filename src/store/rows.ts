@@ -1,6 +1,6 @@
-import type { KeyRow, PlantRow } from '../bulk.ts';
-import type { Outcome } from '../store.ts';
 import { parseScopes, type Token } from '../token.ts';
+import type { KeyRow, PlantRow } from './bulk-store.ts';
+import type { Outcome } from './store.ts';
 
 type Row = Readonly<Record<string, unknown>>;
 

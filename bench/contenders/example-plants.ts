@@ -1,0 +1,15 @@
+import { readFileSync } from 'node:fs';
+
+const FILE = new URL('../../examples/plants.ndjson', import.meta.url);
+
+export interface ExamplePlant {
+  readonly id: number;
+  readonly name: string;
+  readonly tag?: string;
+}
+
+/** The plants of the example file, in the order of their ids. */
+export function examplePlants(): readonly ExamplePlant[] {
+  const lines = readFileSync(FILE, 'utf8').trimEnd().split('\n');
+  return lines.map((line): ExamplePlant => JSON.parse(line));
+}

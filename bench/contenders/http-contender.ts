@@ -1,0 +1,56 @@
+import { type Generator, runLoad } from '../load/generator.ts';
+import type { Workload } from '../workload.ts';
+import type { Contender, CpuUse } from './contender.ts';
+import { type CpuSeconds, readCpuSeconds, readPeakBytes, resetPeakBytes } from './process-stats.ts';
+import type { RunningSubject } from './subject.ts';
+
+/** What a load is made with. */
+export interface LoadOptions {
+  readonly generator: Generator;
+  readonly connections: number;
+  readonly signal: AbortSignal;
+}
+
+/** A server under the load of a workload. */
+export function httpContender(
+  { name, running }: { readonly name: string; readonly running: RunningSubject },
+  workload: Workload,
+  { generator, connections, signal }: LoadOptions,
+): Contender {
+  const { url, headers, secretsFile, pid } = running;
+  return {
+    name,
+    measure: async (run, seconds) => {
+      const ids = workload.ids(run);
+      await running.prepare(workload, ids, seconds);
+      const requests = running.requestsOf(workload);
+      resetPeakBytes(pid);
+      const before = readCpuSeconds(pid);
+      const tally = await runLoad(
+        generator,
+        { url, headers, secretsFile, requests, ids, connections, seconds },
+        signal,
+      );
+      const after = readCpuSeconds(pid);
+      const cpu = before && after && cpuUse(before, after, generator.threads, tally.cpuSeconds);
+      return { ...tally, cpu, peakBytes: readPeakBytes(pid) };
+    },
+  };
+}
+
+function cpuUse(
+  before: CpuSeconds,
+  after: CpuSeconds,
+  generatorThreads: number,
+  generatorLoad: number | undefined,
+): CpuUse {
+  const server = after.server - before.server;
+  const generator = after.generators - before.generators;
+  return {
+    server,
+    serverMainThread: after.serverMainThread - before.serverMainThread,
+    generator: generatorLoad ?? generator,
+    generatorThreads,
+    others: Math.max(0, after.machine - before.machine - server - generator),
+  };
+}

@@ -1,0 +1,126 @@
+import { join } from 'node:path';
+import { connectionOptions, loadConfig } from '../../src/config.ts';
+import { openStore } from '../../src/store/open-engine.ts';
+import type { Store } from '../../src/store/store.ts';
+import { mintSecret, newToken, scopes } from '../../src/token.ts';
+import { createIds } from '../load/ids.ts';
+import { type Ids, NEW_PLANT } from '../workload.ts';
+import { type ExamplePlant, examplePlants } from './example-plants.ts';
+import { startServerProcess } from './server-process.ts';
+import type { RunningSubject, Subject } from './subject.ts';
+
+export const MAIN = join(import.meta.dirname, '../../bin/plant-store.js');
+export const OWNER = 'bench';
+
+const ONE_COMMIT_A_REQUEST = join(import.meta.dirname, 'one-commit-a-request.ts');
+
+/** More deletes a second than any run will reach, so that each finds a plant. */
+const DELETES_A_SECOND = 80_000;
+const WRITTEN_AT_ONCE = 5_000;
+
+interface PlantStoreOptions {
+  readonly folder: string;
+  /** An embedded store in the folder unless given. */
+  readonly databaseUrl?: string;
+  /** A module that the program loads first. */
+  readonly preload?: string;
+  /** Puts into the store what is to be there; the example plants unless given. Resolves to a file of tokens or nothing. */
+  readonly fill?: (store: Store, databaseUrl: string) => Promise<string | undefined>;
+}
+
+/** Our service as it is shipped: tokens checked, every answer behind an fsync, a log line for each request. */
+export const plantStore: Subject = {
+  name: 'plant-store',
+  start: (folder) => startPlantStore({ folder }),
+};
+
+/** Our service with a commit for each write: what it would be without the sharing of commits. */
+export const oneCommitARequest: Subject = {
+  name: 'plant-store, one commit a request',
+  start: (folder) => startPlantStore({ folder, preload: ONE_COMMIT_A_REQUEST }),
+};
+
+/** Starts our service on a store that holds a token of OWNER and what `fill` puts there. */
+export async function startPlantStore(options: PlantStoreOptions): Promise<RunningSubject> {
+  const { folder, databaseUrl = `sqlite:${join(folder, 'plants.db')}`, preload } = options;
+  const { fill = fillWithExamples } = options;
+  const store = await openBenchStore(databaseUrl);
+  try {
+    const token = await createToken(store, OWNER);
+    const secretsFile = await fill(store, databaseUrl);
+    const { url, pid, stop } = await startServerProcess(
+      [
+        ...(preload === undefined ? [] : ['--import', preload]),
+        ...[MAIN, 'serve', '--port', '0', '--admin-port', '0', '--database-url', databaseUrl],
+      ],
+      join(folder, 'log'),
+    );
+    return {
+      url,
+      pid,
+      headers: secretsFile === undefined ? { authorization: `Bearer ${token}` } : {},
+      secretsFile,
+      requestsOf: ({ requests }) => requests,
+      prepare: async ({ requests }, ids, seconds) => {
+        if (requests.some(({ method }) => method === 'DELETE'))
+          await createPlants(store, plantsToDelete(ids, DELETES_A_SECOND * seconds));
+      },
+      close: async () => {
+        try {
+          await store.close();
+        } finally {
+          await stop();
+        }
+      },
+    };
+  } catch (error: unknown) {
+    await store.close();
+    throw error;
+  }
+}
+
+/** Opens a store as our commands do. */
+export function openBenchStore(databaseUrl: string): Promise<Store> {
+  return openStore(databaseUrl, {
+    now: Date.now,
+    onFatal: (error) => {
+      throw error;
+    },
+    connections: connectionOptions(loadConfig({}, {})),
+  });
+}
+
+/** Makes a token and resolves to its secret. */
+export async function createToken(store: Store, owner: string): Promise<string> {
+  const secret = mintSecret();
+  const token = newToken(secret, owner, { scopes, expiresAt: null, name: 'bench' }, Date.now());
+  await store.write({ kind: 'createToken', token });
+  return secret;
+}
+
+/** Does something for each of many, many at once, so that they share their commits. */
+export async function manyAtOnce<T>(all: Iterable<T>, work: (one: T) => Promise<unknown>): Promise<void> {
+  let running: Promise<unknown>[] = [];
+  for (const one of all) {
+    running.push(work(one));
+    if (running.length < WRITTEN_AT_ONCE) continue;
+    await Promise.all(running);
+    running = [];
+  }
+  await Promise.all(running);
+}
+
+async function fillWithExamples(store: Store): Promise<undefined> {
+  await createPlants(store, examplePlants());
+}
+
+function createPlants(store: Store, plants: Iterable<ExamplePlant>): Promise<void> {
+  return manyAtOnce(plants, ({ id, name, tag = null }) =>
+    store.write({ kind: 'createPlant', owner: OWNER, id: BigInt(id), name, tag, idempotency: null }),
+  );
+}
+
+function* plantsToDelete(ids: Ids, count: number): Generator<ExamplePlant> {
+  const nextId = createIds(ids);
+  for (let n = 0; n < count; n += 1) yield { id: nextId(), ...NEW_PLANT };
+}

@@ -1,0 +1,141 @@
+import type { Comparison, Runs } from '../compare.ts';
+import type { Measurement } from '../contenders/contender.ts';
+import { decimals, mebibytes, show, type Table, whole } from './table.ts';
+
+interface Figures {
+  readonly perSecond: number;
+  readonly p50Ms: number | undefined;
+  readonly p99Ms: number | undefined;
+  readonly cpuSecondsPerRequest: number | undefined;
+  readonly generatorCpuSecondsPerRequest: number | undefined;
+  readonly peakBytes: number | undefined;
+  readonly failures: number;
+}
+
+/** The share of a core above which a thread is taken to be busy all the time. */
+const BUSY = 0.9;
+
+/** The medians over the rounds; undefined when the generator, not the server, set the pace in most of them. */
+export function figuresOf(runs: readonly Measurement[]): Figures | undefined {
+  if (runs.length === 0 || runs.filter(isGeneratorLimit).length > runs.length / 2) return undefined;
+  const medianOf = (read: (run: Measurement) => number | undefined): number | undefined =>
+    medianOfKnown(runs.map(read));
+  return {
+    perSecond: median(runs.map(perSecond)),
+    p50Ms: medianOf((run) => run.p50Ms),
+    p99Ms: medianOf((run) => run.p99Ms),
+    cpuSecondsPerRequest: medianOf((run) => perAnswer(run.cpu?.server, run)),
+    generatorCpuSecondsPerRequest: medianOf((run) => perAnswer(run.cpu?.generator, run)),
+    peakBytes: medianOf((run) => run.peakBytes),
+    failures: failuresOf(runs),
+  };
+}
+
+interface Ratio {
+  readonly median: number;
+  readonly least: number;
+  readonly most: number;
+}
+
+/**
+ * What the runs of one contender reach of those of another in the same rounds: the median of the ratios, and their
+ * range. Undefined when one of them has no figures.
+ */
+export function ratioOf(ours: readonly Measurement[], others: readonly Measurement[]): Ratio | undefined {
+  if (figuresOf(ours) === undefined || figuresOf(others) === undefined) return undefined;
+  const ratios = ours.flatMap((run, round) => {
+    const other = others[round];
+    return other === undefined ? [] : [perSecond(run) / perSecond(other)];
+  });
+  return { median: median(ratios), least: Math.min(...ratios), most: Math.max(...ratios) };
+}
+
+/** The median ratio of the first contender of a comparison to the one of that name. */
+export function ratioTo({ contenders }: Comparison, name: string): number | undefined {
+  const other = contenders.find((one) => one.name === name);
+  return ratioOf(contenders[0]?.runs ?? [], other?.runs ?? [])?.median;
+}
+
+export function failuresOf(runs: readonly Measurement[]): number {
+  return runs.reduce((sum, run) => sum + run.failures, 0);
+}
+
+/** Contenders as rows, and what the first reaches of each of the others. */
+export function comparisonTable({ work, contenders }: Comparison): Table {
+  const [ours] = contenders;
+  const header = [
+    work,
+    'a second',
+    '÷ it',
+    'p50 ms',
+    'p99 ms',
+    'CPU µs',
+    'generator',
+    'peak MiB',
+    'failures',
+  ];
+  return [
+    header,
+    ...contenders.map((one) => [`  ${one.name}`, ...cellsOf(one, ours === one ? undefined : ours)]),
+  ];
+}
+
+function cellsOf({ runs }: Runs, ours: Runs | undefined): readonly string[] {
+  const figures = figuresOf(runs);
+  if (figures === undefined) return ['the generator was the limit'];
+  const ratio = ours && ratioOf(ours.runs, runs);
+  const microseconds = (seconds: number): string => (seconds * 1e6).toFixed(1);
+  return [
+    whole(figures.perSecond),
+    ratio === undefined ? '' : describeRatio(ratio),
+    show(figures.p50Ms, decimals(2)),
+    show(figures.p99Ms, decimals(2)),
+    show(figures.cpuSecondsPerRequest, microseconds),
+    show(figures.generatorCpuSecondsPerRequest, microseconds),
+    show(figures.peakBytes, mebibytes),
+    String(figures.failures),
+  ];
+}
+
+function describeRatio({ median, least, most }: Ratio): string {
+  const digits = decimals(median < 10 ? 2 : 0);
+  return `${digits(median)} (${digits(least)}–${digits(most)})`;
+}
+
+/** A comparison with its figures, for JSON. */
+export function comparisonJson({ work, contenders }: Comparison) {
+  const [ours] = contenders;
+  return {
+    work,
+    contenders: contenders.map(({ name, runs }) => ({
+      name,
+      figures: figuresOf(runs) ?? 'the generator was the limit',
+      ratio: ours && ratioOf(ours.runs, runs),
+      runs,
+    })),
+  };
+}
+
+function isGeneratorLimit({ cpu, seconds }: Measurement): boolean {
+  if (cpu === undefined) return false;
+  return cpu.generator / seconds > BUSY * cpu.generatorThreads && cpu.serverMainThread / seconds < BUSY;
+}
+
+function perSecond({ answers, seconds }: Measurement): number {
+  return answers / seconds;
+}
+
+function perAnswer(cpuSeconds: number | undefined, { answers }: Measurement): number | undefined {
+  return cpuSeconds === undefined ? undefined : cpuSeconds / answers;
+}
+
+export function median(values: readonly number[]): number {
+  const sorted = values.toSorted((a, b) => a - b);
+  const middle = sorted.slice(Math.floor((sorted.length - 1) / 2), Math.floor(sorted.length / 2) + 1);
+  return middle.reduce((sum, value) => sum + value, 0) / middle.length;
+}
+
+function medianOfKnown(values: readonly (number | undefined)[]): number | undefined {
+  const known = values.filter((value) => value !== undefined);
+  return known.length === 0 ? undefined : median(known);
+}

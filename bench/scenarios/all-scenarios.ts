@@ -1,0 +1,23 @@
+import { createPart } from './create.ts';
+import { deletePart } from './delete.ts';
+import { growthPart } from './growth.ts';
+import { latencyPart } from './latency.ts';
+import { listPart } from './list.ts';
+import { memoryPart } from './memory.ts';
+import { postgresPart } from './postgres.ts';
+import type { Part } from './scenario.ts';
+import { startPart } from './start.ts';
+import { wholeListPart } from './whole-list.ts';
+
+/** All parts, in the order in which they are measured. */
+export const parts: readonly Part[] = [
+  createPart,
+  listPart,
+  deletePart,
+  postgresPart,
+  wholeListPart,
+  growthPart,
+  latencyPart,
+  memoryPart,
+  startPart,
+];

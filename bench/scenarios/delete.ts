@@ -1,0 +1,14 @@
+import { bareNode } from '../contenders/bare-node.ts';
+import { oneCommitARequest, plantStore } from '../contenders/plant-store.ts';
+import { ratioTo } from '../report/figures.ts';
+import { deleteInOrder } from '../workload.ts';
+import { compareSubjects, type Part, reportOf } from './scenario.ts';
+
+export const deletePart: Part = {
+  name: 'delete',
+  about: 'deletes beside the bare handler and a commit a request',
+  run: async (bench) => {
+    const comparison = await compareSubjects(bench, [plantStore, bareNode, oneCommitARequest], deleteInOrder);
+    return reportOf([comparison], { deleteToBare: ratioTo(comparison, bareNode.name) });
+  },
+};

@@ -1,0 +1,22 @@
+import { bareNode } from '../contenders/bare-node.ts';
+import { plantStore } from '../contenders/plant-store.ts';
+import { ratioTo } from '../report/figures.ts';
+import { listOfTwenty, listUnderWrites } from '../workload.ts';
+import { compareSubjects, type Part, reportOf } from './scenario.ts';
+
+export const listPart: Part = {
+  name: 'list',
+  about: 'lists of 20, with nothing changing and under writes',
+  run: async (bench) => {
+    const unchanged = await compareSubjects(
+      bench,
+      [plantStore, bareNode, ...bench.alternatives],
+      listOfTwenty,
+    );
+    const changing = await compareSubjects(bench, [plantStore, bareNode], listUnderWrites);
+    return reportOf([unchanged, changing], {
+      listToConstant: ratioTo(unchanged, bareNode.name),
+      listUnderWrites: ratioTo(changing, bareNode.name),
+    });
+  },
+};

@@ -1,0 +1,67 @@
+import { once } from 'node:events';
+import { mkdtemp } from 'node:fs/promises';
+import { Agent, get, type IncomingMessage } from 'node:http';
+import { join } from 'node:path';
+import { setTimeout } from 'node:timers/promises';
+import { bareNode } from '../contenders/bare-node.ts';
+import { plantStore } from '../contenders/plant-store.ts';
+import { readResidentBytes } from '../contenders/process-stats.ts';
+import { type RunningSubject, startSubjects } from '../contenders/subject.ts';
+import { decimals, mebibytes, show } from '../report/table.ts';
+import type { Bench, Part, Report } from './scenario.ts';
+
+const CONNECTIONS = 1_000;
+/** Fewer than any of them refuses. */
+const AT_ONCE = 50;
+const REST_MS = 1_000;
+
+export const memoryPart: Part = {
+  name: 'memory',
+  about: 'memory at rest and for each connection kept open',
+  run: runMemory,
+};
+
+async function runMemory({ folder, alternatives, signal }: Bench): Promise<Report> {
+  await using resources = new AsyncDisposableStack();
+  const subjects = [plantStore, bareNode, ...alternatives];
+  const started = await startSubjects(
+    subjects,
+    { folder: await mkdtemp(join(folder, 'memory-')), signal },
+    resources,
+  );
+  const measured = [];
+  for (const { name, running } of started) measured.push({ name, ...(await measureMemory(running, signal)) });
+  const rows = measured.map(({ name, atRest, withConnections }) => [
+    `  ${name}`,
+    show(atRest, mebibytes),
+    show(atRest && withConnections && (withConnections - atRest) / CONNECTIONS / 1_024, decimals(1)),
+  ]);
+  return {
+    tables: [[['resident memory', 'at rest, MiB', 'a connection, KiB'], ...rows]],
+    results: {},
+    json: measured,
+    contenders: [],
+  };
+}
+
+/** Resident bytes, before and with many connections that have had one answer each. */
+async function measureMemory({ url, pid, headers }: RunningSubject, signal: AbortSignal) {
+  await setTimeout(REST_MS, undefined, { signal });
+  const atRest = readResidentBytes(pid);
+  // An agent for each group, or the next would be sent over the connections of the last.
+  const agents = Array.from(
+    { length: CONNECTIONS / AT_ONCE },
+    () => new Agent({ keepAlive: true, maxFreeSockets: AT_ONCE }),
+  );
+  for (const agent of agents)
+    await Promise.all(Array.from({ length: AT_ONCE }, () => ask(`${url}/plants?limit=1`, headers, agent)));
+  const withConnections = readResidentBytes(pid);
+  for (const agent of agents) agent.destroy();
+  return { atRest, withConnections };
+}
+
+async function ask(url: string, headers: RunningSubject['headers'], agent: Agent): Promise<void> {
+  const [response]: IncomingMessage[] = await once(get(url, { agent, headers }), 'response');
+  await response?.resume().toArray();
+  if (response?.statusCode !== 200) throw new Error(`${url} answered ${response?.statusCode}`);
+}

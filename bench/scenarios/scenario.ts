@@ -1,0 +1,56 @@
+import { mkdtemp } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Comparison, compare, type Plan, type Runs } from '../compare.ts';
+import { httpContender, type LoadOptions } from '../contenders/http-contender.ts';
+import { type Subject, startSubjects } from '../contenders/subject.ts';
+import { comparisonJson, comparisonTable } from '../report/figures.ts';
+import type { Table } from '../report/table.ts';
+import type { Results } from '../report/targets.ts';
+import type { Workload } from '../workload.ts';
+
+/** What each part of the benchmark is given. */
+export interface Bench extends LoadOptions {
+  readonly plan: Plan;
+  /** What people would pick instead; empty where it cannot be installed. */
+  readonly alternatives: readonly Subject[];
+  /** Goes away after the run. */
+  readonly folder: string;
+}
+
+export interface Report {
+  readonly tables: readonly Table[];
+  readonly results: Results;
+  readonly json: unknown;
+  readonly contenders: readonly Runs[];
+}
+
+/** A part of the benchmark, to be chosen by its name. */
+export interface Part {
+  readonly name: string;
+  /** One line of help. */
+  readonly about: string;
+  run(bench: Bench): Promise<Report>;
+}
+
+/** The report of comparisons, which is theirs alone. */
+export function reportOf(comparisons: readonly Comparison[], results: Results): Report {
+  return {
+    tables: comparisons.map(comparisonTable),
+    results,
+    json: comparisons.map(comparisonJson),
+    contenders: comparisons.flatMap(({ contenders }) => contenders),
+  };
+}
+
+/** Starts subjects, compares them under a workload, and stops them. */
+export async function compareSubjects(
+  bench: Bench,
+  subjects: readonly Subject[],
+  workload: Workload,
+): Promise<Comparison> {
+  await using resources = new AsyncDisposableStack();
+  const folder = await mkdtemp(join(bench.folder, 'part-'));
+  const started = await startSubjects(subjects, { folder, signal: bench.signal }, resources);
+  const contenders = started.map((subject) => httpContender(subject, workload, bench));
+  return await compare(workload.name, contenders, bench.plan);
+}

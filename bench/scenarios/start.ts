@@ -1,0 +1,100 @@
+import type { ChildProcess } from 'node:child_process';
+import { addAbortListener, once } from 'node:events';
+import { mkdtemp } from 'node:fs/promises';
+import { join } from 'node:path';
+import { createToken, MAIN, OWNER, openBenchStore } from '../contenders/plant-store.ts';
+import { spawnScript } from '../contenders/server-process.ts';
+import { median } from '../report/figures.ts';
+import { whole } from '../report/table.ts';
+import type { Bench, Part, Report } from './scenario.ts';
+
+const BARE = join(import.meta.dirname, '../contenders/bare-node-server.ts');
+/** A start is short, and one is not like the other. */
+const STARTS_A_ROUND = 2;
+const LONGEST_MS = 15_000;
+
+export const startPart: Part = {
+  name: 'start',
+  about: 'time from the start of the process to its first answer',
+  run: runStart,
+};
+
+async function runStart(bench: Bench): Promise<Report> {
+  const { signal } = bench;
+  const folder = await mkdtemp(join(bench.folder, 'start-'));
+  const onFile = (file: string): string[] => [
+    ...[MAIN, 'serve', '--port', '0', '--admin-port', '0'],
+    ...['--database-url', `sqlite:${join(folder, file)}`],
+  ];
+  const token = await createStore(`sqlite:${join(folder, 'kept.db')}`);
+  // The first start of all fills the compile cache; it is not counted.
+  await timeToAnswer(onFile('kept.db'), signal, token);
+  const times = { fresh: [] as number[], kept: [] as number[], bare: [] as number[] };
+  for (let round = 0; round < STARTS_A_ROUND * bench.plan.rounds; round += 1) {
+    times.fresh.push(await timeToAnswer(onFile(`fresh-${round}.db`), signal));
+    times.kept.push(await timeToAnswer(onFile('kept.db'), signal, token));
+    times.bare.push(await timeToAnswer([BARE], signal, ''));
+  }
+  const row = (name: string, values: readonly number[]): string[] => [
+    `  ${name}`,
+    whole(median(values)),
+    whole(Math.min(...values)),
+    whole(Math.max(...values)),
+  ];
+  return {
+    tables: [
+      [
+        ['start to first answer, ms', 'median', 'least', 'most'],
+        row('plant-store, a store that it creates', times.fresh),
+        row('plant-store, an empty store that is there', times.kept),
+        row('bare node:http', times.bare),
+      ],
+    ],
+    results: { start: median(times.fresh) },
+    json: times,
+    contenders: [],
+  };
+}
+
+async function createStore(databaseUrl: string): Promise<string> {
+  const store = await openBenchStore(databaseUrl);
+  const token = await createToken(store, OWNER);
+  await store.close();
+  return token;
+}
+
+/** Milliseconds until a list is answered with 200. Without a token, the one that the first start on a store prints is taken. */
+async function timeToAnswer(args: readonly string[], stop: AbortSignal, token?: string): Promise<number> {
+  const signal = AbortSignal.any([stop, AbortSignal.timeout(LONGEST_MS)]);
+  const begin = performance.now();
+  const child = spawnScript(args, ['ignore', 'pipe', 'ignore']);
+  const ended = once(child, 'exit');
+  using _ = addAbortListener(signal, () => child.kill('SIGTERM'));
+  try {
+    const said = await read(
+      child,
+      token === undefined ? /"url":"([^"]+)".*(plt_\w{49})/s : /"url":"([^"]+)"/,
+    );
+    const answer = await fetch(`${said[1]}/plants`, {
+      headers: { authorization: `Bearer ${token ?? said[2]}` },
+      signal,
+    });
+    if (answer.status !== 200) throw new Error(`the first answer was ${answer.status}`);
+    await answer.arrayBuffer();
+    return performance.now() - begin;
+  } finally {
+    child.kill('SIGTERM');
+    await ended;
+    stop.throwIfAborted();
+  }
+}
+
+async function read(child: ChildProcess, wanted: RegExp): Promise<RegExpExecArray> {
+  let output = '';
+  for await (const chunk of child.stdout ?? []) {
+    output += chunk;
+    const found = wanted.exec(output);
+    if (found !== null) return found;
+  }
+  throw new Error(`the process ended, at the latest after ${LONGEST_MS} ms, and had only said:\n${output}`);
+}

@@ -1,0 +1,65 @@
+import { mkdtemp } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type Comparison, compare } from '../compare.ts';
+import type { Contender } from '../contenders/contender.ts';
+import { fillStore } from '../contenders/fill-store.ts';
+import { OWNER, startPlantStore } from '../contenders/plant-store.ts';
+import { readPeakBytes, readResidentBytes, resetPeakBytes } from '../contenders/process-stats.ts';
+import type { RunningSubject } from '../contenders/subject.ts';
+import { runForTally } from '../load/generator.ts';
+import { figuresOf } from '../report/figures.ts';
+import { NEW_PLANT } from '../workload.ts';
+import { type Bench, type Part, type Report, reportOf } from './scenario.ts';
+
+const READER = join(import.meta.dirname, '../load/whole-list-process.ts');
+const PLANTS = 1_000_000;
+const BYTES = PLANTS * (JSON.stringify(NEW_PLANT).length + 1) + 1;
+const MEBIBYTE = 1024 * 1024;
+
+export const wholeListPart: Part = {
+  name: 'whole-list',
+  about: 'a list of 1,000,000 plants without a limit',
+  run: runWholeList,
+};
+
+async function runWholeList(bench: Bench): Promise<Report> {
+  await using resources = new AsyncDisposableStack();
+  const folder = await mkdtemp(join(bench.folder, 'whole-list-'));
+  const running = await startPlantStore({
+    folder,
+    fill: async () => {
+      fillStore(join(folder, 'plants.db'), PLANTS, { first: OWNER, count: 1 });
+      return undefined;
+    },
+  });
+  resources.defer(() => running.close());
+  // Resident memory before the first list: what the lists add to it is theirs.
+  const before = readResidentBytes(running.pid);
+  const comparison = await compare('whole list of 1,000,000, in plants', [reader(running, bench)], {
+    ...bench.plan,
+    warmUp: 0,
+  });
+  return reportOf([comparison], {
+    wholeList: figuresOf(comparison.contenders[0]?.runs ?? [])?.perSecond,
+    wholeListGrowth: before && growthOf(comparison, before),
+  });
+}
+
+/** MiB that the memory grew by at the most. */
+function growthOf({ contenders }: Comparison, before: number): number {
+  const peaks = contenders.flatMap(({ runs }) => runs.map(({ peakBytes = Number.NaN }) => peakBytes));
+  return (Math.max(...peaks) - before) / MEBIBYTE;
+}
+
+/** Reads the whole list once in a run, however long it takes. */
+function reader({ url, pid, headers }: RunningSubject, { signal }: Bench): Contender {
+  return {
+    name: 'plant-store',
+    measure: async () => {
+      resetPeakBytes(pid);
+      const args = [READER, `${url}/plants`, JSON.stringify(headers), String(PLANTS), String(BYTES)];
+      const tally = await runForTally([process.execPath, ...args], signal);
+      return { ...tally, cpu: undefined, peakBytes: readPeakBytes(pid) };
+    },
+  };
+}

@@ -1,0 +1,129 @@
+import { Command } from 'commander';
+import { messageOf } from '../../api-errors.ts';
+import type { Flags } from '../../config.ts';
+import { IDEMPOTENCY_KEY_RULE, isIdempotencyKey, NewPlant } from '../../plant.ts';
+import type { Bulk, Contents, KeyRow, PlantRow } from '../../store/bulk-store.ts';
+import { StoreDamaged, StoreUnavailable } from '../../store/store.ts';
+import { isTokenName, type Token } from '../../token.ts';
+import { compileCheck } from '../../validation.ts';
+import { CommandFailed } from '../command-error.ts';
+import { addSettings } from '../flags.ts';
+import { escapeLine } from '../message.ts';
+import { withBulk } from '../open-store.ts';
+import { count } from '../pluralize.ts';
+import { startProgress } from '../progress.ts';
+
+const DIGEST_BYTES = 32;
+const FAULTS_SHOWN = 100;
+const TIME_RULE = 'milliseconds since the epoch';
+
+/** What is in a store and what is wrong with it. */
+interface Report {
+  readonly plants: number;
+  readonly tokens: number;
+  readonly keys: number;
+  readonly faults: readonly string[];
+}
+
+export function checkCommand(): Command {
+  const command = new Command('check')
+    .description('looks for faults in the store: damaged pages, another schema, rows that break the rules')
+    .option('--json', 'what was found as a JSON object');
+  return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
+    const report = await withBulk({ flags }, checkStore, { which: 'existing', migrate: false });
+    const { faults } = report;
+    if (flags.json === true)
+      process.stdout.write(`${JSON.stringify({ sound: faults.length === 0, ...report })}\n`);
+    else process.stdout.write(describe(report));
+    if (faults.length > 0) {
+      throw new CommandFailed(
+        `faults found: ${faults.length}; before anything else, keep a copy of the store`,
+      );
+    }
+  });
+}
+
+/** Checks the store as such and, if that is sound, every row of it. */
+async function checkStore(bulk: Bulk): Promise<Report> {
+  const faults = [...(await bulk.inspect())];
+  if (faults.length > 0) return { plants: 0, tokens: 0, keys: 0, faults };
+  const progress = startProgress('plants', await countPlants(bulk));
+
+  async function checkTable<T>(
+    table: string,
+    rowsOf: (contents: Contents) => AsyncIterable<readonly T[]>,
+    faultOf: (row: T) => string | undefined,
+  ): Promise<number> {
+    let read = 0;
+    try {
+      await bulk.read(async (contents) => {
+        for await (const page of rowsOf(contents)) {
+          faults.push(...page.map(faultOf).filter((fault) => fault !== undefined));
+          read += page.length;
+          progress.advance(read);
+        }
+      });
+    } catch (error: unknown) {
+      if (error instanceof StoreUnavailable && !(error instanceof StoreDamaged)) throw error;
+      faults.push(`${table}, behind row ${read}: ${messageOf(error)}`);
+    }
+    return read;
+  }
+
+  try {
+    const plants = await checkTable('plants', (contents) => contents.plants(), faultOfPlant);
+    const tokens = await checkTable('tokens', (contents) => contents.tokens(), faultOfToken);
+    const keys = await checkTable('idempotency keys', (contents) => contents.keys(), faultOfKey);
+    return { plants, tokens, keys, faults };
+  } finally {
+    progress.stop();
+  }
+}
+
+/** Undefined when they cannot be counted, since some cannot be read. */
+async function countPlants(bulk: Bulk): Promise<number | undefined> {
+  try {
+    return await bulk.read((contents) => contents.countPlants());
+  } catch (error: unknown) {
+    if (error instanceof StoreDamaged) return undefined;
+    throw error;
+  }
+}
+
+const checkPlant = compileCheck(NewPlant);
+
+function faultOfPlant({ owner, id, name, tag }: PlantRow): string | undefined {
+  if (owner === '') return `the plant ${id}: its owner is empty`;
+  const checked = checkPlant({ id, name, ...(tag === null ? {} : { tag }) });
+  if ('value' in checked) return undefined;
+  return `the plant ${id} of ${owner}: its ${checked.violation.field} ${checked.violation.demand}`;
+}
+
+function faultOfToken(token: Token): string | undefined {
+  const { id, owner, name, digest, createdAt, expiresAt, revokedAt, lastUsedAt } = token;
+  if (owner === '') return `the token ${id}: its owner is empty`;
+  if (!isTokenName(name)) return `the token ${id}: its name is not one that can be given`;
+  if (digest.length !== DIGEST_BYTES) return `the token ${id}: its digest is not SHA-256`;
+  const times = [createdAt, expiresAt, revokedAt, lastUsedAt].filter((time) => time !== null);
+  return times.every(isTime) ? undefined : `the token ${id}: its times must be ${TIME_RULE}`;
+}
+
+function faultOfKey({ owner, key, digest, outcome, firstUsedAt }: KeyRow): string | undefined {
+  const name = `the idempotency key ${JSON.stringify(key)} of ${owner}`;
+  if (!isIdempotencyKey(key)) return `${name}: it is not ${IDEMPOTENCY_KEY_RULE}`;
+  if (digest.length !== DIGEST_BYTES) return `${name}: its digest is not SHA-256`;
+  if (outcome !== 'created' && outcome !== 'idTaken')
+    return `${name}: its outcome is neither created nor idTaken`;
+  return isTime(firstUsedAt) ? undefined : `${name}: its time must be ${TIME_RULE}`;
+}
+
+function isTime(value: number): boolean {
+  return Number.isSafeInteger(value) && value >= 0;
+}
+
+function describe({ plants, tokens, keys, faults }: Report): string {
+  if (faults.length === 0)
+    return `sound: ${count(plants, 'plant')}, ${count(tokens, 'token')}, ${count(keys, 'idempotency key')}\n`;
+  const shown = faults.slice(0, FAULTS_SHOWN).map((fault) => `${escapeLine(fault)}\n`);
+  return shown.join('') + (faults.length > shown.length ? `and ${faults.length - shown.length} more\n` : '');
+}

@@ -1,0 +1,186 @@
+import { Command, Option } from 'commander';
+import type { Flags } from '../../config.ts';
+import type { Entry, Format } from '../../formats/format.ts';
+import { type Bulk, type OnConflict, onConflicts, type PlantRow } from '../../store/bulk-store.ts';
+import { StoreUnavailable } from '../../store/store.ts';
+import { CommandFailed } from '../command-error.ts';
+import { parseFile } from '../file-argument.ts';
+import { addSettings } from '../flags.ts';
+import { writeMessage } from '../message.ts';
+import { withBulk } from '../open-store.ts';
+import { refuseUnlessOwner } from '../owner-argument.ts';
+import {
+  addFormat,
+  type FormatName,
+  formatOf,
+  openSource,
+  type Source,
+  STANDARD_STREAM,
+} from '../plant-file.ts';
+import { count } from '../pluralize.ts';
+import { startProgress } from '../progress.ts';
+import { onSignal } from '../signal-handler.ts';
+
+/** Plants in one transaction: many to an fsync, and few enough that a service on the same store hardly waits. */
+const PLANTS_IN_BATCH = 2_000;
+const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
+
+const AGAIN = 'import the file again with --on-conflict skip to finish';
+
+type ImportFlags = Flags & { onConflict: OnConflict; format?: FormatName; json?: true };
+
+/** How many plants came to what. */
+interface Counts {
+  created: number;
+  skipped: number;
+  replaced: number;
+  bad: number;
+}
+
+export function importCommand(): Command {
+  const command = new Command('import')
+    .description('creates the plants of a file for an owner; bad lines are reported and passed over')
+    .argument('<owner>', 'whose plants they become')
+    .argument('[file]', 'NDJSON or CSV; - for standard input', parseFile, STANDARD_STREAM)
+    .addOption(
+      new Option('--on-conflict <what>', 'what to do with a plant whose id is taken')
+        .choices(onConflicts)
+        .default('fail'),
+    )
+    .option('--json', 'the counts as a JSON object');
+  return addSettings(addFormat(command), ['databaseUrl']).action(
+    async (owner: string, file: string, flags: ImportFlags) => {
+      refuseUnlessOwner(owner);
+      const format = formatOf(file, flags.format);
+      const source = await openSource(file);
+      const counts = await withBulk({ flags }, (bulk) =>
+        importPlants(bulk, owner, { format, source, onConflict: flags.onConflict }),
+      );
+      process.stdout.write(flags.json === true ? `${JSON.stringify(counts)}\n` : describe(counts, owner));
+      if (counts.bad > 0) {
+        throw new CommandFailed(
+          `bad lines passed over: ${counts.bad}; mend them and import the file again with --on-conflict skip`,
+        );
+      }
+    },
+  );
+}
+
+interface Import {
+  readonly format: Format;
+  readonly source: Source;
+  readonly onConflict: OnConflict;
+}
+
+/** A plant and the line of the file it stands at. */
+interface Line {
+  readonly line: number;
+  readonly plant: PlantRow;
+}
+
+async function importPlants(
+  bulk: Bulk,
+  owner: string,
+  { format, source, onConflict }: Import,
+): Promise<Counts> {
+  const counts: Counts = { created: 0, skipped: 0, replaced: 0, bad: 0 };
+  // A bar would be drawn over what is typed.
+  const progress = startProgress('plants', source.size, process.stderr.isTTY && !source.isTyped);
+  let isSaving = false;
+  let stoppedBy: NodeJS.Signals | undefined;
+  // A batch under way is finished first, but no read is: it may wait for ever for somebody to type.
+  const stopListening = onSignal((signal) => {
+    stoppedBy = signal;
+    if (!isSaving) endBy(signal);
+  });
+
+  // By the signal itself, since a shell that runs a list of commands stops only then.
+  function endBy(signal: NodeJS.Signals): void {
+    progress.stop();
+    writeMessage(`plant-store: stopped; created before: ${counts.created}; ${AGAIN}`);
+    process.kill(process.pid, signal);
+  }
+
+  let bytes = 0;
+
+  async function* counted(): AsyncGenerator<Buffer> {
+    for await (const chunk of source.chunks) {
+      bytes += chunk.length;
+      yield chunk;
+    }
+  }
+
+  function reportBad(line: number, reason: string): void {
+    counts.bad += 1;
+    progress.note(`line ${line}: ${reason}`);
+  }
+
+  try {
+    for await (const batch of toBatches(format.read(counted()), owner, reportBad)) {
+      isSaving = true;
+      await saveBatch(bulk, batch, onConflict, counts);
+      isSaving = false;
+      if (stoppedBy !== undefined) endBy(stoppedBy);
+      progress.advance(counts.created + counts.skipped + counts.replaced, bytes);
+    }
+    return counts;
+  } catch (error: unknown) {
+    if (!(error instanceof StoreUnavailable)) throw error;
+    throw new CommandFailed(`${error.message}; created before: ${counts.created}; ${AGAIN}`);
+  } finally {
+    stopListening();
+    progress.stop();
+  }
+}
+
+async function* toBatches(
+  pages: AsyncIterable<readonly Entry[]>,
+  owner: string,
+  reportBad: (line: number, reason: string) => void,
+): AsyncGenerator<readonly Line[]> {
+  let batch: Line[] = [];
+  let characters = 0;
+  for await (const entries of pages) {
+    for (const entry of entries) {
+      if ('reason' in entry) {
+        reportBad(entry.line, entry.reason);
+        continue;
+      }
+      const { id, name, tag = null } = entry.plant;
+      batch.push({ line: entry.line, plant: { owner, id, name, tag } });
+      characters += name.length + (tag?.length ?? 0);
+      if (batch.length < PLANTS_IN_BATCH && characters < CHARACTERS_IN_BATCH) continue;
+      yield batch;
+      batch = [];
+      characters = 0;
+    }
+  }
+  yield batch;
+}
+
+async function saveBatch(
+  bulk: Bulk,
+  batch: readonly Line[],
+  onConflict: OnConflict,
+  counts: Counts,
+): Promise<void> {
+  const plants = batch.map(({ plant }) => plant);
+  const taken = await bulk.savePlants(plants, onConflict);
+  const [first] = taken;
+  if (onConflict === 'fail' && first !== undefined) {
+    const takenBefore = await bulk.savePlants(plants.slice(0, first), 'skip');
+    counts.created += first - takenBefore.length;
+    throw new CommandFailed(
+      `line ${batch[first]?.line}: a plant with the id ${plants[first]?.id} already exists; ` +
+        `the lines before it were imported (${counts.created} created), it and those after it were not. ` +
+        '--on-conflict skip passes over what is there, replace overwrites it',
+    );
+  }
+  counts.created += batch.length - taken.length;
+  counts[onConflict === 'replace' ? 'replaced' : 'skipped'] += taken.length;
+}
+
+function describe({ created, skipped, replaced }: Counts, owner: string): string {
+  const others = [skipped > 0 ? `, ${skipped} skipped` : '', replaced > 0 ? `, ${replaced} replaced` : ''];
+  return `${count(created, 'plant')} of ${owner} created${others.join('')}\n`;
+}

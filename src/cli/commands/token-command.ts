@@ -1,0 +1,191 @@
+import { Readable } from 'node:stream';
+import { pipeline } from 'node:stream/promises';
+import { Command } from 'commander';
+import type { Flags } from '../../config.ts';
+import { type Audit, createAudit } from '../../observability/audit-log.ts';
+import { createCommandLog } from '../../observability/log.ts';
+import type { Contents } from '../../store/bulk-store.ts';
+import type { Store } from '../../store/store.ts';
+import {
+  DEFAULT_EXPIRES,
+  digestSecret,
+  isTokenId,
+  isTokenName,
+  isValid,
+  isWellFormedSecret,
+  mintSecret,
+  newToken,
+  parseExpires,
+  parseScopes,
+  scopes,
+  type Token,
+} from '../../token.ts';
+import { CommandFailed } from '../command-error.ts';
+import { addSettings, configOf } from '../flags.ts';
+import { escapeLine, writeMessage } from '../message.ts';
+import { withBulk, withStore } from '../open-store.ts';
+import { refuseUnlessLocalOwner } from '../owner-argument.ts';
+
+export function tokenCommand(): Command {
+  return new Command('token')
+    .description('makes, lists and revokes the tokens that callers show')
+    .addCommand(createTokenCommand())
+    .addCommand(listTokensCommand())
+    .addCommand(revokeTokenCommand());
+}
+
+function createTokenCommand(): Command {
+  const command = new Command('create')
+    .description('makes a token and prints it; it is shown this once')
+    .argument('<owner>', 'whose plants it opens')
+    .option('--scope <scopes>', `what it may do, separated by commas: ${scopes.join(', ')}`, scopes.join(','))
+    .option('--expires <time>', 'when it expires: 30m, 12h, 90d or never', DEFAULT_EXPIRES)
+    .option('--name <name>', 'a note for the list of tokens');
+  return addSettings(command, ['databaseUrl']).action(
+    async (owner: string, flags: Flags & { scope: string; expires: string; name?: string }) => {
+      const { name = '' } = flags;
+      const wanted = parseScopes(flags.scope);
+      const now = Date.now();
+      const expiresAt = parseExpires(flags.expires, now);
+      refuseUnlessLocalOwner(owner);
+      if (!isTokenName(name)) {
+        throw new CommandFailed('--name must be up to 255 characters without control characters');
+      }
+      if (wanted === undefined) throw new CommandFailed(`--scope must be some of ${scopes.join(', ')}`);
+      if (expiresAt === undefined)
+        throw new CommandFailed('--expires must be a time such as 30m, 12h or 90d, or never');
+      const secret = mintSecret();
+      const token = newToken(secret, owner, { scopes: wanted, expiresAt, name }, now);
+      await withStore(flags, (store) => store.write({ kind: 'createToken', token }));
+      auditOf(flags).tokenCreated(token);
+      if (process.stderr.isTTY) writeMessage(describeCreation(token));
+      process.stdout.write(`${secret}\n`);
+    },
+  );
+}
+
+function describeCreation({ id, owner, expiresAt }: Token): string {
+  const end = expiresAt === null ? 'never expires' : `expires at ${formatTime(expiresAt)}`;
+  return `token ${id} of ${owner}, which ${end}; it is shown this once:`;
+}
+
+function listTokensCommand(): Command {
+  const command = new Command('list')
+    .description('lists all tokens; their secrets are not kept')
+    .option('--json', 'as a JSON array');
+  return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
+    await withBulk({ flags }, (bulk) => bulk.read((contents) => printTokens(contents, flags.json === true)), {
+      which: 'existing',
+    });
+  });
+}
+
+/** Prints the tokens a page at a time, in bounded memory however many there are. */
+async function printTokens(contents: Contents, asJson: boolean): Promise<void> {
+  const texts = asJson ? jsonOf(contents) : tableOf(contents);
+  await pipeline(Readable.from(texts, { highWaterMark: 1 }), process.stdout, { end: false });
+}
+
+function revokeTokenCommand(): Command {
+  const command = new Command('revoke')
+    .description('ends a token; within a second it opens nothing any more')
+    .argument('<id>', 'the id that `token list` shows, or the token itself');
+  return addSettings(command, ['databaseUrl']).action(async (named: string, flags: Flags) => {
+    const token = await withStore(flags, (store) => revoke(store, named), 'existing');
+    if (token.revokedAt === null) auditOf(flags).tokenRevoked(token.id);
+    process.stdout.write(describeRevocation(token));
+  });
+}
+
+/** Revokes a token unless it is; resolves to what it was before. */
+async function revoke(store: Store, named: string): Promise<Token> {
+  const token = await getToken(store, named);
+  if (token.revokedAt === null) await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });
+  return token;
+}
+
+async function getToken(store: Store, named: string): Promise<Token> {
+  const token = isWellFormedSecret(named)
+    ? await store.findToken(digestSecret(named))
+    : await store.findTokenById(named);
+  if (token !== undefined) return token;
+  // What is not an id may be a token, or most of one, which no message repeats.
+  const which = isTokenId(named) ? `no token ${named}` : 'no such token';
+  throw new CommandFailed(`there is ${which}; \`plant-store token list\` shows the ids of those there are`);
+}
+
+function describeRevocation({ id, owner, revokedAt }: Token): string {
+  if (revokedAt === null) return `revoked ${id} of ${owner}\n`;
+  return `${id} of ${owner} was already revoked at ${formatTime(revokedAt)}\n`;
+}
+
+function auditOf(flags: Flags): Audit {
+  return createAudit(createCommandLog(configOf(flags).logLevel));
+}
+
+function stateOf(token: Token, now: number): string {
+  if (token.revokedAt !== null) return 'revoked';
+  return isValid(token, now) ? 'valid' : 'expired';
+}
+
+/** As `JSON.stringify` indents an array. */
+async function* jsonOf(contents: Contents): AsyncGenerator<string> {
+  const now = Date.now();
+  let before = '[\n';
+  for await (const tokens of contents.tokens()) {
+    const items = tokens.map((token) => JSON.stringify(toJson(token, now), null, 2).replaceAll('\n', '\n  '));
+    yield `${before}  ${items.join(',\n  ')}`;
+    before = ',\n';
+  }
+  yield before === ',\n' ? '\n]\n' : '[]\n';
+}
+
+function toJson(token: Token, now: number) {
+  const { id, owner, name, scopes, createdAt, expiresAt, revokedAt, lastUsedAt } = token;
+  return {
+    id,
+    owner,
+    name,
+    scopes,
+    state: stateOf(token, now),
+    createdAt: formatTime(createdAt),
+    expiresAt: formatTime(expiresAt),
+    revokedAt: formatTime(revokedAt),
+    lastUsedAt: formatTime(lastUsedAt),
+  };
+}
+
+function formatTime(time: number | null): string | null {
+  return time === null ? null : new Date(time).toISOString();
+}
+
+const HEADING = ['ID', 'OWNER', 'STATE', 'SCOPES', 'EXPIRES', 'LAST USED', 'NAME'];
+
+/** Reads the tokens twice, first for the widths of the columns. */
+async function* tableOf(contents: Contents): AsyncGenerator<string> {
+  const now = Date.now();
+  let widths = HEADING.map((cell) => cell.length);
+  for await (const tokens of contents.tokens()) {
+    for (const token of tokens)
+      widths = rowOf(token, now).map((cell, column) => Math.max(widths[column] ?? 0, cell.length));
+  }
+  const lineOf = (row: readonly string[]): string => {
+    const cells = row.map((cell, column) => cell.padEnd(widths[column] ?? 0));
+    return `${cells.join('  ').trimEnd()}\n`;
+  };
+  yield lineOf(HEADING);
+  for await (const tokens of contents.tokens())
+    yield tokens.map((token) => lineOf(rowOf(token, now))).join('');
+}
+
+function rowOf(token: Token, now: number): readonly string[] {
+  return [
+    token.id,
+    token.owner,
+    stateOf(token, now),
+    token.scopes.join(','),
+    formatTime(token.expiresAt) ?? 'never',
+    formatTime(token.lastUsedAt) ?? 'never',
+    token.name,
+  ].map(escapeLine);
+}

@@ -1,0 +1,114 @@
+import { hash } from 'node:crypto';
+import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
+import ipaddr from 'ipaddr.js';
+import { LRUCache } from 'lru-cache';
+import { Refusal } from '../../api-errors.ts';
+import { ownerOf } from '../operation.ts';
+
+const WINDOW_MS = 60_000;
+
+/** Max entries of each cache; the least recently used are evicted. */
+const REMEMBERED = 10_000;
+
+/** Milliseconds of a monotonic clock, so that a change of the wall clock neither extends nor ends a window. */
+type Clock = () => number;
+
+/** Counts events per key, for a minute from the first of each key. */
+function createRate(limit: number, monotonicNow: Clock) {
+  const counts = new LRUCache<string, { count: number }>({
+    max: REMEMBERED,
+    ttl: WINDOW_MS,
+    perf: { now: monotonicNow },
+  });
+  return {
+    /** Returns the number of events of the key in its window, this one included. */
+    count: (key: string): number => {
+      const known = counts.get(key);
+      if (known === undefined) counts.set(key, { count: 1 });
+      else known.count += 1;
+      return known?.count ?? 1;
+    },
+    /** Throws a Refusal (42900) when the key has reached the limit. */
+    refuseBeyond: (key: string, what: string): void => {
+      const known = counts.get(key);
+      if (known === undefined || known.count < limit) return;
+      const seconds = Math.max(1, Math.ceil(counts.getRemainingTTL(key) / 1_000));
+      throw new Refusal(42900, `${what}; come back in ${seconds} s`, { 'retry-after': String(seconds) });
+    },
+  };
+}
+
+/** Keeps an address whose tokens are rejected again and again from the store. */
+export interface RefusedTokens {
+  /**
+   * Throws a Refusal (42900) before the lookup of a token when its address had too many rejected tokens, or had this
+   * one rejected too often. A token that was valid before is always looked up: a neighbour behind the same proxy
+   * cannot lock it out.
+   */
+  refuseBeyond(address: string, secret: string): void;
+  refused(address: string, secret: string): void;
+  accepted(secret: string): void;
+}
+
+/**
+ * Limits the distinct rejected tokens a minute of each address (IPv4) or network (IPv6, /64), and how often each of them
+ * is looked up. So one client that repeats a revoked token locks out itself alone. 0 is no limit.
+ */
+export function createRefusedTokens(limit: number, monotonicNow: Clock): RefusedTokens {
+  if (limit === 0) return { refuseBeyond: ignore, refused: ignore, accepted: ignore };
+  const ofAddress = createRate(limit, monotonicNow);
+  const ofToken = createRate(limit, monotonicNow);
+  const validBefore = new LRUCache<string, true>({ max: REMEMBERED });
+  return {
+    refuseBeyond: (address, secret) => {
+      const key = digest(secret);
+      if (validBefore.has(key)) return;
+      const network = networkOf(address);
+      ofAddress.refuseBeyond(network, 'too many tokens from this address were refused');
+      ofToken.refuseBeyond(`${network} ${key}`, 'this token was refused too often');
+    },
+    refused: (address, secret) => {
+      const network = networkOf(address);
+      if (ofToken.count(`${network} ${digest(secret)}`) === 1) ofAddress.count(network);
+    },
+    accepted: (secret) => validBefore.set(digest(secret), true),
+  };
+}
+
+function ignore(): void {}
+
+/**
+ * Returns a hook, to run after authentication, that limits the requests a minute of each token. JWTs count by their
+ * owner, who gets a new one whenever the last expires.
+ */
+export function limitRequests(limit: number, monotonicNow: Clock) {
+  const rate = createRate(limit, monotonicNow);
+  return (request: FastifyRequest, _reply: FastifyReply, done: HookHandlerDoneFunction): void => {
+    const key = request.caller?.id ?? ownerOf(request);
+    rate.refuseBeyond(key, `this token has had its ${limit} requests of the minute`);
+    rate.count(key);
+    done();
+  };
+}
+
+function digest(secret: string): string {
+  return hash('sha256', secret, 'base64');
+}
+
+/**
+ * Returns the IPv4 address, or the first 64 bits of an IPv6 address: one customer usually has them all (RFC 6177).
+ * Some gateways add a port. All that is no address shares one network.
+ */
+export function networkOf(address: string | undefined): string {
+  // A client that reset its connection has none any more.
+  if (address === undefined) return 'unknown';
+  const host = /^\[(.+)\](?::\d+)?$/.exec(address)?.[1] ?? /^([\d.]+):\d+$/.exec(address)?.[1] ?? address;
+  if (!ipaddr.isValid(host)) return 'unknown';
+  const parsed = ipaddr.process(host);
+  return 'octets' in parsed
+    ? parsed.toString()
+    : parsed.parts
+        .slice(0, 4)
+        .map((part) => part.toString(16))
+        .join(':');
+}

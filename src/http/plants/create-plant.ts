@@ -1,0 +1,82 @@
+import { Type } from 'typebox';
+import { Refusal } from '../../api-errors.ts';
+import {
+  digestPlant,
+  IDEMPOTENCY_KEY_RULE,
+  isIdempotencyKey,
+  type NewPlant,
+  NewPlant as NewPlantSchema,
+  Plant,
+  renderPlant,
+} from '../../plant.ts';
+import type { Outcome, Store } from '../../store/store.ts';
+import { asJson, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
+
+const IdempotencyKey = Type.Refine(
+  Type.String({
+    minLength: 1,
+    maxLength: 255,
+    description:
+      'Makes the request safe to repeat: once it has created the plant, the same key with the same plant gets the first ' +
+      'answer again for 24 hours. A creation that failed leaves no key.',
+    examples: ['5b0c7f5e-6f0d-4f57-9a5c-1d1f0f6d9a11'],
+  }),
+  isIdempotencyKey,
+  () => `must be ${IDEMPOTENCY_KEY_RULE}`,
+);
+
+export const createPlantOperation = {
+  operationId: 'createPlant',
+  method: 'POST',
+  url: '/plants',
+  summary: 'Create a plant',
+  description: 'Creates a new plant in the store. The answer leaves once the plant is on disk.',
+  scope: 'plants:write',
+  schema: {
+    headers: Type.Object({ 'idempotency-key': Type.Optional(IdempotencyKey) }),
+    body: NewPlantSchema,
+  },
+  success: {
+    status: 200,
+    description: 'The plant was created.',
+    body: Plant,
+    headers: {
+      'Idempotent-Replayed': {
+        description:
+          'Present when the answer repeats that of an earlier request with the same Idempotency-Key.',
+        example: 'true',
+      },
+    },
+  },
+  errors: [40001, 40002, 40003],
+} as const satisfies Operation;
+
+/** POST /plants. */
+export function createPlant(store: Store): HandlerOf<typeof createPlantOperation> {
+  return async (request, reply) => {
+    const plant = request.body;
+    const key = request.headers['idempotency-key'];
+    const outcome = await store.write({
+      kind: 'createPlant',
+      owner: ownerOf(request),
+      id: plant.id,
+      name: plant.name,
+      tag: plant.tag ?? null,
+      idempotency: key === undefined ? null : { key, digest: digestPlant(plant) },
+    });
+    if (outcome === 'createdReplayed') reply.header('idempotent-replayed', 'true');
+    refuseUnlessCreated(outcome, plant);
+    return asJson(reply, renderPlant(plant));
+  };
+}
+
+function refuseUnlessCreated(outcome: Outcome, { id }: NewPlant): void {
+  if (outcome === 'created' || outcome === 'createdReplayed') return;
+  if (outcome === 'keyReused') {
+    throw new Refusal(40003, 'this `Idempotency-Key` was used for another plant; choose a new key');
+  }
+  if (outcome === 'idTaken') {
+    throw new Refusal(40002, `a plant with the id ${id} already exists; choose another \`id\``);
+  }
+  throw new Error(`the store answered a creation with ${outcome}`);
+}

@@ -1,0 +1,35 @@
+import { Type } from 'typebox';
+import { Refusal } from '../../api-errors.ts';
+import { Int64 } from '../../plant.ts';
+import type { Store } from '../../store/store.ts';
+import { type HandlerOf, type Operation, ownerOf } from '../operation.ts';
+
+export const deletePlantOperation = {
+  operationId: 'deletePlant',
+  method: 'DELETE',
+  url: '/plants/:id',
+  summary: 'Delete a plant',
+  description: 'Deletes a single plant, chosen by its id. The answer leaves once the deletion is on disk.',
+  scope: 'plants:write',
+  schema: { params: Type.Object({ id: Int64 }) },
+  success: { status: 204, description: 'The plant was deleted.' },
+  errors: [40400, 41200],
+} as const satisfies Operation;
+
+/** DELETE /plants/{id}. */
+export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation> {
+  return async (request, reply) => {
+    const { id } = request.params;
+    checkPrecondition(request.headers['if-match']);
+    const outcome = await store.write({ kind: 'deletePlant', owner: ownerOf(request), id });
+    if (outcome === 'absent') throw new Refusal(40400, `there is no plant with the id ${id}`);
+    reply.code(204);
+    return undefined;
+  };
+}
+
+/** RFC 9110 §13.1.1: a plant has no entity tag, so none matches. */
+function checkPrecondition(ifMatch: string | undefined): void {
+  if (ifMatch === undefined || ifMatch.trim() === '*') return;
+  throw new Refusal(41200, 'a plant has no entity tag; send no `If-Match`, or `If-Match: *`');
+}

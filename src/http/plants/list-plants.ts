@@ -1,0 +1,249 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { Type } from 'typebox';
+import { Refusal } from '../../api-errors.ts';
+import { INT64_MAX, INT64_MIN, Plant } from '../../plant.ts';
+import type { IdRange, Store } from '../../store/store.ts';
+import { type BatchedResponse, responseOf } from '../batched-response.ts';
+import { asJson, ClientGone, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
+import type { WaitForPageTurn } from '../overload/loop-budget.ts';
+import type { HeldBytes, SendBudget } from '../send-buffer-limit.ts';
+import type { SendPieces } from '../streamed-response.ts';
+import { decodeCursor, encodeCursor } from './cursor.ts';
+import { PAGE_BYTES, PlantPages } from './pagination.ts';
+
+const INT32_MAX = 2 ** 31 - 1;
+
+/** A list with a limit ends at this size, with a Link, though more plants follow. */
+const GATHERED_BYTES = 8 * 1024 * 1024;
+
+/** Bytes written to a response at once. */
+const PIECE_BYTES = 64 * 1024;
+
+/** What a list without a limit may take: few pages here, and megabytes in the kernel when its client does not read. */
+const STREAM_BYTES = 6 * PAGE_BYTES;
+
+/** A list up to this size is sent at once, and not counted. */
+const SHORT_BYTES = 64 * 1024;
+
+/** With the age of a token in the cache (500 ms), a revocation is seen within a second. */
+const RECHECK_MS = 400;
+
+const COMMA = 44;
+const EMPTY = '[]';
+const END = Buffer.from(']');
+
+const Cursor = Type.Refine(
+  Type.String({
+    description: 'Where the list goes on; from the `Link` header of the page before.',
+    examples: ['AAAAAAAAABQcvOUA'],
+  }),
+  (cursor) => decodeCursor(cursor) !== undefined,
+  () => 'must be one that a `Link` header of this service gave',
+);
+
+export const listPlantsOperation = {
+  operationId: 'listPlants',
+  method: 'GET',
+  url: '/plants',
+  summary: 'List plants',
+  description:
+    'Returns all plants that the caller has access to, in ascending order of their ids, or the first `limit` of them. ' +
+    'A page that reaches 8 MiB ends before its `limit`, with a `Link` to the rest.',
+  scope: 'plants:read',
+  schema: {
+    querystring: Type.Object({
+      limit: Type.Optional(
+        Type.Integer({
+          format: 'int32',
+          minimum: 0,
+          maximum: INT32_MAX,
+          description: 'The most plants to return; all of them when absent.',
+          examples: [20],
+        }),
+      ),
+      cursor: Type.Optional(Cursor),
+    }),
+  },
+  success: {
+    status: 200,
+    description: 'The plants.',
+    body: Type.Array(Plant, {
+      examples: [[{ name: 'Alder', tag: 'Alnus' }, { name: 'Black alder' }]],
+    }),
+    headers: {
+      Link: {
+        description: 'Where the next page is, when more plants follow a list with a `limit` (RFC 8288).',
+        example: '</plants?limit=20&cursor=AAAAAAAAABQcvOUA>; rel="next"',
+      },
+    },
+  },
+  errors: [],
+} as const satisfies Operation;
+
+interface ListGuards {
+  readonly budget: SendBudget;
+  readonly sendPieces: SendPieces;
+  /** Resolves when a list may read its next page. */
+  readonly waitForTurn: WaitForPageTurn;
+  /** Rejects when the token of the request is no longer valid. */
+  readonly recheck: (request: FastifyRequest) => Promise<void>;
+}
+
+/**
+ * GET /plants. `path` is the public path of the list, for links; `onSent` is called with the bytes handed to the
+ * connection. A list of more than one page ends when the client is gone or its token is revoked.
+ */
+export function listPlants(
+  store: Store,
+  path: string,
+  onSent: (bytes: number) => void,
+  { budget, sendPieces, waitForTurn, recheck }: ListGuards,
+): HandlerOf<typeof listPlantsOperation> {
+  // All pages go through one buffer, and no text of a page is kept while the client reads.
+  async function* streamed(pages: PlantPages, first: string[], held: HeldBytes): AsyncGenerator<Buffer> {
+    const shared = Buffer.allocUnsafeSlow(SHORT_BYTES);
+    for (
+      let page = await encodeNext(first.pop(), shared, held);
+      page !== undefined;
+      page = await encodeNext(await nextOf(pages, PAGE_BYTES), shared, held, COMMA)
+    ) {
+      yield* inPieces(page);
+      if (page.length > SHORT_BYTES) held.remove(page.length);
+    }
+    yield* inPieces(END);
+  }
+
+  function* inPieces(bytes: Buffer): Generator<Buffer> {
+    for (let from = 0; from < bytes.length; from += PIECE_BYTES) {
+      const piece = bytes.subarray(from, from + PIECE_BYTES);
+      onSent(piece.length);
+      yield piece;
+    }
+  }
+
+  return async (request, reply) => {
+    const { limit, cursor } = request.query;
+    if (request.method === 'HEAD') {
+      reply.header('content-type', 'application/json');
+      return undefined;
+    }
+    const response = responseOf(reply);
+    if (response.destroyed) throw new ClientGone('the client is gone');
+    const pages = new PlantPages(store, ownerOf(request), rangeAfter(cursor), limit, async () => {
+      await waitForTurn();
+      // A client that closed its side is nearly always gone; only the first page is worth sending to it.
+      if (response.destroyed || response.isClientGone) throw new ClientGone('the client is gone');
+      await recheck(request);
+    });
+    const first = (await pages.next(SHORT_BYTES)) ?? EMPTY;
+    // Its 'close' is over, so nothing below would be released.
+    if (response.destroyed) throw new ClientGone('the client is gone');
+    if (pages.ended && first.length <= SHORT_BYTES) {
+      addLink(reply, path, limit, pages.cutAt);
+      onSent(Buffer.byteLength(first));
+      return asJson(reply, first);
+    }
+    const held = budget.open(response);
+    reply.header('content-type', 'application/json');
+    if (limit === undefined) {
+      held.add(STREAM_BYTES);
+      endWhenRevoked(request, response, () => recheck(request));
+      sendPieces(request, reply, streamed(pages, [first], held));
+    } else {
+      const gathered = await gather(pages, first, held);
+      addLink(reply, path, limit, pages.cutAt);
+      reply.header('content-length', gathered.length);
+      sendPieces(request, reply, inPieces(gathered));
+    }
+    return undefined;
+  };
+}
+
+function addLink(
+  reply: FastifyReply,
+  path: string,
+  limit: number | undefined,
+  cutAt: bigint | undefined,
+): void {
+  if (limit === undefined || cutAt === undefined) return;
+  reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(cutAt)}>; rel="next"`);
+}
+
+/** Breaks a response off when its token is revoked, also while its client does not read. */
+function endWhenRevoked(
+  request: FastifyRequest,
+  response: BatchedResponse,
+  recheck: () => Promise<void>,
+): void {
+  const timer = setInterval(() => {
+    recheck().catch((error: unknown) => {
+      request.brokenOff = error instanceof Refusal ? error : undefined;
+      response.destroy();
+    });
+  }, RECHECK_MS);
+  response.once('close', () => clearInterval(timer));
+}
+
+/**
+ * Gathers the pages of a list with a limit. Memory for all of them is reserved first, so that none is read in vain, and it
+ * is one block, since many small ones leave gaps that are not returned to the system.
+ */
+async function gather(pages: PlantPages, first: string, held: HeldBytes): Promise<Buffer> {
+  const expected = Math.min(GATHERED_BYTES, first.length + pages.expectedBytes()) + PAGE_BYTES;
+  await held.reserve(expected);
+  let list = Buffer.allocUnsafeSlow(expected);
+  let size = 0;
+  let json: string | undefined = first;
+  while (json !== undefined) {
+    const needed = size + Buffer.byteLength(json);
+    if (needed > list.length) {
+      await held.reserve(needed + PAGE_BYTES - list.length);
+      const longer = Buffer.allocUnsafeSlow(needed + PAGE_BYTES);
+      list.copy(longer, 0, 0, size);
+      list = longer;
+    }
+    list.write(json, size);
+    if (size > 0) list[size] = COMMA;
+    size = needed - END.length;
+    const left = GATHERED_BYTES - size;
+    json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
+  }
+  size += END.copy(list, size);
+  // The rest was never written to, so it takes no memory.
+  held.remove(list.length - size);
+  return list.subarray(0, size);
+}
+
+/** The next page with plants; undefined at the end. */
+async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
+  let json: string | undefined = EMPTY;
+  while (json === EMPTY && !pages.ended) json = await pages.next(bytes);
+  return json === EMPTY ? undefined : json;
+}
+
+/** The bytes of a page, in the buffer if they fit, with the first one replaced if given; undefined without a page. */
+async function encodeNext(
+  json: string | undefined,
+  buffer: Buffer,
+  held: HeldBytes,
+  begin?: number,
+): Promise<Buffer | undefined> {
+  if (json === undefined) return undefined;
+  const page = encode(json, buffer);
+  if (page.length > SHORT_BYTES) await held.reserve(page.length);
+  if (begin !== undefined) page[0] = begin;
+  return page;
+}
+
+/** The bytes of an array without its end, in the buffer if they fit. */
+function encode(json: string, buffer?: Buffer): Buffer {
+  const bytes = Buffer.byteLength(json) - END.length;
+  const target = buffer !== undefined && bytes <= buffer.length ? buffer : Buffer.allocUnsafeSlow(bytes);
+  target.write(json);
+  return target.subarray(0, bytes);
+}
+
+function rangeAfter(cursor: string | undefined): IdRange {
+  const last = cursor === undefined ? undefined : decodeCursor(cursor);
+  return { from: last === undefined ? INT64_MIN : last + 1n, to: INT64_MAX };
+}

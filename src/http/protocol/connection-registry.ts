@@ -1,0 +1,120 @@
+import type { Socket } from 'node:net';
+import type { Connection } from './http-connection.ts';
+import { lookAtSendQueues } from './kernel-send-queue.ts';
+
+/** One step of all timeouts. */
+const TICK_MS = 1_000;
+
+/** Ticks between two looks at the send queues of the kernel, which cost it some milliseconds. */
+const LOOK_TICKS = 2;
+
+/** The share of the places that is freed at once when all are taken, so that a flood does not search for each. */
+const FREED_SHARE = 0.01;
+
+/**
+ * All connections of a listener. Time is counted in ticks of its own timer: while the process is suspended or busy there
+ * are none, so that what arrived meanwhile is read before anything times out.
+ */
+export class Connections {
+  readonly #limit: number;
+  readonly #unsentLimit: number;
+  readonly #open = new Set<Connection>();
+  /** Connections that no request can be read from yet: TLS handshakes. */
+  readonly #handshakes = new Map<string, Socket>();
+  readonly #empty = Promise.withResolvers<void>();
+  readonly #timer: NodeJS.Timeout;
+  #ticks = 0;
+  #closesWhenIdle = false;
+  /** Whether a search found none, so that a flood does not search again within the tick. */
+  #hasNoneIdle = false;
+
+  /** `limit` is a number of connections; `unsentLimit` the bytes that may wait for slow clients. */
+  constructor(limit: number, unsentLimit: number) {
+    this.#limit = limit;
+    this.#unsentLimit = unsentLimit;
+    this.#timer = setInterval(() => this.#tick(), TICK_MS).unref();
+  }
+
+  get size(): number {
+    return this.#open.size + this.#handshakes.size;
+  }
+
+  /** Whether there is a place for one more; closes connections that have been idle longest to make one. */
+  makePlace(): boolean {
+    if (this.size < this.#limit) return true;
+    if (this.#hasNoneIdle) return false;
+    const idle = [...this.#open].filter(({ isIdle }) => isIdle);
+    this.#hasNoneIdle = idle.length === 0;
+    idle.sort((a, b) => a.idleRank - b.idleRank);
+    for (const connection of idle.slice(0, Math.ceil(this.#limit * FREED_SHARE))) {
+      this.#open.delete(connection);
+      connection.socket.destroy();
+    }
+    return this.size < this.#limit;
+  }
+
+  /** Counts a connection whose TLS handshake begins. */
+  beginHandshake(socket: Socket): void {
+    const key = keyOf(socket);
+    this.#handshakes.set(key, socket);
+    socket.once('close', () => this.#handshakes.delete(key) && this.#resolveWhenEmpty());
+  }
+
+  add(connection: Connection): void {
+    const { socket } = connection;
+    this.#handshakes.delete(keyOf(socket));
+    this.#open.add(connection);
+    socket.once('close', () => {
+      this.#open.delete(connection);
+      this.#resolveWhenEmpty();
+    });
+    if (this.#closesWhenIdle) connection.closeWhenIdle();
+  }
+
+  /** Closes each connection once its requests have their responses. Resolves when all are closed. */
+  closeWhenIdle(): Promise<void> {
+    this.#closesWhenIdle = true;
+    for (const socket of this.#handshakes.values()) socket.destroy();
+    for (const connection of this.#open) connection.closeWhenIdle();
+    this.#resolveWhenEmpty();
+    return this.#empty.promise;
+  }
+
+  /** Closes all connections at once, whatever is in flight. */
+  destroy(): void {
+    clearInterval(this.#timer);
+    for (const socket of this.#handshakes.values()) socket.destroy();
+    for (const { socket } of this.#open) socket.destroy();
+  }
+
+  #resolveWhenEmpty(): void {
+    if (this.#closesWhenIdle && this.size === 0) this.#empty.resolve();
+  }
+
+  #tick(): void {
+    this.#hasNoneIdle = false;
+    this.#ticks += 1;
+    const sendQueueOf = this.#ticks % LOOK_TICKS === 0 ? lookAtSendQueues() : undefined;
+    let unsent = 0;
+    for (const connection of this.#open) {
+      connection.tick(sendQueueOf);
+      unsent += connection.unsentBytes();
+    }
+    if (unsent > this.#unsentLimit) this.#closeStalled(unsent - this.#unsentLimit);
+  }
+
+  #closeStalled(excess: number): void {
+    const stalled = [...this.#open].filter((connection) => connection.stalledTicks() > 0);
+    stalled.sort((a, b) => b.stalledTicks() - a.stalledTicks());
+    let left = excess;
+    for (const connection of stalled) {
+      if (left <= 0) return;
+      left -= connection.unsentBytes();
+      connection.socket.destroy();
+    }
+  }
+}
+
+function keyOf({ remoteAddress, remotePort }: Socket): string {
+  return `${remoteAddress} ${remotePort}`;
+}

@@ -1,0 +1,332 @@
+import type { RequestListener } from 'node:http';
+import type { Socket } from 'node:net';
+import type { BatchedResponse } from '../batched-response.ts';
+import type { SendQueueOf } from './kernel-send-queue.ts';
+import { Framing, isLineEnd } from './message-framing.ts';
+
+const NOTHING = Buffer.alloc(0);
+
+/** RFC 9112 §9.6: what is read after a final response that was sent before the request had ended. */
+const MAX_DISCARDED_BYTES = 65_536;
+const LINGER_MS = 1_000;
+
+/** Ticks of the sweep, about a second each. They are not counted while the process is suspended. */
+interface ConnectionTimeouts {
+  readonly headers: number;
+  readonly request: number;
+  readonly idle: number;
+  readonly write: number;
+}
+
+export interface ConnectionOptions {
+  /** Limit of request line and headers together, in bytes. */
+  readonly maxHeaderBytes: number;
+  readonly timeouts: ConnectionTimeouts;
+  readonly handle: RequestListener<never, never>;
+  /** Called once for each dispatched request: its response was sent, or its connection is gone. */
+  readonly onClosed: (response: BatchedResponse) => void;
+  /** The bytes of an error response, for an error that no request object exists for. Undefined: close without one. */
+  readonly renderError: (error: unknown) => string | undefined;
+}
+
+/** The request line is longer than request line and headers may be together. */
+export class TargetTooLong extends Error {
+  override readonly name = 'TargetTooLong';
+}
+
+/** The request did not arrive in time. */
+export class RequestTimeout extends Error {
+  override readonly name = 'RequestTimeout';
+}
+
+/**
+ * Feeds Node's HTTP parser with the bytes of one connection, and dispatches one request after the other (RFC 9112
+ * §9.3.2). While a request is executed nothing more is parsed: what follows waits as bytes, here and then in the kernel,
+ * not as objects.
+ */
+export class Connection {
+  readonly socket: Socket;
+  /** Whether no request is in flight and no byte of the next one has arrived. */
+  isIdle = true;
+  /** Lower for connections that have been idle for longer. */
+  idleRank = 0;
+  readonly #options: ConnectionOptions;
+  readonly #parse: (chunk: Buffer) => void;
+  readonly #endParser: () => void;
+  readonly #framing: Framing;
+  /** Bytes that are not parsed yet: an incomplete request line, or what follows the request in flight. */
+  #unparsed: Buffer = NOTHING;
+  /** A request that is not dispatched yet, since more of it is there to be parsed. */
+  #next: BatchedResponse | undefined;
+  #current: BatchedResponse | undefined;
+  /** An error of the parser or the socket that no request has. */
+  #error: unknown;
+  /** Whether the connection has sent a request before. */
+  #isUsed = false;
+  #hasEnded = false;
+  #isClosing = false;
+  #closesWhenIdle = false;
+  #discarded = 0;
+  #ticks = 0;
+  #sendQueue: number | undefined;
+  /** Whether the send queue was looked at since the client last accepted a byte. */
+  #hasLooked = false;
+  #stalledTicks = 0;
+  #lastUnsent = 0;
+  #lastWritten = 0;
+
+  /** Takes over a socket that an HTTP server of Node has just set up. */
+  constructor(socket: Socket, options: ConnectionOptions) {
+    this.socket = socket;
+    this.idleRank = nextIdleRank();
+    this.#options = options;
+    this.#framing = new Framing(options.maxHeaderBytes);
+    this.#parse = takeListener(socket, 'data');
+    this.#endParser = takeListener(socket, 'end');
+    // Node reads a socket that has a listener in JavaScript, rather than in its parser.
+    socket.on('data', (chunk: Buffer) => this.#read(chunk));
+    socket.on('end', () => this.#onEnd());
+    socket.destroySoon = () => this.#close();
+  }
+
+  /** Takes a request that Node's parser has just met. Its body may not have arrived. */
+  take(response: BatchedResponse): void {
+    this.#next = response;
+  }
+
+  /** Handles an error of the parser or the socket. */
+  fail(error: unknown): void {
+    if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return;
+    const last = this.#next ?? this.#current;
+    if (last !== undefined && isIncomplete(last)) {
+      last.receiveError = error;
+      last.onReceiveError?.(error);
+    } else {
+      this.#error = error;
+      this.#advance();
+    }
+  }
+
+  /** Closes the connection now if it is idle, else when its requests have their responses. */
+  closeWhenIdle(): void {
+    this.#closesWhenIdle = true;
+    if (this.isIdle) this.#close();
+  }
+
+  /** Bytes that wait for the client to read. */
+  unsentBytes(): number {
+    return this.socket.writableLength;
+  }
+
+  /** Ticks since the client last accepted a byte of a response. */
+  stalledTicks(): number {
+    return this.#stalledTicks;
+  }
+
+  /** One step of time: closes the connection when a timeout has passed. `sendQueueOf` comes with some ticks only. */
+  tick(sendQueueOf: SendQueueOf | undefined): void {
+    const { timeouts } = this.#options;
+    this.#ticks += 1;
+    this.#measureStall();
+    if (sendQueueOf !== undefined && this.#hasStalledInKernel(sendQueueOf)) this.socket.destroy();
+    else if (this.isIdle && this.#isUsed) {
+      if (this.#ticks > timeouts.idle) this.#close();
+      // A response that the kernel has taken whole may still be unread.
+      else if (this.#ticks > timeouts.write && (sendQueueOf?.(this.socket) ?? 0) > 0) this.socket.destroy();
+    } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
+      this.fail(new RequestTimeout('the request took too long to arrive'));
+    }
+  }
+
+  #measureStall(): void {
+    const { writableLength, bytesWritten } = this.socket;
+    const hasMoved = bytesWritten !== this.#lastWritten || writableLength < this.#lastUnsent;
+    this.#lastUnsent = writableLength;
+    this.#lastWritten = bytesWritten;
+    this.#stalledTicks = writableLength === 0 || hasMoved ? 0 : this.#stalledTicks + 1;
+    if (hasMoved) this.#hasLooked = false;
+  }
+
+  // The kernel takes more only when a third of its buffer is free, though the client may read all the time.
+  #hasStalledInKernel(sendQueueOf: SendQueueOf): boolean {
+    if (this.#stalledTicks === 0) return false;
+    const sendQueue = sendQueueOf(this.socket);
+    const isSame = this.#hasLooked && sendQueue === this.#sendQueue;
+    if (!isSame && this.#hasLooked) this.#stalledTicks = 1;
+    this.#sendQueue = sendQueue;
+    this.#hasLooked = true;
+    return isSame && this.#stalledTicks >= this.#options.timeouts.write;
+  }
+
+  #isReceiving(): boolean {
+    return this.#current === undefined || isIncomplete(this.#current);
+  }
+
+  #receiveLimit(): number {
+    const { headers, request } = this.#options.timeouts;
+    return this.#current === undefined ? Math.min(headers, request) : request;
+  }
+
+  #read(chunk: Buffer): void {
+    const all = this.#unparsed.length === 0 ? chunk : Buffer.concat([this.#unparsed, chunk]);
+    this.#unparsed = NOTHING;
+    this.#parseAll(all);
+  }
+
+  #parseAll(bytes: Buffer): void {
+    let rest = bytes;
+    while (rest.length > 0) {
+      if (this.#discards()) {
+        this.#discard(rest.length);
+        return;
+      }
+      if (this.#current?.req.complete) {
+        this.socket.pause();
+        this.#unparsed = rest;
+        return;
+      }
+      const length = this.#framing.next(rest);
+      if (this.isIdle && !isLineEnd(rest[0])) this.#beginReceiving();
+      if (length === 0) {
+        this.#unparsed = rest;
+        return;
+      }
+      if (length === 'tooLong') this.fail(new TargetTooLong('the URI is too long'));
+      else {
+        this.#parseSlice(rest.subarray(0, length), rest.length);
+        rest = rest.subarray(length);
+      }
+    }
+  }
+
+  #parseSlice(slice: Buffer, available: number): void {
+    const isHead = this.#next === undefined && this.#current === undefined;
+    this.#parse(slice);
+    const request = (this.#next ?? this.#current)?.req;
+    this.#framing.parsed(slice.length, request);
+    // A body that is there already is parsed first, so that most requests are complete when they are dispatched.
+    const hasMore = isHead && available > slice.length && request?.complete === false;
+    if (!hasMore) this.#advance();
+  }
+
+  #beginReceiving(): void {
+    this.isIdle = false;
+    if (this.#isUsed) this.#ticks = 0;
+    this.#isUsed = true;
+  }
+
+  #discards(): boolean {
+    if (this.#isClosing || this.#error !== undefined) return true;
+    const current = this.#current;
+    if (current === undefined || current.req.complete) return false;
+    return current.isAnswered || current.receiveError !== undefined;
+  }
+
+  #discard(bytes: number): void {
+    this.#discarded += bytes;
+    if (this.#discarded > MAX_DISCARDED_BYTES) this.socket.pause();
+  }
+
+  #onEnd(): void {
+    if (this.#isClosing) return;
+    this.#hasEnded = true;
+    if (this.#current?.req.complete) this.#current.isClientGone = true;
+    if (this.#isReceiving() && this.#error === undefined) this.#finishParsing();
+  }
+
+  #finishParsing(): void {
+    const line = this.#unparsed;
+    this.#unparsed = NOTHING;
+    if (line.length > 0) this.#parse(line);
+    this.#endParser();
+  }
+
+  /** Dispatches the next request, or rejects what cannot be one. */
+  #advance(): void {
+    if (this.#current !== undefined || this.#isClosing || this.socket.destroyed) return;
+    const next = this.#next;
+    this.#next = undefined;
+    if (next !== undefined) this.#dispatch(next);
+    else if (this.#error !== undefined) this.#rejectConnection(this.#error);
+  }
+
+  #dispatch(response: BatchedResponse): void {
+    this.#current = response;
+    response.startedAt = performance.now();
+    response.isClientGone = this.#hasEnded;
+    response.on('close', this.#onClosed);
+    Reflect.apply(this.#options.handle, undefined, [response.req, response]);
+  }
+
+  readonly #onClosed = (): void => {
+    const response = this.#current;
+    this.#current = undefined;
+    if (response !== undefined) this.#options.onClosed(response);
+    if (this.#isClosing || this.socket.destroyed) return;
+    // A request that arrived in part had to wait for this one.
+    this.#ticks = 0;
+    if (this.#error === undefined) this.#readOn();
+    else this.#advance();
+  };
+
+  /** Parses what has arrived behind the last request, or is idle. */
+  #readOn(): void {
+    this.isIdle = true;
+    this.idleRank = nextIdleRank();
+    const bytes = this.#unparsed;
+    this.#unparsed = NOTHING;
+    this.#parseAll(bytes);
+    if (this.#isClosing || (this.#current !== undefined && this.#unparsed.length > 0)) return;
+    if (this.socket.isPaused()) this.socket.resume();
+    if (!this.isIdle) return;
+    if (this.#hasEnded) this.#endParser();
+    else if (this.#closesWhenIdle && this.socket.readableLength === 0) this.#close();
+  }
+
+  #rejectConnection(error: unknown): void {
+    const bytes = this.socket.writable ? this.#options.renderError(error) : undefined;
+    if (bytes === undefined) this.socket.destroy();
+    else {
+      this.socket.write(bytes);
+      this.#close();
+    }
+  }
+
+  /** RFC 9112 §9.6: ends our side and reads on for a moment, lest a reset of the connection overtakes the response. */
+  #close(): void {
+    if (this.#isClosing) return;
+    this.#isClosing = true;
+    this.isIdle = false;
+    this.#next = undefined;
+    this.#unparsed = NOTHING;
+    const linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
+    this.socket.once('close', () => clearTimeout(linger));
+    this.socket.end();
+    this.socket.resume();
+  }
+}
+
+let idleRanks = 0;
+
+function nextIdleRank(): number {
+  idleRanks += 1;
+  return idleRanks;
+}
+
+function isIncomplete({ req, isAnswered }: BatchedResponse): boolean {
+  return !req.complete && !isAnswered;
+}
+
+/** Takes the listener of Node's server for an event of a new connection off, to call it when we say. */
+function takeListener(socket: Socket, event: 'data' | 'end'): (...args: unknown[]) => void {
+  const [listener] = socket.listeners(event).slice(-1);
+  if (listener === undefined) throw new Error(`Node's server does not listen to ${event} of a connection`);
+  Reflect.apply(socket.off, socket, [event, listener]);
+  return (...args) => void Reflect.apply(listener, socket, args);
+}
+
+/** The bytes that Node's parser failed in; empty when there are none. */
+export function packetOf(error: unknown): Buffer {
+  const packet: unknown = error instanceof Error && 'rawPacket' in error ? error.rawPacket : undefined;
+  return Buffer.isBuffer(packet) ? packet : Buffer.alloc(0);
+}

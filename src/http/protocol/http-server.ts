@@ -1,0 +1,143 @@
+import type { IncomingMessage, RequestListener, Server } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import { Refusal } from '../../api-errors.ts';
+import { BatchedResponse } from '../batched-response.ts';
+import { RETRY_SOON } from '../error-response.ts';
+import { http } from '../node-http.ts';
+import type { Connections } from './connection-registry.ts';
+import { Connection, type ConnectionOptions } from './http-connection.ts';
+import type { Tls } from './tls.ts';
+
+/** What a client may take of the service. Sizes are in bytes, times in milliseconds. */
+export interface Limits {
+  readonly headers: number;
+  /** In characters, which are bytes here. */
+  readonly uri: number;
+  readonly body: number;
+  readonly connections: number;
+  /** Requests that ask something of the store at once. */
+  readonly inFlight: number;
+  /** Requests a minute for each token, and refused tokens a minute for each address; 0 for any number. */
+  readonly tokenRequests: number;
+  readonly refusedTokens: number;
+  /** What long responses may hold together while their clients read. */
+  readonly unsent: number;
+  readonly headersMs: number;
+  readonly requestMs: number;
+  readonly keepAliveMs: number;
+  /** How long a client may accept no byte of a response. */
+  readonly writeMs: number;
+}
+
+interface ListenerOptions {
+  readonly limits: Limits;
+  readonly tls: Tls | undefined;
+  readonly connections: Connections;
+  /** The bytes of an error response for an error that no request object exists for; undefined to close without one. */
+  readonly renderError: (error: unknown) => string | undefined;
+  readonly onClosed: ConnectionOptions['onClosed'];
+  /** Called when a TLS handshake failed; no request was there. */
+  readonly onHandshakeFailed: (error: unknown) => void;
+}
+
+/** Connections above the limit that get an error response before they are closed; more are closed at once. */
+const MAX_REJECTED = 1_000;
+
+/** A server for HTTP/1.1, not yet listening, that dispatches one whole message of a connection after the other. */
+export function createListener(handler: RequestListener, options: ListenerOptions): Server {
+  const { limits, tls, connections, renderError, onClosed, onHandshakeFailed } = options;
+  const serverOptions = {
+    maxHeaderSize: limits.headers,
+    // Connection counts all timeouts, in ticks.
+    headersTimeout: 0,
+    requestTimeout: 0,
+    keepAliveTimeout: 0,
+    connectionsCheckingInterval: 2 ** 31 - 1,
+    // Node would answer without a body; `refuseMalformed` looks instead.
+    requireHostHeader: false,
+    optimizeEmptyRequests: true,
+    ServerResponse: BatchedResponse,
+  };
+  const server =
+    tls === undefined
+      ? http.createServer(serverOptions)
+      : tls.createServer({ ...serverOptions, allowHalfOpen: true, handshakeTimeout: limits.headersMs });
+  const known = new WeakMap<Duplex, Connection>();
+  const connectionOptions: ConnectionOptions = {
+    maxHeaderBytes: limits.headers,
+    timeouts: timeoutsOf(limits),
+    handle: handler,
+    renderError,
+    onClosed,
+  };
+  server.on(tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
+    const connection = new Connection(socket, connectionOptions);
+    known.set(socket, connection);
+    connections.add(connection);
+  });
+  boundConnections(server, options);
+  const take = (request: IncomingMessage, response: BatchedResponse): void => {
+    known.get(request.socket)?.take(response);
+  };
+  server.on('request', take);
+  // Node would answer `Expect` by itself, before it is known whether the request is welcome.
+  server.on('checkContinue', take);
+  server.on('checkExpectation', take);
+  server.on('clientError', (error, socket) => {
+    const connection = known.get(socket);
+    if (connection !== undefined) connection.fail(error);
+    else {
+      onHandshakeFailed(error);
+      socket.destroy();
+    }
+  });
+  // Node would drop the connection without a response. It leaves the errors of the socket to us.
+  server.on('connect', (_request, socket) => {
+    socket.on('error', () => socket.destroy());
+    known.get(socket)?.fail(new Refusal(40401, 'this is not a proxy'));
+  });
+  return server;
+}
+
+function timeoutsOf(limits: Limits): ConnectionOptions['timeouts'] {
+  const ticks = (ms: number): number => Math.ceil(ms / 1_000);
+  return {
+    headers: ticks(limits.headersMs),
+    request: ticks(limits.requestMs),
+    idle: ticks(limits.keepAliveMs),
+    write: ticks(limits.writeMs),
+  };
+}
+
+/** Not by `maxConnections`, which closes a connection without a response. */
+function boundConnections(server: Server, { tls, connections, renderError }: ListenerOptions): void {
+  const accept = server.listeners('connection');
+  let rejected = 0;
+  server.removeAllListeners('connection');
+  server.on('connection', (socket: Socket) => {
+    // The client has reset the connection already.
+    if (socket.remoteAddress === undefined) socket.destroy();
+    else if (connections.makePlace()) {
+      if (tls !== undefined) connections.beginHandshake(socket);
+      for (const listener of accept) listener.call(server, socket);
+    } else reject(socket);
+  });
+
+  function reject(socket: Socket): void {
+    // Under TLS there is nothing to say before the handshake, which is most of what a connection costs.
+    if (tls !== undefined || rejected >= MAX_REJECTED) {
+      socket.destroy();
+      return;
+    }
+    rejected += 1;
+    const linger = setTimeout(() => socket.destroy(), 1_000).unref();
+    socket.on('error', () => socket.destroy());
+    socket.once('close', () => {
+      rejected -= 1;
+      clearTimeout(linger);
+    });
+    socket.end(renderError(new Refusal(50301, 'too many connections are open already', RETRY_SOON)) ?? '');
+    socket.resume();
+  }
+}

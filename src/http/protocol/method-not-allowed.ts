@@ -1,0 +1,48 @@
+import type { FastifyInstance } from 'fastify';
+import { Refusal } from '../../api-errors.ts';
+import { noSuchRoute } from '../error-response.ts';
+
+/** Gathers the methods of each path that a scope registers from now on. */
+export function collectMethods(scope: FastifyInstance): Map<string, Set<string>> {
+  const methods = new Map<string, Set<string>>();
+  scope.addHook('onRoute', ({ url, method }) => {
+    const known = methods.get(url) ?? new Set<string>();
+    for (const one of [method].flat()) known.add(one);
+    methods.set(url, known);
+  });
+  return methods;
+}
+
+/** RFC 9110 §15.5.6 and §9.3.7: every path answers the methods it does not have with 405, and OPTIONS with 204. */
+export function answerOtherMethods(
+  scope: FastifyInstance,
+  methods: ReadonlyMap<string, ReadonlySet<string>>,
+): void {
+  for (const [fullUrl, known] of [...methods]) {
+    const url = fullUrl.slice(scope.prefix.length);
+    const allow = [...known, 'OPTIONS'].join(', ');
+    scope.route({
+      method: 'OPTIONS',
+      url,
+      handler: async (_request, reply) => reply.code(204).header('allow', allow).send(),
+    });
+    scope.route({
+      method: scope.supportedMethods.filter((method) => method !== 'OPTIONS' && !known.has(method)),
+      url,
+      onRequest: async ({ method }) => {
+        throw new Refusal(40500, `${method} is not allowed here; ${allow} are`, { allow });
+      },
+      handler: () => undefined,
+    });
+    // The router would take `/plants/` for the plant with an empty id.
+    if (!url.includes('/:')) continue;
+    scope.route({
+      method: scope.supportedMethods,
+      url: url.slice(0, url.indexOf(':')),
+      onRequest: async () => {
+        throw noSuchRoute(scope.prefix);
+      },
+      handler: () => undefined,
+    });
+  }
+}

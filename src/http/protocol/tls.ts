@@ -1,0 +1,90 @@
+import { X509Certificate } from 'node:crypto';
+import { readFileSync, statSync } from 'node:fs';
+import { createServer, type Server, type ServerOptions } from 'node:https';
+import { createSecureContext } from 'node:tls';
+import { messageOf } from '../../api-errors.ts';
+
+/** TLS 1.2 with forward secrecy and authenticated encryption alone (RFC 9325 §4.2); the suites of TLS 1.3 are Node's. */
+const SETTINGS = {
+  minVersion: 'TLSv1.2',
+  ciphers: [
+    'ECDHE-ECDSA-AES128-GCM-SHA256',
+    'ECDHE-RSA-AES128-GCM-SHA256',
+    'ECDHE-ECDSA-AES256-GCM-SHA384',
+    'ECDHE-RSA-AES256-GCM-SHA384',
+    'ECDHE-ECDSA-CHACHA20-POLY1305',
+    'ECDHE-RSA-CHACHA20-POLY1305',
+  ].join(':'),
+} as const;
+
+/** A certificate or its key that the service cannot use; the message names the file. */
+export class CertificateInvalid extends Error {
+  override readonly name = 'CertificateInvalid';
+}
+
+/** TLS by a certificate and its key in two files (PEM). */
+export interface Tls {
+  /** A server of HTTP over TLS 1.2 or 1.3, which takes over every certificate that is renewed. */
+  createServer(options: ServerOptions): Server;
+  /**
+   * Reads the files again, for connections from now on; those that are open stay as they are. Returns until when the
+   * certificate is valid. Throws CertificateInvalid, and then all stays as it is.
+   */
+  renew(): string;
+}
+
+/**
+ * Reads the files, now and at each renewal; undefined when none are named. Throws CertificateInvalid. `onExposed` gets the
+ * mode of a key file that other users can read.
+ */
+export function openTls(
+  certFile: string,
+  keyFile: string,
+  onExposed: (mode: string) => void,
+): Tls | undefined {
+  if (certFile === '') return undefined;
+  let pair = readPair(certFile, keyFile);
+  reportExposed(keyFile, onExposed);
+  const servers = new Set<Server>();
+  return {
+    createServer: (options) => {
+      const server = createServer({ ...options, ...pair, ...SETTINGS });
+      servers.add(server);
+      return server;
+    },
+    renew: () => {
+      pair = readPair(certFile, keyFile);
+      reportExposed(keyFile, onExposed);
+      for (const server of servers) server.setSecureContext({ ...pair, ...SETTINGS });
+      return new X509Certificate(pair.cert).validTo;
+    },
+  };
+}
+
+function readPair(certFile: string, keyFile: string): { readonly cert: Buffer; readonly key: Buffer } {
+  const cert = read(certFile);
+  const key = read(keyFile);
+  try {
+    createSecureContext({ cert, key });
+  } catch (error: unknown) {
+    throw new CertificateInvalid(
+      `${certFile} and ${keyFile} must be a certificate and its key, in PEM: ${messageOf(error)}`,
+    );
+  }
+  return { cert, key };
+}
+
+function read(file: string): Buffer {
+  try {
+    return readFileSync(file);
+  } catch (error: unknown) {
+    throw new CertificateInvalid(`${file} cannot be read: ${messageOf(error)}`);
+  }
+}
+
+function reportExposed(keyFile: string, onExposed: (mode: string) => void): void {
+  // Windows has no such modes.
+  if (process.getuid === undefined) return;
+  const { mode } = statSync(keyFile);
+  if ((mode & 0o044) !== 0) onExposed((mode & 0o777).toString(8));
+}

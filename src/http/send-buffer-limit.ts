@@ -1,0 +1,145 @@
+import { Refusal } from '../api-errors.ts';
+import type { BatchedResponse } from './batched-response.ts';
+import { RETRY_SOON } from './error-response.ts';
+
+/** How long a response waits for room for a long page. */
+const WAIT_MS = 5_000;
+
+/** What a byte of a response takes of memory, with what its making leaves for the garbage collector (measured). */
+const MEMORY_PER_BYTE = 2;
+
+interface Waiting {
+  readonly response: HeldBytes;
+  readonly memory: number;
+  readonly resolve: () => void;
+}
+
+/** The memory, in bytes, that long responses may hold together while their clients read. Short ones need no reservation. */
+export class SendBudget {
+  readonly #limit: number;
+  /** In the order in which they asked. */
+  readonly #waiting: Waiting[] = [];
+  #used = 0;
+  /** The part that was waited for. */
+  #reserved = 0;
+
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  /** Opens the account of one response; what it holds is released when it closes. */
+  open(response: BatchedResponse): HeldBytes {
+    return new HeldBytes(response, this);
+  }
+
+  /** Throws a Refusal (50301) when the limit is reached. */
+  take(memory: number): void {
+    if (this.#used + memory > this.#limit) throw tooMuch();
+    this.#used += memory;
+  }
+
+  /** Waits until the memory is there, or no other response holds such memory. Rejects with a Refusal (50301). */
+  async reserve(memory: number, response: HeldBytes): Promise<void> {
+    if (this.#waiting.length > 0 || !this.#hasRoom(memory, response)) {
+      await new Promise<void>((resolve, reject) => {
+        const timer = setTimeout(() => {
+          this.#waiting.splice(this.#waiting.indexOf(waiting), 1);
+          reject(tooMuch());
+          this.#wakeNext();
+        }, WAIT_MS);
+        const waiting: Waiting = {
+          response,
+          memory,
+          resolve: () => {
+            clearTimeout(timer);
+            resolve();
+          },
+        };
+        this.#waiting.push(waiting);
+      });
+    } else this.#addReserved(memory);
+  }
+
+  release(memory: number, reserved: number): void {
+    this.#used -= memory;
+    this.#reserved -= reserved;
+    this.#wakeNext();
+  }
+
+  // One is always let through, however large it is, so that every plant can be listed.
+  #hasRoom(memory: number, response: HeldBytes): boolean {
+    return this.#used + memory <= this.#limit || this.#reserved === response.reserved;
+  }
+
+  #addReserved(memory: number): void {
+    this.#used += memory;
+    this.#reserved += memory;
+  }
+
+  #wakeNext(): void {
+    for (
+      let next = this.#waiting[0];
+      next !== undefined && (next.response.isClosed || this.#hasRoom(next.memory, next.response));
+      next = this.#waiting[0]
+    ) {
+      this.#waiting.shift();
+      this.#addReserved(next.memory);
+      next.resolve();
+    }
+  }
+}
+
+function tooMuch(): Refusal {
+  return new Refusal(50301, 'too many bytes wait for slow clients; ask for shorter pages', {
+    ...RETRY_SOON,
+    connection: 'close',
+  });
+}
+
+/** The bytes that one response holds of the budget, until it is closed. */
+export class HeldBytes {
+  isClosed: boolean;
+  /** The part of the memory that was waited for. */
+  reserved = 0;
+  #memory = 0;
+  readonly #budget: SendBudget;
+
+  constructor(response: BatchedResponse, budget: SendBudget) {
+    this.#budget = budget;
+    this.isClosed = response.destroyed;
+    response.once('close', () => {
+      this.isClosed = true;
+      budget.release(this.#memory, this.reserved);
+    });
+  }
+
+  /** Throws a Refusal (50301) when the limit of all responses together is reached. */
+  add(bytes: number): void {
+    if (this.isClosed) return;
+    const memory = bytes * MEMORY_PER_BYTE;
+    this.#budget.take(memory);
+    this.#memory += memory;
+  }
+
+  /** Waits until the bytes fit, or no other response has waited for what it holds. Rejects with a Refusal (50301). */
+  async reserve(bytes: number): Promise<void> {
+    if (this.isClosed || bytes <= 0) return;
+    const memory = bytes * MEMORY_PER_BYTE;
+    await this.#budget.reserve(memory, this);
+    if (this.isClosed) this.#budget.release(memory, memory);
+    else {
+      this.#memory += memory;
+      this.reserved += memory;
+    }
+  }
+
+  /** Releases what the client has accepted, or what was reserved and is not needed. */
+  remove(bytes: number): void {
+    if (this.isClosed) return;
+    const memory = bytes * MEMORY_PER_BYTE;
+    const reserved = Math.min(memory, this.reserved);
+    this.#memory -= memory;
+    this.reserved -= reserved;
+    this.#budget.release(memory, reserved);
+  }
+}

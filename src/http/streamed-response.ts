@@ -1,0 +1,59 @@
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import { type BatchedResponse, responseOf } from './batched-response.ts';
+import { ClientGone } from './operation.ts';
+
+/** What the application does with a response that is sent in pieces. */
+interface PieceHooks {
+  /** Adds the headers that depend on the request and on the state of the service. */
+  readonly completeHeaders: (request: FastifyRequest, reply: FastifyReply) => void;
+  /** Called when a piece could not be made, so that the response breaks off behind its headers. */
+  readonly onBrokenOff: (request: FastifyRequest, error: unknown) => void;
+}
+
+export type SendPieces = (
+  request: FastifyRequest,
+  reply: FastifyReply,
+  pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
+) => void;
+
+/**
+ * Sends a body of any length. The next piece is asked for when the kernel has taken the one before, so that a client that
+ * does not read holds one piece, and its memory may be used again.
+ */
+export function createSendPieces({ completeHeaders, onBrokenOff }: PieceHooks): SendPieces {
+  return (request, reply, pieces) => {
+    const response = responseOf(reply);
+    completeHeaders(request, reply);
+    reply.hijack();
+    response.statusCode = reply.statusCode;
+    for (const [name, value] of Object.entries(reply.getHeaders())) {
+      if (value !== undefined) response.setHeader(name, value);
+    }
+    writeAll(response, pieces).catch((error: unknown) => {
+      if (!(error instanceof ClientGone)) onBrokenOff(request, error);
+      response.destroy();
+    });
+  };
+}
+
+async function writeAll(
+  response: BatchedResponse,
+  pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
+): Promise<void> {
+  // Not by Promise.race with one promise for the end, which would keep a reaction for each piece.
+  let rejectPiece: ((error: ClientGone) => void) | undefined;
+  const onClose = (): void => rejectPiece?.(new ClientGone('the client is gone'));
+  response.once('close', onClose);
+  for await (const piece of pieces) {
+    if (response.destroyed) throw new ClientGone('the client is gone');
+    await new Promise<void>((resolve, reject) => {
+      rejectPiece = reject;
+      response.write(piece, (error) => {
+        if (error === null || error === undefined) resolve();
+        else reject(new ClientGone('the client is gone', { cause: error }));
+      });
+    });
+  }
+  response.off('close', onClose);
+  response.end();
+}

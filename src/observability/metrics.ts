@@ -1,0 +1,231 @@
+import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { CommitResult, StoreLoad } from '../store/store.ts';
+
+/** What happens in the service, counted for Prometheus. */
+export interface Metrics {
+  readonly registry: Registry;
+  answered(operationId: string, status: number, seconds: number): void;
+  /** A message was refused before it got as far as an operation. */
+  refused(status: number): void;
+  /** A TLS handshake failed; there was no message. */
+  handshakeFailed(): void;
+  /** A client went away before its answer had left. */
+  aborted(operationId: string): void;
+  /** Bytes of a list were handed to the connection. */
+  listed(bytes: number): void;
+  /** A token was looked for; it was in the cache, or had to be read from the store. */
+  tokenLookedUp(wasCached: boolean): void;
+  /** A batch of writes ended. */
+  committed(writes: number, seconds: number, result: CommitResult): void;
+  /** Shows how many lines of the log were dropped so far. */
+  watchLog(linesDropped: () => number): void;
+  /** Shows what goes on in a store, asked for at every scrape. */
+  watch(load: () => StoreLoad): void;
+}
+
+interface MetricsOptions {
+  readonly version: string;
+  /** The engine of the store, such as `sqlite`. */
+  readonly engine: string;
+  /** The names of the operations. */
+  readonly operationIds: readonly string[];
+}
+
+const DURATION_BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
+const BATCH_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
+
+/** Metrics by the conventions of Prometheus: base units, `_total` for what only grows, one prefix for what is ours. */
+export function createMetrics({ version, engine, operationIds }: MetricsOptions): Metrics {
+  const registry = new Registry();
+  const registers = [registry];
+  collectDefaultMetrics({ register: registry });
+  new Gauge({
+    name: 'plant_store_build_info',
+    help: 'What runs here; always 1.',
+    labelNames: ['version', 'engine', 'node'],
+    registers,
+  }).set({ version, engine, node: process.versions.node }, 1);
+  return {
+    registry,
+    ...createHttpMetrics(operationIds, registers),
+    ...createTokenMetrics(registers),
+    ...createCommitMetrics(registers),
+    watch: (load) => watchLoad(load, registers),
+    watchLog: (linesDropped) => watchLog(linesDropped, registers),
+  };
+}
+
+function createHttpMetrics(
+  operationIds: readonly string[],
+  registers: Registry[],
+): Pick<Metrics, 'answered' | 'refused' | 'handshakeFailed' | 'aborted' | 'listed'> {
+  const durations = new Histogram({
+    name: 'plant_store_http_request_duration_seconds',
+    help: 'Time from the arrival of a request to the end of its answer.',
+    labelNames: ['operation', 'status'],
+    buckets: DURATION_BUCKETS,
+    registers,
+  });
+  const refusals = new Counter({
+    name: 'plant_store_http_refused_messages_total',
+    help: 'Messages that were refused before they got as far as an operation.',
+    labelNames: ['status'],
+    registers,
+  });
+  const aborts = new Counter({
+    name: 'plant_store_http_aborted_requests_total',
+    help: 'Requests whose client went away before their answer had left.',
+    labelNames: ['operation'],
+    registers,
+  });
+  const failedHandshakes = new Counter({
+    name: 'plant_store_tls_failed_handshakes_total',
+    help: 'TLS handshakes that failed, plain HTTP on the port included.',
+    registers,
+  });
+  // A plain number, which costs a list nothing.
+  let listBytes = 0;
+  new Counter({
+    name: 'plant_store_list_sent_bytes_total',
+    help: 'Bytes of lists that were handed to connections.',
+    registers,
+    collect() {
+      this.reset();
+      this.inc(listBytes);
+    },
+  });
+  // A rate sees the first one only if there was a zero before it.
+  for (const operation of operationIds) aborts.inc({ operation }, 0);
+  refusals.inc({ status: 400 }, 0);
+  return {
+    answered: (operation, status, seconds) => durations.observe({ operation, status }, seconds),
+    refused: (status) => refusals.inc({ status }),
+    handshakeFailed: () => failedHandshakes.inc(),
+    aborted: (operation) => aborts.inc({ operation }),
+    listed: (bytes) => {
+      listBytes += bytes;
+    },
+  };
+}
+
+function createTokenMetrics(registers: Registry[]): Pick<Metrics, 'tokenLookedUp'> {
+  // Every request looks one up; plain numbers cost it nothing.
+  let hits = 0;
+  let misses = 0;
+  new Counter({
+    name: 'plant_store_token_lookups_total',
+    help: 'Tokens looked for, by whether the cache had them or the store was asked.',
+    labelNames: ['cache'],
+    registers,
+    collect() {
+      this.reset();
+      this.inc({ cache: 'hit' }, hits);
+      this.inc({ cache: 'miss' }, misses);
+    },
+  });
+  return {
+    tokenLookedUp: (wasCached) => {
+      if (wasCached) hits += 1;
+      else misses += 1;
+    },
+  };
+}
+
+function createCommitMetrics(registers: Registry[]): Pick<Metrics, 'committed'> {
+  const durations = new Histogram({
+    name: 'plant_store_commit_duration_seconds',
+    help: 'Time a batch of writes took from its start until it was durable, or had failed.',
+    labelNames: ['result'],
+    buckets: DURATION_BUCKETS,
+    registers,
+  });
+  const batches = new Histogram({
+    name: 'plant_store_commit_batch_writes',
+    help: 'Writes in a batch, which share one transaction and one fsync.',
+    buckets: BATCH_BUCKETS,
+    registers,
+  });
+  for (const result of ['committed', 'failed'] satisfies CommitResult[]) durations.zero({ result });
+  return {
+    committed: (writes, seconds, result) => {
+      durations.observe({ result }, seconds);
+      batches.observe(writes);
+    },
+  };
+}
+
+function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
+  new Gauge({
+    name: 'plant_store_writes_waiting',
+    help: 'Writes that wait for a batch.',
+    registers,
+    collect() {
+      this.set(load().writesWaiting);
+    },
+  });
+  new Gauge({
+    name: 'plant_store_writes_in_flight',
+    help: 'Writes in batches that are under way.',
+    registers,
+    collect() {
+      this.set(load().writesInFlight);
+    },
+  });
+  new Gauge({
+    name: 'plant_store_database_connections',
+    help: 'Connections to the database; none on the embedded engine.',
+    labelNames: ['state'],
+    registers,
+    collect() {
+      const { idle, busy } = load().connections;
+      this.set({ state: 'idle' }, idle);
+      this.set({ state: 'busy' }, busy);
+    },
+  });
+  new Gauge({
+    name: 'plant_store_database_connection_waits',
+    help: 'Statements and batches that wait for a connection to the database.',
+    registers,
+    collect() {
+      this.set(load().connections.waiting);
+    },
+  });
+  new Gauge({
+    name: 'plant_store_wal_bytes',
+    help: 'Size of the write-ahead log of the embedded engine; 0 on PostgreSQL.',
+    registers,
+    collect() {
+      this.set(load().walBytes);
+    },
+  });
+  new Counter({
+    name: 'plant_store_checkpoint_failures_total',
+    help: 'Failed checkpoints of the embedded engine; none on PostgreSQL.',
+    registers,
+    collect() {
+      this.reset();
+      this.inc(load().checkpointFailures);
+    },
+  });
+  new Counter({
+    name: 'plant_store_timeline_regressions_total',
+    help: 'PostgreSQL primaries on a lower timeline than one before them; none on the embedded engine.',
+    registers,
+    collect() {
+      this.reset();
+      this.inc(load().timelineRegressions);
+    },
+  });
+}
+
+function watchLog(linesDropped: () => number, registers: Registry[]): void {
+  new Counter({
+    name: 'plant_store_log_lines_dropped_total',
+    help: 'Lines that were dropped, since the log was not read or could not be written.',
+    registers,
+    collect() {
+      this.reset();
+      this.inc(linesDropped());
+    },
+  });
+}

@@ -1,0 +1,56 @@
+import type { StoreOptions, StoreTask } from '../store/store.ts';
+import type { ServiceLog } from './log.ts';
+
+/** Between two lines about one task that goes on failing. */
+const REPEAT_MS = 60_000;
+
+interface Failing {
+  /** Failures since the task last succeeded. */
+  failures: number;
+  /** Milliseconds on the monotonic clock. */
+  loggedAt: number;
+}
+
+/** Logs the events of a store: the first failure of a task, then one line a minute, and its end. */
+export function logStore(
+  log: ServiceLog['log'],
+  now: () => number = () => performance.now(),
+): Required<Pick<StoreOptions, 'onTaskEnd' | 'onKeysNotForgotten' | 'onTimelineRegression'>> {
+  const failing = new Map<StoreTask, Failing>();
+
+  function logFailure(task: StoreTask, err: unknown, failures: number): void {
+    if (task === 'writes')
+      log.error({ err, failures }, 'writes fail; make room on the disk, or look at the database');
+    else log.warn({ err, failures }, 'checkpoints fail, so the write-ahead log grows; look at the disk');
+  }
+
+  function logRecovery(task: StoreTask, failures: number): void {
+    if (task === 'writes') log.info({ failures }, 'writes succeed again');
+    else log.info({ failures }, 'checkpoints succeed again');
+  }
+
+  return {
+    onTaskEnd: (task, failure) => {
+      const state = failing.get(task);
+      if (failure === undefined) {
+        if (state === undefined) return;
+        failing.delete(task);
+        logRecovery(task, state.failures);
+      } else if (state === undefined) {
+        failing.set(task, { failures: 1, loggedAt: now() });
+        logFailure(task, failure, 1);
+      } else {
+        state.failures += 1;
+        if (now() - state.loggedAt < REPEAT_MS) return;
+        state.loggedAt = now();
+        logFailure(task, failure, state.failures);
+      }
+    },
+    onKeysNotForgotten: (err) => log.warn({ err }, 'old idempotency keys were not removed'),
+    onTimelineRegression: ({ timeline, highest }) =>
+      log.error(
+        { timeline, highest },
+        'the primary is on an older timeline than one before it: acknowledged writes may be lost; keep the server with the highest timeline',
+      ),
+  };
+}

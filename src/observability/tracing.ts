@@ -1,0 +1,121 @@
+import {
+  type Context,
+  context,
+  DiagLogLevel,
+  diag,
+  propagation,
+  ROOT_CONTEXT,
+  SpanKind,
+  SpanStatusCode,
+  trace,
+} from '@opentelemetry/api';
+import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
+import { detectResources, envDetector, resourceFromAttributes } from '@opentelemetry/resources';
+import { BatchSpanProcessor, NodeTracerProvider } from '@opentelemetry/sdk-trace-node';
+import type { FastifyInstance, FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
+import type { Store } from '../store/store.ts';
+import { version } from '../version.ts';
+
+export interface Tracing {
+  /** Begins a span for each request of an application; to be called before it gets any other hook. */
+  traceRequests(app: FastifyInstance): void;
+  /** Ends the span of a request; without a status when the client went away. */
+  endSpan(request: FastifyRequest, status: number | undefined): void;
+  /** The same store, with a span for each write that a traced request makes. */
+  traceStore(store: Store): Store;
+  /** Sends what was gathered, and ends, at the latest after some milliseconds: a collector may not answer. */
+  close(patienceMs: number): Promise<void>;
+}
+
+/**
+ * Starts tracing by OpenTelemetry, over OTLP. Where to, what share and under which name, the library reads from the
+ * standard variables. `onError` is told what goes wrong with sending.
+ */
+export function startTracing(onError: (message: string) => void): Tracing {
+  const silent = (): void => undefined;
+  diag.setLogger(
+    { error: onError, warn: onError, info: silent, debug: silent, verbose: silent },
+    { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
+  );
+  const own = resourceFromAttributes({ 'service.name': 'plant-store', 'service.version': version });
+  const provider = new NodeTracerProvider({
+    resource: own.merge(detectResources({ detectors: [envDetector] })),
+    spanProcessors: [new BatchSpanProcessor(new OTLPTraceExporter())],
+  });
+  provider.register();
+  const tracer = provider.getTracer('plant-store', version);
+  const contexts = new WeakMap<FastifyRequest, Context>();
+
+  // Only what tells nothing of the plant and of the caller: no path, no query, no header.
+  function begin(request: FastifyRequest): void {
+    const { method, headers, protocol, routeOptions } = request;
+    const route = routeOptions.url;
+    const parent = propagation.extract(ROOT_CONTEXT, headers);
+    const attributes = {
+      'http.request.method': method,
+      'url.scheme': protocol,
+      'network.protocol.version': request.raw.httpVersion,
+      'plant_store.request_id': request.id,
+      ...(route !== undefined && { 'http.route': route }),
+    };
+    const name = route === undefined ? method : `${method} ${route}`;
+    const span = tracer.startSpan(name, { kind: SpanKind.SERVER, attributes }, parent);
+    contexts.set(request, trace.setSpan(parent, span));
+    request.traceId = span.spanContext().traceId;
+  }
+
+  // A refusal is the client's error: by the conventions for servers, only 5xx is one of the span.
+  function endSpan(request: FastifyRequest, status: number | undefined): void {
+    const span = trace.getSpan(contexts.get(request) ?? ROOT_CONTEXT);
+    if (status !== undefined) span?.setAttribute('http.response.status_code', status);
+    if (status === undefined) span?.setAttribute('error.type', 'client_went_away');
+    else if (status >= 500)
+      span?.setAttribute('error.type', String(status)).setStatus({ code: SpanStatusCode.ERROR });
+    span?.end();
+    contexts.delete(request);
+  }
+
+  function traceRequests(app: FastifyInstance): void {
+    app.addHook('onRequest', (request, _reply, done) => {
+      begin(request);
+      done();
+    });
+    // Behind the reading of the body, whose events know no context.
+    app.addHook(
+      'preValidation',
+      (request: FastifyRequest, _reply: FastifyReply, done: HookHandlerDoneFunction) => {
+        context.with(contexts.get(request) ?? ROOT_CONTEXT, done);
+      },
+    );
+  }
+
+  function traceStore(store: Store): Store {
+    return {
+      ...store,
+      write: async (write) => {
+        const parent = context.active();
+        if (trace.getSpan(parent) === undefined) return store.write(write);
+        const span = tracer.startSpan(`store ${write.kind}`, {}, parent);
+        try {
+          const outcome = await store.write(write);
+          span.setAttribute('plant_store.outcome', outcome);
+          return outcome;
+        } catch (error: unknown) {
+          span.setStatus({ code: SpanStatusCode.ERROR });
+          throw error;
+        } finally {
+          span.end();
+        }
+      },
+    };
+  }
+
+  async function close(patienceMs: number): Promise<void> {
+    const late = Promise.withResolvers<void>();
+    const timer = setTimeout(late.resolve, patienceMs);
+    await Promise.race([provider.shutdown().catch(silent), late.promise]);
+    clearTimeout(timer);
+  }
+
+  return { traceRequests, endSpan, traceStore, close };
+}

@@ -1,0 +1,119 @@
+import { existsSync } from 'node:fs';
+import { sqliteFile } from '../database-url.ts';
+import type { Bulk } from './bulk-store.ts';
+import { createGroupCommit } from './group-commit.ts';
+import { lockKeys } from './postgres/batch.ts';
+import { openSqlite } from './sqlite/engine.ts';
+import {
+  BatchRefused,
+  type CommitResult,
+  type ConnectionOptions,
+  type Engine,
+  type Store,
+  StoreNotOpened,
+  type StoreOptions,
+} from './store.ts';
+
+const MAX_BATCH = 1_024;
+const MAX_WAITING = 10_000;
+
+/** While one batch commits on the server, the next is on its way there. */
+const POSTGRES_BATCHES_IN_FLIGHT = 2;
+
+/**
+ * Opens the store that a URL names, `sqlite:data/plants.db` or `postgres://…`, after bringing its schema up to date.
+ * Rejects with StoreNotOpened, with a message for the operator.
+ */
+export async function openStore(url: string, options: StoreOptions): Promise<Store> {
+  const file = sqliteFile(url);
+  const engine = file === undefined ? await openOnPostgres(url, options) : await openSqlite(file, options);
+  const writes = createGroupCommit({
+    commit: reported((batch) => engine.commit(batch), options),
+    maxBatch: MAX_BATCH,
+    maxInFlight: file === undefined ? POSTGRES_BATCHES_IN_FLIGHT : 1,
+    maxWaiting: MAX_WAITING,
+    ...(file === undefined && { keysOf: lockKeys, maxWaitMs: options.connections.acquireTimeoutMs }),
+  });
+  return {
+    ...engine,
+    write: (write) => writes.write(write),
+    load: () => ({ ...writes.load(), ...engine.load() }),
+    close: async () => {
+      await writes.close();
+      await engine.close();
+    },
+  };
+}
+
+/** Reports the end of each batch. A rejected batch is not a failure of the store: its writes are retried one by one. */
+function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOptions): Engine['commit'] {
+  return async (batch) => {
+    const begun = performance.now();
+    const end = (result: CommitResult): void =>
+      onCommit?.(batch.length, (performance.now() - begun) / 1_000, result);
+    try {
+      const outcomes = await commit(batch);
+      end('committed');
+      onTaskEnd?.('writes', undefined);
+      return outcomes;
+    } catch (error: unknown) {
+      end('failed');
+      if (!(error instanceof BatchRefused)) onTaskEnd?.('writes', error);
+      throw error;
+    }
+  };
+}
+
+// Imported when needed: it is large, and the embedded engine does without it.
+async function openOnPostgres(url: string, options: StoreOptions): Promise<Engine> {
+  const { openPostgres } = await import('./postgres/engine.ts');
+  return openPostgres(url, options);
+}
+
+/** Opens a store for commands that move it in bulk; its schema is left as it is. Rejects with StoreNotOpened. */
+export async function openBulk(url: string, connections: ConnectionOptions): Promise<Bulk> {
+  const file = sqliteFile(url);
+  if (file === undefined) {
+    const { openPostgresBulk } = await import('./postgres/bulk.ts');
+    return openPostgresBulk(url, connections);
+  }
+  const { openSqliteBulk } = await import('./sqlite/bulk.ts');
+  return openSqliteBulk(file);
+}
+
+/**
+ * Backs an embedded store up to an empty file, also while others write to it; progress is in pages.
+ * Rejects when the copy is not sound.
+ */
+export async function backUpStore(
+  url: string,
+  to: string,
+  onProgress: (done: number, total: number) => void,
+): Promise<void> {
+  const file = sqliteFile(url);
+  if (file === undefined) throw new StoreNotOpened('only an embedded store is backed up here');
+  const { backUpSqlite } = await import('./sqlite/backup.ts');
+  await backUpSqlite(file, to, onProgress);
+}
+
+/** Brings the schema of a store up to date and resolves to the names of the migrations it applied. */
+export async function migrateStore(url: string): Promise<readonly string[]> {
+  const file = sqliteFile(url);
+  if (file === undefined) {
+    const { migratePostgres } = await import('./postgres/migrate.ts');
+    return migratePostgres(url);
+  }
+  const { migrateSqlite } = await import('./sqlite/migrate.ts');
+  return migrateSqlite(file);
+}
+
+/** Whether a URL names the embedded engine. */
+export function isEmbedded(url: string): boolean {
+  return sqliteFile(url) !== undefined;
+}
+
+/** Whether there is something to open: an embedded store that has no file yet is the one thing there is not. */
+export function storeExists(url: string): boolean {
+  const file = sqliteFile(url);
+  return file === undefined || existsSync(file);
+}

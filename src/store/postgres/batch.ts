@@ -1,0 +1,248 @@
+import { LAST_USE_STEP_MS } from '../../token.ts';
+import { toReplay } from '../rows.ts';
+import { KEY_LIFETIME_MS, type Outcome, StoreUnavailable, type Write } from '../store.ts';
+import { type Connection, type Row, rollBack, type Statement } from './connections.ts';
+import { deletePlants } from './deletes.ts';
+import { findKeys, removeKeys } from './idempotency-keys.ts';
+import { createPlants, createTokens } from './inserts.ts';
+
+type Creation = Extract<Write, { kind: 'createPlant' }>;
+type KeyedCreation = Creation & { readonly idempotency: NonNullable<Creation['idempotency']> };
+type Deletion = Extract<Write, { kind: 'deletePlant' }>;
+type TokenWrite = Exclude<Write, Creation | Deletion>;
+
+interface Member {
+  readonly write: Write;
+  outcome: Outcome | undefined;
+}
+
+interface Terms {
+  /** Milliseconds since the epoch. */
+  readonly now: number;
+  /** Whether the writes of each owner take statements of their own. */
+  readonly perOwner: boolean;
+}
+
+/**
+ * Carries out writes of which no two share a lock key, so that it does not matter which is first: one statement for all
+ * creations and one for all deletions, or for those of each owner. Locks are taken kind by kind (keys, creations,
+ * deletions, tokens) and sorted within each, the same everywhere, so that batches never deadlock.
+ */
+export async function commitBatch(
+  connection: Connection,
+  batch: readonly Write[],
+  terms: Terms,
+): Promise<readonly Outcome[]> {
+  const members = batch.map((write): Member => ({ write, outcome: undefined }));
+  if (isOneStatement(members, terms.perOwner)) await carryOut(connection, members, terms);
+  else await inPipelinedTransaction(connection, () => carryOut(connection, members, terms));
+  return members.map(settledOutcome);
+}
+
+/** Whether a batch is of creations without keys alone. */
+export function isOfCreations(batch: readonly Write[]): batch is readonly Creation[] {
+  return batch.every(isUnkeyedCreation);
+}
+
+function settledOutcome({ write, outcome }: Member): Outcome {
+  if (outcome === undefined) throw new StoreUnavailable(`PostgreSQL left a ${write.kind} without an outcome`);
+  return outcome;
+}
+
+/** What no two writes of a batch may share. */
+export function lockKeys(write: Write): string[] {
+  switch (write.kind) {
+    case 'createPlant': {
+      const plant = plantKey(write.owner, write.id);
+      return write.idempotency === null ? [plant] : [plant, `key ${write.owner} ${write.idempotency.key}`];
+    }
+    case 'deletePlant':
+      return [plantKey(write.owner, write.id)];
+    case 'createToken':
+    case 'revokeToken':
+    case 'recordTokenUse':
+      return [`token ${tokenId(write)}`];
+  }
+}
+
+function plantKey(owner: string, id: bigint | string): string {
+  return `plant ${owner} ${id}`;
+}
+
+function tokenId(write: TokenWrite): string {
+  return write.kind === 'createToken' ? write.token.id : write.id;
+}
+
+function isOneStatement(members: readonly Member[], perOwner: boolean): boolean {
+  if (members.length === 1) return !members.every(isKeyed);
+  if (members.every(isDeletion)) return partsOf(members, perOwner).length === 1;
+  if (members.every(isUnkeyed)) return partsOf(members, perOwner).length === 1;
+  return false;
+}
+
+// BEGIN travels with the first statement of the work; COMMIT waits for its results, since it must not follow a failure.
+// Neither is prepared: what is on its way behind a BEGIN that failed, at a pooler that cannot prepare, would go alone.
+async function inPipelinedTransaction(connection: Connection, work: () => Promise<void>): Promise<void> {
+  const begun = connection.query({ text: 'BEGIN' });
+  try {
+    await Promise.all([begun, work()]);
+  } catch (error: unknown) {
+    return rollBack(connection, error);
+  }
+  await connection.query({ text: 'COMMIT' });
+}
+
+async function carryOut(
+  connection: Connection,
+  members: readonly Member[],
+  { now, perOwner }: Terms,
+): Promise<void> {
+  const keyed = members.filter(isKeyed);
+  await Promise.all(partsOf(keyed, perOwner).map((part) => claimKeys(connection, part, now)));
+  const open = members.filter(({ outcome }) => outcome === undefined);
+  await Promise.all([
+    ...partsOf(open.filter(isCreation), perOwner).map((part) => create(connection, part)),
+    ...partsOf(open.filter(isDeletion), perOwner).map((part) => remove(connection, part)),
+    ...sortedTokenWrites(open).map((member) => writeToken(connection, member)),
+  ]);
+  const failed = keyed.filter(({ outcome }) => outcome === 'idTaken');
+  await Promise.all(partsOf(failed, perOwner).map((part) => releaseKeys(connection, part)));
+}
+
+const isUnkeyedCreation = (write: Write): write is Creation =>
+  write.kind === 'createPlant' && write.idempotency === null;
+const isUnkeyed = (member: Member): member is Member & { write: Creation } => isUnkeyedCreation(member.write);
+const isCreation = (member: Member): member is Member & { write: Creation } =>
+  member.write.kind === 'createPlant';
+const isKeyed = (member: Member): member is Member & { write: KeyedCreation } =>
+  isCreation(member) && member.write.idempotency !== null;
+const isDeletion = (member: Member): member is Member & { write: Deletion } =>
+  member.write.kind === 'deletePlant';
+const isTokenWrite = (member: Member): member is Member & { write: TokenWrite } =>
+  !isCreation(member) && !isDeletion(member);
+
+async function create(
+  connection: Connection,
+  members: readonly (Member & { write: Creation })[],
+): Promise<void> {
+  const created = await connection.query(createPlants(members.map(({ write }) => write)));
+  settle(members, created, 'created', 'idTaken');
+}
+
+async function remove(
+  connection: Connection,
+  members: readonly (Member & { write: Deletion })[],
+): Promise<void> {
+  const deleted = await connection.query(deletePlants(members.map(({ write }) => write)));
+  settle(members, deleted, 'deleted', 'absent');
+}
+
+/** The writes of each statement: all in one, or those of each owner, in the order of the owners. */
+function partsOf<M extends Member & { write: Creation | Deletion }>(
+  members: readonly M[],
+  perOwner: boolean,
+): readonly (readonly M[])[] {
+  if (!perOwner) return members.length === 0 ? [] : [members];
+  const owners = [...Map.groupBy(members, ({ write }) => write.owner)];
+  return owners.sort(([a], [b]) => (a < b ? -1 : 1)).map(([, part]) => part);
+}
+
+function settle(
+  members: readonly (Member & { write: Creation | Deletion })[],
+  changed: readonly Row[],
+  ifChanged: Outcome,
+  otherwise: Outcome,
+): void {
+  // Nearly always that is all of them, and nothing to look up.
+  const keys =
+    changed.length === members.length
+      ? undefined
+      : new Set(changed.map(({ owner, id }) => plantKey(String(owner), String(id))));
+  for (const member of members) {
+    const { owner, id } = member.write;
+    member.outcome = keys === undefined || keys.has(plantKey(owner, id)) ? ifChanged : otherwise;
+  }
+}
+
+/**
+ * Inserts the keys that are new, or 24 hours old, as if their plants were created; a transaction that wants one of them
+ * waits for this one. Settles the writes whose keys created a plant before. A row 'idTaken' is of an earlier version,
+ * which also kept the keys of creations that failed, and counts as absent.
+ */
+async function claimKeys(
+  connection: Connection,
+  members: readonly (Member & { write: KeyedCreation })[],
+  now: number,
+): Promise<void> {
+  const claims = members.map((member) => ({
+    member,
+    owner: member.write.owner,
+    ...member.write.idempotency,
+  }));
+  const ordered = claims.toSorted((a, b) => (`${a.owner} ${a.key}` < `${b.owner} ${b.key}` ? -1 : 1));
+  const owners = ordered.map(({ owner }) => owner);
+  const keys = ordered.map(({ key }) => key);
+  const [claimed, used] = await Promise.all([
+    connection.query({
+      name: 'claim-keys',
+      text: `INSERT INTO idempotency_keys AS old (owner, key, digest, outcome, first_used_at)
+             SELECT owner, key, digest, 'created', first_used_at
+               FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[]) AS new (owner, key, digest, first_used_at)
+             ON CONFLICT (owner, key) DO UPDATE
+               SET digest = excluded.digest, outcome = excluded.outcome, first_used_at = excluded.first_used_at
+               WHERE old.first_used_at <= excluded.first_used_at - ${KEY_LIFETIME_MS} OR old.outcome = 'idTaken'
+             RETURNING owner, key`,
+      // The time comes in an array as well: Citus loses the type of a parameter that is none.
+      values: [owners, keys, ordered.map(({ digest }) => digest), ordered.map(() => now)],
+    }),
+    connection.query(findKeys(ordered)),
+  ]);
+  const mine = new Set(claimed.map((row) => `${row.owner} ${row.key}`));
+  const first = new Map(used.map((row) => [`${row.owner} ${row.key}`, row]));
+  for (const { member, owner, key, digest } of claims) {
+    const row = first.get(`${owner} ${key}`);
+    if (mine.has(`${owner} ${key}`)) continue;
+    if (row === undefined) throw new StoreUnavailable('an idempotency key is neither free nor to be found');
+    member.outcome = toReplay(row, digest);
+  }
+}
+
+/** Removes the keys of creations that failed, so that a retry is evaluated again. */
+async function releaseKeys(
+  connection: Connection,
+  members: readonly (Member & { write: KeyedCreation })[],
+): Promise<void> {
+  const keys = members.map(({ write: { owner, idempotency } }) => ({ owner, key: idempotency.key }));
+  await connection.query(removeKeys(keys));
+}
+
+function sortedTokenWrites(members: readonly Member[]): (Member & { write: TokenWrite })[] {
+  return members
+    .filter(isTokenWrite)
+    .sort(({ write: a }, { write: b }) => (tokenId(a) < tokenId(b) ? -1 : 1));
+}
+
+async function writeToken(connection: Connection, member: Member & { write: TokenWrite }): Promise<void> {
+  const rows = await connection.query(tokenStatement(member.write));
+  member.outcome = rows.length > 0 ? 'done' : 'absent';
+}
+
+function tokenStatement(write: TokenWrite): Statement {
+  switch (write.kind) {
+    case 'createToken':
+      return createTokens([write.token]);
+    case 'revokeToken':
+      return {
+        name: 'revoke-token',
+        text: 'UPDATE tokens SET revoked_at = coalesce(revoked_at, $1) WHERE id = $2 RETURNING id',
+        values: [write.at, write.id],
+      };
+    case 'recordTokenUse':
+      return {
+        name: 'record-token-use',
+        text: `UPDATE tokens SET last_used_at = $1::bigint
+                WHERE id = $2 AND (last_used_at IS NULL OR last_used_at <= $1::bigint - ${LAST_USE_STEP_MS}) RETURNING id`,
+        values: [write.at, write.id],
+      };
+  }
+}

@@ -1,0 +1,203 @@
+import {
+  type Bulk,
+  type Contents,
+  type Filling,
+  type OnConflict,
+  type PlantRow,
+  StoreNotEmpty,
+} from '../bulk-store.ts';
+import { inspectMigrations } from '../migrations.ts';
+import {
+  CHARACTERS_IN_PAGE,
+  charactersIn,
+  FIND_ANY_ROW,
+  ROWS_IN_PAGE,
+  toKeyRow,
+  toPlantRow,
+  toToken,
+} from '../rows.ts';
+import type { ConnectionOptions } from '../store.ts';
+import { type Connection, Connections, inTransaction, type Row } from './connections.ts';
+import { meaningOf } from './errors.ts';
+import { createPlants, createTokens, replacePlants } from './inserts.ts';
+import { POSTGRES_MIGRATIONS } from './migrate.ts';
+import { requirePrimary } from './primary-check.ts';
+import { retrying } from './retry-transient.ts';
+
+/** How large rows are is known only from those before; the first ones may be large. */
+const ROWS_IN_FIRST_PAGE = 16;
+
+/** Opens a store on PostgreSQL for commands that move it in bulk; its schema is left as it is. */
+export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk {
+  const connections = new Connections(url, options);
+
+  function transact<T>(
+    begin: `BEGIN${string}`,
+    work: (connection: Connection) => Promise<T>,
+    endFor?: (result: T) => 'COMMIT' | 'ROLLBACK',
+  ): Promise<T> {
+    return connections.use((bare) => {
+      const connection = explaining(bare);
+      return inTransaction(connection, begin, () => work(connection), endFor);
+    });
+  }
+
+  function readOnPrimary<T>(
+    begin: `BEGIN${string}`,
+    work: (connection: Connection) => Promise<T>,
+  ): Promise<T> {
+    return transact(begin, async (connection) => {
+      await requirePrimary(connection);
+      return work(connection);
+    });
+  }
+
+  const inspectSchema = () => readOnPrimary('BEGIN READ ONLY', readSchemaFaults);
+
+  return {
+    savePlants: (plants, onConflict) =>
+      retrying(() =>
+        transact(
+          'BEGIN',
+          (connection) => save(connection, plants, onConflict),
+          (taken) => (onConflict === 'fail' && taken.length > 0 ? 'ROLLBACK' : 'COMMIT'),
+        ),
+      ),
+    fill: (work) =>
+      transact('BEGIN', async (connection) => {
+        await refuseUnlessEmpty(connection);
+        return work(fillingOf(connection));
+      }),
+    read: (work) =>
+      readOnPrimary('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', (connection) =>
+        work(contentsOf(connection)),
+      ),
+    inspect: inspectSchema,
+    inspectSchema,
+    close: () => connections.close(),
+  };
+}
+
+/** The errors of a connection in the words of the port; those of the work that uses it stay what they are. */
+function explaining(connection: Connection): Connection {
+  return {
+    query: (statement) =>
+      connection.query(statement).catch((error: unknown) => {
+        throw meaningOf(error);
+      }),
+  };
+}
+
+/** Resolves to the places of the plants whose ids were taken. */
+async function save(
+  connection: Connection,
+  plants: readonly PlantRow[],
+  onConflict: OnConflict,
+): Promise<readonly number[]> {
+  if (onConflict !== 'replace') return placesLeft(plants, await connection.query(createPlants(plants)));
+  const existing = await connection.query({
+    text: 'SELECT owner, id FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))',
+    values: [plants.map(({ owner }) => owner), plants.map(({ id }) => id.toString())],
+  });
+  // A row cannot be changed twice by one statement, so the last of each plant stands for all.
+  const last = new Map(plants.map((plant) => [keyOf(plant), plant]));
+  await connection.query(replacePlants([...last.values()]));
+  const known = new Set(existing.map(keyOf));
+  return placesLeft(
+    plants,
+    [...last.values()].filter((plant) => !known.has(keyOf(plant))),
+  );
+}
+
+/** The places of the plants that did not create their rows, given those that were created. */
+function placesLeft(
+  plants: readonly PlantRow[],
+  created: readonly { readonly owner?: unknown; readonly id?: unknown }[],
+): readonly number[] {
+  const keys = new Set(created.map(keyOf));
+  return plants.flatMap((plant, place) => (keys.delete(keyOf(plant)) ? [] : [place]));
+}
+
+function keyOf({ owner, id }: { readonly owner?: unknown; readonly id?: unknown }): string {
+  return `${owner} ${id}`;
+}
+
+function contentsOf(connection: Connection): Contents {
+  async function* pages<T>(
+    select: string,
+    toRow: (row: Row) => T,
+    values: readonly string[] = [],
+  ): AsyncGenerator<readonly T[]> {
+    await connection.query({ text: `DECLARE pages NO SCROLL CURSOR FOR ${select}`, values });
+    try {
+      for (let count = ROWS_IN_FIRST_PAGE; ; ) {
+        const rows = await connection.query({ text: `FETCH ${count} FROM pages` });
+        if (rows.length === 0) return;
+        yield rows.map(toRow);
+        const characters = rows.reduce((sum, row) => sum + charactersIn(row), 1);
+        const fitting = Math.ceil((CHARACTERS_IN_PAGE / characters) * rows.length);
+        count = Math.min(fitting, 4 * count, ROWS_IN_PAGE);
+      }
+    } finally {
+      // In a transaction that failed there is nothing left to close.
+      await connection.query({ text: 'CLOSE pages' }).catch(() => undefined);
+    }
+  }
+
+  return {
+    countPlants: async (owner) => {
+      const [row] = await connection.query(
+        owner === undefined
+          ? { text: 'SELECT count(*) AS count FROM plants' }
+          : { text: 'SELECT count(*) AS count FROM plants WHERE owner = $1', values: [owner] },
+      );
+      return Number(row?.count);
+    },
+    plants: (owner) =>
+      owner === undefined
+        ? pages('SELECT owner, id, name, tag FROM plants ORDER BY owner, id', toPlantRow)
+        : pages('SELECT owner, id, name, tag FROM plants WHERE owner = $1 ORDER BY id', toPlantRow, [owner]),
+    tokens: () => pages('SELECT * FROM tokens ORDER BY created_at, id COLLATE "C"', toToken),
+    keys: () => pages('SELECT * FROM idempotency_keys', toKeyRow),
+  };
+}
+
+function fillingOf(connection: Connection): Filling {
+  return {
+    ...contentsOf(connection),
+    addPlants: async (plants) => {
+      await connection.query(createPlants(plants));
+    },
+    addTokens: async (tokens) => {
+      await connection.query(createTokens(tokens));
+    },
+    addKeys: async (keys) => {
+      await connection.query({
+        text: `INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at)
+               SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::bigint[])`,
+        values: [
+          keys.map(({ owner }) => owner),
+          keys.map(({ key }) => key),
+          keys.map(({ digest }) => digest),
+          keys.map(({ outcome }) => outcome),
+          keys.map(({ firstUsedAt }) => firstUsedAt),
+        ],
+      });
+    },
+  };
+}
+
+async function refuseUnlessEmpty(connection: Connection): Promise<void> {
+  const found = await connection.query({ text: FIND_ANY_ROW });
+  if (found.length > 0) throw new StoreNotEmpty('the store is not empty');
+}
+
+async function readSchemaFaults(connection: Connection): Promise<readonly string[]> {
+  const [table] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
+  if (table?.found !== true) return ['this is a database of something else, or an empty one'];
+  const applied = await connection.query({ text: 'SELECT name FROM migrations' });
+  return inspectMigrations(
+    POSTGRES_MIGRATIONS,
+    applied.map(({ name }) => String(name)),
+  );
+}

@@ -1,0 +1,182 @@
+import type { Token } from '../../token.ts';
+import { forgetRegularly } from '../expired-keys-timer.ts';
+import { TOKEN_COLUMNS, toToken } from '../rows.ts';
+import {
+  type Engine,
+  KEY_LIFETIME_MS,
+  type Outcome,
+  type StoreOptions,
+  StoreUnavailable,
+  type Write,
+} from '../store.ts';
+import { commitBatch, isOfCreations } from './batch.ts';
+import { Connections, type Row, type Statement } from './connections.ts';
+import { isAcrossShards, isFromServer, mayBeUniqueViolation, meaningOf } from './errors.ts';
+import { forgetKeys } from './expired-keys.ts';
+import { createNewPlants } from './inserts.ts';
+import { migratePostgres } from './migrate.ts';
+import { readPage } from './pages.ts';
+import { retrying } from './retry-transient.ts';
+
+/** How long it is looked whether ids are taken, once one was. */
+const LOOK_FOR_MS = 1_000;
+
+/** What the service does to its tables; `FOR UPDATE` asks for UPDATE too. */
+const FIND_MISSING_GRANTS: Statement = {
+  name: 'find-missing-grants',
+  text: `SELECT string_agg(grants.action || ' on ' || grants.of, ', ' ORDER BY grants.of, grants.action) AS missing
+           FROM (VALUES ('plants', 'SELECT'), ('plants', 'INSERT'), ('plants', 'UPDATE'), ('plants', 'DELETE'),
+                        ('idempotency_keys', 'SELECT'), ('idempotency_keys', 'INSERT'),
+                        ('idempotency_keys', 'UPDATE'), ('idempotency_keys', 'DELETE'),
+                        ('tokens', 'SELECT'), ('tokens', 'UPDATE')) AS grants (of, action)
+          WHERE NOT has_table_privilege(grants.of, grants.action)`,
+};
+
+/** Commits that failed one after the other before it is asked why. */
+const SUSPICIOUS_FAILURES = 2;
+
+/** Opens the engine for many instances on one PostgreSQL; it keeps no state of its own. Rejects with StoreNotOpened. */
+export async function openPostgres(
+  url: string,
+  { now, connections: options, onKeysNotForgotten = () => undefined, onTimelineRegression }: StoreOptions,
+): Promise<Engine> {
+  await migratePostgres(url);
+  const connections = new Connections(url, options, onTimelineRegression);
+  const forgetting = forgetRegularly(forgetOldKeys, onKeysNotForgotten);
+
+  async function read(statement: Statement): Promise<readonly Row[]> {
+    try {
+      return await retrying(() => connections.read(statement));
+    } catch (error: unknown) {
+      throw meaningOf(error);
+    }
+  }
+
+  let failures = 0;
+
+  async function commit(batch: readonly Write[]): Promise<readonly Outcome[]> {
+    if (failures >= SUSPICIOUS_FAILURES) await refuseWithoutStandby();
+    try {
+      const outcomes = await retrying(() => carryOut(batch));
+      failures = 0;
+      return outcomes;
+    } catch (error: unknown) {
+      failures += 1;
+      throw meaningOf(error);
+    }
+  }
+
+  async function carryOut(batch: readonly Write[]): Promise<readonly Outcome[]> {
+    const created = await createInHope(batch);
+    if (created !== undefined) return created;
+    return togetherOrPerOwner((perOwner) =>
+      connections.use((connection) => commitBatch(connection, batch, { now: now(), perOwner })),
+    );
+  }
+
+  let goesPerOwner = false;
+
+  /**
+   * Does work for all owners together, and owner by owner once the server has refused that: where owners are spread over
+   * servers, as by Citus, rows of several cannot be locked by one statement.
+   */
+  async function togetherOrPerOwner<T>(work: (perOwner: boolean) => Promise<T>): Promise<T> {
+    const perOwner = goesPerOwner;
+    try {
+      return await work(perOwner);
+    } catch (error: unknown) {
+      if (perOwner || !isAcrossShards(error)) throw error;
+      goesPerOwner = true;
+      return work(true);
+    }
+  }
+
+  async function forgetOldKeys(): Promise<void> {
+    const until = now() - KEY_LIFETIME_MS;
+    try {
+      await togetherOrPerOwner((perOwner) => forgetKeys(connections, until, perOwner));
+    } catch (error: unknown) {
+      throw meaningOf(error);
+    }
+  }
+
+  let looksUntil = 0;
+
+  /**
+   * Creates plants in the hope that all are new, as most are: to look for each costs the server a third more. Resolves to
+   * undefined, and has done nothing, where one was not or was not long ago: each time, the server logs an error.
+   */
+  async function createInHope(batch: readonly Write[]): Promise<readonly Outcome[] | undefined> {
+    if (performance.now() < looksUntil || !isOfCreations(batch)) return undefined;
+    try {
+      await connections.query(createNewPlants(batch));
+      return batch.map(() => 'created');
+    } catch (error: unknown) {
+      if (!mayBeUniqueViolation(error)) throw error;
+      looksUntil = performance.now() + LOOK_FOR_MS;
+      return undefined;
+    }
+  }
+
+  /**
+   * A commit that waits for a synchronous standby outlives the connection it came by, since to end it would show a
+   * write that the standby lacks. So many of them at most, or the server has no connections left to read by.
+   */
+  async function refuseWithoutStandby(): Promise<void> {
+    const waiting = await countStandbyWaits();
+    if (waiting >= options.poolSize)
+      throw new StoreUnavailable(`${waiting} commits wait for a synchronous standby already`);
+  }
+
+  async function countStandbyWaits(): Promise<number> {
+    try {
+      const [row] = await connections.query({
+        text: `SELECT count(*) AS waiting FROM pg_stat_activity
+                WHERE datname = current_database() AND wait_event = 'SyncRep'
+                  AND query_start < clock_timestamp() - $1::float8 * interval '1 millisecond'`,
+        values: [options.statementTimeoutMs],
+      });
+      return Number(row?.waiting);
+    } catch (error: unknown) {
+      // Other servers that speak the protocol need not tell, and then nothing is known against another try.
+      if (isFromServer(error)) return 0;
+      throw error;
+    }
+  }
+
+  async function findTokenBy(column: 'digest' | 'id', value: unknown): Promise<Token | undefined> {
+    const [row] = await read({
+      name: `find-token-by-${column}`,
+      // Not `*`: a column more would change what a prepared statement returns, which PostgreSQL rejects.
+      text: `SELECT ${TOKEN_COLUMNS} FROM tokens WHERE ${column} = $1`,
+      values: [value],
+    });
+    return row === undefined ? undefined : toToken(row);
+  }
+
+  // The first time also tells whether the server takes the rows of several owners together.
+  forgetting.now();
+
+  return {
+    commit,
+    listPlants: (owner, range, limit) => readPage(read, owner, range, limit),
+    findToken: (digest) => findTokenBy('digest', digest),
+    findTokenById: (id) => findTokenBy('id', id),
+    hasTokens: async () => (await read({ text: 'SELECT 1 FROM tokens LIMIT 1' })).length > 0,
+    ping: async () => {
+      const [row] = await read(FIND_MISSING_GRANTS);
+      if (typeof row?.missing === 'string')
+        throw new StoreUnavailable(`the account of the service lacks ${row.missing}`);
+    },
+    load: () => ({
+      connections: connections.count(),
+      walBytes: 0,
+      checkpointFailures: 0,
+      timelineRegressions: connections.timelineRegressions(),
+    }),
+    close: async () => {
+      forgetting.end();
+      await connections.close();
+    },
+  };
+}

@@ -1,0 +1,67 @@
+import { type Connection, type Connections, inTransaction, type Row } from './connections.ts';
+
+const KEYS_AT_ONCE = 1_000;
+
+/** Fewer where each may take a statement of its own, since statements that are sent together hold up all else. */
+const KEYS_AT_ONCE_PER_OWNER = 100;
+
+/**
+ * Removes the idempotency keys that were first used at a time (in milliseconds since the epoch) or earlier, of all owners
+ * together or by statements for each owner. Those that somebody else holds are passed over, so that nobody waits for
+ * anybody. Resolves to how many it removed.
+ */
+export async function forgetKeys(
+  connections: Connections,
+  until: number,
+  perOwner: boolean,
+): Promise<number> {
+  const removeSome = perOwner ? removePerOwner : removeTogether;
+  for (let total = 0; ; ) {
+    const removed = await removeSome(connections, until);
+    if (removed === 0) return total;
+    total += removed;
+  }
+}
+
+async function removeTogether(connections: Connections, until: number): Promise<number> {
+  const removed = await connections.query({
+    name: 'forget-keys',
+    text: `DELETE FROM idempotency_keys WHERE (owner, key) IN
+             (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= $1
+               ORDER BY first_used_at LIMIT ${KEYS_AT_ONCE} FOR UPDATE SKIP LOCKED)
+           RETURNING key`,
+    values: [until],
+  });
+  return removed.length;
+}
+
+async function removePerOwner(connections: Connections, until: number): Promise<number> {
+  const old = await connections.query({
+    name: 'find-old-keys',
+    text: `SELECT owner, key FROM idempotency_keys WHERE first_used_at <= $1
+            ORDER BY first_used_at LIMIT ${KEYS_AT_ONCE_PER_OWNER}`,
+    values: [until],
+  });
+  if (old.length === 0) return 0;
+  return connections.use((connection) =>
+    inTransaction(connection, 'BEGIN', () => removeKeys(connection, old, until)),
+  );
+}
+
+async function removeKeys(connection: Connection, old: readonly Row[], until: number): Promise<number> {
+  const owners = Map.groupBy(old, ({ owner }) => owner);
+  const removed = await Promise.all(
+    [...owners].map(([owner, rows]) =>
+      connection.query({
+        name: 'forget-keys-of-owner',
+        text: `DELETE FROM idempotency_keys WHERE owner = $1 AND key IN
+                 (SELECT key FROM idempotency_keys
+                   WHERE owner = $1 AND key = ANY ($2::text[]) AND first_used_at <= $3
+                     FOR UPDATE SKIP LOCKED)
+               RETURNING key`,
+        values: [owner, rows.map(({ key }) => key), until],
+      }),
+    ),
+  );
+  return removed.flat().length;
+}

@@ -1,0 +1,69 @@
+import { messageOf } from '../../api-errors.ts';
+import { applyMigrations } from '../migrations.ts';
+import { StoreNotOpened } from '../store.ts';
+import { type Connection, Connections, inTransaction } from './connections.ts';
+
+export const POSTGRES_MIGRATIONS = new URL('./migrations/', import.meta.url);
+
+/** Any number that no other program takes for its advisory locks: "plants" in ASCII. */
+const MIGRATION_LOCK = 0x706c616e7473;
+
+/** Long enough for the instance that came first to finish. */
+const TIMEOUT_MS = 60_000;
+
+/**
+ * Applies the migrations a database lacks, all or none; of several instances that start at once, one at a time.
+ * Resolves to their names; rejects with StoreNotOpened.
+ */
+export async function migratePostgres(url: string): Promise<readonly string[]> {
+  const connections = new Connections(url, {
+    poolSize: 1,
+    acquireTimeoutMs: 10_000,
+    statementTimeoutMs: TIMEOUT_MS,
+    prepare: false,
+  });
+  try {
+    return await connections.use((connection) =>
+      inTransaction(connection, 'BEGIN', () => migrate(connection)),
+    );
+  } catch (error: unknown) {
+    if (error instanceof StoreNotOpened) throw error;
+    throw new StoreNotOpened(`cannot open the PostgreSQL store: ${messageOf(error)}`, { cause: error });
+  } finally {
+    await connections.close();
+  }
+}
+
+async function migrate(connection: Connection): Promise<readonly string[]> {
+  await refuseOtherEncodings(connection);
+  await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
+  await ensureRecord(connection);
+  return applyMigrations(POSTGRES_MIGRATIONS, {
+    run: async (sql) => {
+      await connection.query({ text: sql });
+    },
+    applied: async () => {
+      const rows = await connection.query({ text: 'SELECT name FROM migrations' });
+      return rows.map((row) => String(row.name));
+    },
+    record: async (name) => {
+      await connection.query({ text: 'INSERT INTO migrations (name) VALUES ($1)', values: [name] });
+    },
+  });
+}
+
+async function refuseOtherEncodings(connection: Connection): Promise<void> {
+  const [row] = await connection.query({ text: 'SHOW server_encoding' });
+  const encoding = String(row?.server_encoding);
+  if (encoding !== 'UTF8')
+    throw new StoreNotOpened(
+      `the database must be in UTF8, and is in ${encoding}: make one by CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`,
+    );
+}
+
+// CREATE TABLE IF NOT EXISTS wants the right to create tables even where there is nothing to create.
+async function ensureRecord(connection: Connection): Promise<void> {
+  const [row] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
+  if (row?.found === true) return;
+  await connection.query({ text: 'CREATE TABLE migrations (name text PRIMARY KEY)' });
+}

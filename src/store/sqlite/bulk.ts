@@ -1,0 +1,187 @@
+import type { DatabaseSync, SQLOutputValue } from 'node:sqlite';
+import {
+  type Bulk,
+  type Contents,
+  type Filling,
+  type OnConflict,
+  type PlantRow,
+  StoreNotEmpty,
+} from '../bulk-store.ts';
+import {
+  CHARACTERS_IN_PAGE,
+  charactersIn,
+  FIND_ANY_ROW,
+  ROWS_IN_PAGE,
+  toKeyRow,
+  toPlantRow,
+  toToken,
+} from '../rows.ts';
+import { StoreDamaged, StoreUnavailable } from '../store.ts';
+import { inLongTransaction, inTransaction, openForReading, openForWriting } from './connection.ts';
+import { isForbidden, notOpened, reasonOf, severityOf } from './errors.ts';
+import { prepareInsertPlant, prepareInsertToken } from './inserts.ts';
+import { inspectSchema, inspectSqlite } from './integrity.ts';
+
+const CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
+
+/** Opens an embedded store for commands that move it in bulk; its schema is left as it is. Rejects with StoreNotOpened. */
+export async function openSqliteBulk(file: string): Promise<Bulk> {
+  const db = openOrExplain(file, openForReading);
+  let writing: Writing | undefined;
+
+  /** Made when there is something to write, since it changes the file: its journal mode, if nothing else. */
+  function writer(): Writing {
+    writing ??= createWriting(openOrExplain(file, openForWriting));
+    return writing;
+  }
+
+  return {
+    savePlants: (plants, onConflict) => answering(file, async () => writer().savePlants(plants, onConflict)),
+    fill: (work) => answering(file, () => writer().fill(work)),
+    read: (work) =>
+      answering(file, async () => {
+        db.exec('BEGIN');
+        try {
+          return await work(contentsOf(db));
+        } finally {
+          if (db.isTransaction) db.exec('ROLLBACK');
+        }
+      }),
+    inspect: () => answering(file, () => inspectSqlite(db)),
+    inspectSchema: () => answering(file, () => inspectSchema(db)),
+    close: async () => {
+      db.close();
+      writing?.close();
+    },
+  };
+}
+
+function openOrExplain(file: string, open: (file: string) => DatabaseSync): DatabaseSync {
+  try {
+    return open(file);
+  } catch (error: unknown) {
+    throw notOpened(file, error);
+  }
+}
+
+async function answering<T>(file: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error: unknown) {
+    const severity = severityOf(error);
+    if (severity === 'refused') throw error;
+    const message = isForbidden(error)
+      ? notOpened(file, error).message
+      : `the store cannot go on: ${reasonOf(error)}`;
+    const Failure = severity === 'fatal' ? StoreDamaged : StoreUnavailable;
+    throw new Failure(message, { cause: error });
+  }
+}
+
+function contentsOf(db: DatabaseSync): Contents {
+  async function* pages<T extends object>(
+    sql: string,
+    toRow: (row: Record<string, SQLOutputValue>) => T,
+    ...values: string[]
+  ): AsyncGenerator<readonly T[]> {
+    const statement = db.prepare(sql);
+    statement.setReadBigInts(true);
+    let page: T[] = [];
+    let characters = 0;
+    for (const row of statement.iterate(...values)) {
+      page.push(toRow(row));
+      characters += charactersIn(row);
+      if (page.length < ROWS_IN_PAGE && characters < CHARACTERS_IN_PAGE) continue;
+      yield page;
+      page = [];
+      characters = 0;
+    }
+    if (page.length > 0) yield page;
+  }
+
+  return {
+    countPlants: async (owner) => {
+      const [where, values] = owner === undefined ? ['', []] : [' WHERE owner = ?', [owner]];
+      return Number(db.prepare(`SELECT count(*) AS count FROM plants${where}`).get(...values)?.count);
+    },
+    plants: (owner) =>
+      owner === undefined
+        ? pages('SELECT owner, id, name, tag FROM plants ORDER BY owner, id', toPlantRow)
+        : pages('SELECT owner, id, name, tag FROM plants WHERE owner = ? ORDER BY id', toPlantRow, owner),
+    tokens: () => pages('SELECT * FROM tokens ORDER BY created_at, id', toToken),
+    keys: () => pages('SELECT * FROM idempotency_keys', toKeyRow),
+  };
+}
+
+interface Writing {
+  savePlants(plants: readonly PlantRow[], onConflict: OnConflict): readonly number[];
+  fill<T>(work: (filling: Filling) => Promise<T>): Promise<T>;
+  close(): void;
+}
+
+function createWriting(db: DatabaseSync): Writing {
+  const insertPlant = prepareInsertPlant(db);
+  const insertToken = prepareInsertToken(db);
+  const replacePlant = db.prepare('UPDATE plants SET name = ?3, tag = ?4 WHERE owner = ?1 AND id = ?2');
+  const insertKey = db.prepare(
+    'INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at) VALUES (?, ?, ?, ?, ?)',
+  );
+  let characters = 0;
+
+  function save(plant: PlantRow, onConflict: OnConflict): boolean {
+    const { owner, id, name, tag } = plant;
+    characters += name.length + (tag?.length ?? 0);
+    if (insertPlant(plant)) return true;
+    if (onConflict === 'replace') replacePlant.run(owner, id, name, tag);
+    return false;
+  }
+
+  function savePlants(plants: readonly PlantRow[], onConflict: OnConflict): readonly number[] {
+    const taken = inTransaction(
+      db,
+      () => plants.flatMap((plant, place) => (save(plant, onConflict) ? [] : [place])),
+      (places) => (onConflict === 'fail' && places.length > 0 ? 'ROLLBACK' : 'COMMIT'),
+    );
+    if (characters >= CHARACTERS_BETWEEN_CHECKPOINTS) checkpoint();
+    return taken;
+  }
+
+  // By hand, as in the service: an automatic one hides its errors.
+  function checkpoint(): void {
+    characters = 0;
+    db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+  }
+
+  async function fill<T>(work: (filling: Filling) => Promise<T>): Promise<T> {
+    const result = await inLongTransaction(db, () => {
+      refuseUnlessEmpty(db);
+      return work(filling());
+    });
+    checkpoint();
+    return result;
+  }
+
+  function filling(): Filling {
+    return {
+      ...contentsOf(db),
+      addPlants: async (plants) => {
+        for (const plant of plants) insertPlant(plant);
+      },
+      addTokens: async (tokens) => {
+        for (const token of tokens) insertToken(token);
+      },
+      addKeys: async (keys) => {
+        for (const { owner, key, digest, outcome, firstUsedAt } of keys) {
+          insertKey.run(owner, key, digest, outcome, firstUsedAt);
+        }
+      },
+    };
+  }
+
+  return { savePlants, fill, close: () => db.close() };
+}
+
+function refuseUnlessEmpty(db: DatabaseSync): void {
+  const found = db.prepare(FIND_ANY_ROW).get();
+  if (found !== undefined) throw new StoreNotEmpty('the store is not empty');
+}

@@ -1,0 +1,178 @@
+import { once } from 'node:events';
+import { statSync } from 'node:fs';
+import { Worker } from 'node:worker_threads';
+import { forgetRegularly } from '../expired-keys-timer.ts';
+import {
+  BatchRefused,
+  type Engine,
+  type Outcome,
+  type StoreOptions,
+  StoreUnavailable,
+  type Write,
+} from '../store.ts';
+import { notOpened, reasonOf, severityOf } from './errors.ts';
+import { migrateSqlite } from './migrate.ts';
+import { openReader } from './reader.ts';
+import type { WriterMessage, WriterReply, WriterRequest } from './writer-thread.ts';
+
+// Under node the sources run as they are; in the published package they are compiled.
+const WRITER = new URL(
+  import.meta.url.endsWith('.ts') ? './writer-thread.ts' : './writer-thread.js',
+  import.meta.url,
+);
+
+/**
+ * Opens the embedded engine: one connection on this thread for reads, one on a thread of its own for writes.
+ * Rejects with StoreNotOpened.
+ */
+export async function openSqlite(
+  file: string,
+  { onFatal, now, onKeysNotForgotten = () => undefined, onTaskEnd = () => undefined }: StoreOptions,
+): Promise<Engine> {
+  await migrateSqlite(file);
+  let broken: StoreUnavailable | undefined;
+  let checkpointFailures = 0;
+
+  // What waits is refused first, since nobody knows what `onFatal` does.
+  function breakWith(
+    reason: string,
+    refuse: (failure: StoreUnavailable) => void = () => undefined,
+  ): StoreUnavailable {
+    const isFirst = broken === undefined;
+    broken ??= new StoreUnavailable(`the store ${file} failed: ${reason}`);
+    refuse(broken);
+    if (isFirst) onFatal(broken);
+    return broken;
+  }
+
+  function meaningOf(error: unknown): Error {
+    if (severityOf(error) === 'fatal') return breakWith(reasonOf(error));
+    if (severityOf(error) === 'passing') return new StoreUnavailable(reasonOf(error));
+    return error instanceof Error ? error : new Error(String(error));
+  }
+
+  function endCheckpoint(failure: string | undefined): void {
+    if (failure !== undefined) checkpointFailures += 1;
+    onTaskEnd('checkpoints', failure === undefined ? undefined : new StoreUnavailable(failure));
+  }
+
+  const writer = await startWriter(file, { breakWith, endCheckpoint });
+  const reader = await openReader(file).catch(async (error: unknown) => {
+    await writer.close();
+    throw notOpened(file, error);
+  });
+  const forgetting = forgetRegularly(forgetKeys, onKeysNotForgotten);
+
+  // A batch at a time, so that writes get their turn in between.
+  async function forgetKeys(): Promise<void> {
+    const reply = await writer.request({ kind: 'forgetKeys', now: now() });
+    if (reply.kind === 'failure') throw failureOf(reply);
+    if (reply.kind === 'forgotten' && reply.more) await forgetKeys();
+  }
+
+  function failureOf({ severity, reason }: Extract<WriterReply, { kind: 'failure' }>): Error {
+    if (severity === 'fatal') return breakWith(reason);
+    return severity === 'passing' ? new StoreUnavailable(reason) : new BatchRefused(reason);
+  }
+
+  async function read<T>(work: () => T): Promise<T> {
+    if (broken !== undefined) throw broken;
+    try {
+      return work();
+    } catch (error: unknown) {
+      throw meaningOf(error);
+    }
+  }
+
+  async function commit(batch: readonly Write[]): Promise<readonly Outcome[]> {
+    if (broken !== undefined) throw broken;
+    const reply = await writer.request({ kind: 'commit', batch, now: now() });
+    reader.noteCommit();
+    if (reply.kind === 'outcomes') return reply.outcomes;
+    throw reply.kind === 'failure' ? failureOf(reply) : new StoreUnavailable('the store is closed');
+  }
+
+  return {
+    commit,
+    listPlants: (owner, range, limit) => read(() => reader.listPlants(owner, range, limit)),
+    findToken: (digest) => read(() => reader.findToken(digest)),
+    findTokenById: (id) => read(() => reader.findTokenById(id)),
+    hasTokens: () => read(() => reader.hasTokens()),
+    ping: () => read(() => reader.ping()),
+    load: () => ({
+      connections: { idle: 0, busy: 0, waiting: 0 },
+      walBytes: sizeOf(`${file}-wal`),
+      checkpointFailures,
+      timelineRegressions: 0,
+    }),
+    close: async () => {
+      forgetting.end();
+      reader.close();
+      await writer.close();
+    },
+  };
+}
+
+function sizeOf(file: string): number {
+  try {
+    return statSync(file).size;
+  } catch {
+    return 0;
+  }
+}
+
+interface Writer {
+  request(request: WriterRequest): Promise<WriterReply>;
+  close(): Promise<void>;
+}
+
+interface WriterEvents {
+  breakWith(reason: string, refuse: (failure: StoreUnavailable) => void): void;
+  endCheckpoint(failure: string | undefined): void;
+}
+
+async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEvents): Promise<Writer> {
+  const worker = new Worker(WRITER, { workerData: file });
+  await once(worker, 'message').catch((error: unknown) => {
+    throw notOpened(file, error);
+  });
+  const waiting: PromiseWithResolvers<WriterReply>[] = [];
+  const ended = new Promise((resolve) => worker.once('exit', resolve));
+  let closing = false;
+  let failure: StoreUnavailable | undefined;
+
+  function fail(reason: string): void {
+    breakWith(reason, (broken) => {
+      failure = broken;
+      for (const { reject } of waiting.splice(0)) reject(broken);
+    });
+  }
+
+  worker.on('message', (message: WriterMessage) => {
+    if (message.kind === 'broken') fail(message.reason);
+    else if (message.kind === 'checkpointed') endCheckpoint(message.failure);
+    else if (message.kind !== 'ready') waiting.shift()?.resolve(message);
+  });
+  worker.on('error', (error: unknown) => fail(`the writer thread ended: ${reasonOf(error)}`));
+  worker.on('exit', (code) => {
+    if (!closing) fail(`the writer thread ended with code ${code}`);
+  });
+
+  function request(request: WriterRequest): Promise<WriterReply> {
+    if (failure !== undefined) return Promise.reject(failure);
+    const reply = Promise.withResolvers<WriterReply>();
+    waiting.push(reply);
+    worker.postMessage(request);
+    return reply.promise;
+  }
+
+  async function close(): Promise<void> {
+    closing = true;
+    // A thread that ended by itself answers nothing any more.
+    await Promise.race([request({ kind: 'close' }).catch(() => undefined), ended]);
+    await worker.terminate();
+    await ended;
+  }
+
+  return { request, close };
+}

@@ -1,0 +1,122 @@
+import {
+  accessSync,
+  chmodSync,
+  closeSync,
+  constants,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  statSync,
+} from 'node:fs';
+import { dirname, resolve } from 'node:path';
+import type { DatabaseSync } from 'node:sqlite';
+import { setTimeout } from 'node:timers/promises';
+import { applyMigrations } from '../migrations.ts';
+import { StoreNotOpened } from '../store.ts';
+import { inLongTransaction, openForReading, openForWriting } from './connection.ts';
+import { isLocked, notOpened } from './errors.ts';
+
+export const SQLITE_MIGRATIONS = new URL('./migrations/', import.meta.url);
+
+/** How long to wait for another process that migrates the same file. */
+const LOCK_TIMEOUT_MS = 10_000;
+const LOCK_RETRY_MS = 20;
+
+/**
+ * Creates the file (for its owner alone) where there is none and applies the migrations it lacks, all or none.
+ * Resolves to their names; rejects with StoreNotOpened.
+ */
+export async function migrateSqlite(file: string): Promise<readonly string[]> {
+  try {
+    createPrivately(file);
+    return await withoutBlocking(async () => {
+      refuseForeign(file);
+      const db = openForWriting(file, 0);
+      try {
+        return await inLongTransaction(db, () => migrate(db));
+      } finally {
+        db.close();
+      }
+    });
+  } catch (error: unknown) {
+    throw notOpened(file, error);
+  }
+}
+
+// Tries again while another process makes the same file; to wait inside SQLite would block what else starts meanwhile.
+async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
+  for (const deadline = performance.now() + LOCK_TIMEOUT_MS; ; await setTimeout(LOCK_RETRY_MS)) {
+    try {
+      return await work();
+    } catch (error: unknown) {
+      if (!isLocked(error) || performance.now() > deadline) throw error;
+    }
+  }
+}
+
+function createPrivately(file: string): void {
+  if (existsSync(file)) {
+    if (statSync(file).isDirectory()) throw new StoreNotOpened(`${file} is a folder; name a file in it`);
+    // SQLite would open a file that it may only read, and fail at the first write.
+    accessSync(file, constants.W_OK);
+    return;
+  }
+  const folder = dirname(resolve(file));
+  makeFolders(folder);
+  closeSync(openSync(file, 'a', 0o600));
+  chmodSync(file, 0o600);
+  syncFolder(folder);
+}
+
+// One by one: for a folder that cannot be made in one that is there, such as /proc, `recursive` tries for ever.
+function makeFolders(folder: string): void {
+  if (existsSync(folder)) return;
+  makeFolders(dirname(folder));
+  makeFolder(folder);
+  syncFolder(dirname(folder));
+}
+
+function makeFolder(folder: string): void {
+  try {
+    mkdirSync(folder, { mode: 0o700 });
+  } catch (error: unknown) {
+    // Another process that opens the same store may have made it.
+    if (existsSync(folder)) return;
+    throw error;
+  }
+}
+
+// A new name is on disk once the folder that has it is (fsync(2), notes).
+function syncFolder(folder: string): void {
+  const descriptor = openSync(folder, 'r');
+  fsyncSync(descriptor);
+  closeSync(descriptor);
+}
+
+// Before it is opened for writing, which changes the journal mode of the file for good.
+function refuseForeign(file: string): void {
+  const db = openForReading(file, 0);
+  try {
+    const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
+    if (tables.length === 0 || tables.some(({ name }) => name === 'migrations')) return;
+    throw new StoreNotOpened(`${file} is a database of something else; name another file`);
+  } finally {
+    db.close();
+  }
+}
+
+async function migrate(db: DatabaseSync): Promise<readonly string[]> {
+  db.exec('CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) STRICT');
+  return applyMigrations(SQLITE_MIGRATIONS, {
+    run: (sql) => db.exec(sql),
+    applied: () =>
+      db
+        .prepare('SELECT name FROM migrations')
+        .all()
+        .map((row) => String(row.name)),
+    record: (name) => {
+      db.prepare('INSERT INTO migrations (name) VALUES (?)').run(name);
+    },
+  });
+}

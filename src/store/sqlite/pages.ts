@@ -1,0 +1,132 @@
+import type { DatabaseSync, SQLOutputValue, StatementSync } from 'node:sqlite';
+import { type IdRange, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
+import { isTooBig } from './errors.ts';
+
+const PLANT = `CASE WHEN tag IS NULL THEN json_object('name', name) ELSE json_object('name', name, 'tag', tag) END`;
+
+/** Bytes that JSON makes of one byte at most (`\u0001`), and room for the names of the members. */
+const JSON_GROWTH = 6;
+const MEMBER_NAMES = 64;
+
+/** The limit on values stays above what the other statements of the connection read and bind. */
+const SMALLEST_VALUE_LIMIT = 64 * 1024;
+
+/** So many plants, each below the limit on values, fit into memory whatever their size. */
+const SHORT_PAGE = 64;
+
+type ReadPage = (owner: string, range: IdRange, limit: PageLimit) => PlantPage;
+
+/**
+ * Prepares the statements that read pages on a connection. SQLite's own limit on values (`sqlite3_limit`) bounds their
+ * memory: most pages take one statement under that limit, and one that exceeds it is read again row by row.
+ */
+export function preparePages(db: DatabaseSync): ReadPage {
+  // `json_group_array` is faster, and checks the limit only when the array is complete; `group_concat` while it grows.
+  const short = prepareWhole(db, `json_group_array(${PLANT})`);
+  const long = prepareWhole(db, `'[' || coalesce(group_concat(${PLANT}), '') || ']'`);
+  // `octet_length` reads the header of a row, not its text.
+  const single = db.prepare(
+    `SELECT id, CASE WHEN octet_length(name) + coalesce(octet_length(tag), 0) <= ?4 THEN ${PLANT} END AS json
+       FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id`,
+  );
+  single.setReadBigInts(true);
+  // Without `group_concat`, which would copy a large plant once more.
+  const one = db.prepare(
+    `SELECT '[' || ${PLANT} || ']' AS json, 1 AS count, id AS last,
+            EXISTS (SELECT 1 FROM plants AS next WHERE next.owner = ?1 AND next.id > plants.id AND next.id <= ?3) AS more
+       FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT 1`,
+  );
+  one.setReadBigInts(true);
+  let valueLimit = Number.POSITIVE_INFINITY;
+
+  function limitValues(bytes: number): void {
+    if (bytes === valueLimit) return;
+    db.limits.length = bytes;
+    valueLimit = bytes;
+  }
+
+  function toPage({ json, count, last, more }: Record<string, SQLOutputValue>, from: bigint): PlantPage {
+    // A value that is too long for a string of V8 (2^29 - 24 characters) comes back missing.
+    if (typeof json !== 'string') throw unreadable(from);
+    return {
+      json,
+      count: Number(count),
+      last: typeof last === 'bigint' ? last : undefined,
+      more: more === 1n,
+    };
+  }
+
+  /** Undefined when the page exceeds the limit of bytes. */
+  function tryWhole(owner: string, range: IdRange, { plants, bytes }: PageLimit): PlantPage | undefined {
+    limitValues(Math.max(bytes, SMALLEST_VALUE_LIMIT));
+    try {
+      const whole = plants <= SHORT_PAGE ? short : long;
+      const page = toPage(whole.get(owner, range.from, range.to, plants) ?? {}, range.from);
+      const fits = bytes >= SMALLEST_VALUE_LIMIT || page.count < 2 || Buffer.byteLength(page.json) <= bytes;
+      return fits ? page : undefined;
+    } catch (error: unknown) {
+      if (isTooBig(error)) return undefined;
+      throw error;
+    }
+  }
+
+  /** As many plants as fit; undefined when the first one alone exceeds the limit of bytes. */
+  function readFitting(
+    owner: string,
+    { from, to }: IdRange,
+    { plants, bytes }: PageLimit,
+  ): PlantPage | undefined {
+    limitValues(Math.max(JSON_GROWTH * bytes + MEMBER_NAMES, SMALLEST_VALUE_LIMIT));
+    const members: string[] = [];
+    let last: bigint | undefined;
+    let size = '['.length;
+    let more = false;
+    for (const { id, json } of single.iterate(owner, from, to, bytes)) {
+      if (typeof id !== 'bigint') throw unreadable(from);
+      const isFirst = last === undefined;
+      if (typeof json !== 'string') {
+        if (isFirst) return undefined;
+        more = true;
+        break;
+      }
+      size += Buffer.byteLength(json) + ','.length;
+      more = !isFirst && (members.length === plants || size > bytes);
+      if (more) break;
+      members.push(json);
+      last = id;
+    }
+    return { json: `[${members.join(',')}]`, count: members.length, last, more };
+  }
+
+  function readOne(owner: string, { from, to }: IdRange): PlantPage {
+    limitValues(Number.POSITIVE_INFINITY);
+    try {
+      return toPage(one.get(owner, from, to) ?? {}, from);
+    } catch (error: unknown) {
+      throw isTooBig(error) ? unreadable(from) : error;
+    }
+  }
+
+  return (owner, range, limit) => {
+    return tryWhole(owner, range, limit) ?? readFitting(owner, range, limit) ?? readOne(owner, range);
+  };
+}
+
+// `+`, since SQLite compiles a statement again whenever a bare parameter of LIMIT is bound, to plan for its value.
+function prepareWhole(db: DatabaseSync, array: string): StatementSync {
+  const statement = db.prepare(
+    `SELECT json, count, last,
+            EXISTS (SELECT 1 FROM plants WHERE owner = ?1 AND id > last AND id <= ?3) AS more
+       FROM (SELECT ${array} AS json, count(*) AS count, max(id) AS last
+               FROM (SELECT id, name, tag FROM plants
+                      WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT +?4))`,
+  );
+  statement.setReadBigInts(true);
+  return statement;
+}
+
+function unreadable(from: bigint): StoreDamaged {
+  return new StoreDamaged(
+    `the plants from the id ${from} on cannot be read as JSON; \`plant-store export\` may read them`,
+  );
+}

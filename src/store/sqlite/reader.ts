@@ -1,0 +1,86 @@
+import { performance } from 'node:perf_hooks';
+import type { StatementSync } from 'node:sqlite';
+import { LRUCache } from 'lru-cache';
+import type { Token } from '../../token.ts';
+import { toToken } from '../rows.ts';
+import type { IdRange, PageLimit, PlantPage } from '../store.ts';
+import { openForReading } from './connection.ts';
+import { preparePages } from './pages.ts';
+
+/** Characters of the pages that are kept in memory: of all together, and of the longest. */
+const CACHE_CHARACTERS = 4 * 1024 * 1024;
+const LONGEST_CACHED_CHARACTERS = 16 * 1024;
+
+/** What is read from the store, synchronously, on a connection of its own. */
+interface Reader {
+  /** Must be called after a commit of this process, before anybody learns of it. */
+  noteCommit(): void;
+  listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage;
+  findToken(digest: Uint8Array): Token | undefined;
+  findTokenById(id: string): Token | undefined;
+  hasTokens(): boolean;
+  ping(): void;
+  close(): void;
+}
+
+/** Opens the connection for reads. Rejects with the error of SQLite. */
+export async function openReader(file: string): Promise<Reader> {
+  const db = openForReading(file);
+  const readPage = preparePages(db);
+  const tokenByDigest = db.prepare('SELECT * FROM tokens WHERE digest = ?');
+  const tokenById = db.prepare('SELECT * FROM tokens WHERE id = ?');
+  const anyToken = db.prepare('SELECT 1 FROM tokens LIMIT 1');
+  const ping = db.prepare('SELECT count(*) FROM migrations');
+  const dataVersion = db.prepare('PRAGMA data_version');
+  const pages = new LRUCache<string, PlantPage>({
+    maxSize: CACHE_CHARACTERS,
+    maxEntrySize: LONGEST_CACHED_CHARACTERS,
+    sizeCalculation: ({ json }) => json.length,
+  });
+  let pagesVersion: unknown;
+  let versionKnownIn: number | undefined;
+
+  // The version changes with each commit of any other connection, and this one never writes: what was read is true until
+  // then. Once a turn of the event loop is enough, since the requests of a turn had arrived when it began, and it costs
+  // two locks on the file. Commits of this process are told of by themselves. The count of turns goes up before
+  // requests arrive; setImmediate alone, when called in its own phase, would come behind those of the next turn.
+  function forgetOutdatedPages(): void {
+    const turn = performance.nodeTiming.uvMetricsInfo.loopCount;
+    if (turn === versionKnownIn) return;
+    versionKnownIn = turn;
+    setImmediate(noteCommit);
+    const version = dataVersion.get()?.data_version;
+    if (version === pagesVersion) return;
+    if (pages.size > 0) pages.clear();
+    pagesVersion = version;
+  }
+
+  function noteCommit(): void {
+    versionKnownIn = undefined;
+  }
+
+  return {
+    noteCommit,
+    listPlants(owner, range, limit) {
+      forgetOutdatedPages();
+      const key = `${range.from} ${range.to} ${limit.plants} ${limit.bytes} ${owner}`;
+      const known = pages.get(key);
+      if (known !== undefined) return known;
+      const read = readPage(owner, range, limit);
+      pages.set(key, read);
+      return read;
+    },
+    findToken: (digest) => readToken(tokenByDigest, digest),
+    findTokenById: (id) => readToken(tokenById, id),
+    hasTokens: () => anyToken.get() !== undefined,
+    ping: () => {
+      ping.get();
+    },
+    close: () => db.close(),
+  };
+}
+
+function readToken(statement: StatementSync, key: string | Uint8Array): Token | undefined {
+  const row = statement.get(key);
+  return row === undefined ? undefined : toToken(row);
+}

@@ -1,0 +1,160 @@
+import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
+import { parentPort, workerData } from 'node:worker_threads';
+import { LAST_USE_STEP_MS } from '../../token.ts';
+import { toReplay } from '../rows.ts';
+import { KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
+import { inTransaction, openForWriting } from './connection.ts';
+import { reasonOf, type Severity, severityOf } from './errors.ts';
+import { prepareInsertPlant, prepareInsertToken } from './inserts.ts';
+
+/** What the thread that owns the write connection is told. Times are milliseconds since the epoch. */
+export type WriterRequest =
+  | { readonly kind: 'commit'; readonly batch: readonly Write[]; readonly now: number }
+  | { readonly kind: 'forgetKeys'; readonly now: number }
+  | { readonly kind: 'close' };
+
+/** Its answers, one to each request, in their order. */
+export type WriterReply =
+  | { readonly kind: 'outcomes'; readonly outcomes: readonly Outcome[] }
+  /** Whether there may be more keys to forget. */
+  | { readonly kind: 'forgotten'; readonly more: boolean }
+  | { readonly kind: 'failure'; readonly severity: Severity; readonly reason: string }
+  | { readonly kind: 'closed' };
+
+/** Sent without a request: once that it is ready, the end of each checkpoint, and that the file cannot be trusted. */
+export type WriterMessage =
+  | WriterReply
+  | { readonly kind: 'ready' }
+  | { readonly kind: 'checkpointed'; readonly failure: string | undefined }
+  | { readonly kind: 'broken'; readonly reason: string };
+
+const KEYS_FORGOTTEN_AT_ONCE = 1_000;
+const COMMITS_BETWEEN_CHECKPOINTS = 64;
+const CHARACTERS_BETWEEN_CHECKPOINTS = 4 * 1024 * 1024;
+
+if (parentPort !== null) serve(parentPort, String(workerData));
+
+function serve(port: NonNullable<typeof parentPort>, file: string): void {
+  const db = openForWriting(file);
+  const apply = createApply(db);
+  const forgetKeys = db.prepare(
+    `DELETE FROM idempotency_keys WHERE (owner, key) IN
+       (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${KEYS_FORGOTTEN_AT_ONCE})`,
+  );
+  let commits = 0;
+  let characters = 0;
+
+  function reply(request: WriterRequest): WriterReply {
+    try {
+      return carryOut(request);
+    } catch (error: unknown) {
+      return { kind: 'failure', severity: severityOf(error), reason: reasonOf(error) };
+    }
+  }
+
+  function carryOut(request: WriterRequest): WriterReply {
+    switch (request.kind) {
+      case 'commit':
+        return {
+          kind: 'outcomes',
+          outcomes: inTransaction(db, () => request.batch.map((write) => apply(write, request.now))),
+        };
+      case 'forgetKeys':
+        return {
+          kind: 'forgotten',
+          more: Number(forgetKeys.run(request.now - KEY_LIFETIME_MS).changes) === KEYS_FORGOTTEN_AT_ONCE,
+        };
+      case 'close':
+        db.close();
+        return { kind: 'closed' };
+    }
+  }
+
+  // After the answers have left, so that no request waits for it. After a transient error a later one is tried.
+  function checkpoint(): void {
+    commits = 0;
+    characters = 0;
+    try {
+      db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+      send({ kind: 'checkpointed', failure: undefined });
+    } catch (error: unknown) {
+      const reason = reasonOf(error);
+      send(
+        severityOf(error) === 'fatal'
+          ? { kind: 'broken', reason }
+          : { kind: 'checkpointed', failure: reason },
+      );
+    }
+  }
+
+  function send(message: WriterMessage): void {
+    port.postMessage(message);
+  }
+
+  send({ kind: 'ready' });
+  port.on('message', (request: WriterRequest) => {
+    send(reply(request));
+    commits += 1;
+    if (request.kind === 'commit') characters += textIn(request.batch);
+    if (request.kind === 'close') port.close();
+    else if (commits >= COMMITS_BETWEEN_CHECKPOINTS || characters >= CHARACTERS_BETWEEN_CHECKPOINTS)
+      checkpoint();
+  });
+}
+
+function textIn(batch: readonly Write[]): number {
+  return batch.reduce(
+    (sum, write) => (write.kind === 'createPlant' ? sum + write.name.length + (write.tag?.length ?? 0) : sum),
+    0,
+  );
+}
+
+function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
+  const insertPlant = prepareInsertPlant(db);
+  const insertToken = prepareInsertToken(db);
+  const deletePlant = db.prepare('DELETE FROM plants WHERE owner = ? AND id = ?');
+  // Earlier versions also kept keys of creations that failed, as 'idTaken'; these count as absent.
+  const findKey = db.prepare(
+    `SELECT digest FROM idempotency_keys
+      WHERE owner = ? AND key = ? AND outcome = 'created' AND first_used_at > ?`,
+  );
+  const saveKey = db.prepare(
+    `INSERT OR REPLACE INTO idempotency_keys (owner, key, digest, outcome, first_used_at)
+       VALUES (?, ?, ?, 'created', ?)`,
+  );
+  const revokeToken = db.prepare('UPDATE tokens SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?');
+  const recordTokenUse = db.prepare(
+    `UPDATE tokens SET last_used_at = ?1
+       WHERE id = ?2 AND (last_used_at IS NULL OR last_used_at <= ?1 - ${LAST_USE_STEP_MS})`,
+  );
+
+  function createPlant(write: Extract<Write, { kind: 'createPlant' }>, now: number): Outcome {
+    const { owner, idempotency } = write;
+    if (idempotency === null) return insertPlant(write) ? 'created' : 'idTaken';
+    const first = findKey.get(owner, idempotency.key, now - KEY_LIFETIME_MS);
+    if (first !== undefined) return toReplay(first, idempotency.digest);
+    if (!insertPlant(write)) return 'idTaken';
+    saveKey.run(owner, idempotency.key, idempotency.digest, now);
+    return 'created';
+  }
+
+  return (write, now) => {
+    switch (write.kind) {
+      case 'createPlant':
+        return createPlant(write, now);
+      case 'deletePlant':
+        return changed(deletePlant, write.owner, write.id) ? 'deleted' : 'absent';
+      case 'createToken':
+        insertToken(write.token);
+        return 'done';
+      case 'revokeToken':
+        return changed(revokeToken, write.at, write.id) ? 'done' : 'absent';
+      case 'recordTokenUse':
+        return changed(recordTokenUse, write.at, write.id) ? 'done' : 'absent';
+    }
+  };
+}
+
+function changed(statement: StatementSync, ...values: SQLInputValue[]): boolean {
+  return Number(statement.run(...values).changes) > 0;
+}

@@ -1,0 +1,181 @@
+import assert from 'node:assert/strict';
+import { writeFile } from 'node:fs/promises';
+import { describe, it, type TestContext } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { Connections, inTransaction } from '../../src/store/postgres/connections.ts';
+import { connections, engines, execute, rowsOf, type TestEngine } from '../support/engines.ts';
+import { damagePage } from '../support/faults/damaged-file.ts';
+import { type Installation, newInstallation, TOGETHER } from '../support/program.ts';
+
+const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
+
+/** A store with the example plants and a token, of an engine; and a way to spoil it behind the back of the program. */
+async function prepare(t: TestContext, engine: TestEngine) {
+  const installation = await newInstallation(t);
+  const url = await engine.freshUrl(t);
+  const flags = ['--database-url', url];
+  assert.equal((await installation.run(['import', 'alice', EXAMPLE, ...flags])).code, 0);
+  assert.equal((await installation.run(['token', 'create', 'alice', ...flags])).code, 0);
+  return {
+    url,
+    execute: (sql: string) => execute(url, sql),
+    check: (...args: string[]) => installation.run(['check', ...flags, ...args]),
+  };
+}
+
+function faulty({ code, stderr }: { code: number | null; stderr: string }): void {
+  assert.equal(code, 1);
+  assert.match(stderr, /^plant-store: faults found: \d+; before anything else, keep a copy of the store\n$/);
+}
+
+for (const engine of engines) {
+  describe(`check on ${engine.name}`, TOGETHER, () => {
+    it('says that a sound store is sound, and what is in it', async (t) => {
+      const { check } = await prepare(t, engine);
+      const { code, stdout, stderr } = await check();
+      assert.deepEqual(
+        { code, stdout, stderr },
+        { code: 0, stdout: 'sound: 630 plants, 1 token, 0 idempotency keys\n', stderr: '' },
+      );
+      const json: unknown = JSON.parse((await check('--json')).stdout);
+      assert.deepEqual(json, { sound: true, plants: 630, tokens: 1, keys: 0, faults: [] });
+    });
+
+    it('names each row that breaks the rules', async (t) => {
+      const { check, execute } = await prepare(t, engine);
+      await execute(
+        `UPDATE tokens SET expires_at = -1;
+         INSERT INTO plants (owner, id, name) VALUES ('', 7, 'x');
+         INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at)
+           SELECT 'alice', 'two words', digest, 'created', 1 FROM tokens;
+         INSERT INTO tokens (owner, id, digest, name, scopes, created_at)
+           SELECT owner, 'another00001', substr(digest, 1, 5), name, scopes, created_at FROM tokens`,
+      );
+      const found = await check();
+      faulty(found);
+      for (const fault of [
+        /the plant 7: its owner is empty/,
+        /the token \w{12}: its times must be milliseconds since the epoch/,
+        /the token another00001: its digest is not SHA-256/,
+        /the idempotency key "two words" of alice: it is not 1 to 255 visible ASCII characters/,
+      ]) {
+        assert.match(found.stdout, fault);
+      }
+    });
+
+    it('names a row that cannot be read at all', async (t) => {
+      const { check, execute } = await prepare(t, engine);
+      await execute("UPDATE tokens SET scopes = 'plants:eat'");
+      const found = await check('--json');
+      faulty(found);
+      const json: { sound: boolean; faults: readonly string[] } = JSON.parse(found.stdout);
+      assert.equal(json.sound, false);
+      const [fault = '', ...others] = json.faults;
+      assert.match(fault, /^tokens, behind row 0: the token [0-9A-Za-z]{12} in the store is damaged$/);
+      assert.deepEqual(others, []);
+    });
+
+    it('tells a store of an older version from one of a newer', async (t) => {
+      const { check, execute } = await prepare(t, engine);
+      await execute("INSERT INTO migrations (name) VALUES ('9999-from-the-future.sql')");
+      const newer = await check();
+      faulty(newer);
+      assert.match(newer.stdout, /made by a newer version.*9999-from-the-future/);
+      await execute('DELETE FROM migrations');
+      const older = await check();
+      faulty(older);
+      assert.match(older.stdout, /lacks 0001-\S+.*plant-store migrate/);
+    });
+  });
+}
+
+describe('check on PostgreSQL', TOGETHER, () => {
+  const postgres = engines.find(({ name }) => name === 'postgres');
+
+  it('does not take a connection that is lost for a fault of the store', async (t) => {
+    assert.ok(postgres !== undefined);
+    const { check, url, execute } = await prepare(t, postgres);
+    const holder = new Connections(url, connections);
+    t.after(() => holder.close());
+    const checked = await holder.use((connection) =>
+      inTransaction(connection, 'BEGIN', async () => {
+        await connection.query({ text: 'LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE' });
+        const result = check();
+        await untilOneWaits(url);
+        await execute(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE ${IS_WAITING}`);
+        return result;
+      }),
+    );
+    assert.deepEqual({ code: checked.code, stdout: checked.stdout }, { code: 1, stdout: '' });
+    assert.match(checked.stderr, /^plant-store: PostgreSQL: terminating connection/);
+  });
+
+  it('names each table that the server cannot read', async (t) => {
+    assert.ok(postgres !== undefined);
+    const { check, execute } = await prepare(t, postgres);
+    await execute(
+      `CREATE FUNCTION is_readable() RETURNS boolean LANGUAGE plpgsql AS
+         $$BEGIN RAISE EXCEPTION 'invalid page in block 7' USING ERRCODE = 'XX001'; END$$;
+       ALTER TABLE plants RENAME TO whole_plants;
+       CREATE VIEW plants AS SELECT * FROM whole_plants WHERE is_readable();
+       ALTER TABLE tokens RENAME TO whole_tokens;
+       CREATE VIEW tokens AS SELECT * FROM whole_tokens WHERE is_readable()`,
+    );
+    const found = await check();
+    faulty(found);
+    const reason = 'PostgreSQL: invalid page in block 7 (XX001)';
+    assert.equal(found.stdout, `plants, behind row 0: ${reason}\ntokens, behind row 0: ${reason}\n`);
+  });
+});
+
+const IS_WAITING = "datname = current_database() AND wait_event_type = 'Lock'";
+
+async function untilOneWaits(url: string): Promise<void> {
+  for (;;) {
+    const waiting = await rowsOf(url, `SELECT pid FROM pg_stat_activity WHERE ${IS_WAITING}`);
+    if (waiting.length > 0) return;
+  }
+}
+
+describe('check on an embedded store', TOGETHER, () => {
+  const [sqlite] = engines;
+
+  async function prepareFile(
+    t: TestContext,
+  ): Promise<Awaited<ReturnType<typeof prepare>> & { file: string }> {
+    assert.ok(sqlite !== undefined);
+    const prepared = await prepare(t, sqlite);
+    return { ...prepared, file: prepared.url.replace('sqlite:', '') };
+  }
+
+  it('finds a damaged page', async (t) => {
+    const { check, file } = await prepareFile(t);
+    await damagePage(file);
+    const found = await check();
+    faulty(found);
+    assert.match(found.stdout, /malformed|btree|[Pp]age/);
+  });
+
+  it('finds text that no request could have stored', async (t) => {
+    const { check, execute } = await prepareFile(t);
+    await execute("UPDATE plants SET name = 'a' || char(0) || 'b' WHERE id = 1");
+    const withNul = await check();
+    faulty(withNul);
+    assert.match(withNul.stdout, /the plant 1 of alice: its name must be a string without U\+0000/);
+    await execute("UPDATE plants SET name = CAST(x'66ff' AS TEXT) WHERE id = 1");
+    const notUtf8 = await check();
+    faulty(notUtf8);
+    assert.match(notUtf8.stdout, /the plant 1 of alice: its text is not UTF-8/);
+  });
+
+  it('says of a file that is no store what it is, and of one that is not there that it is not', async (t) => {
+    const installation: Installation = await newInstallation(t);
+    const missing = await installation.run(['check']);
+    assert.equal(missing.code, 1);
+    assert.match(missing.stderr, /there is no store at/);
+    await writeFile(installation.file, 'Dear diary, today I planted an alder.\n'.repeat(200));
+    const diary = await installation.run(['check']);
+    faulty(diary);
+    assert.match(diary.stdout, /not a database/);
+  });
+});

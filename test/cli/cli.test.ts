@@ -1,0 +1,212 @@
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import manifest from '../../package.json' with { type: 'json' };
+import { assertFails, endOf, newInstallation, TOGETHER } from '../support/program.ts';
+
+const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
+
+/** A command, the arguments it needs, and what its help must show beside the flags, which docs.test.ts compares. */
+interface Command {
+  readonly path: readonly string[];
+  readonly shows?: readonly string[];
+  readonly args: readonly string[];
+}
+
+const commands: readonly Command[] = [
+  {
+    path: [],
+    shows: [
+      'serve',
+      'token',
+      'import',
+      'export',
+      'copy',
+      'backup',
+      'check',
+      'migrate',
+      'openapi',
+      '--help',
+      '--version',
+    ],
+    args: [],
+  },
+  {
+    path: ['serve'],
+    shows: [
+      ...['--host', '--port', '--admin-host', '--admin-port'],
+      ...['--database-url', '--base-path', '--body-limit', '--log-level'],
+      ...['Listening:', 'The store:', 'Limits:', 'Identity provider:', 'Log:'],
+      ...['--port <port>', '0 to 65535', '--stop-delay <ms>', '--tls-key <file>', 'fatal, silent'],
+      ...['HOST', 'PORT', 'ADMIN_HOST', 'ADMIN_PORT', 'DATABASE_URL', 'BASE_PATH', 'BODY_LIMIT', 'LOG_LEVEL'],
+    ],
+    args: [],
+  },
+  { path: ['token'], args: [] },
+  {
+    path: ['token', 'create'],
+    shows: [
+      '<owner>',
+      '--scope',
+      '--expires',
+      '--name',
+      '--database-url',
+      'plants:read',
+      'plants:write',
+      '90d',
+    ],
+    args: ['alice'],
+  },
+  { path: ['token', 'list'], args: [] },
+  { path: ['token', 'revoke'], args: ['nosuchtoken1'] },
+  {
+    path: ['import'],
+    args: ['alice', 'plants.csv'],
+  },
+  {
+    path: ['export'],
+    args: ['alice', 'plants.csv'],
+  },
+  { path: ['copy'], args: ['sqlite:a.db', 'sqlite:b.db'] },
+  { path: ['backup'], args: ['backup.db'] },
+  { path: ['check'], args: [] },
+  { path: ['migrate'], args: [] },
+  { path: ['openapi'], args: [] },
+];
+
+describe('every command', TOGETHER, () => {
+  for (const { path, shows = [], args } of commands) {
+    const name = ['plant-store', ...path].join(' ');
+
+    if (shows.length > 0)
+      it(`${name} --help shows what it takes, on stdout, with exit code 0`, async (t) => {
+        const installation = await newInstallation(t);
+        const { code, stdout, stderr } = await installation.run([...path, '--help']);
+        assert.equal(code, 0);
+        assert.equal(stderr, '');
+        for (const word of shows) assert.ok(stdout.includes(word), `${word} is not in the help:\n${stdout}`);
+        assert.equal(existsSync(installation.file), false);
+      });
+
+    it(`${name} refuses a flag it does not know, and names it`, async (t) => {
+      const installation = await newInstallation(t);
+      assertFails(await installation.run([...path, ...args, '--frobnicate']), /--frobnicate/);
+      assert.equal(existsSync(installation.file), false);
+    });
+  }
+
+  for (const { args, names } of [
+    { args: ['frobnicate'], names: /frobnicate/ },
+    { args: ['migrte'], names: /Did you mean migrate/ },
+    { args: ['token', 'frobnicate'], names: /frobnicate/ },
+    { args: ['token', 'create'], names: /owner/ },
+    { args: ['token', 'revoke'], names: /id/ },
+    { args: ['import'], names: /owner/ },
+    { args: ['export'], names: /owner/ },
+    { args: ['copy', 'sqlite:a.db'], names: /to/ },
+    { args: ['backup'], names: /file/ },
+    { args: ['token', 'create', 'alice', 'bob'], names: /too many arguments/ },
+    { args: ['migrate', 'backwards'], names: /too many arguments/ },
+    { args: ['token', 'create', 'alice', '--scope'], names: /--scope/ },
+  ]) {
+    it(`plant-store ${args.join(' ')} is refused, with what is wrong`, async (t) => {
+      const installation = await newInstallation(t);
+      const refused = await installation.run(args);
+      assertFails(refused, names);
+      assert.match(refused.stderr, /^plant-store: .*\n(?:.*\n)*\(--help/);
+      assert.equal(existsSync(installation.file), false);
+    });
+  }
+});
+
+it('plant-store --version prints that of the package', async (t) => {
+  const installation = await newInstallation(t);
+  const { code, stdout, stderr } = await installation.run(['--version']);
+  assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${manifest.version}\n`, stderr: '' });
+});
+
+it('runs for a user without a home, whom no list of users has, as in a container', async (t) => {
+  const installation = await newInstallation(t);
+  const asNobody =
+    process.getuid?.() === 0
+      ? ['setpriv', '--reuid', '65432', '--regid', '65432', '--clear-groups']
+      : ['unshare', '--user', '--map-user', '65432'];
+  const wrap = (command: readonly string[]): readonly string[] => [
+    ...['env', '--unset=HOME', '--unset=NODE_COMPILE_CACHE', ...asNobody],
+    ...command,
+  ];
+  if ((await endOf(installation.start([], { wrap: () => wrap(['true']) }))).code !== 0) {
+    t.diagnostic('not run: this user may not become another');
+    return;
+  }
+  const { code, stdout, stderr } = await installation.run(['--version'], { wrap });
+  assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${manifest.version}\n`, stderr: '' });
+});
+
+describe('migrate', TOGETHER, () => {
+  it('says what it applied, and the second time that there is nothing to apply', async (t) => {
+    const installation = await newInstallation(t);
+    const first = await installation.run(['migrate']);
+    assert.deepEqual(
+      { code: first.code, stderr: first.stderr },
+      { code: 0, stderr: `made a new store at ${installation.file}\n` },
+    );
+    assert.match(first.stdout, /^(?:applied \d{4}-[a-z-]+\.sql\n)+$/);
+    const second = await installation.run(['migrate']);
+    assert.deepEqual({ ...second }, { code: 0, signal: null, stdout: 'nothing to apply\n', stderr: '' });
+  });
+});
+
+describe('openapi', TOGETHER, () => {
+  it('prints the document that the service serves, under its base path', async (t) => {
+    const installation = await newInstallation(t);
+    const service = await installation.serve({ flags: ['--base-path', '/v1'] });
+    const { code, stdout, stderr } = await installation.run(['openapi', '--base-path', '/v1']);
+    assert.deepEqual({ code, stderr }, { code: 0, stderr: '' });
+    const printed: { openapi: string; servers: unknown } = JSON.parse(stdout);
+    assert.equal(printed.openapi, '3.1.0');
+    assert.deepEqual(printed.servers, [{ url: '/v1' }]);
+    assert.deepEqual(await (await fetch(`${service.url}/openapi.json`)).json(), printed);
+  });
+
+  it('needs no store', async (t) => {
+    const installation = await newInstallation(t);
+    const { code, stdout } = await installation.run(['openapi']);
+    assert.equal(code, 0);
+    const printed: { paths: object } = JSON.parse(stdout);
+    assert.deepEqual(Object.keys(printed.paths), ['/plants', '/plants/{id}']);
+    assert.equal(existsSync(installation.file), false);
+  });
+});
+
+describe('output that cannot be written', TOGETHER, () => {
+  for (const command of [['openapi'], ['token', 'list'], ['export', 'alice']]) {
+    it(`ends ${command.join(' ')} without a word when nobody reads it any more`, async (t) => {
+      const installation = await newInstallation(t);
+      await installation.run(['import', 'alice', EXAMPLE]);
+      const { stderr } = await installation.run(command, {
+        wrap: (program) => ['sh', '-c', '"$@" | :', 'sh', ...program],
+      });
+      assert.match(stderr, /^(?:630 plants of alice exported\n)?$/);
+    });
+  }
+
+  // Only Linux has the file that is always full.
+  if (process.platform === 'linux') {
+    for (const command of [['openapi'], ['token', 'create', 'alice'], ['export', 'alice']]) {
+      it(`fails ${command.join(' ')} in a line when the disk is full`, async (t) => {
+        const installation = await newInstallation(t);
+        await installation.run(['import', 'alice', EXAMPLE]);
+        const { code, stderr } = await installation.run(command, {
+          env: { LOG_LEVEL: 'silent' },
+          wrap: (program) => ['sh', '-c', 'exec "$@" > /dev/full', 'sh', ...program],
+        });
+        assert.deepEqual(
+          { code, stderr },
+          { code: 1, stderr: 'plant-store: ENOSPC: no space left on device, write\n' },
+        );
+      });
+    }
+  }
+});

@@ -1,0 +1,228 @@
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, it, type TestContext } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { copyContents } from '../../src/cli/commands/copy-command.ts';
+import { ndjson } from '../../src/formats/ndjson.ts';
+import type { Bulk, Filling, KeyRow, PlantRow } from '../../src/store/bulk-store.ts';
+import { migrateStore, openBulk, openStore } from '../../src/store/open-engine.ts';
+import type { Store } from '../../src/store/store.ts';
+import { digestSecret, mintSecret, newToken, scopes } from '../../src/token.ts';
+import { hostilePlants } from '../support/data/hostile-plants.ts';
+import { connections, engines, execute } from '../support/engines.ts';
+import { assertFails, newInstallation } from '../support/program.ts';
+
+const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
+const [sqlite, postgres] = engines;
+assert.ok(sqlite !== undefined && postgres !== undefined);
+
+describe('moving house', () => {
+  for (const { what, text } of [
+    { what: 'the 630 example plants', text: readFileSync(EXAMPLE, 'utf8') },
+    { what: '10,000 hostile plants', text: ndjson.write(hostilePlants(10_000)) },
+  ]) {
+    it(`NDJSON → SQLite → CSV → PostgreSQL → SQLite → NDJSON gives ${what} back byte for byte`, async (t) => {
+      const { folder, run } = await newInstallation(t);
+      const file = (name: string): string => join(folder, name);
+      const first = `sqlite:${file('first.db')}`;
+      const second = await postgres.freshUrl(t);
+      const third = `sqlite:${file('third.db')}`;
+      await writeFile(file('in.ndjson'), text);
+      for (const args of [
+        ['import', 'alice', file('in.ndjson'), '--database-url', first],
+        ['export', 'alice', file('plants.csv'), '--database-url', first],
+        ['import', 'alice', file('plants.csv'), '--database-url', second],
+        ['copy', second, third],
+        ['export', 'alice', file('out.ndjson'), '--database-url', third],
+      ]) {
+        const { code, stderr } = await run(args);
+        assert.equal(code, 0, `${args[0]}: ${stderr}`);
+      }
+      assert.ok((await readFile(file('out.ndjson'))).equals(Buffer.from(text)));
+    });
+  }
+
+  it('env:NAME → the URL in that variable; one that is not set or has no URL fails', async (t) => {
+    const { folder, run } = await newInstallation(t);
+    const env = {
+      SOURCE: `sqlite:${join(folder, 'plants.db')}`,
+      TARGET: await postgres.freshUrl(t),
+      WRONG: 'no:secret',
+    };
+    assert.equal((await run(['import', 'alice', EXAMPLE])).code, 0);
+    assertFails(
+      await run(['copy', 'env:SOURCE', 'env:NONE'], { env }),
+      /TO names the variable NONE, which is not set/,
+    );
+    assertFails(
+      await run(['copy', 'env:', 'env:TARGET'], { env }),
+      /FROM names the variable , which is not set/,
+    );
+    const wrong = await run(['copy', 'env:WRONG', 'env:TARGET'], { env });
+    assertFails(wrong, /FROM \(WRONG\) must be sqlite:FILE/);
+    assert.doesNotMatch(wrong.stderr, /secret/);
+    const { code, stdout, stderr } = await run(['copy', 'env:SOURCE', 'env:TARGET'], { env });
+    assert.deepEqual([code, stderr], [0, '']);
+    assert.match(stdout, /^copied and verified: 630 plants /);
+  });
+
+  for (const [from, to] of [
+    [sqlite, postgres],
+    [postgres, sqlite],
+  ] as const) {
+    it(`tokens and idempotency keys go along from ${from.name} to ${to.name}`, async (t) => {
+      const { run } = await newInstallation(t);
+      const [source, target] = [await from.freshUrl(t), await to.freshUrl(t)];
+      const secret = mintSecret();
+      const token = newToken(
+        secret,
+        'alice',
+        { scopes, expiresAt: null, name: 'the greenhouse' },
+        Date.now(),
+      );
+      const create = {
+        kind: 'createPlant',
+        owner: 'alice',
+        id: 1n,
+        name: 'Alder',
+        tag: null,
+        idempotency: { key: 'once', digest: Buffer.alloc(32, 1) },
+      } as const;
+      await withStore(source, async (store) => {
+        await store.write({ kind: 'createToken', token });
+        assert.equal(await store.write(create), 'created');
+      });
+      const { code, stdout } = await run(['copy', source, target, '--json']);
+      assert.equal(code, 0);
+      assert.match(stdout, /^\{"plants":1,"tokens":1,"keys":1,"checksum":"[0-9a-f]{16}"\}\n$/);
+      await withStore(target, async (store) => {
+        assert.deepEqual(
+          { ...(await store.findToken(digestSecret(secret))), digest: '' },
+          { ...token, digest: '' },
+        );
+        assert.equal(await store.write(create), 'createdReplayed');
+      });
+    });
+  }
+
+  for (const { name, freshUrl } of engines)
+    it(`refuses a store of a newer version, whose additions would stay behind, on ${name}`, async (t) => {
+      const { folder, run } = await newInstallation(t);
+      const source = await freshUrl(t);
+      const target = join(folder, 'target.db');
+      const names = await migrateStore(source);
+      const next = `${String(names.length + 1).padStart(4, '0')}-added.sql`;
+      await execute(source, `INSERT INTO migrations (name) VALUES ('${next}')`);
+      assertFails(
+        await run(['copy', source, `sqlite:${target}`]),
+        new RegExp(`made by a newer version of plant-store \\(it has ${next}\\); run that version`),
+      );
+      assert.ok(!existsSync(target));
+    });
+
+  it('refuses a store that has anything in it, and leaves it as it is', async (t) => {
+    const { folder, run, databaseUrl } = await newInstallation(t);
+    const target = `sqlite:${join(folder, 'target.db')}`;
+    await run(['import', 'alice', EXAMPLE]);
+    await run(['token', 'create', 'bob', '--database-url', target]);
+    const { code, stdout, stderr } = await run(['copy', databaseUrl, target]);
+    assert.deepEqual({ code, stdout }, { code: 1, stdout: '' });
+    assert.match(stderr, /target\.db is not empty, and nothing was copied/);
+    assert.equal((await run(['export', 'alice', '--database-url', target])).stdout, '');
+  });
+
+  it('says what is wrong with a URL, without its password, and makes no store for a source that is not there', async (t) => {
+    const { folder, run, databaseUrl } = await newInstallation(t);
+    assert.match((await run(['copy', 'plants.db', databaseUrl])).stderr, /FROM must be sqlite:FILE/);
+    assert.match((await run(['copy', databaseUrl, 'mysql://x'])).stderr, /TO must be sqlite:FILE/);
+    const missing = await run(['copy', `sqlite:${join(folder, 'nosuch.db')}`, databaseUrl]);
+    assert.match(missing.stderr, /there is no store at \/.*nosuch\.db; FROM must name one\n/);
+    await run(['migrate']);
+    const away = await run(['copy', databaseUrl, 'postgres://me:secret@127.0.0.1:1/plants']);
+    assert.equal(away.code, 1);
+    assert.doesNotMatch(away.stderr, /secret/);
+  });
+
+  it('carries every table there is', async (t) => {
+    const url = await sqlite.freshUrl(t);
+    await migrateStore(url);
+    using db = new DatabaseSync(url.replace('sqlite:', ''));
+    const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").all();
+    const carried = ['idempotency_keys', 'plants', 'tokens'];
+    assert.deepEqual(
+      tables.map(({ name }) => name).filter((name) => name !== 'migrations'),
+      carried,
+    );
+  });
+});
+
+describe('the verification of a copy', () => {
+  const rows: readonly PlantRow[] = [
+    { owner: 'alice', id: 1n, name: 'Alder', tag: null },
+    { owner: 'alice', id: 2n, name: 'Elm', tag: '' },
+  ];
+  const keys: readonly KeyRow[] = [
+    { owner: 'alice', key: 'k', digest: Buffer.alloc(32), outcome: 'created', firstUsedAt: 1 },
+  ];
+
+  for (const { fault, spoil } of [
+    { fault: 'a plant that is lost', spoil: add((plants) => plants.slice(1)) },
+    {
+      fault: 'a name that is changed',
+      spoil: add((plants) => plants.map((one) => ({ ...one, name: 'Oak' }))),
+    },
+    {
+      fault: 'an empty tag that is lost',
+      spoil: add((plants) => plants.map((one) => ({ ...one, tag: null }))),
+    },
+    {
+      fault: 'an id that is off by one',
+      spoil: add((plants) => plants.map((one) => ({ ...one, id: one.id + 1n }))),
+    },
+    {
+      fault: 'a key that is lost',
+      spoil: (filling: Filling): Filling => ({ ...filling, addKeys: async () => undefined }),
+    },
+  ]) {
+    it(`notices ${fault}, and then nothing was copied`, async (t) => {
+      const [source, target] = [await openEmpty(t), await openEmpty(t)];
+      await source.fill(async (filling) => {
+        await filling.addPlants(rows);
+        await filling.addKeys(keys);
+      });
+      const copying = source.read((contents) =>
+        target.fill((filling) => copyContents(contents, spoil(filling))),
+      );
+      await assert.rejects(copying, /were sent, and .* arrived; nothing was copied/);
+      assert.equal(await target.read((contents) => contents.countPlants()), 0);
+      await source.read((contents) => target.fill((filling) => copyContents(contents, filling)));
+      assert.equal(await target.read((contents) => contents.countPlants()), 2);
+    });
+  }
+});
+
+/** A way of adding plants that does something to them. */
+function add(change: (plants: readonly PlantRow[]) => readonly PlantRow[]): (filling: Filling) => Filling {
+  return (filling) => ({ ...filling, addPlants: (plants) => filling.addPlants(change(plants)) });
+}
+
+async function openEmpty(t: TestContext): Promise<Bulk> {
+  assert.ok(sqlite !== undefined);
+  const url = await sqlite.freshUrl(t);
+  await migrateStore(url);
+  const bulk = await openBulk(url, connections);
+  t.after(() => bulk.close());
+  return bulk;
+}
+
+async function withStore(url: string, work: (store: Store) => Promise<void>): Promise<void> {
+  const store = await openStore(url, { now: Date.now, onFatal: assert.fail, connections });
+  try {
+    await work(store);
+  } finally {
+    await store.close();
+  }
+}

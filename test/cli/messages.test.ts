@@ -1,0 +1,97 @@
+import assert from 'node:assert/strict';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { assertFails, newInstallation, ON_A_TERMINAL, TOGETHER } from '../support/program.ts';
+
+/** Clears a terminal, sets its title, and turns text around. */
+const HOSTILE = '\u001b[2J\u001b]0;title\u0007\u009b31m\u007f\u202etxt';
+const ESCAPED = String.raw`\u001b[2J\u001b]0;title\u0007\u009b31m\u007f\u202etxt`;
+
+describe('control characters in a message are escaped', TOGETHER, () => {
+  for (const [title, args, expected] of [
+    ['command', [HOSTILE], `unknown command '${ESCAPED}'`],
+    ['flag', ['serve', `--${HOSTILE}`], `unknown option '--${ESCAPED}'`],
+    ['argument', ['export', 'alice', `${HOSTILE}/x.csv`], `${ESCAPED} is no folder`],
+    ['owner', ['export', HOSTILE], ''],
+    ['setting', ['serve', '--port', HOSTILE], '--port is '],
+    ['database URL', ['check', '--database-url', `sqlite:${HOSTILE}\n.db`], String.raw`${ESCAPED}\n.db`],
+  ] as const)
+    it(title, async (t) => {
+      const installation = await newInstallation(t);
+      await writeFile(join(installation.folder, HOSTILE), '');
+      assert.equal((await installation.run(['migrate'])).code, 0);
+      const ended = await installation.run(args);
+      assertFails(ended, /^plant-store: /);
+      assertHarmless(ended.stderr);
+      assert.ok(ended.stderr.includes(expected), ended.stderr);
+    });
+
+  it('path of a new store', async (t) => {
+    const installation = await newInstallation(t);
+    const { code, stderr } = await installation.run(['migrate', '--database-url', `sqlite:${HOSTILE}\n.db`]);
+    assert.equal(code, 0);
+    assert.equal(stderr, `made a new store at ${join(installation.folder, ESCAPED)}\\n.db\n`);
+  });
+
+  it('file that is there already', async (t) => {
+    const installation = await newInstallation(t);
+    await writeFile(join(installation.folder, HOSTILE), '');
+    assert.equal((await installation.run(['migrate'])).code, 0);
+    const ended = await installation.run(['export', 'alice', '--format', 'csv', HOSTILE]);
+    assertFails(ended, /there is a file /);
+    assert.ok(ended.stderr.includes(ESCAPED), ended.stderr);
+    assertHarmless(ended.stderr);
+  });
+
+  for (const [format, text, says] of [
+    ['ndjson', `${HOSTILE}\n{"id":1,"name":"Fern"}\n`, /line 1: .* at character 1\n/],
+    ['csv', `id,name\n1,"a"${HOSTILE}\n2,Fern\n`, /line 2: .*\\u001b/],
+  ] as const)
+    for (const env of [{}, ON_A_TERMINAL])
+      it(`${format} file${'NODE_OPTIONS' in env ? ', on a terminal' : ''}: ${JSON.stringify(text)}`, async (t) => {
+        const installation = await newInstallation(t);
+        await writeFile(join(installation.folder, 'plants'), text);
+        const ended = await installation.run(['import', 'alice', '--format', format, 'plants'], { env });
+        assert.equal(ended.code, 1);
+        assert.match(ended.stderr, says);
+        // The bar itself moves the cursor.
+        if (!('NODE_OPTIONS' in env)) assertHarmless(ended.stderr);
+        for (const part of ['\u001b]0;', '\u0007', '\u009b31m', '\u202e'])
+          assert.ok(!ended.stderr.includes(part), ended.stderr);
+      });
+});
+
+describe('a file that no store or copy can have', TOGETHER, () => {
+  const long = 'n'.repeat(300);
+  for (const [args, message] of [
+    [
+      ['migrate', '--database-url', 'sqlite:x.db/'],
+      /cannot open the store x\.db\/: it names a folder; name a file in it/,
+    ],
+    [['migrate', '--database-url', `sqlite:${long}`], /cannot open the store n+: its name is too long/],
+    [
+      ['migrate', '--database-url', 'sqlite:/proc/x.db'],
+      /cannot open the store \/proc\/x\.db: no file can be made there/,
+    ],
+    [
+      ['migrate', '--database-url', 'sqlite:/dev/null/x.db'],
+      /cannot open the store \/dev\/null\/x\.db: \/dev\/null is no folder/,
+    ],
+    [['backup', 'x.bak/'], /cannot make x\.bak\/: it names a folder; name a file in it/],
+    [['backup', long], /cannot make n+: its name is too long/],
+    [['backup', '/proc/x.bak'], /cannot make \/proc\/x\.bak: no file can be made there/],
+    [['import', 'alice', '--format', 'csv', long], /cannot read n+: its name is too long/],
+  ] as const)
+    it(`${args[0]} ${args.at(-1)?.slice(0, 30)}`, { skip: process.platform !== 'linux' }, async (t) => {
+      const installation = await newInstallation(t);
+      if (args[0] !== 'migrate') assert.equal((await installation.run(['migrate'])).code, 0);
+      const ended = await installation.run(args);
+      assertFails(ended, message);
+      assert.doesNotMatch(ended.stderr, /E[A-Z]{4,}/);
+    });
+});
+
+function assertHarmless(text: string): void {
+  assert.doesNotMatch(text.replaceAll('\n', ''), /[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/u);
+}

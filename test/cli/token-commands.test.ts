@@ -1,0 +1,255 @@
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { migrateStore, openBulk } from '../../src/store/open-engine.ts';
+import { mintSecret, newToken, scopes, type Token } from '../../src/token.ts';
+import { connections } from '../support/engines.ts';
+import {
+  assertFails,
+  type Installation,
+  newInstallation,
+  ON_A_TERMINAL,
+  TOGETHER,
+} from '../support/program.ts';
+import { bearer } from '../support/service.ts';
+
+describe('token create', TOGETHER, () => {
+  it('prints the token alone, and it opens a service that runs on the same store', async (t) => {
+    const installation = await newInstallation(t);
+    const service = await installation.serve();
+    const { code, stdout } = await installation.run(['token', 'create', 'alice']);
+    assert.equal(code, 0);
+    assert.match(stdout, /^plt_[0-9A-Za-z]{49}\n$/);
+    const response = await fetch(`${service.url}/plants`, { headers: bearer(stdout.trim()) });
+    assert.equal(response.status, 200);
+    assert.equal(await response.text(), '[]');
+  });
+
+  it('says at a terminal which token it is, in words', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.run(['migrate']);
+    const { stdout, stderr } = await installation.run(['token', 'create', 'alice'], { env: ON_A_TERMINAL });
+    assert.match(stdout, /^plt_[0-9A-Za-z]{49}\n$/);
+    const [{ id, expiresAt } = {}] = await listTokens(installation);
+    assert.equal(stderr, `token ${id} of alice, which expires at ${expiresAt}; it is shown this once:\n`);
+    const revoked = await installation.run(['token', 'revoke', String(id)], { env: ON_A_TERMINAL });
+    assert.deepEqual([revoked.stdout, revoked.stderr], [`revoked ${id} of alice\n`, '']);
+  });
+
+  it('says by its whole path which store it made, and nothing of one that was there', async (t) => {
+    const installation = await newInstallation(t);
+    const args = ['token', 'create', 'alice', '--database-url', 'sqlite:data/plants.db'];
+    const first = await installation.run(args);
+    assert.match(
+      first.stderr,
+      new RegExp(`^made a new store at ${RegExp.escape(join(installation.folder, 'data', 'plants.db'))}\n`),
+    );
+    assert.equal(first.code, 0);
+    assert.doesNotMatch((await installation.run(args)).stderr, /made/);
+  });
+
+  it('--scope makes it narrower, --expires and --name are kept', async (t) => {
+    const installation = await newInstallation(t);
+    const service = await installation.serve({ env: { NODE_ENV: 'production' } });
+    const before = Date.now();
+    const flags = ['--scope', 'plants:read', '--expires', '12h', '--name', 'the greenhouse'];
+    const headers = bearer(await installation.token('alice', ...flags));
+    const body = '{"id":1,"name":"Alder"}';
+    const create = { method: 'POST', headers: { ...headers, 'content-type': 'application/json' }, body };
+    assert.equal((await fetch(`${service.url}/plants`, { headers })).status, 200);
+    assert.equal((await fetch(`${service.url}/plants`, create)).status, 403);
+
+    const [token] = await listTokens(installation);
+    assert.deepEqual(token?.scopes, ['plants:read']);
+    assert.equal(token?.name, 'the greenhouse');
+    const life = Date.parse(String(token?.expiresAt)) - before;
+    assert.ok(life >= 12 * 3_600_000 && life < 12 * 3_600_000 + 60_000, `expires after ${life} ms`);
+  });
+
+  it('has both scopes and 90 days unless told otherwise, and never expires with --expires never', async (t) => {
+    const installation = await newInstallation(t);
+    const before = Date.now();
+    await installation.token('alice');
+    await installation.token('bob', '--expires', 'never');
+    const [first, second] = await listTokens(installation);
+    assert.deepEqual([first?.owner, second?.owner], ['alice', 'bob']);
+    assert.deepEqual(first?.scopes, ['plants:read', 'plants:write']);
+    const life = Date.parse(String(first?.expiresAt)) - before;
+    assert.ok(life >= 90 * 86_400_000 && life < 90 * 86_400_000 + 60_000, `expires after ${life} ms`);
+    assert.equal(second?.expiresAt, null);
+  });
+
+  for (const { args, names } of [
+    { args: ['two words'], names: /OWNER/ },
+    { args: ['alice', '--scope', 'plants:read,plants:eat'], names: /--scope/ },
+    { args: ['alice', '--expires', 'tomorrow'], names: /--expires.*90d/ },
+    { args: ['alice', '--name', '\u001b[31mred'], names: /--name/ },
+    { args: ['alice', '--database-url', 'mysql://somewhere'], names: /--database-url/ },
+  ]) {
+    it(`refuses ${JSON.stringify(args).slice(0, 60)}, and creates nothing`, async (t) => {
+      const installation = await newInstallation(t);
+      assertFails(await installation.run(['token', 'create', ...args]), names);
+      assert.equal(existsSync(installation.file), false);
+    });
+  }
+});
+
+describe('token list', TOGETHER, () => {
+  it('shows a table, without anything of a secret', async (t) => {
+    const installation = await newInstallation(t);
+    const secret = await installation.token('alice', '--name', 'the greenhouse', '--expires', 'never');
+    const { code, stdout, stderr } = await installation.run(['token', 'list']);
+    assert.deepEqual({ code, stderr }, { code: 0, stderr: '' });
+    const [head = '', row = '', ...rest] = stdout.split('\n');
+    assert.match(head, /^ID +OWNER +STATE +SCOPES +EXPIRES +LAST USED +NAME$/);
+    assert.match(row, /^\w+ +alice +valid +plants:read,plants:write +never +never +the greenhouse$/);
+    assert.equal(head.indexOf('NAME'), row.indexOf('the greenhouse'));
+    assert.deepEqual(rest, ['']);
+    assert.ok(!stdout.includes(secret.slice(4, 12)));
+  });
+
+  it('--json gives an array, with the last use once the token was used', async (t) => {
+    const installation = await newInstallation(t);
+    const service = await installation.serve({ env: { NODE_ENV: 'production' } });
+    assert.deepEqual(await listTokens(installation), []);
+    const secret = await installation.token('alice');
+    const [unused, ...others] = await listTokens(installation);
+    assert.deepEqual(others, []);
+    assert.deepEqual(Object.keys(unused ?? {}).sort(), [
+      ...['createdAt', 'expiresAt', 'id', 'lastUsedAt', 'name', 'owner', 'revokedAt', 'scopes', 'state'],
+    ]);
+    assert.equal(unused?.lastUsedAt, null);
+    await fetch(`${service.url}/plants`, { headers: bearer(secret) });
+    await service.stop();
+    const [used] = await listTokens(installation);
+    assert.ok(Math.abs(Date.now() - Date.parse(String(used?.lastUsedAt))) < 60_000, JSON.stringify(used));
+    assert.ok(!JSON.stringify(used).includes(secret.slice(4, 12)));
+  });
+});
+
+describe('token list of many tokens', TOGETHER, () => {
+  it('prints all pages as one array or one table with aligned columns', async (t) => {
+    const installation = await newInstallation(t);
+    const tokens = await fillWithTokens(installation.databaseUrl, 2_500);
+    const json = await installation.run(['token', 'list', '--json']);
+    const listed: unknown = JSON.parse(json.stdout);
+    assert.equal(json.stdout, `${JSON.stringify(listed, null, 2)}\n`);
+    assert.ok(Array.isArray(listed));
+    assert.deepEqual(
+      listed.map(({ id, owner, name }) => [id, owner, name]),
+      tokens.map(({ id, owner, name }) => [id, owner, name]),
+    );
+    const { stdout } = await installation.run(['token', 'list']);
+    const [head = '', ...lines] = stdout.trimEnd().split('\n');
+    const column = head.indexOf('NAME');
+    assert.deepEqual(
+      lines.map((line) => line.slice(column)),
+      tokens.map(({ name }) => name),
+    );
+    assert.equal(Math.max(...lines.map((line) => line.indexOf('  valid'))), head.indexOf('  STATE'));
+  });
+
+  it('prints an empty array of none', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.run(['migrate']);
+    assert.equal((await installation.run(['token', 'list', '--json'])).stdout, '[]\n');
+  });
+});
+
+/** Fills a new store with tokens of owners and names of all lengths; returns them, the oldest first. */
+async function fillWithTokens(url: string, count: number): Promise<readonly Token[]> {
+  const tokens = Array.from({ length: count }, (_, index) => {
+    const fields = { scopes, expiresAt: null, name: `token ${index}` };
+    return newToken(mintSecret(), `o${'w'.repeat(index % 100)}ner`, fields, index);
+  });
+  await migrateStore(url);
+  const bulk = await openBulk(url, connections);
+  await bulk.fill(({ addTokens }) => addTokens(tokens));
+  await bulk.close();
+  return tokens;
+}
+
+describe('token revoke', TOGETHER, () => {
+  it('ends a token of a running service within a second, and leaves others alone', async (t) => {
+    const installation = await newInstallation(t);
+    const service = await installation.serve({ env: { NODE_ENV: 'production' } });
+    const secret = await installation.token('alice');
+    const other = await installation.token('alice');
+    const statusOf = async (token: string): Promise<number> => {
+      const response = await fetch(`${service.url}/plants`, { headers: bearer(token) });
+      await response.arrayBuffer();
+      return response.status;
+    };
+    assert.equal(await statusOf(secret), 200);
+
+    const [{ id } = {}] = await listTokens(installation);
+    let revokedAt = Number.POSITIVE_INFINITY;
+    const command = installation.run(['token', 'revoke', String(id)]).then((ended) => {
+      revokedAt = performance.now();
+      return ended;
+    });
+    // Asked all the time, so that the service always has the token at hand.
+    for (let asked = performance.now(); (await statusOf(secret)) === 200; asked = performance.now())
+      assert.ok(asked - revokedAt < 1_000, 'it still opens');
+    const { code, stdout } = await command;
+    assert.deepEqual({ code, stdout }, { code: 0, stdout: `revoked ${id} of alice\n` });
+    assert.equal(await statusOf(secret), 401);
+    assert.equal(await statusOf(other), 200);
+
+    const states = (await listTokens(installation)).map(({ state }) => state);
+    assert.deepEqual(states, ['revoked', 'valid']);
+  });
+
+  it('takes the token itself, and never shows it', async (t) => {
+    const installation = await newInstallation(t);
+    const secret = await installation.token('alice');
+    const other = await installation.token('bob');
+    const mistyped = `${other.slice(0, -1)}${other.endsWith('0') ? '1' : '0'}`;
+    for (const named of [mistyped, other.slice(1), mintSecret()]) {
+      const refused = await installation.run(['token', 'revoke', named]);
+      assertFails(refused, /^plant-store: there is no such token; .*token list/);
+      assert.ok(!refused.stderr.includes(named.slice(4, -6)), refused.stderr);
+    }
+    const { code, stdout, stderr } = await installation.run(['token', 'revoke', secret]);
+    const [{ id, state } = {}, second] = await listTokens(installation);
+    assert.deepEqual({ code, stdout }, { code: 0, stdout: `revoked ${id} of alice\n` });
+    assert.ok(!stderr.includes(secret.slice(4, -6)), stderr);
+    assert.deepEqual([state, second?.state], ['revoked', 'valid']);
+  });
+
+  it('says of one that was revoked before when that was, and tells no second event', async (t) => {
+    const installation = await newInstallation(t);
+    const secret = await installation.token('alice');
+    await installation.run(['token', 'revoke', secret]);
+    const [{ id, revokedAt } = {}] = await listTokens(installation);
+    const again = await installation.run(['token', 'revoke', String(id)]);
+    assert.deepEqual(again, {
+      code: 0,
+      signal: null,
+      stdout: `${id} of alice was already revoked at ${revokedAt}\n`,
+      stderr: '',
+    });
+    assert.equal((await listTokens(installation))[0]?.revokedAt, revokedAt);
+  });
+
+  it('says of an id that is not there where those are that are', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.token('alice');
+    assertFails(await installation.run(['token', 'revoke', 'nosuchtoken1']), /nosuchtoken1.*token list/);
+  });
+
+  it('makes no store where there is none', async (t) => {
+    const installation = await newInstallation(t);
+    assertFails(await installation.run(['token', 'revoke', 'nosuchtoken1']), /./);
+    assert.equal(existsSync(installation.file), false);
+  });
+});
+
+type ListedToken = Readonly<Record<string, unknown>>;
+
+async function listTokens(installation: Installation): Promise<readonly ListedToken[]> {
+  const { code, stdout, stderr } = await installation.run(['token', 'list', '--json']);
+  assert.equal(code, 0, stderr);
+  return JSON.parse(stdout);
+}

@@ -1,0 +1,111 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type Client, createClient, type NewPlant, PlantStoreError } from '../../src/client/client.ts';
+import { type Scenario, scenarioGroups } from '../support/data/api-scenarios.ts';
+import { engines } from '../support/engines.ts';
+import { exchangeAll, plant, secretOf } from '../support/scenario-setup.ts';
+import { startService } from '../support/service.ts';
+
+/** A row's request as a call of the client; resolves to the JSON of what the call gave, if it gives anything. */
+type Call = (client: Client) => Promise<string | undefined>;
+
+const rows = scenarioGroups.flatMap((group) => group.rows);
+const calls = rows.flatMap((row, index) => {
+  const call = callOf(row);
+  return call === undefined ? [] : [{ row, call, owner: `row-${index}` }];
+});
+
+for (const engine of engines) {
+  test(`the rows of the API table that the client can ask for hold through it on ${engine.name}`, async (t) => {
+    const services = {
+      none: await startService(t, await engine.freshUrl(t)),
+      '/v1': await startService(t, await engine.freshUrl(t), { basePath: '/v1' }),
+    };
+    for (const { row, call, owner } of calls) {
+      await t.test(row.title, async () => {
+        const service = services[row.basePath ?? 'none'];
+        await plant(service, owner, row);
+        await exchangeAll(service, owner, row.before ?? []);
+        const token = await secretOf(service, owner, row.token ?? 'full');
+        await check(row, call(createClient({ url: service.url, token, retries: 0 })));
+        await exchangeAll(service, owner, row.after ?? []);
+      });
+    }
+    await Promise.all([services.none.close(), services['/v1'].close()]);
+  });
+}
+
+test('the client can ask for many rows of the table, of every operation', () => {
+  for (const method of ['POST', 'GET', 'DELETE']) {
+    const count = calls.filter(({ row }) => row.method === method).length;
+    assert.ok(count >= 10, `${method}: ${count}`);
+  }
+});
+
+async function check(
+  { answer, status, error, names = '' }: Scenario,
+  called: Promise<string | undefined>,
+): Promise<void> {
+  if (error === undefined) {
+    const given = await called;
+    if (typeof answer === 'string') assert.equal(given ?? '', answer);
+    return;
+  }
+  await assert.rejects(called, (failure: unknown) => {
+    assert.ok(failure instanceof PlantStoreError);
+    assert.deepEqual({ error: failure.error, status: failure.status }, { error, status });
+    assert.ok(failure.message.includes(names), failure.message);
+    assert.match(failure.requestId ?? '', /./);
+    return true;
+  });
+}
+
+function callOf(row: Scenario): Call | undefined {
+  const { basePath = '' } = row;
+  if (!row.path.startsWith(basePath)) return undefined;
+  const path = row.path.slice(basePath.length);
+  if (row.raw !== undefined || row.authorization !== undefined || row.interim !== undefined) return undefined;
+  if (row.method === 'POST' && path === '/plants') return creationOf(row);
+  if ((row.headers ?? []).length > 0 || row.body !== undefined) return undefined;
+  if (row.method === 'GET' && path === '/plants') return async (client) => jsonOf(client.listPlants());
+  const id = row.method === 'DELETE' ? /^\/plants\/(0|-?[1-9][0-9]*)$/.exec(path)?.[1] : undefined;
+  if (id === undefined || BigInt(id) !== BigInt.asIntN(64, BigInt(id))) return undefined;
+  return async (client) => void (await client.deletePlant(BigInt(id)));
+}
+
+function creationOf({ headers = [], body }: Scenario): Call | undefined {
+  const plant = typeof body === 'string' ? newPlantOf(body) : undefined;
+  const keys = headers.filter(([name]) => name === 'Idempotency-Key').map(([, value]) => value);
+  const others = headers.filter(
+    ([name, value]) => name !== 'Idempotency-Key' && `${name}: ${value}` !== 'Content-Type: application/json',
+  );
+  if (plant === undefined || keys.length > 1 || others.length > 0 || headers.length === 0) return undefined;
+  const [idempotencyKey] = keys;
+  const options = idempotencyKey === undefined ? {} : { idempotencyKey };
+  return async (client) => JSON.stringify(await client.createPlant(plant, options));
+}
+
+/** The plant that a body says in the form the client says it; undefined for a body that the client cannot send. */
+function newPlantOf(body: string): NewPlant | undefined {
+  const [, digits = ''] = /^\{"id":(0|-?[1-9][0-9]{0,18}),/.exec(body) ?? [];
+  if (digits === '' || BigInt(digits) !== BigInt.asIntN(64, BigInt(digits))) return undefined;
+  const rest = asObject(`{${body.slice(body.indexOf(',') + 1)}`);
+  if (rest === undefined || Object.keys(rest).some((field) => field !== 'name' && field !== 'tag'))
+    return undefined;
+  const { name, tag } = rest;
+  if (typeof name !== 'string') return undefined;
+  if (tag !== undefined && typeof tag !== 'string') return undefined;
+  return { id: BigInt(digits), name, ...(tag === undefined ? {} : { tag }) };
+}
+
+function asObject(text: string): Record<string, unknown> | undefined {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+}
+
+async function jsonOf(plants: AsyncIterable<unknown>): Promise<string> {
+  return JSON.stringify(await Array.fromAsync(plants));
+}

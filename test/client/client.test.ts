@@ -1,0 +1,430 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, type LookupFunction } from 'node:net';
+import { describe, test } from 'node:test';
+import { inspect } from 'node:util';
+import { createClient, type GiveToken, PlantStoreError } from '../../src/client/client.ts';
+import type { NewPlant, Plant } from '../../src/plant.ts';
+import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
+import { engines } from '../support/engines.ts';
+import { freePort } from '../support/servers/free-port.ts';
+import { serve } from '../support/servers/stub-server.ts';
+import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
+import { startService } from '../support/service.ts';
+
+for (const engine of engines) {
+  describe(`the client on ${engine.name}`, () => {
+    test('creates, lists by pages and deletes, with ids exact at both ends of an int64', async (t) => {
+      const service = await startService(t, await engine.freshUrl(t));
+      const client = createClient({ url: service.url, token: await service.token() });
+      const ids = [INT64_MIN, -1n, 0, 7, 2n ** 53n + 1n, INT64_MAX];
+      for (const id of ids)
+        assert.deepEqual(await client.createPlant({ id, name: `${id}` }), { name: `${id}` });
+      for (const limit of [1, 2, 6, 7]) {
+        const plants = await Array.fromAsync(client.listPlants({ limit }));
+        assert.deepEqual(
+          plants,
+          ids.map((id) => ({ name: `${id}` })),
+        );
+      }
+      for (const id of ids) await client.deletePlant(id);
+      assert.deepEqual(await Array.fromAsync(client.listPlants()), []);
+      await service.close();
+    });
+
+    test('reads only the pages that are asked for', async (t) => {
+      const service = await startService(t, await engine.freshUrl(t));
+      const client = createClient({ url: service.url, token: await service.token() });
+      for (const id of [1, 2, 3, 4]) await client.createPlant({ id, name: `${id}`, tag: '' });
+      for await (const plant of client.listPlants({ limit: 2 })) {
+        assert.deepEqual(plant, { name: '1', tag: '' });
+        break;
+      }
+      await service.close();
+      assert.equal(service.logLines.filter((line) => line.includes('"operation":"listPlants"')).length, 1);
+    });
+
+    test('asks a function for a token before each try, and once more when it is refused', async (t) => {
+      const service = await startService(t, await engine.freshUrl(t));
+      const good = await service.token();
+      const given = ['expired', good, good];
+      const client = createClient({ url: service.url, token: async () => given.shift() ?? 'none' });
+      assert.deepEqual(await client.createPlant({ id: 7, name: 'Fern' }), { name: 'Fern' });
+      await client.deletePlant(7);
+      await assert.rejects(client.deletePlant(7), { error: 40101, status: 401 });
+      await service.close();
+    });
+
+    test('loses nothing and makes nothing twice when answers are lost', async (t) => {
+      const service = await startService(t, await engine.freshUrl(t));
+      const proxy = await startTcpProxy(t, Number(new URL(service.url).port));
+      const client = createClient({ url: `http://127.0.0.1:${proxy.port}`, token: await service.token() });
+      for (const accident of ['cut before', 'cut after'] as const) {
+        const created = proxy.expect(/POST/, accident);
+        assert.deepEqual(await client.createPlant({ id: 7, name: accident }), { name: accident });
+        await created;
+        const listed = proxy.expect(/GET/, accident);
+        assert.deepEqual(await Array.fromAsync(client.listPlants()), [{ name: accident }]);
+        await listed;
+        const deleted = proxy.expect(/DELETE/, accident);
+        await client.deletePlant(7);
+        await deleted;
+      }
+      await assert.rejects(client.deletePlant(7), { error: 40400, status: 404, outcomeUnknown: false });
+      await service.close();
+    });
+  });
+}
+
+describe('what the service could not take is refused before anything is sent', () => {
+  const sent: unknown[] = [];
+  const client = createClient({
+    url: 'http://127.0.0.1:8080',
+    token: 'none',
+    fetch: async (...request) => {
+      sent.push(request);
+      return new Response('[]');
+    },
+  });
+  const ids = [2 ** 53, 1.5, Number.NaN, 2n ** 63n, -(2n ** 63n) - 1n];
+  // What callers without types can say.
+  const noIds: unknown[] = ['7', '', null, undefined, true, {}, [7]];
+  const noTexts: unknown[] = [7, null, true, {}, Symbol.iterator];
+
+  for (const id of [...ids, ...noIds]) {
+    test(`an id such as ${inspect(id)}`, async () => {
+      const call = { name: 'RangeError', message: /^the id / };
+      await assert.rejects(Reflect.apply(client.createPlant, undefined, [{ id, name: 'Fern' }]), call);
+      await assert.rejects(Reflect.apply(client.deletePlant, undefined, [id]), call);
+      assert.deepEqual(sent, []);
+    });
+  }
+
+  for (const text of noTexts) {
+    test(`a name or a tag such as ${inspect(text)}`, async () => {
+      for (const plant of [
+        { id: 7, name: text },
+        { id: 7, name: 'Fern', tag: text },
+      ]) {
+        const call = Reflect.apply(client.createPlant, undefined, [plant]);
+        await assert.rejects(call, { name: 'TypeError', message: /^the (name|tag) / });
+      }
+      assert.deepEqual(sent, []);
+    });
+  }
+
+  test('a plant without a name', async () => {
+    const call = Reflect.apply(client.createPlant, undefined, [{ id: 7 }]);
+    await assert.rejects(call, { name: 'TypeError', message: 'the name of a plant must be a string' });
+    assert.deepEqual(sent, []);
+  });
+
+  for (const limit of [0, -1, 1.5, 2 ** 31, Number.NaN]) {
+    test(`pages of ${limit} plants`, async () => {
+      await assert.rejects(Array.fromAsync(client.listPlants({ limit })), RangeError);
+      assert.deepEqual(sent, []);
+    });
+  }
+
+  test('an idempotency key that no header can have', async () => {
+    const call = client.createPlant({ id: 7, name: 'Fern' }, { idempotencyKey: 'a\nb' });
+    await assert.rejects(call, TypeError);
+    assert.deepEqual(sent, []);
+  });
+
+  for (const token of [undefined, null, '', 'two words', 'ends\n', 'plt_ä']) {
+    test(`a token such as ${inspect(token)}, which the message does not repeat`, async () => {
+      const refusal = {
+        name: 'TypeError',
+        message: 'the option token must be an access token, or a function that gives one',
+      };
+      const url = 'http://127.0.0.1:8080';
+      assert.throws(() => Reflect.apply(createClient, undefined, [{ url, token }]), refusal);
+      const fetch = async (): Promise<Response> => new Response(`${sent.push('called')}`);
+      const late = Reflect.apply(createClient, undefined, [{ url, token: () => token, fetch }]);
+      await assert.rejects(late.deletePlant(7), refusal);
+      assert.deepEqual(sent, []);
+    });
+  }
+
+  for (const url of ['127.0.0.1:8080', 'localhost:8080', '', '/v1', 'ftp://plants.example', undefined]) {
+    test(`a url such as ${inspect(url)}`, () => {
+      const create = (): unknown => Reflect.apply(createClient, undefined, [{ url, token: 'none' }]);
+      assert.throws(create, { name: 'TypeError', message: /^the option url must be an http:\/\/ or https:/ });
+    });
+  }
+});
+
+describe('a call that fails', () => {
+  test('is tried again when that may help, after the time that Retry-After asks for, with the same key', async (t) => {
+    const keys: unknown[] = [];
+    const times: number[] = [];
+    const url = await serve(t, (request, response) => {
+      keys.push(request.headers['idempotency-key']);
+      times.push(performance.now());
+      if (times.length === 1)
+        response.writeHead(503, { 'retry-after': '1' }).end('{"error":50300,"message":"later"}');
+      else if (times.length === 2) response.writeHead(502).end('<html>');
+      else response.end('{"name":"Fern"}');
+    });
+    const client = createClient({ url, token: 'secret' });
+    assert.deepEqual(await client.createPlant({ id: 7, name: 'Fern' }), { name: 'Fern' });
+    const [first = 0, second = 0] = times;
+    assert.ok(second - first >= 999, `tried again after ${second - first} ms`);
+    assert.equal(new Set(keys).size, 1);
+    assert.match(String(keys[0]), /^[0-9a-f-]{36}$/);
+  });
+
+  test('is not tried again when it is refused, nor more often than was said, nor when it should wait for long', async (t) => {
+    let requests = 0;
+    const answers = [
+      { status: 400, body: '{"error":40002,"message":"taken"}', requests: 1 },
+      { status: 503, body: '{"error":50301,"message":"overloaded"}', requests: 3 },
+      {
+        status: 429,
+        body: '{"error":42900,"message":"slower"}',
+        headers: { 'retry-after': '3600' },
+        requests: 1,
+      },
+      { status: 418, body: 'short and stout', requests: 1 },
+    ];
+    let [answer] = answers;
+    const url = await serve(t, (_request, response) => {
+      requests += 1;
+      const headers = { 'x-request-id': 'r1', ...answer?.headers };
+      response.writeHead(answer?.status ?? 500, headers).end(answer?.body);
+    });
+    const client = createClient({ url, token: 'secret', retries: 2 });
+    for (answer of answers) {
+      requests = 0;
+      const { status, body } = answer;
+      const failure = await client.createPlant({ id: 7, name: 'Fern' }).catch((error: unknown) => error);
+      assert.ok(failure instanceof PlantStoreError);
+      assert.equal(failure.status, status);
+      assert.equal(failure.error, /\d{5}/.test(body) ? Number(/\d{5}/.exec(body)?.[0]) : undefined);
+      assert.match(failure.message, /taken|overloaded|slower|short and stout/);
+      assert.equal(failure.requestId, 'r1');
+      assert.equal(requests, answer.requests);
+    }
+  });
+
+  test('says that nobody answered, and why', async (t) => {
+    const silent = await serve(t, () => undefined);
+    const client = createClient({ url: silent, token: 'secret', timeoutMs: 50, retries: 1 });
+    await assert.rejects(client.deletePlant(7), {
+      name: 'PlantStoreError',
+      message: `no answer from DELETE ${silent}/plants/7 within 50 ms`,
+      status: undefined,
+      error: undefined,
+      outcomeUnknown: true,
+    });
+  });
+
+  test('says that it cannot have been carried out where nobody listens, or the name is unknown', async (t) => {
+    const url = await serve(t, () => undefined);
+    const { port } = new URL(url);
+    const nobody = await freePort();
+    for (const [host, reason] of [
+      [`127.0.0.1:${nobody}`, 'ECONNREFUSED'],
+      [`plants.invalid:${port}`, 'ENOTFOUND|EAI_AGAIN'],
+    ] as const) {
+      const client = createClient({ url: `http://${host}`, token: 'secret', retries: 1 });
+      const call = client.createPlant({ id: 7, name: 'Fern' });
+      await assert.rejects(call, {
+        name: 'PlantStoreError',
+        message: new RegExp(`^no answer from POST http://${host}/plants \\(.*(${reason}).*\\)$`),
+        outcomeUnknown: false,
+      });
+    }
+  });
+
+  test('may have been carried out when any try was sent, though the last was not', async (t) => {
+    const cutting = await serve(t, (request) => request.socket.destroy());
+    const nowhere = `http://127.0.0.1:${await freePort()}`;
+    let requests = 0;
+    const client = createClient({
+      url: cutting,
+      token: 'secret',
+      retries: 1,
+      fetch: (input, init) => {
+        requests += 1;
+        return fetch(requests === 2 ? nowhere : input, init);
+      },
+    });
+    await assert.rejects(client.createPlant({ id: 7, name: 'Fern' }), {
+      message: /ECONNREFUSED/,
+      outcomeUnknown: true,
+    });
+  });
+
+  test('names the reason when none of the addresses of a name answers', async () => {
+    const port = await freePort();
+    const lookup: LookupFunction = (_name, _options, give) =>
+      give(null, [
+        { address: '127.0.0.1', family: 4 },
+        { address: '::1', family: 6 },
+      ]);
+    const [cause] = await once(connect({ host: 'plants.example', port, lookup }), 'error');
+    assert.ok(cause instanceof AggregateError);
+    const fetch = (): Promise<never> => Promise.reject(new TypeError('fetch failed', { cause }));
+    const client = createClient({ url: 'http://plants.example', token: 'secret', retries: 0, fetch });
+    await assert.rejects(client.deletePlant(7), {
+      message: 'no answer from DELETE http://plants.example/plants/7 (ECONNREFUSED)',
+      outcomeUnknown: false,
+    });
+  });
+
+  test('does not count a plant as deleted that was gone before the service could be reached', async (t) => {
+    let requests = 0;
+    const gone = await serve(t, (_request, response) => {
+      response.writeHead(404).end('{"error":40400,"message":"no such plant"}');
+    });
+    const nowhere = `http://127.0.0.1:${await freePort()}`;
+    const client = createClient({
+      url: gone,
+      token: 'secret',
+      fetch: (input, init) => {
+        requests += 1;
+        return fetch(requests === 1 ? nowhere : input, init);
+      },
+    });
+    await assert.rejects(client.deletePlant(7), { error: 40400, outcomeUnknown: false });
+    assert.equal(requests, 2);
+  });
+
+  test('says that no token was to be had, once, and why', async () => {
+    const cause = new Error('the identity provider is closed');
+    const givers: readonly GiveToken[] = [
+      () => Promise.reject(cause),
+      () => {
+        throw cause;
+      },
+    ];
+    for (const giveToken of givers) {
+      let asked = 0;
+      const token: GiveToken = () => {
+        asked += 1;
+        return giveToken();
+      };
+      const client = createClient({ url: 'http://127.0.0.1:8080/v1', token, fetch: neverCalled });
+      await assert.rejects(client.deletePlant(7), {
+        name: 'PlantStoreError',
+        message: 'no token for DELETE http://127.0.0.1:8080/v1/plants/7 (the identity provider is closed)',
+        error: undefined,
+        status: undefined,
+        outcomeUnknown: false,
+        cause,
+      });
+      assert.equal(asked, 1);
+    }
+  });
+
+  test('may have been carried out when a try was sent and there was no token for the next', async (t) => {
+    const given = ['secret'];
+    const url = await serve(t, (request) => request.socket.destroy());
+    const token: GiveToken = async () => given.shift() ?? Promise.reject(new Error('no more'));
+    const call = createClient({ url, token }).createPlant({ id: 7, name: 'Fern' });
+    await assert.rejects(call, { message: /^no token for POST .*no more/, outcomeUnknown: true });
+  });
+
+  test('does not wait for a token beyond its time, nor beyond its signal', async (t) => {
+    const asked = Promise.withResolvers<void>();
+    const silent = await serve(t, () => asked.resolve());
+    const token: GiveToken = async () => (await fetch(silent)).text();
+    const url = 'http://127.0.0.1:8080';
+    const hasty = createClient({ url, token, timeoutMs: 50, fetch: neverCalled });
+    await assert.rejects(hasty.deletePlant(7), {
+      name: 'PlantStoreError',
+      message: 'no token for DELETE http://127.0.0.1:8080/plants/7 within 50 ms',
+      outcomeUnknown: false,
+    });
+    const reason = new Error('enough');
+    const controller = new AbortController();
+    const client = createClient({ url, token, fetch: neverCalled });
+    const call = client.deletePlant(7, { signal: controller.signal });
+    await asked.promise;
+    controller.abort(reason);
+    await assert.rejects(call, reason);
+  });
+
+  test('ends when its signal is aborted, under way and between two tries', async (t) => {
+    const reason = new Error('enough');
+    const arrived = Promise.withResolvers<void>();
+    const silent = await serve(t, () => arrived.resolve());
+    const controller = new AbortController();
+    const client = createClient({ url: silent, token: 'secret' });
+    const call = client.createPlant({ id: 7, name: 'Fern' }, { signal: controller.signal });
+    await arrived.promise;
+    controller.abort(reason);
+    await assert.rejects(call, reason);
+    await assert.rejects(client.deletePlant(7, { signal: controller.signal }), reason);
+
+    const waiting = new AbortController();
+    const busy = await serve(t, (_request, response) => {
+      response.writeHead(503, { 'retry-after': '30' }).end(() => setImmediate(() => waiting.abort(reason)));
+    });
+    const { signal } = waiting;
+    await assert.rejects(createClient({ url: busy, token: 'secret' }).deletePlant(7, { signal }), reason);
+  });
+
+  test('ends when its signal is aborted at the moment a refusal arrives', { timeout: 5_000 }, async () => {
+    const reason = new Error('enough');
+    const controller = new AbortController();
+    const refused = async (): Promise<Response> =>
+      Object.assign(new Response(null, { status: 503, headers: { 'retry-after': '30' } }), {
+        text: async () => {
+          controller.abort(reason);
+          return '';
+        },
+      });
+    const client = createClient({ url: 'http://plants.example', token: 'secret', fetch: refused });
+    await assert.rejects(client.deletePlant(7, { signal: controller.signal }), reason);
+  });
+
+  test('tells of an answer that is not of a Plant Store', async (t) => {
+    const url = await serve(t, (_request, response) => response.end('<html>welcome</html>'));
+    const client = createClient({ url, token: 'secret' });
+    await assert.rejects(
+      client.createPlant({ id: 7, name: 'Fern' }),
+      /is the url right\? It begins: <html>welcome/,
+    );
+    await assert.rejects(Array.fromAsync(client.listPlants()), /is the url right/);
+  });
+});
+
+describe('a token', () => {
+  test('goes nowhere else, wherever a Link points', async (t) => {
+    const elsewhere = 'https://elsewhere.example/plants';
+    const url = await serve(t, (_request, response) => {
+      response.setHeader('link', `<${elsewhere}>; rel="next"`).end('[{"name":"Fern"}]');
+    });
+    const list = createClient({ url, token: 'secret' }).listPlants();
+    assert.deepEqual((await list.next()).value, { name: 'Fern' });
+    await assert.rejects(list.next(), PlantStoreError);
+  });
+
+  test('goes to the host of the url, though its path begins with two slashes', async (t) => {
+    const paths: unknown[] = [];
+    const url = await serve(t, ({ url: path }, response) => {
+      paths.push(path);
+      response.end('[]');
+    });
+    const client = createClient({ url: `${url}//v1`, token: 'secret', retries: 0 });
+    assert.deepEqual(await Array.fromAsync(client.listPlants()), []);
+    await client.deletePlant(7);
+    assert.deepEqual(paths, ['//v1/plants?limit=1000', '//v1/plants/7']);
+  });
+});
+
+test('the plants of the client are those of the service', () => {
+  const toService = (
+    plant: Parameters<ReturnType<typeof createClient>['createPlant']>[0],
+  ): Omit<NewPlant, 'id'> => plant;
+  const fromService = (plant: Plant): Awaited<ReturnType<ReturnType<typeof createClient>['createPlant']>> =>
+    plant;
+  assert.deepEqual(toService({ id: 7n, ...fromService({ name: 'Fern' }) }), { id: 7n, name: 'Fern' });
+});
+
+async function neverCalled(): Promise<never> {
+  assert.fail('something was sent');
+}

@@ -1,0 +1,44 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { JsonInvalid, parseJson } from '../src/exact-json.ts';
+import { NewPlant, newPlantFields, renderPlant } from '../src/plant.ts';
+import { compileCheck } from '../src/validation.ts';
+import { costlyBodies } from './support/data/costly-bodies.ts';
+
+const MAX_CPU_MS = 3;
+const WARM_UPS = 5;
+const ROUNDS = 15;
+
+const check = compileCheck(NewPlant);
+
+/** Does all that a creation does with a body before it asks the store. */
+function take(body: Buffer): void {
+  try {
+    const checked = check(parseJson(body, newPlantFields));
+    if ('value' in checked) renderPlant(checked.value);
+  } catch (error: unknown) {
+    if (!(error instanceof JsonInvalid)) throw error;
+  }
+}
+
+function cpuMs(run: () => void): number {
+  const before = process.cpuUsage();
+  run();
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / 1_000;
+}
+
+test(`a body of 64 KiB costs no more than ${MAX_CPU_MS} ms of CPU, whatever it contains`, async (t) => {
+  for (const { name, body } of costlyBodies) {
+    assert.ok(body.length > 64_000 && body.length <= 65_536, `${name}: ${body.length} bytes`);
+  }
+  for (let round = 0; round < WARM_UPS; round += 1) for (const { body } of costlyBodies) take(body);
+  for (const { name, body } of costlyBodies) {
+    await t.test(name, (t) => {
+      // The least of several rounds: the CPU time of a process includes compiling and collecting garbage.
+      const least = Math.min(...Array.from({ length: ROUNDS }, () => cpuMs(() => take(body))));
+      t.diagnostic(`${least.toFixed(2)} ms`);
+      assert.ok(least <= MAX_CPU_MS, `${least} ms`);
+    });
+  }
+});

@@ -1,0 +1,151 @@
+import assert from 'node:assert/strict';
+import { describe, it, type TestContext, test } from 'node:test';
+import type { FastifyInstance } from 'fastify';
+import type { Logger } from 'pino';
+import { Gauge, Registry } from 'prom-client';
+import { limitsOf, loadConfig } from '../../src/config.ts';
+import { createAdmin } from '../../src/http/admin.ts';
+import { Connections } from '../../src/http/protocol/connection-registry.ts';
+import { logTo } from '../../src/observability/log.ts';
+import { Connection } from '../support/clients/keep-alive-client.ts';
+import { headerOf, renderRequest, sendRaw } from '../support/clients/raw-http.ts';
+import { engines } from '../support/engines.ts';
+import { newInstallation } from '../support/program.ts';
+import { startService } from '../support/service.ts';
+
+const [{ freshUrl } = assert.fail()] = engines;
+
+const HOST = 'Host: plants.test\r\nConnection: close\r\n';
+
+/** What the admin listener must refuse, as it is sent. */
+const refused: readonly (readonly [what: string, message: string | Buffer, status: number, code: number])[] =
+  [
+    ['a path that is nothing here', `GET /plants HTTP/1.1\r\n${HOST}\r\n`, 404, 40401],
+    ['a method that is nothing here', `PROPFIND /live HTTP/1.1\r\n${HOST}\r\n`, 405, 40500],
+    [
+      'a body that is no JSON',
+      renderRequest({
+        method: 'POST',
+        path: '/live',
+        headers: [['Content-Type', 'application/json']],
+        body: '{',
+      }),
+      405,
+      40500,
+    ],
+    ['what is no HTTP', 'how are you?\r\n\r\n', 400, 40004],
+    ['a header without a name', `GET /live HTTP/1.1\r\n${HOST}: x\r\n\r\n`, 400, 40004],
+    ['a request without Host', 'GET /live HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 40004],
+    ['a path in broken percent-encoding', `GET /%zz HTTP/1.1\r\n${HOST}\r\n`, 400, 40004],
+    ['another version of HTTP', `GET /live HTTP/2.0\r\n${HOST}\r\n`, 400, 40004],
+    ['an expectation that nobody meets', `GET /live HTTP/1.1\r\n${HOST}Expect: tea\r\n\r\n`, 417, 41700],
+    ['headers beyond the limit', `GET /live HTTP/1.1\r\n${HOST}X: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 43100],
+    ['a URI beyond the limit', `GET /live?${'x'.repeat(9_000)} HTTP/1.1\r\n${HOST}\r\n`, 414, 41400],
+    ['a proxy request', `CONNECT plants.test:80 HTTP/1.1\r\n${HOST}\r\n`, 404, 40401],
+  ];
+
+test('the admin listener refuses in the shape of all errors, whoever refuses', async (t) => {
+  const service = await startService(t, await freshUrl(t));
+  for (const [what, message, status, code] of refused) {
+    await t.test(what, async () => {
+      const answer = await sendRaw(service.adminUrl, message);
+      const { error, message: text, ...others } = JSON.parse(answer.body.toString());
+      assert.deepEqual([answer.status, error, others], [status, code, {}]);
+      assert.equal(typeof text, 'string');
+      assert.equal(headerOf(answer.headers, 'content-type'), 'application/json');
+      assert.equal(headerOf(answer.headers, 'cache-control'), 'no-store');
+      assert.match(headerOf(answer.headers, 'x-request-id') ?? '', /^[\w-]{8}-[0-9a-z]+$/);
+    });
+  }
+});
+
+function adminOf(t: TestContext, registry: Registry, log: Logger): FastifyInstance {
+  const limits = limitsOf(loadConfig({}, {}));
+  const connections = new Connections(limits.connections, limits.unsent);
+  const admin = createAdmin({ registry, checks: [], limits, connections, log });
+  t.after(async () => {
+    connections.destroy();
+    await admin.close();
+  });
+  return admin;
+}
+
+test('a fault in what the admin listener shows is logged under the request id that its answer has', async (t) => {
+  const registry = new Registry();
+  new Gauge({
+    name: 'broken',
+    help: 'What cannot be collected.',
+    registers: [registry],
+    collect: () => assert.fail('out of order'),
+  });
+  const lines: string[] = [];
+  const { log } = logTo({ write: (line) => void lines.push(line) }, 'info');
+  const admin = adminOf(t, registry, log);
+  const answer = await fetch(`${await admin.listen({ port: 0 })}/metrics`);
+  assert.match(await answer.text(), /^\{"error":50000,/);
+  const [{ msg, requestId, err } = {}, ...others] = lines.map((line) => JSON.parse(line));
+  assert.deepEqual([msg, requestId, others], ['failed', answer.headers.get('x-request-id'), []]);
+  assert.match(err.stack, /out of order/);
+});
+
+test('metrics: many scrapes a second → 10 are rendered, all are answered', async (t) => {
+  const registry = new Registry();
+  let rendered = 0;
+  new Gauge({
+    name: 'renderings',
+    help: 'Renderings so far.',
+    registers: [registry],
+    collect() {
+      rendered += 1;
+      this.set(rendered);
+    },
+  });
+  const { log } = logTo({ write: () => undefined }, 'info');
+  const admin = adminOf(t, registry, log);
+  const url = `${await admin.listen({ port: 0 })}/metrics`;
+  const begun = performance.now();
+  for (let scrapes = 0; scrapes < 200; scrapes += 1)
+    assert.match(await (await fetch(url)).text(), /^renderings \d+$/m);
+  const seconds = Math.ceil((performance.now() - begun) / 1_000);
+  assert.ok(rendered >= 10 && rendered <= 10 * (seconds + 1), `${rendered} in ${seconds} s`);
+});
+
+test('the admin listener answers a request for an absolute URL', async (t) => {
+  const service = await startService(t, await freshUrl(t));
+  const { status } = await sendRaw(service.adminUrl, `GET http://plants.test/live HTTP/1.1\r\n${HOST}\r\n`);
+  assert.equal(status, 200);
+});
+
+describe('the admin listener of the program', () => {
+  it('answers /live, /ready and /metrics, which are nothing on the public port', async (t) => {
+    const installation = await newInstallation(t);
+    const service = await installation.serve({ env: { NODE_ENV: 'production' } });
+    assert.notEqual(service.adminUrl, service.url);
+    for (const path of ['/live', '/ready', '/metrics']) {
+      const inside = await fetch(service.adminUrl + path);
+      assert.equal(inside.status, 200);
+      assert.notEqual(await inside.text(), '');
+      const outside = await fetch(service.url + path);
+      assert.equal(outside.status, 404);
+      const body: unknown = await outside.json();
+      assert.equal(Reflect.get(Object(body), 'error'), 40401);
+    }
+    for (const path of ['/plants', '/openapi.json', '/']) {
+      const response = await fetch(service.adminUrl + path);
+      assert.equal(response.status, 404);
+      await response.arrayBuffer();
+    }
+  });
+
+  it('counts the answers in its metrics', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    const service = await installation.serve({ env: { NODE_ENV: 'production' } });
+    const connection = new Connection(service.url, token);
+    for (let id = 1n; id <= 3n; id += 1n) await connection.create(id, { name: 'Alder', tag: null });
+    connection.close();
+    await service.wrote(() => service.log.filter(({ operation }) => operation === 'createPlant')[2]);
+    const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
+    assert.match(metrics, /_duration_seconds_count\{operation="createPlant",status="200"\} 3\n/);
+  });
+});

@@ -1,0 +1,419 @@
+import assert from 'node:assert/strict';
+import { createPublicKey } from 'node:crypto';
+import { join } from 'node:path';
+import { type TestContext, test } from 'node:test';
+import { decodeJwt, type JWTPayload, SignJWT } from 'jose';
+import { freshFolder } from '../../support/engines.ts';
+import {
+  ACCESS_TOKEN_SECONDS,
+  AUDIENCE,
+  type IdentityProvider,
+  newSigningKey,
+  sign,
+  startIdentityProvider,
+} from '../../support/servers/identity-provider.ts';
+import { serve as serveHttp } from '../../support/servers/stub-server.ts';
+import { bearer, startService, type TestService } from '../../support/service.ts';
+
+const COOLDOWN_MS = 10_000;
+const REFRESH_MS = 300_000;
+const KEPT_MS = 86_400_000;
+const TOLERANCE_MS = 30_000;
+
+const firstKey = await newSigningKey('first');
+const secondKey = await newSigningKey('second', 'ES256');
+
+const UNREADABLE = 'the keys of the identity provider could not be read';
+
+interface Setting {
+  readonly provider: IdentityProvider;
+  readonly service: TestService;
+}
+
+async function start(t: TestContext): Promise<Setting> {
+  const provider = await startIdentityProvider(t, firstKey);
+  return { provider, service: await serve(t, provider.issuer) };
+}
+
+async function serve(t: TestContext, oidcIssuer: string): Promise<TestService> {
+  const databaseUrl = `sqlite:${join(await freshFolder(), 'plants.db')}`;
+  return startService(t, databaseUrl, { oidcIssuer, oidcAudience: AUDIENCE });
+}
+
+async function list(service: TestService, token: string): Promise<Response> {
+  return fetch(`${service.url}/plants`, { headers: bearer(token) });
+}
+
+async function create(service: TestService, token: string, id: number): Promise<Response> {
+  return fetch(`${service.url}/plants`, {
+    method: 'POST',
+    headers: { ...bearer(token), 'content-type': 'application/json' },
+    body: JSON.stringify({ id, name: `plant ${id}` }),
+  });
+}
+
+/** The claims of a good access token, for those that providers would not issue. */
+function claims(
+  { provider, service }: Setting,
+  changed: JWTPayload = {},
+  without: readonly string[] = [],
+): JWTPayload {
+  const all = {
+    iss: provider.issuer,
+    aud: AUDIENCE,
+    sub: 'greenhouse',
+    scope: 'plants:read plants:write',
+    exp: Math.floor(service.clock.now / 1_000) + ACCESS_TOKEN_SECONDS,
+    ...changed,
+  };
+  return Object.fromEntries(Object.entries(all).filter(([claim]) => !without.includes(claim)));
+}
+
+async function assertInvalid(service: TestService, token: string, what: string): Promise<void> {
+  const answer = await list(service, token);
+  assert.equal(answer.status, 401, what);
+  assert.equal(answer.headers.get('www-authenticate'), 'Bearer realm="plant-store", error="invalid_token"');
+  assert.deepEqual(
+    await answer.json(),
+    { error: 40101, message: 'the token is not valid: unknown, malformed, expired or revoked' },
+    what,
+  );
+}
+
+async function assertUnavailable(service: TestService, token: string, seconds: number): Promise<void> {
+  const answer = await list(service, token);
+  assert.deepEqual([answer.status, answer.headers.get('retry-after')], [503, String(seconds)]);
+  assert.match(await answer.text(), /^\{"error":50302,"message":"[^"]+"\}$/);
+}
+
+test('an access token of the provider creates, lists and deletes, for an owner of its own', async (t) => {
+  const { provider, service } = await start(t);
+  const token = await provider.accessToken({ client: 'alice' });
+  assert.equal((await create(service, token, 1)).status, 200);
+  assert.deepEqual(await (await list(service, token)).json(), [{ name: 'plant 1' }]);
+
+  for (const other of [await service.token('alice'), await provider.accessToken({ client: 'greenhouse' })]) {
+    assert.deepEqual(await (await list(service, other)).json(), [], 'others do not see the plants of alice');
+  }
+  const owners = service.logLines.map((line) => JSON.parse(line).owner);
+  assert.ok(owners.includes(`${provider.issuer}#alice`));
+
+  const headers = bearer(token);
+  assert.equal((await fetch(`${service.url}/plants/1`, { method: 'DELETE', headers })).status, 204);
+  assert.equal(provider.keysRead, 1, 'the keys were read once');
+});
+
+test('tokens of the service go on beside those of the provider, of which the store learns nothing', async (t) => {
+  const { provider, service } = await start(t);
+  assert.equal((await list(service, await provider.accessToken())).status, 200);
+  assert.equal(await service.store.hasTokens(), false);
+  assert.equal((await list(service, await service.token())).status, 200);
+});
+
+test('only the scopes of the service count, and one that is missing is a 40300', async (t) => {
+  const { provider, service } = await start(t);
+  const reader = await provider.accessToken({ scope: 'plants:read invoices:read' });
+  assert.equal((await list(service, reader)).status, 200);
+  const refused = await create(service, reader, 1);
+  assert.equal(refused.status, 403);
+  assert.match(String(refused.headers.get('www-authenticate')), /insufficient_scope", scope="plants:write"/);
+  assert.match(await refused.text(), /"error":40300/);
+  const stranger = await provider.accessToken({ scope: 'invoices:read' });
+  assert.equal((await list(service, stranger)).status, 403);
+});
+
+test('a token is good until it expires, and the 30 s that clocks may differ', async (t) => {
+  const { provider, service } = await start(t);
+  const token = await provider.accessToken();
+  const expiresAt = Number(decodeJwt(token).exp) * 1_000;
+  service.clock.now = expiresAt + TOLERANCE_MS - 1_000;
+  assert.equal((await list(service, token)).status, 200);
+  service.clock.now = expiresAt + TOLERANCE_MS;
+  await assertInvalid(service, token, 'expired, though it has just been seen');
+  const service2 = await serve(t, provider.issuer);
+  service2.clock.now = expiresAt + TOLERANCE_MS;
+  await assertInvalid(service2, token, 'expired, and never seen before');
+});
+
+test('a token for another audience or of another issuer is a 40101', async (t) => {
+  const { provider, service } = await start(t);
+  await assertInvalid(service, await provider.accessToken({ audience: 'https://other.example' }), 'audience');
+  const impostor = await startIdentityProvider(t, firstKey);
+  await assertInvalid(service, await impostor.accessToken(), 'issuer, though signed with the same key');
+  await assertInvalid(
+    service,
+    await sign(await newSigningKey('first'), claims({ provider, service }), 'at+jwt'),
+    'key',
+  );
+  assert.equal((await list(service, await provider.accessToken())).status, 200);
+});
+
+test('a token that claims to be signed otherwise is a 40101', async (t) => {
+  const setting = await start(t);
+  const { provider, service } = setting;
+  const good = await provider.accessToken();
+  assert.equal((await list(service, good)).status, 200);
+  const [header = '', payload = '', signature = ''] = good.split('.');
+  const none = encode({ alg: 'none', typ: 'at+jwt' });
+  for (const token of [`${none}.${payload}.`, `${none}.${payload}.${signature}`]) {
+    await assertInvalid(service, token, 'alg none');
+  }
+
+  const { n = '', e = '' } = provider.key.jwk;
+  const publicKey = createPublicKey({ key: { kty: 'RSA', n, e }, format: 'jwk' });
+  for (const type of ['spki', 'pkcs1'] as const) {
+    const secret = Buffer.from(publicKey.export({ type, format: 'pem' }));
+    const confused = await new SignJWT(claims(setting))
+      .setProtectedHeader({ alg: 'HS256', typ: 'at+jwt', kid: 'first' })
+      .sign(secret);
+    await assertInvalid(service, confused, `HS256 with the public key as ${type}`);
+  }
+
+  const wider = encode({ ...decodeJwt(good), sub: 'root' });
+  await assertInvalid(service, `${header}.${wider}.${signature}`, 'other claims under the signature');
+  const inline = encode({ alg: 'RS256', typ: 'at+jwt', jwk: (await newSigningKey('first')).jwk });
+  await assertInvalid(service, `${inline}.${payload}.${signature}`, 'a key of its own in the header');
+});
+
+test('a token that lacks a claim, or is no access token for bearers, is a 40101', async (t) => {
+  const setting = await start(t);
+  const { service } = setting;
+  const kinds: readonly (readonly [
+    title: string,
+    typ: string | undefined,
+    changed: JWTPayload,
+    ...without: string[],
+  ])[] = [
+    ['no exp', 'at+jwt', {}, 'exp'],
+    ['no sub', 'at+jwt', {}, 'sub'],
+    ['no aud', 'at+jwt', {}, 'aud'],
+    ['no iss', 'at+jwt', {}, 'iss'],
+    ['an empty subject', 'at+jwt', { sub: '' }],
+    ['a subject of 256 characters', 'at+jwt', { sub: 's'.repeat(256) }],
+    ['a subject with U+0000', 'at+jwt', { sub: 'alice\0' }],
+    ['not yet valid', 'at+jwt', { nbf: Math.floor(service.clock.now / 1_000) + 60 }],
+    ['bound to a key of its holder', 'at+jwt', { cnf: { jkt: 'x' } }],
+    ['an ID token', 'JWT', { nonce: 'n' }, 'scope'],
+    ['an ID token without typ', undefined, {}, 'scope'],
+    ['a logout token', 'logout+jwt', {}],
+  ];
+  for (const [title, typ, changed, ...without] of kinds) {
+    await assertInvalid(service, await sign(firstKey, claims(setting, changed, without), typ), title);
+  }
+});
+
+test('what other providers make of access tokens is understood', async (t) => {
+  const setting = await start(t);
+  const { service } = setting;
+  const kinds: readonly (readonly [
+    title: string,
+    typ: string | undefined,
+    changed: JWTPayload,
+    ...without: string[],
+  ])[] = [
+    ['the full media type', 'application/at+jwt', {}],
+    ['JWT', 'JWT', {}],
+    ['no typ', undefined, {}],
+    ['several audiences', 'JWT', { aud: ['account', AUDIENCE] }],
+    ['scp as a text', 'JWT', { scp: 'plants:read' }, 'scope'],
+    ['scp as a list', undefined, { scp: ['openid', 'plants:read'] }, 'scope'],
+    ['a subject of 255 characters', 'at+jwt', { sub: '|'.repeat(255) }],
+  ];
+  for (const [title, typ, changed, ...without] of kinds) {
+    const token = await sign(firstKey, claims(setting, changed, without), typ);
+    assert.equal((await list(service, token)).status, 200, title);
+  }
+});
+
+test('what is malformed, too long or of another issuer never has the keys read', async (t) => {
+  const setting = await start(t);
+  const { provider, service } = setting;
+  assert.equal((await list(service, await provider.accessToken())).status, 200);
+  service.clock.now += COOLDOWN_MS;
+  const unknown = await newSigningKey('unknown');
+  const tokens = [
+    'x',
+    'a.b',
+    'a.b.c',
+    'a.b.c.d',
+    '..',
+    `${encode({ alg: 'RS256', kid: 'unknown' })}.${encode('text')}.AAAA`,
+    `${encode({ alg: 'RS256', kid: 'unknown' })}.bm90IGpzb24.AAAA`,
+    `${'plt_'.padEnd(53, '0')}`,
+    await sign(unknown, claims(setting, { iss: 'https://other.example' }), 'at+jwt'),
+    await sign(unknown, claims(setting, { padding: 'x'.repeat(7_000) }), 'at+jwt'),
+  ];
+  for (const token of tokens) await assertInvalid(service, token, token.slice(0, 40));
+  assert.equal(provider.keysRead, 1);
+});
+
+test('a new key of the provider is found at once, and one that was withdrawn goes', async (t) => {
+  const { provider, service } = await start(t);
+  const [old, older] = [await provider.accessToken(), await provider.accessToken()];
+  assert.equal((await list(service, older)).status, 200);
+  provider.rotate(secondKey);
+  service.clock.now += COOLDOWN_MS;
+  assert.equal((await list(service, await provider.accessToken())).status, 200);
+  assert.equal(provider.keysRead, 2);
+  service.clock.now += 1_000;
+  await assertUnavailable(service, old, 9);
+  assert.equal(provider.keysRead, 2, 'the keys are not read again so soon');
+  service.clock.now += COOLDOWN_MS;
+  await assertInvalid(service, old, 'signed with a key that was withdrawn');
+});
+
+test('a clock that is set back keeps nobody from reading the keys again', async (t) => {
+  const { provider, service } = await start(t);
+  assert.equal((await list(service, await provider.accessToken())).status, 200);
+  provider.rotate(secondKey);
+  service.clock.now -= 3_600_000;
+  assert.equal((await list(service, await provider.accessToken())).status, 200);
+  assert.equal(provider.keysRead, 2);
+});
+
+test('a key that was withdrawn goes after five minutes, also when no token has a new one', async (t) => {
+  const setting = await start(t);
+  const { provider, service } = setting;
+  const exp = Math.floor((service.clock.now + 2 * REFRESH_MS) / 1_000);
+  let serial = 0;
+  const listByOldKey = async (): Promise<Response> => {
+    serial += 1;
+    return list(service, await sign(firstKey, claims(setting, { exp, jti: String(serial) }), 'at+jwt'));
+  };
+  assert.equal((await listByOldKey()).status, 200);
+  provider.rotate(secondKey);
+  service.clock.now += REFRESH_MS;
+  assert.equal((await listByOldKey()).status, 200);
+  assert.equal(provider.keysRead, 1);
+  service.clock.now += 1;
+  assert.equal((await listByOldKey()).status, 200, 'nobody waits for keys while there are some');
+  let answer = await listByOldKey();
+  while (answer.status === 200) answer = await listByOldKey();
+  assert.equal(answer.status, 503);
+  assert.equal(provider.keysRead, 2);
+  service.clock.now += COOLDOWN_MS;
+  assert.equal((await listByOldKey()).status, 401);
+  assert.equal((await listByOldKey()).status, 401);
+  assert.equal(provider.keysRead, 3);
+});
+
+test('tokens with keys that nobody knows have the keys read once in 10 s, by all together', async (t) => {
+  const setting = await start(t);
+  const { provider, service } = setting;
+  assert.equal((await list(service, await provider.accessToken())).status, 200);
+  service.clock.now += COOLDOWN_MS;
+  const tokens = await Promise.all(
+    Array.from({ length: 20 }, (_, index) =>
+      sign({ jwk: { ...secondKey.jwk, kid: `k${index}` } }, claims(setting), 'at+jwt'),
+    ),
+  );
+  const answers = await Promise.all(tokens.map((token) => list(service, token)));
+  for (const { status } of answers) assert.ok(status === 401 || status === 503, String(status));
+  assert.equal(provider.keysRead, 2);
+});
+
+test('new key within 10 s of the last read → 50302 with Retry-After, then 200', async (t) => {
+  const setting = await start(t);
+  const { provider, service } = setting;
+  assert.equal((await list(service, await provider.accessToken())).status, 200);
+  service.clock.now += COOLDOWN_MS;
+  const stranger = await sign(secondKey, claims(setting), 'at+jwt');
+  await assertInvalid(service, stranger, 'an unknown key');
+  provider.rotate(await newSigningKey('third'));
+  const fresh = await provider.accessToken();
+  service.clock.now += 2_500;
+  await assertUnavailable(service, fresh, 8);
+  await assertInvalid(service, stranger, 'the same key, asked for just before');
+  assert.equal(provider.keysRead, 2);
+  service.clock.now += 7_500;
+  assert.equal((await list(service, fresh)).status, 200);
+  assert.equal(provider.keysRead, 3);
+});
+
+test('while the provider is down known keys go on, and unknown ones are a 50302 until it is back', async (t) => {
+  const { provider, service } = await start(t);
+  const [known, ...later] = await Promise.all(Array.from({ length: 4 }, () => provider.accessToken()));
+  assert.equal((await list(service, String(known))).status, 200);
+  provider.rotate(secondKey);
+  const fresh = await provider.accessToken();
+  await provider.goDown();
+
+  service.clock.now += REFRESH_MS + 1;
+  for (const token of later) {
+    assert.equal((await list(service, token)).status, 200);
+    await assertUnavailable(service, fresh, 10);
+  }
+  const warnings = service.logLines.filter((line) => line.includes(UNREADABLE));
+  assert.equal(warnings.length, 1, 'it was tried once');
+  assert.ok(!service.logLines.some((line) => line.includes('"failed"')), 'anybody could fill the log');
+
+  await provider.comeUp();
+  service.clock.now += COOLDOWN_MS;
+  assert.equal((await list(service, fresh)).status, 200);
+});
+
+test('keys are not believed for longer than a day without the provider', async (t) => {
+  const setting = await start(t);
+  const { provider, service } = setting;
+  const exp = Math.floor((service.clock.now + 2 * KEPT_MS) / 1_000);
+  const token = (jti: string) => sign(firstKey, claims(setting, { exp, jti }), 'at+jwt');
+  assert.equal((await list(service, await token('1'))).status, 200);
+  await provider.goDown();
+  service.clock.now += KEPT_MS - 1_000;
+  assert.equal((await list(service, await token('2'))).status, 200);
+  service.clock.now += COOLDOWN_MS;
+  assert.equal((await list(service, await token('3'))).status, 503);
+});
+
+test('the service starts while the provider is down, and heals', async (t) => {
+  const provider = await startIdentityProvider(t, firstKey);
+  const token = await provider.accessToken();
+  await provider.goDown();
+  const service = await serve(t, provider.issuer);
+  assert.equal((await list(service, token)).status, 503);
+  assert.equal(
+    (await list(service, await service.token())).status,
+    200,
+    'tokens of the service need no provider',
+  );
+  await assertInvalid(service, 'x', 'what is malformed needs no provider either');
+  await provider.comeUp();
+  service.clock.now += COOLDOWN_MS;
+  assert.equal((await list(service, token)).status, 200);
+});
+
+test('a provider whose documents are wrong is one that is down, and the log says what is wrong', async (t) => {
+  const answers: readonly (readonly [what: RegExp, body: (issuer: string) => unknown])[] = [
+    [
+      /is of the issuer https:\/\/other\.example, not of/,
+      () => ({ issuer: 'https://other.example', jwks_uri: 'x' }),
+    ],
+    [/jwks_uri is required/, (issuer) => ({ issuer })],
+    [/keys is required/, (issuer) => ({ issuer, jwks_uri: `${issuer}/keys` })],
+    [/answered 404/, () => undefined],
+  ];
+  for (const [what, body] of answers) {
+    let issuer = '';
+    issuer = await serveHttp(t, (_request, response) => {
+      const text = JSON.stringify(body(issuer));
+      response.writeHead(text === undefined ? 404 : 200).end(text);
+    });
+    const service = await serve(t, issuer);
+    const exp = Math.floor(service.clock.now / 1_000) + 60;
+    const token = await sign(firstKey, { iss: issuer, aud: AUDIENCE, sub: 'alice', exp }, 'at+jwt');
+    assert.equal((await list(service, token)).status, 503);
+    const [warning = ''] = service.logLines.filter((line) => line.includes(UNREADABLE));
+    assert.match(JSON.parse(warning).err.message, what);
+  }
+});
+
+test('without the settings a JWT is like any other text that is no token', async (t) => {
+  const provider = await startIdentityProvider(t, firstKey);
+  const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`);
+  await assertInvalid(service, await provider.accessToken(), 'a good JWT');
+  assert.equal(provider.keysRead, 0);
+});
+
+function encode(value: unknown): string {
+  return Buffer.from(JSON.stringify(value)).toString('base64url');
+}

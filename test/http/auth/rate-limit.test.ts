@@ -1,0 +1,154 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { networkOf } from '../../../src/http/auth/rate-limit.ts';
+import { mintSecret } from '../../../src/token.ts';
+import { engines } from '../../support/engines.ts';
+import { AUDIENCE, newSigningKey, startIdentityProvider } from '../../support/servers/identity-provider.ts';
+import { bearer, startService, type TestService } from '../../support/service.ts';
+
+const [sqlite = assert.fail()] = engines;
+const MINUTE_MS = 60_000;
+const BASE64URL = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
+
+describe('refused tokens', () => {
+  it('beyond so many a minute get 429 for the address; tokens that were valid before are not shut out', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t), { refusedTokenLimit: '3' });
+    const [known, fresh] = [await service.token(), await service.token()];
+    assert.equal(await statusOf(service, known), 200);
+    for (let times = 0; times < 3; times += 1) assert.equal(await statusOf(service, mintSecret()), 401);
+    await assertTooMany(await list(service, mintSecret()));
+    await assertTooMany(await list(service, 'not-even-a-token'));
+    await assertTooMany(await list(service, fresh));
+    assert.equal(await statusOf(service, known), 200);
+    const respelled = { authorization: `bearer  ${known}` };
+    assert.equal((await fetch(`${service.url}/plants`, { headers: respelled })).status, 200);
+    // No credentials at all are no guess.
+    assert.equal((await fetch(`${service.url}/plants`)).status, 401);
+    service.clock.monotonic += MINUTE_MS + 1;
+    assert.equal(await statusOf(service, fresh), 200);
+    assert.equal(await statusOf(service, mintSecret()), 401);
+  });
+
+  it('a token that is repeated counts once for its address, and has a limit of its own', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t), { refusedTokenLimit: '2' });
+    const [revoked, other, fresh] = [mintSecret(), mintSecret(), await service.token()];
+    for (let times = 0; times < 2; times += 1) assert.equal(await statusOf(service, revoked), 401);
+    await assertTooMany(await list(service, revoked));
+    assert.equal(await statusOf(service, fresh), 200);
+    assert.equal(await statusOf(service, other), 401);
+    await assertTooMany(await list(service, mintSecret()));
+  });
+
+  it('are counted by the address that a trusted proxy tells, and by no other', async (t) => {
+    const limit = { refusedTokenLimit: '1' };
+    const trusting = await startService(t, await sqlite.freshUrl(t), { ...limit, trustProxy: '127.0.0.1' });
+    assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.1'), 401);
+    assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.1'), 429);
+    assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.2'), 401);
+    assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.9, 192.0.2.2'), 429);
+    const distrusting = await startService(t, await sqlite.freshUrl(t), limit);
+    assert.equal(await statusOf(distrusting, mintSecret(), '192.0.2.1'), 401);
+    assert.equal(await statusOf(distrusting, mintSecret(), '192.0.2.2'), 429);
+  });
+
+  it('are told apart by IPv4 address and by IPv6 network', () => {
+    for (const [address, network] of [
+      ['192.0.2.1', '192.0.2.1'],
+      ['::ffff:192.0.2.1', '192.0.2.1'],
+      ['::1', '0:0:0:0'],
+      ['2001:db8::1', '2001:db8:0:0'],
+      ['2001:0DB8:0:1::', '2001:db8:0:1'],
+      ['2001:db8:0:1:2:3:4:5', '2001:db8:0:1'],
+      ['2001:db8::2:3:4:5:6', '2001:db8:0:2'],
+      ['::FFFF:0102:0304', '1.2.3.4'],
+      ['0:0:0:0:0:ffff:1.2.3.4', '1.2.3.4'],
+      ['1.2.3.4:5678', '1.2.3.4'],
+      ['[::ffff:1.2.3.4]:5678', '1.2.3.4'],
+      ['[2001:db8:0:1::7]:443', '2001:db8:0:1'],
+      ['[2001:db8:0:1::7]', '2001:db8:0:1'],
+      ['fe80::1%eth0', 'fe80:0:0:0'],
+      ['unknown', 'unknown'],
+      ['_hidden:5678', 'unknown'],
+      ['', 'unknown'],
+      [undefined, 'unknown'],
+    ] as const)
+      assert.equal(networkOf(address), network);
+  });
+});
+
+describe('requests of a token', () => {
+  it('beyond so many a minute get 429, whatever they ask; those of another token do not', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t), { tokenRateLimit: '2' });
+    const [busy, other] = [await service.token(), await service.token()];
+    for (let times = 0; times < 2; times += 1) assert.equal(await statusOf(service, busy), 200);
+    await assertTooMany(await list(service, busy));
+    const remove = { method: 'DELETE', headers: bearer(busy) };
+    await assertTooMany(await fetch(`${service.url}/plants/1`, remove));
+    assert.equal(await statusOf(service, other), 200);
+    service.clock.monotonic += MINUTE_MS + 1;
+    assert.equal(await statusOf(service, busy), 200);
+  });
+
+  for (const [title, step] of [
+    ['set back', -3_600_000],
+    ['set forward', 7_200_000],
+  ] as const)
+    it(`wall clock ${title} → the window neither grows nor ends`, async (t) => {
+      const service = await startService(t, await sqlite.freshUrl(t), { tokenRateLimit: '1' });
+      const token = await service.token();
+      assert.equal(await statusOf(service, token), 200);
+      service.clock.now += step;
+      await assertTooMany(await list(service, token));
+      service.clock.monotonic += MINUTE_MS + 1;
+      assert.equal(await statusOf(service, token), 200);
+    });
+
+  it('JWTs of one owner share a limit; another spelling of a JWT is 401', async (t) => {
+    const provider = await startIdentityProvider(t, await newSigningKey('key'));
+    const flags = { tokenRateLimit: '2', oidcIssuer: provider.issuer, oidcAudience: AUDIENCE };
+    const service = await startService(t, await sqlite.freshUrl(t), flags);
+    const first = await provider.accessToken();
+    const bits = BASE64URL.indexOf(first.slice(-1));
+    const respelled = first.slice(0, -1) + BASE64URL.charAt(bits ^ 1);
+    assert.deepEqual(
+      Buffer.from(respelled.split('.')[2] ?? '', 'base64url'),
+      Buffer.from(first.split('.')[2] ?? '', 'base64url'),
+    );
+    assert.equal(await statusOf(service, respelled), 401);
+    assert.equal(await statusOf(service, first), 200);
+    assert.equal(await statusOf(service, await provider.accessToken()), 200);
+    await assertTooMany(await list(service, await provider.accessToken()));
+    assert.equal(await statusOf(service, await provider.accessToken({ client: 'alice' })), 200);
+  });
+
+  it('are counted for the token, however its header is spelled', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t), { tokenRateLimit: '2' });
+    const token = await service.token();
+    const spelled = (authorization: string): Promise<Response> =>
+      fetch(`${service.url}/plants`, { headers: { authorization } });
+    assert.equal((await spelled(`Bearer ${token}`)).status, 200);
+    assert.equal((await spelled(`BEARER  ${token}`)).status, 200);
+    for (const scheme of ['Bearer ', 'bearer ', 'Bearer  ', 'BEARER   '])
+      await assertTooMany(await spelled(scheme + token));
+  });
+});
+
+function list({ url }: TestService, token: string, forwardedFor?: string): Promise<Response> {
+  const forwarded = forwardedFor === undefined ? {} : { 'x-forwarded-for': forwardedFor };
+  return fetch(`${url}/plants`, { headers: { ...bearer(token), ...forwarded } });
+}
+
+async function statusOf(service: TestService, token: string, forwardedFor?: string): Promise<number> {
+  const response = await list(service, token, forwardedFor);
+  await response.arrayBuffer();
+  return response.status;
+}
+
+async function assertTooMany(response: Response): Promise<void> {
+  assert.equal(response.status, 429);
+  const seconds = Number(response.headers.get('retry-after'));
+  assert.ok(seconds >= 1 && seconds <= 60, `Retry-After: ${seconds}`);
+  assert.equal(response.headers.get('cache-control'), 'no-store');
+  assert.match(response.headers.get('x-request-id') ?? '', /^[\w-]{8,}$/);
+  assert.match(await response.text(), /^\{"error":42900,"message":"[^"]+; come back in \d+ s"\}$/);
+}

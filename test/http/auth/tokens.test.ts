@@ -1,0 +1,277 @@
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
+import type { Store } from '../../../src/store/store.ts';
+import { mintSecret, newToken, type Scope, scopes, type Token } from '../../../src/token.ts';
+import { engines, type TestEngine } from '../../support/engines.ts';
+import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
+import { bearer, startService, type TestService } from '../../support/service.ts';
+
+const MINUTE = 60_000;
+const DAY = 24 * 60 * MINUTE;
+
+/** A revocation must be seen within a second, on every instance. */
+const REVOKED_WITHIN_MS = 1_000;
+
+/** Later than that, and within the time that a statement may take. */
+const LATE_MS = 1_500;
+
+test('a token that is revoked stops working within a second also where PostgreSQL answers late', async (t) => {
+  const postgres = engines.find(({ name }) => name === 'postgres');
+  assert.ok(postgres !== undefined);
+  const direct = await postgres.freshUrl(t);
+  const url = new URL(direct);
+  const proxy = await startTcpProxy(t, Number(url.port));
+  url.host = `127.0.0.1:${proxy.port}`;
+  const [far, near] = [await startService(t, url.href), await startService(t, direct)];
+  const { secret, token } = await create(near);
+  const others = await Promise.all([1, 2, 3].map(() => create(near)));
+  // So that no time goes into connections.
+  await Promise.all(others.map((other) => statusWith(far, other.secret)));
+  const foundByServer = proxy.delay(LATE_MS, token.id);
+  const early = statusWith(far, secret);
+  await foundByServer;
+  await near.store.write({ kind: 'revokeToken', id: token.id, at: near.clock.now });
+  await setTimeout(REVOKED_WITHIN_MS);
+  // While the look-up of the first is still under way, and as soon as it is answered.
+  const during = statusWith(far, secret);
+  assert.equal(await early, 200);
+  assert.deepEqual([await statusWith(far, secret), await during], [401, 401]);
+});
+
+for (const engine of engines) {
+  test(`a token made while the service runs works at once, also after it was refused as unknown, on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const secret = mintSecret();
+    for (let round = 0; round < 3; round += 1) assert.equal(await statusWith(service, secret), 401);
+    await create(service, { secret });
+    assert.equal(await statusWith(service, secret), 200);
+    await service.close();
+  });
+
+  test(`a token with a wrong checksum is refused without a look at the store on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const good = mintSecret();
+    const mistyped = good.slice(0, -1) + (good.endsWith('0') ? '1' : '0');
+    await create(service, { secret: good });
+    await create(service, { secret: mistyped });
+    assert.equal(await statusWith(service, good), 200);
+    assert.equal(await statusWith(service, mistyped), 401);
+    await service.close();
+  });
+
+  test(`a token expires exactly at its time on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const expiresAt = service.clock.now + 90 * DAY;
+    const { secret } = await create(service, { expiresAt });
+    const forever = await create(service, { expiresAt: null });
+    assert.equal(await statusWith(service, secret), 200);
+    service.clock.now = expiresAt - 1;
+    assert.equal(await statusWith(service, secret), 200);
+    service.clock.now = expiresAt;
+    assert.equal(await statusWith(service, secret), 401);
+    assert.equal(await statusWith(service, forever.secret), 200);
+    service.clock.now = expiresAt + 1_000 * DAY;
+    assert.equal(await statusWith(service, secret), 401);
+    assert.equal(await statusWith(service, forever.secret), 200);
+    await service.close();
+  });
+
+  test(`an expired token gets the answer of an unknown one on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const { secret } = await create(service, { expiresAt: service.clock.now });
+    const [expired, unknown] = [await ask(service, secret), await ask(service, mintSecret())];
+    assert.equal(expired.status, 401);
+    assert.equal(expired.headers.get('www-authenticate'), unknown.headers.get('www-authenticate'));
+    assert.equal(await expired.text(), await unknown.text());
+    await service.close();
+  });
+
+  test(`a token that is revoked stops working within a second, on every instance, on ${engine.name}`, async (t) => {
+    const url = await engine.freshUrl(t);
+    const instances = [await startService(t, url), await startService(t, url)] as const;
+    const [one] = instances;
+    const { secret, token } = await create(one);
+    const other = await create(one);
+    for (const instance of instances) assert.equal(await statusWith(instance, secret), 200);
+    await one.store.write({ kind: 'revokeToken', id: token.id, at: one.clock.now });
+    const revoked = performance.now();
+    await Promise.all(
+      instances.map(async (instance) => {
+        const elapsed = await lastOpened(instance, secret, revoked);
+        assert.ok(elapsed < REVOKED_WITHIN_MS, `it still worked for ${elapsed} ms`);
+      }),
+    );
+    for (const instance of instances) {
+      assert.equal(await statusWith(instance, secret), 401);
+      assert.equal(await statusWith(instance, other.secret), 200);
+    }
+    await Promise.all(instances.map((instance) => instance.close()));
+  });
+
+  test(`a revoked token stays revoked, at the time it first was, on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const { token, secret } = await create(service);
+    const at = service.clock.now;
+    const revoke = (at: number) => service.store.write({ kind: 'revokeToken', id: token.id, at });
+    assert.equal(await revoke(at), 'done');
+    assert.equal(await revoke(at + DAY), 'done');
+    assert.equal((await recordOf(service.store, token)).revokedAt, at);
+    assert.equal(await statusWith(service, secret), 401);
+    await service.close();
+  });
+
+  test(`the last use of a token is recorded at most once a minute on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const { secret, token } = await create(service);
+    const begun = service.clock.now;
+    assert.equal((await recordOf(service.store, token)).lastUsedAt, null);
+
+    assert.equal(await statusWith(service, secret), 200);
+    await lastUseIs(service.store, token, begun);
+
+    service.clock.now = begun + MINUTE - 1;
+    await allWritten(service.store);
+    const before = await writesOf(service);
+    for (let times = 0; times < 5; times += 1) assert.equal(await statusWith(service, secret), 200);
+    await allWritten(service.store);
+    assert.equal((await recordOf(service.store, token)).lastUsedAt, begun);
+    assert.equal(await writesOf(service), before, 'the store is asked for nothing');
+
+    service.clock.now = begun + MINUTE;
+    assert.equal(await statusWith(service, secret), 200);
+    await lastUseIs(service.store, token, begun + MINUTE);
+
+    service.clock.now = begun + 2 * MINUTE - 1;
+    assert.equal(await statusWith(service, secret), 200);
+    await allWritten(service.store);
+    assert.equal((await recordOf(service.store, token)).lastUsedAt, begun + MINUTE);
+    await service.close();
+  });
+
+  test(`many requests at once with two tokens record the use of both on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const [one, other] = [await create(service), await create(service)];
+    const secrets = Array.from({ length: 40 }, (_, index) => (index % 2 === 0 ? one : other).secret);
+    const statuses = await Promise.all(secrets.map((secret) => statusWith(service, secret)));
+    assert.deepEqual(new Set(statuses), new Set([200]));
+    for (const { token } of [one, other]) await lastUseIs(service.store, token, service.clock.now);
+    await service.close();
+  });
+
+  test(`a token that is refused is not used on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const made = [
+      await create(service, { expiresAt: service.clock.now }),
+      await create(service, { scopes: ['plants:write'] }),
+      await create(service),
+    ];
+    await service.store.write({
+      kind: 'revokeToken',
+      id: made[2]?.token.id ?? '',
+      at: service.clock.now,
+    });
+    const statuses = [];
+    for (const { secret } of made) statuses.push(await statusWith(service, secret));
+    assert.deepEqual(statuses, [401, 403, 401]);
+    await allWritten(service.store);
+    for (const { token } of made) assert.equal((await recordOf(service.store, token)).lastUsedAt, null);
+    await service.close();
+  });
+
+  test(`tokens of one owner open the same plants, each within its scopes, on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const writer = await create(service, { scopes: ['plants:write'] });
+    const reader = await create(service, { scopes: ['plants:read'] });
+    const stranger = await create(service, { owner: 'bob' });
+    const created = await fetch(`${service.url}/plants`, {
+      method: 'POST',
+      headers: { ...bearer(writer.secret), 'content-type': 'application/json' },
+      body: '{"id":7,"name":"Fern"}',
+    });
+    assert.equal(created.status, 200);
+    assert.equal(await (await ask(service, reader.secret)).text(), '[{"name":"Fern"}]');
+    assert.equal(await (await ask(service, stranger.secret)).text(), '[]');
+    assert.equal(await statusWith(service, writer.secret), 403);
+    await service.close();
+  });
+
+  test(`what the store and the log keep of a token does not open anything on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const { secret, token } = await create(service);
+    assert.equal(await statusWith(service, secret), 200);
+    assert.equal((await fetch(`${service.url}/plants?access_token=${secret}`)).status, 401);
+    const kept = await recordOf(service.store, token);
+    for (const text of [kept.id, Buffer.from(kept.digest).toString('hex'), kept.name, kept.owner]) {
+      assert.equal(await statusWith(service, text), 401);
+    }
+    await service.close();
+    assert.ok(!service.logLines.join('').includes(secret.slice(4, 40)), 'the log holds a token');
+  });
+}
+
+interface Made {
+  readonly secret: string;
+  readonly token: Token;
+}
+
+async function start(t: TestContext, engine: TestEngine): Promise<TestService> {
+  return startService(t, await engine.freshUrl(t));
+}
+
+async function create(
+  { store, clock }: TestService,
+  options: { secret?: string; owner?: string; scopes?: readonly Scope[]; expiresAt?: number | null } = {},
+): Promise<Made> {
+  const { secret = mintSecret(), owner = 'alice', ...fields } = options;
+  const token = newToken(secret, owner, { scopes, expiresAt: null, name: 'a note', ...fields }, clock.now);
+  assert.equal(await store.write({ kind: 'createToken', token }), 'done');
+  return { secret, token };
+}
+
+function ask({ url }: TestService, secret: string): Promise<Response> {
+  return fetch(`${url}/plants`, { headers: bearer(secret) });
+}
+
+async function statusWith(service: TestService, secret: string): Promise<number> {
+  const response = await ask(service, secret);
+  await response.text();
+  return response.status;
+}
+
+/** Asks until the token is refused; resolves to when the last request began that it still opened, in milliseconds. */
+async function lastOpened(service: TestService, secret: string, since: number): Promise<number> {
+  for (let opened = 0; ; await setTimeout(10)) {
+    const elapsed = performance.now() - since;
+    if ((await statusWith(service, secret)) === 401) return opened;
+    opened = elapsed;
+    assert.ok(elapsed < 10 * REVOKED_WITHIN_MS, 'it still works');
+  }
+}
+
+async function recordOf(store: Store, { id }: Token): Promise<Token> {
+  const found = await store.findTokenById(id);
+  assert.ok(found !== undefined);
+  return found;
+}
+
+/** Resolves once the use is recorded, which happens behind the answer. */
+async function lastUseIs(store: Store, token: Token, expected: number): Promise<void> {
+  const deadline = performance.now() + 20_000;
+  while ((await recordOf(store, token)).lastUsedAt !== expected && performance.now() < deadline) {
+    await setTimeout(5);
+  }
+  assert.equal((await recordOf(store, token)).lastUsedAt, expected);
+}
+
+/** How many writes a service has had its store carry out. */
+async function writesOf({ adminUrl }: TestService): Promise<number> {
+  const metrics = await (await fetch(`${adminUrl}/metrics`)).text();
+  return Number(/^plant_store_commit_batch_writes_sum (\d+)$/m.exec(metrics)?.[1]);
+}
+
+/** Resolves once the writes that went before are done and counted, both of which may come after others can read them. */
+async function allWritten({ load }: Store): Promise<void> {
+  const underWay = (): number => load().writesWaiting + load().writesInFlight;
+  while (underWay() > 0) await setTimeout(5);
+}

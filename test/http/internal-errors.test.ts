@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { engines, execute } from '../support/engines.ts';
+import { bearer, startService } from '../support/service.ts';
+
+const INSIDE = 'a trigger of table plants';
+
+/** What makes a store refuse every plant for a reason that no client can do anything about. */
+const FAULTS: Readonly<Record<string, string>> = {
+  sqlite: `CREATE TRIGGER fault BEFORE INSERT ON plants BEGIN SELECT RAISE(ABORT, '${INSIDE}'); END`,
+  postgres: `
+    CREATE FUNCTION fault() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION '${INSIDE}'; END$$;
+    CREATE TRIGGER fault BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION fault()`,
+};
+
+for (const engine of engines) {
+  test(`a fault of ours is a 50000 that says nothing of the inside, and the log says it all, on ${engine.name}`, async (t) => {
+    const url = await engine.freshUrl(t);
+    const service = await startService(t, url);
+    const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };
+    await execute(url, FAULTS[engine.name] ?? assert.fail(`no fault for ${engine.name}`));
+    const init = { method: 'POST', headers, body: '{"id":7,"name":"Fern"}' };
+    const answer = await fetch(`${service.url}/plants`, init);
+    assert.equal(answer.status, 500);
+    assert.equal(answer.headers.get('content-type'), 'application/json');
+    assert.equal(answer.headers.get('cache-control'), 'no-store');
+    assert.deepEqual(await answer.json(), {
+      error: 50000,
+      message: 'something went wrong here; the request id names it in our log',
+    });
+    const requestId = answer.headers.get('x-request-id') ?? assert.fail('no X-Request-Id');
+    assert.equal((await fetch(`${service.url}/plants`, { headers })).status, 200, 'lists go on');
+    await service.close();
+    const lines = service.logLines
+      .map((line) => JSON.parse(line))
+      .filter((line) => line.requestId === requestId);
+    const failed = lines.find(({ msg }) => msg === 'failed');
+    assert.equal(failed?.level, 50);
+    assert.match(failed.err.message, new RegExp(INSIDE));
+    assert.equal(lines.find(({ msg }) => msg === 'answered')?.status, 500);
+  });
+}

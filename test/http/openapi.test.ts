@@ -1,0 +1,312 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
+import { dirname, join } from 'node:path';
+import { test } from 'node:test';
+import { Check } from 'typebox/schema';
+import { operations } from '../../src/http/app.ts';
+import { renderOpenApi } from '../../src/http/openapi.ts';
+import { type Scenario, scenarioGroups } from '../support/data/api-scenarios.ts';
+import { engines, freshFolder } from '../support/engines.ts';
+import { startService } from '../support/service.ts';
+
+const document: unknown = JSON.parse(renderOpenApi(operations, ''));
+
+const PATHS = { createPlant: '/plants', listPlants: '/plants', deletePlant: '/plants/{id}' };
+const METHODS = { createPlant: 'post', listPlants: 'get', deletePlant: 'delete' };
+
+for (const engine of engines) {
+  for (const basePath of ['', '/v1']) {
+    test(`/openapi.json under the base path '${basePath}' is the document of the operations on ${engine.name}`, async (t) => {
+      const service = await startService(t, await engine.freshUrl(t), { basePath });
+      const response = await fetch(`${service.url}/openapi.json`);
+      assert.equal(response.status, 200);
+      assert.equal(response.headers.get('content-type'), 'application/json');
+      assert.equal(await response.text(), renderOpenApi(operations, basePath));
+      await service.close();
+    });
+  }
+}
+
+test('the OpenAPI document is clean under the recommended rules of redocly, with and without a base path', async () => {
+  const folder = await freshFolder();
+  for (const basePath of ['', '/v1/plants-of-ours']) {
+    const file = join(folder, `openapi${basePath.replaceAll('/', '-')}.json`);
+    await writeFile(file, renderOpenApi(operations, basePath));
+    const report: unknown = JSON.parse(await lint(file, folder));
+    assert.deepEqual(at(report, 'problems'), []);
+    assert.deepEqual(at(report, 'totals'), { errors: 0, warnings: 0, ignored: 0 });
+  }
+});
+
+test('the OpenAPI document has the three operations of the specification, each under its one name', () => {
+  const found = Object.entries(membersOf(document, 'paths')).flatMap(([path, methods]) =>
+    Object.entries(membersOf(methods)).map(([method, operation]) => [
+      at(operation, 'operationId'),
+      method,
+      path,
+    ]),
+  );
+  assert.deepEqual(
+    found.sort(),
+    [
+      ['createPlant', 'post', '/plants'],
+      ['deletePlant', 'delete', '/plants/{id}'],
+      ['listPlants', 'get', '/plants'],
+    ].sort(),
+  );
+});
+
+test('the OpenAPI document says version 1.0.0, and the base path as its server', () => {
+  assert.match(String(at(document, 'openapi')), /^3\.1\.[0-9]+$/);
+  assert.equal(at(document, 'info', 'version'), '1.0.0');
+  assert.deepEqual(at(document, 'servers'), [{ url: '/' }]);
+  assert.deepEqual(at(JSON.parse(renderOpenApi(operations, '/v1')), 'servers'), [{ url: '/v1' }]);
+});
+
+test('Plant, NewPlant and Error have exactly the fields, types, formats and requirements of the specification', () => {
+  assert.deepEqual(outlineOf('Plant'), {
+    type: 'object',
+    required: ['name'],
+    fields: { name: 'string', tag: 'string' },
+  });
+  assert.deepEqual(outlineOf('NewPlant'), {
+    type: 'object',
+    required: ['id', 'name'],
+    fields: { name: 'string', tag: 'string', id: 'integer int64' },
+  });
+  assert.deepEqual(outlineOf('Error'), {
+    type: 'object',
+    required: ['error', 'message'],
+    fields: { error: 'integer int32', message: 'string' },
+  });
+  assert.deepEqual(Object.keys(membersOf(document, 'components', 'schemas')).sort(), [
+    'Error',
+    'NewPlant',
+    'Plant',
+  ]);
+});
+
+test('the operations take and answer what the specification says', () => {
+  const json = ['content', 'application/json', 'schema'];
+  const created = operationOf('createPlant');
+  assert.equal(at(created, 'requestBody', 'required'), true);
+  assert.equal(at(created, 'requestBody', ...json, '$ref'), '#/components/schemas/NewPlant');
+  assert.equal(at(created, 'responses', '200', ...json, '$ref'), '#/components/schemas/Plant');
+  const listed = operationOf('listPlants');
+  assert.equal(at(listed, 'responses', '200', ...json, 'type'), 'array');
+  assert.equal(at(listed, 'responses', '200', ...json, 'items', '$ref'), '#/components/schemas/Plant');
+  assert.equal(at(listed, 'requestBody'), undefined);
+  const deleted = operationOf('deletePlant');
+  assert.equal(at(deleted, 'responses', '204', 'content'), undefined);
+  assert.equal(at(deleted, 'requestBody'), undefined);
+});
+
+test('the operations have exactly these parameters', () => {
+  assert.deepEqual(parametersOf('createPlant'), { 'Idempotency-Key': 'header optional string' });
+  assert.deepEqual(parametersOf('listPlants'), {
+    limit: 'query optional integer int32',
+    cursor: 'query optional string',
+  });
+  assert.deepEqual(parametersOf('deletePlant'), { id: 'path required integer int64' });
+});
+
+test('every operation needs a bearer token, with the scope it says', () => {
+  assert.equal(at(document, 'components', 'securitySchemes', 'bearer', 'type'), 'http');
+  assert.equal(at(document, 'components', 'securitySchemes', 'bearer', 'scheme'), 'bearer');
+  for (const { operationId, scope } of operations) {
+    assert.deepEqual(at(operationOf(operationId), 'security'), [{ bearer: [scope] }]);
+    const challenge = (status: string) =>
+      at(operationOf(operationId), 'responses', status, 'headers', 'WWW-Authenticate', 'example');
+    assert.equal(challenge('401'), 'Bearer realm="plant-store"');
+    assert.equal(
+      challenge('403'),
+      `Bearer realm="plant-store", error="insufficient_scope", scope="${scope}"`,
+    );
+  }
+});
+
+test('every answer but a success is documented as an Error', () => {
+  for (const { operationId, success } of operations) {
+    for (const [status, response] of Object.entries(membersOf(operationOf(operationId), 'responses'))) {
+      if (status === String(success.status)) continue;
+      assert.ok(Number(status) >= 400, `${operationId} ${status}`);
+      assert.deepEqual(at(response, 'content', 'application/json', 'schema'), {
+        $ref: '#/components/schemas/Error',
+      });
+    }
+  }
+});
+
+test('every example in the OpenAPI document is valid under its schema', () => {
+  const examples = [...examplesIn(document)];
+  for (const { schema, example } of examples) {
+    assert.ok(matches(schema, example), `${JSON.stringify(example)} is no ${JSON.stringify(schema)}`);
+  }
+  const texts = examples.map(({ example }) => JSON.stringify(example));
+  assert.ok(
+    texts.some((text) => text.startsWith('[{"name":')),
+    'a list has an example',
+  );
+  assert.ok(
+    texts.some((text) => text.startsWith('{"id":')),
+    'a new plant has an example',
+  );
+  for (const { operationId, success } of operations) {
+    for (const [status, response] of Object.entries(membersOf(operationOf(operationId), 'responses'))) {
+      const inside = [...examplesIn(at(response, 'content') ?? {})];
+      assert.equal(inside.length > 0, status !== '204', `${operationId} ${success.status}`);
+    }
+  }
+});
+
+test('the schemas of the OpenAPI document refuse what the service refuses', () => {
+  const newPlant = at(document, 'components', 'schemas', 'NewPlant');
+  assert.ok(matches(newPlant, { id: 7, name: '' }));
+  for (const wrong of [
+    { id: 7 },
+    { name: 'Fern' },
+    { id: '7', name: 'Fern' },
+    { id: 7, name: null },
+    [],
+    7,
+  ]) {
+    assert.ok(!matches(newPlant, wrong), JSON.stringify(wrong));
+  }
+  assert.ok(!matches(newPlant, { id: 7, name: 'Fern', tag: null }));
+});
+
+test('every status, error and header that the API table has for an operation is documented there', () => {
+  let checked = 0;
+  for (const row of scenarioGroups.flatMap((group) => group.rows)) {
+    const operationId = operationIdOf(row);
+    if (operationId === undefined) continue;
+    const response = at(operationOf(operationId), 'responses', String(row.status));
+    assert.ok(response !== undefined, `${operationId} ${row.status}: ${row.title}`);
+    if (row.error !== undefined) {
+      const example = at(response, 'content', 'application/json', 'examples', String(row.error));
+      assert.equal(at(example, 'value', 'error'), row.error, `${operationId} ${row.error}: ${row.title}`);
+    }
+    const documented = Object.keys(membersOf(response, 'headers')).map((name) => name.toLowerCase());
+    assert.ok(documented.includes('x-request-id'));
+    for (const header of headersOf(row)) {
+      assert.ok(documented.includes(header), `${operationId} ${row.status} ${header}: ${row.title}`);
+    }
+    checked += 1;
+  }
+  assert.ok(checked > 140, `${checked} rows are about an operation`);
+});
+
+/** Runs redocly with the Node that runs the tests; resolves to its report. */
+async function lint(file: string, cwd: string): Promise<string> {
+  const manifest = createRequire(import.meta.url).resolve('@redocly/cli/package.json');
+  const program = join(dirname(manifest), 'bin', 'cli.js');
+  const env = { ...process.env, REDOCLY_TELEMETRY: 'off', REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true' };
+  const options = ['lint', '--extends=recommended', '--format=json', file];
+  return new Promise((resolve, reject) => {
+    execFile(
+      process.execPath,
+      [program, ...options],
+      { cwd, env, timeout: 60_000 },
+      (error, stdout, stderr) => {
+        if (stdout.startsWith('{')) resolve(stdout);
+        else reject(new Error(`redocly gave no report: ${stderr}`, { cause: error }));
+      },
+    );
+  });
+}
+
+/** What stands at a place in a value; undefined where there is no such place. */
+function at(value: unknown, ...path: readonly string[]): unknown {
+  let found = value;
+  for (const name of path) {
+    if (typeof found !== 'object' || found === null) return undefined;
+    found = Reflect.get(found, name);
+  }
+  return found;
+}
+
+function membersOf(value: unknown, ...path: readonly string[]): Record<string, unknown> {
+  const found = at(value, ...path);
+  assert.ok(typeof found === 'object' && found !== null, `there is nothing at ${path.join(' ')}`);
+  return Object.fromEntries(Object.entries(found));
+}
+
+function operationOf(operationId: keyof typeof PATHS): unknown {
+  return at(document, 'paths', PATHS[operationId], METHODS[operationId]);
+}
+
+function outlineOf(name: string) {
+  const schema = membersOf(document, 'components', 'schemas', name);
+  const fields = Object.entries(membersOf(schema.properties)).map(([field, one]) => [field, typeOf(one)]);
+  const { required } = schema;
+  assert.ok(Array.isArray(required));
+  return { type: schema.type, required: required.toSorted(), fields: Object.fromEntries(fields) };
+}
+
+function typeOf(schema: unknown): string {
+  return [at(schema, 'type'), at(schema, 'format')].filter((part) => part !== undefined).join(' ');
+}
+
+function parametersOf(operationId: keyof typeof PATHS): Record<string, unknown> {
+  const entries = Object.values(membersOf(operationOf(operationId), 'parameters')).map((one) => [
+    at(one, 'name'),
+    `${at(one, 'in')} ${at(one, 'required') === true ? 'required' : 'optional'} ${typeOf(at(one, 'schema'))}`,
+  ]);
+  return Object.fromEntries(entries);
+}
+
+/** All examples at or below a value, each with its schema. */
+function* examplesIn(value: unknown): Generator<{ schema: unknown; example: unknown }> {
+  if (typeof value !== 'object' || value === null) return;
+  const { schema, example, examples }: Record<string, unknown> = { ...value };
+  if (Array.isArray(examples)) {
+    for (const one of examples) yield { schema: value, example: one };
+  } else if (schema !== undefined) {
+    if (example !== undefined) yield { schema, example };
+    for (const one of Object.values(membersOf(examples ?? {}))) yield { schema, example: at(one, 'value') };
+  }
+  for (const [name, member] of Object.entries(value)) {
+    if (name !== 'example' && name !== 'examples') yield* examplesIn(member);
+  }
+}
+
+function matches(schema: unknown, value: unknown): boolean {
+  const whole = withoutReferences(schema);
+  assert.ok(typeof whole === 'object' && whole !== null);
+  return Check(whole, value);
+}
+
+/** A schema with what its references point to in their place. */
+function withoutReferences(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  if (Array.isArray(value)) return value.map(withoutReferences);
+  const reference = at(value, '$ref');
+  if (typeof reference === 'string') {
+    const target = at(document, ...reference.replace('#/', '').split('/'));
+    assert.ok(target !== undefined, `${reference} points nowhere`);
+    return withoutReferences(target);
+  }
+  return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, withoutReferences(one)]));
+}
+
+/** The operation that a row is about; undefined when it is about none. */
+function operationIdOf({ method, path, basePath, error }: Scenario): keyof typeof PATHS | undefined {
+  if (error === 40401 || error === 40500) return undefined;
+  const route =
+    path
+      .replace(/^\{next\}/, '/plants')
+      .slice(basePath?.length ?? 0)
+      .split('?', 1)[0] ?? '';
+  if (route === '/plants' && method === 'POST') return 'createPlant';
+  if (route === '/plants' && (method === 'GET' || method === 'HEAD')) return 'listPlants';
+  return /^\/plants\/[^/]+$/.test(route) && method === 'DELETE' ? 'deletePlant' : undefined;
+}
+
+/** The names of the headers that a row asks for; those of every message with content aside. */
+function headersOf({ answers = {} }: Scenario): string[] {
+  return Object.entries(answers)
+    .filter(([name, value]) => value !== null && !name.startsWith('content-'))
+    .map(([name]) => name);
+}

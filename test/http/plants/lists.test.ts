@@ -1,0 +1,355 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { Agent, get, type IncomingMessage, request } from 'node:http';
+import { type TestContext, test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import { headerOf, sendRequest } from '../../support/clients/raw-http.ts';
+import { engines, type TestEngine } from '../../support/engines.ts';
+import { bearer, startService, type TestService } from '../../support/service.ts';
+
+interface Page {
+  readonly names: readonly string[];
+  readonly next: string | undefined;
+}
+
+/** Writes that may wait at once are bounded, so plants are made in portions. */
+const MADE_AT_ONCE = 5_000;
+
+/** More than what the sockets between a service and a client that does not read will take. */
+const BIG_NAME = 'x'.repeat(60_000);
+const BIG_PLANTS = 220;
+
+/** A page of a list with a limit that reaches this size ends there. */
+const LARGEST_PAGE = 8 * 1024 * 1024;
+const LONG_LIST = 1_600;
+
+const CHURNERS = 40;
+
+const edges: readonly bigint[] = [
+  -(2n ** 63n),
+  -(2n ** 63n) + 1n,
+  -(2n ** 53n) - 1n,
+  -(2n ** 53n),
+  -100n,
+  -2n,
+  -1n,
+  0n,
+  1n,
+  2n,
+  2n ** 31n,
+  2n ** 53n,
+  2n ** 53n + 1n,
+  2n ** 63n - 2n,
+  2n ** 63n - 1n,
+];
+
+for (const engine of engines) {
+  test(`following Link visits every plant once, in order, whatever the size of a page on ${engine.name}`, async (t) => {
+    const { service, token } = await start(t, engine);
+    await make(service, edges.toReversed().map(named));
+    for (const limit of [1, 2, 3, 4, 5, 7, 14, 15, 16, 2 ** 31 - 1]) {
+      const pages = await walk(service, token, `?limit=${limit}`);
+      assert.deepEqual(
+        pages.flatMap(({ names }) => names),
+        edges.map(String),
+        `in pages of ${limit}`,
+      );
+      assert.equal(pages.length, Math.ceil(edges.length / limit));
+      for (const { names } of pages.slice(0, -1)) assert.equal(names.length, limit);
+    }
+    await service.close();
+  });
+
+  test(`a list with no limit of 20,000 plants is streamed, whole and in order on ${engine.name}`, async (t) => {
+    const { service, token } = await start(t, engine);
+    const ids = Array.from({ length: 20_000 }, (_, index) => BigInt(index - 10_000) * 3n);
+    await make(service, ids.toReversed().map(named));
+    const response = await fetch(`${service.url}/plants`, { headers: bearer(token) });
+    assert.equal(response.status, 200);
+    assert.equal(response.headers.get('content-length'), null);
+    assert.equal(response.headers.get('link'), null);
+    assert.equal(response.headers.get('content-type'), 'application/json');
+    const expected = ids.map((id) => `{"name":"${id}"}`).join(',');
+    assert.equal(await response.text(), `[${expected}]`);
+    await service.close();
+  });
+
+  test(`each plant that exists throughout a listing is in it exactly once while others come and go on ${engine.name}`, async (t) => {
+    const { service, token } = await start(t, engine);
+    const staying = Array.from({ length: 1_500 }, (_, index) => BigInt(index * 2 - 1_500));
+    await make(service, staying.map(named));
+    const churn = startChurn(service, staying);
+    try {
+      for (let round = 0; round < 6 || churn.changes() < 1_000; round += 1) {
+        const query = ['', '?limit=37', '?limit=400'][round % 3] ?? '';
+        const pages = await walk(service, token, query);
+        const ids = pages.flatMap(({ names }) => names.map(BigInt));
+        assert.ok(
+          ids.every((id, index) => index === 0 || id > (ids[index - 1] ?? id)),
+          `each id once and in order with ${query}`,
+        );
+        assert.deepEqual(ids.filter(isEven), staying);
+      }
+    } finally {
+      await churn.stop();
+    }
+    await service.close();
+  });
+
+  test(`a write that was acknowledged is in every later list, on every instance, on ${engine.name}`, async (t) => {
+    const url = await engine.freshUrl(t);
+    const [one, other] = [await startService(t, url), await startService(t, url)];
+    const token = await one.token();
+    for (let id = 1n; id <= 20n; id += 1n) {
+      const [writer, reader] = id % 2n === 0n ? [one, other] : [other, one];
+      const body = JSON.stringify({ id: Number(id), name: String(id) });
+      const headers = { ...bearer(token), 'content-type': 'application/json' };
+      assert.equal((await fetch(`${writer.url}/plants`, { method: 'POST', headers, body })).status, 200);
+      assert.deepEqual(await namesOf(reader, token), [String(id)]);
+      const deleted = await fetch(`${reader.url}/plants/${id}`, { method: 'DELETE', headers: bearer(token) });
+      assert.equal(deleted.status, 204);
+      assert.deepEqual(await namesOf(writer, token), []);
+    }
+    await Promise.all([one.close(), other.close()]);
+  });
+
+  test(`HEAD of a long list has no body, and leaves the connection usable on ${engine.name}`, async (t) => {
+    const { service, token } = await start(t, engine);
+    await makeLongList(service);
+    for (const query of ['', '?limit=1500', '?limit=10']) {
+      const answer = await sendRequest(service.url, {
+        method: 'HEAD',
+        path: `/plants${query}`,
+        headers: [['Authorization', `Bearer ${token}`]],
+      });
+      assert.equal(answer.status, 200);
+      assert.equal(answer.body.length, 0);
+      assert.equal(headerOf(answer.headers, 'content-type'), 'application/json');
+      for (const name of ['link', 'content-length', 'transfer-encoding'])
+        assert.equal(headerOf(answer.headers, name), undefined, name);
+    }
+    const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+    t.after(() => agent.destroy());
+    assert.equal(await bodyOf(agent, service, token, 'HEAD', '/plants'), '');
+    assert.match(await bodyOf(agent, service, token, 'GET', '/plants?limit=0'), /^\[\]$/);
+    agent.destroy();
+    await service.close();
+  });
+
+  test(`a page that reaches 8 MiB ends there with a Link, and the pages join to the whole on ${engine.name}`, async (t) => {
+    const { service, token } = await start(t, engine);
+    const names = await makeLongList(service);
+    for (const limit of [1_100, LONG_LIST, LONG_LIST + 1]) {
+      const pages = await walk(service, token, `?limit=${limit}`);
+      const [first = 0, ...others] = pages.map((page) => page.names.length);
+      const bytes = Buffer.byteLength(JSON.stringify(names.slice(0, first).map((name) => ({ name }))));
+      assert.ok(Math.abs(bytes - LARGEST_PAGE) < 2 * BIG_NAME.length, `${bytes} bytes`);
+      const rest = LONG_LIST - first;
+      assert.deepEqual(others, rest > limit ? [limit, rest - limit] : [rest]);
+      assert.ok(pages.flatMap((page) => page.names).every((name, index) => name === names[index]));
+    }
+    await service.close();
+  });
+
+  test(`a page with a limit has exactly so many plants while others create and delete on ${engine.name}`, async (t) => {
+    const { service, token } = await start(t, engine);
+    const staying = Array.from({ length: 4_000 }, (_, index) => BigInt(index * 2));
+    await make(service, staying.map(named));
+    const churn = startChurn(service, staying, 4);
+    try {
+      for (let round = 0; round < 20 || churn.changes() < 500; round += 1) {
+        const limit = [1_000, 3_000, 37][round % 3] ?? 0;
+        const [first] = await walk(service, token, `?limit=${limit}`, 1);
+        assert.equal(first?.names.length, limit);
+        assert.notEqual(first?.next, undefined);
+      }
+    } finally {
+      await churn.stop();
+    }
+    await service.close();
+  });
+
+  test(`others get their turn between two pages of a list with a limit on ${engine.name}`, async (t) => {
+    const { service, token } = await start(t, engine);
+    const name = 'x'.repeat(1_200);
+    await make(
+      service,
+      Array.from({ length: 5_000 }, (_, id) => ({ id: BigInt(id), name })),
+    );
+    const counting = new AbortController();
+    const turns = countTurns(counting.signal);
+    assert.equal((await namesOf(service, token, '?limit=5000')).length, 5_000);
+    counting.abort();
+    // The list takes more than 100 pages. A list in one go would leave a dozen turns or so, for its request and its answer.
+    assert.ok((await turns) >= 90, `${await turns} turns of the event loop`);
+    await service.close();
+  });
+
+  test(`a client that stops reading a long list keeps nobody waiting, and gets the rest when it goes on, on ${engine.name}`, async (t) => {
+    const { service, token } = await start(t, engine);
+    const names = await makeLongList(service);
+    const response = await open(service, token, '');
+    const other = await service.token('bob');
+    for (let round = 0; round < 20; round += 1) {
+      await make(service, [named(BigInt(round))], 'bob');
+      assert.equal((await namesOf(service, other)).length, round + 1);
+    }
+    assert.ok(namesIn(await textOf(response)).every((name, index) => name === names[index]));
+    await service.close();
+  });
+
+  test(`clients that go away in the middle of a long list leave the service healthy on ${engine.name}`, async (t) => {
+    const { service, token } = await start(t, engine);
+    await makeLongList(service);
+    const other = await service.token('bob');
+    for (let round = 0; round < 2; round += 1) {
+      const responses = await Promise.all(Array.from({ length: 4 }, () => open(service, token, '')));
+      for (const response of responses) response.destroy();
+      assert.deepEqual(await namesOf(service, other), []);
+    }
+    assert.equal((await namesOf(service, token, '?limit=5')).length, 5);
+    const begun = performance.now();
+    await service.close();
+    assert.ok(performance.now() - begun < 7_000, `close took ${performance.now() - begun} ms`);
+    const failures = service.logLines.filter((line) => /"level":(?:50|60)/.test(line));
+    assert.deepEqual(failures, []);
+  });
+}
+
+async function start(t: TestContext, engine: TestEngine): Promise<{ service: TestService; token: string }> {
+  const service = await startService(t, await engine.freshUrl(t));
+  return { service, token: await service.token() };
+}
+
+function named(id: bigint): { id: bigint; name: string } {
+  return { id, name: String(id) };
+}
+
+function isEven(id: bigint): boolean {
+  return id % 2n === 0n;
+}
+
+async function make(
+  { store }: TestService,
+  plants: readonly { id: bigint; name: string }[],
+  owner = 'alice',
+): Promise<void> {
+  for (let from = 0; from < plants.length; from += MADE_AT_ONCE) {
+    const outcomes = await Promise.all(
+      plants
+        .slice(from, from + MADE_AT_ONCE)
+        .map(({ id, name }) =>
+          store.write({ kind: 'createPlant', owner, id, name, tag: null, idempotency: null }),
+        ),
+    );
+    assert.ok(outcomes.every((outcome) => outcome === 'created'));
+  }
+}
+
+/** A list whose first plants are larger than a page can be; resolves to its names. */
+async function makeLongList(service: TestService): Promise<readonly string[]> {
+  const plants = Array.from({ length: LONG_LIST }, (_, index) => {
+    const id = BigInt(index + 1);
+    return { id, name: index < BIG_PLANTS ? `${id} ${BIG_NAME}` : String(id) };
+  });
+  await make(service, plants);
+  return plants.map(({ name }) => name);
+}
+
+/** The pages from a first one on, by following their links. */
+async function walk(
+  { url }: TestService,
+  token: string,
+  query: string,
+  most = Number.POSITIVE_INFINITY,
+): Promise<Page[]> {
+  const pages: Page[] = [];
+  let path: string | undefined = `/plants${query}`;
+  while (path !== undefined && pages.length < most) {
+    const response: Response = await fetch(new URL(path, url), { headers: bearer(token) });
+    assert.equal(response.status, 200);
+    path = targetOf(response.headers.get('link') ?? undefined);
+    pages.push({ names: namesIn(await response.text()), next: path });
+    assert.ok(pages.length <= 2_000, 'the links do not end');
+  }
+  return pages;
+}
+
+function targetOf(link: string | string[] | undefined): string | undefined {
+  return link === undefined ? undefined : /^<([^>]+)>; rel="next"$/.exec(String(link))?.[1];
+}
+
+function namesIn(json: string): string[] {
+  const plants: unknown = JSON.parse(json);
+  assert.ok(Array.isArray(plants));
+  return plants.map((plant: unknown) => {
+    assert.ok(typeof plant === 'object' && plant !== null && 'name' in plant);
+    return String(plant.name);
+  });
+}
+
+async function namesOf({ url }: TestService, token: string, query = ''): Promise<string[]> {
+  const response = await fetch(`${url}/plants${query}`, { headers: bearer(token) });
+  assert.equal(response.status, 200);
+  return namesIn(await response.text());
+}
+
+/** Creates and deletes plants with ids between those that stay, until it is stopped. */
+function startChurn({ store }: TestService, staying: readonly bigint[], writers = CHURNERS) {
+  let stopped = false;
+  let changes = 0;
+  const run = async (first: number): Promise<void> => {
+    for (let turn = first; !stopped; turn += 7) {
+      const plant = { owner: 'alice', id: (staying[(turn * 31) % staying.length] ?? 0n) + 1n };
+      const fields = { name: String(plant.id), tag: null, idempotency: null };
+      const outcome = await store.write({ kind: 'createPlant', ...plant, ...fields });
+      if (outcome === 'idTaken') await store.write({ kind: 'deletePlant', ...plant });
+      changes += 1;
+      await setImmediate();
+    }
+  };
+  const runs = Promise.all(Array.from({ length: writers }, (_, index) => run(index)));
+  return {
+    changes: () => changes,
+    stop: async () => {
+      stopped = true;
+      await runs;
+    },
+  };
+}
+
+async function countTurns(until: AbortSignal): Promise<number> {
+  let turns = 0;
+  for (; !until.aborted; turns += 1) await setImmediate();
+  return turns;
+}
+
+/** A list of which only the headers are read yet. */
+async function open({ url }: TestService, token: string, query: string): Promise<IncomingMessage> {
+  const sent = get(`${url}/plants${query}`, { headers: bearer(token), agent: false });
+  const [response]: IncomingMessage[] = await once(sent, 'response');
+  assert.equal(response?.statusCode, 200);
+  response.pause();
+  // The client of a response that goes away is told so too.
+  sent.on('error', () => undefined);
+  return response;
+}
+
+async function textOf(response: IncomingMessage): Promise<string> {
+  const parts: Buffer[] = [];
+  for await (const part of response) parts.push(part);
+  return Buffer.concat(parts).toString();
+}
+
+async function bodyOf(
+  agent: Agent,
+  { url }: TestService,
+  token: string,
+  method: string,
+  path: string,
+): Promise<string> {
+  const sent = request(`${url}${path}`, { method, agent, headers: bearer(token) }).end();
+  const [response]: IncomingMessage[] = await once(sent, 'response');
+  assert.equal(response?.statusCode, 200);
+  return textOf(response);
+}

@@ -1,0 +1,96 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { headerOf, type RawAnswer, sendRequest } from '../../support/clients/raw-http.ts';
+import { engines } from '../../support/engines.ts';
+import { bearer, startService } from '../../support/service.ts';
+
+const [sqlite = assert.fail()] = engines;
+const PAGE = 'https://plants.example';
+const PREFLIGHT = {
+  'access-control-request-method': 'POST',
+  'access-control-request-headers': 'authorization,content-type,idempotency-key',
+};
+
+describe('a page of another origin', () => {
+  it('is told nothing unless it is allowed', async (t) => {
+    const { url } = await startService(t, await sqlite.freshUrl(t));
+    for (const answer of [
+      await ask(url, 'OPTIONS', '/plants', { origin: PAGE, ...PREFLIGHT }),
+      await ask(url, 'GET', '/plants', { origin: PAGE }),
+    ]) {
+      assert.deepEqual(corsOf(answer), {});
+      assert.equal(headerOf(answer.headers, 'vary'), undefined);
+    }
+  });
+
+  it('may send what a client sends, after a preflight that asks for no token', async (t) => {
+    const { url } = await startService(t, await sqlite.freshUrl(t), { corsOrigin: `http://a.test,${PAGE}` });
+    for (const path of ['/plants', '/plants/7']) {
+      const answer = await ask(url, 'OPTIONS', path, { origin: PAGE, ...PREFLIGHT });
+      assert.equal(answer.status, 204);
+      assert.deepEqual(corsOf(answer), {
+        'access-control-allow-origin': PAGE,
+        'access-control-allow-methods': 'GET, HEAD, POST, DELETE',
+        'access-control-allow-headers': 'Authorization, Content-Type, Idempotency-Key',
+        'access-control-max-age': '7200',
+      });
+      assert.equal(headerOf(answer.headers, 'vary'), 'Origin');
+    }
+  });
+
+  it('reads every answer with the headers that matter, errors included', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t), { corsOrigin: PAGE });
+    const token = bearer(await service.token());
+    for (const [method, path, headers, status] of [
+      ['GET', '/plants', token, 200],
+      ['DELETE', '/plants/7', token, 404],
+      ['GET', '/plants', {}, 401],
+      ['GET', '/nothing', {}, 404],
+      ['PUT', '/plants', {}, 405],
+      ['POST', '/plants', token, 400],
+    ] as const) {
+      const answer = await ask(service.url, method, path, { ...headers, origin: PAGE });
+      assert.equal(answer.status, status);
+      assert.equal(headerOf(answer.headers, 'access-control-allow-origin'), PAGE);
+      const exposed = headerOf(answer.headers, 'access-control-expose-headers')?.split(', ') ?? [];
+      for (const name of ['Link', 'Idempotent-Replayed', 'Retry-After', 'X-Request-Id', 'WWW-Authenticate'])
+        assert.ok(exposed.includes(name), name);
+    }
+  });
+
+  it('that is not named is told nothing, and caches keep the answers apart', async (t) => {
+    const { url } = await startService(t, await sqlite.freshUrl(t), { corsOrigin: PAGE });
+    for (const origin of ['https://evil.example', `${PAGE}.evil.example`, 'http://plants.example', 'null']) {
+      const answer = await ask(url, 'OPTIONS', '/plants', { origin, ...PREFLIGHT });
+      assert.deepEqual(corsOf(answer), {});
+      assert.equal(headerOf(answer.headers, 'vary'), 'Origin');
+    }
+    assert.equal(headerOf((await ask(url, 'GET', '/plants', {})).headers, 'vary'), 'Origin');
+  });
+
+  it('may be any, and cookies count for nothing', async (t) => {
+    const { url } = await startService(t, await sqlite.freshUrl(t), { corsOrigin: '*' });
+    const answer = await ask(url, 'GET', '/plants', { origin: 'null', cookie: 'token=1' });
+    assert.equal(answer.status, 401);
+    assert.equal(headerOf(answer.headers, 'access-control-allow-origin'), '*');
+    assert.equal(headerOf(answer.headers, 'access-control-allow-credentials'), undefined);
+    assert.equal(headerOf(answer.headers, 'vary'), undefined);
+  });
+});
+
+function ask(
+  url: string,
+  method: string,
+  path: string,
+  headers: Readonly<Record<string, string>>,
+): Promise<RawAnswer> {
+  return sendRequest(url, { method, path, headers: Object.entries(headers) });
+}
+
+function corsOf({ headers }: RawAnswer): Record<string, string> {
+  return Object.fromEntries(
+    headers
+      .map(([name, value]) => [name.toLowerCase(), value] as const)
+      .filter(([name]) => name.startsWith('access-control-')),
+  );
+}

@@ -1,0 +1,182 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { test } from 'node:test';
+import { openWire } from '../../support/clients/raw-connection.ts';
+import {
+  headerOf,
+  type RawAnswer,
+  renderRequest,
+  sendRaw,
+  sendRequest,
+} from '../../support/clients/raw-http.ts';
+import { engines } from '../../support/engines.ts';
+import { bearer, startService } from '../../support/service.ts';
+
+const [{ freshUrl } = assert.fail()] = engines;
+const HEAD = 'GET /openapi.json HTTP/1.1\r\nHost: plants.test\r\n';
+const GET = { method: 'GET', path: '/openapi.json' };
+
+test('the sizes of headers, URI and body are limited as configured', async (t) => {
+  const service = await startService(t, await freshUrl(t), {
+    headerLimit: '2048',
+    uriLimit: '256',
+    bodyLimit: '1024',
+  });
+  const json = { ...bearer(await service.token()), 'content-type': 'application/json' };
+  const ask = async (request: Partial<typeof GET>, headers: Record<string, string> = {}, body?: string) => {
+    const raw = await sendRequest(service.url, {
+      ...GET,
+      ...request,
+      headers: Object.entries(headers),
+      body,
+    });
+    return [raw.status, JSON.parse(raw.body.toString()).error];
+  };
+  const plant = (bytes: number): string => '{"id":1,"name":"x"}'.padEnd(bytes);
+  const list = (length: number) => ({ path: `/plants?limit=1&${'x'.repeat(length - 16)}` });
+  assert.deepEqual(await ask({}, { 'x-filler': 'x'.repeat(1_800) }), [200, undefined]);
+  assert.deepEqual(await ask({}, { 'x-filler': 'x'.repeat(2_048) }), [431, 43100]);
+  assert.deepEqual(await ask(list(256), json), [200, undefined]);
+  assert.deepEqual(await ask(list(257), json), [414, 41400]);
+  assert.deepEqual(await ask({ method: 'POST', path: '/plants' }, json, plant(1_024)), [200, undefined]);
+  assert.deepEqual(await ask({ method: 'POST', path: '/plants' }, json, plant(1_025)), [413, 41300]);
+});
+
+test('a body over the limit closes the connection, also when all of it has arrived', async (t) => {
+  const service = await startService(t, await freshUrl(t), { bodyLimit: '1024' });
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  const fields = `Authorization: Bearer ${await service.token()}\r\nContent-Type: application/json\r\n`;
+  wire.send(
+    `POST /plants HTTP/1.1\r\nHost: plants.test\r\n${fields}Content-Length: 1025\r\n\r\n${' '.repeat(1_025)}`,
+  );
+  assert.equal((await wire.answer())?.status, 413);
+  assert.equal(await wire.answer(), undefined);
+});
+
+test('the times for headers, for a request and between requests are limited as configured', async (t) => {
+  const times = { headerTimeout: '1000', requestTimeout: '2000', keepAliveTimeout: '1000' };
+  const service = await startService(t, await freshUrl(t), times);
+  const authorization = (await service.token()).replace(/^/, 'Bearer ');
+  const create = renderRequest({
+    method: 'POST',
+    path: '/plants',
+    headers: Object.entries({ authorization, 'content-type': 'application/json' }),
+    body: '{"id":1,"name":"Alder"}',
+  });
+  const begun = performance.now();
+  const after = async <T>(answer: Promise<T>) => [await answer, performance.now() - begun] as const;
+  const [[headers, headersMs], [body, bodyMs], [idle, idleMs]] = await Promise.all([
+    after(sendRaw(service.url, create.subarray(0, 40))),
+    after(sendRaw(service.url, create.subarray(0, -5))),
+    after(sendRaw(service.url, renderRequest({ ...GET, headers: [['Connection', 'keep-alive']] }))),
+  ]);
+  for (const late of [headers, body]) {
+    assert.equal(late.status, 408);
+    assert.match(late.body.toString(), /^\{"error":40800,"message":"[^"]+"\}$/);
+    assert.equal(headerOf(late.headers, 'connection'), 'close');
+    assertMarked(late);
+  }
+  assert.equal(idle.status, 200);
+  assert.equal(headerOf(idle.headers, 'keep-alive'), 'timeout=1');
+  assert.ok(headersMs >= 1_000 && bodyMs >= 2_000 && idleMs >= 1_000);
+  assert.ok(Math.max(headersMs, bodyMs, idleMs) < 9_500, `${headersMs}, ${bodyMs}, ${idleMs} ms`);
+});
+
+test('one connection more than allowed is told so and closed; when one goes, the next is served', async (t) => {
+  const service = await startService(t, await freshUrl(t), { maxConnections: '3' });
+  const open = await Promise.all([1, 2, 3].map(() => openAndAsk(service.url)));
+  // With a request begun, none of them is idle.
+  for (const socket of open) socket.write('GET ');
+  assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
+  for (let tries = 0; tries < 5; tries += 1) {
+    const refused = await sendRequest(service.url, GET);
+    assert.equal(refused.status, 503);
+    assert.match(refused.body.toString(), /^\{"error":50301,"message":"too many connections[^"]*"\}$/);
+    assert.equal(headerOf(refused.headers, 'retry-after'), '1');
+    assertMarked(refused);
+  }
+  const [first, ...others] = open;
+  first?.end();
+  await once(first ?? assert.fail(), 'close');
+  assert.equal((await sendRequest(service.url, GET)).status, 200);
+  for (const socket of others) socket.destroy();
+});
+
+test('at the limit the connection that was idle longest is closed for a new one', async (t) => {
+  const service = await startService(t, await freshUrl(t), { maxConnections: '3' });
+  const first = await openAndAsk(service.url);
+  const closed = once(first, 'close');
+  const others = [await openAndAsk(service.url), await openAndAsk(service.url)];
+  assert.equal((await sendRequest(service.url, GET)).status, 200);
+  await closed;
+  assert.deepEqual(
+    others.map(({ destroyed }) => destroyed),
+    [false, false],
+  );
+  for (const socket of others) socket.destroy();
+});
+
+test('a connection with half a request behind a whole one is not idle: at the limit it stays open', async (t) => {
+  const service = await startService(t, await freshUrl(t), { maxConnections: '1' });
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  wire.send(`${HEAD}\r\n${HEAD}`);
+  assert.equal((await wire.answer())?.status, 200);
+  assert.equal((await sendRequest(service.url, GET)).status, 503);
+  wire.send('\r\n');
+  assert.equal((await wire.answer())?.status, 200);
+});
+
+test('half a request behind a whole one has the time for headers, not that between requests', async (t) => {
+  const service = await startService(t, await freshUrl(t), { headerTimeout: '1000' });
+  for (const half of ['GET /openapi.js', HEAD]) {
+    const wire = openWire(service.url);
+    t.after(() => wire.destroy());
+    wire.send(`${HEAD}\r\n${half}`);
+    assert.equal((await wire.answer())?.status, 200);
+    assert.equal((await wire.answer())?.status, 408);
+  }
+});
+
+/** Three bytes each in UTF-8. A body, and a page of the store, have room for one such name. */
+const LONG_NAME = '\u690d'.repeat(20_000);
+const SHORT_PLANTS = 64;
+const LONG_PLANTS = 20;
+
+for (const engine of engines) {
+  test(`list: longer than its first plants and than the limit of slow readers → whole, on ${engine.name}`, async (t) => {
+    const service = await startService(t, await engine.freshUrl(t), { sendBufferLimit: '1048576' });
+    const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };
+    const plants = Array.from({ length: SHORT_PLANTS + LONG_PLANTS }, (_, index) => ({
+      name: index < SHORT_PLANTS ? 'Fern' : LONG_NAME,
+    }));
+    for (const [id, plant] of plants.entries()) {
+      const body = JSON.stringify({ id, ...plant });
+      assert.equal((await fetch(`${service.url}/plants`, { method: 'POST', headers, body })).status, 200);
+    }
+    // Twice, since the second needs what the first has held.
+    for (const limit of [1_000, plants.length]) {
+      const response = await fetch(`${service.url}/plants?limit=${limit}`, { headers });
+      assert.equal(response.status, 200);
+      assert.deepEqual(await response.json(), plants);
+    }
+  });
+}
+
+/** What every error has that somebody may ask about later, whoever raised it. */
+function assertMarked({ headers }: RawAnswer): void {
+  assert.equal(headerOf(headers, 'cache-control'), 'no-store');
+  assert.match(headerOf(headers, 'x-request-id') ?? '', /^[\w-]{8,}$/);
+}
+
+/** A connection that has been answered once, and stays open. */
+async function openAndAsk(url: string): Promise<Socket> {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  socket.write(renderRequest({ ...GET, headers: [['Connection', 'keep-alive']] }));
+  const [answer] = await once(socket, 'data');
+  assert.match(String(answer), /^HTTP\/1\.1 200 OK\r\n/);
+  return socket.resume();
+}

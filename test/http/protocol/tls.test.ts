@@ -1,0 +1,266 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { chmod, copyFile, readFile, writeFile } from 'node:fs/promises';
+import { Agent, request } from 'node:https';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { connect, type TLSSocket } from 'node:tls';
+import { fileURLToPath } from 'node:url';
+import { renderRequest } from '../../support/clients/raw-http.ts';
+import { endOf, type Installation, newInstallation, TOGETHER } from '../../support/program.ts';
+import { bearer } from '../../support/service.ts';
+
+// Made for this test, and good for nothing else:
+// openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj /CN=first.plants.test \
+//   -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout first.key -out first.pem
+// The third with `-newkey rsa:2048` in place of the curve.
+const CERTIFICATES = fileURLToPath(new URL('../../support/certificates/', import.meta.url));
+type Name = 'first' | 'second' | 'rsa';
+const PRODUCTION = { NODE_ENV: 'production' };
+
+describe('with a certificate and its key', TOGETHER, () => {
+  it('the service speaks HTTPS, TLS 1.2 and 1.3 and nothing older, and warns of nothing', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token();
+    const flags = await certificate(installation, 'first');
+    const service = await installation.serve({ env: PRODUCTION, flags: [...flags, '--host', '0.0.0.0'] });
+    assert.match(service.url, /^https:/);
+    const { port } = new URL(service.url);
+    for (const version of ['TLSv1.2', 'TLSv1.3'] as const) {
+      const socket = await open(port, { minVersion: version, maxVersion: version });
+      assert.equal(socket.getProtocol(), version);
+      const list = { method: 'GET', path: '/plants', headers: Object.entries(bearer(token)) };
+      assert.match(await exchange(socket, renderRequest(list)), /^HTTP\/1\.1 200 OK\r\n.*\r\n\[\]$/s);
+    }
+    await assert.rejects(
+      open(port, { minVersion: 'TLSv1', maxVersion: 'TLSv1.1', ciphers: 'DEFAULT:@SECLEVEL=0' }),
+      /protocol version/i,
+    );
+    const broken = await exchange(await open(port), Buffer.from('GET /plants HTTP/1.1\r\nHost\r\n\r\n'));
+    assert.match(broken, /^HTTP\/1\.1 400 .*\r\n\{"error":40004,/s);
+    assert.ok(service.log.every(({ level }) => Number(level) === 30));
+    assert.equal((await service.stop()).code, 0);
+  });
+
+  it('TLS 1.2 has forward secrecy and authenticated encryption alone, also after a renewal', async (t) => {
+    const installation = await newInstallation(t);
+    const service = await installation.serve({
+      env: PRODUCTION,
+      flags: await certificate(installation, 'rsa'),
+    });
+    const { port } = new URL(service.url);
+    for (const isRenewed of [false, true]) {
+      for (const [ciphers, isTaken] of [
+        ['AES128-SHA', false],
+        ['AES256-GCM-SHA384', false],
+        ['ECDHE-RSA-AES128-SHA', false],
+        ['ECDHE-RSA-AES256-SHA384', false],
+        ['ECDHE-RSA-AES128-GCM-SHA256', true],
+        ['ECDHE-RSA-AES256-GCM-SHA384', true],
+        ['ECDHE-RSA-CHACHA20-POLY1305', true],
+      ] as const) {
+        const opening = open(port, { maxVersion: 'TLSv1.2', ciphers });
+        if (isTaken) (await opening).destroy();
+        else await assert.rejects(opening, /handshake failure/i, ciphers);
+      }
+      if (isRenewed) break;
+      service.kill('SIGHUP');
+      await service.logged(({ msg }) => msg === 'the certificate was read again');
+    }
+  });
+
+  it('a key that others can read is warned of, at the start and at each renewal', async (t) => {
+    const installation = await newInstallation(t);
+    const flags = await certificate(installation, 'first');
+    const key = join(installation.folder, 'tls.key');
+    await chmod(key, 0o640);
+    const service = await installation.serve({ env: PRODUCTION, flags });
+    const exposed = () => service.log.filter(({ msg }) => String(msg).startsWith('other users can read'));
+    assert.deepEqual(
+      exposed().map(({ level, file, mode }) => [level, file, mode]),
+      [[40, key, '640']],
+    );
+    for (const [mode, warnings] of [
+      [0o604, 2],
+      [0o600, 2],
+    ] as const) {
+      await chmod(key, mode);
+      const renewed = () => service.log.filter(({ msg }) => msg === 'the certificate was read again').length;
+      const before = renewed();
+      service.kill('SIGHUP');
+      await service.wrote(() => renewed() > before || undefined);
+      assert.equal(exposed().length, warnings);
+    }
+  });
+
+  it('SIGHUP takes over renewed files without dropping a connection, and keeps the old for files that are no pair', async (t) => {
+    const installation = await newInstallation(t);
+    const service = await installation.serve({
+      env: PRODUCTION,
+      flags: await certificate(installation, 'first'),
+    });
+    const { port } = new URL(service.url);
+    const agent = new Agent({ keepAlive: true, maxSockets: 1, ca: await pem('first') });
+    const before = await ask(`${service.url}/openapi.json`, agent);
+    assert.equal(await nameAt(port), 'first.plants.test');
+
+    await certificate(installation, 'second');
+    service.kill('SIGHUP');
+    const { validTo } = await service.logged(({ msg }) => msg === 'the certificate was read again');
+    assert.ok(Date.parse(String(validTo)) > Date.now());
+    assert.equal(await nameAt(port), 'second.plants.test');
+    assert.equal(await ask(`${service.url}/openapi.json`, agent), before, 'not the same connection');
+
+    await copyFile(join(CERTIFICATES, 'first.key'), join(installation.folder, 'tls.key'));
+    service.kill('SIGHUP');
+    const { level, err } = await service.logged(({ msg }) => String(msg).endsWith('the one before stays'));
+    assert.equal(level, 50);
+    assert.match(JSON.stringify(err), /must be a certificate and its key/);
+    assert.equal(await nameAt(port), 'second.plants.test');
+    agent.destroy();
+    assert.equal((await service.stop()).code, 0);
+  });
+
+  it('connections count while they are open, and no longer', async (t) => {
+    const installation = await newInstallation(t);
+    const flags = [...(await certificate(installation, 'first')), '--max-connections', '1'];
+    const { url } = await installation.serve({ env: PRODUCTION, flags });
+    const { port } = new URL(url);
+    for (let times = 0; times < 3; times += 1) {
+      const socket = await openOnceFree(port);
+      // With a request begun, it is not idle.
+      socket.write('GET / HTTP/1.1\r\n');
+      await assert.rejects(open(port), /ECONNRESET|before secure TLS connection/);
+      assert.match(
+        await exchange(socket, 'Host: plants.test\r\nConnection: close\r\n\r\n'),
+        /^HTTP\/1\.1 404 /,
+      );
+    }
+  });
+});
+
+describe('TLS that cannot be', TOGETHER, () => {
+  for (const { title, flags, says } of [
+    {
+      title: 'a certificate alone',
+      flags: ['--tls-cert', 'tls.pem'],
+      says: /--tls-key \(TLS_KEY\) must be set as well, since --tls-cert \(TLS_CERT\) is/,
+    },
+    {
+      title: 'a file that is not there',
+      flags: ['--tls-cert', 'none.pem', '--tls-key', 'tls.key'],
+      says: /none\.pem cannot be read: ENOENT/,
+    },
+    {
+      title: 'a key of another certificate',
+      flags: ['--tls-cert', 'tls.pem', '--tls-key', 'other.key'],
+      says: /tls\.pem and other\.key must be a certificate and its key, in PEM: .*mismatch/,
+    },
+    {
+      title: 'a file of something else',
+      flags: ['--tls-cert', 'nothing.pem', '--tls-key', 'tls.key'],
+      says: /nothing\.pem and tls\.key must be/,
+    },
+  ]) {
+    it(`stops the start: ${title}`, async (t) => {
+      const installation = await newInstallation(t);
+      await certificate(installation, 'first');
+      await copyFile(join(CERTIFICATES, 'second.key'), join(installation.folder, 'other.key'));
+      await writeFile(join(installation.folder, 'nothing.pem'), 'nothing');
+      const { code, stderr } = await endOf(installation.start(['serve', '--port', '0', ...flags]));
+      assert.equal(code, 1);
+      assert.match(stderr, says);
+      assert.doesNotMatch(stderr, /\n.*\n/);
+    });
+  }
+});
+
+it('every answer has Strict-Transport-Security where --hsts is set, and none by default', async (t) => {
+  const installation = await newInstallation(t);
+  for (const [flags, header] of [
+    [[], null],
+    [['--hsts', '31536000'], 'max-age=31536000'],
+  ] as const) {
+    const service = await installation.serve({ env: PRODUCTION, flags });
+    for (const path of ['/plants', '/openapi.json', '/none']) {
+      const { headers } = await fetch(service.url + path);
+      assert.equal(headers.get('strict-transport-security'), header, path);
+    }
+    await service.stop();
+  }
+});
+
+it('a service that others reach without TLS warns of it', async (t) => {
+  const installation = await newInstallation(t);
+  const service = await installation.serve({ env: PRODUCTION, flags: ['--host', '0.0.0.0'] });
+  const { level, host } = await service.logged(({ msg }) => msg === 'tokens travel in the clear');
+  assert.deepEqual([level, host], [40, '0.0.0.0']);
+});
+
+it('an admin listener that others reach is warned of', async (t) => {
+  const installation = await newInstallation(t);
+  const service = await installation.serve({ env: PRODUCTION, flags: ['--admin-host', '0.0.0.0'] });
+  const { level, host } = await service.logged(({ msg }) =>
+    String(msg).startsWith('the admin listener asks'),
+  );
+  assert.deepEqual([level, host], [40, '0.0.0.0']);
+  assert.ok(!service.log.some(({ msg }) => msg === 'tokens travel in the clear'));
+});
+
+/** Puts a certificate and its key where the flags that it returns point. */
+async function certificate({ folder }: Installation, name: Name): Promise<readonly string[]> {
+  for (const kind of ['pem', 'key'])
+    await copyFile(join(CERTIFICATES, `${name}.${kind}`), join(folder, `tls.${kind}`));
+  await chmod(join(folder, 'tls.key'), 0o600);
+  return ['--tls-cert', join(folder, 'tls.pem'), '--tls-key', join(folder, 'tls.key')];
+}
+
+function pem(name: Name): Promise<Buffer> {
+  return readFile(join(CERTIFICATES, `${name}.pem`));
+}
+
+async function open(port: string, options: object = {}): Promise<TLSSocket> {
+  const ca = await Promise.all([pem('first'), pem('second'), pem('rsa')]);
+  const socket = connect({ host: '127.0.0.1', port: Number(port), ca, ...options });
+  await once(socket, 'secureConnect');
+  return socket;
+}
+
+/** The service may see the end of the connection before this one a moment after its client did. */
+async function openOnceFree(port: string, tries = 100): Promise<TLSSocket> {
+  return open(port).catch((error: unknown) => {
+    if (tries === 0) throw error;
+    return openOnceFree(port, tries - 1);
+  });
+}
+
+/** Whose certificate a new connection gets. */
+async function nameAt(port: string): Promise<string> {
+  const socket = await open(port);
+  const { subject } = socket.getPeerCertificate();
+  socket.destroy();
+  return String(subject.CN);
+}
+
+/** Sends a request and resolves to all that arrives until the service closes the connection. */
+async function exchange(socket: TLSSocket, message: string | Buffer): Promise<string> {
+  let text = '';
+  socket.setEncoding('latin1').on('data', (data: string) => {
+    text += data;
+  });
+  socket.write(message);
+  await once(socket, 'close');
+  return text;
+}
+
+/** Asks, and resolves to the local port of the connection it went by. */
+function ask(url: string, agent: Agent): Promise<number | undefined> {
+  return new Promise((resolve, reject) => {
+    request(url, { agent }, (response) => {
+      const { localPort } = response.socket;
+      response.resume().once('end', () => resolve(localPort));
+    })
+      .on('error', reject)
+      .end();
+  });
+}

@@ -1,0 +1,231 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import { test } from 'node:test';
+import { setImmediate, setTimeout } from 'node:timers/promises';
+import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
+import { headerOf, type RawAnswer } from '../../support/clients/raw-http.ts';
+import { engines } from '../../support/engines.ts';
+import { openFiles } from '../../support/process-resources.ts';
+import { newInstallation } from '../../support/program.ts';
+import { listenOnFreePort } from '../../support/servers/free-port.ts';
+import { startService, type TestService } from '../../support/service.ts';
+import { upTo } from '../../support/store-setup.ts';
+import { KEPT, type WireCase, wireSections } from './wire-cases.ts';
+
+const cases = wireSections.flatMap((section) => section.cases);
+
+test('every case on the wire gets its answers, never another one, and changes nothing it should not', async (t) => {
+  const [engine] = engines;
+  assert.ok(engine !== undefined);
+  const service = await startService(t, await engine.freshUrl(t));
+  for (const { section, cases } of wireSections) {
+    await t.test(section, async (t) => {
+      for (const wireCase of cases) await t.test(wireCase.title, () => check(service, wireCase));
+    });
+  }
+  await service.close();
+});
+
+test('a case on the wire gets the same answers in pieces', async (t) => {
+  const [engine] = engines;
+  assert.ok(engine !== undefined);
+  const service = await startService(t, await engine.freshUrl(t));
+  for (const wireCase of cases) {
+    if (wireCase.sends.length > MAX_SPLIT) continue;
+    await t.test(wireCase.title, () => check(service, wireCase, 'split', splitSlowly));
+  }
+  await service.close();
+});
+
+test('the table of the wire is large, and its titles are unique', () => {
+  assert.ok(cases.length >= 80, `the table has ${cases.length} cases`);
+  assert.equal(new Set(cases.map(({ title }) => title)).size, cases.length);
+});
+
+test('a service that looks for requests in what is none of its business is found out', async (t) => {
+  // It takes whatever ends in an empty line for a request, and never closes.
+  const naive = createServer((socket) => {
+    socket.on('error', () => undefined);
+    socket.on('data', (bytes) => {
+      const heads = bytes.toString('latin1').split('\r\n\r\n').length - 1;
+      const answer = 'HTTP/1.1 200 OK\r\nX-Request-Id: of-no-use\r\nContent-Length: 0\r\n\r\n';
+      socket.write(answer.repeat(heads));
+    });
+  });
+  const url = `http://127.0.0.1:${await listenOnFreePort(naive)}`;
+  t.after(() => naive.close());
+  const smuggling = cases.filter(
+    ({ sends }) => sends.includes('\r\n\r\n') && sends.includes('DELETE /plants/1'),
+  );
+  assert.ok(smuggling.length >= 80);
+  const talks = await Promise.allSettled(smuggling.map((wireCase) => converse(url, wireCase, 'x', 1_000)));
+  const notFound = smuggling.filter((_, index) => talks[index]?.status === 'fulfilled');
+  assert.deepEqual(
+    notFound.map(({ title }) => title),
+    [],
+  );
+});
+
+test('a header that is too large is told as one, in however many packets it comes', async (t) => {
+  const [engine] = engines;
+  assert.ok(engine !== undefined);
+  const service = await startService(t, await engine.freshUrl(t));
+  const head = 'GET /openapi.json HTTP/1.1\r\nHost: plants.test\r\n';
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  wire.send(`${head}\r\n${head}X-Fern: ${'x'.repeat(10_000)}`);
+  // By now the service has read what came with the first request.
+  assert.equal((await wire.answer())?.status, 200);
+  wire.send('x'.repeat(10_000));
+  const answer = await wire.answer();
+  assert.ok(answer !== undefined);
+  assert.equal(codeOf(answer), 43100);
+  await service.close();
+});
+
+test('a client that is refused and never closes its connection holds nothing of the service', async (t) => {
+  const installation = await newInstallation(t);
+  const service = await installation.serve();
+  const before = await openFiles(service);
+  const much = 'x'.repeat(500_000);
+  const refused = [
+    `CONNECT plants.test:1 HTTP/1.1\r\nHost: plants.test\r\n\r\n${much}`,
+    `GET /plants HTTP/9.9\r\n\r\n${much}`,
+    `POST /plants HTTP/1.1\r\nHost: a b\r\nContent-Length: ${much.length}\r\n\r\n${much}`,
+  ];
+  const { hostname, port } = new URL(service.url);
+  const clients = refused.map((bytes) => {
+    const socket = connect({ host: hostname, port: Number(port), allowHalfOpen: true });
+    socket.on('error', () => undefined);
+    socket.write(bytes);
+    return socket;
+  });
+  t.after(() => {
+    for (const socket of clients) socket.destroy();
+  });
+  await Promise.all(clients.map((socket) => once(socket, 'data')));
+  const deadline = performance.now() + 20_000;
+  while ((await openFiles(service)) > before) {
+    assert.ok(performance.now() < deadline, 'a connection is still open');
+    await setTimeout(20);
+  }
+  assert.equal((await service.stop()).code, 0);
+});
+
+test('a client that is refused and resets its connection does not end the service', async (t) => {
+  const service = await (await newInstallation(t)).serve();
+  const { hostname, port } = new URL(service.url);
+  for (const bytes of [
+    'CONNECT plants.test:1 HTTP/1.1\r\nHost: plants.test\r\n\r\n',
+    'GET /plants HTTP/9.9\r\n\r\n',
+  ]) {
+    for (let time = 0; time < 30; time += 1) {
+      const socket = connect({ host: hostname, port: Number(port) });
+      socket.write(`${bytes}${'x'.repeat(time * 1_000)}`);
+      await once(socket, 'connect');
+      if (time % 2 === 0) await once(socket, 'data');
+      socket.resetAndDestroy();
+    }
+  }
+  assert.equal((await fetch(`${service.url}/openapi.json`)).status, 200);
+  assert.equal((await service.stop()).code, 0);
+});
+
+/** Longer cases are sent whole only. */
+const MAX_SPLIT = 30_000;
+const PIECES = 200;
+
+type SendAll = (wire: Wire, bytes: string) => Promise<void>;
+
+async function sendWhole(wire: Wire, bytes: string): Promise<void> {
+  wire.send(bytes);
+}
+
+/** Sends a text in pieces, each of which the service, in this process, can read alone. */
+async function splitSlowly(wire: Wire, bytes: string): Promise<void> {
+  const length = Math.ceil(bytes.length / PIECES);
+  for (let from = 0; from < bytes.length; from += length) {
+    wire.send(bytes.slice(from, from + length));
+    await setImmediate();
+    await setImmediate();
+  }
+}
+
+async function check(
+  service: TestService,
+  wireCase: WireCase,
+  prefix = 'wire',
+  sendAll: SendAll = sendWhole,
+): Promise<void> {
+  const { leaves = KEPT } = wireCase;
+  const owner = `${prefix}-${cases.indexOf(wireCase)}`;
+  const token = await service.token(owner);
+  const plant = { owner, id: 1n, name: 'Kept', tag: null, idempotency: null };
+  assert.equal(await service.store.write({ kind: 'createPlant', ...plant }), 'created');
+  await converse(service.url, wireCase, token, 20_000, sendAll);
+  const { json } = await service.store.listPlants(owner, { from: 0n, to: 9n }, upTo(10));
+  assert.equal(json, leaves);
+}
+
+/** Sends what a case sends, and rejects when the answers, or the end of the connection, are not as it says. */
+async function converse(
+  url: string,
+  wireCase: WireCase,
+  token: string,
+  withinMs: number,
+  sendAll: SendAll = sendWhole,
+): Promise<void> {
+  const { sends, endsEarly = false, answers, closes, leaves = KEPT } = wireCase;
+  const isWhole = sendAll === sendWhole;
+  const wire = openWire(url);
+  try {
+    await sendAll(wire, sends.replaceAll('{token}', token));
+    if (endsEarly) wire.end();
+    assert.deepEqual(await receive(wire, answers, sends.startsWith('HEAD '), withinMs), answers);
+    if (!closes) {
+      wire.send(
+        `GET /plants HTTP/1.1\r\nHost: plants.test\r\nAuthorization: Bearer ${token}\r\nConnection: close\r\n\r\n`,
+      );
+      const next = await wire.answer({ withinMs });
+      // An error response may precede the last piece of the request, and then closes the connection.
+      if (!isWhole && next === undefined && (answers.at(-1) ?? 0) >= 40_000) return;
+      assert.equal(next?.status, 200, 'the next request on the connection');
+      assert.equal(next?.body.toString(), leaves);
+    }
+    assert.equal(await wire.answer({ withinMs }), undefined, 'there is another answer');
+  } finally {
+    wire.destroy();
+  }
+}
+
+/** As many answers as there should be, or those there are when the connection closes before; as the table writes them. */
+async function receive(
+  wire: Wire,
+  expected: readonly number[],
+  toHead: boolean,
+  withinMs: number,
+): Promise<number[]> {
+  const received: number[] = [];
+  while (received.length < expected.length) {
+    const answer = await wire.answer({ toHead, withinMs });
+    if (answer === undefined) break;
+    received.push(...answer.interim, toHead ? codeToHead(answer, expected) : codeOf(answer));
+  }
+  return received;
+}
+
+/** The answer to a HEAD has no content to tell its code. */
+function codeToHead({ status }: RawAnswer, expected: readonly number[]): number {
+  return expected.find((code) => code === status || Math.floor(code / 100) === status) ?? status;
+}
+
+function codeOf({ status, headers, body }: RawAnswer): number {
+  assert.match(headerOf(headers, 'x-request-id') ?? '', /^[\w-]{8,}$/);
+  if (status < 400) return status;
+  assert.equal(headerOf(headers, 'content-type'), 'application/json');
+  const { error, message }: { error?: unknown; message?: unknown } = JSON.parse(body.toString());
+  assert.ok(typeof error === 'number' && typeof message === 'string' && message !== '');
+  assert.equal(Math.floor(error / 100), status);
+  return error;
+}

@@ -1,0 +1,109 @@
+import { join } from 'node:path';
+import { freshFolder } from '../../support/engines.ts';
+import { readFlags } from '../../support/script-flags.ts';
+import { startPostgres } from '../../support/servers/postgres-server.ts';
+import type { Attack, Bounds } from './attack.ts';
+import { catalogue } from './catalogue.ts';
+import { measureAbuse } from './measure.ts';
+import { type Grounds, prepareGrounds, serveBare, USUAL_STOCK } from './target.ts';
+import { abuseFaults, describeAbuse, USUAL_BOUNDS } from './verdict.ts';
+
+interface AbuseOptions {
+  readonly grounds: Grounds;
+  readonly isTls: boolean;
+  /** How long the others are watched before the attack. */
+  readonly calmSeconds: number;
+  /** Wider than the usual ones, where other programs share the cores. */
+  readonly bounds?: Partial<Bounds>;
+  /** More variables of the service. */
+  readonly env?: Readonly<Record<string, string>>;
+  readonly report: (line: string) => void;
+}
+
+/** Attacks the service once; resolves to the bounds that it broke, in words. */
+export async function abuse(attack: Attack, options: AbuseOptions): Promise<readonly string[]> {
+  const { grounds, isTls, calmSeconds, env, report } = options;
+  const overTls = isTls || attack.rawToTls === true;
+  const bounds = { ...USUAL_BOUNDS, ...options.bounds, ...attack.bounds };
+  report(`${attack.name} (${grounds.engine}, ${overTls ? 'https' : 'http'}): ${attack.about}`);
+  report(`  guards     ${attack.guards}`);
+  const target = await grounds.serve(attack, overTls, env);
+  const figures = await measureAbuse(target, attack, calmSeconds);
+  for (const line of describeAbuse('service', figures)) report(line);
+  const faults = abuseFaults(figures, bounds, attack.connections);
+  report(faults.length === 0 ? '  holds' : `  BROKEN: ${faults.join('; ')}`);
+  return faults;
+}
+
+/** The same attack on a bare server of node:http, to compare with. */
+async function abuseBare(attack: Attack, folder: string, calmSeconds: number): Promise<readonly string[]> {
+  const target = await serveBare(join(folder, `${attack.name}.log`), attack.stock ?? USUAL_STOCK);
+  return describeAbuse('bare node:http', await measureAbuse(target, attack, calmSeconds));
+}
+
+/** An attack as it is in the short form; undefined for one that is not part of that. */
+export function shortFormOf({ short, ...attack }: Attack): Attack | undefined {
+  if (short === undefined) return undefined;
+  return { ...attack, ...short, bounds: { ...attack.bounds, ...short.bounds } };
+}
+
+if (import.meta.main) {
+  const values = readFlags(
+    'Attacks the service in many ways: what other clients notice, and what it costs the service.',
+    {
+      only: { type: 'string', takes: 'NAME', about: 'the attacks whose names begin so, with commas between' },
+      engine: {
+        type: 'string',
+        takes: 'sqlite|postgres',
+        about: 'on one engine; on both where it matters unless given',
+      },
+      tls: { type: 'string', takes: 'yes|no', default: 'no', about: 'over TLS' },
+      short: { type: 'string', takes: 'yes|no', default: 'no', about: 'the short form, as in `npm test`' },
+      env: {
+        type: 'string',
+        takes: 'NAME=VALUE',
+        about: 'variables of the service, with commas between; one that lifts a limit must break a bound',
+      },
+      bare: { type: 'string', takes: 'yes|no', default: 'yes', about: 'a bare server of node:http as well' },
+    },
+  );
+  const write = (line: string): void => void process.stdout.write(`${line}\n`);
+  const prefixes = values.only?.split(',');
+  const attacks = catalogue
+    .flatMap((attack) => (values.short === 'yes' ? (shortFormOf(attack) ?? []) : attack))
+    .filter(({ name }) => prefixes === undefined || prefixes.some((prefix) => name.startsWith(prefix)));
+  await using ending = new AsyncDisposableStack();
+  const lifetime = { after: (work: () => Promise<void>) => void ending.defer(work) };
+  const folder = await freshFolder();
+  const calmSeconds = values.short === 'yes' ? 1 : 3;
+  const env = Object.fromEntries(
+    (values.env?.split(',') ?? []).map((pair) => {
+      const [name = '', ...rest] = pair.split('=');
+      return [name, rest.join('=')];
+    }),
+  );
+  const broken: string[] = [];
+  for (const engine of ['sqlite', 'postgres']) {
+    if (values.engine !== undefined && values.engine !== engine) continue;
+    const chosen = attacks.filter(({ bothEngines }) => bothEngines || engine === (values.engine ?? 'sqlite'));
+    if (chosen.length === 0) continue;
+    const server = engine === 'postgres' ? await startPostgres() : undefined;
+    if (server !== undefined) ending.defer(() => server.remove());
+    const grounds = await prepareGrounds(lifetime, engine, server?.url());
+    for (const attack of chosen) {
+      const faults = await abuse(attack, {
+        grounds,
+        isTls: values.tls === 'yes',
+        calmSeconds,
+        env,
+        report: write,
+      });
+      if (faults.length > 0) broken.push(`${attack.name} (${engine})`);
+      if (attack.bare && engine === 'sqlite' && values.tls === 'no' && values.bare === 'yes')
+        for (const line of await abuseBare(attack, folder, calmSeconds)) write(line);
+      write('');
+    }
+  }
+  write(broken.length === 0 ? 'every bound holds' : `broken: ${broken.join(', ')}`);
+  if (broken.length > 0) process.exitCode = 1;
+}

@@ -1,0 +1,297 @@
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { setPriority } from 'node:os';
+import { createInterface } from 'node:readline';
+import { setTimeout } from 'node:timers/promises';
+import { connect as connectTls } from 'node:tls';
+import { type AttackReport, fillIn, type Job, type Reading, type Script, type Step } from './attack.ts';
+
+// The process that attacks: reads its job, a line of JSON, says when it is ready, begins at the next line, ends when its
+// input does, and reports.
+
+const CONNECTS_AT_ONCE = 50;
+const PIECE = 64 * 1_024;
+const STATUS_LINE = Buffer.from('HTTP/1.1 ');
+const STATUS_LENGTH = 3;
+const READS_A_SECOND = 4;
+const LAST_CHUNK = Buffer.from('0\r\n\r\n');
+/** Below the service and those who measure: they would otherwise wait for the CPU, not for the service. */
+const NICE = 5;
+
+class Attacker {
+  readonly #job: Job;
+  readonly #built = new Map<Step, Buffer>();
+  readonly #open = new Set<Socket>();
+  readonly #statuses: Record<string, number> = {};
+  #began = 0;
+  #number = 0;
+  #isOver = false;
+  #connected = 0;
+  #failed = 0;
+  #sent = 0;
+  #received = 0;
+  #whole = 0;
+  #closed = 0;
+  #lastClosed = 0;
+
+  constructor(job: Job) {
+    this.#job = job;
+    for (const { steps } of job.attack.sends) for (const step of steps) this.#build(step);
+  }
+
+  async run(): Promise<AttackReport> {
+    const { connections, seconds, sends } = this.#job.attack;
+    this.#began = performance.now();
+    const over = new AbortController();
+    const timer = setTimeout(seconds * 1_000, undefined, { signal: over.signal }).then(
+      () => this.stop(),
+      () => undefined,
+    );
+    const running: Promise<void>[] = [];
+    for (let index = 0; index < connections && !this.#isOver; index += 1) {
+      const script = sends[index % sends.length];
+      if (script !== undefined) running.push(this.#keepRunning(script));
+      if (index % CONNECTS_AT_ONCE === CONNECTS_AT_ONCE - 1) await setTimeout(1);
+    }
+    await Promise.all(running);
+    over.abort();
+    await timer;
+    return {
+      connected: this.#connected,
+      failed: this.#failed,
+      sentBytes: this.#sent,
+      receivedBytes: this.#received,
+      statuses: this.#statuses,
+      whole: this.#whole,
+      closed: this.#closed,
+      lastClosedMs: this.#lastClosed,
+    };
+  }
+
+  stop(): void {
+    this.#isOver = true;
+    for (const socket of this.#open) socket.destroy();
+  }
+
+  /** Bytes that are the same each time are made once, before the attack begins. */
+  #build(step: Step): void {
+    if ('send' in step && !/\{(?:n|id)\}/.test(step.send))
+      this.#built.set(step, Buffer.from(this.#fill(step.send).repeat(step.times ?? 1), 'latin1'));
+    if ('flood' in step) {
+      const text = this.#fill(step.flood);
+      this.#built.set(step, Buffer.from(text.repeat(Math.ceil(PIECE / text.length)), 'latin1'));
+    }
+  }
+
+  #fill(text: string): string {
+    this.#number += 1;
+    return fillIn(text, this.#job.token, this.#number, this.#job.attack.stock?.plants ?? 1);
+  }
+
+  async #keepRunning(script: Script): Promise<void> {
+    do await this.#runOnce(script);
+    while (script.repeats === 'on a new connection' && !this.#isOver);
+  }
+
+  async #runOnce(script: Script): Promise<void> {
+    const { reads } = this.#job.attack;
+    const socket = this.#connect();
+    const link: Link = {
+      socket,
+      closed: new AbortController(),
+      answers: 0,
+      received: 0,
+      length: undefined,
+      look: () => undefined,
+    };
+    const closing = new Promise<void>((resolve) => void socket.once('close', () => resolve()));
+    void closing.then(() => link.closed.abort());
+    this.#open.add(socket);
+    if (reads === 'all') this.#readAll(link);
+    else if (reads !== 'nothing') this.#readSlowly(link, reads);
+    await this.#follow(script, link).catch(() => undefined);
+    await closing;
+    this.#open.delete(socket);
+  }
+
+  #connect(): Socket {
+    const { url, attack } = this.#job;
+    const { protocol, hostname, port } = new URL(url);
+    const isTls = protocol === 'https:' && attack.rawToTls === undefined;
+    const address = { host: hostname, port: Number(port) };
+    const socket = isTls ? connectTls({ ...address, rejectUnauthorized: false }) : connect(address);
+    if (attack.reads !== 'all') socket.pause();
+    let isConnected = false;
+    let wasReset = false;
+    socket.once(isTls ? 'secureConnect' : 'connect', () => {
+      isConnected = true;
+      this.#connected += 1;
+    });
+    socket.on('error', () => {
+      wasReset = true;
+    });
+    socket.once('end', () => {
+      wasReset = true;
+    });
+    socket.once('close', () => {
+      if (!isConnected && !this.#isOver) this.#failed += 1;
+      if (!wasReset || this.#isOver) return;
+      this.#closed += 1;
+      this.#lastClosed = performance.now() - this.#began;
+    });
+    return socket;
+  }
+
+  async #follow({ steps, repeats }: Script, link: Link): Promise<void> {
+    do for (const step of steps) await this.#take(step, link);
+    while (repeats === 'on the connection' && !link.socket.destroyed);
+    if (repeats === 'on a new connection') link.socket.destroy();
+  }
+
+  async #take(step: Step, link: Link): Promise<void> {
+    const { socket, closed } = link;
+    if ('wait' in step) await setTimeout(step.wait, undefined, { signal: closed.signal });
+    else if ('answers' in step) await awaitAnswers(link, step.answers);
+    else if ('trickle' in step) await this.#trickle(step, link);
+    else if ('flood' in step) {
+      const bytes = this.#built.get(step) ?? Buffer.alloc(0);
+      while (!socket.destroyed) await this.#write(link, bytes);
+    } else if ('send' in step) await this.#send(step, link);
+    else if (step.leave === 'RST') socket.resetAndDestroy();
+    else socket.end();
+  }
+
+  async #send(step: { send: string; times?: number }, link: Link): Promise<void> {
+    const built = this.#built.get(step);
+    if (built !== undefined) await this.#write(link, built);
+    else
+      for (let time = 0; time < (step.times ?? 1); time += 1) {
+        const texts: string[] = [];
+        for (let size = 0; size < PIECE && time < (step.times ?? 1); time += 1) {
+          const text = this.#fill(step.send);
+          texts.push(text);
+          size += text.length;
+        }
+        await this.#write(link, Buffer.from(texts.join(''), 'latin1'));
+      }
+  }
+
+  async #trickle({ trickle, everyMs }: { trickle: string; everyMs: number }, link: Link): Promise<void> {
+    const text = this.#fill(trickle);
+    for (let at = 0; !link.socket.destroyed; at += 1) {
+      await this.#write(link, Buffer.from(text.charAt(at) || 'x', 'latin1'));
+      await setTimeout(everyMs, undefined, { signal: link.closed.signal });
+    }
+  }
+
+  /** Resolves once the kernel has taken all of it; piece by piece, so that what it has taken is known. */
+  async #write({ socket, closed }: Link, bytes: Buffer): Promise<void> {
+    for (let at = 0; at < bytes.length; at += PIECE) {
+      const piece = bytes.subarray(at, at + PIECE);
+      await new Promise<void>((resolve, reject) => {
+        socket.write(piece, (error) => (error ? reject(error) : resolve()));
+        if (closed.signal.aborted) reject(new Error('closed'));
+      });
+      this.#sent += piece.length;
+    }
+  }
+
+  #readAll(link: Link): void {
+    link.socket.on('data', this.#reader(link));
+  }
+
+  #reader(link: Link): (data: Buffer) => void {
+    let tail: Buffer = Buffer.alloc(0);
+    return (data) => {
+      this.#received += data.length;
+      const before = link.received;
+      link.received += data.length;
+      link.length ??= lengthOf(data);
+      if (link.length === undefined ? isLast(data) : before < link.length && link.received >= link.length)
+        this.#whole += 1;
+      tail = this.#countAnswers(link, tail.length === 0 ? data : Buffer.concat([tail, data]));
+    };
+  }
+
+  #readSlowly(link: Link, { perSecond, forSeconds }: Exclude<Reading, string>): void {
+    const { socket, closed } = link;
+    const end = performance.now() + forSeconds * 1_000;
+    const take = this.#reader(link);
+    const timer = setInterval(() => {
+      if (performance.now() < end) {
+        const data: unknown = socket.read(Math.ceil(perSecond / READS_A_SECOND));
+        if (Buffer.isBuffer(data)) take(data);
+        return;
+      }
+      clearInterval(timer);
+      socket.on('data', take);
+      socket.resume();
+    }, 1_000 / READS_A_SECOND);
+    closed.signal.addEventListener('abort', () => clearInterval(timer));
+  }
+
+  /** Counts status lines; resolves those who wait for them. Returns what may be the beginning of one. */
+  #countAnswers(link: Link, bytes: Buffer): Buffer {
+    let at = bytes.indexOf(STATUS_LINE);
+    for (; at >= 0; at = bytes.indexOf(STATUS_LINE, at + 1)) {
+      const start = at + STATUS_LINE.length;
+      if (start + STATUS_LENGTH > bytes.length) break;
+      const status = bytes.toString('latin1', start, start + STATUS_LENGTH);
+      if (!/^[2-5]\d\d$/.test(status)) continue;
+      this.#statuses[status] = (this.#statuses[status] ?? 0) + 1;
+      link.answers += 1;
+    }
+    link.look();
+    if (at >= 0) return Buffer.from(bytes.subarray(at));
+    return Buffer.from(bytes.subarray(-Math.min(bytes.length, STATUS_LINE.length - 1)));
+  }
+}
+
+interface Link {
+  readonly socket: Socket;
+  readonly closed: AbortController;
+  answers: number;
+  received: number;
+  /** Of the first response with its headers, where they say it. */
+  length: number | undefined;
+  look: () => void;
+}
+
+/** The length of a response with its headers, if these are in its first bytes and say so. */
+function lengthOf(first: Buffer): number | undefined {
+  const end = first.indexOf('\r\n\r\n');
+  const [, length] = /\r\ncontent-length: (\d+)/i.exec(first.toString('latin1', 0, Math.max(end, 0))) ?? [];
+  return length === undefined ? undefined : end + 4 + Number(length);
+}
+
+/** The last chunk of a streamed response. */
+function isLast(bytes: Buffer): boolean {
+  return bytes.subarray(-LAST_CHUNK.length).equals(LAST_CHUNK);
+}
+
+function awaitAnswers(link: Link, wanted: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const stop = (): void => reject(new Error('closed'));
+    link.closed.signal.addEventListener('abort', stop, { once: true });
+    link.look = () => {
+      if (link.answers < wanted) return;
+      link.answers -= wanted;
+      link.look = () => undefined;
+      link.closed.signal.removeEventListener('abort', stop);
+      resolve();
+    };
+    link.look();
+  });
+}
+
+const lines = createInterface({ input: process.stdin });
+const [text] = await once(lines, 'line');
+const job: Job = JSON.parse(String(text));
+setPriority(NICE);
+const attacker = new Attacker(job);
+const begins = once(lines, 'line');
+process.stdout.write('ready\n');
+await begins;
+lines.once('close', () => attacker.stop());
+process.stdout.write(`${JSON.stringify(await attacker.run())}\n`);
+process.stdin.destroy();

@@ -1,0 +1,582 @@
+import { costlyBodies } from '../../support/data/costly-bodies.ts';
+import { MEBIBYTE } from '../../support/process-resources.ts';
+import type { Attack, Script, Step } from './attack.ts';
+
+const HOST = 'Host: plants.test\r\n';
+const TOKEN = `${HOST}Authorization: Bearer {token}\r\n`;
+const JSON_TYPE = 'Content-Type: application/json\r\n';
+
+/** 27 bytes: the cheapest request that there is. */
+const NOTHING_THERE = 'GET /p HTTP/1.1\r\nHost: p\r\n\r\n';
+const DOCS = `GET /docs/scalar.js HTTP/1.1\r\n${HOST}\r\n`;
+const METRICS = `GET /metrics HTTP/1.1\r\n${HOST}\r\n`;
+
+/** 8 MB as one page. */
+const LONG = { plants: 20_000, nameLength: 400 };
+const MILLION = { plants: 1_000_000, nameLength: 20 };
+const SHORTER = { plants: 100_000, nameLength: 20 };
+
+function get(target: string, headers = TOKEN): string {
+  return `GET ${target} HTTP/1.1\r\n${headers}\r\n`;
+}
+
+function post(headers: string, body: string): string {
+  return `POST /plants HTTP/1.1\r\n${headers}${JSON_TYPE}Content-Length: ${body.length}\r\n\r\n${body}`;
+}
+
+/** `{n}` has three characters, what is filled in nine. */
+const CREATE = post(TOKEN, '{"id":1{n},"name":"Fern"}      ').replace('      ', '');
+
+/** Once, and then silence. */
+function once(...steps: readonly Step[]): readonly Script[] {
+  return [{ steps }];
+}
+
+/** One request after the other, each when the last was answered. */
+function inALoop(request: string): Script {
+  return { steps: [{ send: request }, { answers: 1 }], repeats: 'on the connection' };
+}
+
+function anew(...steps: readonly Step[]): readonly Script[] {
+  return [{ steps, repeats: 'on a new connection' }];
+}
+
+const MANY = 20_000;
+const DEFAULT_WRITE_TIMEOUT = 35_000;
+const DEFAULT_KEEP_ALIVE_TIMEOUT = 70_000;
+
+/** In the short form, timeouts are short, with as much room above them. */
+const SHORT_TIMEOUTS = { HEADER_TIMEOUT: '1000', REQUEST_TIMEOUT: '1500', WRITE_TIMEOUT: '1000' };
+const SHORT_WRITE_TIMEOUT = 10_000;
+
+const pipelining: readonly Attack[] = [
+  {
+    name: 'pipelined-20',
+    about: '20,000 pipelined requests each, without a token',
+    guards: 'queued requests of a connection: p99, memory',
+    connections: 20,
+    sends: once({ send: NOTHING_THERE, times: MANY }),
+    reads: 'all',
+    seconds: 20,
+    bounds: {},
+    bare: true,
+  },
+  {
+    name: 'pipelined-20-unread',
+    about: 'the same; the answers are not read, and still run when the attack ends',
+    guards: 'queued requests of a connection: p99, memory',
+    connections: 20,
+    sends: once({ send: NOTHING_THERE, times: MANY }),
+    reads: 'nothing',
+    seconds: 40,
+    bounds: {},
+    bare: true,
+  },
+  {
+    name: 'pipelined-100',
+    about: 'the same from 100 connections; the answers are read',
+    guards: 'queued requests of a connection: p99, memory',
+    connections: 100,
+    sends: once({ send: NOTHING_THERE, times: MANY }),
+    reads: 'all',
+    seconds: 30,
+    bounds: {},
+    bare: true,
+  },
+  {
+    name: 'pipelined-100-unread',
+    about: 'the same from 100 connections; the answers are not read, and still run when the attack ends',
+    guards: 'queued requests of a connection: p99, memory',
+    connections: 100,
+    sends: once({ send: NOTHING_THERE, times: MANY }),
+    reads: 'nothing',
+    seconds: 40,
+    bounds: {},
+    bare: true,
+    short: { env: SHORT_TIMEOUTS, seconds: 8 },
+  },
+  {
+    name: 'pipelined-behind-docs',
+    about: '20,000 pipelined requests each behind 8 long answers that are not read',
+    guards:
+      'queued requests of a connection: p99, memory; the write timeout: closed; bytes that wait for slow readers: memory',
+    connections: 100,
+    sends: once({ send: DOCS, times: 8 }, { send: NOTHING_THERE, times: MANY }),
+    reads: 'nothing',
+    seconds: 40,
+    bounds: { closedMs: DEFAULT_WRITE_TIMEOUT },
+    bare: true,
+    stock: LONG,
+  },
+  {
+    name: 'pipelined-lists',
+    about: '20,000 pipelined lists each, with a token',
+    guards: 'queued requests of a connection: p99, memory; the share of an owner: failures',
+    connections: 20,
+    sends: once({ send: get('/plants?limit=1'), times: MANY }),
+    reads: 'all',
+    seconds: 20,
+    bounds: {},
+    bothEngines: true,
+    bare: true,
+  },
+  {
+    name: 'pipelined-creates',
+    about: '5,000 pipelined creations each, with a token',
+    guards: 'queued requests of a connection: p99, memory; the share of an owner: failures',
+    connections: 20,
+    sends: once({ send: CREATE, times: 5_000 }),
+    reads: 'all',
+    seconds: 20,
+    bounds: {},
+    bothEngines: true,
+  },
+  {
+    name: 'pipelined-fairly',
+    about: '100 pipelined lists each, which all get their answers',
+    guards: 'a queue of 100 requests at least: answers',
+    connections: 50,
+    sends: once({ send: get('/plants?limit=1'), times: 100 }, { answers: 100 }, { leave: 'FIN' }),
+    reads: 'all',
+    seconds: 20,
+    bounds: { answersEach: 100, statuses: [200] },
+    bothEngines: true,
+    bare: true,
+    short: {},
+  },
+];
+
+const unreadTargets = [
+  { name: 'list', request: get('/plants'), stock: LONG },
+  { name: 'page', request: get('/plants?limit=20000'), stock: LONG },
+  { name: 'docs', request: DOCS.repeat(8), stock: LONG },
+] as const;
+
+const readers: readonly Attack[] = [
+  ...[300, 1_000].flatMap((connections) =>
+    unreadTargets.map(
+      ({ name, request, stock }): Attack => ({
+        name: `unread-${name}-${connections}`,
+        guards: 'the write timeout: closed; bytes that wait for slow readers: memory',
+        about: `readers of ${request.slice(4, request.indexOf(' HTTP'))} that never read`,
+        connections,
+        sends: once({ send: request }),
+        reads: 'nothing',
+        seconds: name === 'docs' ? 45 : 75,
+        // A list that is rejected at once leaves an idle connection, which is closed later.
+        bounds: { closedMs: name === 'docs' ? DEFAULT_WRITE_TIMEOUT : DEFAULT_KEEP_ALIVE_TIMEOUT },
+        stock,
+        bothEngines: true,
+        bare: true,
+        ...(connections === 300 &&
+          name === 'page' && {
+            short: {
+              connections: 60,
+              env: SHORT_TIMEOUTS,
+              seconds: 8,
+              bounds: { closedMs: SHORT_WRITE_TIMEOUT },
+            },
+          }),
+      }),
+    ),
+  ),
+  {
+    name: 'slow-readers',
+    about: 'honest readers of 10 KB/s for two minutes, who then read the rest of their 8 MB',
+    guards:
+      'a write timeout that counts what the client has read: whole; bytes that wait for slow readers: memory',
+    connections: 10,
+    sends: once({ send: get('/plants', `${TOKEN}Connection: close\r\n`) }),
+    reads: { perSecond: 10_000, forSeconds: 120 },
+    seconds: 180,
+    bounds: { isWhole: true, answersEach: 1, statuses: [200] },
+    stock: LONG,
+    bothEngines: true,
+    short: {
+      env: SHORT_TIMEOUTS,
+      reads: { perSecond: 300_000, forSeconds: 5 },
+      seconds: 10,
+      bothEngines: false,
+    },
+  },
+  {
+    name: 'large-plants',
+    about: 'lists of 64 plants of 16 MiB, read at full speed',
+    guards: 'pages that end at 8 MiB: memory, statuses',
+    connections: 3,
+    sends: once({ send: get('/plants') }, { answers: 1 }),
+    reads: 'all',
+    seconds: 60,
+    bounds: { memory: 256 * MEBIBYTE, statuses: [200] },
+    stock: { plants: 64, nameLength: 16 * MEBIBYTE },
+    env: { BODY_LIMIT: '16777216' },
+    bothEngines: true,
+  },
+];
+
+const bodies: readonly Attack[] = [
+  ...[
+    { name: 'huge-length', headers: HOST, status: 401 },
+    { name: 'huge-length-token', headers: TOKEN, status: 413 },
+  ].map(
+    ({ name, headers, status }): Attack => ({
+      name,
+      guards: 'the end of the connection after an early response: read, closed',
+      about: `Content-Length: 9000000000, sent as fast as it is read, answered with ${status}`,
+      connections: 1,
+      sends: once(
+        { send: `POST /plants HTTP/1.1\r\n${headers}${JSON_TYPE}Content-Length: 9000000000\r\n\r\n` },
+        { flood: ' ' },
+      ),
+      reads: 'all',
+      seconds: 4,
+      bounds: { readBytes: MEBIBYTE, closedMs: 1_500, statuses: [status] },
+      bare: true,
+      ...(headers === HOST && { short: {} }),
+    }),
+  ),
+  ...['POST', 'GET', 'DELETE'].map(
+    (method): Attack => ({
+      name: `endless-chunks-${method.toLowerCase()}`,
+      guards: 'the body limit for every method: read, closed; execution only after the last byte: plants',
+      about: `${method} with a chunked body without an end`,
+      connections: 10,
+      sends: [HOST, TOKEN].map((headers) => ({
+        steps: [
+          {
+            send: `${method} /plants/{id} HTTP/1.1\r\n${headers}${JSON_TYPE}Transfer-Encoding: chunked\r\n\r\n`,
+          },
+          { flood: `400\r\n${' '.repeat(1_024)}\r\n` },
+        ],
+      })),
+      reads: 'all',
+      seconds: 4,
+      bounds: { readBytes: 10 * MEBIBYTE, closedMs: 1_500, isUnchanged: true },
+      bare: true,
+    }),
+  ),
+  {
+    name: 'endless-headers',
+    about: 'headers without an end',
+    guards: 'the header limit: read, closed',
+    connections: 50,
+    sends: once({ send: 'GET / HTTP/1.1\r\n' }, { flood: `X-Fern: ${'x'.repeat(1_000)}\r\n` }),
+    reads: 'all',
+    seconds: 4,
+    bounds: { readBytes: 50 * MEBIBYTE, closedMs: 2_500, statuses: [431] },
+    bare: true,
+  },
+  {
+    name: 'costly-bodies',
+    about: 'bodies of 64 KiB that cost the most to parse, one after the other',
+    guards: 'parsing in linear time, inside the limit of work in flight: p99',
+    connections: 64,
+    sends: costlyBodies.map(({ body }) => inALoop(post(TOKEN, body.toString('latin1')))),
+    reads: 'all',
+    seconds: 20,
+    bounds: {},
+    bare: true,
+    short: { seconds: 2 },
+  },
+  {
+    name: 'broken-deletes',
+    about: 'DELETE of plants that exist, with a body that is malformed',
+    guards: 'execution only after the last byte: plants, responses',
+    connections: 100,
+    sends: ['zz\r\n', '0\r\nbad\r\n\r\n', '5;bad[=x\r\n'].map((body) => ({
+      steps: [
+        {
+          send: `DELETE /plants/{id} HTTP/1.1\r\n${TOKEN}${JSON_TYPE}Transfer-Encoding: chunked\r\n\r\n${body}`,
+        },
+      ],
+    })),
+    reads: 'all',
+    seconds: 3,
+    bounds: { isUnchanged: true, statuses: [400], answersEach: 1, closedMs: 2_500 },
+    bothEngines: true,
+  },
+  {
+    name: 'unfinished-bodies',
+    about: 'bodies that stall, without a token: one response each, and the connection is closed',
+    guards: 'the end of the connection after an early response: closed, responses',
+    connections: 500,
+    sends: once({ send: `POST /plants HTTP/1.1\r\n${HOST}${JSON_TYPE}Content-Length: 500\r\n\r\n{` }),
+    reads: 'all',
+    seconds: 17,
+    bounds: { statuses: [401], answersEach: 1, closedMs: 2_500 },
+  },
+];
+
+const slowness: readonly Attack[] = [
+  {
+    name: 'slow-headers',
+    about: 'headers byte by byte',
+    guards: 'the header timeout: closed',
+    connections: 1_000,
+    sends: once({ trickle: 'GET / HTTP/1.1\r\nX-Slow: ', everyMs: 500 }),
+    reads: 'all',
+    seconds: 20,
+    bounds: { closedMs: 14_000, statuses: [408] },
+    bare: true,
+  },
+  {
+    name: 'slow-bodies',
+    about: 'bodies byte by byte, with a token',
+    guards: 'the request timeout: closed',
+    connections: 1_000,
+    sends: once(
+      { send: `POST /plants HTTP/1.1\r\n${TOKEN}${JSON_TYPE}Content-Length: 60000\r\n\r\n` },
+      { trickle: '{"id":1,"name":"', everyMs: 500 },
+    ),
+    reads: 'all',
+    seconds: 25,
+    bounds: { closedMs: 19_000, statuses: [408], answersEach: 1 },
+    bare: true,
+  },
+  {
+    name: 'one-byte',
+    about: 'one byte on each of many connections, and then silence',
+    guards: 'the header timeout: closed',
+    connections: 2_000,
+    sends: once({ send: 'G' }),
+    reads: 'all',
+    seconds: 20,
+    bounds: { closedMs: 14_000, statuses: [408] },
+    bare: true,
+  },
+  {
+    name: 'idle-at-the-limit',
+    about: 'more idle connections than there may be: the longest idle make room, and nobody is rejected',
+    guards: 'idle connections that make room: failures, statuses',
+    connections: 3_000,
+    sends: once({ send: NOTHING_THERE }),
+    reads: 'all',
+    seconds: 10,
+    bounds: { statuses: [404], answersEach: 1 },
+    env: { MAX_CONNECTIONS: '2000' },
+    short: { connections: 300, env: { MAX_CONNECTIONS: '200' }, seconds: 2 },
+  },
+  {
+    name: 'silent-at-the-limit',
+    about: 'more connections than there may be, which never send a byte',
+    guards: 'idle connections that make room: failures, statuses',
+    connections: 3_000,
+    sends: once({ wait: 0 }),
+    reads: 'all',
+    seconds: 10,
+    bounds: { statuses: [408] },
+    env: { MAX_CONNECTIONS: '2000' },
+  },
+  {
+    name: 'churn',
+    about: 'a new connection for each request, as fast as they open',
+    guards: 'the cost of a connection: p99',
+    connections: 64,
+    sends: anew({ send: NOTHING_THERE }, { answers: 1 }),
+    reads: 'all',
+    seconds: 10,
+    bounds: { statuses: [404] },
+    bare: true,
+  },
+  {
+    name: 'churn-reset',
+    about: 'connections that are reset behind their request, as fast as they open',
+    guards: 'the end of work for clients that are gone: p99, idle',
+    connections: 64,
+    sends: anew({ send: get('/plants?limit=20') }, { leave: 'RST' }),
+    reads: 'all',
+    seconds: 10,
+    bounds: {},
+    bothEngines: true,
+    bare: true,
+  },
+];
+
+const lists: readonly Attack[] = [
+  ...['GET', 'HEAD'].map(
+    (method): Attack => ({
+      name: `hung-up-${method.toLowerCase()}`,
+      guards:
+        'the end of work for clients that are gone: idle, failures; the share of an owner: failures, memory',
+      about: `${method} of a page of all plants, reset after 200 ms`,
+      connections: 256,
+      sends: once(
+        { send: get('/plants?limit=999999').replace('GET', method) },
+        { wait: 200 },
+        { leave: 'RST' },
+      ),
+      reads: 'nothing',
+      seconds: 2,
+      watchSeconds: 10,
+      bounds: { idleMs: 2_000 },
+      stock: MILLION,
+      bothEngines: true,
+      ...(method === 'HEAD' && { short: { stock: SHORTER, watchSeconds: 3 } }),
+    }),
+  ),
+  {
+    name: 'one-owner',
+    about: 'more long lists of one owner than there are places',
+    guards: 'the share of an owner: failures, p99',
+    connections: 400,
+    sends: [inALoop(get('/plants?limit=5000'))],
+    reads: 'all',
+    seconds: 15,
+    bounds: {},
+    stock: { plants: 5_000, nameLength: 20 },
+    bothEngines: true,
+    short: { seconds: 2 },
+  },
+  {
+    name: 'whole-lists',
+    about: 'lists of all of a million plants, read at full speed',
+    guards: 'lists that take turns: p99, memory',
+    connections: 50,
+    sends: [inALoop(get('/plants'))],
+    reads: 'all',
+    seconds: 20,
+    bounds: { statuses: [200] },
+    stock: MILLION,
+    bothEngines: true,
+  },
+];
+
+const admin: readonly Attack[] = [
+  {
+    name: 'admin-pipelined',
+    about: '3,000 pipelined /metrics each, not read',
+    guards:
+      'queued requests of a connection on the admin listener as well: p99, memory; the write timeout: closed',
+    connections: 10,
+    sends: once({ send: METRICS, times: 3_000 }),
+    reads: 'nothing',
+    seconds: 40,
+    bounds: { closedMs: DEFAULT_WRITE_TIMEOUT },
+    port: 'admin',
+    short: { env: SHORT_TIMEOUTS, seconds: 8, bounds: { closedMs: SHORT_WRITE_TIMEOUT } },
+  },
+  {
+    name: 'admin-scrapers',
+    about: '/metrics, one after the other',
+    guards: 'metrics that are rendered once a second at the most: p99',
+    connections: 64,
+    sends: [inALoop(METRICS)],
+    reads: 'all',
+    seconds: 10,
+    bounds: { statuses: [200] },
+    port: 'admin',
+  },
+];
+
+const handshakes: readonly Attack[] = [
+  { name: 'tls-silent', about: 'TCP connections to the TLS port, without a byte', first: '' },
+  {
+    name: 'tls-half-hello',
+    about: 'half a ClientHello',
+    first: '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03',
+  },
+  { name: 'tls-plain', about: 'plain HTTP to the TLS port', first: NOTHING_THERE },
+].map(
+  ({ name, about, first }): Attack => ({
+    name,
+    about,
+    guards: 'the timeout of the handshake: closed',
+    connections: 500,
+    sends: once({ send: first }),
+    reads: 'all',
+    seconds: 18,
+    bounds: { closedMs: 14_000 },
+    rawToTls: true,
+  }),
+);
+
+const stops: readonly Attack[] = [
+  {
+    name: 'stop-silent-tls',
+    about: 'SIGTERM with silent TLS connections',
+    guards: 'a stop that closes connections without a handshake: stop',
+    connections: 500,
+    sends: once({ wait: 0 }),
+    reads: 'all',
+    seconds: 20,
+    bounds: {},
+    rawToTls: true,
+    event: { kind: 'stop', afterMs: 2_000 },
+    short: { connections: 100, event: { kind: 'stop', afterMs: 1_000 } },
+  },
+  {
+    name: 'stop-unread',
+    about: 'SIGTERM with lists that nobody reads',
+    guards: 'a stop that closes connections without progress: stop',
+    connections: 300,
+    sends: once({ send: get('/plants') }),
+    reads: 'nothing',
+    seconds: 20,
+    bounds: {},
+    stock: LONG,
+    event: { kind: 'stop', afterMs: 3_000 },
+    bothEngines: true,
+  },
+  {
+    name: 'stop-unfinished',
+    about: 'SIGTERM with requests of which half is there',
+    guards: 'a stop that closes unfinished requests: stop',
+    connections: 300,
+    sends: once({ send: `POST /plants HTTP/1.1\r\n${TOKEN}${JSON_TYPE}Content-Length: 500\r\n\r\n{` }),
+    reads: 'all',
+    seconds: 20,
+    bounds: {},
+    event: { kind: 'stop', afterMs: 1_000 },
+  },
+  {
+    name: 'unread-output',
+    about: 'requests that fill the log while nobody reads it; a stop as well',
+    guards: 'a log that drops lines when nobody reads it: p99, stop',
+    connections: 20,
+    sends: [inALoop(NOTHING_THERE)],
+    reads: 'all',
+    seconds: 10,
+    bounds: { statuses: [404] },
+    event: { kind: 'unread output' },
+    short: { seconds: 2 },
+  },
+  {
+    name: 'suspended',
+    about: 'SIGSTOP with waiting requests, on connections opened before it: all are answered',
+    guards: 'timeouts that first let the sockets be read: statuses',
+    connections: 100,
+    sends: [0, 20].map((cut) => {
+      const request = get('/plants?limit=1');
+      return {
+        steps: [
+          { send: request.slice(0, cut) },
+          { wait: 6_000 },
+          { send: request.slice(cut) },
+          { answers: 1 },
+          { leave: 'FIN' },
+        ],
+      };
+    }),
+    reads: 'all',
+    seconds: 40,
+    bounds: { answersEach: 1, statuses: [200], samples: 0 },
+    event: { kind: 'suspend', afterMs: 5_000, forMs: 20_000 },
+    bothEngines: true,
+  },
+];
+
+/**
+ * All attacks. A bound that an attack does not name is the usual one (test/long/abuse/verdict.ts). To see that it is the limit
+ * of the service that keeps a bound, lift the limit: `npm run test:abuse -- --only unread-page-300 --env
+ * WRITE_TIMEOUT=600000`, or edit the code that `guards` names; the bounds behind its colon must break.
+ */
+export const catalogue: readonly Attack[] = [
+  ...pipelining,
+  ...readers,
+  ...bodies,
+  ...slowness,
+  ...lists,
+  ...admin,
+  ...handshakes,
+  ...stops,
+];

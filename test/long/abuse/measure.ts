@@ -1,0 +1,219 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { createInterface } from 'node:readline';
+import { setTimeout } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
+import { readFamilyCpuSeconds } from '../../../bench/contenders/process-stats.ts';
+import { forgetPeak, openConnections, peakMemory, residentMemory } from '../../support/process-resources.ts';
+import type { Attack, AttackReport, Event, Job } from './attack.ts';
+import { type OthersFigures, startOthers } from './other-clients.ts';
+import type { Target } from './target.ts';
+import type { AbuseFigures } from './verdict.ts';
+
+const ATTACKER = fileURLToPath(new URL('attacker-process.ts', import.meta.url));
+const LOOK_EVERY_MS = 200;
+/** Others open new connections all the time, and the service closes each a little later. */
+const NEW_OF_OTHERS = 3;
+/** Connections may be closed faster than they come. */
+const STEADY_MS = 1_000;
+/** Of one core, more than before the attack. */
+const BUSY = 0.25;
+const IDLE_LOOK_MS = 200;
+const USUAL_WATCH_S = 0.5;
+let nextId = 0;
+
+/** Attacks a target and measures it; stops the target in the end. */
+export async function measureAbuse(
+  target: Target,
+  attack: Attack,
+  calmSeconds: number,
+): Promise<AbuseFigures> {
+  await using ending = new AsyncDisposableStack();
+  const attacker = await startAttacker({
+    url: attack.port === 'admin' ? target.adminUrl : target.url,
+    token: target.token,
+    attack,
+  });
+  ending.defer(() => void attacker.child.kill('SIGKILL'));
+  const plants = await target.plants();
+  const { event } = attack;
+
+  let others = othersOf(target);
+  const calm = await measureCalm(target, others, calmSeconds);
+  let seen: OthersFigures | undefined;
+  if (event?.kind === 'suspend') await others.stop();
+
+  const before = await residentMemory(target);
+  await forgetPeak(target);
+  const port = Number(new URL(attack.port === 'admin' ? target.adminUrl : target.url).port);
+  const openBefore = await openConnections(port);
+  const readBefore = await bytesRead(target);
+  if (event?.kind === 'unread output') await target.setOutputRead(false);
+  const watch = watchConnections(port, openBefore, attack.connections, () => {
+    if (attack.bounds.closedMs !== undefined) attacker.stop();
+  });
+  attacker.begin();
+  const stopped = await cause(event, target, async () => {
+    seen = await others.stop();
+  });
+  const report = await attacker.report;
+  const watched = await watch.end();
+  const { held } = watched;
+  const closedMs = report.closed >= attack.connections ? report.lastClosedMs : watched.closedMs;
+  const idleMs = stopped ? undefined : await idleAfter(target, calm.cpu, attack);
+  const readInAll = stopped ? 0 : (await bytesRead(target)) - readBefore;
+  const memory = stopped?.memory ?? (await memoryOf(target));
+  if (event?.kind === 'suspend') {
+    others = othersOf(target);
+    await setTimeout(LOOK_EVERY_MS);
+  }
+  seen ??= await others.stop();
+  const readBytes = Math.max(0, readInAll - calm.readEach * (seen.requests.count + seen.live.count));
+  const isUnchanged = plants === (await target.plants());
+  const stop = stopped ?? (await timedStop(target));
+  if (event?.kind === 'unread output') await target.setOutputRead(true);
+  return {
+    alone: calm.alone,
+    others: seen,
+    report,
+    memory: { before, ...memory },
+    readBytes,
+    held,
+    closedMs,
+    idleMs,
+    stop,
+    isUnchanged,
+    problems: target.problems(),
+  };
+}
+
+type Others = ReturnType<typeof startOthers>;
+
+/** What the others see and cost while there is no attack; the first requests of a process, which take longer, do not count. */
+async function measureCalm(target: Target, others: Others, seconds: number) {
+  const half = seconds / 2;
+  await setTimeout(half * 1_000);
+  others.take();
+  const readBefore = await bytesRead(target);
+  const cpuBefore = readFamilyCpuSeconds(target.pid);
+  await setTimeout(half * 1_000);
+  const alone = others.take();
+  const requests = Math.max(1, alone.requests.count + alone.live.count);
+  const read = (await bytesRead(target)) - readBefore;
+  return { alone, cpu: cpuSince(target, cpuBefore) / half, readEach: read / requests };
+}
+
+function othersOf({ url, adminUrl, othersToken }: Target) {
+  nextId += 1_000_000;
+  return startOthers({ url, adminUrl, token: othersToken, firstId: nextId });
+}
+
+async function memoryOf(target: Target): Promise<{ peak: number; after: number }> {
+  return { peak: await peakMemory(target), after: await residentMemory(target) };
+}
+
+async function timedStop(target: Target) {
+  const began = performance.now();
+  return { code: await target.stop(), ms: performance.now() - began };
+}
+
+/** Makes happen what is to happen to the target; resolves to how it stopped if that is what it did. */
+async function cause(event: Event | undefined, target: Target, endOthers: () => Promise<void>) {
+  if (event?.kind === 'suspend') {
+    await setTimeout(event.afterMs);
+    target.kill('SIGSTOP');
+    await setTimeout(event.forMs);
+    target.kill('SIGCONT');
+  }
+  if (event?.kind !== 'stop') return undefined;
+  await setTimeout(event.afterMs);
+  await endOthers();
+  const memory = await memoryOf(target);
+  return { ...(await timedStop(target)), memory };
+}
+
+/** Watches how many connections to the port are open; calls `onAllClosed` when there were some and none is left for a while. */
+function watchConnections(port: number, openBefore: number, connections: number, onAllClosed: () => void) {
+  const began = performance.now();
+  let held = 0;
+  let closedMs: number | undefined;
+  let isOver = false;
+  /** Connections too few to be known from those of others are watched by their own ends alone. */
+  const hadMost = (): boolean => held > NEW_OF_OTHERS && held >= connections / 2;
+
+  async function look(): Promise<void> {
+    while (!isOver) {
+      const open = (await openConnections(port)) - openBefore;
+      held = Math.max(held, open);
+      if (open > NEW_OF_OTHERS) closedMs = undefined;
+      else closedMs ??= performance.now() - began;
+      if (hadMost() && closedMs !== undefined && performance.now() - began > closedMs + STEADY_MS)
+        onAllClosed();
+      await setTimeout(LOOK_EVERY_MS);
+    }
+  }
+  const looking = look();
+
+  return {
+    end: async () => {
+      isOver = true;
+      await looking;
+      return { held, closedMs: hadMost() ? closedMs : undefined };
+    },
+  };
+}
+
+/** Watches the target after the attack; resolves to how long it took until it used no more CPU than before, if it did. */
+async function idleAfter(target: Target, calm: number, { watchSeconds = USUAL_WATCH_S }: Attack) {
+  const began = performance.now();
+  let idleMs: number | undefined;
+  while (performance.now() - began < watchSeconds * 1_000) {
+    const cpu = readFamilyCpuSeconds(target.pid);
+    const from = performance.now();
+    await setTimeout(IDLE_LOOK_MS);
+    const used = cpuSince(target, cpu) / ((performance.now() - from) / 1_000);
+    if (used > calm + BUSY) idleMs = undefined;
+    else idleMs ??= from - began;
+  }
+  return idleMs;
+}
+
+function cpuSince({ pid }: Target, before: number | undefined): number {
+  return (readFamilyCpuSeconds(pid) ?? 0) - (before ?? 0);
+}
+
+/** Bytes that a process has read so far, from sockets and files alike (proc_pid_io(5)). */
+async function bytesRead({ pid }: Target): Promise<number> {
+  const [, bytes] = /^rchar: (\d+)$/m.exec(await readFile(`/proc/${pid}/io`, 'utf8')) ?? [];
+  return Number(bytes ?? 0);
+}
+
+interface Attacker {
+  readonly child: ChildProcess;
+  readonly report: Promise<AttackReport>;
+  begin(): void;
+  readonly stop: () => void;
+}
+
+/** Starts the process that attacks, and resolves once it is ready. */
+async function startAttacker(job: Job): Promise<Attacker> {
+  const child = spawn(process.execPath, [ATTACKER], { stdio: ['pipe', 'pipe', 'inherit'] });
+  child.stdin.on('error', () => undefined);
+  const lines = createInterface({ input: child.stdout });
+  const first = once(lines, 'line');
+  child.stdin.write(`${JSON.stringify(job)}\n`);
+  await first;
+  const report = Promise.race([
+    once(lines, 'line').then(([line]): AttackReport => JSON.parse(String(line))),
+    once(child, 'exit').then(([code]): never => {
+      throw new Error(`the attacking process ended with ${code}`);
+    }),
+  ]);
+  return {
+    child,
+    report,
+    begin: () => void child.stdin.write('begin\n'),
+    stop: () => void child.stdin.end(),
+  };
+}

@@ -1,0 +1,171 @@
+import { readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { startServerProcess } from '../../../bench/contenders/server-process.ts';
+import { execute, rowsOf } from '../../support/engines.ts';
+import { type Installation, type Lifetime, newInstallation, type Service } from '../../support/program.ts';
+import { fillStore } from '../long-list.ts';
+import type { Attack, Stock } from './attack.ts';
+
+/** What is attacked: the service, or a bare server of node:http. */
+export interface Target {
+  readonly name: string;
+  readonly pid: number;
+  readonly url: string;
+  readonly adminUrl: string;
+  /** Of the owner who attacks, and of the others. */
+  readonly token: string;
+  readonly othersToken: string;
+  /** How many plants the attacking owner has; undefined where there is no store. */
+  plants(): Promise<number | undefined>;
+  /** Severe lines of its log. */
+  problems(): readonly string[];
+  kill(signal: NodeJS.Signals): void;
+  /** Stops or continues the reading of its standard output. */
+  setOutputRead(isRead: boolean): Promise<void>;
+  /** Resolves to the exit code once the process has ended. */
+  stop(): Promise<number | null>;
+}
+
+/** A store with tokens, in which services start one after the other. */
+export interface Grounds {
+  readonly engine: string;
+  /** Starts a service; `env` wins over what the attack asks for. */
+  serve(attack: Attack, isTls: boolean, env?: Readonly<Record<string, string>>): Promise<Target>;
+}
+
+const ATTACKER = 'mallory';
+const OTHER = 'alice';
+const BARE = fileURLToPath(new URL('../../../bench/contenders/bare-node-server.ts', import.meta.url));
+const CERTIFICATES = fileURLToPath(new URL('../../support/certificates/', import.meta.url));
+export const USUAL_STOCK: Stock = { plants: 1_000, nameLength: 20 };
+
+const EXIT_LOOK_MS = 20;
+const EXIT_WITHIN_MS = 15_000;
+
+/**
+ * Puts between the service and this process a reader that passes on nothing but a few lines: at full load, parsing the
+ * log would disturb the measurement. It can be stopped as well, by its pid.
+ */
+const LOG_READER = `mkfifo log; grep --line-buffered -E '"level":[56]0|"msg":"serving"' < log & echo $! > reader; exec "$@" > log`;
+
+/** `databaseUrl` is that of a new store; one of SQLite unless given. */
+export async function prepareGrounds(
+  lifetime: Lifetime,
+  engine: string,
+  databaseUrl?: string,
+): Promise<Grounds> {
+  const installation = await newInstallation(lifetime);
+  const url = databaseUrl ?? installation.databaseUrl;
+  const token = await installation.token(ATTACKER, '--database-url', url);
+  const othersToken = await installation.token(OTHER, '--database-url', url);
+  let stocked: Stock | undefined;
+
+  async function serve(attack: Attack, isTls: boolean, env = {}): Promise<Target> {
+    const stock = attack.stock ?? USUAL_STOCK;
+    // An attack may create or delete some.
+    if (stocked !== stock || (await countPlants(url)) !== stock.plants) await fill(url, stock);
+    stocked = stock;
+    const service = await installation.serve({
+      env: { NODE_ENV: 'production', DATABASE_URL: url, ...attack.env, ...env },
+      flags: isTls
+        ? ['--tls-cert', join(CERTIFICATES, 'first.pem'), '--tls-key', join(CERTIFICATES, 'first.key')]
+        : [],
+      wrap: (command) => ['sh', '-c', `rm -f log; ${LOG_READER}`, 'sh', ...command],
+    });
+    return targetOf(service, installation, { url, token, othersToken });
+  }
+
+  return { engine, serve };
+}
+
+async function fill(url: string, { plants, nameLength }: Stock): Promise<void> {
+  await execute(url, `DELETE FROM plants WHERE owner = '${ATTACKER}'`);
+  // A long name in the text of the statement is more than SQLite takes.
+  const short = Math.min(nameLength, 10_000);
+  await fillStore(url, ATTACKER, plants, short);
+  if (short === nameLength) return;
+  const name = url.startsWith('sqlite:') ? `printf('%.${nameLength}c', 'n')` : `repeat('n', ${nameLength})`;
+  await execute(url, `UPDATE plants SET name = ${name} WHERE owner = '${ATTACKER}'`);
+}
+
+async function countPlants(url: string): Promise<number> {
+  const rows = await rowsOf(url, `SELECT count(*) AS plants FROM plants WHERE owner = '${ATTACKER}'`);
+  return Number(rows[0]?.plants);
+}
+
+function targetOf(
+  service: Service,
+  installation: Installation,
+  { url, token, othersToken }: { url: string; token: string; othersToken: string },
+): Target {
+  const { pid } = service;
+
+  async function setOutputRead(isRead: boolean): Promise<void> {
+    const reader = Number(await readFile(join(installation.folder, 'reader'), 'utf8'));
+    try {
+      process.kill(reader, isRead ? 'SIGCONT' : 'SIGSTOP');
+    } catch {
+      // It ends with the service.
+    }
+  }
+
+  async function stop(): Promise<number | null> {
+    service.kill('SIGTERM');
+    const deadline = performance.now() + EXIT_WITHIN_MS;
+    const timer = setInterval(() => {
+      if (performance.now() > deadline) service.killAll();
+    }, EXIT_LOOK_MS);
+    while (isRunning(pid) && performance.now() < deadline)
+      await new Promise((resolve) => setTimeout(resolve, EXIT_LOOK_MS));
+    // Only now: a reader that goes on would free a service that waits for it.
+    await setOutputRead(true);
+    const { code } = await service.ended;
+    clearInterval(timer);
+    return code;
+  }
+
+  return {
+    name: 'service',
+    pid,
+    url: service.url,
+    adminUrl: service.adminUrl,
+    token,
+    othersToken,
+    plants: () => countPlants(url),
+    problems: () => service.log.filter(({ msg }) => msg !== 'serving').map((line) => JSON.stringify(line)),
+    kill: (signal) => service.kill(signal),
+    setOutputRead,
+    stop,
+  };
+}
+
+function isRunning(pid: number): boolean {
+  try {
+    return process.kill(pid, 0);
+  } catch {
+    return false;
+  }
+}
+
+/** A server without a store, whose list has about as many bytes as the list that the attack asks for. */
+export async function serveBare(logFile: string, { nameLength, plants }: Stock): Promise<Target> {
+  const examples = Math.max(20, Math.ceil((plants * nameLength) / 50));
+  const server = await startServerProcess([BARE, String(examples)], logFile, 'signal');
+  return {
+    name: 'bare node:http',
+    pid: server.pid,
+    url: server.url,
+    adminUrl: server.url,
+    token: 'none',
+    othersToken: 'none',
+    plants: async () => undefined,
+    problems: () => [],
+    kill: (signal) => void process.kill(server.pid, signal),
+    setOutputRead: async () => undefined,
+    stop: async () => {
+      await server.stop();
+      return 0;
+    },
+  };
+}

@@ -1,0 +1,101 @@
+import type { Latencies } from '../../support/latencies.ts';
+import { inMebibytes, MEBIBYTE } from '../../support/process-resources.ts';
+import type { AttackReport, Bounds } from './attack.ts';
+import { describeFailures, type OthersFigures } from './other-clients.ts';
+
+/** What was measured in one attack on one target. */
+export interface AbuseFigures {
+  readonly alone: OthersFigures;
+  readonly others: OthersFigures;
+  readonly report: AttackReport;
+  /** Resident memory before, at its peak and after, in bytes. */
+  readonly memory: { readonly before: number; readonly peak: number; readonly after: number };
+  /** Bytes that the target read, by the kernel's count, without those for the others. */
+  readonly readBytes: number;
+  /** Attacking connections that the target had open at once, and how long it took until all were closed. */
+  readonly held: number;
+  readonly closedMs: number | undefined;
+  /** How long after the attack the CPU use was back to that before it. */
+  readonly idleMs: number | undefined;
+  readonly stop: { readonly code: number | null; readonly ms: number };
+  readonly isUnchanged: boolean;
+  /** Severe lines of the log. */
+  readonly problems: readonly string[];
+}
+
+export const USUAL_BOUNDS: Bounds = {
+  // Fewer say nothing of a p99.
+  samples: 100,
+  p99Ms: 250,
+  longestMs: 1_000,
+  failures: 1,
+  memory: 128 * MEBIBYTE,
+  stopMs: 10_000,
+};
+
+/** The bounds that the figures break, in words; none when all hold. */
+export function abuseFaults(figures: AbuseFigures, bounds: Bounds, connections: number): string[] {
+  const { others, memory, readBytes, closedMs, idleMs, stop, report } = figures;
+  const faults: string[] = [...figures.problems];
+  const below = (what: string, value: number | undefined, bound: number | undefined, show = inMs): void => {
+    if (bound === undefined || (value !== undefined && value < bound)) return;
+    faults.push(`${what}: ${value === undefined ? 'never' : show(value)}, bound ${show(bound)}`);
+  };
+  if (others.requests.count < bounds.samples)
+    faults.push(`only ${others.requests.count} requests of others were measured`);
+  below("others' p99", others.requests.p99, bounds.p99Ms);
+  below("others' longest wait", others.requests.longest, bounds.longestMs);
+  below("/live's p99", others.live.p99, bounds.p99Ms);
+  below("/live's longest wait", others.live.longest, bounds.longestMs);
+  below("others' failures", others.failures.length, bounds.failures, String);
+  below('memory', memory.peak - memory.before, bounds.memory, inMebibytes);
+  below('read', readBytes, bounds.readBytes, inMebibytes);
+  below('all closed', closedMs, bounds.closedMs);
+  below('idle again', idleMs, bounds.idleMs);
+  below('the stop', stop.ms, bounds.stopMs);
+  if (stop.code !== 0) faults.push(`the stop ended with ${stop.code}`);
+  if (report.connected < connections)
+    faults.push(`only ${report.connected} of ${connections} attackers connected`);
+  faults.push(...answerFaults(report, bounds, connections));
+  if (bounds.isUnchanged && !figures.isUnchanged) faults.push('the plants are not the same');
+  return faults;
+}
+
+function answerFaults({ statuses, whole }: AttackReport, bounds: Bounds, connections: number): string[] {
+  const faults: string[] = [];
+  const answers = Object.values(statuses).reduce((sum, count) => sum + count, 0);
+  const wanted = connections * (bounds.answersEach ?? 0);
+  if (bounds.answersEach !== undefined && answers !== wanted)
+    faults.push(`${answers} responses came, not ${wanted}`);
+  for (const [status, count] of Object.entries(statuses))
+    if (bounds.statuses !== undefined && !bounds.statuses.includes(Number(status)))
+      faults.push(`${count} attackers got ${status}`);
+  if (bounds.isWhole && whole < connections)
+    faults.push(`only ${whole} of ${connections} responses came to their end`);
+  return faults;
+}
+
+/** The figures in a few lines, the same ones for each target. */
+export function describeAbuse(name: string, figures: AbuseFigures): string[] {
+  const { alone, others, report, memory, readBytes, held, closedMs, idleMs, stop } = figures;
+  const { before, peak, after } = memory;
+  const statuses = Object.entries(report.statuses).map(([status, count]) => `${count} × ${status}`);
+  const failures = others.failures.length === 0 ? '' : ` (${describeFailures(others.failures)})`;
+  return [
+    `  ${name}`,
+    `    attackers  ${report.connected} connected, ${report.failed} not; sent ${inMebibytes(report.sentBytes)}, of which ${inMebibytes(readBytes)} were read; received ${inMebibytes(report.receivedBytes)}: ${statuses.join(', ') || 'no response'}`,
+    `    closed     ${report.closed} seen by them${report.closed === 0 ? '' : `, the last after ${inMs(report.lastClosedMs)}`}; ${held} open at once, all closed after ${closedMs === undefined ? '-' : inMs(closedMs)}`,
+    `    memory     ${inMebibytes(before)} before, ${inMebibytes(peak)} peak (+${inMebibytes(peak - before)}), ${inMebibytes(after)} after`,
+    `    others     ${describeWaits(others.requests)}, ${others.failures.length} failed${failures}; alone ${describeWaits(alone.requests)}`,
+    `    /live      ${describeWaits(others.live)}`,
+    `    afterwards idle after ${idleMs === undefined ? '-' : inMs(idleMs)}; stopped with ${stop.code} after ${inMs(stop.ms)}`,
+  ];
+}
+
+function describeWaits({ count, median, p99, longest }: Latencies): string {
+  return `${count}: p50 ${median.toFixed(1)} p99 ${p99.toFixed(1)} max ${longest.toFixed(1)} ms`;
+}
+
+function inMs(ms: number): string {
+  return ms < 1_000 ? `${Math.round(ms)} ms` : `${(ms / 1_000).toFixed(1)} s`;
+}

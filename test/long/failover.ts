@@ -1,0 +1,141 @@
+import type { TestContext } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
+import { readFlags } from '../support/script-flags.ts';
+import { createStandby, type PostgresServer, startPostgres } from '../support/servers/postgres-server.ts';
+import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
+import { bearer } from '../support/service.ts';
+import {
+  type Addressed,
+  Client,
+  createToken,
+  startInstances,
+  stopInOrder,
+} from '../support/service-instances.ts';
+import { type Balance, Ledger } from '../support/write-ledger.ts';
+
+interface Failover {
+  readonly balance: Balance;
+  /** Milliseconds from the death of the primary until every instance had acknowledged a write. */
+  readonly outage: number;
+  /** The part of them after the standby was promoted. */
+  readonly recovery: number;
+}
+
+interface FailoverOptions {
+  /** A server that crashes closes its connections; one that falls silent, or its network, leaves them open. */
+  readonly death: 'crash' | 'silence';
+  /** Variables of the instances. */
+  readonly environment?: Readonly<Record<string, string>>;
+  /** Acknowledgements to wait for before and after; each stands for some writes. */
+  readonly acknowledgements: number;
+  /** Lines of postgresql.conf, for both servers. */
+  readonly settings: readonly string[];
+}
+
+/**
+ * Two instances of the service follow a primary with a synchronous standby by one URL, the primary dies under
+ * load, the standby promoted; then what is stored is compared with what was acknowledged. Rejects when they differ.
+ */
+export async function failOver(
+  t: Pick<TestContext, 'after'>,
+  { death, acknowledgements, settings, environment }: FailoverOptions,
+): Promise<Failover> {
+  const { primary, standby } = await startPair(t, settings);
+  const network = await startTcpProxy(t, primary.port);
+  const port = death === 'silence' ? network.port : primary.port;
+  const url = `postgres://postgres@127.0.0.1:${port},127.0.0.1:${standby.port}/postgres`;
+  const instances = await startInstances(t, url, 2, environment);
+  const { secret } = await createToken(url);
+  const { secret: probe } = await createToken(url, 'probe');
+  const ledger = new Ledger({ fronts: instances, token: secret, writers: 16 });
+  await pass(ledger, acknowledgements);
+
+  const killed = performance.now();
+  if (death === 'silence') network.stall();
+  await primary.stop('immediate');
+  await standby.sql('SELECT pg_promote()');
+  const promoted = performance.now();
+  await Promise.all(instances.map((instance, id) => createAt(instance, probe, id)));
+  const back = performance.now();
+
+  await pass(ledger, acknowledgements);
+  const balance = await ledger.settle();
+  await stopInOrder(instances);
+  return { balance, outage: back - killed, recovery: back - promoted };
+}
+
+/** Creates a plant at an instance, as often as that is unavailable. */
+async function createAt(instance: Addressed, secret: string, id: number): Promise<void> {
+  const client = new Client();
+  const headers = { ...bearer(secret), 'content-type': 'application/json' };
+  const question = {
+    method: 'POST',
+    path: '/plants',
+    headers,
+    body: JSON.stringify({ id, name: 'probe' }),
+  } as const;
+  let answer = await client.ask(instance, question);
+  while (answer.status === 503) {
+    await setTimeout(20);
+    answer = await client.ask(instance, question);
+  }
+  client.close();
+  // A try that was answered by 503 may have happened all the same.
+  if (answer.status !== 200 && !answer.body.includes('"error":40002')) throw new Error(answer.body);
+}
+
+async function pass(ledger: Ledger, acknowledgements: number): Promise<void> {
+  for (let count = 0; count < acknowledgements; count += 1) await ledger.nextAcknowledged();
+}
+
+async function startPair(
+  t: Pick<TestContext, 'after'>,
+  settings: readonly string[],
+): Promise<{ primary: PostgresServer; standby: PostgresServer }> {
+  const primary = await startPostgres(settings);
+  t.after(() => primary.remove());
+  await primary.stop();
+  const standby = await createStandby(primary, settings);
+  t.after(() => standby.remove());
+  await primary.start();
+  await standby.start();
+  await primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
+  await primary.sql('SELECT pg_reload_conf()');
+  while (!(await isSynchronous(primary))) await setTimeout(20);
+  return { primary, standby };
+}
+
+async function isSynchronous(primary: PostgresServer): Promise<boolean> {
+  const rows = await primary.sql("SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'");
+  return rows.length > 0;
+}
+
+async function main(): Promise<void> {
+  const values = readFlags(
+    'Lets the primary of a PostgreSQL die under load, promotes its standby, and tells whether an acknowledged write is lost.',
+    {
+      acknowledgements: { type: 'string', default: '500', about: 'how many to wait for before and after' },
+      death: {
+        type: 'string',
+        default: 'crash',
+        takes: 'crash|silence',
+        about: 'whether its connections are closed or left open',
+      },
+    },
+  );
+  const death = values.death === 'silence' ? 'silence' : 'crash';
+  const releases: (() => unknown)[] = [];
+  try {
+    const scope = { after: (release: () => unknown) => void releases.unshift(release) };
+    const acknowledgements = Number(values.acknowledgements);
+    const { balance, outage, recovery } = await failOver(scope, { death, acknowledgements, settings: [] });
+    process.stdout.write(`no acknowledged write is lost: ${JSON.stringify(balance)}\n`);
+    process.stdout.write(
+      `every instance acknowledged a write ${outage.toFixed(0)} ms after the primary died, ${recovery.toFixed(0)} ms after the promotion\n`,
+    );
+  } finally {
+    for (const release of releases) await release();
+  }
+}
+
+if (import.meta.main) await main();

@@ -1,0 +1,269 @@
+import { connect, type Socket } from 'node:net';
+import { setTimeout } from 'node:timers/promises';
+import { Connection } from '../support/clients/keep-alive-client.ts';
+import { describeLatencies, type Latencies, latenciesOf } from '../support/latencies.ts';
+import { inMebibytes, MEBIBYTE, openFiles, residentMemory } from '../support/process-resources.ts';
+import { newInstallation, type Service } from '../support/program.ts';
+import { readFlags } from '../support/script-flags.ts';
+import { fillStore } from './long-list.ts';
+
+interface SlowOptions {
+  /** A third of them send headers slowly, a third a body, and a third reads a long list slowly. */
+  readonly clients: number;
+  /** How long they are there together. */
+  readonly seconds: number;
+  /** Plants in the list that is read slowly, of 400 bytes each. */
+  readonly plants: number;
+  readonly report: (line: string) => void;
+}
+
+export interface SlowFigures {
+  /** Slow clients that were connected at once, at most, by the service's own count of sockets. */
+  readonly connected: number;
+  /** How often the service cut one off for being too slow. */
+  readonly cut: number;
+  /** How long others waited for their answers when they were alone, and meanwhile. */
+  readonly alone: Latencies;
+  readonly others: Latencies;
+  /** What the service held before any of them came, and once all were gone. */
+  readonly before: Held;
+  readonly after: Held;
+  readonly problems: readonly string[];
+}
+
+interface Held {
+  readonly files: number;
+  readonly memory: number;
+}
+
+const SLOW_LATENCY_LIMIT_MS = 100;
+const SLOW_GROWTH_LIMIT = 48 * MEBIBYTE;
+
+const NAME_LENGTH = 400;
+const STEP_MS = 250;
+const CONNECTS_AT_ONCE = 20;
+const OTHERS = 4;
+const OTHERS_PAUSE_MS = 5;
+const SETTLES_WITHIN_MS = 30_000;
+
+/** Collects garbage on SIGUSR2, and has glibc give back what is free (mallopt(3)); both keep memory for later otherwise. */
+const GIVES_MEMORY_BACK = {
+  NODE_OPTIONS: `--expose-gc --import=${new URL('./collect-garbage.ts', import.meta.url).href}`,
+  MALLOC_TRIM_THRESHOLD_: '65536',
+  MALLOC_MMAP_THRESHOLD_: '65536',
+};
+
+type Behaviour = (socket: Socket, token: string) => Promise<void>;
+
+/** Measures a service with many slow clients: what others see of them, and what is left of them. */
+export async function measureSlowClients({
+  clients,
+  seconds,
+  plants,
+  report,
+}: SlowOptions): Promise<SlowFigures> {
+  await using ending = new AsyncDisposableStack();
+  const installation = await newInstallation({ after: (work) => ending.defer(work) });
+  const token = await installation.token('alice');
+  const ownToken = await installation.token('bob');
+  await fillStore(installation.databaseUrl, 'alice', plants, NAME_LENGTH);
+  const service = await installation.serve({
+    env: { NODE_ENV: 'production', ...GIVES_MEMORY_BACK },
+    remembers: ({ msg, level }) => msg === 'serving' || Number(level) >= 50,
+  });
+  const idle = await openFiles(service);
+  const control = askBeside(service, ownToken);
+  await setTimeout(Math.min(seconds, 5) * 1_000);
+  const alone = await control.stop();
+  report(`others alone: ${describeLatencies(alone)}`);
+  const before = await settled(service, { files: idle, memory: Number.POSITIVE_INFINITY });
+  report(`before: ${describeHeld(before)}`);
+
+  const others = askBeside(service, ownToken);
+  const wave = await runWave(service, token, clients, seconds);
+  const latencies = await others.stop();
+  report(`${wave.connected} sockets at most, ${wave.cut} cut off; others: ${describeLatencies(latencies)}`);
+  const after = await settled(service, { files: before.files, memory: before.memory + SLOW_GROWTH_LIMIT });
+  report(`after: ${describeHeld(after)}`);
+  const { code } = await service.stop();
+  const complaints = service.log.filter(({ msg }) => msg !== 'serving').map((line) => JSON.stringify(line));
+  const problems = [
+    ...complaints,
+    ...control.problems,
+    ...others.problems,
+    ...(code === 0 ? [] : [`exit code ${code}`]),
+  ];
+  return { ...wave, alone, others: latencies, before, after, problems };
+}
+
+/** Connects all, keeps their number steady however often the service cuts one off, and lets go of them. */
+async function runWave(service: Service, token: string, clients: number, seconds: number) {
+  const idle = await openFiles(service);
+  const until = performance.now() + seconds * 1_000;
+  const counts = { cut: 0 };
+  let connected = 0;
+  const running: Promise<void>[] = [];
+  const behaviours = [sendHeadersSlowly, sendBodySlowly, readSlowly];
+  for (let number = 0; number < clients; number += 1) {
+    const behave = behaviours[number % behaviours.length];
+    if (behave === undefined) break;
+    running.push(beSlow(service, token, until, behave, counts));
+    if (number % CONNECTS_AT_ONCE === 0) await setTimeout(1);
+  }
+  while (performance.now() < until) {
+    connected = Math.max(connected, (await openFiles(service)) - idle);
+    await setTimeout(STEP_MS);
+  }
+  await Promise.all(running);
+  return { connected, cut: counts.cut };
+}
+
+async function beSlow(
+  { url }: Service,
+  token: string,
+  until: number,
+  behave: Behaviour,
+  counts: { cut: number },
+): Promise<void> {
+  const { hostname, port } = new URL(url);
+  while (performance.now() < until) {
+    const socket = connect({ host: hostname, port: Number(port) });
+    const closed = new Promise<void>((resolve) => void socket.once('close', () => resolve()));
+    socket.on('error', () => undefined);
+    const timer = new AbortController();
+    const over = setTimeout(Math.max(0, until - performance.now()), undefined, { signal: timer.signal }).then(
+      () => socket.destroy(),
+      () => undefined,
+    );
+    await Promise.race([behave(socket, token), closed]);
+    await closed;
+    timer.abort();
+    await over;
+    if (performance.now() < until) counts.cut += 1;
+  }
+}
+
+async function sendHeadersSlowly(socket: Socket, token: string): Promise<void> {
+  socket.resume();
+  const text = `GET /plants?limit=1 HTTP/1.1\r\nHost: plants.test\r\nAuthorization: Bearer ${token}\r\nX-Slow: `;
+  await trickle(socket, text);
+}
+
+async function sendBodySlowly(socket: Socket, token: string): Promise<void> {
+  socket.resume();
+  socket.write(
+    `POST /plants HTTP/1.1\r\nHost: plants.test\r\nAuthorization: Bearer ${token}\r\n` +
+      'Content-Type: application/json\r\nContent-Length: 60000\r\n\r\n',
+  );
+  await trickle(socket, '{"id":1,"name":"');
+}
+
+/** A few bytes now and then, for ever. */
+async function trickle(socket: Socket, text: string): Promise<void> {
+  for (let at = 0; !socket.destroyed; at += 2) {
+    socket.write(text.slice(at, at + 2) || 'x');
+    await setTimeout(STEP_MS * (1 + Math.random()));
+  }
+}
+
+/** Reads a little now and then: the kernels on both sides fill up, and then the service has to wait. */
+async function readSlowly(socket: Socket, token: string): Promise<void> {
+  socket.pause();
+  socket.write(`GET /plants HTTP/1.1\r\nHost: plants.test\r\nAuthorization: Bearer ${token}\r\n\r\n`);
+  while (!socket.destroyed) {
+    await setTimeout(STEP_MS * (1 + Math.random()));
+    socket.read(1_024);
+  }
+}
+
+/** Clients that mean well: a creation, a list and a deletion after the other. */
+function askBeside(service: Service, token: string) {
+  const times: number[] = [];
+  const problems: string[] = [];
+  let isStopped = false;
+
+  async function ask(number: number): Promise<void> {
+    const connection = new Connection(service.url, token);
+    for (let count = 0; !isStopped; count += 1) {
+      const id = BigInt(number * 1_000_000 + count);
+      const steps = [
+        () => connection.create(id, { name: 'Fern', tag: null }),
+        () => connection.list(20),
+        () => connection.delete(id),
+      ];
+      for (const step of steps) {
+        const began = performance.now();
+        const answer = await step();
+        times.push(performance.now() - began);
+        if (answer === undefined || answer.status >= 300)
+          problems.push(`another client got ${answer?.status}`);
+        await setTimeout(OTHERS_PAUSE_MS);
+      }
+    }
+    connection.close();
+  }
+
+  const asking = Promise.all(Array.from({ length: OTHERS }, (_, number) => ask(number)));
+  return {
+    problems,
+    stop: async () => {
+      isStopped = true;
+      await asking;
+      return latenciesOf(times);
+    },
+  };
+}
+
+/** What a service holds, once that is no more than it should be, or when it has had the time. */
+async function settled(service: Service, { files, memory }: Held): Promise<Held> {
+  const deadline = performance.now() + SETTLES_WITHIN_MS;
+  for (;;) {
+    service.kill('SIGUSR2');
+    await setTimeout(STEP_MS);
+    const held = { files: await openFiles(service), memory: await residentMemory(service) };
+    if ((held.files <= files && held.memory <= memory) || performance.now() > deadline) return held;
+  }
+}
+
+/** What is wrong with the figures, in words. */
+export function slowFaults(
+  figures: SlowFigures,
+  clients: number,
+  latencyLimit = SLOW_LATENCY_LIMIT_MS,
+): string[] {
+  const { connected, others, before, after, problems } = figures;
+  return [
+    ...problems,
+    ...(connected >= clients * 0.95
+      ? []
+      : [`only ${connected} of ${clients} slow clients were connected at once`]),
+    ...(others.p99 < latencyLimit ? [] : [`others waited too long: p99 ${others.p99.toFixed(1)} ms`]),
+    ...(after.files <= before.files ? [] : [`${after.files - before.files} sockets are left`]),
+    ...(after.memory - before.memory <= SLOW_GROWTH_LIMIT ? [] : ['the memory did not come back']),
+  ];
+}
+
+function describeHeld({ files, memory }: Held): string {
+  return `${files} file descriptors, ${inMebibytes(memory)} resident`;
+}
+
+if (import.meta.main) {
+  const values = readFlags(
+    'Has clients send and read slowly: how long others wait meanwhile, and what is left of the slow ones.',
+    {
+      clients: { type: 'string', default: '2000', about: 'how many are slow' },
+      seconds: { type: 'string', default: '30', about: 'how long' },
+    },
+  );
+  const clients = Number(values.clients);
+  const write = (line: string): void => void process.stdout.write(`${line}\n`);
+  const figures = await measureSlowClients({
+    clients,
+    seconds: Number(values.seconds),
+    plants: 50_000,
+    report: write,
+  });
+  const faults = slowFaults(figures, clients);
+  for (const fault of faults) write(fault);
+  if (faults.length > 0) process.exitCode = 1;
+}

@@ -1,0 +1,214 @@
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
+import pg from 'pg';
+import { createAudit } from '../../src/observability/audit-log.ts';
+import { digestSecret, isWellFormedSecret, mintSecret, type Token } from '../../src/token.ts';
+import { engines } from '../support/engines.ts';
+import { type LogLine, newInstallation } from '../support/program.ts';
+import { bearer, startService, type TestService } from '../support/service.ts';
+import { listTokens } from '../support/store-setup.ts';
+
+const PATIENCE_MS = 20_000;
+const MINUTE_MS = 60_000;
+
+const CANCEL_WHAT_WAITS = `SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+                            WHERE datname = current_database() AND wait_event_type = 'Lock'`;
+
+function eventsIn(lines: readonly string[]): LogLine[] {
+  return lines.map((line): LogLine => JSON.parse(line)).filter(({ audit }) => audit !== undefined);
+}
+
+/** The audit events of a service, as soon as there are so many. */
+async function events({ logLines }: TestService, count: number): Promise<LogLine[]> {
+  const deadline = performance.now() + PATIENCE_MS;
+  while (eventsIn(logLines).length < count && performance.now() < deadline) await setTimeout(5);
+  const found = eventsIn(logLines);
+  assert.equal(found.length, count, JSON.stringify(found));
+  return found;
+}
+
+async function list({ url }: TestService, secret: string): Promise<{ status: number; requestId: string }> {
+  const answer = await fetch(`${url}/plants`, { headers: bearer(secret) });
+  await answer.text();
+  return { status: answer.status, requestId: answer.headers.get('x-request-id') ?? '' };
+}
+
+async function tokenOf({ config }: TestService, secret: string): Promise<Token> {
+  const digest = Buffer.from(digestSecret(secret)).toString('hex');
+  const all = await listTokens(config.databaseUrl);
+  const found = all.find((token) => Buffer.from(token.digest).toString('hex') === digest);
+  assert.ok(found !== undefined);
+  return found;
+}
+
+async function startTwo(t: TestContext, url: string): Promise<readonly [TestService, TestService]> {
+  return [await startService(t, url), await startService(t, url)];
+}
+
+for (const engine of engines) {
+  test(`the first use of a token is told once, by one of all instances, on ${engine.name}`, async (t) => {
+    const services = await startTwo(t, await engine.freshUrl(t));
+    const [one, other] = services;
+    const secret = await one.token();
+    const { id } = await tokenOf(one, secret);
+    const asked = await Promise.all([one, other, one, other].map((service) => list(service, secret)));
+    assert.deepEqual(new Set(asked.map(({ status }) => status)), new Set([200]));
+    for (const service of services) {
+      service.clock.now += MINUTE_MS;
+      await list(service, secret);
+    }
+    await Promise.all(services.map((service) => service.close()));
+    const told = eventsIn(services.flatMap(({ logLines }) => logLines));
+    assert.equal(told.length, 1, JSON.stringify(told));
+    const [{ audit, token, owner, address, requestId, level } = {}] = told;
+    assert.deepEqual(
+      { audit, token, owner, address, level },
+      { audit: 'tokenFirstUsed', token: id, owner: 'alice', address: '127.0.0.1', level: 30 },
+    );
+    assert.ok(asked.some((one) => one.requestId === requestId));
+  });
+
+  test(`each way to refuse a token is told, with the token where it is known, on ${engine.name}`, async (t) => {
+    const service = await startService(t, await engine.freshUrl(t));
+    const { clock } = service;
+    const secrets = {
+      expired: await service.token('alice', { expiresAt: clock.now }),
+      revoked: await service.token('bob'),
+      insufficientScope: await service.token('carol', { scopes: ['plants:write'] }),
+    };
+    await service.store.write({
+      kind: 'revokeToken',
+      id: (await tokenOf(service, secrets.revoked)).id,
+      at: clock.now,
+    });
+    const expected: object[] = [];
+    for (const [reason, secret] of Object.entries(secrets)) {
+      const { requestId } = await list(service, secret);
+      const { id, owner } = await tokenOf(service, secret);
+      expected.push({ audit: 'tokenRefused', reason, token: id, owner, address: '127.0.0.1', requestId });
+    }
+    const { requestId } = await list(service, mintSecret());
+    expected.push({ audit: 'tokenRefused', reason: 'unknown', address: '127.0.0.1', requestId });
+    const told = await events(service, expected.length);
+    assert.deepEqual(
+      told.map(({ time, msg, level, ...event }) => event),
+      expected,
+    );
+    assert.deepEqual(new Set(told.map(({ level }) => level)), new Set([40]));
+    await service.close();
+    for (const secret of Object.values(secrets))
+      assert.ok(!service.logLines.join('').includes(secret.slice(4, -6)), 'the log holds a token');
+  });
+
+  test(`a thousand guesses make one line in a minute on ${engine.name}`, async (t) => {
+    const service = await startService(t, await engine.freshUrl(t));
+    const guesses = Array.from({ length: 1_000 }, (_, index) =>
+      index % 2 === 0 ? mintSecret() : `guess-${index}`,
+    );
+    for (let from = 0; from < guesses.length; from += 50) {
+      const statuses = await Promise.all(guesses.slice(from, from + 50).map((guess) => list(service, guess)));
+      assert.ok(statuses.every(({ status }) => status === 401));
+    }
+    await service.close();
+    assert.equal(eventsIn(service.logLines).length, 1);
+  });
+
+  test(`token create and revoke tell it on standard error, as a line of JSON, on ${engine.name}`, async (t) => {
+    const installation = await newInstallation(t);
+    const env = { DATABASE_URL: await engine.freshUrl(t) };
+    const made = await installation.run(
+      ['token', 'create', 'alice', '--scope', 'plants:read', '--expires', 'never', '--name', 'x'],
+      { env },
+    );
+    assert.ok(isWellFormedSecret(made.stdout.trim()), made.stderr);
+    const { time, token, ...created } = JSON.parse(made.stderr.trimEnd().split('\n').at(-1) ?? '');
+    assert.deepEqual(created, {
+      level: 30,
+      audit: 'tokenCreated',
+      owner: 'alice',
+      scopes: ['plants:read'],
+      expires: 'never',
+      msg: 'a token was created',
+    });
+    assert.ok(Date.parse(time) <= Date.now());
+    const revoked = await installation.run(['token', 'revoke', token], { env });
+    const { time: then, ...event } = JSON.parse(revoked.stderr);
+    assert.deepEqual(event, { level: 30, audit: 'tokenRevoked', token, msg: 'a token was revoked' });
+    assert.ok(Date.parse(then) >= Date.parse(time));
+    const failed = await installation.run(['token', 'revoke', 'nosuchtoken1'], { env });
+    assert.doesNotMatch(failed.stderr, /audit/);
+  });
+}
+
+test('the first use of a token is told when it is recorded, though the first try failed', async (t) => {
+  const [postgres = assert.fail()] = engines.filter(({ name }) => name === 'postgres');
+  const url = await postgres.freshUrl(t);
+  const service = await startService(t, url);
+  const secret = await service.token();
+  const { id } = await tokenOf(service, secret);
+  const isLogged = () => service.logLines.some((line) => line.includes('was not recorded'));
+  const other = new pg.Client({ connectionString: url });
+  await other.connect();
+  try {
+    await other.query('BEGIN');
+    await other.query('SELECT 1 FROM tokens FOR UPDATE');
+    assert.equal((await list(service, secret)).status, 200);
+    const deadline = performance.now() + PATIENCE_MS;
+    while (!isLogged() && performance.now() < deadline) await other.query(CANCEL_WHAT_WAITS);
+    assert.ok(isLogged(), service.logLines.join(''));
+  } finally {
+    await other.end();
+  }
+  for (const _ of ['the first that is recorded', 'the next']) {
+    service.clock.now += MINUTE_MS;
+    await list(service, secret);
+    await events(service, 1);
+  }
+  await service.close();
+  const told = eventsIn(service.logLines).map(({ audit, token }) => ({ audit, token }));
+  assert.deepEqual(told, [{ audit: 'tokenFirstUsed', token: id }]);
+});
+
+test('the token of the first start is told in the log of the service', async (t) => {
+  const installation = await newInstallation(t);
+  const service = await installation.serve();
+  const { owner, token } = await service.logged(({ audit }) => audit === 'tokenCreated');
+  assert.equal(owner, 'default');
+  const { stdout } = await installation.run(['token', 'list']);
+  assert.ok(stdout.includes(String(token)));
+});
+
+test('refusals are a line for each token and reason in a minute, a hundred in all, and one for the rest', (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const lines: (readonly [fields: object, message: string])[] = [];
+  const log = (fields: object, message: string): void => void lines.push([fields, message]);
+  const audit = createAudit({ info: log, warn: log });
+  const origin = { requestId: 'r', address: '192.0.2.1' };
+  const token = { id: 'abc', owner: 'alice' };
+
+  for (let round = 0; round < 10; round += 1) {
+    audit.tokenRefused('expired', token, origin);
+    audit.tokenRefused('insufficientScope', token, origin);
+    audit.tokenRefused('unknown', {}, origin);
+  }
+  assert.equal(lines.length, 3);
+  t.mock.timers.tick(MINUTE_MS);
+  assert.deepEqual(lines.splice(0).at(-1), [
+    { audit: 'tokensRefused', more: 27 },
+    'more uses of tokens were refused',
+  ]);
+
+  for (let host = 0; host < 5_000; host += 1)
+    audit.tokenRefused('unknown', {}, { ...origin, address: `2001:db8::${host.toString(16)}` });
+  assert.equal(lines.splice(0).length, 100);
+  t.mock.timers.tick(MINUTE_MS);
+  assert.deepEqual(
+    lines.splice(0).map(([fields]) => fields),
+    [{ audit: 'tokensRefused', more: 4_900 }],
+  );
+
+  audit.tokenRefused('unknown', {}, origin);
+  t.mock.timers.tick(MINUTE_MS);
+  assert.equal(lines.length, 1, 'nothing is said of a rest that is none');
+});

@@ -1,0 +1,119 @@
+import assert from 'node:assert/strict';
+import { describe, it, test } from 'node:test';
+import { type AnsweredRequest, logTo } from '../../src/observability/log.ts';
+import { newInstallation } from '../support/program.ts';
+import { bearer } from '../support/service.ts';
+
+const request: AnsweredRequest = {
+  requestId: 'AbC-_9-1z',
+  traceId: undefined,
+  operation: 'createPlant',
+  status: 200,
+  ms: 1.25,
+  owner: 'alice',
+};
+const requests: readonly (readonly [what: string, request: AnsweredRequest])[] = [
+  ['a request', request],
+  ['one of nobody', { ...request, status: 401, owner: undefined }],
+  ['one that is traced', { ...request, traceId: '0af7651916cd43dd8448eb211c80319c' }],
+  ['one that took no time', { ...request, ms: 0 }],
+  ['one that took long', { ...request, ms: 15_000.01 }],
+  ['an owner in need of escapes', { ...request, owner: 'https://a.b/ "c\\d"\n\u2028é\u{1f331}' }],
+];
+
+for (const [what, one] of requests) {
+  test(`the line of ${what} is the one that the log would have written`, (t) => {
+    t.mock.timers.enable({ apis: ['Date'], now: 1_763_719_200_123 });
+    const lines: string[] = [];
+    const { log, answered } = logTo({ write: (line) => void lines.push(line) }, 'info');
+    answered(one);
+    log.info(one, 'answered');
+    assert.equal(lines.length, 2);
+    assert.equal(lines[0], lines[1]);
+  });
+}
+
+test('requests have no lines where the log wants none of their level', () => {
+  const lines: string[] = [];
+  const { log, answered } = logTo({ write: (line) => void lines.push(line) }, 'warn');
+  answered(request);
+  log.warn('something');
+  assert.equal(lines.length, 1);
+});
+
+describe('the log of a service', () => {
+  it('has a JSON line with time, level and what was answered for every request', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    const service = await installation.serve({ env: { NODE_ENV: 'production' } });
+    const headers = bearer(token);
+    const json = { ...headers, 'content-type': 'application/json' };
+    const requests: readonly {
+      path: string;
+      init: RequestInit;
+      status: number;
+      operation: string;
+      owner?: string;
+    }[] = [
+      {
+        path: '/plants',
+        init: { method: 'POST', headers: json, body: '{"id":1,"name":"Alder"}' },
+        status: 200,
+        operation: 'createPlant',
+        owner: 'alice',
+      },
+      {
+        path: '/plants',
+        init: { method: 'POST', headers: json, body: '{' },
+        status: 400,
+        operation: 'createPlant',
+        owner: 'alice',
+      },
+      { path: '/plants?limit=1', init: { headers }, status: 200, operation: 'listPlants', owner: 'alice' },
+      { path: '/plants', init: {}, status: 401, operation: 'listPlants' },
+      {
+        path: '/plants/1',
+        init: { method: 'DELETE', headers },
+        status: 204,
+        operation: 'deletePlant',
+        owner: 'alice',
+      },
+      {
+        path: '/plants/1',
+        init: { method: 'DELETE', headers },
+        status: 404,
+        operation: 'deletePlant',
+        owner: 'alice',
+      },
+      { path: '/openapi.json', init: {}, status: 200, operation: 'openapi' },
+      { path: '/docs', init: {}, status: 200, operation: 'docs' },
+      { path: '/nothing', init: {}, status: 404, operation: 'none' },
+    ];
+    for (const { path, init, status, operation, owner } of requests) {
+      const response = await fetch(service.url + path, init);
+      await response.arrayBuffer();
+      assert.equal(response.status, status);
+      const requestId = response.headers.get('x-request-id');
+      const line = await service.logged((one) => one.requestId === requestId && one.msg === 'answered');
+      const { level, time, ms, ...rest } = line;
+      const expected = {
+        requestId,
+        operation,
+        status,
+        ...(owner === undefined ? {} : { owner }),
+        msg: 'answered',
+      };
+      assert.deepEqual(rest, expected);
+      assert.equal(level, 30);
+      assert.ok(typeof ms === 'number' && ms >= 0 && ms < 60_000);
+      assert.ok(Math.abs(Date.now() - Date.parse(String(time))) < 60_000);
+    }
+    await service.stop();
+    for (const line of service.output.stdout.trimEnd().split('\n')) {
+      const parsed: Record<string, unknown> = JSON.parse(line);
+      assert.match(String(parsed.time), /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/);
+      assert.equal(typeof parsed.level, 'number');
+    }
+    assert.equal(service.output.stderr, '');
+  });
+});

@@ -1,0 +1,295 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { get } from 'node:http';
+import { connect } from 'node:net';
+import { type TestContext, test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
+import dashboard from '../../deploy/grafana-dashboard.json' with { type: 'json' };
+import manifest from '../../package.json' with { type: 'json' };
+import { loadConfig } from '../../src/config.ts';
+import { renderRequest, sendRaw } from '../support/clients/raw-http.ts';
+import { engines, type TestEngine } from '../support/engines.ts';
+import { holdWrites } from '../support/faults/hold-writes.ts';
+import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
+import { bearer, startService, type TestService } from '../support/service.ts';
+
+const ALERTS = readFileSync(new URL('../../deploy/alerts.yaml', import.meta.url), 'utf8');
+const PATIENCE_MS = 20_000;
+
+/** The samples of a scrape, by their name and labels as they stand there. */
+type Samples = ReadonlyMap<string, number>;
+
+async function scrape({ adminUrl }: TestService): Promise<Samples> {
+  const text = await (await fetch(`${adminUrl}/metrics`)).text();
+  const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+  return new Map(lines.map((line) => [line.replace(/ \S+$/, ''), Number(line.split(' ').at(-1))]));
+}
+
+/** Scrapes until the samples are as wanted. */
+async function scrapeUntil(service: TestService, fits: (samples: Samples) => boolean): Promise<Samples> {
+  const deadline = performance.now() + PATIENCE_MS;
+  for (;;) {
+    const samples = await scrape(service);
+    if (fits(samples)) return samples;
+    if (performance.now() > deadline) assert.fail(`not so after ${PATIENCE_MS} ms: ${inspected(samples)}`);
+    await setTimeout(10);
+  }
+}
+
+function inspected(samples: Samples): string {
+  return [...samples].filter(([name]) => name.startsWith('plant_store')).join('\n');
+}
+
+async function start(t: TestContext, engine: TestEngine) {
+  const url = await engine.freshUrl(t);
+  const service = await startService(t, url);
+  const headers = bearer(await service.token());
+  const create = (id: number, name = 'Alder'): Promise<Response> =>
+    fetch(`${service.url}/plants`, {
+      method: 'POST',
+      headers: { ...headers, 'content-type': 'application/json' },
+      body: JSON.stringify({ id, name }),
+    });
+  const list = async (query = '', method = 'GET'): Promise<number> => {
+    const answer = await fetch(`${service.url}/plants${query}`, { method, headers });
+    return (await answer.arrayBuffer()).byteLength;
+  };
+  return { url, service, headers, create, list };
+}
+
+for (const engine of engines) {
+  test(`requests are counted by operation and status on ${engine.name}`, async (t) => {
+    const { service, create, list } = await start(t, engine);
+    await create(1);
+    await create(1);
+    await list();
+    await fetch(`${service.url}/plants`);
+    await fetch(`${service.url}/nothing`);
+    const samples = await scrapeUntil(
+      service,
+      (all) => all.get(answered('none', 404)) === 1 && all.get(answered('listPlants', 401)) === 1,
+    );
+    assert.equal(samples.get(answered('createPlant', 200)), 1);
+    assert.equal(samples.get(answered('createPlant', 400)), 1);
+    assert.equal(samples.get(answered('listPlants', 200)), 1);
+    const build = `version="${manifest.version}",engine="${engine.name}",node="${process.versions.node}"`;
+    assert.equal(samples.get(`plant_store_build_info{${build}}`), 1);
+    await service.close();
+  });
+
+  test(`a message that is no request of an operation is counted as refused on ${engine.name}`, async (t) => {
+    const { service } = await start(t, engine);
+    assert.equal((await sendRaw(service.url, 'GET /plants HTTP/1.1\r\nbad header\r\n\r\n')).status, 400);
+    const samples = await scrape(service);
+    assert.equal(samples.get('plant_store_http_refused_messages_total{status="400"}'), 1);
+    await service.close();
+  });
+
+  test(`the bytes of lists are counted, whole, streamed and in pages, without those of HEAD, on ${engine.name}`, async (t) => {
+    const { service, create, list } = await start(t, engine);
+    await Promise.all(Array.from({ length: 600 }, (_, id) => create(id, 'Größe')));
+    const sent =
+      (await list()) + (await list('?limit=2')) + (await list('?limit=0')) + (await list('', 'HEAD'));
+    await list('?limit=2', 'HEAD');
+    assert.equal((await scrape(service)).get('plant_store_list_sent_bytes_total'), sent);
+    await service.close();
+  });
+
+  test(`a client that goes away during a list is counted, and not as answered, on ${engine.name}`, async (t) => {
+    const { service, headers, create } = await start(t, engine);
+    const long = 'x'.repeat(60_000);
+    for (let from = 0; from < 400; from += 50)
+      await Promise.all(Array.from({ length: 50 }, (_, index) => create(from + index, long)));
+    const reading = get(`${service.url}/plants`, { agent: false, headers });
+    const [list] = await once(reading, 'response');
+    list.on('error', () => undefined);
+    await once(list, 'readable');
+    list.destroy();
+    const aborted = 'plant_store_http_aborted_requests_total{operation="listPlants"}';
+    const samples = await scrapeUntil(service, (all) => all.get(aborted) === 1);
+    assert.equal(samples.get(answered('listPlants', 200)), undefined);
+    await service.close();
+  });
+
+  test(`a client that goes away while its plant is created is counted, and not as answered, on ${engine.name}`, async (t) => {
+    const { url, service, headers, create } = await start(t, engine);
+    await create(0);
+    await scrapeUntil(service, isIdle);
+    const held = await holdWrites(url);
+    const body = '{"id":1,"name":"Alder"}';
+    const authorization = ['Authorization', headers.authorization ?? ''] as const;
+    const socket = connect(Number(new URL(service.url).port), '127.0.0.1');
+    const closed = once(socket, 'close');
+    const type = ['Content-Type', 'application/json'] as const;
+    socket.end(renderRequest({ method: 'POST', path: '/plants', headers: [authorization, type], body }));
+    await scrapeUntil(service, (all) => inStore(all) > 0);
+    socket.destroy();
+    await closed;
+    await held.release();
+    const aborted = 'plant_store_http_aborted_requests_total{operation="createPlant"}';
+    const samples = await scrapeUntil(service, (all) => all.get(aborted) === 1);
+    assert.equal(samples.get(answered('createPlant', 200)), 1);
+    assert.equal(service.logLines.filter((line) => line.includes('client went away')).length, 1);
+    await service.close();
+  });
+
+  test(`a token is read from the store once and then found in the cache on ${engine.name}`, async (t) => {
+    const { service, list } = await start(t, engine);
+    for (let round = 0; round < 3; round += 1) await list('?limit=0');
+    const samples = await scrape(service);
+    const hits = samples.get('plant_store_token_lookups_total{cache="hit"}') ?? 0;
+    const misses = samples.get('plant_store_token_lookups_total{cache="miss"}') ?? 0;
+    // On a machine that stands still for half a second it is read again.
+    assert.ok(misses >= 1 && hits + misses === 3, `${hits} hits, ${misses} misses`);
+    await service.close();
+  });
+
+  test(`batches are counted with their writes and their time, and what waits is shown, on ${engine.name}`, async (t) => {
+    const { url, service, create } = await start(t, engine);
+    await create(0);
+    const before = await scrapeUntil(service, isIdle);
+    const held = await holdWrites(url);
+    const first = create(1);
+    await scrapeUntil(service, (all) => (all.get('plant_store_writes_in_flight') ?? 0) >= 1);
+    const others = [create(1), create(1), create(1)];
+    const during = await scrapeUntil(service, (all) => inStore(all) >= 4);
+    assert.ok((during.get('plant_store_writes_waiting') ?? 0) >= 1, inspected(during));
+    await held.release();
+    for (const answer of [first, ...others]) await answer;
+    const after = await scrape(service);
+    assert.equal(inStore(after), 0);
+    const grown = (name: string): number => (after.get(name) ?? 0) - (before.get(name) ?? 0);
+    assert.equal(grown('plant_store_commit_batch_writes_sum'), 4);
+    const batches = grown('plant_store_commit_batch_writes_count');
+    assert.ok(batches >= 2 && batches <= 4, `${batches} batches`);
+    assert.equal(grown('plant_store_commit_duration_seconds_count{result="committed"}'), batches);
+    assert.ok(grown('plant_store_commit_duration_seconds_sum{result="committed"}') > 0);
+    assert.equal(after.get('plant_store_commit_duration_seconds_count{result="failed"}'), 0);
+    await service.close();
+  });
+
+  test(`the connections to the database are shown, and none where there are none, on ${engine.name}`, async (t) => {
+    const { service, create } = await start(t, engine);
+    await create(1);
+    const samples = await scrape(service);
+    const [idle = -1, busy = -1] = ['idle', 'busy'].map((state) =>
+      samples.get(`plant_store_database_connections{state="${state}"}`),
+    );
+    assert.equal(idle + busy > 0, engine.name === 'postgres', `${idle} idle, ${busy} busy`);
+    assert.equal(samples.get('plant_store_database_connection_waits'), 0);
+    await service.close();
+  });
+
+  test(`/ready names its checks on ${engine.name}`, async (t) => {
+    const { service } = await start(t, engine);
+    const ready = await fetch(`${service.adminUrl}/ready`);
+    assert.deepEqual(
+      [ready.status, await ready.json()],
+      [200, { status: 'ok', checks: { serving: 'ok', store: 'ok' } }],
+    );
+    await service.close();
+  });
+
+  test(`every metric and label that the dashboard and the alerts ask for is there on ${engine.name}`, async (t) => {
+    const { service, create, list } = await start(t, engine);
+    await create(1);
+    await list();
+    await sendRaw(service.url, 'no request\r\n\r\n');
+    const samples = await scrape(service);
+    await service.close();
+    // `up` is Prometheus' own.
+    const names = new Set(['up', ...[...samples.keys()].map((sample) => sample.replace(/\{.*/, ''))]);
+    const labels = new Set([...samples.keys()].flatMap((sample) => labelsIn(sample)));
+    const expressions = [...dashboardExpressions(), ...alertExpressions()];
+    assert.ok(expressions.length > 20);
+    for (const expression of expressions) {
+      const asked = metricsIn(expression);
+      assert.ok(asked.length > 0, expression);
+      assert.deepEqual(
+        asked.filter((name) => !names.has(name)),
+        [],
+        expression,
+      );
+      const grouped = [...expression.matchAll(/\bby \(([^)]+)\)/g)].flatMap(([, by = '']) => by.split(', '));
+      const used = [...grouped, ...labelsIn(expression)];
+      const known = [...labels, 'instance', 'job'];
+      assert.deepEqual(
+        used.filter((label) => !known.includes(label)),
+        [],
+        expression,
+      );
+    }
+  });
+}
+
+test('/ready answers in time when the database does not, and says which check fails', async (t) => {
+  const [, postgres] = engines;
+  assert.ok(postgres);
+  const direct = new URL(await postgres.freshUrl(t));
+  const proxy = await startTcpProxy(t, Number(direct.port));
+  const url = Object.assign(new URL(direct.href), { hostname: '127.0.0.1', port: String(proxy.port) });
+  const service = await startService(t, url.href);
+  proxy.stall();
+  const asked = performance.now();
+  const ready = await fetch(`${service.adminUrl}/ready`);
+  const took = performance.now() - asked;
+  assert.ok(took < 4_500, `it took ${took} ms`);
+  assert.equal(ready.status, 503);
+  assert.equal(ready.headers.get('retry-after'), '1');
+  const message = 'not ready: store: no answer in 1000 ms';
+  assert.deepEqual(await ready.json(), { error: 50300, message });
+  assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
+  proxy.heal();
+  await service.close();
+});
+
+test('the alert on writes comes before requests are refused', () => {
+  const threshold = /plant_store_writes_waiting \+ plant_store_writes_in_flight > (\d+)/.exec(ALERTS)?.[1];
+  assert.ok(Number(threshold) < loadConfig({}, {}).maxInFlight);
+});
+
+test('the dashboard has its panels side by side, each with a number of its own', () => {
+  const ids = dashboard.panels.map(({ id }) => id);
+  assert.equal(new Set(ids).size, ids.length);
+  const cells = dashboard.panels.flatMap(({ gridPos: { x, y, w } }) =>
+    Array.from({ length: w }, (_, index) => `${x + index},${y}`),
+  );
+  assert.equal(new Set(cells).size, cells.length);
+});
+
+function answered(operation: string, status: number): string {
+  return `plant_store_http_request_duration_seconds_count{operation="${operation}",status="${status}"}`;
+}
+
+/** The writes that a store has taken and not yet ended. */
+function inStore(samples: Samples): number {
+  return (
+    (samples.get('plant_store_writes_waiting') ?? 0) + (samples.get('plant_store_writes_in_flight') ?? 0)
+  );
+}
+
+/** Whether a store has ended all it took: beside what was answered, that a token was used. */
+function isIdle(samples: Samples): boolean {
+  return inStore(samples) === 0;
+}
+
+function dashboardExpressions(): string[] {
+  return dashboard.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
+}
+
+function alertExpressions(): string[] {
+  const blocks = [...ALERTS.matchAll(/ expr: (?:>-\n)?([\s\S]*?)\n {8}\w/g)];
+  assert.equal(blocks.length, ALERTS.match(/- alert: /g)?.length);
+  return blocks.map(([, expression = '']) => expression.replace(/\s+/g, ' '));
+}
+
+/** The metrics that an expression of PromQL asks for. */
+function metricsIn(expression: string): string[] {
+  const bare = expression.replace(/"[^"]*"/g, '');
+  return [...bare.matchAll(/\b(?:plant_store|process|nodejs|up)(?:_\w+)?/g)].map(([name]) => name);
+}
+
+function labelsIn(text: string): string[] {
+  return [...text.matchAll(/[{,]\s*(\w+)(?:=|=~)"/g)].map(([, label = '']) => label);
+}

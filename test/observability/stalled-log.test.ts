@@ -1,0 +1,153 @@
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { constants } from 'node:fs';
+import { type FileHandle, open } from 'node:fs/promises';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { describe, it, type TestContext } from 'node:test';
+import { promisify } from 'node:util';
+import { endOf, type LogLine, newInstallation, type Program } from '../support/program.ts';
+import { bearer } from '../support/service.ts';
+
+/** More lines than the pipe and the part of the buffer for `answered` take together. */
+const REQUESTS = 4_500;
+const AT_ONCE = 50;
+
+describe('a log that is not read any more', { skip: process.platform === 'win32' }, () => {
+  it('stops neither answers nor the end; audit lines are kept, dropped lines are counted', async (t) => {
+    const { program, pipe, url, adminUrl } = await serveIntoPipe(t);
+    assert.equal(await statusOfAll(`${url}/openapi.json`, REQUESTS), 200);
+    assert.equal((await fetch(`${url}/plants`, { headers: bearer('none') })).status, 401);
+    assert.equal((await fetch(`${adminUrl}/live`)).status, 200);
+    const dropped = await droppedAt(adminUrl);
+    assert.ok(dropped > 0 && dropped < REQUESTS, String(dropped));
+
+    const lines: LogLine[] = [];
+    const report = await readLine(pipe, ({ msg }) => String(msg).startsWith('lines were dropped'), lines);
+    assert.deepEqual([report.level, report.lines], [40, dropped]);
+    assert.ok(lines.some(({ audit }) => audit === 'tokenRefused'));
+    assert.equal(lines.filter(({ msg }) => msg === 'answered').length, REQUESTS + 1 - dropped);
+    assert.equal(await droppedAt(adminUrl), dropped);
+
+    // Full again, for the stop.
+    assert.equal(await statusOfAll(`${url}/openapi.json`, 1_000), 200);
+    program.kill('SIGTERM');
+    const { code, stderr } = await endOf(program);
+    assert.deepEqual([code, stderr], [0, '']);
+  });
+
+  it('a reader that is slow at the end of the service still gets all lines', async (t) => {
+    const { program, pipe, url } = await serveIntoPipe(t);
+    assert.equal(await statusOfAll(`${url}/openapi.json`, 1_000), 200);
+    program.kill('SIGTERM');
+    const lines: LogLine[] = [];
+    await readLine(pipe, ({ msg }) => msg === 'stopped', lines);
+    assert.equal(lines.filter(({ msg }) => msg === 'answered').length, 1_000);
+    assert.equal((await endOf(program)).code, 0);
+  });
+});
+
+const EACH = 20_000;
+
+/** Logs a flood of lines that clients cause, then two that matter; reports on stderr how many were dropped. */
+const FLOOD = `
+  import { createLog } from ${JSON.stringify(new URL('../../src/observability/log.ts', import.meta.url).href)};
+  const { log, linesDropped } = await createLog('info');
+  for (let n = 0; n < ${EACH}; n += 1) log.info({ requestId: 'abcdefgh', operation: 'none', status: 400 }, 'refused');
+  for (let n = 0; n < ${EACH}; n += 1) log.error({ requestId: 'abcdefgh', err: 'the store is away' }, 'failed');
+  log.warn({ audit: 'tokenRefused', requestId: 'abcdefgh' }, 'the use of a token was refused');
+  log.error({ failures: 1 }, 'writes fail');
+  process.stderr.write(linesDropped() + '\\n');
+  process.stdin.resume();
+`;
+
+describe('a log that is not read, and a flood of lines that clients cause', () => {
+  it('keeps room for errors, and more for audit lines and lines of the service', async (t) => {
+    const child = spawn(process.execPath, ['--input-type=module', '--eval', FLOOD], { stdio: 'pipe' });
+    t.after(() => child.kill('SIGKILL'));
+    const [report] = await once(child.stderr, 'data');
+    const dropped = Number(String(report));
+    const lines: LogLine[] = [];
+    for await (const text of createInterface({ input: child.stdout })) {
+      const line: LogLine = JSON.parse(text);
+      if (String(line.msg).startsWith('lines were dropped')) {
+        assert.equal(line.lines, dropped);
+        break;
+      }
+      lines.push(line);
+    }
+    const countOf = (msg: string): number => lines.filter((line) => line.msg === msg).length;
+    const [refused, failed] = [countOf('refused'), countOf('failed')];
+    assert.ok(refused > 0 && failed > 0, `${refused} and ${failed} lines`);
+    assert.equal(refused + failed + dropped, 2 * EACH);
+    assert.deepEqual([countOf('the use of a token was refused'), countOf('writes fail')], [1, 1]);
+  });
+});
+
+interface Piped {
+  readonly program: Program;
+  /** The end that reads; it does so only when asked. */
+  readonly pipe: FileHandle;
+  readonly url: string;
+  readonly adminUrl: string;
+}
+
+/** Starts the service with its log in a FIFO, of which the lines up to `serving` were read. */
+async function serveIntoPipe(t: TestContext): Promise<Piped> {
+  const installation = await newInstallation(t);
+  const path = join(installation.folder, 'log');
+  await promisify(execFile)('mkfifo', [path]);
+  const pipe = await open(path, constants.O_RDWR);
+  t.after(() => pipe.close());
+  const program = installation.start(['serve', '--port', '0', '--admin-port', '0'], {
+    env: { NODE_ENV: 'production' },
+    wrap: (command) => ['bash', '-c', 'exec "$@" > log', 'bash', ...command],
+  });
+  const serving = await readLine(pipe, ({ msg }) => msg === 'serving');
+  return { program, pipe, url: String(serving.url), adminUrl: String(serving.adminUrl) };
+}
+
+/** Reads lines until one fits; all that were read are added to `lines`. */
+async function readLine(
+  pipe: FileHandle,
+  fits: (line: LogLine) => boolean,
+  lines: LogLine[] = [],
+): Promise<LogLine> {
+  let text = '';
+  for (;;) {
+    const { buffer, bytesRead } = await pipe.read(Buffer.alloc(65_536));
+    text += buffer.toString('utf8', 0, bytesRead);
+    const end = text.lastIndexOf('\n') + 1;
+    const read = text
+      .slice(0, end)
+      .split('\n')
+      .filter((line) => line !== '')
+      .map((line): LogLine => JSON.parse(line));
+    text = text.slice(end);
+    lines.push(...read);
+    const found = read.find(fits);
+    if (found !== undefined) return found;
+  }
+}
+
+/** The one status of many requests, some of them at once. */
+async function statusOfAll(url: string, requests: number): Promise<number | undefined> {
+  const statuses = new Set<number>();
+  let begun = 0;
+  async function ask(): Promise<void> {
+    while (begun < requests) {
+      begun += 1;
+      const response = await fetch(url, { signal: AbortSignal.timeout(10_000), method: 'HEAD' });
+      statuses.add(response.status);
+    }
+  }
+  await Promise.all(Array.from({ length: AT_ONCE }, ask));
+  assert.equal(statuses.size, 1);
+  return [...statuses][0];
+}
+
+async function droppedAt(adminUrl: string): Promise<number> {
+  const text = await (await fetch(`${adminUrl}/metrics`)).text();
+  return Number(/^plant_store_log_lines_dropped_total (\d+)$/m.exec(text)?.[1]);
+}

@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { logTo } from '../../src/observability/log.ts';
+import { logStore } from '../../src/observability/store-log.ts';
+import { engines } from '../support/engines.ts';
+import { holdWrites } from '../support/faults/hold-writes.ts';
+import { bearer, startService } from '../support/service.ts';
+
+test('a task that goes on failing is logged at once, then once a minute, and when it succeeds again', () => {
+  const lines: string[] = [];
+  let now = 0;
+  const { onTaskEnd } = logStore(logTo({ write: (line) => void lines.push(line) }, 'info').log, () => now);
+  const failure = new Error('no space');
+  onTaskEnd('writes', undefined);
+  for (now = 0; now <= 150_000; now += 1_000) onTaskEnd('writes', failure);
+  onTaskEnd('checkpoints', undefined);
+  onTaskEnd('writes', undefined);
+  onTaskEnd('writes', undefined);
+  const logged = lines
+    .join('')
+    .trim()
+    .split('\n')
+    .map((line): Record<string, unknown> => JSON.parse(line));
+  assert.deepEqual(
+    logged.map(({ level, failures }) => [level, failures]),
+    [
+      [50, 1],
+      [50, 61],
+      [50, 121],
+      [30, 151],
+    ],
+  );
+});
+
+for (const engine of engines) {
+  test(`writes fail for a while → the log has the begin and the end of it, and no more, on ${engine.name}`, async (t) => {
+    const url = await engine.freshUrl(t);
+    const service = await startService(t, url, { databaseStatementTimeout: '300' });
+    const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };
+    const create = async (id: number): Promise<number> => {
+      const body = JSON.stringify({ id, name: 'Alder' });
+      return (await fetch(`${service.url}/plants`, { method: 'POST', headers, body })).status;
+    };
+    assert.equal(await create(1), 200);
+    const held = await holdWrites(url);
+    assert.equal(await create(2), 503);
+    await held.release();
+    assert.equal(await create(3), 200);
+    const messages = service.logLines.map((line) => String(JSON.parse(line).msg));
+    assert.deepEqual(
+      messages.filter((msg) => msg.startsWith('writes ')),
+      ['writes fail; make room on the disk, or look at the database', 'writes succeed again'],
+    );
+  });
+}

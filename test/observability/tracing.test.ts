@@ -1,0 +1,208 @@
+import assert from 'node:assert/strict';
+import { createServer } from 'node:net';
+import { test } from 'node:test';
+import manifest from '../../package.json' with { type: 'json' };
+import { ConfigInvalid, wantsTraces } from '../../src/config.ts';
+import { engines } from '../support/engines.ts';
+import { newInstallation } from '../support/program.ts';
+import { freePort, listenOnFreePort } from '../support/servers/free-port.ts';
+import { startCollector } from '../support/servers/otlp-collector.ts';
+import { bearer } from '../support/service.ts';
+
+const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
+const PARENT_ID = 'b7ad6b7169203331';
+const ENDPOINT = 'http://127.0.0.1:4318';
+
+/** Tells on standard error, at the end, how many files of OpenTelemetry were loaded, without those that `prom-client` loads. */
+const COUNT_LOADED = `--import=data:text/javascript,${encodeURIComponent(
+  `import module from 'node:module';
+   import { isMainThread } from 'node:worker_threads';
+   if (isMainThread) process.on('exit', () => {
+     const files = Object.keys(module._cache).filter((file) => /@opentelemetry.(?!api)/.test(file));
+     process.stderr.write('loaded ' + files.length);
+   });`,
+)}`;
+
+for (const engine of engines) {
+  test(`a traced request continues the trace of its client, with its write below it, on ${engine.name}`, async (t) => {
+    const installation = await newInstallation(t);
+    const collector = await startCollector(t);
+    const env = {
+      DATABASE_URL: await engine.freshUrl(t),
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+      NODE_ENV: 'production',
+    };
+    const { stdout } = await installation.run(['token', 'create', 'alice'], { env });
+    const secret = stdout.trim();
+    const service = await installation.serve({ env, flags: ['--base-path', '/v1'] });
+    const headers = {
+      ...bearer(secret),
+      'content-type': 'application/json',
+      traceparent: `00-${TRACE_ID}-${PARENT_ID}-01`,
+    };
+    const body = JSON.stringify({ id: 424242, name: 'Secret garden', tag: 'hidden' });
+    const created = await fetch(`${service.url}/plants`, { method: 'POST', headers, body });
+    assert.equal(created.status, 200, await created.text());
+    const plain = bearer(secret);
+    const asked = [
+      ['GET', `/plants?limit=x&access_token=${secret}`, 400],
+      ['GET', '/plants?limit=1', 200],
+      ['DELETE', '/plants/424242', 204],
+      ['DELETE', '/plants/424242', 404],
+      ['GET', `/${secret}`, 404],
+    ] as const;
+    const ids: (string | null)[] = [created.headers.get('x-request-id')];
+    for (const [method, path] of asked) {
+      const answer = await fetch(`${service.url}${path}`, { method, headers: plain });
+      await answer.arrayBuffer();
+      ids.push(answer.headers.get('x-request-id'));
+    }
+    await service.stop();
+
+    const spans = collector.spans();
+    const requests = ids.map((id) =>
+      spans.find(({ attributes }) => attributes['plant_store.request_id'] === id),
+    );
+    assert.deepEqual(
+      requests.map((span) => span?.name),
+      [
+        'POST /v1/plants',
+        'GET /v1/plants',
+        'GET /v1/plants',
+        'DELETE /v1/plants/:id',
+        'DELETE /v1/plants/:id',
+        'GET',
+      ],
+    );
+    assert.deepEqual(
+      requests.map((span) => span?.attributes['http.response.status_code']),
+      [200, ...asked.map(([, , status]) => status)],
+    );
+    for (const span of requests) assert.equal(span?.status, 0, 'a refusal is no error of the service');
+    const [create, ...others] = requests;
+    assert.deepEqual([create?.traceId, create?.parentId], [TRACE_ID, PARENT_ID]);
+    assert.equal(new Set(others.map((span) => span?.traceId)).size, others.length);
+    assert.deepEqual(new Set(others.map((span) => span?.parentId)), new Set(['']));
+    const write = spans.find(({ name }) => name === 'store createPlant');
+    assert.deepEqual([write?.traceId, write?.parentId], [TRACE_ID, create?.spanId]);
+    assert.equal(write?.attributes['plant_store.outcome'], 'created');
+    assert.ok(create !== undefined && write.duration > 0n && write.duration <= create.duration);
+    assert.deepEqual(
+      [create.resource['service.name'], create.resource['service.version']],
+      ['plant-store', manifest.version],
+    );
+
+    const line = service.log.find(({ requestId, msg }) => requestId === ids[0] && msg === 'answered');
+    assert.equal(line?.traceId, TRACE_ID);
+    const bytes = Buffer.concat(collector.messages);
+    for (const private_ of [
+      secret,
+      secret.slice(4, 20),
+      'Secret garden',
+      'hidden',
+      '424242',
+      'alice',
+      'Bearer',
+    ])
+      assert.ok(!bytes.includes(private_), `${private_} is in the traces`);
+  });
+}
+
+test('the variables of OpenTelemetry name the service and say which share is traced', async (t) => {
+  const installation = await newInstallation(t);
+  const collector = await startCollector(t);
+  const env = {
+    OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: `${collector.url}/v1/traces`,
+    OTEL_SERVICE_NAME: 'herbarium',
+    OTEL_TRACES_SAMPLER: 'parentbased_always_off',
+  };
+  const service = await installation.serve({ env });
+  await fetch(`${service.url}/plants`);
+  await fetch(`${service.url}/plants`, { headers: { traceparent: `00-${TRACE_ID}-${PARENT_ID}-01` } });
+  await service.stop();
+  const [span, ...others] = collector.spans();
+  assert.deepEqual(others, []);
+  assert.equal(span?.traceId, TRACE_ID);
+  assert.equal(span.resource['service.name'], 'herbarium');
+});
+
+test('a collector that takes connections and never answers holds up neither requests nor a stop', async (t) => {
+  const silent = createServer((socket) => socket.on('error', () => undefined));
+  const port = await listenOnFreePort(silent);
+  t.after(() => void silent.close());
+  const installation = await newInstallation(t);
+  const env = { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` };
+  const token = await installation.token();
+  const service = await installation.serve({ env });
+  assert.equal((await fetch(`${service.url}/plants`, { headers: bearer(token) })).status, 200);
+  const stopping = performance.now();
+  const { code } = await service.stop();
+  assert.equal(code, 0);
+  assert.ok(performance.now() - stopping < 8_000);
+});
+
+test('a collector that is not there is a line in the log', async (t) => {
+  const installation = await newInstallation(t);
+  const env = {
+    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${await freePort()}`,
+    OTEL_EXPORTER_OTLP_TIMEOUT: '300',
+    OTEL_BSP_SCHEDULE_DELAY: '100',
+  };
+  const token = await installation.token();
+  const service = await installation.serve({ env });
+  assert.equal((await fetch(`${service.url}/plants`, { headers: bearer(token) })).status, 200);
+  const { problem, level } = await service.logged(({ msg }) => msg === 'traces could not be sent');
+  assert.match(String(problem), /ECONNREFUSED|timed out|timeout/i);
+  assert.equal(level, 40);
+  assert.equal((await service.stop()).code, 0);
+});
+
+test('while tracing is off nothing of it is loaded', async (t) => {
+  const installation = await newInstallation(t);
+  const token = await installation.token();
+  for (const [variables, loaded] of [
+    [{}, /^loaded 0$/],
+    [{ OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_SDK_DISABLED: 'true' }, /^loaded 0$/],
+    [{ OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT }, /^loaded [1-9]/],
+  ] as const) {
+    const service = await installation.serve({ env: { ...variables, NODE_OPTIONS: COUNT_LOADED } });
+    assert.equal((await fetch(`${service.url}/plants`, { headers: bearer(token) })).status, 200);
+    const { stderr, stdout } = await service.stop();
+    assert.match(stderr, loaded);
+    assert.equal(stdout.includes('traceId'), stderr !== 'loaded 0');
+  }
+});
+
+test('the standard variables say whether there are traces', () => {
+  const on = [
+    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT },
+    { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: ENDPOINT },
+    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_SDK_DISABLED: 'false', OTEL_TRACES_EXPORTER: 'otlp' },
+    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf' },
+  ];
+  // The specification of OpenTelemetry has an empty variable count as unset, unlike ours.
+  const off = [
+    {},
+    { OTEL_EXPORTER_OTLP_ENDPOINT: '' },
+    { OTEL_SERVICE_NAME: 'herbarium' },
+    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_SDK_DISABLED: 'true' },
+    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_SDK_DISABLED: 'TRUE' },
+    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_TRACES_EXPORTER: 'none' },
+  ];
+  for (const environment of on) assert.equal(wantsTraces(environment), true, JSON.stringify(environment));
+  for (const environment of off) assert.equal(wantsTraces(environment), false, JSON.stringify(environment));
+});
+
+test('what the service cannot do for traces is refused at the start, by name', () => {
+  for (const [name, value] of [
+    ['OTEL_TRACES_EXPORTER', 'zipkin'],
+    ['OTEL_EXPORTER_OTLP_PROTOCOL', 'grpc'],
+    ['OTEL_EXPORTER_OTLP_ENDPOINT', '127.0.0.1:4318'],
+    ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', 'collector'],
+  ] as const) {
+    assert.throws(
+      () => wantsTraces({ OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, [name]: value }),
+      (error: Error) => error instanceof ConfigInvalid && error.message.startsWith(`${name} `),
+    );
+  }
+});

@@ -1,0 +1,223 @@
+import assert from 'node:assert/strict';
+import { execFile, spawn } from 'node:child_process';
+import { glob, readdir, readFile } from 'node:fs/promises';
+import { availableParallelism } from 'node:os';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { promisify } from 'node:util';
+import { compare } from '../../bench/compare.ts';
+import { autocannonGenerator } from '../../bench/load/autocannon.ts';
+import { type Job, runLoad } from '../../bench/load/generator.ts';
+import { openLoop } from '../../bench/load/open-loop.ts';
+import { measureStalls } from '../../bench/report/cpu-stalls.ts';
+import { figuresOf, ratioOf } from '../../bench/report/figures.ts';
+import { targetsTable } from '../../bench/report/targets.ts';
+import { freshFolder } from '../support/engines.ts';
+import { serve } from '../support/servers/stub-server.ts';
+
+const RUN = join(import.meta.dirname, '../../bench/run.ts');
+const SHORT = ['--rounds', '1', '--seconds', '1', '--warm-up', '0', '--no-alternatives'];
+
+interface Written {
+  readonly targets: Readonly<Record<string, number>>;
+  readonly parts: {
+    readonly list: readonly { readonly work: string; readonly contenders: readonly Contender[] }[];
+  };
+}
+
+interface Contender {
+  readonly name: string;
+  readonly runs: readonly { readonly answers: number; readonly failures: number }[];
+}
+
+const benchWith = (env: NodeJS.ProcessEnv, ...args: readonly string[]) =>
+  promisify(execFile)(process.execPath, [RUN, ...args], { env: { ...process.env, ...env } });
+
+/** What a shell may have set for the service; under none of it would a start be measured. */
+const SET_UP = { NODE_ENV: 'production', LOG_LEVEL: 'error' };
+
+/** The servers that log to a folder below one. */
+async function serversIn(folder: string): Promise<readonly string[]> {
+  const logs = await Array.fromAsync(glob('plant-store-bench-*/*/*/log', { cwd: folder }));
+  const texts = await Promise.all(logs.map((log) => readFile(join(folder, log), 'utf8')));
+  return texts.flatMap((text) => /"url":"(http:[^"]+)"/.exec(text)?.[1] ?? []);
+}
+
+async function answers(url: string): Promise<boolean> {
+  return fetch(url, { headers: { connection: 'close' } }).then(
+    (answer) => answer.arrayBuffer().then(() => true),
+    () => false,
+  );
+}
+
+/** Gets for a second, each with an id of its own. */
+function jobFor(url: string, connections: number): Job {
+  return {
+    ...{ url, connections, headers: {}, secretsFile: undefined, seconds: 1 },
+    requests: [{ method: 'GET', target: '/{id}', body: '', times: 1 }],
+    ids: { order: 'sequential', first: 1 },
+  };
+}
+
+describe('bench', () => {
+  test('measures the chosen parts in turns, and writes them as tables and as JSON with the targets', async () => {
+    const file = join(await freshFolder(), 'bench.json');
+    const { stdout } = await benchWith(SET_UP, '--parts', 'list,start', ...SHORT, '--json', file);
+    assert.match(
+      stdout,
+      /^A thread with nothing to wait for stands still for up to [0-9.]+ ms, and for [0-9.]+ %/m,
+    );
+    assert.match(stdout, /^list of 20 +a second .*\n {2}plant-store +\S.*\n {2}bare node:http +\S/m);
+    assert.match(stdout, /^start to first answer, empty store, ms +[0-9,]+ +at most 400 +(?:held|missed)$/m);
+    assert.match(stdout, /^create, embedded, to json-server .*not measured$/m);
+    assert.doesNotMatch(stdout, /^delete {2}/m);
+
+    const { targets, parts }: Written = JSON.parse(await readFile(file, 'utf8'));
+    assert.deepEqual(
+      parts.list.map(({ work }) => work),
+      ['list of 20', 'list of 20, every tenth request a create'],
+    );
+    for (const { contenders } of parts.list) {
+      assert.deepEqual(
+        contenders.map(({ name }) => name),
+        ['plant-store', 'bare node:http'],
+      );
+      for (const { answers, failures } of contenders.flatMap(({ runs }) => runs)) {
+        assert.ok(answers > 0);
+        assert.equal(failures, 0);
+      }
+    }
+    assert.ok(Number(targets.start) > 0);
+  });
+
+  test('refuses an option it cannot follow and says why', async () => {
+    await assert.rejects(benchWith({}, '--parts', 'create,water'), {
+      code: 2,
+      stderr: /^bench: --parts takes some of create,list,\S*, not water/,
+    });
+    await assert.rejects(benchWith({ PATH: '' }, '--generator', 'wrk'), {
+      code: 2,
+      stderr: /^bench: wrk is not installed\n/,
+    });
+    await assert.rejects(benchWith({}, '--json', '/nowhere/bench.json'), {
+      code: 1,
+      stderr: /^bench: Error: ENOENT: .*'\/nowhere\/bench.json'\n$/,
+    });
+  });
+
+  test('ends with all that it started when it is interrupted', async () => {
+    const folder = await freshFolder();
+    const args = [RUN, '--parts', 'list', '--seconds', '30', '--no-alternatives'];
+    const child = spawn(process.execPath, args, {
+      stdio: ['ignore', 'ignore', 'pipe'],
+      env: { ...process.env, TMPDIR: folder },
+    });
+    let said = '';
+    let servers: readonly string[] = [];
+    for await (const text of child.stderr.setEncoding('utf8')) {
+      said += text;
+      if (!/list of 20 …\n$/.test(said)) continue;
+      servers = await serversIn(folder);
+      assert.deepEqual(await Promise.all(servers.map(answers)), [true, true]);
+      child.kill('SIGINT');
+      child.kill('SIGINT');
+    }
+    assert.match(said, /^bench: stopped$/m);
+    assert.deepEqual(await Promise.all(servers.map(answers)), [false, false]);
+    assert.deepEqual(
+      (await readdir(folder)).filter((name) => name.startsWith('plant-store-bench-')),
+      [],
+    );
+  });
+
+  test('begins each round with another contender, after a warm-up of all', async () => {
+    const order: string[] = [];
+    const contenders = ['a', 'b', 'c'].map((name) => ({
+      name,
+      measure: async (run: number, seconds: number) => {
+        order.push(`${name}${run}`);
+        return {
+          answers: run,
+          seconds,
+          p50Ms: 1,
+          p99Ms: 1,
+          failures: 0,
+          peakBytes: undefined,
+          cpu: undefined,
+        };
+      },
+    }));
+    const comparison = await compare('some work', contenders, { rounds: 4, seconds: 1, warmUp: 1 });
+    assert.equal(order.join(' '), 'a0 b0 c0 a1 b1 c1 b2 c2 a2 c3 a3 b3 a4 b4 c4');
+    for (const { runs } of comparison.contenders)
+      assert.deepEqual(
+        runs.map(({ answers }) => answers),
+        [1, 2, 3, 4],
+      );
+  });
+
+  test('notices threads that stand still, as those do that are more than the cores', async () => {
+    const { longestMs, share } = await measureStalls(4 * availableParallelism(), 500);
+    assert.ok(share > 0.3 && share <= 1, String(share));
+    assert.ok(longestMs >= 1 && longestMs < 20_000, String(longestMs));
+  });
+
+  test('reports no figure that the generator limited, and no ratio to it', () => {
+    const run = (generator: number, serverMainThread: number) => ({
+      ...{ answers: 1_000, seconds: 1, p50Ms: 1, p99Ms: 2, failures: 0, peakBytes: undefined },
+      cpu: { server: 1, serverMainThread, generator, generatorThreads: 1, others: 0 },
+    });
+    const limited = [run(0.97, 0.6)];
+    const fair = [run(0.97, 0.95)];
+    assert.equal(figuresOf(limited), undefined);
+    assert.equal(figuresOf(fair)?.perSecond, 1_000);
+    assert.equal(ratioOf(fair, limited), undefined);
+    assert.equal(ratioOf(fair, fair)?.median, 1);
+  });
+
+  test('says of each target whether it was held', () => {
+    const rows = targetsTable({ createToEcho: 0.61, start: 401 });
+    const verdictOn = (what: RegExp) => rows.find(([first]) => what.test(first ?? ''))?.at(-1);
+    assert.equal(verdictOn(/^create, embedded, to the bare/), 'held');
+    assert.equal(verdictOn(/^start/), 'missed');
+    assert.equal(verdictOn(/^delete/), 'not measured');
+  });
+
+  test('sends each id once by autocannon, and does not count its start as its load', async (t) => {
+    const ids = new Map<string, number>();
+    const url = await serve(t, (request, response) => {
+      const id = request.url ?? '';
+      ids.set(id, (ids.get(id) ?? 0) + 1);
+      response.end();
+    });
+    const tally = await runLoad(autocannonGenerator, jobFor(url, 8), AbortSignal.timeout(10_000));
+    assert.equal(tally.failures, 0);
+    assert.ok(tally.answers > 0 && tally.answers <= ids.size);
+    assert.deepEqual(new Set(ids.values()), new Set([1]));
+    const busy = Number(tally.cpuSeconds) / tally.seconds / autocannonGenerator.threads;
+    assert.ok(busy > 0 && busy < 1.1, `each thread kept ${busy} cores busy`);
+  });
+
+  test('counts a server that never answers as a failure', async (t) => {
+    const url = await serve(t, () => {});
+    const { answers, failures } = await runLoad(
+      autocannonGenerator,
+      jobFor(url, 1),
+      AbortSignal.timeout(10_000),
+    );
+    assert.deepEqual([answers, failures], [0, 1]);
+  });
+
+  test('counts the time that a request waits while a server stalls', async (t) => {
+    const STALL_MS = 400;
+    let stalledUntil: number | undefined;
+    const url = await serve(t, (_request, response) => {
+      stalledUntil ??= performance.now() + STALL_MS;
+      setTimeout(() => response.end('{}'), Math.max(0, stalledUntil - performance.now()));
+    });
+    const tally = await runLoad(openLoop(200), jobFor(url, 1), AbortSignal.timeout(10_000));
+    // On one connection, 80 requests fall due during the stall; who counts from when they are sent sees one.
+    assert.equal(tally.answers, 200);
+    assert.ok(Number(tally.p99Ms) > 0.9 * STALL_MS, `p99 ${tally.p99Ms} ms`);
+  });
+});

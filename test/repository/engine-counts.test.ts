@@ -1,0 +1,74 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { freshFolder } from '../support/engines.ts';
+
+const REPORTER = fileURLToPath(new URL('../support/engine-counts.ts', import.meta.url));
+
+/** Runs a test file that has this for every engine, and gives what the counting makes of it. */
+async function countedOf(body: string) {
+  const file = join(await freshFolder(), 'planted.test.mjs');
+  const loop = `for (const engine of engines) {\n${body}\n}`;
+  await writeFile(
+    file,
+    `import { describe, test } from 'node:test';\nconst engines = ['sqlite', 'postgres'];\n${loop}\n`,
+  );
+  // Otherwise Node takes the run for a part of this one.
+  const { NODE_TEST_CONTEXT: _, ...env } = process.env;
+  const args = ['--test', `--test-reporter=${REPORTER}`, '--test-reporter-destination=stdout', file];
+  const { status, stdout } = spawnSync(process.execPath, args, { env, encoding: 'utf8', timeout: 60_000 });
+  return {
+    status,
+    lines: stdout
+      .trim()
+      .split('\n')
+      .map((line) => line.replaceAll(/ +/g, ' ')),
+  };
+}
+
+const HEAD = 'passed on sqlite postgres';
+const SAME = `
+  describe(\`a store on \${engine}\`, () => { test('creates', () => {}); describe('more', () => test('lists', () => {})); });
+  test(\`a table on \${engine}\`, (t) => t.test('that has a row about postgres', () => {}));`;
+
+test('tests are counted on the engine that their title names, or that of one around them', async () => {
+  assert.deepEqual(await countedOf(SAME), {
+    status: 0,
+    lines: [HEAD, 'planted.test.mjs 4 4', 'all 4 4'],
+  });
+});
+
+for (const { title, body, lines } of [
+  {
+    title: 'one more on one engine',
+    body: `${SAME}\nif (engine === 'postgres') test(\`one more on \${engine}\`, () => {});`,
+    lines: ['planted.test.mjs 4 5', 'all 4 5', 'not as many on each engine: planted.test.mjs'],
+  },
+  {
+    title: 'one that is left out on every engine',
+    body: `${SAME}\ntest.todo(\`one more on \${engine}\`, () => { throw new Error(); });`,
+    lines: [
+      'planted.test.mjs 4 4',
+      'all 4 4',
+      'left out: one more on sqlite',
+      'left out: one more on postgres',
+    ],
+  },
+  {
+    title: 'one that fails on every engine',
+    body: `${SAME}\ntest(\`one more on \${engine}\`, () => { throw new Error(); });`,
+    lines: ['planted.test.mjs 4 4', 'all 4 4'],
+  },
+  {
+    title: 'a file that names no engine',
+    body: "test('one', () => {});",
+    lines: ['planted.test.mjs 0 0', 'all 0 0', 'none on an engine: planted.test.mjs'],
+  },
+]) {
+  test(`a run fails by ${title}`, async () => {
+    assert.deepEqual(await countedOf(body), { status: 1, lines: [HEAD, ...lines] });
+  });
+}

@@ -1,0 +1,51 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { text } from 'node:stream/consumers';
+import { describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+const { scripts }: { scripts: Record<string, string> } = JSON.parse(
+  await readFile(`${ROOT}package.json`, 'utf8'),
+);
+const long = Object.entries(scripts)
+  .filter(([name]) => name.startsWith('test:'))
+  .flatMap(([, script]) => /^node (test\/\S+\.ts)/.exec(script)?.[1] ?? []);
+
+async function run(...args: readonly string[]) {
+  const child = spawn(process.execPath, args, { cwd: ROOT, stdio: ['ignore', 'pipe', 'pipe'] });
+  const [stdout, stderr, [code]] = await Promise.all([
+    text(child.stdout),
+    text(child.stderr),
+    once(child, 'close'),
+  ]);
+  return { code, stdout, stderr };
+}
+
+describe('the long tests', { concurrency: 2 }, () => {
+  for (const file of [...long, 'deploy/try-haproxy.ts']) {
+    test(`${file} --help says what it does and which flags it has, and does nothing`, async () => {
+      const { code, stdout, stderr } = await run(file, '--help');
+      assert.deepEqual([code, stderr], [0, '']);
+      assert.match(stdout, /^[A-Z].+\.\n\n(?: {2}--[a-z-]+ \S+ +.+\n)*$/);
+    });
+  }
+
+  test('are known to this test', () => {
+    assert.equal(long.length, 13);
+  });
+
+  for (const [args, complaint] of [
+    [['--round', '3'], "Unknown option '--round'"],
+    [['--acknowledgements', 'many'], '--acknowledgements takes a number, not many'],
+    [['--acknowledgements'], "Option '--acknowledgements <value>' argument missing"],
+    [['--death', 'sleep'], '--death takes crash|silence, not sleep'],
+  ] as const) {
+    test(`refuse ${args.join(' ')} in a line`, async () => {
+      const refused = { code: 2, stdout: '', stderr: `${complaint}; --help tells the flags\n` };
+      assert.deepEqual(await run('test/long/failover.ts', ...args), refused);
+    });
+  }
+});

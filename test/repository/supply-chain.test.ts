@@ -1,0 +1,121 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import manifest from '../../package.json' with { type: 'json' };
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+const REGISTRY = 'https://registry.npmjs.org/';
+
+/** Licences that ask for no more than to be named. */
+const PERMISSIVE = /^(?:MIT|ISC|0BSD|BSD-[23]-Clause|Apache-2\.0|BlueOak-1\.0\.0|CC0-1\.0|Zlib|Python-2\.0)$/;
+
+interface Locked {
+  readonly version?: string;
+  readonly resolved?: string;
+  readonly integrity?: string;
+  readonly license?: string;
+  readonly dev?: boolean;
+  readonly hasInstallScript?: boolean;
+}
+
+type Lock = Readonly<Record<string, Locked>>;
+
+function readLock(file: string): Lock {
+  const { packages } = JSON.parse(readFileSync(new URL(file, import.meta.url), 'utf8'));
+  return Object.fromEntries(Object.entries<Locked>(packages).filter(([path]) => path !== ''));
+}
+
+const nameOf = (path: string): string => path.split('node_modules/').at(-1) ?? path;
+
+/** What is wrong with what a manifest asks for and a lock file holds, one line each. */
+function faultsOf(
+  wanted: Readonly<Record<string, string>>,
+  mayRunScripts: readonly string[],
+  lock: Lock,
+): readonly string[] {
+  const loose = Object.entries(wanted).filter(([, version]) => !/^\d+\.\d+\.\d+(?:-[\w.]+)?$/.test(version));
+  const locked = Object.entries(lock).flatMap(
+    ([path, { resolved, integrity, license, dev, hasInstallScript }]) => {
+      const name = nameOf(path);
+      const licences = (license ?? '').replace(/[()]/g, '').split(/ (?:AND|OR) /);
+      return [
+        ...(integrity?.startsWith('sha512-') ? [] : [`${path} has no SHA-512`]),
+        ...((resolved?.startsWith(REGISTRY) ?? true) ? [] : [`${path} is not from the registry`]),
+        ...(hasInstallScript && !mayRunScripts.includes(name)
+          ? [`${path} would run a script at install`]
+          : []),
+        ...(dev || licences.every((one) => PERMISSIVE.test(one)) ? [] : [`${path} is under ${license}`]),
+      ];
+    },
+  );
+  return [...loose.map(([name, version]) => `${name}@${version} is not exact`), ...locked];
+}
+
+const wanted = { ...manifest.dependencies, ...manifest.devDependencies };
+const mayRunScripts = Object.keys(manifest.allowScripts);
+const lock = readLock('../../package-lock.json');
+
+test('versions are exact, hashes SHA-512, licences permissive, and scripts at install allowed by name', () => {
+  assert.ok(Object.keys(lock).length > 100);
+  assert.deepEqual(faultsOf(wanted, mayRunScripts, lock), []);
+});
+
+test('a fault in any of that is found', () => {
+  const sound: Locked = { version: '1.0.0', integrity: 'sha512-x', license: 'MIT' };
+  const { integrity, ...unhashed } = sound;
+  for (const [faulty, fault] of [
+    [unhashed, /no SHA-512/],
+    [{ ...sound, integrity: 'sha1-x' }, /no SHA-512/],
+    [{ ...sound, resolved: 'git+ssh://git@github.com/a/b.git#1' }, /not from the registry/],
+    [{ ...sound, hasInstallScript: true }, /script at install/],
+    [{ ...sound, license: 'AGPL-3.0-only' }, /under AGPL/],
+    [{ ...sound, license: 'MIT AND GPL-3.0-only' }, /under MIT AND GPL/],
+  ] as const) {
+    const faults = faultsOf({}, [], { 'node_modules/a/node_modules/@b/c': faulty });
+    assert.equal(faults.length, 1);
+    assert.match(faults.join(), fault);
+  }
+  for (const version of ['^1.0.0', '1.x', 'latest', 'file:../a', 'github:a/b'])
+    assert.equal(faultsOf({ a: version }, [], {}).length, 1, version);
+});
+
+test('what is installed is what is locked', () => {
+  for (const [path, { version, integrity }] of Object.entries(
+    readLock('../../node_modules/.package-lock.json'),
+  ))
+    assert.deepEqual([version, integrity], [lock[path]?.version, lock[path]?.integrity], path);
+});
+
+interface Component {
+  readonly name: string;
+  readonly version: string;
+  readonly hashes?: readonly { readonly alg: string }[];
+  readonly licenses: readonly object[];
+  readonly properties?: readonly { readonly name: string; readonly value: string }[];
+}
+
+// Without `--omit dev`, which leaves out what a dependency for tests needs too (npm/cli#7909): those are marked instead.
+test('npm run sbom lists everything by CycloneDX, with hashes and licences, and marks what is only for development', async () => {
+  const { stdout } = await promisify(execFile)('npm', ['run', '--silent', 'sbom'], {
+    cwd: ROOT,
+    maxBuffer: 64 * 1024 * 1024,
+  });
+  const { bomFormat, components }: { bomFormat: string; components: readonly Component[] } =
+    JSON.parse(stdout);
+  assert.equal(bomFormat, 'CycloneDX');
+  const isForDevelopment = ({ properties = [] }: Component): boolean =>
+    properties.some(({ name, value }) => name === 'cdx:npm:package:development' && value === 'true');
+  const toRun = components
+    .filter((one) => !isForDevelopment(one))
+    .map(({ name, version }) => `${name}@${version}`);
+  const lockedToRun = Object.entries(lock).filter(([, { dev = false }]) => !dev);
+  assert.deepEqual(
+    [...new Set(toRun)].sort(),
+    [...new Set(lockedToRun.map(([path, { version }]) => `${nameOf(path)}@${version}`))].sort(),
+  );
+  for (const { name, hashes, licenses } of components)
+    assert.ok(hashes?.[0]?.alg === 'SHA-512' && licenses.length > 0, name);
+});

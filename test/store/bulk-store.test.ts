@@ -1,0 +1,224 @@
+import assert from 'node:assert/strict';
+import { describe, type TestContext, test } from 'node:test';
+import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
+import {
+  type Bulk,
+  type Contents,
+  type KeyRow,
+  type PlantRow,
+  StoreNotEmpty,
+} from '../../src/store/bulk-store.ts';
+import { migrateStore, openBulk, openStore } from '../../src/store/open-engine.ts';
+import { mintSecret, newToken, scopes } from '../../src/token.ts';
+import { connections, engines, type TestEngine } from '../support/engines.ts';
+import { upTo } from '../support/store-setup.ts';
+
+const NOW = Date.UTC(2026, 0, 1);
+
+/** A new store, opened in bulk; it closes before the engine takes it away. */
+async function prepare(t: TestContext, engine: TestEngine): Promise<{ url: string; bulk: Bulk }> {
+  const opened: Bulk[] = [];
+  t.after(() => Promise.all(opened.map((bulk) => bulk.close())));
+  const url = await engine.freshUrl(t);
+  await migrateStore(url);
+  const bulk = await openBulk(url, connections);
+  opened.push(bulk);
+  return { url, bulk };
+}
+
+function plant(id: bigint, name = `plant ${id}`, owner = 'alice', tag: string | null = null): PlantRow {
+  return { owner, id, name, tag };
+}
+
+function plants(count: number, owner = 'alice'): PlantRow[] {
+  return Array.from({ length: count }, (_, index) => plant(BigInt(index), `plant ${index}`, owner));
+}
+
+function key(name: string, owner = 'alice'): KeyRow {
+  return { owner, key: name, digest: Buffer.alloc(32, name), outcome: 'created', firstUsedAt: NOW };
+}
+
+async function gather<T>(pages: AsyncIterable<readonly T[]>): Promise<T[]> {
+  const rows: T[] = [];
+  for await (const page of pages) rows.push(...page);
+  return rows;
+}
+
+function plantsOf(bulk: Bulk, owner?: string): Promise<PlantRow[]> {
+  return bulk.read((contents) => gather(contents.plants(owner)));
+}
+
+async function everything(contents: Contents) {
+  return {
+    count: await contents.countPlants(),
+    plants: await gather(contents.plants()),
+    tokens: await gather(contents.tokens()),
+    keys: await gather(contents.keys()),
+  };
+}
+
+for (const engine of engines) {
+  describe(`a store in bulk on ${engine.name}`, () => {
+    test('plants that are saved are read by owner and id, with every id exact and an absent tag kept from an empty one', async (t) => {
+      const { bulk } = await prepare(t, engine);
+      const saved = [
+        plant(INT64_MAX, 'last', 'alice', ''),
+        plant(9_007_199_254_740_993n, 'odd', 'alice', 'tag'),
+        plant(9_007_199_254_740_992n, ''),
+        plant(INT64_MIN, 'first'),
+        plant(0n, 'of bob', 'bob'),
+      ];
+      assert.deepEqual(await bulk.savePlants(saved, 'fail'), []);
+      assert.deepEqual(await plantsOf(bulk), [saved[3], saved[2], saved[1], saved[0], saved[4]]);
+      assert.deepEqual(await plantsOf(bulk, 'bob'), [saved[4]]);
+      assert.deepEqual(await plantsOf(bulk, 'carol'), []);
+      assert.deepEqual(await bulk.read((contents) => contents.countPlants('alice')), 4);
+    });
+
+    test('fail saves nothing of a batch with an id that is taken', async (t) => {
+      const { bulk } = await prepare(t, engine);
+      await bulk.savePlants([plant(2n)], 'fail');
+      const batch = [plant(1n), plant(2n, 'other'), plant(3n), plant(3n, 'again')];
+      assert.deepEqual(await bulk.savePlants(batch, 'fail'), [1, 3]);
+      assert.deepEqual(await plantsOf(bulk), [plant(2n)]);
+    });
+
+    test('skip leaves what is there, and of two in one batch saves the first', async (t) => {
+      const { bulk } = await prepare(t, engine);
+      await bulk.savePlants([plant(2n)], 'fail');
+      const batch = [plant(3n), plant(2n, 'other'), plant(1n), plant(3n, 'again')];
+      assert.deepEqual(await bulk.savePlants(batch, 'skip'), [1, 3]);
+      assert.deepEqual(await plantsOf(bulk), [plant(1n), plant(2n), plant(3n)]);
+    });
+
+    test('replace overwrites name and tag, and of two in one batch the last counts', async (t) => {
+      const { bulk } = await prepare(t, engine);
+      await bulk.savePlants([plant(2n, 'old', 'alice', 'tag'), plant(2n, 'of bob', 'bob')], 'fail');
+      const batch = [plant(3n), plant(2n, 'new'), plant(3n, 'again', 'alice', 'tag')];
+      assert.deepEqual(await bulk.savePlants(batch, 'replace'), [1, 2]);
+      assert.deepEqual(await plantsOf(bulk), [
+        plant(2n, 'new'),
+        plant(3n, 'again', 'alice', 'tag'),
+        plant(2n, 'of bob', 'bob'),
+      ]);
+    });
+
+    test('what is saved is what the service lists', async (t) => {
+      const { url, bulk } = await prepare(t, engine);
+      await bulk.savePlants([plant(1n, 'a "plant"', 'alice', '')], 'fail');
+      const store = await openStore(url, { now: () => NOW, onFatal: assert.fail, connections });
+      try {
+        const page = await store.listPlants('alice', { from: INT64_MIN, to: INT64_MAX }, upTo(10));
+        assert.equal(page.json, '[{"name":"a \\"plant\\"","tag":""}]');
+      } finally {
+        await store.close();
+      }
+    });
+
+    test('reading sees the store as it was at one moment, over any number of pages', async (t) => {
+      const { url, bulk } = await prepare(t, engine);
+      const all = plants(2_500);
+      await bulk.savePlants(all, 'fail');
+      const other = await openBulk(url, connections);
+      try {
+        const seen = await bulk.read(async (contents) => {
+          assert.equal(await contents.countPlants(), all.length);
+          await other.savePlants([plant(9_999n), plant(1n, 'changed')], 'replace');
+          return gather(contents.plants());
+        });
+        assert.deepEqual(seen, all);
+        assert.equal((await plantsOf(bulk)).length, all.length + 1);
+      } finally {
+        await other.close();
+      }
+    });
+
+    test('reading that is broken off lets the next one begin', async (t) => {
+      const { bulk } = await prepare(t, engine);
+      await bulk.savePlants(plants(1_500), 'fail');
+      const broken = bulk.read(async (contents) => {
+        for await (const page of contents.plants()) throw new Error(`enough after ${page.length}`);
+      });
+      await assert.rejects(broken, /enough after/);
+      assert.equal((await plantsOf(bulk)).length, 1_500);
+    });
+
+    test('filling carries plants, tokens and keys, and they are read back as they were', async (t) => {
+      const { bulk } = await prepare(t, engine);
+      const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: 'a' }, NOW);
+      const other = { ...token, id: 'another00001', digest: Buffer.alloc(32, 7), createdAt: NOW + 1 };
+      const tokens = [
+        token,
+        {
+          ...other,
+          scopes: ['plants:read'] as const,
+          expiresAt: NOW + 5,
+          revokedAt: NOW + 2,
+          lastUsedAt: NOW + 3,
+        },
+      ];
+      const rows = [...plants(1_200), plant(1n, 'of bob', 'bob')];
+      const keys = [key('one'), { ...key('two', 'bob'), outcome: 'idTaken' }];
+      const inside = await bulk.fill(async (filling) => {
+        await filling.addPlants(rows);
+        await filling.addTokens(tokens);
+        await filling.addKeys(keys);
+        return everything(filling);
+      });
+      const after = await bulk.read(everything);
+      assert.deepEqual(after, inside);
+      assert.equal(after.count, rows.length);
+      assert.deepEqual(after.plants, rows);
+      assert.deepEqual(
+        after.tokens.map((one) => ({ ...one, digest: Buffer.from(one.digest) })),
+        tokens.map((one) => ({ ...one, digest: Buffer.from(one.digest) })),
+      );
+      const sorted = after.keys.toSorted((a, b) => (a.key < b.key ? -1 : 1));
+      assert.deepEqual(
+        sorted.map((one) => ({ ...one, digest: Buffer.from(one.digest) })),
+        keys,
+      );
+    });
+
+    test('filling that fails leaves the store empty', async (t) => {
+      const { bulk } = await prepare(t, engine);
+      const failed = bulk.fill(async (filling) => {
+        await filling.addPlants(plants(10));
+        throw new Error('half way');
+      });
+      await assert.rejects(failed, /half way/);
+      assert.deepEqual(await plantsOf(bulk), []);
+      await bulk.fill((filling) => filling.addPlants(plants(3)));
+      assert.equal((await plantsOf(bulk)).length, 3);
+    });
+
+    test('filling refuses a store that has anything in it, be it a plant, a token or a key', async (t) => {
+      const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: '' }, NOW);
+      const contents = [
+        (bulk: Bulk) => bulk.fill((filling) => filling.addPlants([plant(1n)])),
+        (bulk: Bulk) => bulk.fill((filling) => filling.addTokens([token])),
+        (bulk: Bulk) => bulk.fill((filling) => filling.addKeys([key('one')])),
+      ];
+      for (const put of contents) {
+        const { bulk } = await prepare(t, engine);
+        await put(bulk);
+        await assert.rejects(
+          bulk.fill(() => assert.fail('the work was begun')),
+          StoreNotEmpty,
+        );
+      }
+    });
+
+    test('a sound store has no faults; an empty database is none', async (t) => {
+      const { bulk } = await prepare(t, engine);
+      assert.deepEqual(await bulk.inspect(), []);
+      const empty = await engine.freshUrl(t);
+      const bare = await openBulk(empty, connections);
+      try {
+        assert.match((await bare.inspect()).join(), /something else/);
+      } finally {
+        await bare.close();
+      }
+    });
+  });
+}

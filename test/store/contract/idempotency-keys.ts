@@ -1,0 +1,234 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { openBulk } from '../../../src/store/open-engine.ts';
+import { connections, execute, type TestEngine } from '../../support/engines.ts';
+import {
+  assertRefused,
+  countOf,
+  create,
+  createAll,
+  createOnce,
+  namesOf,
+  openOne,
+  prepare,
+  remove,
+  writeAll,
+} from '../../support/store-setup.ts';
+
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+
+export function testIdempotency(engine: TestEngine): void {
+  test('a key repeats its first answer, and nothing is created twice', async (t) => {
+    const store = await openOne(t, engine);
+    assert.equal(await store.write(createOnce(1n, 'key')), 'created');
+    assert.equal(await store.write(createOnce(1n, 'key')), 'createdReplayed');
+    await store.write(remove(1n));
+    assert.equal(await store.write(createOnce(1n, 'key')), 'createdReplayed');
+    assert.deepEqual(await namesOf(store), []);
+  });
+
+  test('a creation that failed leaves no key: the retry is evaluated again', async (t) => {
+    const { url, open } = await prepare(t, engine);
+    const { store } = await open();
+    await store.write(create(1n));
+    assert.equal(await store.write(createOnce(1n, 'key')), 'idTaken');
+    assert.equal(await countKeys(url), 0);
+    assert.equal(await store.write(createOnce(1n, 'key')), 'idTaken');
+    await store.write(remove(1n));
+    assert.equal(await store.write(createOnce(1n, 'key')), 'created');
+    assert.equal(await store.write(createOnce(1n, 'key')), 'createdReplayed');
+    assert.equal(await countKeys(url), 1);
+    assert.deepEqual(await namesOf(store), ['a plant']);
+  });
+
+  test('a key of a creation that failed is free for another plant', async (t) => {
+    const store = await openOne(t, engine);
+    await store.write(create(1n));
+    assert.equal(await store.write(createOnce(1n, 'key')), 'idTaken');
+    assert.equal(await store.write(createOnce(2n, 'key')), 'created');
+    assert.equal(await store.write(createOnce(1n, 'key')), 'keyReused');
+  });
+
+  test('of creations submitted together, those that fail leave no key', async (t) => {
+    const { url, open } = await prepare(t, engine);
+    const { store } = await open();
+    await createAll(store, [1n, 2n, 3n]);
+    const writes = [1n, 2n, 3n, 4n, 5n].map((id) => createOnce(id, `key ${id}`, 'a plant'));
+    const others = [2n, 6n].map((id) => createOnce(id, `key ${id}`, 'of bob', 'bob'));
+    const outcomes = await writeAll(store, [...writes, ...others]);
+    assert.deepEqual(outcomes, [
+      'idTaken',
+      'idTaken',
+      'idTaken',
+      ...Array.from({ length: 4 }, () => 'created'),
+    ]);
+    assert.equal(await countKeys(url), 4);
+  });
+
+  test('a key that an earlier version kept for a failed creation counts as absent, and is replaced', async (t) => {
+    const { url, open } = await prepare(t, engine);
+    const { store } = await open();
+    await store.write(createOnce(1n, 'key'));
+    await execute(url, "UPDATE idempotency_keys SET outcome = 'idTaken'");
+    assert.equal(await store.write(createOnce(1n, 'key')), 'idTaken');
+    await store.write(remove(1n));
+    assert.equal(await store.write(createOnce(1n, 'key', 'another plant')), 'created');
+    assert.equal(await store.write(createOnce(1n, 'key', 'another plant')), 'createdReplayed');
+    assert.equal(await countKeys(url), 1);
+  });
+
+  test('of many failing creates with one key, on two stores, all fail and none leaves a key', async (t) => {
+    const { url, open } = await prepare(t, engine);
+    const [first, second] = [await open(), await open()];
+    await first.store.write(create(1n));
+    const same = Array.from({ length: 100 }, () => createOnce(1n, 'key'));
+    const outcomes = (await Promise.all([writeAll(first.store, same), writeAll(second.store, same)])).flat();
+    assert.equal(countOf(outcomes, 'idTaken'), 200);
+    assert.equal(await countKeys(url), 0);
+  });
+
+  test('a key that was used for another plant is reused, and that changes nothing', async (t) => {
+    const store = await openOne(t, engine);
+    await store.write(createOnce(1n, 'key'));
+    assert.equal(await store.write(createOnce(1n, 'key', 'another plant')), 'keyReused');
+    assert.equal(await store.write(createOnce(2n, 'key')), 'keyReused');
+    assert.equal(await store.write(createOnce(1n, 'key')), 'createdReplayed');
+    assert.deepEqual(await namesOf(store), ['a plant']);
+  });
+
+  test('keys are apart by owner and by every character', async (t) => {
+    const store = await openOne(t, engine);
+    assert.equal(await store.write(createOnce(1n, 'key')), 'created');
+    assert.equal(await store.write(createOnce(1n, 'key', 'of bob', 'bob')), 'created');
+    const others = ['KEY', 'key2', 'k'.repeat(255), `${'k'.repeat(254)}l`, "'%_\\~"];
+    for (const [index, key] of others.entries()) {
+      assert.equal(await store.write(createOnce(BigInt(10 + index), key)), 'created');
+    }
+    assert.equal(await store.write(createOnce(1n, 'key')), 'createdReplayed');
+    assert.equal(await store.write(createOnce(1n, 'key', 'of bob', 'bob')), 'createdReplayed');
+  });
+
+  test('a create without a key knows nothing of keys', async (t) => {
+    const store = await openOne(t, engine);
+    await store.write(createOnce(1n, 'key'));
+    assert.equal(await store.write(create(1n, { name: 'a plant' })), 'idTaken');
+  });
+
+  test('of many creates with one key at once, one creates and the others repeat its answer', async (t) => {
+    const { open } = await prepare(t, engine);
+    const [first, second] = [await open(), await open()];
+    const same = Array.from({ length: 200 }, () => createOnce(1n, 'key'));
+    const both = await Promise.all([writeAll(first.store, same), writeAll(second.store, same)]);
+    const outcomes = both.flat();
+    assert.equal(countOf(outcomes, 'created'), 1);
+    assert.equal(countOf(outcomes, 'createdReplayed'), 399);
+    assert.deepEqual(await namesOf(first.store), ['a plant']);
+  });
+
+  test('of many plants with one key at once, one is created and the others reuse the key', async (t) => {
+    const store = await openOne(t, engine);
+    const different = Array.from({ length: 200 }, (_, index) =>
+      createOnce(BigInt(index), 'key', `plant ${index}`),
+    );
+    const outcomes = await writeAll(store, different);
+    assert.equal(countOf(outcomes, 'created'), 1);
+    assert.equal(countOf(outcomes, 'keyReused'), 199);
+    assert.deepEqual(await namesOf(store), [`plant ${outcomes.indexOf('created')}`]);
+  });
+
+  test('a write that was refused leaves its key unused', async (t) => {
+    const store = await openOne(t, engine);
+    const refused = store.write(createOnce(2n ** 63n, 'key'));
+    const neighbour = store.write(createOnce(2n, 'neighbour'));
+    await assertRefused(refused);
+    assert.equal(await neighbour, 'created');
+    assert.equal(await store.write(createOnce(1n, 'key')), 'created');
+    assert.equal(await store.write(createOnce(2n, 'neighbour')), 'createdReplayed');
+  });
+}
+
+export function testIdempotencyInTime(engine: TestEngine): void {
+  test('a key holds for 24 hours from its first use, and is new after them', async (t) => {
+    const { clock, open } = await prepare(t, engine);
+    const { store } = await open();
+    await store.write(createOnce(1n, 'key'));
+    clock.now += 23 * HOUR_MS;
+    assert.equal(await store.write(createOnce(1n, 'key')), 'createdReplayed');
+    assert.equal(await store.write(createOnce(2n, 'key')), 'keyReused');
+    clock.now += HOUR_MS - 1;
+    assert.equal(await store.write(createOnce(1n, 'key')), 'createdReplayed');
+    clock.now += 2;
+    assert.equal(await store.write(createOnce(2n, 'key', 'of the next day')), 'created');
+    assert.equal(await store.write(createOnce(1n, 'key')), 'keyReused');
+    clock.now += DAY_MS - 1;
+    assert.equal(await store.write(createOnce(2n, 'key', 'of the next day')), 'createdReplayed');
+    assert.deepEqual(await namesOf(store), ['a plant', 'of the next day']);
+  });
+
+  test('after 24 hours the same plant is judged anew', async (t) => {
+    const { clock, open } = await prepare(t, engine);
+    const { store } = await open();
+    await store.write(createOnce(1n, 'key'));
+    clock.now += DAY_MS + 1;
+    assert.equal(await store.write(createOnce(1n, 'key')), 'idTaken');
+    assert.equal(await store.write(createOnce(2n, 'key')), 'created');
+  });
+
+  test('keys survive closing and opening', async (t) => {
+    const { clock, open } = await prepare(t, engine);
+    const before = await open();
+    await before.store.write(createOnce(1n, 'created'));
+    await before.close();
+    clock.now += DAY_MS - 1;
+    const { store } = await open();
+    assert.equal(await store.write(createOnce(1n, 'created')), 'createdReplayed');
+    assert.equal(await store.write(createOnce(3n, 'created')), 'keyReused');
+    clock.now += 2;
+    assert.equal(await store.write(createOnce(3n, 'created')), 'created');
+  });
+
+  test('keys are all deleted within a minute of their end, however many they are', async (t) => {
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    const { url, clock, open } = await prepare(t, engine);
+    const { store } = await open();
+    await writeAll(
+      store,
+      Array.from({ length: 4_500 }, (_, id) => createOnce(BigInt(id), `key ${id}`)),
+    );
+    assert.equal(await countKeys(url), 4_500);
+    clock.now += DAY_MS + 1;
+    t.mock.timers.tick(60_000);
+    while ((await countKeys(url)) > 0) assert.equal(await store.write(remove(-1n)), 'absent');
+    assert.equal(await countKeys(url), 0);
+  });
+
+  test('keys that cannot be deleted are told of, and deleted a minute after they can', async (t) => {
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    const failure = Promise.withResolvers<unknown>();
+    const { url, clock, open } = await prepare(t, engine, { onKeysNotForgotten: failure.resolve });
+    const { store } = await open();
+    await store.write(createOnce(1n, 'key'));
+    clock.now += DAY_MS + 1;
+    await execute(url, 'ALTER TABLE idempotency_keys RENAME TO elsewhere');
+    t.mock.timers.tick(60_000);
+    assert.match(String(await failure.promise), /idempotency_keys/);
+    await execute(url, 'ALTER TABLE elsewhere RENAME TO idempotency_keys');
+    t.mock.timers.tick(60_000);
+    while ((await countKeys(url)) > 0) assert.equal(await store.write(remove(-1n)), 'absent');
+    assert.equal(await countKeys(url), 0);
+  });
+}
+
+async function countKeys(url: string): Promise<number> {
+  const bulk = await openBulk(url, connections);
+  try {
+    return await bulk.read(async ({ keys }) => {
+      let count = 0;
+      for await (const page of keys()) count += page.length;
+      return count;
+    });
+  } finally {
+    await bulk.close();
+  }
+}

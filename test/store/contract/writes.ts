@@ -1,0 +1,156 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type Outcome, StoreUnavailable } from '../../../src/store/store.ts';
+import type { TestEngine } from '../../support/engines.ts';
+import {
+  assertRefused,
+  countOf,
+  create,
+  createOnce,
+  EVERY_ID,
+  namesOf,
+  openOne,
+  parsePlants,
+  prepare,
+  remove,
+  upTo,
+  writeAll,
+} from '../../support/store-setup.ts';
+
+export function testConcurrency(engine: TestEngine): void {
+  test('writes of one id are carried out in the order they were submitted', async (t) => {
+    const store = await openOne(t, engine);
+    const ids = Array.from({ length: 100 }, (_, index) => BigInt(index));
+    const writes = ids.flatMap((id) => [
+      create(id, { name: 'first' }),
+      create(id, { name: 'refused' }),
+      remove(id),
+      remove(id),
+      create(id, { name: `last ${id}` }),
+    ]);
+    const outcomes = await writeAll(store, writes);
+    const expected = ids.flatMap((): Outcome[] => ['created', 'idTaken', 'deleted', 'absent', 'created']);
+    assert.deepEqual(outcomes, expected);
+    assert.deepEqual(
+      await namesOf(store),
+      ids.map((id) => `last ${id}`),
+    );
+  });
+
+  test('of 2,000 creates of 1,500 ids, each id has exactly one winner, and it is the one listed', async (t) => {
+    const store = await openOne(t, engine);
+    const attempts = Array.from({ length: 2_000 }, (_, index) => ({
+      id: BigInt(index % 1_500),
+      name: `attempt ${index}`,
+    }));
+    const outcomes = await writeAll(
+      store,
+      attempts.map(({ id, name }) => create(id, { name })),
+    );
+    const winners = new Map<bigint, string>();
+    for (const [index, { id, name }] of attempts.entries()) {
+      if (outcomes[index] !== 'created') continue;
+      assert.equal(winners.has(id), false, `two winners for ${id}`);
+      winners.set(id, name);
+    }
+    assert.equal(countOf(outcomes, 'created'), 1_500);
+    assert.equal(countOf(outcomes, 'idTaken'), 500);
+    const page = await store.listPlants('alice', EVERY_ID, upTo(2_000));
+    const byId = [...winners].sort(([a], [b]) => Number(a - b));
+    assert.deepEqual(
+      parsePlants(page),
+      byId.map(([, name]) => ({ name })),
+    );
+  });
+
+  test('a write that no store can hold is refused alone; those around it succeed, in order', async (t) => {
+    const store = await openOne(t, engine);
+    const before = Array.from({ length: 100 }, (_, index) => store.write(create(BigInt(index))));
+    const tooLarge = store.write(create(2n ** 63n));
+    const between = writeAll(store, [create(500n), remove(500n), create(500n), create(500n), remove(600n)]);
+    const tooSmall = store.write(remove(-(2n ** 63n) - 1n));
+    const after = Array.from({ length: 100 }, (_, index) => store.write(create(BigInt(1_000 + index))));
+    await assertRefused(tooLarge, tooSmall);
+    assert.deepEqual(await between, ['created', 'deleted', 'created', 'idTaken', 'absent']);
+    assert.deepEqual(new Set(await Promise.all([...before, ...after])), new Set(['created']));
+    const { count } = await store.listPlants('alice', EVERY_ID, upTo(1_000));
+    assert.equal(count, 201);
+  });
+
+  test('a write that no store can hold is refused alone even when it is alone', async (t) => {
+    const store = await openOne(t, engine);
+    await assertRefused(store.write(create(2n ** 63n)));
+    assert.equal(await store.write(create(1n)), 'created');
+    assert.deepEqual(await namesOf(store), ['plant 1']);
+  });
+
+  test('two stores on one URL write at the same time, and each id still has one winner', async (t) => {
+    const { open } = await prepare(t, engine);
+    const [first, second] = [await open(), await open()];
+    const ids = Array.from({ length: 300 }, (_, index) => BigInt(index));
+    const [mine, theirs] = await Promise.all([
+      writeAll(
+        first.store,
+        ids.map((id) => create(id, { name: `first ${id}` })),
+      ),
+      writeAll(
+        second.store,
+        [...ids].reverse().map((id) => create(id, { name: `second ${id}` })),
+      ),
+    ]);
+    assert.equal(countOf(mine, 'created') + countOf(theirs, 'created'), ids.length);
+    assert.equal(countOf(mine, 'idTaken') + countOf(theirs, 'idTaken'), ids.length);
+    const winners = ids.map((id, index) => `${mine[index] === 'created' ? 'first' : 'second'} ${id}`);
+    assert.deepEqual(await namesOf(first.store), winners);
+    assert.deepEqual(await namesOf(second.store), winners);
+  });
+}
+
+export function testLife(engine: TestEngine): void {
+  test('closing commits what was submitted before, and refuses what comes later', async (t) => {
+    const { open } = await prepare(t, engine);
+    const first = await open();
+    const submitted = writeAll(
+      first.store,
+      Array.from({ length: 500 }, (_, index) => create(BigInt(index))),
+    );
+    const closed = first.close();
+    await assert.rejects(first.store.write(create(1_000n)), StoreUnavailable);
+    assert.equal(countOf(await submitted, 'created'), 500);
+    await closed;
+    await assert.rejects(first.store.write(create(1_001n)), StoreUnavailable);
+    const { store } = await open();
+    const { count, last } = await store.listPlants('alice', EVERY_ID, upTo(1_000));
+    assert.deepEqual([count, last], [500, 499n]);
+  });
+
+  test('one store closes without harm to another on the same URL', async (t) => {
+    const { open } = await prepare(t, engine);
+    const [first, second] = [await open(), await open()];
+    await first.store.write(create(1n));
+    await first.close();
+    assert.equal(await second.store.write(create(2n)), 'created');
+    assert.deepEqual(await namesOf(second.store), ['plant 1', 'plant 2']);
+  });
+
+  test('two stores can be opened at the same moment on a new URL', async (t) => {
+    const { open } = await prepare(t, engine);
+    const [first, second] = await Promise.all([open(), open()]);
+    assert.equal(await first.store.write(create(1n)), 'created');
+    assert.equal(await second.store.write(create(1n)), 'idTaken');
+  });
+
+  test('a fault beside the store is not taken for one of it, and later writes go on', async (t) => {
+    const { open, clock } = await prepare(t, engine);
+    const { store } = await open();
+    clock.fault = new Error('the clock stands still');
+    await assert.rejects(store.write(createOnce(1n, 'one')), (error: unknown) => error === clock.fault);
+    delete clock.fault;
+    assert.equal(await store.write(createOnce(1n, 'one')), 'created');
+  });
+
+  test('a store that answers can be pinged', async (t) => {
+    const store = await openOne(t, engine);
+    assert.equal(await store.ping(), undefined);
+  });
+}

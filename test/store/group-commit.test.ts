@@ -1,0 +1,424 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import { createGroupCommit, type GroupCommitOptions } from '../../src/store/group-commit.ts';
+import { lockKeys } from '../../src/store/postgres/batch.ts';
+import {
+  BatchRefused,
+  type Outcome,
+  StoreOverloaded,
+  StoreUnavailable,
+  type Write,
+} from '../../src/store/store.ts';
+import { mintSecret, newToken, scopes } from '../../src/token.ts';
+
+/** A write that takes longer than this to get its outcome never gets one. */
+const PATIENCE_MS = 10_000;
+
+/** A batch under way, which ends as the test says. */
+interface Batch {
+  readonly ids: readonly number[];
+  /** Every member gets an outcome that tells its id, so that none can be taken for another's. */
+  succeed(): void;
+  fail(error: Error): void;
+}
+
+function remove(id: number): Write {
+  return { kind: 'deletePlant', owner: 'alice', id: BigInt(id) };
+}
+
+function idOf(write: Write): number {
+  return write.kind === 'deletePlant' ? Number(write.id) : Number.NaN;
+}
+
+function outcomeOf(id: number): Outcome {
+  return id % 2 === 0 ? 'deleted' : 'absent';
+}
+
+/** A group commit whose batches wait for the test to end them. */
+function createHeld(limits: Partial<Omit<GroupCommitOptions, 'commit'>> = {}) {
+  const begun: Batch[] = [];
+  const group = createGroupCommit({
+    maxBatch: 100,
+    maxInFlight: 1,
+    maxWaiting: 1_000,
+    ...limits,
+    commit: (writes) => {
+      const ids = writes.map(idOf);
+      const { promise, resolve, reject } = Promise.withResolvers<readonly Outcome[]>();
+      begun.push({ ids, succeed: () => resolve(ids.map(outcomeOf)), fail: reject });
+      return promise;
+    },
+  });
+  return {
+    group,
+    begun,
+    write: (...ids: readonly number[]) => ids.map((id) => group.write(remove(id))),
+    /** The ids of the batches begun so far, once whatever could begin has. */
+    idsBegun: async (): Promise<readonly (readonly number[])[]> => {
+      await turns();
+      return begun.map(({ ids }) => ids);
+    },
+  };
+}
+
+/** A group commit over a commit that ends by itself and refuses whole batches that have a certain id in them. */
+function createRefusing(poison: (id: number) => Error | undefined) {
+  const batches: (readonly number[])[] = [];
+  let underWay = 0;
+  const group = createGroupCommit({
+    maxBatch: 100,
+    maxInFlight: 1,
+    maxWaiting: 1_000,
+    commit: async (writes) => {
+      const ids = writes.map(idOf);
+      batches.push(ids);
+      underWay += 1;
+      assert.equal(underWay, 1, 'one batch at a time');
+      await setImmediate();
+      underWay -= 1;
+      for (const id of ids) {
+        const error = poison(id);
+        if (error !== undefined) throw error;
+      }
+      return ids.map(outcomeOf);
+    },
+  });
+  return { batches, write: (...ids: readonly number[]) => ids.map((id) => group.write(remove(id))) };
+}
+
+/** Long enough for everything that waits for the event loop alone. */
+async function turns(): Promise<void> {
+  for (let turn = 0; turn < 5; turn += 1) await setImmediate();
+}
+
+function at(batches: readonly Batch[], index: number): Batch {
+  const batch = batches[index];
+  assert.ok(batch !== undefined, `batch ${index} has begun`);
+  return batch;
+}
+
+async function assertRejected(
+  promises: readonly Promise<unknown>[],
+  expected: Error | (new (message: string) => Error),
+): Promise<void> {
+  assert.ok(promises.length > 0);
+  await Promise.all(promises.map((promise) => assert.rejects(promise, expected)));
+}
+
+/** How each of some writes ended. To be asked before they end. */
+async function statusesOf(promises: readonly Promise<unknown>[]): Promise<readonly string[]> {
+  return (await Promise.allSettled(promises)).map(({ status }) => status);
+}
+
+async function isSettled(promise: Promise<unknown>): Promise<boolean> {
+  let settled = false;
+  const settle = (): void => {
+    settled = true;
+  };
+  promise.then(settle, settle);
+  await turns();
+  return settled;
+}
+
+describe('gathering', { timeout: PATIENCE_MS }, () => {
+  test('writes of one turn of the event loop go together, in their order', async () => {
+    const { begun, write, idsBegun } = createHeld();
+    const writes = write(3, 1, 2);
+    assert.deepEqual(await idsBegun(), [[3, 1, 2]]);
+    at(begun, 0).succeed();
+    assert.deepEqual(await Promise.all(writes), ['absent', 'absent', 'deleted']);
+  });
+
+  test('a write alone does not wait for others', async () => {
+    const { begun, write, idsBegun } = createHeld();
+    const [alone] = write(2);
+    assert.deepEqual(await idsBegun(), [[2]]);
+    at(begun, 0).succeed();
+    assert.equal(await alone, 'deleted');
+  });
+
+  test('writes that arrive while a batch is under way gather into the next one', async () => {
+    const { begun, write, idsBegun } = createHeld();
+    const first = write(1);
+    await idsBegun();
+    const next = write(2, 3);
+    await turns();
+    next.push(...write(4));
+    assert.deepEqual(await idsBegun(), [[1]]);
+    at(begun, 0).succeed();
+    await Promise.all(first);
+    assert.deepEqual(await idsBegun(), [[1], [2, 3, 4]]);
+    at(begun, 1).succeed();
+    assert.deepEqual(await Promise.all(next), ['deleted', 'absent', 'deleted']);
+  });
+
+  test('a batch begins by itself after a time without writes', async () => {
+    const { begun, write, idsBegun } = createHeld();
+    for (const id of [0, 1, 2]) {
+      const writes = write(id);
+      await idsBegun();
+      at(begun, id).succeed();
+      await Promise.all(writes);
+    }
+    assert.deepEqual(await idsBegun(), [[0], [1], [2]]);
+  });
+
+  test('no answer comes before its batch has ended', async () => {
+    const { begun, write, idsBegun } = createHeld();
+    const [first] = write(1);
+    assert.ok(first !== undefined);
+    await idsBegun();
+    assert.equal(await isSettled(first), false);
+    at(begun, 0).succeed();
+    assert.equal(await isSettled(first), true);
+  });
+});
+
+describe('limits', { timeout: PATIENCE_MS }, () => {
+  test('a batch has at most maxBatch writes; the rest follow in order', async () => {
+    const { begun, write, idsBegun } = createHeld({ maxBatch: 2 });
+    const writes = write(1, 2, 3, 4, 5);
+    for (const index of [0, 1, 2]) {
+      await idsBegun();
+      at(begun, index).succeed();
+    }
+    await Promise.all(writes);
+    assert.deepEqual(await idsBegun(), [[1, 2], [3, 4], [5]]);
+  });
+
+  test('with maxInFlight 1, one batch at a time', async () => {
+    const { begun, write, idsBegun } = createHeld({ maxBatch: 1 });
+    const writes = write(1, 2, 3);
+    assert.deepEqual(await idsBegun(), [[1]]);
+    at(begun, 0).succeed();
+    assert.deepEqual(await idsBegun(), [[1], [2]]);
+    at(begun, 1).succeed();
+    assert.deepEqual(await idsBegun(), [[1], [2], [3]]);
+    at(begun, 2).succeed();
+    await Promise.all(writes);
+  });
+
+  test('with maxInFlight 3, up to three batches at a time, and another as soon as any of them ends', async () => {
+    const { begun, write, idsBegun } = createHeld({ maxBatch: 1, maxInFlight: 3 });
+    const statuses = statusesOf(write(1, 2, 3, 4, 5));
+    assert.deepEqual(await idsBegun(), [[1], [2], [3]]);
+    at(begun, 1).succeed();
+    assert.deepEqual(await idsBegun(), [[1], [2], [3], [4]]);
+    at(begun, 3).fail(new Error('lost'));
+    assert.deepEqual(await idsBegun(), [[1], [2], [3], [4], [5]]);
+    for (const index of [4, 0, 2]) at(begun, index).succeed();
+    assert.deepEqual(await statuses, ['fulfilled', 'fulfilled', 'fulfilled', 'rejected', 'fulfilled']);
+  });
+
+  test('one write more than maxWaiting is refused; those that were taken are carried out', async () => {
+    const { begun, write, idsBegun } = createHeld({ maxWaiting: 3 });
+    const first = write(0);
+    await idsBegun();
+    const waiting = write(2, 4, 6);
+    await assertRejected(write(7, 8), StoreOverloaded);
+    at(begun, 0).succeed();
+    assert.deepEqual(await Promise.all(first), ['deleted']);
+    assert.deepEqual(await idsBegun(), [[0], [2, 4, 6]]);
+    const later = write(8, 10, 12);
+    await assertRejected(write(13), StoreOverloaded);
+    at(begun, 1).succeed();
+    assert.deepEqual(await Promise.all(waiting), ['deleted', 'deleted', 'deleted']);
+    assert.deepEqual(await idsBegun(), [[0], [2, 4, 6], [8, 10, 12]]);
+    at(begun, 2).succeed();
+    assert.deepEqual(await Promise.all(later), ['deleted', 'deleted', 'deleted']);
+  });
+});
+
+/** The digits of the id of a write are what it changes. */
+const keysOf = (write: Write): readonly string[] => `${idOf(write)}`.split('');
+
+describe('writes that share a key', { timeout: PATIENCE_MS }, () => {
+  test('never go in one batch, and keep the order of their arrival', async () => {
+    const { begun, write, idsBegun } = createHeld({ maxInFlight: 3, keysOf });
+    const writes = write(1, 2, 12, 3, 23, 1);
+    assert.deepEqual(await idsBegun(), [[1, 2, 3]]);
+    at(begun, 0).succeed();
+    assert.deepEqual(await idsBegun(), [[1, 2, 3], [12]]);
+    at(begun, 1).succeed();
+    assert.deepEqual(await idsBegun(), [[1, 2, 3], [12], [23, 1]]);
+    at(begun, 2).succeed();
+    assert.deepEqual(await Promise.all(writes), [1, 2, 12, 3, 23, 1].map(outcomeOf));
+  });
+
+  test('wait for each other until the batch of the first has ended, however it ends, while others go', async () => {
+    const { begun, write, idsBegun } = createHeld({ maxInFlight: 3, keysOf });
+    const statuses = statusesOf(write(1));
+    await idsBegun();
+    const next = write(1, 2);
+    assert.deepEqual(await idsBegun(), [[1], [2]]);
+    at(begun, 0).fail(new Error('lost'));
+    assert.deepEqual(await statuses, ['rejected']);
+    assert.deepEqual(await idsBegun(), [[1], [2], [1]]);
+    for (const index of [1, 2]) at(begun, index).succeed();
+    assert.deepEqual(await Promise.all(next), ['absent', 'deleted']);
+  });
+});
+
+test('on PostgreSQL writes share a key when they touch the same plant, idempotency key or token', () => {
+  const create = (owner: string, id: bigint, key?: string): Write => ({
+    kind: 'createPlant',
+    owner,
+    id,
+    name: '',
+    tag: null,
+    idempotency: key === undefined ? null : { key, digest: new Uint8Array() },
+  });
+  const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: '' }, 0);
+  const share = (a: Write, b: Write): boolean => lockKeys(a).some((key) => lockKeys(b).includes(key));
+  const sharing: readonly (readonly [Write, Write])[] = [
+    [create('alice', 1n), create('alice', 1n, 'key')],
+    [create('alice', 1n), remove(1)],
+    [create('alice', 1n, 'key'), create('alice', 2n, 'key')],
+    [
+      { kind: 'createToken', token },
+      { kind: 'revokeToken', id: token.id, at: 0 },
+    ],
+    [
+      { kind: 'revokeToken', id: token.id, at: 0 },
+      { kind: 'recordTokenUse', id: token.id, at: 0 },
+    ],
+  ];
+  for (const [a, b] of sharing) assert.ok(share(a, b), `${a.kind} and ${b.kind}`);
+  const apart: readonly (readonly [Write, Write])[] = [
+    [create('alice', 1n), create('alice', 2n)],
+    [create('alice', 1n, 'key'), create('bob', 1n, 'key')],
+    [create('bob', 1n), remove(1)],
+  ];
+  for (const [a, b] of apart) assert.ok(!share(a, b), `${a.kind} and ${b.kind}`);
+});
+
+describe('failures', { timeout: PATIENCE_MS }, () => {
+  test('a refused batch is tried member by member, in order: only what is refused alone fails', async () => {
+    const refusal = new BatchRefused('three');
+    const { batches, write } = createRefusing((id) => (id === 3 ? refusal : undefined));
+    const [two, three, four] = write(2, 3, 4);
+    assert.ok(three !== undefined);
+    await assert.rejects(three, refusal);
+    assert.deepEqual(await Promise.all([two, four]), ['deleted', 'deleted']);
+    assert.deepEqual(batches, [[2, 3, 4], [2], [3], [4]]);
+  });
+
+  test('several members can be refused, and later writes wait until all were tried', async () => {
+    const { batches, write } = createRefusing((id) => (id > 5 ? new BatchRefused(`${id}`) : undefined));
+    const statuses = statusesOf(write(6, 1, 7));
+    await setImmediate();
+    const later = write(2);
+    assert.deepEqual(await statuses, ['rejected', 'fulfilled', 'rejected']);
+    assert.deepEqual(await Promise.all(later), ['deleted']);
+    assert.deepEqual(batches, [[6, 1, 7], [6], [1], [7], [2]]);
+  });
+
+  test('a write that is refused alone is not tried again', async () => {
+    const { batches, write } = createRefusing((id) => (id === 3 ? new BatchRefused('three') : undefined));
+    await assertRejected(write(3), BatchRefused);
+    assert.deepEqual(batches, [[3]]);
+  });
+
+  test('when the store fails while members are tried one by one, those it did answer keep their outcome', async () => {
+    let tries = 0;
+    const { write } = createRefusing((id) => {
+      if (id !== 3) return undefined;
+      tries += 1;
+      return tries === 1 ? new BatchRefused('three') : new StoreUnavailable('gone');
+    });
+    const [two, three, four] = write(2, 3, 4);
+    assert.ok(three !== undefined);
+    await assert.rejects(three, StoreUnavailable);
+    assert.deepEqual(await Promise.all([two, four]), ['deleted', 'deleted']);
+  });
+
+  test('any other error is that of every member, and the next batch goes on', async () => {
+    const { begun, write, idsBegun } = createHeld();
+    const lost = new StoreUnavailable('gone');
+    const refused = assertRejected(write(1, 2), lost);
+    await idsBegun();
+    const later = write(4);
+    at(begun, 0).fail(lost);
+    await refused;
+    assert.deepEqual(await idsBegun(), [[1, 2], [4]]);
+    at(begun, 1).succeed();
+    assert.deepEqual(await Promise.all(later), ['deleted']);
+  });
+
+  test('a commit that throws rather than rejects fails its members all the same', async () => {
+    const { write } = createRefusing(() => new TypeError('thrown'));
+    await assertRejected(write(1, 2), TypeError);
+    const thrown = new TypeError('at once');
+    const group = createGroupCommit({
+      maxBatch: 1,
+      maxInFlight: 1,
+      maxWaiting: 1,
+      commit: () => {
+        throw thrown;
+      },
+    });
+    await assert.rejects(group.write(remove(1)), thrown);
+    await group.close();
+  });
+
+  test('a member the engine leaves without an outcome fails, rather than wait for ever', async () => {
+    const group = createGroupCommit({
+      maxBatch: 10,
+      maxInFlight: 1,
+      maxWaiting: 10,
+      commit: async () => ['deleted'],
+    });
+    const [first, second] = [group.write(remove(1)), group.write(remove(2))];
+    await assert.rejects(second, /without an outcome/);
+    assert.equal(await first, 'deleted');
+  });
+});
+
+describe('closing', { timeout: PATIENCE_MS }, () => {
+  test('it lets every write that was taken end, those that wait too, and refuses more', async () => {
+    const { group, begun, write, idsBegun } = createHeld({ maxBatch: 2 });
+    const writes = write(2, 4, 6);
+    await idsBegun();
+    const closed = group.close();
+    await assertRejected(write(8), StoreUnavailable);
+    assert.equal(await isSettled(closed), false);
+    at(begun, 0).succeed();
+    assert.deepEqual(await idsBegun(), [[2, 4], [6]]);
+    assert.equal(await isSettled(closed), false);
+    at(begun, 1).succeed();
+    assert.deepEqual(await Promise.all(writes), ['deleted', 'deleted', 'deleted']);
+    await closed;
+  });
+
+  test('it waits for every batch under way, whichever ends last', async () => {
+    const { group, begun, write, idsBegun } = createHeld({ maxBatch: 1, maxInFlight: 3 });
+    const statuses = statusesOf(write(1, 2, 3));
+    await idsBegun();
+    const closed = group.close();
+    for (const index of [2, 0]) {
+      at(begun, index).succeed();
+      assert.equal(await isSettled(closed), false);
+    }
+    at(begun, 1).fail(new Error('lost'));
+    await closed;
+    assert.deepEqual(await statuses, ['fulfilled', 'rejected', 'fulfilled']);
+  });
+
+  test('it takes writes along that were submitted just before it', async () => {
+    const { group, begun, write, idsBegun } = createHeld();
+    const writes = write(2);
+    const closed = group.close();
+    await idsBegun();
+    at(begun, 0).succeed();
+    assert.deepEqual(await Promise.all(writes), ['deleted']);
+    await closed;
+  });
+
+  test('it is done at once when nothing is under way, and may be asked twice', async () => {
+    const { group, idsBegun } = createHeld();
+    await Promise.all([group.close(), group.close()]);
+    await assert.rejects(group.write(remove(1)), StoreUnavailable);
+    assert.deepEqual(await idsBegun(), []);
+  });
+});

@@ -1,0 +1,157 @@
+import assert from 'node:assert/strict';
+import { describe, type TestContext, test } from 'node:test';
+import { type Connection, Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
+import { StoreUnavailable } from '../../../src/store/store.ts';
+import { engines } from '../../support/engines.ts';
+import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
+
+const postgres = engines.find(({ name }) => name === 'postgres');
+
+/** One connection at most, through a proxy, so that its process on the server tells whether it was replaced. */
+async function open(t: TestContext) {
+  assert.ok(postgres !== undefined);
+  const url = new URL(await postgres.freshUrl(t));
+  const proxy = await startTcpProxy(t, Number(url.port));
+  url.host = `127.0.0.1:${proxy.port}`;
+  const options = { poolSize: 1, acquireTimeoutMs: 2_000, statementTimeoutMs: 1_000, prepare: true };
+  const connections = new Connections(url.href, options);
+  t.after(() => connections.close());
+  return { connections, proxy };
+}
+
+async function processOf(connections: Pick<Connection, 'query'>): Promise<number> {
+  const [row] = await connections.query({ text: 'SELECT pg_backend_pid() AS pid' });
+  return Number(row?.pid);
+}
+
+const FAILING = { text: 'SELECT 1 / 0' };
+
+describe('a connection is lost', () => {
+  async function assertLost(connections: Connections, work: (connection: Connection) => Promise<unknown>) {
+    await assert.rejects(connections.use(work), (error: unknown) => {
+      assert.ok(error instanceof StoreUnavailable, String(error));
+      assert.match(error.message, /^no connection to PostgreSQL: /);
+      return true;
+    });
+  }
+
+  test('when it is cut while a statement is under way, and for the statements after that', async (t) => {
+    const { connections, proxy } = await open(t);
+    const before = await processOf(connections);
+    const cut = proxy.expect(/SELECT 1/, 'cut after');
+    await assertLost(connections, async (connection) => {
+      await assert.rejects(connection.query({ text: 'SELECT 1' }), StoreUnavailable);
+      await connection.query({ text: 'SELECT 2' });
+    });
+    await cut;
+    assert.notEqual(await processOf(connections), before);
+  });
+
+  test('when a statement gets no answer in time', async (t) => {
+    const { connections, proxy } = await open(t);
+    const before = await processOf(connections);
+    const stalled = proxy.expect(/SELECT 1/, 'stall');
+    await assertLost(connections, (connection) => connection.query({ text: 'SELECT 1' }));
+    await stalled;
+    proxy.heal();
+    assert.notEqual(await processOf(connections), before);
+  });
+
+  test('when a transaction gets no answer to its rollback, whatever the reason for that was', async (t) => {
+    const { connections, proxy } = await open(t);
+    const before = await processOf(connections);
+    const stalled = proxy.expect(/ROLLBACK/, 'stall');
+    await assert.rejects(
+      connections.use((connection) => inTransaction(connection, 'BEGIN', () => connection.query(FAILING))),
+      {
+        name: 'StoreUnavailable',
+        message: /^a transaction could not be rolled back: no connection to Postgre/,
+      },
+    );
+    await stalled;
+    proxy.heal();
+    assert.notEqual(await processOf(connections), before);
+  });
+
+  test('when the server refuses to roll a transaction back', async (t) => {
+    const { connections } = await open(t);
+    const before = await processOf(connections);
+    const unwilling = ({ query }: Connection): Connection => ({
+      query: (statement) => query(statement.text === 'ROLLBACK' ? FAILING : statement),
+    });
+    await assert.rejects(
+      connections.use((connection) =>
+        inTransaction(unwilling(connection), 'BEGIN', () => connection.query(FAILING)),
+      ),
+      {
+        name: 'StoreUnavailable',
+        message: /^a transaction could not be rolled back: current transaction is/,
+      },
+    );
+    assert.notEqual(await processOf(connections), before);
+  });
+
+  test('when the server ends it in a transaction, which is told as the reason', async (t) => {
+    const { connections } = await open(t);
+    const before = await processOf(connections);
+    const end = { text: 'SELECT pg_terminate_backend(pg_backend_pid())' };
+    await assert.rejects(
+      connections.use((connection) => inTransaction(connection, 'BEGIN', () => connection.query(end))),
+      { code: '57P01' },
+    );
+    assert.notEqual(await processOf(connections), before);
+  });
+
+  test('when there is none to be had in time', async (t) => {
+    const { connections } = await open(t);
+    await connections.use(() => assertLost(connections, processOf));
+  });
+
+  test('when the server ends it', async (t) => {
+    const { connections } = await open(t);
+    const before = await processOf(connections);
+    const end = (connection: Connection) =>
+      connection.query({ text: 'SELECT pg_terminate_backend(pg_backend_pid())' });
+    await assert.rejects(connections.use(end), { code: '57P01' });
+    assert.notEqual(await processOf(connections), before);
+  });
+});
+
+describe('a connection is kept', () => {
+  test('when the server refuses a statement', async (t) => {
+    const { connections } = await open(t);
+    const before = await processOf(connections);
+    await assert.rejects(
+      connections.use((connection) => connection.query(FAILING)),
+      { code: '22012' },
+    );
+    assert.equal(await processOf(connections), before);
+  });
+
+  test('when the work that has it fails by itself, whose error stays what it is', async (t) => {
+    const { connections } = await open(t);
+    const before = await processOf(connections);
+    const fault = new TypeError('a fault of ours');
+    const work = async (): Promise<never> => {
+      throw fault;
+    };
+    await assert.rejects(connections.use(work), (error: unknown) => error === fault);
+    assert.equal(await processOf(connections), before);
+  });
+});
+
+test('no host of several has a connection: the reason of each is told', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = new URL(await postgres.freshUrl(t));
+  const { host, pathname } = url;
+  const options = { poolSize: 1, acquireTimeoutMs: 20_000, statementTimeoutMs: 1_000, prepare: true };
+  const read = 'options=-c%20default_transaction_read_only%3Don';
+  const connections = new Connections(
+    `postgres://postgres:p@ss@127.0.0.1:1,${host}${pathname}?${read}`,
+    options,
+  );
+  t.after(() => connections.close());
+  await assert.rejects(processOf(connections), {
+    message: `no connection to PostgreSQL: 127.0.0.1:1: connect ECONNREFUSED 127.0.0.1:1; ${host}: the host is not the primary`,
+  });
+});

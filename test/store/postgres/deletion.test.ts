@@ -1,0 +1,45 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { openStore } from '../../../src/store/open-engine.ts';
+import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
+import type { Outcome, Write } from '../../../src/store/store.ts';
+import { engines, execute, connections as options, rowsOf } from '../../support/engines.ts';
+import { REFUSE_SEVERAL_OWNERS } from '../../support/faults/citus-delete-limit.ts';
+
+const postgres = engines.find(({ name }) => name === 'postgres');
+
+const OWNERS = ['alice', 'bob', 'carol'];
+const IDS = [1n, 2n, 3n, 4n];
+
+const deletion = (owner: string, id: bigint): Write => ({ kind: 'deletePlant', owner, id });
+
+test('where rows of several owners cannot be locked together, writes go owner by owner', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  await migratePostgres(url);
+  await execute(url, REFUSE_SEVERAL_OWNERS);
+  const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
+  t.after(() => store.close());
+  const each = (write: (owner: string, id: bigint) => Write): Promise<readonly Outcome[]> =>
+    Promise.all(OWNERS.flatMap((owner) => IDS.map((id) => store.write(write(owner, id)))));
+
+  for (let round = 0; round < 3; round += 1) {
+    const idempotency = (id: bigint) => (id === 2n ? { key: `${round}`, digest: Buffer.alloc(32) } : null);
+    const created = await each((owner, id) => ({
+      kind: 'createPlant',
+      owner,
+      id,
+      name: 'Alder',
+      tag: null,
+      idempotency: idempotency(id),
+    }));
+    assert.deepEqual(new Set(created), new Set(['created']));
+    assert.deepEqual(new Set(await each(deletion)), new Set(['deleted']));
+    assert.deepEqual(new Set(await each(deletion)), new Set(['absent']));
+  }
+  const [row] = await rowsOf(url, 'SELECT last_value AS refused FROM refused WHERE is_called');
+  assert.ok(
+    Number(row?.refused) >= 1 && Number(row?.refused) <= 2,
+    'asked by the batches of one moment alone',
+  );
+});

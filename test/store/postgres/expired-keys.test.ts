@@ -1,0 +1,77 @@
+import assert from 'node:assert/strict';
+import { describe, type TestContext, test } from 'node:test';
+import { Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
+import { forgetKeys } from '../../../src/store/postgres/expired-keys.ts';
+import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
+import { engines, execute, connections as options, rowsOf } from '../../support/engines.ts';
+
+const postgres = engines.find(({ name }) => name === 'postgres');
+
+const UNTIL = 1_000;
+const OWNERS = 3;
+
+/** A store with idempotency keys of several owners in turn, so many of an age. */
+async function storeWith(t: TestContext, ages: Readonly<Record<number, number>>): Promise<string> {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  await migratePostgres(url);
+  for (const [firstUsedAt, count] of Object.entries(ages))
+    await execute(
+      url,
+      `INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at)
+       SELECT 'owner ' || n % ${OWNERS}, '${firstUsedAt} ' || n, '', 'created', ${firstUsedAt}
+         FROM generate_series(1, ${count}) AS n`,
+    );
+  return url;
+}
+
+function connect(t: TestContext, url: string): Connections {
+  const connections = new Connections(url, options);
+  t.after(() => connections.close());
+  return connections;
+}
+
+async function agesIn(url: string): Promise<unknown> {
+  const sql = 'SELECT first_used_at, count(*) FROM idempotency_keys GROUP BY 1 ORDER BY 1';
+  const rows = await rowsOf(url, sql);
+  return Object.fromEntries(rows.map((row) => [Number(row.first_used_at), Number(row.count)]));
+}
+
+for (const perOwner of [false, true]) {
+  const forget = (connections: Connections): Promise<number> => forgetKeys(connections, UNTIL, perOwner);
+
+  describe(perOwner ? 'owner by owner' : 'all owners together', () => {
+    test('old keys of any number of owners are removed, and no others', async (t) => {
+      const url = await storeWith(t, { 1: 2_300, [UNTIL]: 200, [UNTIL + 1]: 50 });
+      assert.equal(await forget(connect(t, url)), 2_500);
+      assert.deepEqual(await agesIn(url), { [UNTIL + 1]: 50 });
+      assert.equal(await forget(connect(t, url)), 0);
+    });
+
+    test('a key that somebody holds is passed over, and nobody waits', async (t) => {
+      const url = await storeWith(t, { 1: 20 });
+      const [holder, other] = [connect(t, url), connect(t, url)];
+      await holder.use((connection) =>
+        inTransaction(connection, 'BEGIN', async () => {
+          await connection.query({
+            text: "SELECT FROM idempotency_keys WHERE owner = 'owner 1' AND key = '1 7' FOR UPDATE",
+          });
+          assert.equal(await forget(other), 19);
+        }),
+      );
+      assert.equal(await forget(other), 1);
+    });
+
+    test('instances that remove at the same time remove each key once', async (t) => {
+      const url = await storeWith(t, { 1: 5_000 });
+      const removed = await Promise.all([1, 2, 3].map(() => forget(connect(t, url))));
+      // One that found everything held by the others leaves the rest to them.
+      const rest = await forget(connect(t, url));
+      assert.equal(
+        removed.reduce((sum, count) => sum + count, rest),
+        5_000,
+      );
+      assert.deepEqual(await agesIn(url), {});
+    });
+  });
+}

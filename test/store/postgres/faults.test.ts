@@ -1,0 +1,420 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { connect } from 'node:net';
+import { after, before, test } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
+import { inspect } from 'node:util';
+import pg from 'pg';
+import { migrateStore } from '../../../src/store/open-engine.ts';
+import { StoreNotOpened } from '../../../src/store/store.ts';
+import { freshFolder } from '../../support/engines.ts';
+import { type PostgresServer, startPostgres } from '../../support/servers/postgres-server.ts';
+import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
+import { bearer, startService, type TestService } from '../../support/service.ts';
+import { Ledger } from '../../support/write-ledger.ts';
+
+/** Longer than a busy machine stands still, which must not be taken for a fault of the server. */
+const TIMEOUT_MS = 2_000;
+const TIMEOUTS = {
+  databaseAcquireTimeout: String(TIMEOUT_MS),
+  databaseStatementTimeout: String(TIMEOUT_MS),
+};
+
+/** Waiting for another batch, for a connection and for a statement, and as much again for a busy machine. */
+const PATIENCE_MS = 6 * (TIMEOUT_MS + 500);
+
+/** How long a service may take to notice that its server is well again, on a busy machine. */
+const RECOVERY_MS = 15_000;
+
+let server: PostgresServer;
+
+before(async () => {
+  // What is written outlives a crash of the server without reaching the disk, and its restarts take less long.
+  server = await startPostgres(['fsync = off']);
+});
+
+after(() => server.remove());
+
+/** A new database on the server of this file; its URL through another port when that is given. */
+async function freshDatabase(port = server.port): Promise<string> {
+  const name = `faults_${randomBytes(6).toString('hex')}`;
+  await server.sql(`CREATE DATABASE ${name}`);
+  return `postgres://postgres@127.0.0.1:${port}/${name}`;
+}
+
+interface Caller {
+  list(): Promise<Response>;
+  create(id: number, key?: string): Promise<Response>;
+  remove(id: number): Promise<Response>;
+}
+
+async function callerOf(service: TestService): Promise<Caller> {
+  const authorization = bearer(await service.token());
+  const ask = (path: string, init: RequestInit = {}): Promise<Response> =>
+    fetch(`${service.url}${path}`, {
+      ...init,
+      headers: { ...authorization, ...init.headers },
+      signal: AbortSignal.timeout(PATIENCE_MS),
+    });
+  return {
+    list: () => ask('/plants'),
+    create: (id, key) =>
+      ask('/plants', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', ...(key !== undefined && { 'idempotency-key': key }) },
+        body: JSON.stringify({ id, name: `plant ${id}` }),
+      }),
+    remove: (id) => ask(`/plants/${id}`, { method: 'DELETE' }),
+  };
+}
+
+async function assertUnavailable(response: Response): Promise<void> {
+  const body = await response.text();
+  assert.equal(response.status, 503, body);
+  assert.match(body, /^\{"error":50300,"message":"[^"]+"\}$/);
+  assert.ok(Number(response.headers.get('retry-after')) >= 1, 'Retry-After');
+  assert.equal(response.headers.get('cache-control'), 'no-store');
+  assert.match(response.headers.get('x-request-id') ?? '', /^[\w-]{8,}$/);
+}
+
+/** Asks again and again, for as long as the answer is 503. Rejects when it does not end in time. */
+async function whenAvailable(ask: () => Promise<Response>): Promise<Response> {
+  const since = performance.now();
+  for (;;) {
+    const response = await ask();
+    if (response.status !== 503) return response;
+    assert.ok(performance.now() - since < RECOVERY_MS, 'the service did not heal in time');
+    await assertUnavailable(response);
+    await setTimeout(20);
+  }
+}
+
+async function assertHeals(caller: Caller, id: number): Promise<void> {
+  assert.equal((await whenAvailable(() => caller.create(id))).status, 200);
+  assert.equal((await whenAvailable(() => caller.list())).status, 200);
+  assert.equal((await whenAvailable(() => caller.remove(id))).status, 204);
+}
+
+async function dropConnections(database: string): Promise<void> {
+  await server.sql(
+    `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '${database}' AND pid <> pg_backend_pid()`,
+  );
+}
+
+const databaseOf = (url: string): string => new URL(url).pathname.slice(1);
+
+test('a stopped server is a 503 for every operation, and a started one heals the service', async (t) => {
+  const service = await startService(t, await freshDatabase(), TIMEOUTS);
+  const caller = await callerOf(service);
+  assert.equal((await caller.create(1)).status, 200);
+  await server.stop();
+  try {
+    for (const ask of [() => caller.list(), () => caller.create(2), () => caller.remove(1)]) {
+      await assertUnavailable(await ask());
+    }
+    assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 503);
+    assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
+  } finally {
+    await server.start();
+  }
+  await assertHeals(caller, 3);
+  assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+  assert.deepEqual(await (await caller.list()).json(), [{ name: 'plant 1' }]);
+});
+
+test('a server that has no connection left is a 503 until it has', async (t) => {
+  const role = `limited_${randomBytes(6).toString('hex')}`;
+  const url = new URL(await freshDatabase());
+  const database = databaseOf(url.href);
+  await server.sql(`CREATE ROLE ${role} LOGIN; ALTER DATABASE ${database} OWNER TO ${role}`);
+  url.username = role;
+  const caller = await callerOf(await startService(t, url.href, TIMEOUTS));
+  assert.equal((await caller.create(1)).status, 200);
+  await server.sql(`ALTER ROLE ${role} CONNECTION LIMIT 0`);
+  await dropConnections(database);
+  await assertUnavailable(await caller.list());
+  await assertUnavailable(await caller.create(2));
+  await server.sql(`ALTER ROLE ${role} CONNECTION LIMIT -1`);
+  await assertHeals(caller, 3);
+});
+
+test('a database that takes no connections for a while is a 503 until it does', async (t) => {
+  const url = await freshDatabase();
+  const database = databaseOf(url);
+  const caller = await callerOf(await startService(t, url, TIMEOUTS));
+  assert.equal((await caller.create(1)).status, 200);
+  await server.sql(`ALTER DATABASE ${database} ALLOW_CONNECTIONS false`);
+  await dropConnections(database);
+  await assertUnavailable(await caller.list());
+  await Promise.all([2, 3, 4].map(async (id) => assertUnavailable(await caller.create(id))));
+  await server.sql(`ALTER DATABASE ${database} ALLOW_CONNECTIONS true`);
+  await assertHeals(caller, 5);
+});
+
+test('a server that became read-only is a 503 for writes alone, and no connection remembers it', async (t) => {
+  const url = await freshDatabase();
+  const database = databaseOf(url);
+  const caller = await callerOf(await startService(t, url, TIMEOUTS));
+  assert.equal((await caller.create(1)).status, 200);
+  await server.sql(`ALTER DATABASE ${database} SET default_transaction_read_only = on`);
+  await dropConnections(database);
+  assert.equal((await whenAvailable(() => caller.list())).status, 200);
+  await assertUnavailable(await caller.create(2));
+  await assertUnavailable(await caller.create(2, 'key'));
+  await assertUnavailable(await caller.remove(1));
+  const lists = await Promise.all(Array.from({ length: 10 }, () => caller.list()));
+  assert.ok(lists.every(({ status }) => status === 200));
+  await server.sql(`ALTER DATABASE ${database} RESET default_transaction_read_only`);
+  await assertHeals(caller, 2);
+});
+
+/** The server ends by itself what nobody waits for any more, if a moment later. Rejects when it does not. */
+async function whenNoLockIsAwaited(database: string): Promise<void> {
+  const since = performance.now();
+  const waiting = `SELECT 1 FROM pg_stat_activity WHERE datname = '${database}' AND wait_event_type = 'Lock'`;
+  while ((await server.sql(waiting)).length > 0) {
+    assert.ok(performance.now() - since < RECOVERY_MS, 'the server goes on with what nobody waits for');
+    await setTimeout(20);
+  }
+}
+
+test('a server that is slow is a 503 within the timeouts, for those too that find no connection free', async (t) => {
+  const url = await freshDatabase();
+  const service = await startService(t, url, { ...TIMEOUTS, databasePoolSize: '3' });
+  const caller = await callerOf(service);
+  assert.equal((await caller.create(1)).status, 200);
+  const other = new pg.Client({ connectionString: url });
+  await other.connect();
+  try {
+    await other.query('BEGIN; LOCK TABLE plants IN ACCESS EXCLUSIVE MODE');
+    const since = performance.now();
+    const answers = await Promise.all([
+      ...Array.from({ length: 8 }, () => caller.list()),
+      ...Array.from({ length: 8 }, (_, index) => caller.create(10 + index)),
+      ...Array.from({ length: 8 }, (_, index) => caller.create(20 + index, `key-${index}`)),
+      caller.remove(1),
+    ]);
+    for (const answer of answers) await assertUnavailable(answer);
+    assert.ok(performance.now() - since < PATIENCE_MS);
+    await whenNoLockIsAwaited(databaseOf(url));
+  } finally {
+    await other.end();
+  }
+  await assertHeals(caller, 2);
+});
+
+test('a server that is silent is a 503 within the timeouts, while who needs no store is answered at once', async (t) => {
+  const proxy = await startTcpProxy(t, server.port);
+  const service = await startService(t, await freshDatabase(proxy.port), TIMEOUTS);
+  const caller = await callerOf(service);
+  assert.equal((await caller.create(1)).status, 200);
+  proxy.stall();
+  const since = performance.now();
+  let answered = 0;
+  const asked = [caller.list(), caller.create(2), caller.create(3, 'key'), caller.remove(1)].map(
+    async (answer) => {
+      await answer;
+      answered += 1;
+      return answer;
+    },
+  );
+  const refusals = await askWithoutStore(service);
+  assert.equal(answered, 0, 'the store answered first');
+  assert.deepEqual(refusals, [40100, 40101, 40000, 40401, 40401, 40500, 40004]);
+  for (const answer of asked) await assertUnavailable(await answer);
+  assert.ok(performance.now() - since < PATIENCE_MS);
+  proxy.heal();
+  await assertHeals(caller, 4);
+});
+
+/** The error codes of requests that are refused before anybody needs to know the store. */
+async function askWithoutStore({ url }: TestService): Promise<number[]> {
+  const list = `${url}/plants`;
+  const misspelt = bearer(`plt_${'0'.repeat(49)}`);
+  const answers = await Promise.all([
+    fetch(list),
+    fetch(list, { headers: misspelt }),
+    fetch(`${url}/nothing`),
+    fetch(`${url}/plants/`, { headers: misspelt }),
+    fetch(list, { method: 'PUT' }),
+  ]);
+  const [none, wrong, nothing, parent, put] = await Promise.all(answers.map(errorIn));
+  const twice = await sendRaw(url, 'Host: x\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n');
+  const hostless = await sendRaw(url, '');
+  return [none, wrong, twice, nothing, parent, put, hostless].map(Number);
+}
+
+async function errorIn(response: Response): Promise<number> {
+  const { error }: { error: number } = JSON.parse(await response.text());
+  return error;
+}
+
+/** The error code that a request with just these header lines gets. */
+async function sendRaw(url: string, headers: string): Promise<number> {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  socket.end(`GET /plants HTTP/1.1\r\n${headers}Connection: close\r\n\r\n`);
+  let text = '';
+  socket.setEncoding('utf8').on('data', (part: string) => {
+    text += part;
+  });
+  await once(socket, 'close');
+  return Number(/"error":(\d+)/.exec(text)?.[1]);
+}
+
+const COMMIT = /COMMIT|\0commit\0/;
+
+test('a connection lost before a COMMIT arrives is a 503, and its key creates the plant then', async (t) => {
+  const proxy = await startTcpProxy(t, server.port);
+  const caller = await callerOf(await startService(t, await freshDatabase(proxy.port), TIMEOUTS));
+  const cut = proxy.expect(COMMIT, 'cut before');
+  await assertUnavailable(await caller.create(1, 'key'));
+  await cut;
+  const again = await whenAvailable(() => caller.create(1, 'key'));
+  assert.equal(again.status, 200);
+  assert.equal(again.headers.get('idempotent-replayed'), null);
+  assert.deepEqual(await (await caller.list()).json(), [{ name: 'plant 1' }]);
+});
+
+test('a connection lost after a COMMIT is a 503, and its key tells that the plant was created', async (t) => {
+  const proxy = await startTcpProxy(t, server.port);
+  const caller = await callerOf(await startService(t, await freshDatabase(proxy.port), TIMEOUTS));
+  const cut = proxy.expect(COMMIT, 'cut after');
+  await assertUnavailable(await caller.create(1, 'key'));
+  await cut;
+  const again = await whenAvailable(() => caller.create(1, 'key'));
+  assert.equal(again.status, 200);
+  assert.equal(again.headers.get('idempotent-replayed'), 'true');
+  assert.equal((await caller.create(1)).status, 400);
+  assert.deepEqual(await (await caller.list()).json(), [{ name: 'plant 1' }]);
+});
+
+test('an instance that vanishes before its COMMIT holds up nobody else', async (t) => {
+  const proxy = await startTcpProxy(t, server.port);
+  const url = await freshDatabase();
+  const vanishing = await startService(t, url.replace(String(server.port), String(proxy.port)), TIMEOUTS);
+  const other = await callerOf(await startService(t, url, TIMEOUTS));
+  const stalled = proxy.expect(COMMIT, 'stall');
+  const lost = (await callerOf(vanishing)).create(1, 'key');
+  await stalled;
+  const created = await whenAvailable(() => other.create(1));
+  assert.equal(created.status, 200);
+  await assertUnavailable(await lost);
+  proxy.heal();
+});
+
+/** The server takes up its settings on its own time; from then on this commit does not end. */
+async function whenCommitsWait(): Promise<void> {
+  for (let probe = 0; ; probe += 1) {
+    const client = new pg.Client({ connectionString: server.url(), query_timeout: 200 });
+    await client.connect();
+    try {
+      await client.query(`CREATE TABLE probe_${probe} ()`);
+    } catch (error: unknown) {
+      assert.match(String(error), /Query read timeout/);
+      if ((await server.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'")).length > 0)
+        return;
+    } finally {
+      await client.end();
+    }
+  }
+}
+
+test('a write that its synchronous standby does not have is not acknowledged, and reads go on', async (t) => {
+  const url = await freshDatabase();
+  // What the database says counts for nothing.
+  await server.sql(`ALTER DATABASE ${databaseOf(url)} SET synchronous_commit = off`);
+  const settings = { ...TIMEOUTS, databaseStatementTimeout: '700', databasePoolSize: '3' };
+  const caller = await callerOf(await startService(t, url, settings));
+  assert.equal((await caller.create(1)).status, 200);
+  await server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+  try {
+    await server.sql('SELECT pg_reload_conf()');
+    await whenCommitsWait();
+    for (const id of [10, 20, 30]) {
+      const writes = [caller.create(id), caller.create(id + 1, `key-${id}`)];
+      if (id === 10) writes.push(caller.remove(1));
+      const list = await caller.list();
+      assert.deepEqual([list.status, await list.json()], [200, [{ name: 'plant 1' }]]);
+      for (const answer of writes) await assertUnavailable(await answer);
+    }
+    const waits = `SELECT 1 FROM pg_stat_activity WHERE datname = '${databaseOf(url)}' AND wait_event = 'SyncRep'`;
+    const { length } = await server.sql(waits);
+    assert.ok(length >= 1 && length <= 3 + 1, `${length} commits hold connections of the server`);
+  } finally {
+    await server.sql('ALTER SYSTEM RESET synchronous_standby_names');
+    await server.sql('SELECT pg_reload_conf()');
+  }
+  await assertHeals(caller, 4);
+  const again = await whenAvailable(() => caller.create(11, 'key-10'));
+  assert.deepEqual([again.status, again.headers.get('idempotent-replayed')], [200, 'true']);
+});
+
+test('a write that is behind others that are stuck is refused when its own time is over', async (t) => {
+  const proxy = await startTcpProxy(t, server.port);
+  const timeouts = { databaseAcquireTimeout: '1000', databaseStatementTimeout: '2500' };
+  const caller = await callerOf(await startService(t, await freshDatabase(proxy.port), timeouts));
+  await Promise.all([1, 2, 3].map((id) => caller.create(id)));
+  const stuck = proxy.expect(/./s, 'stall');
+  const order: string[] = [];
+  const first = caller.create(4).then((answer) => {
+    order.push('stuck');
+    return answer;
+  });
+  await stuck;
+  const same = caller.remove(4).then((answer) => {
+    order.push('behind');
+    return answer;
+  });
+  for (const answer of [await same, await first]) await assertUnavailable(answer);
+  assert.deepEqual(order, ['behind', 'stuck']);
+  proxy.heal();
+});
+
+test('the book of the writers shows a plant that is lost, and one that is too many', async (t) => {
+  for (const change of ['deletePlant', 'createPlant'] as const) {
+    const service = await startService(t, `sqlite:${await freshFolder()}/plants.db`);
+    const ledger = new Ledger({ fronts: [service], token: await service.token(), writers: 2 });
+    for (let count = 0; count < 10; count += 1) await ledger.nextAcknowledged();
+    await ledger.finish();
+    // The first plant is never deleted, the second always is.
+    const write = { owner: 'alice', name: '2', tag: null, idempotency: null };
+    await service.store.write({ ...write, kind: change, id: change === 'deletePlant' ? 1n : 2n });
+    await assert.rejects(ledger.settle(), /acknowledged (?:creations|deletions) are lost/);
+  }
+});
+
+const PASSWORD = 'hunter2-hunter2';
+
+test('a password in the URL never shows in answers or in the log', async (t) => {
+  const url = new URL(await freshDatabase());
+  url.password = PASSWORD;
+  const service = await startService(t, url.href, TIMEOUTS);
+  const caller = await callerOf(service);
+  assert.equal((await caller.create(1)).status, 200);
+  await server.stop('immediate');
+  const answers = await Promise.all([caller.list(), caller.create(2, 'key'), caller.remove(1)]);
+  const ready = await fetch(`${service.adminUrl}/ready`);
+  const texts = await Promise.all([...answers, ready].map((answer) => answer.text()));
+  await server.start();
+  assert.ok(service.logLines.some((line) => line.includes('StoreUnavailable')));
+  assert.ok(service.logLines.some((line) => line.includes('postgres:***@')));
+  assert.ok(![...texts, ...service.logLines].some((text) => text.includes(PASSWORD)));
+});
+
+test('a database that cannot be opened is told without the password in its URL', async () => {
+  for (const url of [
+    `postgres://postgres:${PASSWORD}@127.0.0.1:1/plants`,
+    `postgres://postgres:${PASSWORD}@127.0.0.1:port/plants`,
+    `postgres://postgres:${PASSWORD}@127.0.0.1:1,127.0.0.1:2/plants`,
+    `postgres://postgres@127.0.0.1:1/plants?password=${PASSWORD}`,
+    `postgres://postgres:${PASSWORD}@127.0.0.1:${server.port}/absent`,
+  ]) {
+    await assert.rejects(migrateStore(url), (error: unknown) => {
+      assert.ok(error instanceof StoreNotOpened, inspect(error));
+      assert.ok(!inspect(error, { depth: null, showHidden: true }).includes(PASSWORD));
+      return true;
+    });
+  }
+});

@@ -1,0 +1,231 @@
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { chown, writeFile } from 'node:fs/promises';
+import type { Socket } from 'node:net';
+import { join } from 'node:path';
+import { type TestContext, test } from 'node:test';
+import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
+import { migrateStore, openStore } from '../../../src/store/open-engine.ts';
+import type { Outcome, Store, Write } from '../../../src/store/store.ts';
+import { mintSecret, newToken, scopes } from '../../../src/token.ts';
+import { engines, freshFolder } from '../../support/engines.ts';
+import { freePort } from '../../support/servers/free-port.ts';
+import { createStandby, startPostgres } from '../../support/servers/postgres-server.ts';
+import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
+import { bearer, startService } from '../../support/service.ts';
+import { upTo } from '../../support/store-setup.ts';
+
+const OWNER = 'alice';
+const ALL = { from: INT64_MIN, to: INT64_MAX };
+
+/** The URL of a new database, and the server it is on. */
+async function freshDatabase(t: TestContext): Promise<URL> {
+  const postgres = engines.find(({ name }) => name === 'postgres');
+  if (postgres === undefined) throw new Error('there is no engine on PostgreSQL');
+  return new URL(await postgres.freshUrl(t));
+}
+
+function through(url: URL, port: number): string {
+  const other = new URL(url);
+  other.host = `127.0.0.1:${port}`;
+  return other.href;
+}
+
+/** Opens a store on more connections than a small pooler has to the server. */
+async function open(t: TestContext, url: string, prepare: boolean): Promise<Store> {
+  const store = await openStore(url, {
+    onFatal: (error) => {
+      throw error;
+    },
+    now: Date.now,
+    connections: { poolSize: 8, acquireTimeoutMs: 10_000, statementTimeoutMs: 10_000, prepare },
+  });
+  t.after(() => store.close());
+  return store;
+}
+
+function creation(id: number, key?: string): Write {
+  const idempotency = key === undefined ? null : { key, digest: new Uint8Array([id]) };
+  return { kind: 'createPlant', owner: OWNER, id: BigInt(id), name: `plant ${id}`, tag: null, idempotency };
+}
+
+const deletion = (id: number): Write => ({ kind: 'deletePlant', owner: OWNER, id: BigInt(id) });
+
+/** A bit of everything that a store does, alone and together with the rest. */
+async function assertWorks(store: Store): Promise<void> {
+  const [first, second] = [mintSecret(), mintSecret()].map((secret) =>
+    newToken(secret, OWNER, { scopes, expiresAt: null, name: 'test' }, Date.now()),
+  );
+  if (first === undefined || second === undefined) throw new Error('there are no tokens');
+  const script: readonly (readonly [Write, Outcome])[] = [
+    [creation(1), 'created'],
+    [creation(1), 'idTaken'],
+    [creation(2, 'key'), 'created'],
+    [creation(2, 'key'), 'createdReplayed'],
+    [creation(3, 'key'), 'keyReused'],
+    [creation(1, 'other key'), 'idTaken'],
+    [creation(1, 'other key'), 'idTaken'],
+    [deletion(1), 'deleted'],
+    [deletion(1), 'absent'],
+    [{ kind: 'createToken', token: first }, 'done'],
+    [{ kind: 'recordTokenUse', id: first.id, at: Date.now() }, 'done'],
+    [{ kind: 'revokeToken', id: first.id, at: Date.now() }, 'done'],
+  ];
+  for (const [write, outcome] of script) assert.equal(await store.write(write), outcome);
+
+  // All of it at once, with lists and look-ups between, so that connections change hands.
+  const ids = Array.from({ length: 300 }, (_, index) => 100 + index);
+  await store.write({ kind: 'createToken', token: second });
+  const crowd = ids.flatMap((id) => [
+    store.write(id % 3 === 0 ? creation(id, `key-${id}`) : creation(id)),
+    ...(id % 10 === 0
+      ? [store.listPlants(OWNER, ALL, upTo(10)), store.findToken(second.digest), store.ping()]
+      : []),
+  ]);
+  await Promise.all(crowd);
+  await Promise.all(ids.filter((id) => id % 2 === 0).map((id) => store.write(deletion(id))));
+  const { json, count } = await store.listPlants(OWNER, ALL, upTo(1_000));
+  const left = [2, ...ids.filter((id) => id % 2 === 1)];
+  assert.equal(count, left.length);
+  assert.deepEqual(
+    JSON.parse(json),
+    left.map((id) => ({ name: `plant ${id}` })),
+  );
+  assert.equal((await store.findToken(second.digest))?.id, second.id);
+  assert.equal((await store.findTokenById(first.id))?.id, first.id);
+  assert.equal(await store.hasTokens(), true);
+}
+
+/** Gathers the names that statements are prepared under, from what clients send (PostgreSQL documentation, §54.7: Parse). */
+function createNameReader(): { names: Set<string>; read: (bytes: Buffer, connection: Socket) => void } {
+  const names = new Set<string>();
+  const unread = new Map<Socket, Buffer>();
+
+  function read(bytes: Buffer, connection: Socket): void {
+    const before = unread.get(connection);
+    let rest = before === undefined ? bytes.subarray(bytes.readInt32BE(0)) : Buffer.concat([before, bytes]);
+    while (rest.length >= 5 && rest.length > rest.readInt32BE(1)) {
+      const end = 1 + rest.readInt32BE(1);
+      if (rest[0] === 'P'.charCodeAt(0)) names.add(rest.toString('utf8', 5, rest.indexOf(0, 5)));
+      rest = rest.subarray(end);
+    }
+    unread.set(connection, rest);
+  }
+
+  return { names, read };
+}
+
+for (const prepare of [true, false]) {
+  test(`statements ${prepare ? 'have names when they may be' : 'have no names unless they may be'} prepared`, async (t) => {
+    const url = await freshDatabase(t);
+    const { names, read } = createNameReader();
+    const proxy = await startTcpProxy(t, Number(url.port), read);
+    await assertWorks(await open(t, through(url, proxy.port), prepare));
+    assert.ok(names.has(prepare ? 'create-plants' : ''), [...names].join());
+    if (!prepare) assert.deepEqual([...names], ['']);
+  });
+}
+
+/** From 1.21 on PgBouncer keeps prepared statements apart in transaction mode. */
+const KEEPS_STATEMENTS = 1_021;
+
+interface Pooler {
+  /** 1018 for 1.18. */
+  readonly version: number;
+  /** Starts it in transaction mode before a server, with few connections; resolves to its port. */
+  start(t: TestContext, server: URL): Promise<number>;
+}
+
+/** PgBouncer, where it is installed. */
+function findPgBouncer(): Pooler | undefined {
+  const { stdout } = spawnSync('pgbouncer', ['--version'], { encoding: 'utf8' });
+  const version = /PgBouncer (\d+)\.(\d+)/.exec(stdout ?? '');
+  if (version === null) return undefined;
+  const number = Number(version[1]) * 1_000 + Number(version[2]);
+  const settings = number >= KEEPS_STATEMENTS ? ['max_prepared_statements = 100'] : [];
+  return { version: number, start: (t, server) => startPgBouncer(t, server, settings) };
+}
+
+async function startPgBouncer(t: TestContext, server: URL, settings: readonly string[]): Promise<number> {
+  const folder = await freshFolder();
+  const port = await freePort();
+  const file = join(folder, 'pgbouncer.ini');
+  const lines = [
+    '[databases]',
+    `* = host=${server.hostname} port=${server.port} user=${server.username}`,
+    '[pgbouncer]',
+    'listen_addr = 127.0.0.1',
+    `listen_port = ${port}`,
+    'unix_socket_dir =',
+    'auth_type = any',
+    'pool_mode = transaction',
+    'default_pool_size = 3',
+    ...settings,
+  ];
+  await writeFile(file, `${lines.join('\n')}\n`);
+  // It does not run as root.
+  const account = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
+  if (account.uid !== undefined) await chown(folder, account.uid, account.gid);
+  const child = spawn('pgbouncer', [file], { ...account, stdio: ['ignore', 'ignore', 'pipe'] });
+  const exited = once(child, 'exit');
+  t.after(async () => {
+    child.kill('SIGKILL');
+    await exited;
+  });
+  const started = Promise.withResolvers<void>();
+  let log = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    log += text;
+    if (log.includes('process up')) started.resolve();
+  });
+  child.once('exit', (code) => started.reject(new Error(`PgBouncer ended with ${code}: ${log}`)));
+  await started.promise;
+  return port;
+}
+
+const pgBouncer = findPgBouncer();
+if (pgBouncer !== undefined) {
+  const { version, start } = pgBouncer;
+  test('behind PgBouncer the server becomes a standby: reads alone get no answer from it, and /ready is 503', async (t) => {
+    const primary = await startPostgres(['fsync = off']);
+    t.after(() => primary.remove());
+    await migrateStore(primary.url());
+    await primary.stop();
+    const standby = await createStandby(primary, ['fsync = off']);
+    t.after(() => standby.remove());
+    await Promise.all([primary.start(), standby.start()]);
+    const port = await start(t, new URL(primary.url()));
+    const service = await startService(t, through(new URL(primary.url()), port), {
+      databasePrepare: 'false',
+    });
+    const headers = bearer(await service.token());
+    const list = async () => (await fetch(`${service.url}/plants`, { headers })).status;
+    const ready = async () => (await fetch(`${service.adminUrl}/ready`)).status;
+    // Several client connections of the pooler, all idle afterwards.
+    assert.deepEqual(await Promise.all(Array.from({ length: 8 }, list)), Array(8).fill(200));
+    assert.equal(await ready(), 200);
+
+    await primary.stop();
+    await standby.sql('SELECT pg_promote()');
+    await writeFile(join(primary.folder, 'standby.signal'), '');
+    await primary.start();
+    const promoted = await open(t, standby.url(), true);
+    await promoted.write(creation(1));
+    for (let round = 0; round < 20; round += 1) {
+      assert.equal(await list(), 503);
+      assert.equal(await ready(), 503);
+    }
+    await primary.sql('SELECT pg_promote()');
+    assert.equal(await list(), 200);
+    assert.equal(await ready(), 200);
+  });
+
+  for (const prepare of version >= KEEPS_STATEMENTS ? [false, true] : [false]) {
+    test(`a store works behind PgBouncer in transaction mode, ${prepare ? 'with' : 'without'} prepared statements`, async (t) => {
+      const url = await freshDatabase(t);
+      const port = await start(t, url);
+      await assertWorks(await open(t, through(url, port), prepare));
+    });
+  }
+}

@@ -1,0 +1,153 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { type TestContext, test } from 'node:test';
+import pg from 'pg';
+import { migrateStore } from '../../../src/store/open-engine.ts';
+import { engines } from '../../support/engines.ts';
+import { assertFails, newInstallation } from '../../support/program.ts';
+import { startPostgres } from '../../support/servers/postgres-server.ts';
+import { startService } from '../../support/service.ts';
+
+const postgres = engines.find(({ name }) => name === 'postgres');
+
+/** The grants that docs/postgresql.md gives to the account the service runs as. */
+const GRANTS = `
+  GRANT SELECT, INSERT, UPDATE, DELETE ON plants, idempotency_keys, tokens TO app;
+  GRANT SELECT ON migrations TO app;`;
+
+/** A store that was migrated, and an account that may serve it. */
+async function migrateForAnother(t: TestContext): Promise<{ url: string; app: string }> {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  await migrateStore(url);
+  const app = `app_${randomBytes(8).toString('hex')}`;
+  await asAdmin(t, url, app, GRANTS);
+  return { url, app };
+}
+
+test('an account that may not change the schema serves a store that another one migrated', async (t) => {
+  const { url, app } = await migrateForAnother(t);
+  const service = await startService(t, accountUrl(url, app));
+  const token = await service.token();
+  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
+
+  const created = await fetch(`${service.url}/plants`, {
+    method: 'POST',
+    headers: { ...headers, 'idempotency-key': 'one' },
+    body: '{"id":1,"name":"Alder"}',
+  });
+  assert.deepEqual([created.status, await created.json()], [200, { name: 'Alder' }]);
+  const listed = await fetch(`${service.url}/plants`, { headers });
+  assert.deepEqual(await listed.json(), [{ name: 'Alder' }]);
+  const deleted = await fetch(`${service.url}/plants/1`, { method: 'DELETE', headers });
+  assert.equal(deleted.status, 204);
+});
+
+test('an account that lacks a grant is not ready, and is told which', async (t) => {
+  const { url, app } = await migrateForAnother(t);
+  await run(url, `REVOKE DELETE ON plants, tokens FROM ${app}; REVOKE SELECT ON tokens FROM ${app}`);
+  const service = await startService(t, accountUrl(url, app));
+  const message = 'not ready: store: the account of the service lacks DELETE on plants, SELECT on tokens';
+  const unready = await fetch(`${service.adminUrl}/ready`);
+  assert.deepEqual([unready.status, await unready.json()], [503, { error: 50300, message }]);
+  const metrics = async (): Promise<string> => (await fetch(`${service.adminUrl}/metrics`)).text();
+  assert.match(await metrics(), /^plant_store_ready\{check="store"[^}]*\} 0$/m);
+
+  await run(url, `GRANT DELETE ON plants TO ${app}; GRANT SELECT ON tokens TO ${app}`);
+  assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+  assert.match(await metrics(), /^plant_store_ready\{check="store"[^}]*\} 1$/m);
+});
+
+test('old keys that the account may not remove are told of in the log', async (t) => {
+  const { url, app } = await migrateForAnother(t);
+  await run(url, `REVOKE DELETE ON idempotency_keys FROM ${app}`);
+  const service = await startService(t, accountUrl(url, app));
+  const told = (): unknown =>
+    service.logLines
+      .map((line) => JSON.parse(line))
+      .find(({ msg }) => msg === 'old idempotency keys were not removed');
+  while (told() === undefined) await fetch(`${service.adminUrl}/ready`);
+  assert.match(JSON.stringify(told()), /"level":40,.*permission denied for table idempotency_keys/);
+});
+
+test('a command without the password that the server asks for says so and ends, and does not wait for the server', async (t) => {
+  const server = await startPostgres();
+  t.after(() => server.remove());
+  await server.sql("CREATE ROLE app LOGIN PASSWORD 'right'");
+  await writeFile(
+    join(server.folder, 'pg_hba.conf'),
+    'local all all trust\nhost all all all scram-sha-256\n',
+  );
+  await server.sql('SELECT pg_reload_conf()');
+  const { run } = await newInstallation(t);
+  const url = new URL(server.url());
+  url.username = 'app';
+
+  const ended = await run(['token', 'list', '--database-url', url.href]);
+  assertFails(ended, /the server asks for a password, and the database URL has none/);
+});
+
+test('a password that was changed under a running service is 503, and the service goes on once it is right', async (t) => {
+  const server = await startPostgres();
+  t.after(() => server.remove());
+  await server.sql("CREATE ROLE app LOGIN SUPERUSER PASSWORD 'first'");
+  const rules = 'local all all trust\nhost all postgres all trust\nhost all app all scram-sha-256\n';
+  await writeFile(join(server.folder, 'pg_hba.conf'), rules);
+  await server.sql('SELECT pg_reload_conf()');
+  const url = new URL(server.url());
+  url.username = 'app';
+  url.password = 'first';
+  const service = await startService(t, url.href);
+  const headers = { authorization: `Bearer ${await service.token()}`, 'content-type': 'application/json' };
+  const create = (): Promise<Response> =>
+    fetch(`${service.url}/plants`, { method: 'POST', headers, body: '{"id":1,"name":"Alder"}' });
+
+  await server.sql("ALTER ROLE app PASSWORD 'second'");
+  await server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
+  const refused = await create();
+  assert.deepEqual(
+    [refused.status, refused.headers.get('retry-after'), await codeOf(refused)],
+    [503, '1', 50300],
+  );
+  const ready = await fetch(`${service.adminUrl}/ready`);
+  assert.deepEqual([ready.status, await codeOf(ready)], [503, 50300]);
+
+  await server.sql("ALTER ROLE app PASSWORD 'first'");
+  const created = await create();
+  assert.deepEqual([created.status, await created.json()], [200, { name: 'Alder' }]);
+});
+
+async function codeOf(answer: Response): Promise<unknown> {
+  const body: unknown = await answer.json();
+  assert.ok(typeof body === 'object' && body !== null && 'error' in body);
+  return body.error;
+}
+
+function accountUrl(url: string, account: string): string {
+  const other = new URL(url);
+  other.username = account;
+  other.password = account;
+  return other.href;
+}
+
+/** Makes an account with its grants; it goes away after the test, when the database is gone. */
+async function asAdmin(
+  t: Pick<TestContext, 'after'>,
+  url: string,
+  account: string,
+  grants: string,
+): Promise<void> {
+  await run(
+    url,
+    `CREATE ROLE ${account} LOGIN PASSWORD '${account}'; ${grants.replaceAll(' app;', ` ${account};`)}`,
+  );
+  t.after(() => run(process.env.TEST_DATABASE_URL ?? '', `DROP ROLE ${account}`));
+}
+
+async function run(url: string, statements: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  await client.query(statements).finally(() => client.end());
+}

@@ -1,0 +1,146 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { chown, copyFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { promisify } from 'node:util';
+import { openStore } from '../../../src/store/open-engine.ts';
+import { type Store, StoreNotOpened } from '../../../src/store/store.ts';
+import { connections, freshFolder } from '../../support/engines.ts';
+import { type PostgresServer, startPostgres } from '../../support/servers/postgres-server.ts';
+
+const run = promisify(execFile);
+
+/** A host that the certificate of the server is for, and one that leads there too and that it is not for. */
+const NAMED = 'localhost';
+const UNNAMED = '127.0.0.1';
+
+let folder: string;
+let withTls: PostgresServer;
+let withoutTls: PostgresServer;
+
+before(async () => {
+  folder = await freshFolder();
+  await Promise.all([createAuthority('authority'), createAuthority('stranger')]);
+  await createServerCertificate('authority');
+  [withTls, withoutTls] = await Promise.all([startPostgres(['fsync = off']), startPostgres(['fsync = off'])]);
+  await turnOnTls(withTls);
+});
+
+after(async () => {
+  await Promise.all([withTls?.remove(), withoutTls?.remove()]);
+});
+
+async function openssl(...args: readonly string[]): Promise<void> {
+  await run('openssl', [...args], { cwd: folder });
+}
+
+async function createAuthority(name: string): Promise<void> {
+  const files = ['-keyout', `${name}.key`, '-out', `${name}.crt`];
+  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
+  await openssl('req', '-x509', ...key, ...files, '-days', '2', '-subj', `/CN=${name}`);
+}
+
+async function createServerCertificate(authority: string): Promise<void> {
+  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
+  const signed = ['-CA', `${authority}.crt`, '-CAkey', `${authority}.key`, '-days', '2'];
+  const files = ['-keyout', 'server.key', '-out', 'server.crt'];
+  const names = ['-subj', `/CN=${NAMED}`, '-addext', `subjectAltName=DNS:${NAMED}`];
+  await openssl('req', '-x509', ...key, ...signed, ...files, ...names);
+}
+
+async function turnOnTls(server: PostgresServer): Promise<void> {
+  const { uid, gid } = await stat(server.folder);
+  for (const file of ['server.key', 'server.crt']) {
+    await copyFile(join(folder, file), join(server.folder, file));
+    await chown(join(server.folder, file), uid, gid);
+  }
+  await server.sql('ALTER SYSTEM SET ssl = on');
+  await server.stop();
+  await server.start();
+}
+
+function open(server: PostgresServer, host: string, query: string): Promise<Store> {
+  const url = `postgres://postgres@${host}:${server.port}/postgres?${query}`;
+  return openStore(
+    url.replace('AUTHORITY', join(folder, 'authority.crt')).replace('STRANGER', join(folder, 'stranger.crt')),
+    {
+      onFatal: (error) => {
+        throw error;
+      },
+      now: Date.now,
+      connections,
+    },
+  );
+}
+
+/** The time of a server, as it writes it. */
+async function timeAt(server: PostgresServer): Promise<string> {
+  const [row] = await server.sql('SELECT clock_timestamp()::text AS time');
+  return String(row?.time);
+}
+
+/** The TLS of the connections that a store has made since; the server may not yet have ended those of one before. */
+async function encryptionSince(server: PostgresServer, time: string): Promise<readonly unknown[]> {
+  const rows = await server.sql(
+    `SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
+       WHERE application_name = 'plant-store' AND backend_start >= '${time}'`,
+  );
+  return rows.map(({ ssl }) => ssl);
+}
+
+describe('a server with TLS', () => {
+  const accepted: readonly (readonly [query: string, host: string, isEncrypted: boolean])[] = [
+    ['', UNNAMED, false],
+    ['sslmode=disable', UNNAMED, false],
+    ['sslmode=prefer', UNNAMED, true],
+    ['sslmode=require', UNNAMED, true],
+    ['sslmode=require&sslrootcert=AUTHORITY', UNNAMED, true],
+    ['sslmode=verify-ca&sslrootcert=AUTHORITY', UNNAMED, true],
+    ['sslmode=verify-full&sslrootcert=AUTHORITY', NAMED, true],
+  ];
+  for (const [query, host, isEncrypted] of accepted) {
+    test(`is used ${isEncrypted ? 'by TLS' : 'in plain text'} at ${host} with '${query}'`, async () => {
+      const before = await timeAt(withTls);
+      const store = await open(withTls, host, query);
+      try {
+        await store.ping();
+        assert.deepEqual(await encryptionSince(withTls, before), [isEncrypted]);
+      } finally {
+        await store.close();
+      }
+    });
+  }
+
+  const refused: readonly (readonly [query: string, host: string, why: RegExp])[] = [
+    ['sslmode=require&sslrootcert=STRANGER', NAMED, /certificate/],
+    ['sslmode=verify-ca&sslrootcert=STRANGER', NAMED, /certificate/],
+    ['sslmode=verify-ca', NAMED, /sslrootcert/],
+    ['sslmode=verify-full&sslrootcert=STRANGER', NAMED, /certificate/],
+    ['sslmode=verify-full', NAMED, /certificate/],
+    ['sslmode=allow', NAMED, /certificate/],
+    ['sslmode=verify-full&sslrootcert=/nowhere/ca.crt', NAMED, /\/nowhere\/ca\.crt/],
+    ['sslmode=verify-full&sslrootcert=AUTHORITY', UNNAMED, /does not match|altnames/],
+  ];
+  for (const [query, host, why] of refused) {
+    test(`is refused at ${host} with '${query}', and the message says why`, async () => {
+      await assertNotOpened(open(withTls, host, query), why);
+    });
+  }
+});
+
+describe('a server without TLS', () => {
+  for (const query of ['sslmode=prefer', 'sslmode=require', 'sslmode=verify-full&sslrootcert=AUTHORITY']) {
+    test(`is refused with '${query}': nothing falls back to plain text`, async () => {
+      await assertNotOpened(open(withoutTls, NAMED, query), /does not support SSL/);
+    });
+  }
+});
+
+async function assertNotOpened(opened: Promise<Store>, why: RegExp): Promise<void> {
+  await assert.rejects(opened, (error: unknown) => {
+    assert.ok(error instanceof StoreNotOpened, String(error));
+    assert.match(error.message, why);
+    return true;
+  });
+}

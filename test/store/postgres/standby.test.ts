@@ -1,0 +1,105 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
+import { migrateStore, openBulk, openStore } from '../../../src/store/open-engine.ts';
+import { Connections } from '../../../src/store/postgres/connections.ts';
+import { type Engine, type Store, StoreUnavailable } from '../../../src/store/store.ts';
+import { mintSecret, newToken, scopes } from '../../../src/token.ts';
+import { connections as options } from '../../support/engines.ts';
+import { startMovingPooler } from '../../support/servers/moving-pooler.ts';
+import { createStandby, startPostgres } from '../../support/servers/postgres-server.ts';
+import { upTo } from '../../support/store-setup.ts';
+
+test('a standby, which may lack what was acknowledged, is never read, also when it is the only host', async (t) => {
+  const primary = await startPostgres(['fsync = off']);
+  t.after(() => primary.remove());
+  await migrateStore(primary.url());
+  await primary.stop();
+  const standby = await createStandby(primary, ['fsync = off']);
+  t.after(() => standby.remove());
+  await standby.start();
+
+  await assert.rejects(
+    openStore(standby.url(), { now: Date.now, connections: options, onFatal: assert.fail }),
+    {
+      name: 'StoreNotOpened',
+      message: /the host is not the primary$/,
+    },
+  );
+  // As a service does whose host name leads elsewhere after a while.
+  const connections = new Connections(standby.url(), options);
+  t.after(() => connections.close());
+  const list = connections.query({ text: 'SELECT * FROM plants' });
+  await assert.rejects(list, StoreUnavailable);
+
+  await standby.sql('SELECT pg_promote()');
+  assert.deepEqual(await connections.query({ text: 'SELECT * FROM plants' }), []);
+});
+
+type Read = Exclude<keyof Engine, 'commit' | 'load' | 'close'>;
+
+const ALL = { from: INT64_MIN, to: INT64_MAX };
+
+/** All reads of the service; the compiler names one that is missing. Each finds something, and then nothing. */
+const READS: Readonly<Record<Read, readonly ((store: Store, digest: Uint8Array) => Promise<unknown>)[]>> = {
+  listPlants: [
+    (store) => store.listPlants('alice', ALL, upTo(10)),
+    (store) => store.listPlants('nobody', ALL, upTo(10)),
+  ],
+  findToken: [
+    (store, digest) => store.findToken(digest),
+    (store) => store.findToken(new Uint8Array([1, 2, 3])),
+  ],
+  findTokenById: [(store) => store.findTokenById('a'.repeat(12))],
+  hasTokens: [(store) => store.hasTokens()],
+  ping: [(store) => store.ping()],
+};
+
+test('a pooler moves the sessions to a standby → every read is rejected, also one that finds nothing', async (t) => {
+  const primary = await startPostgres(['fsync = off']);
+  t.after(() => primary.remove());
+  await migrateStore(primary.url());
+  await primary.stop();
+  const standby = await createStandby(primary, ['fsync = off']);
+  t.after(() => standby.remove());
+  await Promise.all([primary.start(), standby.start()]);
+  const pooler = await startMovingPooler(t, primary.port);
+  const url = `postgres://postgres@127.0.0.1:${pooler.port}/postgres`;
+  const store = await openStore(url, {
+    now: Date.now,
+    connections: { ...options, prepare: false, poolSize: 1 },
+    onFatal: assert.fail,
+  });
+  t.after(() => store.close());
+  const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: 'test' }, Date.now());
+  await store.write({ kind: 'createToken', token });
+  await store.write({
+    kind: 'createPlant',
+    owner: 'alice',
+    id: 1n,
+    name: 'Alder',
+    tag: null,
+    idempotency: null,
+  });
+
+  const reads = Object.entries(READS).flatMap(([name, calls]) => calls.map((call) => ({ name, call })));
+  for (const { name, call } of reads) {
+    await pooler.moveTo(primary.port);
+    await call(store, token.digest);
+    await pooler.moveTo(standby.port);
+    await assert.rejects(call(store, token.digest), StoreUnavailable, `${name} was answered by a standby`);
+  }
+  await pooler.moveTo(primary.port);
+  const bulk = await openBulk(url, options);
+  t.after(() => bulk.close());
+  const count = () => bulk.read((contents) => contents.countPlants('alice'));
+  assert.equal(await count(), 1);
+  await pooler.moveTo(standby.port);
+  await assert.rejects(count(), StoreUnavailable);
+  await assert.rejects(bulk.inspectSchema(), StoreUnavailable);
+
+  await pooler.moveTo(primary.port);
+  assert.equal((await store.listPlants('alice', ALL, upTo(10))).count, 1);
+  assert.equal(await store.findToken(new Uint8Array([1, 2, 3])), undefined);
+  assert.deepEqual(await store.findToken(token.digest), token);
+});

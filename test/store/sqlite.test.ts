@@ -1,0 +1,416 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { closeSync, openSync, readFileSync, statSync, writeFileSync, writeSync } from 'node:fs';
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, type TestContext, test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Worker } from 'node:worker_threads';
+import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
+import { openStore } from '../../src/store/open-engine.ts';
+import { openForReading, openForWriting } from '../../src/store/sqlite/connection.ts';
+import {
+  type Outcome,
+  type PlantPage,
+  type Store,
+  StoreNotOpened,
+  StoreUnavailable,
+  type Write,
+} from '../../src/store/store.ts';
+import { mintSecret, newToken, scopes } from '../../src/token.ts';
+import { connections, freshFolder } from '../support/engines.ts';
+import { upTo } from '../support/store-setup.ts';
+
+const DAY_MS = 86_400_000;
+const PAGE_BYTES = 4_096;
+
+interface Opened {
+  readonly store: Store;
+  readonly fatal: readonly Error[];
+  readonly clock: { now: number };
+  close(): Promise<void>;
+}
+
+/** A store on a file, which closes after the test. Failures that end a process are gathered instead. */
+async function open(t: TestContext, file: string): Promise<Opened> {
+  const fatal: Error[] = [];
+  const clock = { now: Date.UTC(2026, 0, 1) };
+  const store = await openStore(`sqlite:${file}`, {
+    connections,
+    onFatal: (error) => fatal.push(error),
+    now: () => clock.now,
+  });
+  let closing: Promise<void> | undefined;
+  const close = (): Promise<void> => (closing ??= store.close());
+  t.after(close);
+  return { store, fatal, clock, close };
+}
+
+async function freshFile(): Promise<string> {
+  return join(await freshFolder(), 'plants.db');
+}
+
+/** What a connection of its own sees in the file; it changes nothing. */
+function look<T>(file: string, work: (db: DatabaseSync) => T): T {
+  const db = openForReading(file);
+  try {
+    return work(db);
+  } finally {
+    db.close();
+  }
+}
+
+function rowsOf(file: string, sql: string): readonly Record<string, unknown>[] {
+  return look(file, (db) =>
+    db
+      .prepare(sql)
+      .all()
+      .map((row) => ({ ...row })),
+  );
+}
+
+function countOf(file: string, table: string): unknown {
+  return rowsOf(file, `SELECT count(*) AS count FROM ${table}`)[0]?.count;
+}
+
+/** Changes a closed file behind the back of every store. */
+function tamper(file: string, sql: string): void {
+  const db = new DatabaseSync(file);
+  db.exec(sql);
+  db.close();
+}
+
+function create(id: number, name = `plant ${id}`, key?: string): Write {
+  const idempotency = key === undefined ? null : { key, digest: Buffer.alloc(32, name) };
+  return { kind: 'createPlant', owner: 'alice', id: BigInt(id), name, tag: null, idempotency };
+}
+
+function remove(id: number): Write {
+  return { kind: 'deletePlant', owner: 'alice', id: BigInt(id) };
+}
+
+function writeAll(store: Store, writes: readonly Write[]): Promise<Outcome[]> {
+  return Promise.all(writes.map((write) => store.write(write)));
+}
+
+function range<T>(length: number, one: (index: number) => T): T[] {
+  return Array.from({ length }, (_, index) => one(index));
+}
+
+function listAll(store: Store): Promise<PlantPage> {
+  return store.listPlants('alice', { from: INT64_MIN, to: INT64_MAX }, upTo(100_000));
+}
+
+function isNotOpened(...words: readonly RegExp[]) {
+  return (error: unknown): boolean =>
+    error instanceof StoreNotOpened && words.every((word) => word.test(error.message));
+}
+
+describe('the file', () => {
+  test('is written with a write-ahead log and an fsync at every commit', async (t) => {
+    const file = await freshFile();
+    const { close } = await open(t, file);
+    await close();
+    const db = openForWriting(file);
+    assert.deepEqual({ ...db.prepare('PRAGMA journal_mode').get() }, { journal_mode: 'wal' });
+    assert.deepEqual({ ...db.prepare('PRAGMA synchronous').get() }, { synchronous: 2 });
+    db.close();
+    assert.deepEqual(rowsOf(file, 'PRAGMA journal_mode'), [{ journal_mode: 'wal' }]);
+  });
+
+  test('is read over connections that cannot write', async (t) => {
+    const file = await freshFile();
+    await open(t, file);
+    look(file, (db) => assert.throws(() => db.exec('DELETE FROM plants'), /readonly/));
+  });
+
+  test('has tables that are STRICT', async (t) => {
+    const file = await freshFile();
+    await open(t, file);
+    const tables = rowsOf(
+      file,
+      `SELECT name, strict FROM pragma_table_list
+         WHERE schema = 'main' AND type = 'table' AND name NOT LIKE 'sqlite_%' ORDER BY name`,
+    );
+    assert.deepEqual(tables, [
+      { name: 'idempotency_keys', strict: 1 },
+      { name: 'migrations', strict: 1 },
+      { name: 'plants', strict: 1 },
+      { name: 'tokens', strict: 1 },
+    ]);
+  });
+
+  test('and its folders are open to nobody else, whatever the umask', async (t) => {
+    const before = process.umask(0);
+    t.after(() => process.umask(before));
+    const folder = await freshFolder();
+    const file = join(folder, 'a', 'b', 'plants.db');
+    const { store } = await open(t, file);
+    await store.write(create(1));
+    const modeOf = (path: string): string => (statSync(path).mode & 0o777).toString(8);
+    assert.deepEqual([join(folder, 'a'), join(folder, 'a', 'b')].map(modeOf), ['700', '700']);
+    assert.deepEqual([file, `${file}-wal`, `${file}-shm`].map(modeOf), ['600', '600', '600']);
+  });
+
+  test('is whole after creates, deletes, keys and tokens, while open and once closed', async (t) => {
+    const file = await freshFile();
+    const { store, close, clock } = await open(t, file);
+    await writeAll(
+      store,
+      range(3_000, (id) => create(id, `${id}`.repeat(40), id % 3 === 0 ? `${id}` : undefined)),
+    );
+    await writeAll(
+      store,
+      range(1_500, (id) => remove(id * 2)),
+    );
+    const fields = { scopes, expiresAt: null, name: '' };
+    const token = newToken(mintSecret(), 'alice', fields, clock.now);
+    await writeAll(store, [
+      { kind: 'createToken', token },
+      { kind: 'revokeToken', id: token.id, at: clock.now },
+    ]);
+    const whole = [{ integrity_check: 'ok' }];
+    assert.deepEqual(rowsOf(file, 'PRAGMA integrity_check'), whole);
+    await close();
+    assert.deepEqual(rowsOf(file, 'PRAGMA integrity_check'), whole);
+    assert.equal(countOf(file, 'plants'), 1_500);
+  });
+
+  test('renders a page as an array of objects, not of texts, with tags and without', async (t) => {
+    const file = await freshFile();
+    const { store } = await open(t, file);
+    await store.write(create(1, '{"a":[1]}'));
+    const idempotency = null;
+    await store.write({ kind: 'createPlant', owner: 'alice', id: 2n, name: '[]', tag: '{}', idempotency });
+    assert.equal((await listAll(store)).json, '[{"name":"{\\"a\\":[1]}"},{"name":"[]","tag":"{}"}]');
+  });
+
+  test('renders a page anew once another connection has committed, were it of another program', async (t) => {
+    const file = await freshFile();
+    const { store } = await open(t, file);
+    await store.write(create(1, 'Alder'));
+    for (const _ of ['first read', 'from memory'])
+      assert.equal((await listAll(store)).json, '[{"name":"Alder"}]');
+    tamper(file, "UPDATE plants SET name = 'Black alder'");
+    await nextTurn();
+    assert.equal((await listAll(store)).json, '[{"name":"Black alder"}]');
+  });
+
+  test('has a log that is used again, however many commits there are', async (t) => {
+    const file = await freshFile();
+    const { store } = await open(t, file);
+    const name = 'x'.repeat(20_000);
+    for (let id = 0; id < 500; id += 1) await store.write(create(id, name));
+    assert.ok(statSync(file).size > 500 * name.length * 0.5, 'most of it has come to the file');
+    assert.ok(statSync(`${file}-wal`).size < 500 * name.length * 0.5, 'the log has begun anew');
+  });
+
+  test('is the one whose name is given, even a name that means something to SQLite', async (t) => {
+    const folder = await freshFolder();
+    const before = process.cwd();
+    process.chdir(folder);
+    t.after(() => process.chdir(before));
+    for (const name of [':memory:', 'file:plants.db', 'file:other.db?mode=memory', 'a%20b.db']) {
+      const first = await open(t, name);
+      assert.equal(await first.store.write(create(1, name)), 'created');
+      await first.close();
+      assert.deepEqual(first.fatal, []);
+      assert.equal(statSync(join(folder, name)).mode & 0o777, 0o600);
+      assert.equal(countOf(join(folder, name), 'plants'), 1);
+    }
+  });
+});
+
+describe('a file that cannot be a store', () => {
+  test('is not opened when it is no database, and stays as it is', async (t) => {
+    const file = await freshFile();
+    const text = 'id,name\n1,Black alder\n'.repeat(500);
+    writeFileSync(file, text);
+    await assert.rejects(open(t, file), isNotOpened(/not a database/, new RegExp(file)));
+    assert.equal(readFileSync(file, 'utf8'), text);
+  });
+
+  test('is not opened when it is a folder, or in a folder that is a file, and says so at once', async (t) => {
+    const folder = await freshFolder();
+    const started = performance.now();
+    await assert.rejects(open(t, folder), isNotOpened(new RegExp(folder)));
+    const file = join(folder, 'file');
+    writeFileSync(file, '');
+    await assert.rejects(open(t, join(file, 'plants.db')), isNotOpened(new RegExp(join(file, 'plants.db'))));
+    assert.ok(performance.now() - started < 8_000, 'it was waited for, as for a lock');
+  });
+
+  test('is not opened when a newer version made it, and stays as it is', async (t) => {
+    const file = await freshFile();
+    await (await open(t, file)).close();
+    tamper(file, "INSERT INTO migrations (name) VALUES ('9999-of-the-future.sql')");
+    const before = readFileSync(file);
+    await assert.rejects(open(t, file), isNotOpened(/newer version/, /9999-of-the-future\.sql/));
+    assert.deepEqual(readFileSync(file), before);
+  });
+
+  test('is not opened when it is a database of something else, and stays as it is', async (t) => {
+    const file = await freshFile();
+    tamper(file, 'CREATE TABLE plants (latin TEXT); INSERT INTO plants VALUES (1)');
+    const before = readFileSync(file);
+    await assert.rejects(open(t, file), isNotOpened(/something else/, new RegExp(file)));
+    assert.deepEqual(readFileSync(file), before);
+  });
+
+  for (const table of ['plants', 'tokens', 'idempotency_keys']) {
+    test(`is not opened when it lacks its table ${table}`, async (t) => {
+      const file = await freshFile();
+      await (await open(t, file)).close();
+      tamper(file, `DROP TABLE ${table}`);
+      await assert.rejects(open(t, file), isNotOpened(new RegExp(table), new RegExp(file)));
+    });
+  }
+
+  test('is not opened when its first page is damaged', async (t) => {
+    const file = await freshFile();
+    await (await open(t, file)).close();
+    overwrite(file, 100, Buffer.alloc(200, 0xa5));
+    await assert.rejects(open(t, file), isNotOpened(/malformed/, new RegExp(file)));
+  });
+});
+
+function overwrite(file: string, position: number, bytes: Buffer): void {
+  const descriptor = openSync(file, 'r+');
+  writeSync(descriptor, bytes, 0, bytes.length, position);
+  closeSync(descriptor);
+}
+
+/** A store of 2,000 plants whose file has garbage in its middle third. */
+async function damagedFile(t: TestContext): Promise<string> {
+  const file = await freshFile();
+  const { store, close } = await open(t, file);
+  await writeAll(
+    store,
+    range(2_000, (id) => create(id, `${id} `.padEnd(300, 'x'))),
+  );
+  await close();
+  const third = Math.floor(statSync(file).size / PAGE_BYTES / 3) * PAGE_BYTES;
+  overwrite(file, third, Buffer.alloc(third, 0xa5));
+  return file;
+}
+
+describe('a file that turns out corrupt', () => {
+  async function assertBroken({ store, fatal, close }: Opened, file: string): Promise<void> {
+    assert.equal(fatal.length, 1);
+    assert.ok(fatal[0] instanceof StoreUnavailable);
+    assert.match(fatal[0].message, new RegExp(`${file}.*malformed`));
+    await assert.rejects(listAll(store), StoreUnavailable);
+    await assert.rejects(store.write(create(100_000)), StoreUnavailable);
+    await assert.rejects(store.ping(), StoreUnavailable);
+    assert.equal(fatal.length, 1);
+    await close();
+  }
+
+  test('is trusted no more once a read meets it, and says so once', async (t) => {
+    const file = await damagedFile(t);
+    const opened = await open(t, file);
+    await assert.rejects(listAll(opened.store), StoreUnavailable);
+    await assertBroken(opened, file);
+  });
+
+  test('is trusted no more once a write meets it, and says so once', async (t) => {
+    const file = await damagedFile(t);
+    const opened = await open(t, file);
+    const writes = [opened.store.write(remove(1_000)), opened.store.write(create(5_000))];
+    await Promise.all(writes.map((write) => assert.rejects(write, StoreUnavailable)));
+    await assertBroken(opened, file);
+  });
+});
+
+describe('a writer thread that ends', { timeout: 30_000 }, () => {
+  test('fails the store once: writes under way and later are refused, and it can still be closed', async (t) => {
+    const threads: Worker[] = [];
+    const gather = (thread: Worker): unknown => threads.push(thread);
+    process.on('worker', gather);
+    t.after(() => process.off('worker', gather));
+    const { store, fatal, close } = await open(t, await freshFile());
+    await store.write(create(1));
+    const [thread] = threads;
+    assert.ok(thread !== undefined && threads.length === 1);
+    const refused = assert.rejects(store.write(create(2)), StoreUnavailable);
+    await thread.terminate();
+    await refused;
+    await assert.rejects(store.write(create(3)), StoreUnavailable);
+    assert.equal(fatal.length, 1);
+    assert.match(String(fatal[0]), /writer thread ended/);
+    await close();
+  });
+
+  test('refuses the writes under way even when what is told of it throws', async () => {
+    const script = `
+      import { openStore } from ${JSON.stringify(new URL('../../src/store/open-engine.ts', import.meta.url))};
+      const threads = [];
+      process.on('worker', (thread) => threads.push(thread));
+      process.on('uncaughtException', () => console.log('thrown'));
+      const onFatal = () => { throw new Error('told'); };
+      const store = await openStore('sqlite:${await freshFile()}', { onFatal, now: Date.now });
+      const write = () => store.write({ kind: 'deletePlant', owner: 'alice', id: 1n }).then(write);
+      setTimeout(() => threads[0].terminate());
+      setTimeout(() => process.exit(), 5_000);
+      await write().catch(({ name }) => console.log(name));
+      process.exit();`;
+    const program = join(await freshFolder(), 'program.mjs');
+    writeFileSync(program, script);
+    const { stdout } = spawnSync(process.execPath, [program], { encoding: 'utf8' });
+    assert.deepEqual(new Set(stdout.trim().split('\n')), new Set(['StoreUnavailable', 'thrown']));
+  });
+});
+
+describe('pages in memory', () => {
+  test('do not outlive a commit of another connection, in whatever phase of a turn they were read', async (t) => {
+    const file = await freshFile();
+    const { store } = await open(t, file);
+    const other = openForWriting(file);
+    t.after(() => other.close());
+    const insert = other.prepare("INSERT INTO plants (owner, id, name) VALUES ('alice', ?, 'a plant')");
+    for (let id = 0; id < 20; id += 1) {
+      await nextTurn();
+      assert.equal((await listAll(store)).count, id);
+      // Comes back while the next turn polls, as a request does: before that turn's callbacks of setImmediate.
+      const arrival = stat(file);
+      insert.run(id);
+      await arrival;
+      assert.equal((await listAll(store)).count, id + 1);
+    }
+  });
+});
+
+describe('idempotency keys', () => {
+  /** Lets a minute pass for the timers of the store; everything else takes its real time. */
+  async function passMinute(t: TestContext, store: Store): Promise<void> {
+    t.mock.timers.tick(60_000);
+    // Behind whatever the timer set off, since one thread carries all of it out in order.
+    assert.equal(await store.write(remove(-1)), 'absent');
+  }
+
+  test('are deleted within a minute of their end, and not before', async (t) => {
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    const file = await freshFile();
+    const { store, clock } = await open(t, file);
+    await writeAll(
+      store,
+      range(10, (id) => create(id, 'early', `early ${id}`)),
+    );
+    clock.now += DAY_MS / 2;
+    await writeAll(
+      store,
+      range(5, (id) => create(10 + id, 'late', `late ${id}`)),
+    );
+    clock.now += DAY_MS / 2 - 1;
+    await passMinute(t, store);
+    assert.equal(countOf(file, 'idempotency_keys'), 15);
+    clock.now += 1;
+    await passMinute(t, store);
+    assert.equal(countOf(file, 'idempotency_keys'), 5);
+    clock.now += DAY_MS;
+    await passMinute(t, store);
+    assert.equal(countOf(file, 'idempotency_keys'), 0);
+    assert.equal(countOf(file, 'plants'), 15);
+  });
+});

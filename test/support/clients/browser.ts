@@ -1,0 +1,76 @@
+import { execFile } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { type Browser, chromium, type LaunchOptions } from 'playwright-core';
+import manifest from '../../../package.json' with { type: 'json' };
+
+const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
+const CACHE = join(ROOT, 'node_modules', '.cache', 'plant-store');
+
+/**
+ * A real Chromium, which can reach this machine alone. On Linux x64 it is the one that npm brought, with the libraries
+ * and the font of the same package, so that a bare machine will do; elsewhere it is the Chrome that is installed.
+ */
+export async function launchBrowser(): Promise<Browser> {
+  return chromium.launch({
+    ...(process.platform === 'linux' && process.arch === 'x64'
+      ? await packagedChromium()
+      : { channel: 'chrome' }),
+    args: ['--disable-gpu', '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'],
+  });
+}
+
+async function packagedChromium(): Promise<LaunchOptions> {
+  const folder = join(CACHE, `chromium-${manifest.devDependencies['@sparticuz/chromium']}`);
+  if (!existsSync(folder)) await unpack(folder);
+  return {
+    executablePath: join(folder, 'chromium'),
+    env: {
+      ...process.env,
+      LD_LIBRARY_PATH: join(folder, 'al2023', 'lib'),
+      FONTCONFIG_FILE: join(folder, 'fonts.conf'),
+    },
+  };
+}
+
+/** Unpacks beside the folder and moves it there as a whole, so that nobody finds half of it. */
+async function unpack(folder: string): Promise<void> {
+  await mkdir(CACHE, { recursive: true });
+  const unfinished = await mkdtemp(join(CACHE, 'unpacking-'));
+  try {
+    await unpackInto(unfinished);
+    await writeFile(join(unfinished, 'fonts.conf'), fontConfiguration(folder));
+    await rename(unfinished, folder);
+  } catch (error: unknown) {
+    // Another process may have been faster.
+    if (!existsSync(folder)) throw error;
+  } finally {
+    await rm(unfinished, { recursive: true, force: true });
+  }
+}
+
+const UNPACK = "import chromium from '@sparticuz/chromium'; await chromium.executablePath();";
+
+/** The package unpacks into the folder for temporary files, and its libraries only where it believes to be on Lambda. */
+async function unpackInto(folder: string): Promise<void> {
+  const env = { ...process.env, TMPDIR: folder, AWS_LAMBDA_JS_RUNTIME: 'nodejs24.x' };
+  await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', UNPACK], { cwd: ROOT, env });
+}
+
+/** Without any font Chromium ends at the first text; with others in the system the pictures look better. */
+function fontConfiguration(folder: string): string {
+  return `<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <dir>${join(folder, 'fonts')}</dir>
+  <dir>/usr/share/fonts</dir>
+  <cachedir>${join(folder, 'fonts-cache')}</cachedir>
+  <alias binding="strong"><family>sans-serif</family><prefer><family>Open Sans</family></prefer></alias>
+  <alias binding="strong"><family>system-ui</family><prefer><family>Open Sans</family></prefer></alias>
+  <alias><family>monospace</family><prefer><family>DejaVu Sans Mono</family></prefer></alias>
+</fontconfig>
+`;
+}

@@ -1,0 +1,92 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { DatabaseSync } from 'node:sqlite';
+import type { TestContext } from 'node:test';
+import type { Installation, Service } from '../program.ts';
+import { bearer } from '../service.ts';
+
+export const SHORT_NAME = 'Alder';
+
+/** More writes than any store here takes before it fails. */
+export const MANY = 2_000;
+
+export type Command = readonly string[];
+
+export function canRun(name: string, ...args: readonly string[]): boolean {
+  try {
+    execFileSync(name, args, { stdio: 'ignore' });
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** No file may grow beyond a size; only the soft limit, so that it can be lifted. */
+export function limitedFiles(command: Command, kibibytes = 256): Command {
+  return ['bash', '-c', `ulimit -S -f ${kibibytes} && exec "$@"`, 'bash', ...command];
+}
+
+export async function liftLimit(
+  t: TestContext,
+  installation: Installation,
+  service: Service,
+): Promise<Service> {
+  if (canRun('prlimit', '--pid', String(service.pid), '--fsize=unlimited:')) return service;
+  t.diagnostic('prlimit is not here: the service is started anew, without the limit, to heal');
+  assert.equal((await service.stop()).code, 0);
+  return installation.serve({ env: { NODE_ENV: 'production' } });
+}
+
+interface Answer {
+  readonly status: number;
+  readonly error: number | undefined;
+  readonly retryAfter: string | null;
+}
+
+/** Undefined when no answer came. */
+export async function create(
+  service: Service,
+  token: string,
+  id: bigint,
+  name: string,
+): Promise<Answer | undefined> {
+  const headers = { ...bearer(token), 'content-type': 'application/json' };
+  const body = `{"id":${id},"name":${JSON.stringify(name)}}`;
+  const response = await fetch(`${service.url}/plants`, { method: 'POST', headers, body }).catch(
+    () => undefined,
+  );
+  if (response === undefined) return undefined;
+  const { error }: { error?: number } = JSON.parse(await response.text());
+  return { status: response.status, error, retryAfter: response.headers.get('retry-after') };
+}
+
+interface Created {
+  readonly acknowledged: readonly bigint[];
+  /** The first answer that was no success; undefined when none came, or all were. */
+  readonly refused: Answer | undefined;
+}
+
+/** Creates plants, one after the other, until one is not created. */
+export async function createUntilRefused(
+  service: Service,
+  token: string,
+  { name, from = 0n, atMost }: { name: string; from?: bigint; atMost: number },
+): Promise<Created> {
+  const acknowledged: bigint[] = [];
+  while (acknowledged.length < atMost) {
+    const id = from + BigInt(acknowledged.length);
+    const answer = await create(service, token, id, name);
+    if (answer?.status !== 200) return { acknowledged, refused: answer };
+    acknowledged.push(id);
+  }
+  return { acknowledged, refused: undefined };
+}
+
+export function inspect(file: string): { ids: ReadonlySet<bigint>; integrity: string } {
+  using db = new DatabaseSync(file);
+  const select = db.prepare('SELECT id FROM plants');
+  select.setReadBigInts(true);
+  const ids = new Set(select.all().map(({ id }) => BigInt(String(id))));
+  const [{ integrity_check: integrity } = {}] = db.prepare('PRAGMA integrity_check').all();
+  return { ids, integrity: String(integrity) };
+}

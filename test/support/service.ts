@@ -1,0 +1,67 @@
+import type { TestContext } from 'node:test';
+import { type Config, loadConfig, type Setting } from '../../src/config.ts';
+import { logTo } from '../../src/observability/log.ts';
+import { startServer } from '../../src/server.ts';
+import type { Store } from '../../src/store/store.ts';
+import { mintSecret, newToken, type Scope, scopes } from '../../src/token.ts';
+
+export interface TestService {
+  readonly url: string;
+  readonly adminUrl: string;
+  readonly store: Store;
+  readonly config: Config;
+  /** The clock the service goes by; set it to travel in time. */
+  readonly clock: { now: number; monotonic: number };
+  /** The lines the service logged so far. */
+  readonly logLines: readonly string[];
+  /** A token, made in the store of the service. */
+  token(owner?: string, options?: { scopes?: readonly Scope[]; expiresAt?: number | null }): Promise<string>;
+  close(): Promise<void>;
+}
+
+/** Time enough for a busy machine, as in test/support/engines.ts. */
+const PATIENT = { databaseAcquireTimeout: '30000', databaseStatementTimeout: '30000' };
+
+/** The whole service on real ports and a real store, in this process; it stops after the test. */
+export async function startService(
+  t: Pick<TestContext, 'after'>,
+  databaseUrl: string,
+  flags: Partial<Record<Setting, string>> = {},
+): Promise<TestService> {
+  const config = loadConfig({ port: '0', adminPort: '0', databaseUrl, ...PATIENT, ...flags }, {});
+  const clock = { now: Date.now(), monotonic: performance.now() };
+  const logLines: string[] = [];
+  const serviceLog = logTo({ write: (line) => void logLines.push(line) }, 'info');
+  const server = await startServer({
+    config,
+    serviceLog,
+    onFatal: (error) => {
+      throw error;
+    },
+    now: () => clock.now,
+    monotonicNow: () => clock.monotonic,
+  });
+  let closing: Promise<void> | undefined;
+  const close = (): Promise<void> => (closing ??= server.close());
+  t.after(close);
+  return {
+    url: server.url,
+    adminUrl: server.adminUrl,
+    store: server.store,
+    config,
+    clock,
+    logLines,
+    close,
+    token: async (owner = 'alice', options = {}) => {
+      const secret = mintSecret();
+      const fields = { scopes, expiresAt: null, name: 'test', ...options };
+      await server.store.write({ kind: 'createToken', token: newToken(secret, owner, fields, clock.now) });
+      return secret;
+    },
+  };
+}
+
+/** Headers that show a token. */
+export function bearer(token: string): Record<string, string> {
+  return { authorization: `Bearer ${token}` };
+}

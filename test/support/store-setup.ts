@@ -1,0 +1,142 @@
+import assert from 'node:assert/strict';
+import type { TestContext } from 'node:test';
+import { INT64_MAX, INT64_MIN, type Plant } from '../../src/plant.ts';
+import { openBulk, openStore } from '../../src/store/open-engine.ts';
+import {
+  type IdRange,
+  type Outcome,
+  type PageLimit,
+  type PlantPage,
+  type Store,
+  type StoreOptions,
+  StoreOverloaded,
+  StoreUnavailable,
+  type Write,
+} from '../../src/store/store.ts';
+import type { Token } from '../../src/token.ts';
+import { connections, type TestEngine } from './engines.ts';
+
+export const EVERY_ID: IdRange = { from: INT64_MIN, to: INT64_MAX };
+
+/** A page of so many plants, whatever their size. */
+export function upTo(plants: number): PageLimit {
+  return { plants, bytes: 64 * 1024 * 1024 };
+}
+
+interface Opened {
+  readonly store: Store;
+  close(): Promise<void>;
+}
+
+interface Stores {
+  readonly url: string;
+  /** The clock all the stores go by. */
+  readonly clock: { now: number; fault?: Error };
+  /** One more store on the same URL. */
+  open(): Promise<Opened>;
+}
+
+/** Stores on one new URL. They close before the engine takes the URL away, and none of them may have failed. */
+export async function prepare(
+  t: TestContext,
+  engine: TestEngine,
+  told: Pick<StoreOptions, 'onKeysNotForgotten'> = {},
+): Promise<Stores> {
+  const clock: Stores['clock'] = { now: Date.UTC(2026, 0, 1) };
+  const opened: Opened[] = [];
+  const fatal: Error[] = [];
+  t.after(async () => {
+    for (const { close } of opened) await close();
+    assert.deepEqual(fatal, []);
+  });
+  const url = await engine.freshUrl(t);
+  async function open(): Promise<Opened> {
+    const store = await openStore(url, {
+      onFatal: (error) => fatal.push(error),
+      now: () => {
+        if (clock.fault !== undefined) throw clock.fault;
+        return clock.now;
+      },
+      connections,
+      ...told,
+    });
+    let closing: Promise<void> | undefined;
+    const close = (): Promise<void> => (closing ??= store.close());
+    opened.push({ store, close });
+    return { store, close };
+  }
+  return { url, clock, open };
+}
+
+export async function openOne(t: TestContext, engine: TestEngine): Promise<Store> {
+  const { open } = await prepare(t, engine);
+  return (await open()).store;
+}
+
+interface PlantFields {
+  readonly owner?: string;
+  readonly name?: string;
+  readonly tag?: string | null;
+  readonly idempotency?: { readonly key: string; readonly digest: Uint8Array };
+}
+
+export function create(id: bigint, fields: PlantFields = {}): Write {
+  const { owner = 'alice', name = `plant ${id}`, tag = null, idempotency = null } = fields;
+  return { kind: 'createPlant', owner, id, name, tag, idempotency };
+}
+
+export function remove(id: bigint, owner = 'alice'): Write {
+  return { kind: 'deletePlant', owner, id };
+}
+
+/** A create with an idempotency key; `plant` tells plants apart as their digests do. */
+export function createOnce(id: bigint, key: string, plant = 'a plant', owner = 'alice'): Write {
+  const digest = Buffer.alloc(32, `${id} ${plant}`);
+  return create(id, { owner, name: plant, idempotency: { key, digest } });
+}
+
+export function writeAll(store: Store, writes: readonly Write[]): Promise<Outcome[]> {
+  return Promise.all(writes.map((write) => store.write(write)));
+}
+
+export function createAll(store: Store, ids: readonly bigint[]): Promise<Outcome[]> {
+  return writeAll(
+    store,
+    ids.map((id) => create(id)),
+  );
+}
+
+export function parsePlants({ json }: PlantPage): readonly Plant[] {
+  return JSON.parse(json);
+}
+
+/** The names of an owner's plants, in the order of the list. */
+export async function namesOf(store: Store, owner = 'alice', range = EVERY_ID): Promise<readonly string[]> {
+  return parsePlants(await store.listPlants(owner, range, upTo(1_000))).map(({ name }) => name);
+}
+
+/** All tokens of a store, the oldest first. */
+export async function listTokens(url: string): Promise<readonly Token[]> {
+  const bulk = await openBulk(url, connections);
+  try {
+    return await bulk.read(async (contents) => (await Array.fromAsync(contents.tokens())).flat());
+  } finally {
+    await bulk.close();
+  }
+}
+
+/** Holds that writes are refused for what they hold, which says nothing against the store. */
+export async function assertRefused(...writes: readonly Promise<Outcome>[]): Promise<void> {
+  const isOfTheWrite = (error: unknown): boolean =>
+    error instanceof Error && !(error instanceof StoreUnavailable) && !(error instanceof StoreOverloaded);
+  await Promise.all(writes.map((write) => assert.rejects(write, isOfTheWrite)));
+}
+
+export function countOf(outcomes: readonly Outcome[], outcome: Outcome): number {
+  return outcomes.filter((one) => one === outcome).length;
+}
+
+/** The same order for every run: a permutation by a step that has no factor in common with the length. */
+export function shuffle<T>(values: readonly T[]): T[] {
+  return values.map((value, index) => values[(index * 7_919) % values.length] ?? value);
+}

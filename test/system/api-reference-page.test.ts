@@ -1,0 +1,157 @@
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { after, type TestContext, test } from 'node:test';
+import type { Browser, Locator, Page } from 'playwright-core';
+import { operations } from '../../src/http/app.ts';
+import { launchBrowser } from '../support/clients/browser.ts';
+import { freshFolder } from '../support/engines.ts';
+import { bearer, startService, type TestService } from '../support/service.ts';
+
+/** A page under watch. */
+interface Watched {
+  readonly page: Page;
+  /** Where its requests went, as `http://host:port`, each once. */
+  readonly origins: ReadonlySet<string>;
+  /** What it complained about: errors, and what the Content-Security-Policy refused. */
+  readonly complaints: readonly string[];
+}
+
+/** Tells of violations on the console, where the watch reads. */
+const REPORT_VIOLATIONS = `addEventListener('securitypolicyviolation', ({ effectiveDirective, blockedURI }) =>
+  console.error('the policy refuses ' + effectiveDirective + ' ' + blockedURI));`;
+
+let launched: Promise<Browser> | undefined;
+after(async () => (await launched)?.close());
+
+async function openPage(t: TestContext): Promise<Watched> {
+  launched ??= launchBrowser();
+  const context = await (await launched).newContext({ viewport: { width: 1280, height: 900 } });
+  t.after(() => context.close());
+  context.setDefaultTimeout(30_000);
+  await context.addInitScript(REPORT_VIOLATIONS);
+  const origins = new Set<string>();
+  const complaints: string[] = [];
+  const page = await context.newPage();
+  context.on('request', (request) => origins.add(new URL(request.url()).origin));
+  page.on('websocket', (socket) => origins.add(new URL(socket.url()).origin));
+  page.on('pageerror', (error) => complaints.push(String(error)));
+  page.on('console', (message) => {
+    if (message.type() === 'error' || message.type() === 'warning') complaints.push(message.text());
+  });
+  return { page, origins, complaints };
+}
+
+async function startOnFile(t: TestContext, basePath: string): Promise<TestService> {
+  return startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`, { basePath });
+}
+
+/** Opens the form that sends a request of an operation, as `post /plants`. */
+async function tryOperation(page: Page, title: string, operation: string): Promise<Locator> {
+  await page.getByRole('link', { name: title }).first().click();
+  await page.getByRole('button', { name: `Test Request (${operation})` }).click();
+  return page.getByRole('dialog');
+}
+
+async function schemeOf(page: Page): Promise<string | undefined> {
+  const classes = await page.locator('body').getAttribute('class');
+  return /\b(light|dark)-mode\b/.exec(classes ?? '')?.[1];
+}
+
+/** Sends the request of a form, and closes it once it shows the status and each of the texts. */
+async function send(form: Locator, ...shown: readonly string[]): Promise<void> {
+  const answered = form.page().waitForResponse(/\/plants/);
+  await form.getByRole('button', { name: 'Send' }).first().click();
+  await answered;
+  for (const text of shown) await form.getByText(text).last().waitFor();
+  await form.getByRole('button', { name: 'Close Client' }).click();
+  await form.waitFor({ state: 'hidden' });
+}
+
+test('a plant is created, listed and deleted through the page, with a token entered once', async (t) => {
+  const service = await startOnFile(t, '/v1');
+  const token = await service.token();
+  const list = async (): Promise<string> =>
+    (await fetch(`${service.url}/plants`, { headers: bearer(token) })).text();
+  const { page, origins, complaints } = await openPage(t);
+  await page.goto(`${service.url}/docs`);
+  await page.getByPlaceholder('Token').fill(token);
+
+  const creation = await tryOperation(page, 'Create a plant', 'post /plants');
+  // One that a double does not have.
+  await creation
+    .getByRole('textbox')
+    .filter({ hasText: 'Black alder' })
+    .fill('{"id": 9007199254740993, "name": "Fern"}');
+  await send(creation, '200 OK', '"Fern"');
+  assert.equal(await list(), '[{"name":"Fern"}]');
+
+  await send(await tryOperation(page, 'List plants', 'get /plants'), '200 OK', '"Fern"');
+
+  const deletion = await tryOperation(page, 'Delete a plant', 'delete /plants/{id}');
+  await deletion.getByRole('combobox', { name: 'Value' }).filter({ hasText: /^7$/ }).fill('9007199254740993');
+  await send(deletion, '204 No Content');
+  assert.equal(await list(), '[]');
+
+  assert.equal(await schemeOf(page), 'light');
+  assert.deepEqual([...origins], [new URL(service.url).origin]);
+  assert.deepEqual(complaints, []);
+});
+
+test('the page comes in dark to whom the browser says so, also without a base path', async (t) => {
+  const service = await startOnFile(t, '');
+  const { page, origins, complaints } = await openPage(t);
+  await page.emulateMedia({ colorScheme: 'dark' });
+  await page.goto(`${service.url}/docs`);
+  for (const { summary } of operations) await page.getByRole('link', { name: summary }).first().waitFor();
+  assert.equal(await schemeOf(page), 'dark');
+  assert.deepEqual([...origins], [service.url]);
+  assert.deepEqual(complaints, []);
+});
+
+test('the watch sees other hosts, errors, and what the policy refuses', async (t) => {
+  const service = await startOnFile(t, '');
+  const { page, origins, complaints } = await openPage(t);
+  const inlineScript = page.waitForEvent('console', (message) =>
+    message.text().endsWith('script-src-elem inline'),
+  );
+  const foreignFetch = page.waitForEvent('console', (message) =>
+    message.text().includes('connect-src http://elsewhere'),
+  );
+  await page.goto(`${service.url}/docs`);
+  await page.evaluate(`document.head.append(Object.assign(document.createElement('script'), { text: '1' }))`);
+  await page.evaluate(`fetch('http://elsewhere.test/').catch(() => undefined)`);
+  await Promise.all([inlineScript, foreignFetch]);
+  assert.ok(complaints.length >= 2, complaints.join());
+  await page.goto('about:blank');
+  const asked = page.waitForRequest('http://elsewhere.test/');
+  await page.evaluate(`fetch('http://elsewhere.test/').catch(() => undefined)`);
+  await asked;
+  assert.ok(origins.has('http://elsewhere.test'));
+});
+
+test('the script of the page has its licence, and is sent once', async (t) => {
+  const service = await startOnFile(t, '');
+  const first = await fetch(`${service.url}/docs/scalar.js`);
+  assert.equal(first.status, 200);
+  assert.match(await first.text(), /^\/\*!\nMIT License.*createApiReference/s);
+  const etag = first.headers.get('etag') ?? '';
+  const again = await fetch(`${service.url}/docs/scalar.js`, { headers: { 'if-none-match': etag } });
+  assert.equal(again.status, 304);
+  assert.equal(await again.text(), '');
+});
+
+test('the page has the headers that make a browser careful, and the API goes without them', async (t) => {
+  const service = await startOnFile(t, '');
+  const page = await fetch(`${service.url}/docs`);
+  const policy = page.headers.get('content-security-policy') ?? '';
+  assert.match(policy, /(?:^|;)default-src 'none'(?:;|$)/);
+  assert.match(policy, /(?:^|;)script-src 'self'(?:;|$)/);
+  assert.match(policy, /(?:^|;)connect-src 'self'(?:;|$)/);
+  assert.match(policy, /(?:^|;)frame-ancestors 'none'(?:;|$)/);
+  assert.equal(page.headers.get('x-content-type-options'), 'nosniff');
+  assert.equal(page.headers.get('referrer-policy'), 'no-referrer');
+  assert.equal(page.headers.get('strict-transport-security'), null);
+  assert.doesNotMatch(await page.text(), /<script(?![^>]* src=)|\son\w+=|https?:\/\/(?!www\.w3\.org)/);
+  const api = await fetch(`${service.url}/openapi.json`);
+  assert.equal(api.headers.get('content-security-policy'), null);
+});

@@ -1,0 +1,244 @@
+import assert from 'node:assert/strict';
+import { copyFile, mkdir, readFile, rm, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
+import { fillStore } from '../long/long-list.ts';
+import { damage } from '../support/faults/damaged-file.ts';
+import {
+  type Command,
+  canRun,
+  create,
+  createUntilRefused,
+  inspect,
+  liftLimit,
+  limitedFiles,
+  MANY,
+  SHORT_NAME,
+} from '../support/faults/disk-limits.ts';
+import { endOf, newInstallation, type Service, TOGETHER } from '../support/program.ts';
+import { freePort } from '../support/servers/free-port.ts';
+import { bearer } from '../support/service.ts';
+
+const PRODUCTION = { NODE_ENV: 'production' };
+const LONG_NAME = 'Alder '.repeat(2_000);
+
+/** Fsyncs of a thread that work before all others fail: enough to start, and to acknowledge some writes. */
+const FSYNCS_THAT_WORK = 20;
+
+describe('an fsync that fails at a commit', () => {
+  it('is never answered with success, ends the service, and leaves a store that starts anew', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    const strace = canRun('strace', '-o', '/dev/null', 'true');
+    const service = await installation.serve({ env: PRODUCTION, ...(strace ? { wrap: failingFsync } : {}) });
+    const healthy = await createUntilRefused(service, token, {
+      name: SHORT_NAME,
+      atMost: strace ? MANY : 20,
+    });
+    assert.ok(healthy.acknowledged.length > 0, 'no write was acknowledged before');
+    if (!strace) {
+      // Nothing else makes an fsync fail; a process that dies with a write under way leaves the same doubt.
+      t.diagnostic('strace is not here: the service is killed with a write under way instead');
+      const last = create(service, token, 1_000n, SHORT_NAME);
+      service.kill('SIGKILL');
+      await last;
+    } else {
+      assert.ok(healthy.refused === undefined || healthy.refused.error === 50300);
+      await endsByItself(service);
+    }
+
+    const again = await installation.serve({ env: PRODUCTION });
+    const anew = await createUntilRefused(again, token, { name: SHORT_NAME, from: 10_000n, atMost: 3 });
+    assert.equal(anew.refused, undefined);
+    assert.equal((await again.stop()).code, 0);
+    const { ids, integrity } = inspect(installation.file);
+    assert.equal(integrity, 'ok');
+    assert.deepEqual(
+      [...healthy.acknowledged, ...anew.acknowledged].filter((id) => !ids.has(id)),
+      [],
+    );
+    // The one write that failed may have happened or not: that is what its answer says.
+    assert.ok(ids.size <= healthy.acknowledged.length + anew.acknowledged.length + 1);
+  });
+});
+
+describe('a file that is damaged under the service', () => {
+  for (const { name, ask } of [
+    { name: 'a write', ask: (service: Service, token: string) => create(service, token, 1n, SHORT_NAME) },
+    { name: 'a list', ask: (service: Service, token: string) => list(service, token) },
+  ]) {
+    it(`ends it at ${name}, without an answer that says success`, async (t) => {
+      const installation = await newInstallation(t);
+      const token = await installation.token('alice');
+      await fillStore(installation.databaseUrl, 'alice', 50_000, 100);
+      const service = await installation.serve({ env: PRODUCTION });
+      await damage(installation.file);
+      const answer = await ask(service, token);
+      assert.ok(answer === undefined || answer.error === 50300, JSON.stringify(answer));
+      await endsByItself(service);
+    });
+  }
+});
+
+describe('a disk that is full', TOGETHER, () => {
+  it('by a limit on the size of files: writes get 503, reads go on, and it heals', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    const service = await installation.serve({ env: PRODUCTION, wrap: (command) => limitedFiles(command) });
+    const heal = (): Promise<Service> => liftLimit(t, installation, service);
+    const { healed, acknowledged } = await fillsAndHeals(service, token, heal);
+    assert.equal((await healed.stop()).code, 0);
+    isKept(installation.file, acknowledged);
+  });
+
+  if (canRun('unshare', ...ownMounts('true'))) {
+    it('as a file system without room: writes get 503, reads go on, and it heals', async (t) => {
+      const installation = await newInstallation(t);
+      const token = await installation.token('alice');
+      const disk = join(installation.folder, 'disk');
+      await mkdir(disk);
+      const file = join(disk, 'plants.db');
+      const service = await installation.serve({
+        env: { ...PRODUCTION, DATABASE_URL: `sqlite:${file}` },
+        wrap: (command) => smallDisk(disk, installation.file, command),
+      });
+      const inside = join('/proc', String(service.pid), 'root');
+      const heal = async (): Promise<Service> => {
+        await rm(join(inside, disk, 'filler'));
+        return service;
+      };
+      const { acknowledged } = await fillsAndHeals(service, token, heal);
+      // The disk goes away with the service: what is on it is looked at as a copy.
+      const copy = join(installation.folder, 'copy.db');
+      for (const part of ['', '-wal']) await copyFile(join(inside, file + part), copy + part);
+      assert.equal((await service.stop()).code, 0);
+      isKept(copy, acknowledged);
+    });
+  }
+});
+
+/** Fills the disk until a write is refused, frees it, and writes again; resolves to all that was acknowledged. */
+async function fillsAndHeals(
+  service: Service,
+  token: string,
+  heal: () => Promise<Service>,
+): Promise<{ healed: Service; acknowledged: readonly bigint[] }> {
+  const full = await createUntilRefused(service, token, { name: LONG_NAME, atMost: MANY });
+  assert.ok(full.acknowledged.length > 0, 'no write was acknowledged before');
+  assert.deepEqual(full.refused, { status: 503, error: 50300, retryAfter: '1' });
+  for (let reads = 0; reads < 5; reads += 1) {
+    assert.deepEqual(await list(service, token), { status: 200, count: full.acknowledged.length });
+    assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+  }
+
+  const healed = await heal();
+  const after = await createUntilRefused(healed, token, { name: LONG_NAME, from: 10_000n, atMost: 20 });
+  assert.equal(after.refused, undefined);
+  const acknowledged = [...full.acknowledged, ...after.acknowledged];
+  assert.deepEqual(await list(healed, token), { status: 200, count: acknowledged.length });
+  return { healed, acknowledged };
+}
+
+/** The service ends with exit code 1, and says why to whoever reads its log. */
+async function endsByItself(service: Service): Promise<void> {
+  const { code, signal, stderr } = await endOf(service);
+  assert.deepEqual({ code, signal, stderr }, { code: 1, signal: null, stderr: '' });
+  const fatal = service.log.filter(({ level }) => level === 60);
+  assert.equal(fatal.length, 1, JSON.stringify(service.log.slice(-5)));
+  assert.match(String(fatal[0]?.msg), /the store cannot be trusted any more; stopping/);
+  assert.match(JSON.stringify(fatal[0]?.err), /plants\.db failed: .*SQLite code \d+/);
+}
+
+/** Asserts that a store is sound and has these plants and no others. */
+function isKept(file: string, acknowledged: readonly bigint[]): void {
+  const { ids, integrity } = inspect(file);
+  assert.equal(integrity, 'ok');
+  assert.deepEqual(ids, new Set(acknowledged));
+}
+
+/** With -D the tracer hides behind the program, whose pid and exit code are its own. */
+function failingFsync(command: Command): Command {
+  const calls = 'fsync,fdatasync';
+  const fault = `inject=${calls}:error=EIO:when=${FSYNCS_THAT_WORK + 1}+`;
+  return ['strace', '-D', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${calls}`, '-e', fault, ...command];
+}
+
+/** Runs a command with mounts that nobody else sees and that go away with it; needs root, or user namespaces. */
+function ownMounts(...command: Command): Command {
+  const isRoot = process.getuid?.() === 0;
+  return [...(isRoot ? [] : ['--user', '--map-root-user']), '--mount', ...command];
+}
+
+/** A file system of 1 MiB, half of it taken, with a store on it. */
+function smallDisk(folder: string, store: string, command: Command): Command {
+  const script = [
+    'mount -t tmpfs -o size=1m tmpfs "$0"',
+    'head -c 524288 /dev/zero > "$0/filler"',
+    'cp "$1" "$0/plants.db"',
+    'shift',
+    'exec "$@"',
+  ].join(' && ');
+  return ['unshare', ...ownMounts('bash', '-c', script, folder, store, ...command)];
+}
+
+interface Listed {
+  readonly status: number;
+  readonly error?: number;
+  readonly count?: number;
+}
+
+/** Undefined when no whole answer came. */
+async function list(service: Service, token: string): Promise<Listed | undefined> {
+  try {
+    const response = await fetch(`${service.url}/plants`, { headers: bearer(token) });
+    const body: { error: number } | readonly unknown[] = JSON.parse(await response.text());
+    return { status: response.status, ...('error' in body ? { error: body.error } : { count: body.length }) };
+  } catch {
+    return undefined;
+  }
+}
+
+describe('a disk without room for the log', () => {
+  it('ends no service: stderr says so once, and the lines that wait are written with the next when there is room', async (t) => {
+    const installation = await newInstallation(t);
+    const file = join(installation.folder, 'log');
+    const port = await freePort();
+    const service = installation.start(['serve', '--port', String(port), '--admin-port', '0'], {
+      env: PRODUCTION,
+      wrap: (command) => ['bash', '-c', 'ulimit -S -f 256 && exec "$@" > "$0"', file, ...command],
+    });
+    let isOver = false;
+    void service.ended.then(() => {
+      isOver = true;
+    });
+    const untilLogged = async (text: string): Promise<void> => {
+      while (!(await readFile(file, 'utf8').catch(() => '')).includes(text)) {
+        assert.ok(!isOver, `the service ended: ${service.output.stderr}`);
+        await setTimeout(20);
+      }
+    };
+    const ask = async (): Promise<string> => {
+      const response = await fetch(`http://127.0.0.1:${port}/plants`);
+      await response.arrayBuffer();
+      assert.equal(response.status, 401);
+      return String(response.headers.get('x-request-id'));
+    };
+
+    await untilLogged('"msg":"serving"');
+    let asked: readonly string[] = [];
+    for (let round = 0; round < 50; round += 1)
+      asked = await Promise.all(Array.from({ length: 50 }, () => ask()));
+    assert.equal((await stat(file)).size, 256 * 1024, 'the disk is full');
+    if (canRun('prlimit', '--pid', String(service.pid), '--fsize=unlimited:')) {
+      await ask();
+      await untilLogged(asked.at(-1) ?? '');
+    } else {
+      t.diagnostic('prlimit is not here: there is no room until the end');
+    }
+    service.kill('SIGTERM');
+    const { code, stderr } = await endOf(service);
+    assert.equal(code, 0);
+    assert.match(stderr, /^plant-store: the log cannot be written: EFBIG: [^\n]+\n$/);
+  });
+});

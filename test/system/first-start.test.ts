@@ -1,0 +1,132 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { networkInterfaces } from 'node:os';
+import { describe, it, type TestContext } from 'node:test';
+import { promisify } from 'node:util';
+import { engines, type TestEngine } from '../support/engines.ts';
+import {
+  type Installation,
+  type LogLine,
+  newInstallation,
+  type Service,
+  TOGETHER,
+} from '../support/program.ts';
+
+const TOKENS = /plt_[0-9A-Za-z]{49}/g;
+const PRODUCTION = { NODE_ENV: 'production' };
+const hasIpv6 = Object.values(networkInterfaces()).some((all) =>
+  all?.some(({ address }) => address === '::1'),
+);
+
+describe('the first start', TOGETHER, () => {
+  for (const flags of [
+    [],
+    ['--base-path', '/v1'],
+    ['--host', '0.0.0.0'],
+    ...(hasIpv6 ? [['--host', '::1']] : []),
+  ]) {
+    it(`prints one token and lines for curl that work as they are (${flags.join(' ') || 'defaults'})`, async (t) => {
+      const installation = await newInstallation(t);
+      const service = await installation.serve({ flags });
+      const [create = '', list = '', remove = '', ...others] = await curlLines(service);
+      assert.deepEqual(others, []);
+      assert.equal(new Set(service.output.stdout.match(TOKENS)).size, 1);
+      assert.match(service.output.stdout, /"msg":"serving".*This store is new/s);
+      assert.equal(await runLine(create), '{"name":"Black alder","tag":"Alnus glutinosa"}');
+      assert.equal(await runLine(list), '[{"name":"Black alder","tag":"Alnus glutinosa"}]');
+      assert.equal(await runLine(remove), '');
+      assert.equal(await runLine(list), '[]');
+    });
+  }
+
+  it('makes a token that the list shows; the second start makes none', async (t) => {
+    const installation = await newInstallation(t);
+    const first = await installation.serve();
+    await curlLines(first);
+    await first.stop();
+    const { stdout: tokens } = await installation.run(['token', 'list']);
+    assert.match(tokens, /default +valid +plants:read,plants:write .*made by the first start\n$/);
+    await printsNoToken(installation, await installation.serve());
+  });
+
+  for (const engine of engines) {
+    it(`prints none in production on ${engine.name}, and says how to make one`, async (t) => {
+      await saysHowToMakeOne(t, engine, PRODUCTION);
+    });
+  }
+
+  it('prints none on a store that is shared, wherever it runs', async (t) => {
+    const shared = engines.filter(({ name }) => name !== 'sqlite');
+    assert.equal(shared.length, 1);
+    for (const engine of shared) await saysHowToMakeOne(t, engine, {});
+  });
+
+  it('says nothing of tokens when there is one', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.token();
+    const service = await installation.serve({ env: PRODUCTION });
+    assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+    await service.stop();
+    assert.ok(!service.log.some(isWithoutTokens));
+    assert.ok(!service.output.stdout.includes('Server listening'), 'that is said once');
+  });
+
+  it('prints none when there is a token, even a revoked one', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.token('alice');
+    const [{ id } = { id: '' }] = await listTokens(installation);
+    await installation.run(['token', 'revoke', id]);
+    await printsNoToken(installation, await installation.serve());
+  });
+});
+
+/** The lines for curl that the service prints behind its log, once they are all there. */
+async function curlLines(service: Service): Promise<readonly string[]> {
+  const printed = await service.wrote(() => {
+    const lines = service.output.stdout.match(/^ +curl .*\n/gm) ?? [];
+    return lines.length >= 3 ? lines : undefined;
+  });
+  return printed.map((line) => line.trim());
+}
+
+async function runLine(line: string): Promise<string> {
+  const run = promisify(execFile);
+  await run('bash', ['-c', 'command -v curl']).catch(() =>
+    assert.fail('curl must be installed for this test'),
+  );
+  return (await run('bash', ['-c', line])).stdout;
+}
+
+function isWithoutTokens({ msg }: LogLine): boolean {
+  return String(msg).startsWith('no tokens yet');
+}
+
+async function saysHowToMakeOne(
+  t: TestContext,
+  engine: TestEngine,
+  env: Readonly<Record<string, string>>,
+): Promise<void> {
+  const installation = await newInstallation(t);
+  const store = { ...env, DATABASE_URL: await engine.freshUrl(t) };
+  const service = await installation.serve({ env: store });
+  const { level } = await service.logged(isWithoutTokens);
+  assert.equal(level, 40);
+  const { stdout } = await service.stop();
+  assert.doesNotMatch(stdout, /plt_|curl/);
+  const listed = await installation.run(['token', 'list', '--json'], { env: store });
+  assert.deepEqual(JSON.parse(listed.stdout), []);
+}
+
+/** Asserts that a start prints no token and makes none. */
+async function printsNoToken(installation: Installation, service: Service): Promise<void> {
+  // The command takes far longer than a service that makes a token behind its start.
+  const before = await listTokens(installation);
+  const { code, stdout, stderr } = await service.stop();
+  assert.equal(code, 0);
+  assert.doesNotMatch(stdout + stderr, /plt_|curl/);
+  assert.deepEqual(await listTokens(installation), before);
+}
+
+async function listTokens(installation: Installation): Promise<readonly { readonly id: string }[]> {
+  return JSON.parse((await installation.run(['token', 'list', '--json'])).stdout);
+}

@@ -1,0 +1,248 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { get } from 'node:http';
+import { connect, type Socket } from 'node:net';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, it } from 'node:test';
+import { setImmediate, setTimeout } from 'node:timers/promises';
+import { fillStore } from '../long/long-list.ts';
+import { Connection } from '../support/clients/keep-alive-client.ts';
+import { renderRequest } from '../support/clients/raw-http.ts';
+import { newInstallation, type Service } from '../support/program.ts';
+import { bearer } from '../support/service.ts';
+
+const PRODUCTION = { NODE_ENV: 'production' };
+const ALDER = { name: 'Black alder', tag: 'Alnus glutinosa' };
+
+/** How long a stop waits for requests that do not finish (src/server.ts). */
+const DRAIN_MS = 7_500;
+
+// One of them waits for most of its time, and takes nothing from the others.
+describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    it(`${signal} under load: what is in flight is answered, and what was acknowledged is in the store`, async (t) => {
+      const installation = await newInstallation(t);
+      const token = await installation.token('alice');
+      const service = await installation.serve({ env: PRODUCTION });
+      const load = startCreating(service, token);
+      await load.reaches(500);
+      // What was asked in this turn of the event loop leaves at its end, behind a signal that is sent in the middle of it.
+      await setImmediate();
+      const signalled = performance.now();
+      const { code } = await service.stop(signal);
+      const { acknowledged, unanswered } = await load.ended;
+      assert.equal(code, 0);
+      const lost = unanswered.filter(({ sentAt }) => sentAt < signalled);
+      assert.deepEqual(lost, [], 'requests of before the signal got no answer');
+      const stored = storedIds(installation.file);
+      assert.deepEqual(
+        acknowledged.filter((id) => !stored.has(id)),
+        [],
+      );
+    });
+  }
+
+  it('finish a request that is half sent, tell its client to close, and refuse new connections', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    const service = await installation.serve({ env: PRODUCTION });
+    const { socket, finish } = await sendHalf(service, token);
+    service.kill('SIGTERM');
+    await service.logged(({ msg }) => msg === 'stopping');
+    await assert.rejects(fetch(`${service.url}/plants`), (error: Error) =>
+      /ECONNREFUSED/.test(String(error.cause)),
+    );
+    const answer = await finish();
+    assert.match(answer, /^HTTP\/1\.1 200 OK\r\n/);
+    assert.match(answer, /\r\nconnection: close\r\n/i);
+    assert.ok(socket.destroyed);
+    assert.equal((await service.ended).code, 0);
+    assert.deepEqual(storedIds(installation.file), new Set([7n]));
+  });
+
+  it('two at once, as npm passes them on, still stop in order', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    const service = await installation.serve({ env: PRODUCTION });
+    const { finish } = await sendHalf(service, token);
+    service.kill('SIGINT');
+    service.kill('SIGTERM');
+    await service.logged(({ msg }) => msg === 'stopping');
+    assert.match(await finish(), /^HTTP\/1\.1 200 OK\r\n/);
+    assert.equal((await service.ended).code, 0);
+  });
+
+  it('again after that mean hurry: it ends at once, with exit code 1', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    const service = await installation.serve({ env: PRODUCTION });
+    const { socket } = await sendHalf(service, token);
+    socket.on('error', () => undefined);
+    service.kill('SIGINT');
+    await service.logged(({ msg }) => msg === 'stopping');
+    // What tells the two apart is time alone.
+    await setTimeout(600);
+    assert.equal((await service.stop('SIGINT')).code, 1);
+    const late = service.log.find(({ msg }) => String(msg).startsWith('requests did not finish in time'));
+    assert.equal(late, undefined, 'it did not wait for its time to be over');
+  });
+
+  it('are not held up by a reader that does not read', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    await fillStore(installation.databaseUrl, 'alice', 100_000, 400);
+    const service = await installation.serve({ env: PRODUCTION });
+    const reading = get(`${service.url}/plants`, { agent: false, headers: bearer(token) });
+    const [list] = await once(reading, 'response');
+    list.on('error', () => undefined);
+    // What takes too long ends with 1.
+    assert.equal((await service.stop()).code, 0);
+  });
+
+  it('are not held up by connections that say nothing, on either port', async (t) => {
+    const installation = await newInstallation(t);
+    const service = await installation.serve({ env: PRODUCTION });
+    for (const url of [service.url, service.adminUrl]) await openConnection(url);
+    // Its answer shows that the service has taken up the connections before it.
+    await (await fetch(`${service.url}/openapi.json`)).arrayBuffer();
+    await (await fetch(`${service.adminUrl}/live`)).arrayBuffer();
+    const signalled = performance.now();
+    assert.equal((await service.stop()).code, 0);
+    assert.ok(performance.now() - signalled < DRAIN_MS, 'they were waited for');
+  });
+});
+
+describe('a client that goes away', () => {
+  it('right behind its create, in the middle of a batch, harms no other', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    const service = await installation.serve({ env: PRODUCTION });
+    const ids = Array.from({ length: 64 }, (_, number) => BigInt(number));
+    const sockets = await Promise.all(ids.map(() => openConnection(service.url)));
+    const answers = sockets.map((socket, number) => {
+      const isLeaving = number % 2 === 1;
+      const answer = readAll(socket);
+      socket.write(creating(BigInt(number), token), () => {
+        if (isLeaving) socket.destroy();
+      });
+      return isLeaving ? undefined : answer;
+    });
+    const stayed = (await Promise.all(answers)).filter((answer) => answer !== undefined);
+    assert.equal(stayed.length, 32);
+    for (const answer of stayed) assert.match(answer, /^HTTP\/1\.1 200 OK\r\n/);
+
+    const connection = new Connection(service.url, token);
+    assert.equal((await connection.create(1_000n, ALDER))?.status, 200);
+    connection.close();
+    assert.equal((await service.stop()).code, 0);
+    const stored = storedIds(installation.file);
+    for (const id of ids) assert.ok(id % 2n === 1n || stored.has(id), `plant ${id} is missing`);
+    assert.ok([...stored].every((id) => id < 64n || id === 1_000n));
+    assert.deepEqual(
+      service.log.filter(({ level }) => Number(level) > 30),
+      [],
+    );
+  });
+});
+
+interface Load {
+  /** Resolves when so many creates are acknowledged. */
+  reaches(count: number): Promise<void>;
+  /** Resolves when the service is gone. */
+  readonly ended: Promise<{
+    readonly acknowledged: readonly bigint[];
+    readonly unanswered: readonly { readonly id: bigint; readonly sentAt: number }[];
+  }>;
+}
+
+/** Creates plants over 32 connections, each with one request at a time, until the service is gone. */
+function startCreating(service: Service, token: string): Load {
+  const acknowledged: bigint[] = [];
+  const unanswered: { id: bigint; sentAt: number }[] = [];
+  const reached = Promise.withResolvers<void>();
+  let wanted = Number.POSITIVE_INFINITY;
+  let nextId = 0n;
+
+  async function create(connection: Connection): Promise<void> {
+    for (;;) {
+      nextId += 1n;
+      const [id, sentAt] = [nextId, performance.now()];
+      const answer = await connection.create(id, ALDER);
+      if (answer === undefined) {
+        unanswered.push({ id, sentAt });
+        return connection.close();
+      }
+      assert.equal(answer.status, 200);
+      acknowledged.push(id);
+      if (acknowledged.length >= wanted) reached.resolve();
+    }
+  }
+
+  const connections = Array.from({ length: 32 }, () => create(new Connection(service.url, token)));
+  return {
+    reaches: (count) => {
+      wanted = count;
+      return Promise.race([reached.promise, Promise.all(connections).then(() => undefined)]);
+    },
+    ended: Promise.all(connections).then(() => ({ acknowledged, unanswered })),
+  };
+}
+
+function storedIds(file: string): Set<bigint> {
+  using db = new DatabaseSync(file, { readOnly: true });
+  const select = db.prepare('SELECT id FROM plants');
+  select.setReadBigInts(true);
+  return new Set(select.all().map(({ id }) => BigInt(String(id))));
+}
+
+async function openConnection(url: string): Promise<Socket> {
+  const { hostname, port } = new URL(url);
+  const socket = connect(Number(port), hostname);
+  await once(socket, 'connect');
+  socket.on('error', () => undefined);
+  return socket;
+}
+
+function creating(id: bigint, token: string): Buffer {
+  const headers = Object.entries({ ...bearer(token), 'content-type': 'application/json' });
+  return renderRequest({ method: 'POST', path: '/plants', headers, body: `{"id":${id},"name":"Alder"}` });
+}
+
+/** All that arrives on a socket until it closes. */
+async function readAll(socket: Socket): Promise<string> {
+  let text = '';
+  socket.setEncoding('latin1').on('data', (data: string) => {
+    text += data;
+  });
+  await once(socket, 'close');
+  return text;
+}
+
+/** A create of the plant 7 that the service has begun to read; `finish` sends the rest and resolves to the answer. */
+async function sendHalf(
+  service: Service,
+  token: string,
+): Promise<{ socket: Socket; finish: () => Promise<string> }> {
+  const socket = await openConnection(service.url);
+  const headers = Object.entries({
+    ...bearer(token),
+    'content-type': 'application/json',
+    connection: 'keep-alive',
+    expect: '100-continue',
+  });
+  const body = '{"id":7,"name":"Alder"}';
+  const request = renderRequest({ method: 'POST', path: '/plants', headers, body });
+  // The service asks for the body: it has the request in hand.
+  socket.write(request.subarray(0, -body.length));
+  const [interim] = await once(socket.setEncoding('latin1'), 'data');
+  assert.match(String(interim), /^HTTP\/1\.1 100 Continue\r\n/);
+  socket.write(body.slice(0, 5));
+  return {
+    socket,
+    finish: () => {
+      const answer = readAll(socket);
+      socket.write(body.slice(5));
+      return answer;
+    },
+  };
+}

@@ -1,0 +1,121 @@
+import assert from 'node:assert/strict';
+import { after, before, describe, it } from 'node:test';
+import { abuse, shortFormOf } from '../../long/abuse/abuse.ts';
+import type { Bounds } from '../../long/abuse/attack.ts';
+import { catalogue } from '../../long/abuse/catalogue.ts';
+import { type Grounds, prepareGrounds } from '../../long/abuse/target.ts';
+import { type AbuseFigures, abuseFaults, USUAL_BOUNDS } from '../../long/abuse/verdict.ts';
+import { engines, type TestEngine } from '../../support/engines.ts';
+import { MEBIBYTE } from '../../support/process-resources.ts';
+
+/** Wider than what is promised, since other tests run on the same cores: `npm run test:abuse` holds the service to that. */
+const PATIENT = { p99Ms: 1_000, longestMs: 5_000, samples: 20 };
+
+const attacks = catalogue.flatMap((row) => shortFormOf(row) ?? []);
+
+/** A suite would take the concurrency of the one around it. */
+const IN_TURN = { concurrency: 1 };
+
+// Most of the time of an attack is waiting.
+describe('an ill-behaved client', { skip: process.platform !== 'linux', concurrency: 2 }, () => {
+  const [sqlite = assert.fail()] = engines;
+  describe('disturbs no other one', IN_TURN, () => attackAll(sqlite, false));
+  for (const engine of engines)
+    describe(`disturbs no other one, on ${engine.name}`, IN_TURN, () => attackAll(engine, true));
+});
+
+/** The attacks where the engine matters, or the others. */
+function attackAll(engine: TestEngine, matters: boolean): void {
+  const cleanups: (() => Promise<void>)[] = [];
+  const lifetime = { after: (work: () => Promise<void>) => void cleanups.unshift(work) };
+  let grounds: Grounds;
+  before(async () => {
+    grounds = await prepareGrounds(lifetime, engine.name, await engine.freshUrl(lifetime));
+  });
+  after(async () => {
+    for (const cleanup of cleanups) await cleanup();
+  });
+  for (const attack of attacks.filter(({ bothEngines = false }) => bothEngines === matters)) {
+    it(`${attack.name}: ${attack.about}`, async (t) => {
+      const report = (line: string): void => t.diagnostic(line);
+      const options = { grounds, isTls: false, calmSeconds: 0.3, bounds: PATIENT, report };
+      assert.deepEqual(await abuse(attack, options), []);
+    });
+  }
+}
+
+const WAITS = { count: 1_000, median: 1, p99: 249, longest: 999 };
+const GOOD: AbuseFigures = {
+  alone: { requests: WAITS, live: WAITS, failures: [] },
+  others: { requests: WAITS, live: WAITS, failures: [] },
+  report: {
+    connected: 10,
+    failed: 0,
+    sentBytes: 1,
+    receivedBytes: 1,
+    statuses: { 200: 20 },
+    whole: 10,
+    closed: 10,
+    lastClosedMs: 100,
+  },
+  memory: { before: 100 * MEBIBYTE, peak: 227 * MEBIBYTE, after: 227 * MEBIBYTE },
+  readBytes: MEBIBYTE - 1,
+  held: 10,
+  closedMs: 999,
+  idleMs: 1_999,
+  stop: { code: 0, ms: 9_999 },
+  isUnchanged: true,
+  problems: [],
+};
+const ALL_BOUNDS: Bounds = {
+  ...USUAL_BOUNDS,
+  closedMs: 1_000,
+  readBytes: MEBIBYTE,
+  statuses: [200],
+  answersEach: 2,
+  isWhole: true,
+  idleMs: 2_000,
+  isUnchanged: true,
+};
+
+describe('the bounds of an attack', () => {
+  it('hold for figures just below them', () => {
+    assert.deepEqual(abuseFaults(GOOD, ALL_BOUNDS, 10), []);
+  });
+
+  const { others, report, memory } = GOOD;
+  const harms: readonly (readonly [harm: Partial<AbuseFigures>, fault: RegExp])[] = [
+    [{ others: { ...others, requests: { ...WAITS, count: 99 } } }, /only 99 requests/],
+    [{ others: { ...others, requests: { ...WAITS, p99: 250 } } }, /others' p99: 250 ms/],
+    [{ others: { ...others, requests: { ...WAITS, longest: 1_000 } } }, /others' longest wait: 1.0 s/],
+    [{ others: { ...others, live: { ...WAITS, p99: 250 } } }, /\/live's p99: 250 ms/],
+    [{ others: { ...others, live: { ...WAITS, longest: 1_000 } } }, /\/live's longest wait: 1.0 s/],
+    [{ others: { ...others, failures: ['503'] } }, /failures: 1/],
+    [{ memory: { ...memory, peak: 228 * MEBIBYTE } }, /memory: 128.0 MiB/],
+    [{ readBytes: MEBIBYTE }, /read: 1.0 MiB/],
+    [{ closedMs: 1_000 }, /all closed: 1.0 s/],
+    [{ closedMs: undefined }, /all closed: never/],
+    [{ idleMs: 2_000 }, /idle again: 2.0 s/],
+    [{ idleMs: undefined }, /idle again: never/],
+    [{ stop: { code: 0, ms: 10_000 } }, /the stop: 10.0 s/],
+    [{ stop: { code: 1, ms: 1 } }, /ended with 1/],
+    [{ report: { ...report, connected: 9 } }, /only 9 of 10 attackers/],
+    [{ report: { ...report, statuses: { 200: 19 } } }, /19 responses came, not 20/],
+    [{ report: { ...report, statuses: { 200: 19, 408: 1 } } }, /1 attackers got 408/],
+    [{ report: { ...report, whole: 9 } }, /only 9 of 10 responses came to their end/],
+    [{ isUnchanged: false }, /plants are not the same/],
+    [{ problems: ['it complained'] }, /it complained/],
+  ];
+  for (const [harm, fault] of harms) {
+    it(`are broken by figures of which the report says ${fault.source}`, () => {
+      const [only, ...more] = abuseFaults({ ...GOOD, ...harm }, ALL_BOUNDS, 10);
+      assert.match(only ?? '', fault);
+      assert.deepEqual(more, []);
+    });
+  }
+
+  it('cover attacks enough, each with a name of its own', () => {
+    assert.ok(catalogue.length >= 20);
+    assert.equal(new Set(catalogue.map(({ name }) => name)).size, catalogue.length);
+  });
+});

@@ -1,0 +1,94 @@
+import assert from 'node:assert/strict';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, it } from 'node:test';
+import { crashRounds, type State } from '../../long/crash.ts';
+
+const ROUNDS = 12;
+const LOAD_MS = { from: 200, to: 300 };
+
+interface Fault {
+  readonly name: string;
+  /** Whether an id is one to plant the fault on. */
+  readonly fits: (state: State) => boolean;
+  /** Takes the id. */
+  readonly sql: string;
+  readonly found: RegExp;
+}
+
+const faults: readonly Fault[] = [
+  {
+    name: 'an acknowledged create that is lost',
+    fits: (state) => state !== null && state.tag === null,
+    sql: 'DELETE FROM plants WHERE id = ?',
+    found: /^plant \d+ was created, with an answer, and is missing$/,
+  },
+  {
+    name: 'an acknowledged deletion that is undone',
+    fits: (state) => state === null,
+    sql: "INSERT INTO plants (owner, id, name) VALUES ('crash', ?, 'a plant that was deleted')",
+    found: /^plant \d+ was deleted, with an answer, and is there: .*a plant that was deleted/,
+  },
+  {
+    name: 'a plant that is half written',
+    fits: (state) => state !== null && state.tag !== null,
+    sql: 'UPDATE plants SET tag = NULL WHERE id = ?',
+    found: /^plant \d+ is .*"tag":null.* and was sent as .*"tag":"tag of write/,
+  },
+  {
+    name: 'a plant that nobody wrote',
+    fits: () => true,
+    sql: "INSERT INTO plants (owner, id, name) VALUES ('crash', -1 - ?, 'a stranger')",
+    found: /^plant -\d+ is there and nobody wrote it$/,
+  },
+  {
+    name: "a plant of somebody else's",
+    fits: () => true,
+    sql: "INSERT INTO plants (owner, id, name) VALUES ('nobody', ?, 'a stranger')",
+    found: /^plant \d+ of nobody appeared$/,
+  },
+];
+
+describe('the service under kill -9', { concurrency: true }, () => {
+  it('loses no acknowledged write and leaves none half done in a dozen crashes', async (t) => {
+    const { rounds, acknowledged, doubtful, repeated, violations } = await crashRounds({
+      rounds: ROUNDS,
+      seed: 20,
+      loadMs: LOAD_MS,
+      atLeast: 20,
+      report: (line) => t.diagnostic(line),
+    });
+    assert.deepEqual(violations, []);
+    assert.equal(rounds, ROUNDS);
+    assert.ok(acknowledged >= ROUNDS * 20, `only ${acknowledged} writes were acknowledged`);
+    assert.ok(doubtful > 0, 'no kill met a write under way');
+    assert.ok(repeated > 0, 'no create was repeated with its key');
+  });
+
+  it('is checked by what finds every fault that is planted, and no other', async () => {
+    const { violations } = await crashRounds({
+      rounds: 1,
+      seed: 1,
+      loadMs: LOAD_MS,
+      atLeast: 500,
+      report: () => undefined,
+      beforeComparison: plantFaults,
+    });
+    for (const { name, found } of faults) {
+      assert.equal(
+        violations.filter((line) => found.test(line)).length,
+        1,
+        `${name}: ${violations.join('\n')}`,
+      );
+    }
+    assert.equal(violations.length, faults.length, violations.join('\n'));
+  });
+});
+
+function plantFaults(file: string, certain: ReadonlyMap<bigint, State>): void {
+  using db = new DatabaseSync(file);
+  for (const { name, fits, sql } of faults) {
+    const [id] = [...certain].find(([, state]) => fits(state)) ?? [];
+    assert.ok(id !== undefined, `the load left no plant for ${name}`);
+    db.prepare(sql).run(id);
+  }
+}

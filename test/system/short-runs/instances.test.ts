@@ -1,0 +1,342 @@
+import assert from 'node:assert/strict';
+import { after, before, type TestContext, test } from 'node:test';
+import { setImmediate, setTimeout } from 'node:timers/promises';
+import pg from 'pg';
+import { openStore } from '../../../src/store/open-engine.ts';
+import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
+import type { Store, Write } from '../../../src/store/store.ts';
+import { mintSecret, newToken, scopes } from '../../../src/token.ts';
+import { describeRecording, recordWorkload } from '../../long/instances.ts';
+import { engines, execute } from '../../support/engines.ts';
+import { REFUSE_SEVERAL_OWNERS } from '../../support/faults/citus-delete-limit.ts';
+import { describeViolation, findViolation } from '../../support/linearizability.ts';
+import { bearer } from '../../support/service.ts';
+import {
+  type Answer,
+  createToken,
+  type Instance,
+  type Question,
+  RoundRobin,
+  startInstances,
+} from '../../support/service-instances.ts';
+
+const INSTANCES = 3;
+
+const postgres = engines.find(({ name }) => name === 'postgres');
+
+const releases: (() => unknown)[] = [];
+const file = { after: (release: () => unknown) => void releases.unshift(release) };
+
+let databaseUrl: string;
+let instances: readonly Instance[];
+let balancer: RoundRobin;
+
+before(async () => {
+  databaseUrl = await freshDatabase(file);
+  instances = await startInstances(file, databaseUrl, INSTANCES);
+  balancer = new RoundRobin(instances);
+});
+
+after(async () => {
+  balancer.close();
+  for (const release of releases) await release();
+});
+
+async function freshDatabase(scope: Pick<TestContext, 'after'>): Promise<string> {
+  if (postgres === undefined) throw new Error('there is no engine on PostgreSQL');
+  return postgres.freshUrl(scope);
+}
+
+test('every acknowledged write shows on every instance at once, and all histories are linearizable', async () => {
+  const { secret } = await createToken(databaseUrl);
+  const workload = { fronts: instances, token: secret, clients: 32, hotPlants: 8, seconds: 2, atLeast: 500 };
+  const recording = await recordWorkload(workload);
+  assert.deepEqual(recording.surprises, []);
+  assert.deepEqual(recording.unseen, []);
+  const { hotWrites, coldWrites } = recording.times;
+  // Far fewer than on an idle machine; what is judged is that they are right, not how many they are.
+  assert.ok(hotWrites.length > 20 && coldWrites.length > 20, describeRecording(recording));
+  const violation = findViolation(recording.operations);
+  if (violation !== undefined) assert.fail(describeViolation(violation));
+});
+
+test('one Idempotency-Key sent to all instances at once creates one plant, and all answers agree', async () => {
+  const { secret } = await createToken(databaseUrl, 'keys');
+  const rounds = Array.from({ length: 40 }, (_, index) => index + 1);
+  await Promise.all(
+    rounds.map(async (id) => {
+      const body = JSON.stringify({ id, name: `plant ${id}`, tag: 'keyed' });
+      const answers = await Promise.all(instances.map((one) => create(one, secret, body, `key-${id}`)));
+      assert.deepEqual(
+        answers.map(({ status }) => status),
+        [200, 200, 200],
+      );
+      assert.deepEqual(new Set(answers.map((answer) => answer.body)).size, 1);
+      const replayed = answers.filter(({ headers }) => headers['idempotent-replayed'] === 'true');
+      assert.equal(replayed.length, INSTANCES - 1);
+    }),
+  );
+  const list = await balancer.ask({ method: 'GET', path: '/plants', headers: bearer(secret) });
+  const plants: { name: string }[] = JSON.parse(list.body);
+  assert.deepEqual(
+    plants.map(({ name }) => name),
+    rounds.map((id) => `plant ${id}`),
+  );
+});
+
+test('one Idempotency-Key sent with another plant to each instance at once creates one of them', async () => {
+  const { secret } = await createToken(databaseUrl, 'reusers');
+  for (let round = 0; round < 10; round += 1) {
+    const answers = await Promise.all(
+      instances.map((one, index) => {
+        const body = JSON.stringify({ id: 10 * round + index, name: 'plant' });
+        return create(one, secret, body, `key-${round}`);
+      }),
+    );
+    const errors = answers.map(({ status, body }) => (status === 200 ? 'created' : errorIn(body)));
+    assert.deepEqual(errors.toSorted(), [40003, 40003, 'created']);
+  }
+});
+
+function create(instance: Instance, token: string, body: string, key: string): Promise<Answer> {
+  const headers = { ...bearer(token), 'content-type': 'application/json', 'idempotency-key': key };
+  return balancer.client.ask(instance, { method: 'POST', path: '/plants', headers, body });
+}
+
+function errorIn(body: string): number {
+  const { error }: { error: number } = JSON.parse(body);
+  return error;
+}
+
+test('a revoked token opens nothing on any instance a second later', async () => {
+  const { secret, id } = await createToken(databaseUrl, 'revoked');
+  const list = { method: 'GET', path: '/plants?limit=0', headers: bearer(secret) } as const;
+  const store = await openOn(databaseUrl);
+  let revokedAt = Number.POSITIVE_INFINITY;
+  const opened = instances.map(() => Promise.withResolvers<void>());
+  const seen = instances.map(async (instance, index) => {
+    const statuses = { before: new Set<number>(), after: new Set<number>() };
+    while (statuses.after.size === 0 || performance.now() < revokedAt + 1_300) {
+      const isAfter = performance.now() >= revokedAt + 1_000;
+      const { status } = await balancer.client.ask(instance, list);
+      statuses[isAfter ? 'after' : 'before'].add(status);
+      if (status === 200) opened[index]?.resolve();
+      await setTimeout(10);
+    }
+    return statuses;
+  });
+  await Promise.all(opened.map(({ promise }) => promise));
+  assert.equal(await store.write({ kind: 'revokeToken', id, at: Date.now() }), 'done');
+  revokedAt = performance.now();
+  for (const { before: early, after: late } of await Promise.all(seen)) {
+    assert.ok(early.has(200), 'the token opened the list before');
+    assert.deepEqual([...late], [401]);
+  }
+  await store.close();
+});
+
+function openOn(url: string): Promise<Store> {
+  return openStore(url, {
+    onFatal: (error) => {
+      throw error;
+    },
+    now: Date.now,
+    connections: { poolSize: 4, acquireTimeoutMs: 10_000, statementTimeoutMs: 10_000, prepare: true },
+  });
+}
+
+async function queryOn(url: string, text: string): Promise<Readonly<Record<string, unknown>> | undefined> {
+  const client = new pg.Client({ connectionString: url });
+  await client.connect();
+  try {
+    return (await client.query<Record<string, unknown>>(text)).rows[0];
+  } finally {
+    await client.end();
+  }
+}
+
+async function deadlocksIn(url: string): Promise<number> {
+  const text = 'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()';
+  return Number((await queryOn(url, text))?.deadlocks);
+}
+
+function shuffled<T>(values: readonly T[]): T[] {
+  return values
+    .map((value) => ({ value, order: Math.random() }))
+    .sort((a, b) => a.order - b.order)
+    .map(({ value }) => value);
+}
+
+/** Several, whose plants come together in batches. */
+const ownerOf = (id: number): string => `crowd ${id % 3}`;
+
+const creation = (id: number): Write => ({
+  kind: 'createPlant',
+  owner: ownerOf(id),
+  id: BigInt(id),
+  name: 'plant',
+  tag: null,
+  idempotency: null,
+});
+
+const keyedCreation = (id: number, key: number): Write => ({
+  ...creation(id),
+  kind: 'createPlant',
+  owner: ownerOf(id),
+  id: BigInt(id),
+  name: 'plant',
+  tag: null,
+  idempotency: { key: `key ${key}`, digest: new Uint8Array([id]) },
+});
+
+const deletion = (id: number): Write => ({
+  kind: 'deletePlant',
+  owner: ownerOf(id),
+  id: BigInt(id),
+});
+
+for (const how of ['all together', 'owner by owner'])
+  test(`instances that change the same plants in any order, ${how}, never wait for each other in a circle`, async (t) => {
+    const url = await freshDatabase(t);
+    await migratePostgres(url);
+    if (how === 'owner by owner') await execute(url, REFUSE_SEVERAL_OWNERS);
+    const stores = await Promise.all(Array.from({ length: INSTANCES }, () => openOn(url)));
+    const ids = Array.from({ length: 24 }, (_, index) => index);
+    const until = performance.now() + 1_000;
+    const crowd = stores.flatMap((store) =>
+      Array.from({ length: 6 }, async () => {
+        while (performance.now() < until) {
+          const writes = shuffled(ids).flatMap((id) => [
+            creation(id),
+            deletion(id),
+            keyedCreation(id, id % 7),
+          ]);
+          await Promise.all(
+            shuffled(writes)
+              .slice(0, 20)
+              .map((write) => store.write(write)),
+          );
+        }
+      }),
+    );
+    await Promise.all(crowd);
+    // The server counts what a connection met when it ends.
+    for (const store of stores) await store.close();
+    assert.equal(await deadlocksIn(url), 0);
+  });
+
+for (const how of ['all together', 'owner by owner'])
+  test(`instances that delete the same many plants in any order, ${how}, never wait for each other in a circle`, async (t) => {
+    const url = await freshDatabase(t);
+    await migratePostgres(url);
+    if (how === 'owner by owner') await execute(url, REFUSE_SEVERAL_OWNERS);
+    const stores = await Promise.all(Array.from({ length: INSTANCES }, () => openOn(url)));
+    const ids = Array.from({ length: 600 }, (_, index) => index);
+    // Among so many others, the plants to delete are looked up one by one.
+    await queryOn(
+      url,
+      "INSERT INTO plants (owner, id, name) SELECT 'others', id, '' FROM generate_series(1, 20000) AS id",
+    );
+    await queryOn(url, 'ANALYZE plants');
+    for (let round = 0; round < 40; round += 1) {
+      await Promise.all(ids.map((id) => stores[0]?.write(creation(id))));
+      // Sets of different sizes, since PostgreSQL goes through sets of one size in one order.
+      const deletions = stores.flatMap((store) => {
+        const some = shuffled(ids).slice(0, 100 + Math.floor(Math.random() * 500));
+        return some.map((id) => ({ id, outcome: store.write(deletion(id)) }));
+      });
+      const deleted: number[] = [];
+      for (const { id, outcome } of deletions) if ((await outcome) === 'deleted') deleted.push(id);
+      assert.deepEqual(new Set(deleted).size, deleted.length, 'no plant was deleted twice');
+      assert.deepEqual(new Set(deleted), new Set(deletions.map(({ id }) => id)));
+    }
+    for (const store of stores) await store.close();
+    assert.equal(await deadlocksIn(url), 0);
+  });
+
+test('instances that record the use of the same tokens in any order never wait for each other in a circle', async (t) => {
+  const url = await freshDatabase(t);
+  const stores = await Promise.all(Array.from({ length: INSTANCES }, () => openOn(url)));
+  const tokens = Array.from({ length: 40 }, () =>
+    newToken(mintSecret(), 'crowd', { scopes, expiresAt: null, name: 'test' }, 0),
+  );
+  await Promise.all(tokens.map((token) => stores[0]?.write({ kind: 'createToken', token })));
+  for (let round = 1; round <= 100; round += 1) {
+    const at = round * 3_600_000;
+    await Promise.all(
+      stores.flatMap((store) =>
+        shuffled(tokens).map(({ id }) => store.write({ kind: 'recordTokenUse', id, at })),
+      ),
+    );
+  }
+  for (const store of stores) await store.close();
+  assert.equal(await deadlocksIn(url), 0);
+});
+
+test('a rolling restart under load fails no request', async () => {
+  const { secret } = await createToken(databaseUrl, 'restarts');
+  const traffic = new Traffic(secret);
+  for (const instance of instances) {
+    // Clients with their connections in place, as they are in everyday life.
+    await traffic.pass(150);
+    assert.equal(await instance.stop(), 0, instance.output);
+    await traffic.pass(50);
+    await instance.start();
+  }
+  await traffic.pass(150);
+  await traffic.end();
+  assert.deepEqual(traffic.failures, []);
+  assert.ok(instances.every(({ accidents }) => accidents === 0));
+});
+
+/** Clients that create, list and delete on all instances in turn, and expect to succeed each time. */
+class Traffic {
+  readonly failures: string[] = [];
+  readonly #token: string;
+  readonly #clients: Promise<unknown>;
+  #requests = 0;
+  #isOver = false;
+
+  constructor(token: string) {
+    this.#token = token;
+    const ids = Array.from({ length: 12 }, (_, index) => index);
+    this.#clients = Promise.all(ids.map((id) => this.#runClient(id)));
+  }
+
+  /** Resolves when so many more requests are answered. */
+  async pass(requests: number): Promise<void> {
+    const goal = this.#requests + requests;
+    while (this.#requests < goal) await setTimeout(10);
+  }
+
+  async end(): Promise<void> {
+    this.#isOver = true;
+    await this.#clients;
+  }
+
+  async #runClient(id: number): Promise<void> {
+    const headers = { 'content-type': 'application/json' };
+    // A connection to each instance of its own: whoever connects while a listener closes may be turned away unheard.
+    const own = new RoundRobin(instances);
+    while (!this.#isOver) {
+      const body = JSON.stringify({ id, name: 'plant' });
+      await this.#ask(own, { method: 'POST', path: '/plants', headers, body }, 200);
+      await this.#ask(own, { method: 'GET', path: '/plants?limit=1' }, 200);
+      await this.#ask(own, { method: 'DELETE', path: `/plants/${id}` }, 204);
+    }
+    own.close();
+  }
+
+  async #ask(own: RoundRobin, question: Question, expected: number): Promise<void> {
+    const headers = { ...bearer(this.#token), ...question.headers };
+    // What has ended meanwhile is known a turn later: a process that stood still has all of it before it.
+    await setImmediate();
+    try {
+      const { status, body } = await own.ask({ ...question, headers });
+      if (status !== expected) this.failures.push(`${question.method}: ${status} ${body}`);
+    } catch (error: unknown) {
+      this.failures.push(`${question.method}: ${error}`);
+    }
+    this.#requests += 1;
+  }
+}

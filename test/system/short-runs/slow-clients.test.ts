@@ -1,0 +1,49 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { measureSlowClients, type SlowFigures, slowFaults } from '../../long/slow-clients.ts';
+import { describeLatencies } from '../../support/latencies.ts';
+import { MEBIBYTE } from '../../support/process-resources.ts';
+
+const CLIENTS = 150;
+
+/** Far above what is promised, since other tests run on the same cores: `npm run test:slow-clients` holds the service to that. */
+const PATIENCE_MS = 1_000;
+
+describe('slow clients', () => {
+  it('hold up nobody else, and leave nothing behind', async (t) => {
+    const figures = await measureSlowClients({
+      clients: CLIENTS,
+      seconds: 3,
+      plants: 10_000,
+      report: (line) => t.diagnostic(line),
+    });
+    assert.deepEqual(slowFaults(figures, CLIENTS, PATIENCE_MS), []);
+    t.diagnostic(`others meanwhile: ${describeLatencies(figures.others)}`);
+  });
+
+  it('are judged by limits that each kind of harm breaks', () => {
+    const held = { files: 40, memory: 100 * MEBIBYTE };
+    const quick = { count: 100, median: 1, p99: 20, longest: 30 };
+    const good: SlowFigures = {
+      connected: CLIENTS,
+      cut: 10,
+      alone: quick,
+      others: quick,
+      before: held,
+      after: held,
+      problems: [],
+    };
+    assert.deepEqual(slowFaults(good, CLIENTS), []);
+    for (const [harm, fault] of [
+      [{ connected: 100 }, /only 100 of 150/],
+      [{ others: { ...quick, p99: 120 } }, /waited too long/],
+      [{ after: { ...held, files: 43 } }, /3 sockets are left/],
+      [{ after: { ...held, memory: 200 * MEBIBYTE } }, /did not come back/],
+      [{ problems: ['another client got 503'] }, /got 503/],
+    ] as const) {
+      const [only, ...more] = slowFaults({ ...good, ...harm }, CLIENTS);
+      assert.match(only ?? '', fault);
+      assert.deepEqual(more, []);
+    }
+  });
+});

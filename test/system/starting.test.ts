@@ -1,0 +1,188 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, it, type TestContext } from 'node:test';
+import { loadConfig } from '../../src/config.ts';
+import { logTo } from '../../src/observability/log.ts';
+import { startServer } from '../../src/server.ts';
+import { freshFolder } from '../support/engines.ts';
+import {
+  assertFails,
+  type Ended,
+  endOf,
+  newInstallation,
+  type ProgramOptions,
+  TOGETHER,
+} from '../support/program.ts';
+import { listenOnFreePort } from '../support/servers/free-port.ts';
+
+/** Flags and variables that keep the service from starting; config.test.ts has them all. */
+const badSettings: readonly {
+  name: string;
+  flags: Readonly<Record<string, string | undefined>>;
+  env?: Readonly<Record<string, string>>;
+}[] = [
+  { name: '--port', flags: { '--port': '65536' } },
+  { name: '--database-url', flags: { '--database-url': 'mysql://somewhere' } },
+  { name: 'ADMIN_PORT', flags: { '--admin-port': undefined }, env: { ADMIN_PORT: '80.5' } },
+  { name: 'BASE_PATH', flags: {}, env: { BASE_PATH: '/v1/' } },
+];
+
+describe('serve', TOGETHER, () => {
+  for (const { name, flags, env = {} } of badSettings) {
+    it(`does not start with a bad ${name}, and names it`, async (t) => {
+      assertFails(await failToServe(t, flags, { env }), new RegExp(`^plant-store: ${name} .*must `));
+    });
+  }
+
+  it('takes settings from variables, and flags before them', async (t) => {
+    const installation = await newInstallation(t);
+    const env = { PORT: 'no port', ADMIN_PORT: '1', BASE_PATH: '/variable' };
+    const fromVariable = await installation.serve({ env });
+    assert.match(fromVariable.url, /:\d{2,5}\/variable$/);
+    assert.doesNotMatch(fromVariable.adminUrl, /:1$/);
+    await fromVariable.stop();
+    const fromFlag = await installation.serve({ env, flags: ['--base-path', '/flag'] });
+    assert.match(fromFlag.url, /\/flag$/);
+    assert.equal((await fetch(`${fromFlag.url}/openapi.json`)).status, 200);
+  });
+
+  for (const flag of ['--port', '--admin-port']) {
+    it(`says when ${flag} is in use`, async (t) => {
+      const port = await takePort(t);
+      const ended = await failToServe(t, { [flag]: port });
+      const variable = flag.slice(2).replace('-', '_').toUpperCase();
+      const reason = `port ${port} of 127.0.0.1 is in use; choose another with ${flag} (${variable})`;
+      assertFails(ended, new RegExp(`^plant-store: ${RegExp.escape(reason)}\n$`));
+    });
+  }
+
+  it('says in one go when both ports are in use', async (t) => {
+    const [port, adminPort] = [await takePort(t), await takePort(t)];
+    const ended = await failToServe(t, { '--port': port, '--admin-port': adminPort });
+    assertFails(
+      ended,
+      new RegExp(`^plant-store: port ${port} of .*--port \\(PORT\\); port ${adminPort} of .*\n$`),
+    );
+  });
+
+  const unprivileged = withoutLowPorts();
+  it('says when a port is not for this user', { skip: unprivileged === undefined }, async (t) => {
+    const ended = await failToServe(t, { '--port': '1' }, unprivileged);
+    const reason = 'port 1 of 127.0.0.1 is not for this user; choose one from 1024 on with --port (PORT)';
+    assertFails(ended, new RegExp(`^plant-store: ${RegExp.escape(reason)}\n$`));
+  });
+
+  it('says when the name of a host has no address', async (t) => {
+    // A name that never has one (RFC 6761 §6.4).
+    const ended = await failToServe(t, { '--admin-host': 'nosuch.invalid' });
+    assertFails(
+      ended,
+      /^plant-store: the host name nosuch\.invalid has no address; .*--admin-host \(ADMIN_HOST\)\n$/,
+    );
+  });
+
+  it('says when it cannot listen on an address', async (t) => {
+    // TEST-NET-3 (RFC 5737): an address that no machine has.
+    assertFails(
+      await failToServe(t, { '--host': '203.0.113.1' }),
+      /^plant-store: this machine has no address 203\.0\.113\.1; .*--host \(HOST\)\n$/,
+    );
+  });
+});
+
+describe('a store is refused, and the message names it', TOGETHER, () => {
+  it('when its folder cannot be written', async (t) => {
+    // Where nobody may make a file, not even root.
+    assertFails(await failToServe(t, { '--database-url': 'sqlite:/proc/plants.db' }), /\/proc\/plants\.db/);
+  });
+
+  it('when its path goes through a file', async (t) => {
+    const { folder } = await newInstallation(t);
+    await writeFile(join(folder, 'file'), '');
+    const url = `sqlite:${join(folder, 'file', 'plants.db')}`;
+    assertFails(await failToServe(t, { '--database-url': url }), /file\/plants\.db/);
+  });
+
+  it('when it is a folder', async (t) => {
+    const installation = await newInstallation(t);
+    await mkdir(installation.file);
+    assertFails(
+      await failToServe(t, { '--database-url': installation.databaseUrl }),
+      /plants\.db is a folder; name a file in it\n$/,
+    );
+  });
+
+  for (const command of [['migrate'], ['token', 'list']]) {
+    it(`by ${command.join(' ')} when it is no database, and left as it is`, async (t) => {
+      const installation = await newInstallation(t);
+      const text = 'Dear diary, today I planted an alder.\n'.repeat(200);
+      await writeFile(installation.file, text);
+      assertFails(await installation.run(command), /plants\.db.*not a database/);
+      assert.equal(await readFile(installation.file, 'utf8'), text);
+    });
+  }
+
+  it("when it is somebody else's database, and left as it is", async (t) => {
+    const installation = await newInstallation(t);
+    using db = new DatabaseSync(installation.file);
+    db.exec('CREATE TABLE diary (day TEXT)');
+    assertFails(await installation.run(['migrate']), /plants\.db/);
+    const tables = db.prepare('SELECT name FROM sqlite_schema ORDER BY name').all();
+    assert.deepEqual(
+      tables.map(({ name }) => name),
+      ['diary'],
+    );
+  });
+});
+
+it('lets go of the store when the service cannot be wired to it', async () => {
+  const file = join(await freshFolder(), 'plants.db');
+  const config = { ...loadConfig({ databaseUrl: `sqlite:${file}` }, {}), trustProxy: 'no address' };
+  const serviceLog = logTo({ write: () => undefined }, 'info');
+  await assert.rejects(startServer({ config, serviceLog, onFatal: assert.fail }), /invalid IP address/);
+  // SQLite removes them with the last connection.
+  assert.deepEqual([existsSync(`${file}-wal`), existsSync(`${file}-shm`)], [false, false]);
+});
+
+/** How to run a program that may not listen on port 1; undefined where that cannot be kept from it. */
+function withoutLowPorts(): ProgramOptions | undefined {
+  const firstForAll = '/proc/sys/net/ipv4/ip_unprivileged_port_start';
+  if (!existsSync(firstForAll) || Number(readFileSync(firstForAll, 'utf8')) <= 1) return undefined;
+  if (process.getuid?.() !== 0) return {};
+  // All that root may do, but for this.
+  const command = ['setpriv', '--bounding-set=-net_bind_service', '--inh-caps=-net_bind_service'] as const;
+  const [name, ...flags] = command;
+  if (spawnSync(name, [...flags, 'true'], { stdio: 'ignore' }).status !== 0) return undefined;
+  return { wrap: (program) => [...command, ...program] };
+}
+
+/** Runs `serve` with flags that should keep it from serving; ports are any free ones unless said otherwise. */
+async function failToServe(
+  t: TestContext,
+  flags: Readonly<Record<string, string | undefined>>,
+  options?: ProgramOptions,
+): Promise<Ended> {
+  const installation = await newInstallation(t);
+  const all = Object.entries({ '--port': '0', '--admin-port': '0', ...flags });
+  const args = all.flatMap(([flag, value]) => (value === undefined ? [] : [flag, value]));
+  const program = installation.start(['serve', ...args], options);
+  // A service that serves nevertheless is stopped, to fail by what it wrote rather than by the clock.
+  program
+    .logged(({ msg }) => msg === 'serving')
+    .then(
+      () => program.kill('SIGTERM'),
+      () => undefined,
+    );
+  return endOf(program);
+}
+
+async function takePort(t: TestContext): Promise<string> {
+  const server = createServer();
+  t.after(() => new Promise<void>((resolve) => server.close(() => resolve())));
+  return String(await listenOnFreePort(server));
+}

@@ -1,0 +1,60 @@
+import assert from 'node:assert/strict';
+import { appendFile, cp, symlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import { it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import manifest from '../../package.json' with { type: 'json' };
+import { newInstallation } from '../support/program.ts';
+
+const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+
+/** What a terminal is told of colours (ECMA-48 §8.3.117, SGR). */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: it is what this is about
+const COLOUR = /\u001b\[[\d;]*m/;
+
+for (const { what, env, isColoured } of [
+  { what: 'has colours where they are wanted', env: { FORCE_COLOR: '1' }, isColoured: true },
+  { what: 'has none with NO_COLOR', env: { FORCE_COLOR: '1', NO_COLOR: '1' }, isColoured: false },
+]) {
+  it(`the log on a terminal is readable, and ${what}`, async (t) => {
+    const installation = await newInstallation(t);
+    const onTerminal = { NODE_OPTIONS: '--import=data:text/javascript,process.stdout.isTTY=true' };
+    const args = ['serve', '--port', '0', '--admin-port', '0'];
+    const program = installation.start(args, { env: { ...env, ...onTerminal } });
+    await program.wrote(() => /INFO.*: .*serving/.exec(program.output.stdout) ?? undefined);
+    assert.equal(COLOUR.test(program.output.stdout), isColoured);
+    program.kill('SIGTERM');
+    assert.equal((await program.ended).code, 0);
+  });
+}
+
+it('npm run dev serves, and starts anew when a source changes', async (t) => {
+  const installation = await newInstallation(t);
+  for (const folder of ['bin', 'src'])
+    await cp(join(ROOT, folder), join(installation.folder, folder), { recursive: true });
+  await cp(join(ROOT, 'package.json'), join(installation.folder, 'package.json'));
+  await symlink(join(ROOT, 'node_modules'), join(installation.folder, 'node_modules'));
+  const [node, ...args] = manifest.scripts.dev.split(' ');
+  assert.equal(node, 'node');
+  const program = installation.start([], {
+    env: { PORT: '0', ADMIN_PORT: '0' },
+    wrap: () => [process.execPath, ...args],
+  });
+  const serving = (skip: number) =>
+    program.wrote(() => program.log.filter(({ msg }) => msg === 'serving')[skip]);
+  await serving(0);
+  const change = () => appendFile(join(installation.folder, 'src', 'plant.ts'), '// changed\n');
+  await change();
+  // Which files to watch is told by the process while it starts, and may arrive after the first change. Once one was
+  // noticed there must be no other, which would end what it started.
+  const changing = setInterval(change, 5_000);
+  await program.logged(({ msg }) => msg === 'stopping').finally(() => clearInterval(changing));
+  const second = await serving(1);
+  assert.ok(
+    program.log.some(({ msg }) => msg === 'stopped'),
+    'the first was stopped properly',
+  );
+  assert.equal((await fetch(`${second.adminUrl}/ready`)).status, 200);
+  program.kill('SIGTERM');
+  await program.ended;
+});

@@ -2,7 +2,7 @@ import { PlantStoreError } from './plant-store-error.ts';
 import { pause, pauseBefore } from './retry.ts';
 
 /** A request, but for its token. */
-export interface Request {
+interface Request {
   readonly method: 'GET' | 'POST' | 'DELETE';
   readonly url: URL;
   readonly headers?: Readonly<Record<string, string>>;

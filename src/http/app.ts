@@ -35,10 +35,11 @@ import {
   ownerOf,
 } from './operation.ts';
 import { type Admission, createAdmission } from './overload/concurrency-limit.ts';
-import { createPageTurns, createTurns } from './overload/loop-budget.ts';
+import { createTurns } from './overload/loop-budget.ts';
 import { createPlant, createPlantOperation } from './plants/create-plant.ts';
 import { deletePlant, deletePlantOperation } from './plants/delete-plant.ts';
 import { listPlants, listPlantsOperation } from './plants/list-plants.ts';
+import { createPageTurns } from './plants/page-turns.ts';
 import type { Connections } from './protocol/connection-registry.ts';
 import { addOrigin, anyOrigin } from './protocol/cors.ts';
 import { isAboutServer, originForm, refuseMalformed } from './protocol/http-conformance.ts';

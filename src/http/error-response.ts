@@ -3,7 +3,7 @@ import { codeOf, Refusal, statusOf } from '../api-errors.ts';
 import { StoreOverloaded, StoreUnavailable } from '../store/store.ts';
 import { http } from './node-http.ts';
 import { asJson, ClientGone } from './operation.ts';
-import { packetOf, RequestTimeout, TargetTooLong } from './protocol/http-connection.ts';
+import { packetOf, RequestTimeout, TargetTooLong } from './receive-errors.ts';
 
 /** RFC 9112 §3, where the method is any token (RFC 9110 §9.1). */
 const REQUEST_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ [^ ]+ HTTP\/1\.[01]$/;

@@ -11,7 +11,7 @@ import {
   type Scope,
   type Token,
 } from '../../token.ts';
-import { countOf } from '../protocol/request-body.ts';
+import { countOf } from '../header-count.ts';
 import type { RefusedTokens } from './rate-limit.ts';
 
 /** How long a token is taken for what it was when last asked for: half of the second in which a revocation must be seen. */

@@ -5,10 +5,10 @@ import { INT64_MAX, INT64_MIN, Plant } from '../../plant.ts';
 import type { IdRange, Store } from '../../store/store.ts';
 import { type BatchedResponse, responseOf } from '../batched-response.ts';
 import { asJson, ClientGone, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
-import type { WaitForPageTurn } from '../overload/loop-budget.ts';
 import type { HeldBytes, SendBudget } from '../send-buffer-limit.ts';
 import type { SendPieces } from '../streamed-response.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
+import type { WaitForPageTurn } from './page-turns.ts';
 import { PAGE_BYTES, PlantPages } from './pagination.ts';
 
 const INT32_MAX = 2 ** 31 - 1;

@@ -1,6 +1,7 @@
 import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 import type { BatchedResponse } from '../batched-response.ts';
+import { RequestTimeout, TargetTooLong } from '../receive-errors.ts';
 import type { SendQueueOf } from './kernel-send-queue.ts';
 import { Framing, isLineEnd } from './message-framing.ts';
 
@@ -27,16 +28,6 @@ export interface ConnectionOptions {
   readonly onClosed: (response: BatchedResponse) => void;
   /** The bytes of an error response, for an error that no request object exists for. Undefined: close without one. */
   readonly renderError: (error: unknown) => string | undefined;
-}
-
-/** The request line is longer than request line and headers may be together. */
-export class TargetTooLong extends Error {
-  override readonly name = 'TargetTooLong';
-}
-
-/** The request did not arrive in time. */
-export class RequestTimeout extends Error {
-  override readonly name = 'RequestTimeout';
 }
 
 /**
@@ -323,10 +314,4 @@ function takeListener(socket: Socket, event: 'data' | 'end'): (...args: unknown[
   if (listener === undefined) throw new Error(`Node's server does not listen to ${event} of a connection`);
   Reflect.apply(socket.off, socket, [event, listener]);
   return (...args) => void Reflect.apply(listener, socket, args);
-}
-
-/** The bytes that Node's parser failed in; empty when there are none. */
-export function packetOf(error: unknown): Buffer {
-  const packet: unknown = error instanceof Error && 'rawPacket' in error ? error.rawPacket : undefined;
-  return Buffer.isBuffer(packet) ? packet : Buffer.alloc(0);
 }

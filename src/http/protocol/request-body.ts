@@ -2,6 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { Refusal } from '../../api-errors.ts';
 import { type BatchedResponse, responseOf } from '../batched-response.ts';
+import { countOf } from '../header-count.ts';
 
 /** Each piece that the parser makes of a body costs microseconds: so many, and one more for so many bytes. */
 const MIN_PIECES = 512;
@@ -128,14 +129,4 @@ function checkContent({ headers, raw }: FastifyRequest): void {
     type === 'application/json' || type?.split(';', 1)[0]?.trim().toLowerCase() === 'application/json';
   if (!isJson || countOf(raw.rawHeaders, 'content-type') > 1)
     throw new Refusal(41500, 'the Content-Type must be application/json, in one header');
-}
-
-/** How often a header was sent; Node keeps only the first of some. */
-export function countOf(rawHeaders: readonly string[], name: string): number {
-  let count = 0;
-  for (let index = 0; index < rawHeaders.length; index += 2) {
-    const header = rawHeaders[index];
-    if (header?.length === name.length && header.toLowerCase() === name) count += 1;
-  }
-  return count;
 }

@@ -1,10 +1,17 @@
 import { LAST_USE_STEP_MS } from '../../token.ts';
 import { toReplay } from '../rows.ts';
 import { KEY_LIFETIME_MS, type Outcome, StoreUnavailable, type Write } from '../store.ts';
-import { type Connection, type Row, rollBack, type Statement } from './connections.ts';
-import { deletePlants } from './deletes.ts';
-import { findKeys, removeKeys } from './idempotency-keys.ts';
-import { createPlants, createTokens } from './inserts.ts';
+import { rollBack } from './connections.ts';
+import {
+  type Connection,
+  createPlants,
+  createTokens,
+  deletePlants,
+  findKeys,
+  type Row,
+  removeKeys,
+  type Statement,
+} from './statements.ts';
 
 type Creation = Extract<Write, { kind: 'createPlant' }>;
 type KeyedCreation = Creation & { readonly idempotency: NonNullable<Creation['idempotency']> };

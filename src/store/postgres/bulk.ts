@@ -17,12 +17,12 @@ import {
   toToken,
 } from '../rows.ts';
 import type { ConnectionOptions } from '../store.ts';
-import { type Connection, Connections, inTransaction, type Row } from './connections.ts';
+import { Connections, inTransaction } from './connections.ts';
 import { meaningOf } from './errors.ts';
-import { createPlants, createTokens, replacePlants } from './inserts.ts';
 import { POSTGRES_MIGRATIONS } from './migrate.ts';
 import { requirePrimary } from './primary-check.ts';
 import { retrying } from './retry-transient.ts';
+import { type Connection, createPlants, createTokens, type Row, replacePlants } from './statements.ts';
 
 /** How large rows are is known only from those before; the first ones may be large. */
 const ROWS_IN_FIRST_PAGE = 16;

@@ -1,5 +1,4 @@
 import pg from 'pg';
-import type { NoticeMessage } from 'pg-protocol/dist/messages.js';
 import { messageOf } from '../../api-errors.ts';
 import {
   type ConnectionCounts,
@@ -10,24 +9,13 @@ import {
 } from '../store.ts';
 import { isAboutHost, isFromServer, isStalePlan, noConnection, noConnectionToAny } from './errors.ts';
 import { rowsOfPrimary, withRole } from './primary-check.ts';
+import type { Connection, Row, Statement } from './statements.ts';
 import { FIND_TIMELINE, type Timelines, watchTimelines } from './timelines.ts';
 
-/** A statement: its text, its values, and the name it is prepared under when it comes often. */
-export interface Statement {
-  readonly name?: string;
-  readonly text: string;
-  readonly values?: readonly unknown[];
-}
-
-export type Row = Readonly<Record<string, unknown>>;
-
-/** A connection held for a while. */
-export interface Connection {
-  /**
-   * Sends a statement without waiting for those before it (pipelining). Rejects with the error the server answers, or
-   * with StoreUnavailable when it answers nothing.
-   */
-  query(statement: Statement): Promise<readonly Row[]>;
+/** The fields of a notice that are read. */
+interface Notice {
+  readonly severity: string | undefined;
+  readonly message: string | undefined;
 }
 
 /** How much longer than the server's own limit this side waits, before it takes the connection for dead. */
@@ -71,7 +59,7 @@ export class Connections {
   async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
     const { client, index } = await this.#acquire();
     const warnings: string[] = [];
-    const warn = ({ severity, message }: NoticeMessage): void => {
+    const warn = ({ severity, message }: Notice): void => {
       if (severity === 'WARNING') warnings.push(message ?? '');
     };
     client.on('notice', warn);

@@ -10,13 +10,13 @@ import {
   type Write,
 } from '../store.ts';
 import { commitBatch, isOfCreations } from './batch.ts';
-import { Connections, type Row, type Statement } from './connections.ts';
+import { Connections } from './connections.ts';
 import { isAcrossShards, isFromServer, mayBeUniqueViolation, meaningOf } from './errors.ts';
 import { forgetKeys } from './expired-keys.ts';
-import { createNewPlants } from './inserts.ts';
 import { migratePostgres } from './migrate.ts';
 import { readPage } from './pages.ts';
 import { retrying } from './retry-transient.ts';
+import { createNewPlants, type Row, type Statement } from './statements.ts';
 
 /** How long it is looked whether ids are taken, once one was. */
 const LOOK_FOR_MS = 1_000;

@@ -1,4 +1,5 @@
-import { type Connection, type Connections, inTransaction, type Row } from './connections.ts';
+import { type Connections, inTransaction } from './connections.ts';
+import type { Connection, Row } from './statements.ts';
 
 const KEYS_AT_ONCE = 1_000;
 

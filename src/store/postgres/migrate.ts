@@ -1,7 +1,8 @@
 import { messageOf } from '../../api-errors.ts';
 import { applyMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
-import { type Connection, Connections, inTransaction } from './connections.ts';
+import { Connections, inTransaction } from './connections.ts';
+import type { Connection } from './statements.ts';
 
 export const POSTGRES_MIGRATIONS = new URL('./migrations/', import.meta.url);
 

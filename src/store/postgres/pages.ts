@@ -1,5 +1,5 @@
 import { type IdRange, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
-import type { Row, Statement } from './connections.ts';
+import type { Row, Statement } from './statements.ts';
 
 const PLANT = `'{"name":' || to_json(name)::text || coalesce(',"tag":' || to_json(tag)::text, '') || '}'`;
 

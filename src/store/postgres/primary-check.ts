@@ -1,5 +1,5 @@
 import { StoreUnavailable } from '../store.ts';
-import type { Connection, Row, Statement } from './connections.ts';
+import type { Connection, Row, Statement } from './statements.ts';
 
 /**
  * Asks for the role of the server within the statement. A pooler may send each statement to another server, so an earlier

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
-import { type Connection, Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
+import { Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
+import type { Connection } from '../../../src/store/postgres/statements.ts';
 import { StoreUnavailable } from '../../../src/store/store.ts';
 import { engines } from '../../support/engines.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';

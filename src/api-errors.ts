@@ -40,8 +40,8 @@ export function statusOf(code: ErrorCode): number {
 }
 
 /** A refusal the client is meant to read: its code, a message that says what would be right, extra headers. */
-export class Refusal extends Error {
-  override readonly name = 'Refusal';
+export class ApiError extends Error {
+  override readonly name = 'ApiError';
   readonly code: ErrorCode;
   readonly headers: Readonly<Record<string, string>>;
 

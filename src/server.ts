@@ -224,11 +224,11 @@ async function openIssuer(config: Config, log: Logger, now: () => number): Promi
 }
 
 /** Lets requests in flight finish for a limited time, then closes what is left. */
-async function drain(app: FastifyInstance, connections: Connections, patienceMs: number): Promise<void> {
+async function drain(app: FastifyInstance, connections: Connections, graceMs: number): Promise<void> {
   const deadline = new AbortController();
   await Promise.race([
     connections.closeWhenIdle(),
-    setTimeout(patienceMs, undefined, { signal: deadline.signal }).catch(() => undefined),
+    setTimeout(graceMs, undefined, { signal: deadline.signal }).catch(() => undefined),
   ]);
   deadline.abort();
   connections.destroy();

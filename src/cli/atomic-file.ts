@@ -11,7 +11,7 @@ import { onSignal } from './signal-handler.ts';
  * another name beside it. Rejects with CommandFailed when there is such a file already.
  */
 export async function makeWholeFile<T>(file: string, work: (partial: string) => Promise<T>): Promise<T> {
-  refuseExisting(file);
+  rejectExisting(file);
   const partial = `${file}.partial`;
   // Before the file is made, which takes one turn of the event loop: no signal is handled within that.
   const stopListening = onSignal((signal) => {
@@ -52,13 +52,13 @@ async function publish(partial: string, file: string): Promise<void> {
   } catch (error: unknown) {
     if (codeOf(error) === 'EEXIST') throw alreadyThere(file);
     // Not every file system has links.
-    refuseExisting(file);
+    rejectExisting(file);
     return rename(partial, file);
   }
   await rm(partial);
 }
 
-function refuseExisting(file: string): void {
+function rejectExisting(file: string): void {
   if (existsSync(file)) throw alreadyThere(file);
 }
 

@@ -22,7 +22,7 @@ export async function withStore<T>(
   which: 'existing' | 'any' = 'any',
 ): Promise<T> {
   const config = configOf(flags);
-  if (which === 'existing') refuseUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
+  if (which === 'existing') rejectUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
   const fatal = Promise.withResolvers<never>();
   // It may break while it opens, when nobody waits for this yet; the work hears of it all the same.
   fatal.promise.catch(() => undefined);
@@ -53,7 +53,7 @@ export async function withBulk<T>(
   work: (bulk: Bulk) => Promise<T>,
   { which = 'any', migrate = true }: { readonly which?: 'existing' | 'any'; readonly migrate?: boolean } = {},
 ): Promise<T> {
-  if (which === 'existing') refuseUnlessExists(url, hint);
+  if (which === 'existing') rejectUnlessExists(url, hint);
   if (migrate) await sayingWhenNew(url, () => migrateStore(url));
   const bulk = await openBulk(url, {
     ...connectionOptions(configOf(flags)),
@@ -67,7 +67,7 @@ export async function withBulk<T>(
 }
 
 /** Throws StoreNotOpened when there is nothing to open; the hint says what to do. */
-export function refuseUnlessExists(url: string, hint: string): void {
+export function rejectUnlessExists(url: string, hint: string): void {
   if (storeExists(url)) return;
   throw new StoreNotOpened(`there is no store at ${placeOf(url)}; ${hint}`);
 }

@@ -4,7 +4,7 @@ import { ConfigInvalid } from '../config.ts';
 import { FileInvalid } from '../formats/format.ts';
 import { CannotListen } from '../http/protocol/bind-listeners.ts';
 import { CertificateInvalid } from '../http/protocol/tls.ts';
-import { BatchRefused, StoreNotOpened, StoreUnavailable } from '../store/store.ts';
+import { BatchRejected, StoreNotOpened, StoreUnavailable } from '../store/store.ts';
 import { version } from '../version.ts';
 import { CommandFailed } from './command-error.ts';
 import { escapeLine, escapeLines } from './message.ts';
@@ -72,7 +72,7 @@ function explanationOf(error: unknown): string {
     error instanceof CertificateInvalid ||
     error instanceof StoreNotOpened ||
     error instanceof StoreUnavailable ||
-    error instanceof BatchRefused ||
+    error instanceof BatchRejected ||
     error instanceof CommandFailed ||
     error instanceof FileInvalid ||
     'syscall' in error;

@@ -85,7 +85,7 @@ export function createSend({ token, timeoutMs = TIMEOUT_MS, retries = RETRIES, f
       const answer = await attempt(request, outcomeUnknown);
       if (!(answer instanceof PlantStoreError) && answer.status < 300) return answer;
       const failure: PlantStoreError =
-        answer instanceof PlantStoreError ? answer : refusalOf(answer, outcomeUnknown);
+        answer instanceof PlantStoreError ? answer : apiErrorOf(answer, outcomeUnknown);
       outcomeUnknown = failure.outcomeUnknown;
       if (failure.status === 401 && renewals > 0) {
         renewals -= 1;
@@ -95,8 +95,8 @@ export function createSend({ token, timeoutMs = TIMEOUT_MS, retries = RETRIES, f
         retries - left,
         answer instanceof PlantStoreError ? undefined : answer.headers,
       );
-      const isPassing = failure.status === undefined || PASSING_STATUSES.includes(failure.status);
-      if (!isPassing || left < 1 || wait === undefined) throw failure;
+      const isTransient = failure.status === undefined || PASSING_STATUSES.includes(failure.status);
+      if (!isTransient || left < 1 || wait === undefined) throw failure;
       left -= 1;
       await pause(wait, request.signal);
     }
@@ -119,7 +119,7 @@ function checked(token: unknown): string {
 }
 
 /** What an answer other than success means. */
-function refusalOf({ status, headers, text }: Answer, outcomeUnknown: boolean): PlantStoreError {
+function apiErrorOf({ status, headers, text }: Answer, outcomeUnknown: boolean): PlantStoreError {
   const { error, message } = errorBodyOf(text);
   return new PlantStoreError(
     message ?? `the answer was ${status}, and not by a Plant Store: ${text.slice(0, 100)}`,

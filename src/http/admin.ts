@@ -1,11 +1,11 @@
 import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify';
 import { Gauge, type Registry } from 'prom-client';
-import { messageOf, Refusal } from '../api-errors.ts';
+import { ApiError, messageOf } from '../api-errors.ts';
 import { responseOf } from './batched-response.ts';
-import { logFailure, RETRY_SOON, renderRawRefusal, sendRefusal, toRefusal } from './error-response.ts';
+import { logFailure, RETRY_SOON, renderRawError, sendApiError, toApiError } from './error-response.ts';
 import { http } from './node-http.ts';
 import type { Connections } from './protocol/connection-registry.ts';
-import { isAboutServer, originForm, refuseMalformed } from './protocol/http-conformance.ts';
+import { isAboutServer, originForm, rejectMalformed } from './protocol/http-conformance.ts';
 import { createListener, type Limits } from './protocol/http-server.ts';
 import { answerOtherMethods, collectMethods } from './protocol/method-not-allowed.ts';
 import { receiveBody } from './protocol/request-body.ts';
@@ -51,13 +51,13 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
         tls: undefined,
         connections,
         renderError: (error) =>
-          renderRawRefusal(toRefusal(error), { 'x-request-id': nextRequestId(), ...HEADERS }),
+          renderRawError(toApiError(error), { 'x-request-id': nextRequestId(), ...HEADERS }),
         onClosed: () => undefined,
         onHandshakeFailed: () => undefined,
       }),
     clientErrorHandler: () => undefined,
     frameworkErrors: (error, request, reply) =>
-      sendRefusal(reply.header('x-request-id', request.id).headers(HEADERS), toRefusal(error)),
+      sendApiError(reply.header('x-request-id', request.id).headers(HEADERS), toApiError(error)),
   });
   for (const method of http.METHODS) admin.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   admin.addHook('preParsing', receiveBody(limits.body));
@@ -65,9 +65,9 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
     reply.header('x-request-id', request.id).headers(HEADERS);
     const { receiveError } = responseOf(reply);
     if (receiveError !== undefined) throw receiveError;
-    refuseMalformed(request, limits.uri);
+    rejectMalformed(request, limits.uri);
     if (request.is404 && !isAboutServer(request.raw))
-      throw new Refusal(40401, 'here are /live, /ready and /metrics');
+      throw new ApiError(40401, 'here are /live, /ready and /metrics');
     done();
   });
   admin.setNotFoundHandler((_request, reply) => reply.code(204).header('allow', 'GET, HEAD, OPTIONS').send());
@@ -76,7 +76,7 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
   admin.get('/ready', async () => {
     const failures = await Promise.all(checks.map(failureOf));
     const failed = failures.filter((failure) => failure !== undefined);
-    if (failed.length > 0) throw new Refusal(50300, `not ready: ${failed.join('; ')}`, RETRY_SOON);
+    if (failed.length > 0) throw new ApiError(50300, `not ready: ${failed.join('; ')}`, RETRY_SOON);
     return { status: 'ok', checks: Object.fromEntries(checks.map(({ name }) => [name, 'ok'])) };
   });
   admin.get('/metrics', async (_request, reply) => {
@@ -85,10 +85,10 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
   });
   answerOtherMethods(admin, methods);
   admin.setErrorHandler((error, request, reply) => {
-    const refusal = toRefusal(error);
+    const apiError = toApiError(error);
     // Not the 50300 of /ready: who polls it has the reason already.
-    if (refusal.code === 50000) logFailure(log, request, error);
-    sendRefusal(reply, refusal);
+    if (apiError.code === 50000) logFailure(log, request, error);
+    sendApiError(reply, apiError);
   });
   return admin;
 }

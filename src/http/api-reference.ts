@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
-import { Refusal } from '../api-errors.ts';
+import { ApiError } from '../api-errors.ts';
 import { responseOf } from './batched-response.ts';
 import type { SendBudget } from './send-buffer-limit.ts';
 import type { SendPieces } from './streamed-response.ts';
@@ -137,7 +137,7 @@ function sendScript(
 /** RFC 9110 §13.1.1. */
 function checkPreconditions(headers: IncomingHttpHeaders, etag: string): void {
   if (headers['if-match'] !== undefined && !hasTag(headers['if-match'], etag))
-    throw new Refusal(41200, 'the `If-Match` header names another version of the script');
+    throw new ApiError(41200, 'the `If-Match` header names another version of the script');
 }
 
 /** RFC 9110 §13.1.2: `*` matches any version. */

@@ -14,15 +14,15 @@ import type { Tracing } from '../observability/tracing.ts';
 import type { Store } from '../store/store.ts';
 import { addApiReference } from './api-reference.ts';
 import { type Authentication, createAuthentication, type FindGrant } from './auth/authentication.ts';
-import { createRefusedTokens, limitRequests } from './auth/rate-limit.ts';
+import { createRejectedTokens, limitRequests } from './auth/rate-limit.ts';
 import { type BatchedResponse, responseOf } from './batched-response.ts';
 import {
   closeBehind,
   logFailure,
   noSuchRoute,
-  renderRawRefusal,
-  sendRefusal,
-  toRefusal,
+  renderRawError,
+  sendApiError,
+  toApiError,
 } from './error-response.ts';
 import { http } from './node-http.ts';
 import { renderOpenApi } from './openapi.ts';
@@ -35,14 +35,14 @@ import {
   ownerOf,
 } from './operation.ts';
 import { type Admission, createAdmission } from './overload/concurrency-limit.ts';
-import { createTurns } from './overload/loop-budget.ts';
+import { createLoopBudget } from './overload/loop-budget.ts';
 import { createPlant, createPlantOperation } from './plants/create-plant.ts';
 import { deletePlant, deletePlantOperation } from './plants/delete-plant.ts';
 import { listPlants, listPlantsOperation } from './plants/list-plants.ts';
-import { createPageTurns } from './plants/page-turns.ts';
+import { createPageSlots } from './plants/page-turns.ts';
 import type { Connections } from './protocol/connection-registry.ts';
 import { addOrigin, anyOrigin } from './protocol/cors.ts';
-import { isAboutServer, originForm, refuseMalformed } from './protocol/http-conformance.ts';
+import { isAboutServer, originForm, rejectMalformed } from './protocol/http-conformance.ts';
 import { createListener, type Limits } from './protocol/http-server.ts';
 import { answerOtherMethods, collectMethods } from './protocol/method-not-allowed.ts';
 import { receiveBody } from './protocol/request-body.ts';
@@ -95,7 +95,7 @@ export function createApp(options: AppOptions): FastifyInstance {
   addHooks(app, options);
   answerErrors(app, options);
   // Apart, so that lists go on while a lock or a slow disk holds up what writes.
-  const turns = createTurns();
+  const turns = createLoopBudget();
   const admissions = {
     reads: createAdmission(limits.inFlight, turns),
     writes: createAdmission(limits.inFlight, turns),
@@ -110,7 +110,7 @@ export function createApp(options: AppOptions): FastifyInstance {
     now,
     onLookUp: metrics.tokenLookedUp,
     audit: createAudit(log),
-    refusedTokens: createRefusedTokens(limits.refusedTokens, options.monotonicNow),
+    refusedTokens: createRejectedTokens(limits.refusedTokens, options.monotonicNow),
     onUseNotRecorded: (error) => log.warn({ err: error }, 'the last use of a token was not recorded'),
   });
   app.register(async (scope) => addRoutes(scope, authentication, admissions, options), { prefix: basePath });
@@ -120,16 +120,16 @@ export function createApp(options: AppOptions): FastifyInstance {
 function createFastify(options: AppOptions): FastifyInstance {
   const { log, limits, tls, trustedProxies, origins, connections, metrics } = options;
   const nextRequestId = createRequestIds();
-  const logRefusal = (requestId: string, code: ErrorCode): void => {
+  const logRejection = (requestId: string, code: ErrorCode): void => {
     log.info({ requestId, operation: 'none', status: statusOf(code) }, 'refused');
     metrics.refused(statusOf(code));
   };
   const renderError = (error: unknown): string => {
     const requestId = nextRequestId();
-    const refusal = toRefusal(error);
-    if (refusal.code === 50000) logFailure(log, { id: requestId, traceId: undefined }, error);
-    logRefusal(requestId, refusal.code);
-    return renderRawRefusal(refusal, {
+    const apiError = toApiError(error);
+    if (apiError.code === 50000) logFailure(log, { id: requestId, traceId: undefined }, error);
+    logRejection(requestId, apiError.code);
+    return renderRawError(apiError, {
       'x-request-id': requestId,
       ...headersOfAll(options),
       ...anyOrigin(origins),
@@ -158,11 +158,11 @@ function createFastify(options: AppOptions): FastifyInstance {
       }),
     clientErrorHandler: () => undefined,
     frameworkErrors: (error, request, reply) => {
-      const refusal = toRefusal(error);
-      logRefusal(request.id, refusal.code);
+      const apiError = toApiError(error);
+      logRejection(request.id, apiError.code);
       reply.headers({ 'x-request-id': request.id, ...headersOfAll(options) });
       addOrigin(origins, request, reply);
-      sendRefusal(reply, refusal);
+      sendApiError(reply, apiError);
     },
   });
 }
@@ -206,7 +206,7 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
     response.routed = request;
     reply.header('x-request-id', request.id).headers(headers);
     if (response.receiveError !== undefined) throw response.receiveError;
-    refuseMalformed(request, limits.uri);
+    rejectMalformed(request, limits.uri);
     if (request.is404 && !isAboutServer(request.raw)) throw noSuchRoute(basePath);
     done();
   });
@@ -253,11 +253,11 @@ const unlogged: readonly ErrorCode[] = [50100, 50301, 50302];
 
 function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
   app.setErrorHandler((error, request, reply) => {
-    const refusal = toRefusal(error);
+    const apiError = toApiError(error);
     // Nothing can be sent; the response's end logs it.
     if (error instanceof ClientGone && reply.raw.destroyed) return;
-    if (refusal.code >= 50000 && !unlogged.includes(refusal.code)) logFailure(log, request, error);
-    sendRefusal(reply, refusal);
+    if (apiError.code >= 50000 && !unlogged.includes(apiError.code)) logFailure(log, request, error);
+    sendApiError(reply, apiError);
   });
 }
 
@@ -274,7 +274,7 @@ async function addRoutes(
   const sendPieces = createSendPieces({
     completeHeaders: (request, reply) => completeHeaders(request, reply, options),
     onBrokenOff: (request, error) => {
-      request.brokenOff = toRefusal(error);
+      request.brokenOff = toApiError(error);
       if (request.brokenOff.code >= 50000) logFailure(log, request, error);
     },
   });
@@ -290,7 +290,7 @@ async function addRoutes(
       url,
       schema,
       config: { operationId },
-      onRequest: [admission.refuseWhenFull, authentication.require(needed), ...rates],
+      onRequest: [admission.rejectWhenFull, authentication.require(needed), ...rates],
       // Parsing is work too, so it counts as such.
       handler: (request, reply) =>
         admission.run(ownerOf(request), () => {
@@ -307,7 +307,7 @@ async function addRoutes(
     listPlants(store, listPath, metrics.listed, {
       budget: sendBudget,
       sendPieces,
-      waitForTurn: createPageTurns(),
+      waitForSlot: createPageSlots(),
       recheck: (request) => authentication.recheck(request, listPlantsOperation.scope),
     }),
   );

@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Static, TSchema } from 'typebox';
-import type { ErrorCode, Refusal } from '../api-errors.ts';
+import type { ApiError, ErrorCode } from '../api-errors.ts';
 import type { Scope } from '../token.ts';
 
 /** Who sends a request, as its token tells. */
@@ -17,7 +17,7 @@ declare module 'fastify' {
     /** What traces call the request; undefined while tracing is off. */
     traceId: string | undefined;
     /** What ended the response behind its headers; undefined when nothing did. */
-    brokenOff: Refusal | undefined;
+    brokenOff: ApiError | undefined;
   }
   interface FastifyContextConfig {
     /** The name of the operation, in the log and the metrics. */

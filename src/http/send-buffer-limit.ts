@@ -1,4 +1,4 @@
-import { Refusal } from '../api-errors.ts';
+import { ApiError } from '../api-errors.ts';
 import type { BatchedResponse } from './batched-response.ts';
 import { RETRY_SOON } from './error-response.ts';
 
@@ -32,13 +32,13 @@ export class SendBudget {
     return new HeldBytes(response, this);
   }
 
-  /** Throws a Refusal (50301) when the limit is reached. */
+  /** Throws an ApiError (50301) when the limit is reached. */
   take(memory: number): void {
     if (this.#used + memory > this.#limit) throw tooMuch();
     this.#used += memory;
   }
 
-  /** Waits until the memory is there, or no other response holds such memory. Rejects with a Refusal (50301). */
+  /** Waits until the memory is there, or no other response holds such memory. Rejects with an ApiError (50301). */
   async reserve(memory: number, response: HeldBytes): Promise<void> {
     if (this.#waiting.length > 0 || !this.#hasRoom(memory, response)) {
       await new Promise<void>((resolve, reject) => {
@@ -89,8 +89,8 @@ export class SendBudget {
   }
 }
 
-function tooMuch(): Refusal {
-  return new Refusal(50301, 'too many bytes wait for slow clients; ask for shorter pages', {
+function tooMuch(): ApiError {
+  return new ApiError(50301, 'too many bytes wait for slow clients; ask for shorter pages', {
     ...RETRY_SOON,
     connection: 'close',
   });
@@ -113,7 +113,7 @@ export class HeldBytes {
     });
   }
 
-  /** Throws a Refusal (50301) when the limit of all responses together is reached. */
+  /** Throws an ApiError (50301) when the limit of all responses together is reached. */
   add(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;
@@ -121,7 +121,7 @@ export class HeldBytes {
     this.#memory += memory;
   }
 
-  /** Waits until the bytes fit, or no other response has waited for what it holds. Rejects with a Refusal (50301). */
+  /** Waits until the bytes fit, or no other response has waited for what it holds. Rejects with an ApiError (50301). */
   async reserve(bytes: number): Promise<void> {
     if (this.isClosed || bytes <= 0) return;
     const memory = bytes * MEMORY_PER_BYTE;

@@ -13,7 +13,7 @@ export interface Origin {
   readonly address: string;
 }
 
-type RefusalReason = 'unknown' | 'expired' | 'revoked' | 'insufficientScope';
+type RejectionReason = 'unknown' | 'expired' | 'revoked' | 'insufficientScope';
 
 /** What happens to tokens, for whoever has to answer for it later; each event is a line with a field `audit`. */
 export interface Audit {
@@ -21,7 +21,7 @@ export interface Audit {
   tokenRevoked(id: string): void;
   tokenFirstUsed(token: Pick<Token, 'id' | 'owner'>, origin: Origin): void;
   /** A token was shown that opens nothing, or not this. `token` is what is known of it. */
-  tokenRefused(reason: RefusalReason, token: Partial<Pick<Token, 'id' | 'owner'>>, origin: Origin): void;
+  tokenRefused(reason: RejectionReason, token: Partial<Pick<Token, 'id' | 'owner'>>, origin: Origin): void;
 }
 
 /** One line for each token and reason, and for each address that guesses, in this time. */

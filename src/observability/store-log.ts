@@ -15,7 +15,7 @@ interface Failing {
 export function logStore(
   log: ServiceLog['log'],
   now: () => number = () => performance.now(),
-): Required<Pick<StoreOptions, 'onTaskEnd' | 'onKeysNotForgotten' | 'onTimelineRegression'>> {
+): Required<Pick<StoreOptions, 'onTaskEnd' | 'onKeysNotDeleted' | 'onTimelineRegression'>> {
   const failing = new Map<StoreTask, Failing>();
 
   function logFailure(task: StoreTask, err: unknown, failures: number): void {
@@ -46,7 +46,7 @@ export function logStore(
         logFailure(task, failure, state.failures);
       }
     },
-    onKeysNotForgotten: (err) => log.warn({ err }, 'old idempotency keys were not removed'),
+    onKeysNotDeleted: (err) => log.warn({ err }, 'old idempotency keys were not removed'),
     onTimelineRegression: ({ timeline, highest }) =>
       log.error(
         { timeline, highest },

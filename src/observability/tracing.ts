@@ -24,7 +24,7 @@ export interface Tracing {
   /** The same store, with a span for each write that a traced request makes. */
   traceStore(store: Store): Store;
   /** Sends what was gathered, and ends, at the latest after some milliseconds: a collector may not answer. */
-  close(patienceMs: number): Promise<void>;
+  close(graceMs: number): Promise<void>;
 }
 
 /**
@@ -110,9 +110,9 @@ export function startTracing(onError: (message: string) => void): Tracing {
     };
   }
 
-  async function close(patienceMs: number): Promise<void> {
+  async function close(graceMs: number): Promise<void> {
     const late = Promise.withResolvers<void>();
-    const timer = setTimeout(late.resolve, patienceMs);
+    const timer = setTimeout(late.resolve, graceMs);
     await Promise.race([provider.shutdown().catch(silent), late.promise]);
     clearTimeout(timer);
   }

@@ -1,6 +1,6 @@
 const EVERY_MS = 60_000;
 
-interface Forgetting {
+interface KeyExpiry {
   /** Does it now, too. */
   now(): void;
   end(): void;
@@ -10,10 +10,7 @@ interface Forgetting {
  * Has old idempotency keys forgotten once a minute. A failure is told and ends nothing, since the next minute is another
  * try; one that comes of the end is nobody's concern.
  */
-export function forgetRegularly(
-  forget: () => Promise<void>,
-  onFailure: (error: unknown) => void,
-): Forgetting {
+export function startKeyExpiry(forget: () => Promise<void>, onFailure: (error: unknown) => void): KeyExpiry {
   let isEnded = false;
 
   async function attempt(): Promise<void> {

@@ -1,5 +1,5 @@
 import {
-  BatchRefused,
+  BatchRejected,
   type EngineLoad,
   type Outcome,
   type StoreLoad,
@@ -54,7 +54,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   let closed = false;
   const idle = Promise.withResolvers<void>();
   const watch =
-    maxWaitMs === undefined ? undefined : setInterval(refuseLate, maxWaitMs / 4, maxWaitMs).unref();
+    maxWaitMs === undefined ? undefined : setInterval(rejectLate, maxWaitMs / 4, maxWaitMs).unref();
 
   function write(write: Write): Promise<Outcome> {
     if (closed) return Promise.reject(new StoreUnavailable('the store is closing'));
@@ -97,7 +97,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   }
 
   // While batches are stuck, those behind them must not add up their times; nothing was sent of these writes.
-  function refuseLate(ms: number): void {
+  function rejectLate(ms: number): void {
     const latest = performance.now() - ms;
     const late = waiting.filter(({ since }) => since <= latest);
     if (late.length === 0) return;
@@ -135,7 +135,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
         else member.resolve(outcome);
       }
     } catch (error: unknown) {
-      if (error instanceof BatchRefused && batch.length > 1) {
+      if (error instanceof BatchRejected && batch.length > 1) {
         for (const member of batch) await settle([member]);
       } else {
         for (const member of batch) member.reject(error);

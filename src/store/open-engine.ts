@@ -5,7 +5,7 @@ import { createGroupCommit } from './group-commit.ts';
 import { lockKeys } from './postgres/batch.ts';
 import { openSqlite } from './sqlite/engine.ts';
 import {
-  BatchRefused,
+  BatchRejected,
   type CommitResult,
   type ConnectionOptions,
   type Engine,
@@ -58,7 +58,7 @@ function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOption
       return outcomes;
     } catch (error: unknown) {
       end('failed');
-      if (!(error instanceof BatchRefused)) onTaskEnd?.('writes', error);
+      if (!(error instanceof BatchRejected)) onTaskEnd?.('writes', error);
       throw error;
     }
   };

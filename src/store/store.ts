@@ -111,7 +111,7 @@ export interface Engine extends Omit<Store, 'write' | 'load'> {
   load(): EngineLoad;
   /**
    * Commits all writes in one transaction, in their order, and resolves to an outcome for each once they are durable.
-   * Rejects with StoreUnavailable, or with BatchRefused when nothing was done and a smaller batch may succeed.
+   * Rejects with StoreUnavailable, or with BatchRejected when nothing was done and a smaller batch may succeed.
    */
   commit(batch: readonly Write[]): Promise<readonly Outcome[]>;
 }
@@ -130,8 +130,8 @@ export class StoreOverloaded extends Error {
 }
 
 /** A batch was rolled back because of what is in it; its members are worth trying one by one. */
-export class BatchRefused extends Error {
-  override readonly name = 'BatchRefused';
+export class BatchRejected extends Error {
+  override readonly name = 'BatchRejected';
 }
 
 /** The store was made by a newer version, or is no store of ours, or cannot be opened. */
@@ -160,7 +160,7 @@ export interface StoreOptions {
   /** Called after each batch, with the writes in it and the seconds it took. */
   readonly onCommit?: (writes: number, seconds: number, result: CommitResult) => void;
   /** Called when old idempotency keys could not be removed; that is tried again within a minute. */
-  readonly onKeysNotForgotten?: (error: unknown) => void;
+  readonly onKeysNotDeleted?: (error: unknown) => void;
   /** Called after each batch and each checkpoint; `failure` is undefined when it succeeded. */
   readonly onTaskEnd?: (task: StoreTask, failure: unknown) => void;
   /** Called when a PostgreSQL primary is on a lower timeline than one before it. */

@@ -4,7 +4,7 @@ import { setImmediate } from 'node:timers/promises';
 import { createGroupCommit, type GroupCommitOptions } from '../../src/store/group-commit.ts';
 import { lockKeys } from '../../src/store/postgres/batch.ts';
 import {
-  BatchRefused,
+  BatchRejected,
   type Outcome,
   StoreOverloaded,
   StoreUnavailable,
@@ -295,7 +295,7 @@ test('on PostgreSQL writes share a key when they touch the same plant, idempoten
 
 describe('failures', { timeout: PATIENCE_MS }, () => {
   test('a refused batch is tried member by member, in order: only what is refused alone fails', async () => {
-    const refusal = new BatchRefused('three');
+    const refusal = new BatchRejected('three');
     const { batches, write } = createRefusing((id) => (id === 3 ? refusal : undefined));
     const [two, three, four] = write(2, 3, 4);
     assert.ok(three !== undefined);
@@ -305,7 +305,7 @@ describe('failures', { timeout: PATIENCE_MS }, () => {
   });
 
   test('several members can be refused, and later writes wait until all were tried', async () => {
-    const { batches, write } = createRefusing((id) => (id > 5 ? new BatchRefused(`${id}`) : undefined));
+    const { batches, write } = createRefusing((id) => (id > 5 ? new BatchRejected(`${id}`) : undefined));
     const statuses = statusesOf(write(6, 1, 7));
     await setImmediate();
     const later = write(2);
@@ -315,8 +315,8 @@ describe('failures', { timeout: PATIENCE_MS }, () => {
   });
 
   test('a write that is refused alone is not tried again', async () => {
-    const { batches, write } = createRefusing((id) => (id === 3 ? new BatchRefused('three') : undefined));
-    await assertRejected(write(3), BatchRefused);
+    const { batches, write } = createRefusing((id) => (id === 3 ? new BatchRejected('three') : undefined));
+    await assertRejected(write(3), BatchRejected);
     assert.deepEqual(batches, [[3]]);
   });
 
@@ -325,7 +325,7 @@ describe('failures', { timeout: PATIENCE_MS }, () => {
     const { write } = createRefusing((id) => {
       if (id !== 3) return undefined;
       tries += 1;
-      return tries === 1 ? new BatchRefused('three') : new StoreUnavailable('gone');
+      return tries === 1 ? new BatchRejected('three') : new StoreUnavailable('gone');
     });
     const [two, three, four] = write(2, 3, 4);
     assert.ok(three !== undefined);

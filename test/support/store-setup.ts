@@ -40,7 +40,7 @@ interface Stores {
 export async function prepare(
   t: TestContext,
   engine: TestEngine,
-  told: Pick<StoreOptions, 'onKeysNotForgotten'> = {},
+  told: Pick<StoreOptions, 'onKeysNotDeleted'> = {},
 ): Promise<Stores> {
   const clock: Stores['clock'] = { now: Date.UTC(2026, 0, 1) };
   const opened: Opened[] = [];

@@ -7,7 +7,7 @@ import { CommandFailed } from '../command-error.ts';
 import { parseFile } from '../file-argument.ts';
 import { addSettings, configOf } from '../flags.ts';
 import { writeMessage } from '../message.ts';
-import { DATABASE_URL_HINT, refuseUnlessExists } from '../open-store.ts';
+import { DATABASE_URL_HINT, rejectUnlessExists } from '../open-store.ts';
 import { type Progress, startProgress } from '../progress.ts';
 
 export function backupCommand(): Command {
@@ -21,7 +21,7 @@ export function backupCommand(): Command {
         `a store on PostgreSQL is backed up by its own tools: pg_dump --format=custom --file=${file} '${placeOf(databaseUrl)}'`,
       );
     }
-    refuseUnlessExists(databaseUrl, DATABASE_URL_HINT);
+    rejectUnlessExists(databaseUrl, DATABASE_URL_HINT);
     await makeWholeFile(file, (partial) => backUpWithProgress(databaseUrl, partial));
     writeMessage(`backed up to ${file}, and checked`);
   });

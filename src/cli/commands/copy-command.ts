@@ -19,7 +19,7 @@ export function copyCommand(): Command {
       const copied = await withBulk(
         { url: from, hint: 'FROM must name one' },
         async (source) => {
-          await refuseOfNewer(from, source);
+          await rejectNewer(from, source);
           return withBulk({ url: to }, (target) =>
             source.read((contents) => target.fill((filling) => copyContents(contents, filling))),
           );
@@ -46,7 +46,7 @@ function databaseUrlOf(argument: string, text: string): string {
 }
 
 /** What a newer version added would stay behind. */
-async function refuseOfNewer(from: string, source: Bulk): Promise<void> {
+async function rejectNewer(from: string, source: Bulk): Promise<void> {
   const [fault] = await source.inspectSchema();
   if (fault !== undefined) throw new CommandFailed(`${placeOf(from)}: ${fault}`);
 }

@@ -10,7 +10,7 @@ import { parseFile } from '../file-argument.ts';
 import { addSettings } from '../flags.ts';
 import { writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
-import { refuseUnlessOwner } from '../owner-argument.ts';
+import { rejectUnlessOwner } from '../owner-argument.ts';
 import { addFormat, type FormatName, formatOf, STANDARD_STREAM } from '../plant-file.ts';
 import { count } from '../pluralize.ts';
 import { startProgress } from '../progress.ts';
@@ -22,7 +22,7 @@ export function exportCommand(): Command {
     .argument('[file]', 'NDJSON or CSV, a new file; - for standard output', parseFile, STANDARD_STREAM);
   return addSettings(addFormat(command), ['databaseUrl']).action(
     async (owner: string, file: string, flags: Flags & { format?: FormatName }) => {
-      refuseUnlessOwner(owner);
+      rejectUnlessOwner(owner);
       const format = formatOf(file, flags.format);
       const exported = await withBulk(
         { flags },

@@ -8,7 +8,7 @@ import { parseFile } from '../file-argument.ts';
 import { addSettings } from '../flags.ts';
 import { writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
-import { refuseUnlessOwner } from '../owner-argument.ts';
+import { rejectUnlessOwner } from '../owner-argument.ts';
 import {
   addFormat,
   type FormatName,
@@ -50,7 +50,7 @@ export function importCommand(): Command {
     .option('--json', 'the counts as a JSON object');
   return addSettings(addFormat(command), ['databaseUrl']).action(
     async (owner: string, file: string, flags: ImportFlags) => {
-      refuseUnlessOwner(owner);
+      rejectUnlessOwner(owner);
       const format = formatOf(file, flags.format);
       const source = await openSource(file);
       const counts = await withBulk({ flags }, (bulk) =>

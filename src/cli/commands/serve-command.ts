@@ -26,14 +26,14 @@ export function serveCommand(): Command {
     const broken = Promise.withResolvers<Error>();
     const traces = wantsTraces(process.env);
     const starting = startServer({ config, serviceLog, traces, onFatal: broken.resolve });
-    const stop = stopWhenTold(starting, log, config.stopDelay + SHUTDOWN_MS);
+    const stop = stopOnSignal(starting, log, config.stopDelay + SHUTDOWN_MS);
     void broken.promise.then((err) => {
       log.fatal({ err }, 'the store cannot be trusted any more; stopping. Check it before the next start');
       stop(1);
     });
     const server = await starting;
-    letRequestsDieYoung();
-    renewWhenTold(server, log);
+    disableAllocationSitePretenuring();
+    renewOnSighup(server, log);
     // Whoever waits for the service reads so from the log, and what is printed below belongs behind it.
     log.flush();
     if (!makesFirstToken(config)) return warnWithoutTokens(server, config, log);
@@ -52,16 +52,12 @@ export function serveCommand(): Command {
  * whole request until the next full collection (docs/performance.md). Not before the start is over: the code that Node
  * brings compiled is valid for V8's own flags alone.
  */
-function letRequestsDieYoung(): void {
+function disableAllocationSitePretenuring(): void {
   setFlagsFromString('--no-allocation-site-pretenuring');
 }
 
 /** Stops the server on signals and on errors that nobody foresaw, also while it starts. Returns what stops it. */
-function stopWhenTold(
-  starting: Promise<Server>,
-  log: Logger,
-  patienceMs: number,
-): (exitCode: number) => void {
+function stopOnSignal(starting: Promise<Server>, log: Logger, graceMs: number): (exitCode: number) => void {
   let stoppingSince: number | undefined;
   let exitCode = 0;
 
@@ -72,7 +68,7 @@ function stopWhenTold(
     setTimeout(() => {
       log.error('requests did not finish in time; ending');
       process.exit(1);
-    }, patienceMs).unref();
+    }, graceMs).unref();
     void close();
   }
 
@@ -107,7 +103,7 @@ function stopWhenTold(
 }
 
 /** Without TLS the signal keeps its usual meaning: the terminal is gone. */
-function renewWhenTold({ tls }: Server, log: Logger): void {
+function renewOnSighup({ tls }: Server, log: Logger): void {
   if (tls === undefined) return;
   process.on('SIGHUP', () => {
     try {

@@ -24,7 +24,7 @@ import { CommandFailed } from '../command-error.ts';
 import { addSettings, configOf } from '../flags.ts';
 import { escapeLine, writeMessage } from '../message.ts';
 import { withBulk, withStore } from '../open-store.ts';
-import { refuseUnlessLocalOwner } from '../owner-argument.ts';
+import { rejectUnlessLocalOwner } from '../owner-argument.ts';
 
 export function tokenCommand(): Command {
   return new Command('token')
@@ -47,7 +47,7 @@ function createTokenCommand(): Command {
       const wanted = parseScopes(flags.scope);
       const now = Date.now();
       const expiresAt = parseExpires(flags.expires, now);
-      refuseUnlessLocalOwner(owner);
+      rejectUnlessLocalOwner(owner);
       if (!isTokenName(name)) {
         throw new CommandFailed('--name must be up to 255 characters without control characters');
       }

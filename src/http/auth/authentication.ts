@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { LRUCache } from 'lru-cache';
-import { Refusal } from '../../api-errors.ts';
+import { ApiError } from '../../api-errors.ts';
 import type { Audit, Origin } from '../../observability/audit-log.ts';
 import type { Store } from '../../store/store.ts';
 import {
@@ -12,7 +12,7 @@ import {
   type Token,
 } from '../../token.ts';
 import { countOf } from '../header-count.ts';
-import type { RefusedTokens } from './rate-limit.ts';
+import type { RejectedTokens } from './rate-limit.ts';
 
 /** How long a token is taken for what it was when last asked for: half of the second in which a revocation must be seen. */
 const TOKEN_FRESH_MS = 500;
@@ -23,7 +23,7 @@ const USUAL_SCHEME = 'Bearer ';
 const CREDENTIALS = /^bearer(?: +(.*))?$/i;
 
 // RFC 6750 §3.1: a request without bearer credentials gets the bare challenge, without an error code.
-const noCredentials = new Refusal(
+const noCredentials = new ApiError(
   40100,
   'send a token in the header `Authorization: Bearer <ACCESS_TOKEN>`',
   {
@@ -32,7 +32,7 @@ const noCredentials = new Refusal(
 );
 
 // One and the same for every token that opens nothing, so that it tells nothing of other tokens.
-const invalidToken = new Refusal(40101, 'the token is not valid: unknown, malformed, expired or revoked', {
+const invalidToken = new ApiError(40101, 'the token is not valid: unknown, malformed, expired or revoked', {
   'www-authenticate': `${CHALLENGE}, error="invalid_token"`,
 });
 
@@ -47,7 +47,7 @@ export interface Authentication {
   require(scope: Scope): AuthenticationHook;
   /**
    * Looks again, at most twice a second for each token, whether the token of a running request still grants the scope.
-   * Rejects with a Refusal (40101 or 40300) when it does not; where that cannot be known now, the request goes on.
+   * Rejects with an ApiError (40101 or 40300) when it does not; where that cannot be known now, the request goes on.
    */
   recheck(request: FastifyRequest, scope: Scope): Promise<void>;
 }
@@ -71,7 +71,7 @@ interface AuthenticationOptions {
   /** Called for each token that the cache had, and each time that one was not there and had to be verified. */
   readonly onLookUp: (wasCached: boolean) => void;
   readonly audit: Audit;
-  readonly refusedTokens: RefusedTokens;
+  readonly refusedTokens: RejectedTokens;
   /** Called when the last use of a token could not be recorded; the request goes on. */
   readonly onUseNotRecorded: (error: unknown) => void;
 }
@@ -158,7 +158,7 @@ export function createAuthentication({
   function require(scope: Scope): AuthenticationHook {
     return (request, _reply, done) => {
       if (countOf(request.raw.rawHeaders, 'authorization') > 1)
-        throw new Refusal(40000, 'the header `Authorization` must be sent once');
+        throw new ApiError(40000, 'the header `Authorization` must be sent once');
       const secret = readSecret(request);
       const known = lookUps.get(secret);
       if (known?.found !== undefined) {
@@ -167,7 +167,7 @@ export function createAuthentication({
         done();
         return;
       }
-      refusedTokens.refuseBeyond(request.ip, secret);
+      refusedTokens.rejectBeyond(request.ip, secret);
       const { answer } = known ?? lookUp(secret);
       answer
         .then((grant) => {
@@ -198,7 +198,7 @@ function originOf({ id, ip }: FastifyRequest): Origin {
   return { requestId: id, address: ip };
 }
 
-/** What the `Authorization` header shows behind its scheme, however that is spelled. Throws a Refusal (40100). */
+/** What the `Authorization` header shows behind its scheme, however that is spelled. Throws an ApiError (40100). */
 function readSecret({ headers: { authorization } }: FastifyRequest): string {
   if (authorization === undefined) throw noCredentials;
   const begin = USUAL_SCHEME.length;
@@ -210,8 +210,8 @@ function readSecret({ headers: { authorization } }: FastifyRequest): string {
   return match[1] ?? '';
 }
 
-function tooNarrow(scope: Scope): Refusal {
-  return new Refusal(40300, `the token lacks the scope ${scope}`, {
+function tooNarrow(scope: Scope): ApiError {
+  return new ApiError(40300, `the token lacks the scope ${scope}`, {
     'www-authenticate': `${CHALLENGE}, error="insufficient_scope", scope="${scope}"`,
   });
 }

@@ -6,7 +6,7 @@ import {
   type FlattenedJWSInput,
 } from 'jose';
 import { type TSchema, Type } from 'typebox';
-import { Refusal } from '../../api-errors.ts';
+import { ApiError } from '../../api-errors.ts';
 import { compileCheck } from '../../validation.ts';
 
 /** Keys older than this are read again while they go on being used: so long may a withdrawn one live. */
@@ -36,7 +36,7 @@ interface IssuerKeysOptions {
 /**
  * The public keys of an OpenID Connect issuer, found by Discovery 1.0 §4 and read by JWK Set (RFC 7517 §5).
  * The result finds the key that a token names. It throws JWKSNoMatchingKey when the issuer, asked now, has no such key,
- * and a Refusal (50302) with the time to the next read when the issuer cannot be asked or was asked just before.
+ * and an ApiError (50302) with the time to the next read when the issuer cannot be asked or was asked just before.
  */
 export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOptions): FindKey {
   let keys = NO_KEYS;
@@ -123,9 +123,9 @@ function parserOf<S extends TSchema>(schema: S) {
   };
 }
 
-function unavailable(waitMs: number): Refusal {
+function unavailable(waitMs: number): ApiError {
   const seconds = String(Math.max(1, Math.ceil(waitMs / 1_000)));
-  return new Refusal(50302, 'the identity provider cannot be asked for the key of this token', {
+  return new ApiError(50302, 'the identity provider cannot be asked for the key of this token', {
     'retry-after': seconds,
   });
 }

@@ -37,7 +37,7 @@ interface OidcOptions {
 
 /**
  * Finds what a JWT access token (RFC 9068) of an OpenID Connect issuer grants; undefined for one that grants nothing.
- * That rejects with a Refusal (50302) when the key of the token would have to be asked for and the issuer cannot be reached.
+ * That rejects with an ApiError (50302) when the key of the token would have to be asked for and the issuer cannot be reached.
  */
 export function createOidc({ issuer, audience, now, onKeysUnreadable }: OidcOptions): FindGrant {
   const findKey = createIssuerKeys({ issuer, now, onUnreadable: onKeysUnreadable });

@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import ipaddr from 'ipaddr.js';
 import { LRUCache } from 'lru-cache';
-import { Refusal } from '../../api-errors.ts';
+import { ApiError } from '../../api-errors.ts';
 import { ownerOf } from '../operation.ts';
 
 const WINDOW_MS = 60_000;
@@ -28,24 +28,24 @@ function createRate(limit: number, monotonicNow: Clock) {
       else known.count += 1;
       return known?.count ?? 1;
     },
-    /** Throws a Refusal (42900) when the key has reached the limit. */
-    refuseBeyond: (key: string, what: string): void => {
+    /** Throws an ApiError (42900) when the key has reached the limit. */
+    rejectBeyond: (key: string, what: string): void => {
       const known = counts.get(key);
       if (known === undefined || known.count < limit) return;
       const seconds = Math.max(1, Math.ceil(counts.getRemainingTTL(key) / 1_000));
-      throw new Refusal(42900, `${what}; come back in ${seconds} s`, { 'retry-after': String(seconds) });
+      throw new ApiError(42900, `${what}; come back in ${seconds} s`, { 'retry-after': String(seconds) });
     },
   };
 }
 
 /** Keeps an address whose tokens are rejected again and again from the store. */
-export interface RefusedTokens {
+export interface RejectedTokens {
   /**
-   * Throws a Refusal (42900) before the lookup of a token when its address had too many rejected tokens, or had this
+   * Throws an ApiError (42900) before the lookup of a token when its address had too many rejected tokens, or had this
    * one rejected too often. A token that was valid before is always looked up: a neighbour behind the same proxy
    * cannot lock it out.
    */
-  refuseBeyond(address: string, secret: string): void;
+  rejectBeyond(address: string, secret: string): void;
   refused(address: string, secret: string): void;
   accepted(secret: string): void;
 }
@@ -54,18 +54,18 @@ export interface RefusedTokens {
  * Limits the distinct rejected tokens a minute of each address (IPv4) or network (IPv6, /64), and how often each of them
  * is looked up. So one client that repeats a revoked token locks out itself alone. 0 is no limit.
  */
-export function createRefusedTokens(limit: number, monotonicNow: Clock): RefusedTokens {
-  if (limit === 0) return { refuseBeyond: ignore, refused: ignore, accepted: ignore };
+export function createRejectedTokens(limit: number, monotonicNow: Clock): RejectedTokens {
+  if (limit === 0) return { rejectBeyond: ignore, refused: ignore, accepted: ignore };
   const ofAddress = createRate(limit, monotonicNow);
   const ofToken = createRate(limit, monotonicNow);
   const validBefore = new LRUCache<string, true>({ max: REMEMBERED });
   return {
-    refuseBeyond: (address, secret) => {
+    rejectBeyond: (address, secret) => {
       const key = digest(secret);
       if (validBefore.has(key)) return;
       const network = networkOf(address);
-      ofAddress.refuseBeyond(network, 'too many tokens from this address were refused');
-      ofToken.refuseBeyond(`${network} ${key}`, 'this token was refused too often');
+      ofAddress.rejectBeyond(network, 'too many tokens from this address were refused');
+      ofToken.rejectBeyond(`${network} ${key}`, 'this token was refused too often');
     },
     refused: (address, secret) => {
       const network = networkOf(address);
@@ -85,7 +85,7 @@ export function limitRequests(limit: number, monotonicNow: Clock) {
   const rate = createRate(limit, monotonicNow);
   return (request: FastifyRequest, _reply: FastifyReply, done: HookHandlerDoneFunction): void => {
     const key = request.caller?.id ?? ownerOf(request);
-    rate.refuseBeyond(key, `this token has had its ${limit} requests of the minute`);
+    rate.rejectBeyond(key, `this token has had its ${limit} requests of the minute`);
     rate.count(key);
     done();
   };

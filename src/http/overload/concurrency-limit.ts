@@ -1,7 +1,7 @@
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
-import { Refusal } from '../../api-errors.ts';
+import { ApiError } from '../../api-errors.ts';
 import { RETRY_SOON } from '../error-response.ts';
-import type { WaitForTurn } from './loop-budget.ts';
+import type { WaitForSlot } from './loop-budget.ts';
 
 /** How much of what is allowed at once one owner may take, so that others always find a place. */
 const OWNER_SHARE = 0.75;
@@ -9,19 +9,19 @@ const OWNER_SHARE = 0.75;
 /** A limit on the work that is asked of the store at once. What waits for its client, to send or to read, is not counted. */
 export interface Admission {
   /**
-   * Runs some work, or rejects with a Refusal (50301) at once when as much as is allowed is in flight, for all or for the
+   * Runs some work, or rejects with an ApiError (50301) at once when as much as is allowed is in flight, for all or for the
    * owner, if the work is for one.
    */
   run<T>(owner: string | undefined, work: () => Promise<T>): Promise<T>;
   /** A hook that rejects before anything is done for the request, so that an overload costs a fraction of what it saves. */
-  refuseWhenFull(request: FastifyRequest, reply: FastifyReply, done: HookHandlerDoneFunction): void;
+  rejectWhenFull(request: FastifyRequest, reply: FastifyReply, done: HookHandlerDoneFunction): void;
 }
 
-export function createAdmission(limit: number, waitForTurn: WaitForTurn): Admission {
+export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admission {
   const limitOfOwner = Math.ceil(limit * OWNER_SHARE);
   // One for all, since a stack for each would cost more than the rest of the response.
-  const full = new Refusal(50301, 'too many requests are in flight already', RETRY_SOON);
-  const fullForOwner = new Refusal(
+  const full = new ApiError(50301, 'too many requests are in flight already', RETRY_SOON);
+  const fullForOwner = new ApiError(
     50301,
     'too many requests of this owner are in flight already',
     RETRY_SOON,
@@ -34,7 +34,7 @@ export function createAdmission(limit: number, waitForTurn: WaitForTurn): Admiss
     if (owner !== undefined) takeShare(owner);
     inFlight += 1;
     try {
-      const turn = waitForTurn();
+      const turn = waitForSlot();
       if (turn !== undefined) await turn;
       return await work();
     } finally {
@@ -58,7 +58,7 @@ export function createAdmission(limit: number, waitForTurn: WaitForTurn): Admiss
 
   return {
     run,
-    refuseWhenFull: (_request, _reply, done) => {
+    rejectWhenFull: (_request, _reply, done) => {
       if (inFlight >= limit) throw full;
       done();
     },

@@ -3,13 +3,13 @@ const TURN_MS = 5;
 const MOST_AT_ONCE = 64;
 
 /** Undefined when a request may be carried out at once; otherwise what resolves when it is its turn. */
-export type WaitForTurn = () => Promise<void> | undefined;
+export type WaitForSlot = () => Promise<void> | undefined;
 
 /**
  * Shares a thread among requests that keep it busy: when those of one turn of the event loop have had their time, the
  * next ones wait in line, where they can be counted, instead of unseen in the buffers of their connections.
  */
-export function createTurns(): WaitForTurn {
+export function createLoopBudget(): WaitForSlot {
   const waiting: (() => void)[] = [];
   let began: number | undefined;
   let atOnce = 1;

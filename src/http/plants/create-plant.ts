@@ -1,5 +1,5 @@
 import { Type } from 'typebox';
-import { Refusal } from '../../api-errors.ts';
+import { ApiError } from '../../api-errors.ts';
 import {
   digestPlant,
   IDEMPOTENCY_KEY_RULE,
@@ -65,18 +65,18 @@ export function createPlant(store: Store): HandlerOf<typeof createPlantOperation
       idempotency: key === undefined ? null : { key, digest: digestPlant(plant) },
     });
     if (outcome === 'createdReplayed') reply.header('idempotent-replayed', 'true');
-    refuseUnlessCreated(outcome, plant);
+    rejectUnlessCreated(outcome, plant);
     return asJson(reply, renderPlant(plant));
   };
 }
 
-function refuseUnlessCreated(outcome: Outcome, { id }: NewPlant): void {
+function rejectUnlessCreated(outcome: Outcome, { id }: NewPlant): void {
   if (outcome === 'created' || outcome === 'createdReplayed') return;
   if (outcome === 'keyReused') {
-    throw new Refusal(40003, 'this `Idempotency-Key` was used for another plant; choose a new key');
+    throw new ApiError(40003, 'this `Idempotency-Key` was used for another plant; choose a new key');
   }
   if (outcome === 'idTaken') {
-    throw new Refusal(40002, `a plant with the id ${id} already exists; choose another \`id\``);
+    throw new ApiError(40002, `a plant with the id ${id} already exists; choose another \`id\``);
   }
   throw new Error(`the store answered a creation with ${outcome}`);
 }

@@ -1,5 +1,5 @@
 import { Type } from 'typebox';
-import { Refusal } from '../../api-errors.ts';
+import { ApiError } from '../../api-errors.ts';
 import { Int64 } from '../../plant.ts';
 import type { Store } from '../../store/store.ts';
 import { type HandlerOf, type Operation, ownerOf } from '../operation.ts';
@@ -22,7 +22,7 @@ export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation
     const { id } = request.params;
     checkPrecondition(request.headers['if-match']);
     const outcome = await store.write({ kind: 'deletePlant', owner: ownerOf(request), id });
-    if (outcome === 'absent') throw new Refusal(40400, `there is no plant with the id ${id}`);
+    if (outcome === 'absent') throw new ApiError(40400, `there is no plant with the id ${id}`);
     reply.code(204);
     return undefined;
   };
@@ -31,5 +31,5 @@ export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation
 /** RFC 9110 §13.1.1: a plant has no entity tag, so none matches. */
 function checkPrecondition(ifMatch: string | undefined): void {
   if (ifMatch === undefined || ifMatch.trim() === '*') return;
-  throw new Refusal(41200, 'a plant has no entity tag; send no `If-Match`, or `If-Match: *`');
+  throw new ApiError(41200, 'a plant has no entity tag; send no `If-Match`, or `If-Match: *`');
 }

@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { Type } from 'typebox';
-import { Refusal } from '../../api-errors.ts';
+import { ApiError } from '../../api-errors.ts';
 import { INT64_MAX, INT64_MIN, Plant } from '../../plant.ts';
 import type { IdRange, Store } from '../../store/store.ts';
 import { type BatchedResponse, responseOf } from '../batched-response.ts';
@@ -8,7 +8,7 @@ import { asJson, ClientGone, type HandlerOf, type Operation, ownerOf } from '../
 import type { HeldBytes, SendBudget } from '../send-buffer-limit.ts';
 import type { SendPieces } from '../streamed-response.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
-import type { WaitForPageTurn } from './page-turns.ts';
+import type { WaitForPageSlot } from './page-turns.ts';
 import { PAGE_BYTES, PlantPages } from './pagination.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
@@ -84,7 +84,7 @@ interface ListGuards {
   readonly budget: SendBudget;
   readonly sendPieces: SendPieces;
   /** Resolves when a list may read its next page. */
-  readonly waitForTurn: WaitForPageTurn;
+  readonly waitForSlot: WaitForPageSlot;
   /** Rejects when the token of the request is no longer valid. */
   readonly recheck: (request: FastifyRequest) => Promise<void>;
 }
@@ -97,7 +97,7 @@ export function listPlants(
   store: Store,
   path: string,
   onSent: (bytes: number) => void,
-  { budget, sendPieces, waitForTurn, recheck }: ListGuards,
+  { budget, sendPieces, waitForSlot, recheck }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
   // All pages go through one buffer, and no text of a page is kept while the client reads.
   async function* streamed(pages: PlantPages, first: string[], held: HeldBytes): AsyncGenerator<Buffer> {
@@ -130,7 +130,7 @@ export function listPlants(
     const response = responseOf(reply);
     if (response.destroyed) throw new ClientGone('the client is gone');
     const pages = new PlantPages(store, ownerOf(request), rangeAfter(cursor), limit, async () => {
-      await waitForTurn();
+      await waitForSlot();
       // A client that closed its side is nearly always gone; only the first page is worth sending to it.
       if (response.destroyed || response.isClientGone) throw new ClientGone('the client is gone');
       await recheck(request);
@@ -177,7 +177,7 @@ function endWhenRevoked(
 ): void {
   const timer = setInterval(() => {
     recheck().catch((error: unknown) => {
-      request.brokenOff = error instanceof Refusal ? error : undefined;
+      request.brokenOff = error instanceof ApiError ? error : undefined;
       response.destroy();
     });
   }, RECHECK_MS);

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 import type { FastifyRequest } from 'fastify';
-import { Refusal } from '../../api-errors.ts';
+import { ApiError } from '../../api-errors.ts';
 import { countOf } from '../header-count.ts';
 
 /** RFC 3986 §3.2.2, a registered name or an IPv4 address, and `[":" port]` of RFC 9110 §7.2. */
@@ -18,31 +18,31 @@ export function originForm({ url = '/' }: { url?: string | undefined }): string 
   return rest === undefined || !isHost(host) ? url : rest.replace(/^(?!\/)/, '/');
 }
 
-/** Throws a Refusal for a message that is not proper HTTP/1.1, whatever its path, or whose URI is longer than the limit. */
-export function refuseMalformed(request: FastifyRequest, uriLimit: number): void {
+/** Throws an ApiError for a message that is not proper HTTP/1.1, whatever its path, or whose URI is longer than the limit. */
+export function rejectMalformed(request: FastifyRequest, uriLimit: number): void {
   const { raw } = request;
   if ((raw.url?.length ?? 0) > uriLimit) {
-    throw new Refusal(41400, `the URI is longer than ${uriLimit} characters`);
+    throw new ApiError(41400, `the URI is longer than ${uriLimit} characters`);
   }
   if (raw.httpVersion !== '1.1' && raw.httpVersion !== '1.0') {
-    throw new Refusal(40004, 'the request line must end in HTTP/1.1 (RFC 9112 §2.3)');
+    throw new ApiError(40004, 'the request line must end in HTTP/1.1 (RFC 9112 §2.3)');
   }
   const hosts = countOf(raw.rawHeaders, 'host');
   if (hosts > 1 || (hosts === 0 ? raw.httpVersion === '1.1' : !isHost(request.headers.host ?? ''))) {
-    throw new Refusal(
+    throw new ApiError(
       40004,
       'a request has exactly one Host header, a name or address with a port (RFC 9112 §3.2)',
     );
   }
   if (!isTarget(raw)) {
-    throw new Refusal(
+    throw new ApiError(
       40004,
       'a request target is a path, or an http URL with a host and no user, without a fragment (RFC 9112 §3.2)',
     );
   }
   const coding = request.headers['transfer-encoding'];
   if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || raw.httpVersion === '1.0')) {
-    throw new Refusal(
+    throw new ApiError(
       40004,
       'the only Transfer-Encoding understood here is chunked, in HTTP/1.1 (RFC 9112 §6.1)',
     );

@@ -1,7 +1,7 @@
 import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { Refusal } from '../../api-errors.ts';
+import { ApiError } from '../../api-errors.ts';
 import { BatchedResponse } from '../batched-response.ts';
 import { RETRY_SOON } from '../error-response.ts';
 import { http } from '../node-http.ts';
@@ -54,7 +54,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
     requestTimeout: 0,
     keepAliveTimeout: 0,
     connectionsCheckingInterval: 2 ** 31 - 1,
-    // Node would answer without a body; `refuseMalformed` looks instead.
+    // Node would answer without a body; `rejectMalformed` looks instead.
     requireHostHeader: false,
     optimizeEmptyRequests: true,
     ServerResponse: BatchedResponse,
@@ -95,7 +95,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
   // Node would drop the connection without a response. It leaves the errors of the socket to us.
   server.on('connect', (_request, socket) => {
     socket.on('error', () => socket.destroy());
-    known.get(socket)?.fail(new Refusal(40401, 'this is not a proxy'));
+    known.get(socket)?.fail(new ApiError(40401, 'this is not a proxy'));
   });
   return server;
 }
@@ -137,7 +137,7 @@ function boundConnections(server: Server, { tls, connections, renderError }: Lis
       rejected -= 1;
       clearTimeout(linger);
     });
-    socket.end(renderError(new Refusal(50301, 'too many connections are open already', RETRY_SOON)) ?? '');
+    socket.end(renderError(new ApiError(50301, 'too many connections are open already', RETRY_SOON)) ?? '');
     socket.resume();
   }
 }

@@ -1,13 +1,13 @@
-import { Refusal } from '../../api-errors.ts';
+import { ApiError } from '../../api-errors.ts';
 import { JsonInvalid, parseJson } from '../../exact-json.ts';
 import { newPlantFields } from '../../plant.ts';
 
-/** Parses a body as the JSON of a NewPlant. Throws Refusal 40001. */
+/** Parses a body as the JSON of a NewPlant. Throws ApiError 40001. */
 export function parseJsonBody(bytes: Buffer): unknown {
   try {
     return parseJson(bytes, newPlantFields);
   } catch (error: unknown) {
-    if (error instanceof JsonInvalid) throw new Refusal(40001, `the body ${error.message}`);
+    if (error instanceof JsonInvalid) throw new ApiError(40001, `the body ${error.message}`);
     throw error;
   }
 }

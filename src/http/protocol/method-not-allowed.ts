@@ -1,5 +1,5 @@
 import type { FastifyInstance } from 'fastify';
-import { Refusal } from '../../api-errors.ts';
+import { ApiError } from '../../api-errors.ts';
 import { noSuchRoute } from '../error-response.ts';
 
 /** Gathers the methods of each path that a scope registers from now on. */
@@ -30,7 +30,7 @@ export function answerOtherMethods(
       method: scope.supportedMethods.filter((method) => method !== 'OPTIONS' && !known.has(method)),
       url,
       onRequest: async ({ method }) => {
-        throw new Refusal(40500, `${method} is not allowed here; ${allow} are`, { allow });
+        throw new ApiError(40500, `${method} is not allowed here; ${allow} are`, { allow });
       },
       handler: () => undefined,
     });

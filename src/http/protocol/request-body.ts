@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
-import { Refusal } from '../../api-errors.ts';
+import { ApiError } from '../../api-errors.ts';
 import { type BatchedResponse, responseOf } from '../batched-response.ts';
 import { countOf } from '../header-count.ts';
 
@@ -16,8 +16,8 @@ const BYTES_OF_PIECE = 128;
 export function receiveBody(limit: number) {
   // Whether all of it has arrived depends on the network, so the connection closes in either case.
   const closes = { connection: 'close' };
-  const tooLarge = new Refusal(41300, `the body is larger than ${limit} bytes`, closes);
-  const tooManyPieces = new Refusal(
+  const tooLarge = new ApiError(41300, `the body is larger than ${limit} bytes`, closes);
+  const tooManyPieces = new ApiError(
     41300,
     'the body comes in too many small chunks; send larger ones',
     closes,
@@ -117,16 +117,16 @@ function checkExpectation({ headers: { expect } }: FastifyRequest): void {
   if (expect === undefined) return;
   const members = expect.toLowerCase().split(',');
   if (members.every((member) => ['', '100-continue'].includes(member.trim()))) return;
-  throw new Refusal(41700, 'the only expectation met here is 100-continue');
+  throw new ApiError(41700, 'the only expectation met here is 100-continue');
 }
 
 function checkContent({ headers, raw }: FastifyRequest): void {
   const encoding = headers['content-encoding'];
   if (encoding !== undefined && encoding.trim().toLowerCase() !== 'identity')
-    throw new Refusal(41500, 'the body must be sent as it is, without Content-Encoding');
+    throw new ApiError(41500, 'the body must be sent as it is, without Content-Encoding');
   const type = headers['content-type'];
   const isJson =
     type === 'application/json' || type?.split(';', 1)[0]?.trim().toLowerCase() === 'application/json';
   if (!isJson || countOf(raw.rawHeaders, 'content-type') > 1)
-    throw new Refusal(41500, 'the Content-Type must be application/json, in one header');
+    throw new ApiError(41500, 'the Content-Type must be application/json, in one header');
 }

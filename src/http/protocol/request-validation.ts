@@ -1,15 +1,15 @@
 import type { TSchema } from 'typebox';
-import { Refusal } from '../../api-errors.ts';
+import { ApiError } from '../../api-errors.ts';
 import { compileCheck, compileFromText, propertiesOf, propertyOf } from '../../validation.ts';
 import { headerCase } from '../openapi.ts';
 import { parseJsonBody } from './json-body.ts';
 
 /** For Fastify: in place of its own compilers, which it would load at every start and never use here. */
 export const withoutCompilers = {
-  compilersFactory: { buildValidator: refuseToCompile, buildSerializer: refuseToCompile },
+  compilersFactory: { buildValidator: rejectCompilation, buildSerializer: rejectCompilation },
 };
 
-function refuseToCompile(): never {
+function rejectCompilation(): never {
   throw new Error('requests are checked by compileRequestCheck, and answers are rendered without schemas');
 }
 
@@ -22,15 +22,15 @@ export function compileRequestCheck(schema: TSchema, part: string | undefined) {
     if ('value' in checked) return checked;
     const { field, demand } = checked.violation;
     const fault = part === 'querystring' && isRepeated(value, field) ? 'is given more than once' : demand;
-    return { error: new Refusal(40000, `${nameOf(field, part)} ${fault}`) };
+    return { error: new ApiError(40000, `${nameOf(field, part)} ${fault}`) };
   };
 }
 
-/** The check of a JSON body, from its bytes. Throws a Refusal: 40001 when it is not JSON, 40000 when it breaks the schema. */
+/** The check of a JSON body, from its bytes. Throws an ApiError: 40001 when it is not JSON, 40000 when it breaks the schema. */
 export function compileBodyCheck(schema: TSchema): (bytes: unknown) => unknown {
   const check = compileRequestCheck(schema, undefined);
   return (bytes) => {
-    if (!Buffer.isBuffer(bytes)) throw new Refusal(40001, 'the body is missing; it must be a JSON object');
+    if (!Buffer.isBuffer(bytes)) throw new ApiError(40001, 'the body is missing; it must be a JSON object');
     const checked = check(parseJsonBody(bytes));
     if ('error' in checked) throw checked.error;
     return checked.value;

@@ -41,8 +41,8 @@ export async function commitBatch(
   terms: Terms,
 ): Promise<readonly Outcome[]> {
   const members = batch.map((write): Member => ({ write, outcome: undefined }));
-  if (isOneStatement(members, terms.perOwner)) await carryOut(connection, members, terms);
-  else await inPipelinedTransaction(connection, () => carryOut(connection, members, terms));
+  if (isOneStatement(members, terms.perOwner)) await execute(connection, members, terms);
+  else await inPipelinedTransaction(connection, () => execute(connection, members, terms));
   return members.map(settledOutcome);
 }
 
@@ -99,7 +99,7 @@ async function inPipelinedTransaction(connection: Connection, work: () => Promis
   await connection.query({ text: 'COMMIT' });
 }
 
-async function carryOut(
+async function execute(
   connection: Connection,
   members: readonly Member[],
   { now, perOwner }: Terms,

@@ -65,7 +65,7 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
       ),
     fill: (work) =>
       transact('BEGIN', async (connection) => {
-        await refuseUnlessEmpty(connection);
+        await rejectUnlessEmpty(connection);
         return work(fillingOf(connection));
       }),
     read: (work) =>
@@ -187,7 +187,7 @@ function fillingOf(connection: Connection): Filling {
   };
 }
 
-async function refuseUnlessEmpty(connection: Connection): Promise<void> {
+async function rejectUnlessEmpty(connection: Connection): Promise<void> {
   const found = await connection.query({ text: FIND_ANY_ROW });
   if (found.length > 0) throw new StoreNotEmpty('the store is not empty');
 }

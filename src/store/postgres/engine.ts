@@ -1,5 +1,5 @@
 import type { Token } from '../../token.ts';
-import { forgetRegularly } from '../expired-keys-timer.ts';
+import { startKeyExpiry } from '../expired-keys-timer.ts';
 import { TOKEN_COLUMNS, toToken } from '../rows.ts';
 import {
   type Engine,
@@ -12,7 +12,7 @@ import {
 import { commitBatch, isOfCreations } from './batch.ts';
 import { Connections } from './connections.ts';
 import { isAcrossShards, isFromServer, mayBeUniqueViolation, meaningOf } from './errors.ts';
-import { forgetKeys } from './expired-keys.ts';
+import { deleteExpiredKeys } from './expired-keys.ts';
 import { migratePostgres } from './migrate.ts';
 import { readPage } from './pages.ts';
 import { retrying } from './retry-transient.ts';
@@ -38,11 +38,11 @@ const SUSPICIOUS_FAILURES = 2;
 /** Opens the engine for many instances on one PostgreSQL; it keeps no state of its own. Rejects with StoreNotOpened. */
 export async function openPostgres(
   url: string,
-  { now, connections: options, onKeysNotForgotten = () => undefined, onTimelineRegression }: StoreOptions,
+  { now, connections: options, onKeysNotDeleted = () => undefined, onTimelineRegression }: StoreOptions,
 ): Promise<Engine> {
   await migratePostgres(url);
   const connections = new Connections(url, options, onTimelineRegression);
-  const forgetting = forgetRegularly(forgetOldKeys, onKeysNotForgotten);
+  const keyExpiry = startKeyExpiry(deleteOldKeys, onKeysNotDeleted);
 
   async function read(statement: Statement): Promise<readonly Row[]> {
     try {
@@ -55,9 +55,9 @@ export async function openPostgres(
   let failures = 0;
 
   async function commit(batch: readonly Write[]): Promise<readonly Outcome[]> {
-    if (failures >= SUSPICIOUS_FAILURES) await refuseWithoutStandby();
+    if (failures >= SUSPICIOUS_FAILURES) await rejectWithoutStandby();
     try {
-      const outcomes = await retrying(() => carryOut(batch));
+      const outcomes = await retrying(() => execute(batch));
       failures = 0;
       return outcomes;
     } catch (error: unknown) {
@@ -66,8 +66,8 @@ export async function openPostgres(
     }
   }
 
-  async function carryOut(batch: readonly Write[]): Promise<readonly Outcome[]> {
-    const created = await createInHope(batch);
+  async function execute(batch: readonly Write[]): Promise<readonly Outcome[]> {
+    const created = await createOptimistically(batch);
     if (created !== undefined) return created;
     return togetherOrPerOwner((perOwner) =>
       connections.use((connection) => commitBatch(connection, batch, { now: now(), perOwner })),
@@ -91,10 +91,10 @@ export async function openPostgres(
     }
   }
 
-  async function forgetOldKeys(): Promise<void> {
+  async function deleteOldKeys(): Promise<void> {
     const until = now() - KEY_LIFETIME_MS;
     try {
-      await togetherOrPerOwner((perOwner) => forgetKeys(connections, until, perOwner));
+      await togetherOrPerOwner((perOwner) => deleteExpiredKeys(connections, until, perOwner));
     } catch (error: unknown) {
       throw meaningOf(error);
     }
@@ -106,7 +106,7 @@ export async function openPostgres(
    * Creates plants in the hope that all are new, as most are: to look for each costs the server a third more. Resolves to
    * undefined, and has done nothing, where one was not or was not long ago: each time, the server logs an error.
    */
-  async function createInHope(batch: readonly Write[]): Promise<readonly Outcome[] | undefined> {
+  async function createOptimistically(batch: readonly Write[]): Promise<readonly Outcome[] | undefined> {
     if (performance.now() < looksUntil || !isOfCreations(batch)) return undefined;
     try {
       await connections.query(createNewPlants(batch));
@@ -122,7 +122,7 @@ export async function openPostgres(
    * A commit that waits for a synchronous standby outlives the connection it came by, since to end it would show a
    * write that the standby lacks. So many of them at most, or the server has no connections left to read by.
    */
-  async function refuseWithoutStandby(): Promise<void> {
+  async function rejectWithoutStandby(): Promise<void> {
     const waiting = await countStandbyWaits();
     if (waiting >= options.poolSize)
       throw new StoreUnavailable(`${waiting} commits wait for a synchronous standby already`);
@@ -155,7 +155,7 @@ export async function openPostgres(
   }
 
   // The first time also tells whether the server takes the rows of several owners together.
-  forgetting.now();
+  keyExpiry.now();
 
   return {
     commit,
@@ -175,7 +175,7 @@ export async function openPostgres(
       timelineRegressions: connections.timelineRegressions(),
     }),
     close: async () => {
-      forgetting.end();
+      keyExpiry.end();
       await connections.close();
     },
   };

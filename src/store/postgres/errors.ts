@@ -1,5 +1,5 @@
 import { codeOf, messageOf } from '../../api-errors.ts';
-import { BatchRefused, StoreDamaged, StoreUnavailable } from '../store.ts';
+import { BatchRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
 
 /** Serialization failure and deadlock (https://www.postgresql.org/docs/current/errcodes-appendix.html): worth another try. */
 const RETRIED = new Set(['40001', '40P01']);
@@ -88,9 +88,9 @@ export function meaningOf(error: unknown): unknown {
   const code = codeOf(error);
   const reason = `PostgreSQL: ${messageOf(error)} (${code})`;
   if (DAMAGE_CODES.has(code)) return new StoreDamaged(reason, { cause: error });
-  const isPassing =
+  const isTransient =
     PASSING_CLASSES.has(code.slice(0, 2)) || PASSING_CODES.has(code) || isWorthRetrying(error);
-  return isPassing
+  return isTransient
     ? new StoreUnavailable(reason, { cause: error })
-    : new BatchRefused(reason, { cause: error });
+    : new BatchRejected(reason, { cause: error });
 }

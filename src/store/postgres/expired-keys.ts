@@ -11,7 +11,7 @@ const KEYS_AT_ONCE_PER_OWNER = 100;
  * together or by statements for each owner. Those that somebody else holds are passed over, so that nobody waits for
  * anybody. Resolves to how many it removed.
  */
-export async function forgetKeys(
+export async function deleteExpiredKeys(
   connections: Connections,
   until: number,
   perOwner: boolean,

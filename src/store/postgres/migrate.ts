@@ -36,7 +36,7 @@ export async function migratePostgres(url: string): Promise<readonly string[]> {
 }
 
 async function migrate(connection: Connection): Promise<readonly string[]> {
-  await refuseOtherEncodings(connection);
+  await rejectOtherEncodings(connection);
   await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
   await ensureRecord(connection);
   return applyMigrations(POSTGRES_MIGRATIONS, {
@@ -53,7 +53,7 @@ async function migrate(connection: Connection): Promise<readonly string[]> {
   });
 }
 
-async function refuseOtherEncodings(connection: Connection): Promise<void> {
+async function rejectOtherEncodings(connection: Connection): Promise<void> {
   const [row] = await connection.query({ text: 'SHOW server_encoding' });
   const encoding = String(row?.server_encoding);
   if (encoding !== 'UTF8')

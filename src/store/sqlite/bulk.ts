@@ -154,7 +154,7 @@ function createWriting(db: DatabaseSync): Writing {
 
   async function fill<T>(work: (filling: Filling) => Promise<T>): Promise<T> {
     const result = await inLongTransaction(db, () => {
-      refuseUnlessEmpty(db);
+      rejectUnlessEmpty(db);
       return work(filling());
     });
     checkpoint();
@@ -181,7 +181,7 @@ function createWriting(db: DatabaseSync): Writing {
   return { savePlants, fill, close: () => db.close() };
 }
 
-function refuseUnlessEmpty(db: DatabaseSync): void {
+function rejectUnlessEmpty(db: DatabaseSync): void {
   const found = db.prepare(FIND_ANY_ROW).get();
   if (found !== undefined) throw new StoreNotEmpty('the store is not empty');
 }

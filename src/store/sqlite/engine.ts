@@ -1,9 +1,9 @@
 import { once } from 'node:events';
 import { statSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
-import { forgetRegularly } from '../expired-keys-timer.ts';
+import { startKeyExpiry } from '../expired-keys-timer.ts';
 import {
-  BatchRefused,
+  BatchRejected,
   type Engine,
   type Outcome,
   type StoreOptions,
@@ -27,7 +27,7 @@ const WRITER = new URL(
  */
 export async function openSqlite(
   file: string,
-  { onFatal, now, onKeysNotForgotten = () => undefined, onTaskEnd = () => undefined }: StoreOptions,
+  { onFatal, now, onKeysNotDeleted = () => undefined, onTaskEnd = () => undefined }: StoreOptions,
 ): Promise<Engine> {
   await migrateSqlite(file);
   let broken: StoreUnavailable | undefined;
@@ -61,18 +61,18 @@ export async function openSqlite(
     await writer.close();
     throw notOpened(file, error);
   });
-  const forgetting = forgetRegularly(forgetKeys, onKeysNotForgotten);
+  const keyExpiry = startKeyExpiry(deleteExpiredKeys, onKeysNotDeleted);
 
   // A batch at a time, so that writes get their turn in between.
-  async function forgetKeys(): Promise<void> {
-    const reply = await writer.request({ kind: 'forgetKeys', now: now() });
+  async function deleteExpiredKeys(): Promise<void> {
+    const reply = await writer.request({ kind: 'deleteExpiredKeys', now: now() });
     if (reply.kind === 'failure') throw failureOf(reply);
-    if (reply.kind === 'forgotten' && reply.more) await forgetKeys();
+    if (reply.kind === 'deletedKeys' && reply.more) await deleteExpiredKeys();
   }
 
   function failureOf({ severity, reason }: Extract<WriterReply, { kind: 'failure' }>): Error {
     if (severity === 'fatal') return breakWith(reason);
-    return severity === 'passing' ? new StoreUnavailable(reason) : new BatchRefused(reason);
+    return severity === 'passing' ? new StoreUnavailable(reason) : new BatchRejected(reason);
   }
 
   async function read<T>(work: () => T): Promise<T> {
@@ -106,7 +106,7 @@ export async function openSqlite(
       timelineRegressions: 0,
     }),
     close: async () => {
-      forgetting.end();
+      keyExpiry.end();
       reader.close();
       await writer.close();
     },

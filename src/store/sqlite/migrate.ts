@@ -31,7 +31,7 @@ export async function migrateSqlite(file: string): Promise<readonly string[]> {
   try {
     createPrivately(file);
     return await withoutBlocking(async () => {
-      refuseForeign(file);
+      rejectForeign(file);
       const db = openForWriting(file, 0);
       try {
         return await inLongTransaction(db, () => migrate(db));
@@ -95,7 +95,7 @@ function syncFolder(folder: string): void {
 }
 
 // Before it is opened for writing, which changes the journal mode of the file for good.
-function refuseForeign(file: string): void {
+function rejectForeign(file: string): void {
   const db = openForReading(file, 0);
   try {
     const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();

@@ -44,7 +44,7 @@ export async function openReader(file: string): Promise<Reader> {
   // then. Once a turn of the event loop is enough, since the requests of a turn had arrived when it began, and it costs
   // two locks on the file. Commits of this process are told of by themselves. The count of turns goes up before
   // requests arrive; setImmediate alone, when called in its own phase, would come behind those of the next turn.
-  function forgetOutdatedPages(): void {
+  function dropOutdatedPages(): void {
     const turn = performance.nodeTiming.uvMetricsInfo.loopCount;
     if (turn === versionKnownIn) return;
     versionKnownIn = turn;
@@ -62,7 +62,7 @@ export async function openReader(file: string): Promise<Reader> {
   return {
     noteCommit,
     listPlants(owner, range, limit) {
-      forgetOutdatedPages();
+      dropOutdatedPages();
       const key = `${range.from} ${range.to} ${limit.plants} ${limit.bytes} ${owner}`;
       const known = pages.get(key);
       if (known !== undefined) return known;

@@ -10,14 +10,14 @@ import { prepareInsertPlant, prepareInsertToken } from './inserts.ts';
 /** What the thread that owns the write connection is told. Times are milliseconds since the epoch. */
 export type WriterRequest =
   | { readonly kind: 'commit'; readonly batch: readonly Write[]; readonly now: number }
-  | { readonly kind: 'forgetKeys'; readonly now: number }
+  | { readonly kind: 'deleteExpiredKeys'; readonly now: number }
   | { readonly kind: 'close' };
 
 /** Its answers, one to each request, in their order. */
 export type WriterReply =
   | { readonly kind: 'outcomes'; readonly outcomes: readonly Outcome[] }
   /** Whether there may be more keys to forget. */
-  | { readonly kind: 'forgotten'; readonly more: boolean }
+  | { readonly kind: 'deletedKeys'; readonly more: boolean }
   | { readonly kind: 'failure'; readonly severity: Severity; readonly reason: string }
   | { readonly kind: 'closed' };
 
@@ -37,7 +37,7 @@ if (parentPort !== null) serve(parentPort, String(workerData));
 function serve(port: NonNullable<typeof parentPort>, file: string): void {
   const db = openForWriting(file);
   const apply = createApply(db);
-  const forgetKeys = db.prepare(
+  const deleteExpiredKeys = db.prepare(
     `DELETE FROM idempotency_keys WHERE (owner, key) IN
        (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${KEYS_FORGOTTEN_AT_ONCE})`,
   );
@@ -46,23 +46,24 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
 
   function reply(request: WriterRequest): WriterReply {
     try {
-      return carryOut(request);
+      return execute(request);
     } catch (error: unknown) {
       return { kind: 'failure', severity: severityOf(error), reason: reasonOf(error) };
     }
   }
 
-  function carryOut(request: WriterRequest): WriterReply {
+  function execute(request: WriterRequest): WriterReply {
     switch (request.kind) {
       case 'commit':
         return {
           kind: 'outcomes',
           outcomes: inTransaction(db, () => request.batch.map((write) => apply(write, request.now))),
         };
-      case 'forgetKeys':
+      case 'deleteExpiredKeys':
         return {
-          kind: 'forgotten',
-          more: Number(forgetKeys.run(request.now - KEY_LIFETIME_MS).changes) === KEYS_FORGOTTEN_AT_ONCE,
+          kind: 'deletedKeys',
+          more:
+            Number(deleteExpiredKeys.run(request.now - KEY_LIFETIME_MS).changes) === KEYS_FORGOTTEN_AT_ONCE,
         };
       case 'close':
         db.close();

@@ -206,7 +206,7 @@ export function testIdempotencyInTime(engine: TestEngine): void {
   test('keys that cannot be deleted are told of, and deleted a minute after they can', async (t) => {
     t.mock.timers.enable({ apis: ['setInterval'] });
     const failure = Promise.withResolvers<unknown>();
-    const { url, clock, open } = await prepare(t, engine, { onKeysNotForgotten: failure.resolve });
+    const { url, clock, open } = await prepare(t, engine, { onKeysNotDeleted: failure.resolve });
     const { store } = await open();
     await store.write(createOnce(1n, 'key'));
     clock.now += DAY_MS + 1;

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
 import { Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
-import { forgetKeys } from '../../../src/store/postgres/expired-keys.ts';
+import { deleteExpiredKeys } from '../../../src/store/postgres/expired-keys.ts';
 import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
 import { engines, execute, connections as options, rowsOf } from '../../support/engines.ts';
 
@@ -38,7 +38,8 @@ async function agesIn(url: string): Promise<unknown> {
 }
 
 for (const perOwner of [false, true]) {
-  const forget = (connections: Connections): Promise<number> => forgetKeys(connections, UNTIL, perOwner);
+  const forget = (connections: Connections): Promise<number> =>
+    deleteExpiredKeys(connections, UNTIL, perOwner);
 
   describe(perOwner ? 'owner by owner' : 'all owners together', () => {
     test('old keys of any number of owners are removed, and no others', async (t) => {

@@ -118,12 +118,12 @@ export class Connections {
 
   async #send(client: pg.PoolClient, { name, text, values }: Statement): Promise<readonly Row[]> {
     try {
-      const result = await client.query<Row>({
+      const config = {
         ...(this.#options.prepare && name !== undefined ? { name } : {}),
         ...(values === undefined ? {} : { values: [...values] }),
         text,
-      });
-      return result.rows;
+      };
+      return (await query(client, config, this.#options)).rows;
     } catch (error: unknown) {
       // A reset, the end of the connection, a time that ran out: nothing but their wording is common to all.
       throw isFromServer(error) ? error : noConnection(error);
@@ -173,13 +173,34 @@ class Client extends pg.Client {
   }
 }
 
+/**
+ * Sends a query, and destroys the connection when the answer is late. Uses neither the promises of pg nor its
+ * `query_timeout`, which keep each query in memory until the next full collection (docs/performance.md).
+ */
+function query(
+  client: pg.Client,
+  config: string | pg.QueryConfig,
+  { statementTimeoutMs }: ConnectionOptions,
+): Promise<pg.QueryResult<Row>> {
+  return new Promise((resolve, reject) => {
+    const timeout = setTimeout(
+      () => client.connection.stream.destroy(new Error('Query read timeout')),
+      statementTimeoutMs + ANSWER_GRACE_MS,
+    );
+    client.query<Row>(config, (error, result) => {
+      clearTimeout(timeout);
+      if (error) reject(error);
+      else resolve(result);
+    });
+  });
+}
+
 function createPool(url: string, options: ConnectionOptions, hosts: number, timelines: Timelines): pg.Pool {
   const pool = new pg.Pool({
     Client,
     connectionString: url,
     max: options.poolSize,
     connectionTimeoutMillis: Math.ceil(options.acquireTimeoutMs / hosts),
-    query_timeout: options.statementTimeoutMs + ANSWER_GRACE_MS,
     keepAlive: true,
     application_name: 'plant-store',
     pipeline: true,
@@ -197,20 +218,20 @@ function createPool(url: string, options: ConnectionOptions, hosts: number, time
 /** Not as start-up parameters, which poolers refuse; and on the primary alone. */
 async function prepareSession(
   client: pg.Client,
-  { statementTimeoutMs }: ConnectionOptions,
+  options: ConnectionOptions,
   hosts: number,
   timelines: Timelines,
 ): Promise<void> {
   // A transaction whose instance vanished must not keep its locks until the network notices, which takes hours.
-  const set = `SET statement_timeout = ${statementTimeoutMs}; SET synchronous_commit = on;
-               SET idle_in_transaction_session_timeout = ${statementTimeoutMs}`;
+  const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
+               SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;
   // Servers without timelines answer with an error, and have none to compare.
   const [, { rows }, timeline] = await Promise.all([
-    client.query(set),
-    client.query<Row>(ask),
-    client.query<Row>(FIND_TIMELINE).catch(() => undefined),
+    query(client, set, options),
+    query(client, ask, options),
+    query(client, FIND_TIMELINE, options).catch(() => undefined),
   ]);
   // A standby may lack what was acknowledged. A primary that is read-only can still list, unless there is a better one.
   const [role] = rows;

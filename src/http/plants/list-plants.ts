@@ -8,13 +8,16 @@ import { asJson, ClientGone, type HandlerOf, type Operation, ownerOf } from '../
 import type { HeldBytes, SendBudget } from '../send-buffer-limit.ts';
 import type { SendPieces } from '../streamed-response.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
-import type { WaitForPageSlot } from './page-turns.ts';
+import { createGate, type WaitForPageSlot } from './page-turns.ts';
 import { PAGE_BYTES, PlantPages } from './pagination.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
 
 /** A list with a limit ends at this size, with a Link, though more plants follow. */
 const GATHERED_BYTES = 8 * 1024 * 1024;
+
+/** Lists with a limit that are gathered concurrently; more would only take longer each, and hold their memory meanwhile. */
+const CONCURRENT_GATHERS = 4;
 
 /** Bytes written to a response at once. */
 const PIECE_BYTES = 64 * 1024;
@@ -99,6 +102,8 @@ export function listPlants(
   onSent: (bytes: number) => void,
   { budget, sendPieces, waitForSlot, recheck }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
+  const gatherInTurn = createGate(CONCURRENT_GATHERS);
+
   // All pages go through one buffer, and no text of a page is kept while the client reads.
   async function* streamed(pages: PlantPages, first: string[], held: HeldBytes): AsyncGenerator<Buffer> {
     const shared = Buffer.allocUnsafeSlow(SHORT_BYTES);
@@ -150,7 +155,9 @@ export function listPlants(
       endWhenRevoked(request, response, () => recheck(request));
       sendPieces(request, reply, streamed(pages, [first], held));
     } else {
-      const gathered = await gather(pages, first, held);
+      const expected = Math.min(GATHERED_BYTES, first.length + pages.expectedBytes()) + PAGE_BYTES;
+      await held.reserve(expected);
+      const gathered = await gatherInTurn(() => gather(pages, first, expected, held));
       addLink(reply, path, limit, pages.cutAt);
       reply.header('content-length', gathered.length);
       sendPieces(request, reply, inPieces(gathered));
@@ -185,12 +192,10 @@ function endWhenRevoked(
 }
 
 /**
- * Gathers the pages of a list with a limit. Memory for all of them is reserved first, so that none is read in vain, and it
- * is one block, since many small ones leave gaps that are not returned to the system.
+ * Gathers the pages of a list with a limit in one block of memory, since many small ones leave gaps that are not returned
+ * to the system. `expected` is the size of the block, for which memory is reserved.
  */
-async function gather(pages: PlantPages, first: string, held: HeldBytes): Promise<Buffer> {
-  const expected = Math.min(GATHERED_BYTES, first.length + pages.expectedBytes()) + PAGE_BYTES;
-  await held.reserve(expected);
+async function gather(pages: PlantPages, first: string, expected: number, held: HeldBytes): Promise<Buffer> {
   let list = Buffer.allocUnsafeSlow(expected);
   let size = 0;
   let json: string | undefined = first;

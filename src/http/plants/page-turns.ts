@@ -1,3 +1,21 @@
+/** Limits how many tasks run at once; the others are queued. */
+export function createGate(limit: number): <T>(work: () => Promise<T>) => Promise<T> {
+  const waiting: (() => void)[] = [];
+  let running = 0;
+
+  return async (work) => {
+    if (running >= limit) await new Promise<void>((resolve) => waiting.push(resolve));
+    else running += 1;
+    try {
+      return await work();
+    } finally {
+      const next = waiting.shift();
+      if (next === undefined) running -= 1;
+      else next();
+    }
+  };
+}
+
 export type WaitForPageSlot = () => Promise<void>;
 
 /** Pages that are read in one event-loop iteration, of all lists together: one or two milliseconds. */

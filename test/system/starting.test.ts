@@ -71,9 +71,9 @@ describe('serve', TOGETHER, () => {
   });
 
   const unprivileged = withoutLowPorts();
-  it('says when a port is not for this user', { skip: unprivileged === undefined }, async (t) => {
+  it('port reserved for root → says so and names --port', { skip: unprivileged === undefined }, async (t) => {
     const ended = await failToServe(t, { '--port': '1' }, unprivileged);
-    const reason = 'port 1 of 127.0.0.1 is not for this user; choose one from 1024 on with --port (PORT)';
+    const reason = 'port 1 of 127.0.0.1 is reserved for root; choose a port from 1024 up with --port (PORT)';
     assertFails(ended, new RegExp(`^plant-store: ${RegExp.escape(reason)}\n$`));
   });
 

@@ -1,24 +1,24 @@
 import type { FastifyInstance } from 'fastify';
 import { codeOf } from '../../api-errors.ts';
 
-/** Where to listen, and what says so on the command line: `--port (PORT)`. */
+/** An address to listen on. `namesOf` has its flags and variables for messages: `--port (PORT)`. */
 interface Address {
   readonly host: string;
   readonly port: number;
   readonly namesOf: { readonly host: string; readonly port: string };
 }
 
-/** Connections that may wait to be accepted; the kernel may allow fewer. Beyond it clients wait for a second or more. */
+/** Max connections waiting to be accepted; the kernel may allow fewer. Further clients wait a second or more. */
 const BACKLOG = 4_096;
 
-/** An address that cannot be listened on; the message says why and which setting names another. */
+/** The address cannot be bound. The message has the reason and the setting to change. */
 export class CannotListen extends Error {
   override readonly name = 'CannotListen';
 }
 
 /**
- * Has both applications listen and resolves to their URLs. Rejects with CannotListen, with all that is wrong: who mends
- * one should not be told of the other only then.
+ * Starts listening with both applications and resolves to their URLs. Rejects with CannotListen, which reports all bind
+ * errors at once.
  */
 export async function listenOnBoth(
   [first, firstAddress]: readonly [FastifyInstance, Address],
@@ -29,9 +29,9 @@ export async function listenOnBoth(
   const reasons = [one, other].flatMap((result): readonly unknown[] =>
     result.status === 'rejected' ? [result.reason] : [],
   );
-  const told = reasons.filter((reason) => reason instanceof CannotListen);
-  if (told.length < reasons.length) throw reasons.find((reason) => !(reason instanceof CannotListen));
-  throw new CannotListen(told.map(({ message }) => message).join('; '), { cause: told[0] });
+  const bindErrors = reasons.filter((reason) => reason instanceof CannotListen);
+  if (bindErrors.length < reasons.length) throw reasons.find((reason) => !(reason instanceof CannotListen));
+  throw new CannotListen(bindErrors.map(({ message }) => message).join('; '), { cause: bindErrors[0] });
 }
 
 async function listen(app: FastifyInstance, address: Address): Promise<string> {
@@ -50,9 +50,9 @@ function reasonOf(code: string, { host, port, namesOf }: Address): string | unde
     case 'EADDRINUSE':
       return `port ${port} of ${host} is in use; choose another with ${namesOf.port}`;
     case 'EACCES':
-      return `port ${port} of ${host} is not for this user; choose one from 1024 on with ${namesOf.port}`;
+      return `port ${port} of ${host} is reserved for root; choose a port from 1024 up with ${namesOf.port}`;
     case 'EADDRNOTAVAIL':
-      return `this machine has no address ${host}; choose one of its own with ${namesOf.host}`;
+      return `this machine has no address ${host}; choose one of its addresses with ${namesOf.host}`;
     case 'ENOTFOUND':
     case 'EAI_AGAIN':
       return `the host name ${host} has no address; choose another with ${namesOf.host}`;

@@ -2,33 +2,33 @@ import type { Socket } from 'node:net';
 import type { Connection } from './http-connection.ts';
 import { lookAtSendQueues } from './kernel-send-queue.ts';
 
-/** One step of all timeouts. */
+/** Resolution of all timeouts. */
 const TICK_MS = 1_000;
 
-/** Ticks between two looks at the send queues of the kernel, which cost it some milliseconds. */
-const LOOK_TICKS = 2;
+/** Ticks between two reads of the kernel's send queues; a read takes some milliseconds. */
+const QUEUE_READ_TICKS = 2;
 
-/** The share of the places that is freed at once when all are taken, so that a flood does not search for each. */
+/** Share of the limit freed at once when it is reached, so that a flood does not search for every connection. */
 const FREED_SHARE = 0.01;
 
 /**
- * All connections of a listener. Time is counted in ticks of its own timer: while the process is suspended or busy there
- * are none, so that what arrived meanwhile is read before anything times out.
+ * All connections of a listener. Counts time in ticks of a timer. While the process is suspended or busy there are no
+ * ticks, so that bytes that arrived meanwhile are read before anything times out.
  */
 export class Connections {
   readonly #limit: number;
   readonly #unsentLimit: number;
   readonly #open = new Set<Connection>();
-  /** Connections that no request can be read from yet: TLS handshakes. */
+  /** TLS handshakes in progress, by address and port of the client. */
   readonly #handshakes = new Map<string, Socket>();
   readonly #empty = Promise.withResolvers<void>();
   readonly #timer: NodeJS.Timeout;
   #ticks = 0;
   #closesWhenIdle = false;
-  /** Whether a search found none, so that a flood does not search again within the tick. */
+  /** Set when a search found no idle connection, so that a flood searches once per tick. */
   #hasNoneIdle = false;
 
-  /** `limit` is a number of connections; `unsentLimit` the bytes that may wait for slow clients. */
+  /** `limit` is the max number of connections; `unsentLimit` the max bytes waiting for slow clients. */
   constructor(limit: number, unsentLimit: number) {
     this.#limit = limit;
     this.#unsentLimit = unsentLimit;
@@ -39,8 +39,8 @@ export class Connections {
     return this.#open.size + this.#handshakes.size;
   }
 
-  /** Whether there is a place for one more; closes connections that have been idle longest to make one. */
-  makePlace(): boolean {
+  /** Returns true if one more connection fits; closes the connections idle longest if needed. */
+  makeRoom(): boolean {
     if (this.size < this.#limit) return true;
     if (this.#hasNoneIdle) return false;
     const idle = [...this.#open].filter(({ isIdle }) => isIdle);
@@ -71,7 +71,7 @@ export class Connections {
     if (this.#closesWhenIdle) connection.closeWhenIdle();
   }
 
-  /** Closes each connection once its requests have their responses. Resolves when all are closed. */
+  /** Closes each connection after its requests have their responses. Resolves when all are closed. */
   closeWhenIdle(): Promise<void> {
     this.#closesWhenIdle = true;
     for (const socket of this.#handshakes.values()) socket.destroy();
@@ -80,7 +80,7 @@ export class Connections {
     return this.#empty.promise;
   }
 
-  /** Closes all connections at once, whatever is in flight. */
+  /** Closes all connections immediately, even with requests in flight. */
   destroy(): void {
     clearInterval(this.#timer);
     for (const socket of this.#handshakes.values()) socket.destroy();
@@ -94,7 +94,7 @@ export class Connections {
   #tick(): void {
     this.#hasNoneIdle = false;
     this.#ticks += 1;
-    const sendQueueOf = this.#ticks % LOOK_TICKS === 0 ? lookAtSendQueues() : undefined;
+    const sendQueueOf = this.#ticks % QUEUE_READ_TICKS === 0 ? lookAtSendQueues() : undefined;
     let unsent = 0;
     for (const connection of this.#open) {
       connection.tick(sendQueueOf);

@@ -4,12 +4,12 @@ const METHODS = 'GET, HEAD, POST, DELETE';
 const REQUEST_HEADERS = 'Authorization, Content-Type, Idempotency-Key';
 const EXPOSED = 'Allow, Idempotent-Replayed, Link, Retry-After, WWW-Authenticate, X-Request-Id';
 
-/** How long a browser may take an answer to a preflight for granted; two hours are the most that Chromium does. */
+/** How long a browser may cache the response to a preflight; Chromium's limit is two hours. */
 const PREFLIGHT_SECONDS = '7200';
 
 /**
- * Adds the headers by which pages of these origins may read a response, errors included; `*` means any origin (Fetch
- * Standard, CORS protocol). No Allow-Credentials: authentication is by header, not by cookie.
+ * Adds the headers that let pages of these origins read a response, errors included (Fetch Standard, CORS protocol).
+ * `*` means any origin. No Allow-Credentials: authentication is by header, not by cookie.
  */
 export function addOrigin(
   origins: readonly string[],
@@ -29,7 +29,7 @@ export function addOrigin(
   } else reply.header('access-control-expose-headers', EXPOSED);
 }
 
-/** The same for an error of the parser, of which no header is known: only a page of any origin may read it. */
+/** Returns the CORS headers for a parser error. Its `Origin` is unknown, so only `*` can allow pages to read it. */
 export function anyOrigin(origins: readonly string[]): Readonly<Record<string, string>> {
   return origins.includes('*') ? { 'access-control-allow-origin': '*' } : {};
 }

@@ -4,21 +4,21 @@ import type { FastifyRequest } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
 import { countOf } from '../header-count.ts';
 
-/** RFC 3986 §3.2.2, a registered name or an IPv4 address, and `[":" port]` of RFC 9110 §7.2. */
+/** A registered name or an IPv4 address (RFC 3986 §3.2.2) with an optional port (RFC 9110 §7.2). */
 const NAMED_HOST = /^(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(?::[0-9]*)?$/;
 const IPV6_HOST = /^\[([0-9A-Fa-f:.]+)\](?::[0-9]*)?$/;
 
-/** RFC 9110 §4.2.1 and §4.2.4: an http URL has a host, and should have no userinfo. */
+/** An http URL with a host (RFC 9110 §4.2.1) and without userinfo (§4.2.4). */
 const ABSOLUTE_FORM = /^https?:\/\/([^/?#@]+)((?:[/?#].*)?)$/i;
 
-/** RFC 9112 §3.2.2: a server must accept the absolute form of a request target too. */
+/** Reduces a target in absolute form to its path; a server must accept both (RFC 9112 §3.2.2). */
 export function originForm({ url = '/' }: { url?: string | undefined }): string {
   if (url.startsWith('/')) return url;
   const [, host = '', rest] = ABSOLUTE_FORM.exec(url) ?? [];
   return rest === undefined || !isHost(host) ? url : rest.replace(/^(?!\/)/, '/');
 }
 
-/** Throws an ApiError for a message that is not proper HTTP/1.1, whatever its path, or whose URI is longer than the limit. */
+/** Throws an ApiError (40004 or 41400) for a message that is not valid HTTP/1.1, or whose URI exceeds the limit. */
 export function rejectMalformed(request: FastifyRequest, uriLimit: number): void {
   const { raw } = request;
   if ((raw.url?.length ?? 0) > uriLimit) {
@@ -31,36 +31,33 @@ export function rejectMalformed(request: FastifyRequest, uriLimit: number): void
   if (hosts > 1 || (hosts === 0 ? raw.httpVersion === '1.1' : !isHost(request.headers.host ?? ''))) {
     throw new ApiError(
       40004,
-      'a request has exactly one Host header, a name or address with a port (RFC 9112 §3.2)',
+      'send exactly one Host header: a name or an address, with or without a port (RFC 9112 §3.2)',
     );
   }
   if (!isTarget(raw)) {
     throw new ApiError(
       40004,
-      'a request target is a path, or an http URL with a host and no user, without a fragment (RFC 9112 §3.2)',
+      'the request target must be a path, or an http URL with a host, without user and fragment (RFC 9112 §3.2)',
     );
   }
   const coding = request.headers['transfer-encoding'];
   if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || raw.httpVersion === '1.0')) {
-    throw new ApiError(
-      40004,
-      'the only Transfer-Encoding understood here is chunked, in HTTP/1.1 (RFC 9112 §6.1)',
-    );
+    throw new ApiError(40004, 'the only supported Transfer-Encoding is chunked, in HTTP/1.1 (RFC 9112 §6.1)');
   }
 }
 
-/** RFC 9110 §7.2; an http URL has a host that is not empty (§4.2.1). */
+/** Checks the syntax of a host with an optional port (RFC 9110 §7.2). An empty host is invalid (§4.2.1). */
 function isHost(text: string): boolean {
   const address = IPV6_HOST.exec(text)?.[1];
   return address === undefined ? NAMED_HOST.test(text) : isIPv6(address);
 }
 
-/** RFC 9110 §9.3.7: `OPTIONS *` asks about the server as a whole. */
+/** Checks for `OPTIONS *`, which is about the server as a whole (RFC 9110 §9.3.7). */
 export function isAboutServer({ method, url }: IncomingMessage): boolean {
   return method === 'OPTIONS' && url === '*';
 }
 
-/** RFC 9112 §3.2, once the absolute form is taken for its path; the authority form is for CONNECT, which has no request. */
+/** Checks a target after `originForm` (RFC 9112 §3.2). The authority form is for CONNECT, which never gets here. */
 function isTarget({ method, url = '' }: IncomingMessage): boolean {
   return (url.startsWith('/') || (url === '*' && method === 'OPTIONS')) && !url.includes('#');
 }

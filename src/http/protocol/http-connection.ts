@@ -7,11 +7,11 @@ import { Framing, isLineEnd } from './message-framing.ts';
 
 const NOTHING = Buffer.alloc(0);
 
-/** RFC 9112 §9.6: what is read after a final response that was sent before the request had ended. */
+/** Max bytes read and discarded after a response that was sent before the request had ended (RFC 9112 §9.6). */
 const MAX_DISCARDED_BYTES = 65_536;
 const LINGER_MS = 1_000;
 
-/** Ticks of the sweep, about a second each. They are not counted while the process is suspended. */
+/** Timeouts in ticks, about a second each. Ticks do not count while the process is suspended. */
 interface ConnectionTimeouts {
   readonly headers: number;
   readonly request: number;
@@ -24,35 +24,35 @@ export interface ConnectionOptions {
   readonly maxHeaderBytes: number;
   readonly timeouts: ConnectionTimeouts;
   readonly handle: RequestListener<never, never>;
-  /** Called once for each dispatched request: its response was sent, or its connection is gone. */
+  /** Called once for each dispatched request, after its response was sent or its connection was lost. */
   readonly onClosed: (response: BatchedResponse) => void;
-  /** The bytes of an error response, for an error that no request object exists for. Undefined: close without one. */
+  /** Renders an error response for an error without a request object. Undefined: close without a response. */
   readonly renderError: (error: unknown) => string | undefined;
 }
 
 /**
  * Feeds Node's HTTP parser with the bytes of one connection, and dispatches one request after the other (RFC 9112
- * §9.3.2). While a request is executed nothing more is parsed: what follows waits as bytes, here and then in the kernel,
+ * §9.3.2). Parses nothing while a request is executed. Pipelined requests wait as bytes, here and then in the kernel,
  * not as objects.
  */
 export class Connection {
   readonly socket: Socket;
-  /** Whether no request is in flight and no byte of the next one has arrived. */
+  /** True while no request is in flight and no byte of the next one has arrived. */
   isIdle = true;
-  /** Lower for connections that have been idle for longer. */
+  /** Lower for connections that have been idle longer. */
   idleRank = 0;
   readonly #options: ConnectionOptions;
   readonly #parse: (chunk: Buffer) => void;
   readonly #endParser: () => void;
   readonly #framing: Framing;
-  /** Bytes that are not parsed yet: an incomplete request line, or what follows the request in flight. */
+  /** Bytes not parsed yet: an incomplete request line, or pipelined requests. */
   #unparsed: Buffer = NOTHING;
-  /** A request that is not dispatched yet, since more of it is there to be parsed. */
+  /** A request that is not dispatched yet, since more of its bytes have arrived and are parsed first. */
   #next: BatchedResponse | undefined;
   #current: BatchedResponse | undefined;
-  /** An error of the parser or the socket that no request has. */
+  /** An error of the parser or the socket that belongs to no request. */
   #error: unknown;
-  /** Whether the connection has sent a request before. */
+  /** Set when the first byte of a request has arrived. */
   #isUsed = false;
   #hasEnded = false;
   #isClosing = false;
@@ -60,13 +60,13 @@ export class Connection {
   #discarded = 0;
   #ticks = 0;
   #sendQueue: number | undefined;
-  /** Whether the send queue was looked at since the client last accepted a byte. */
+  /** Set when the send queue was read after the client last accepted a byte. */
   #hasLooked = false;
   #stalledTicks = 0;
   #lastUnsent = 0;
   #lastWritten = 0;
 
-  /** Takes over a socket that an HTTP server of Node has just set up. */
+  /** Wraps a socket that a Node HTTP server has just set up. */
   constructor(socket: Socket, options: ConnectionOptions) {
     this.socket = socket;
     this.idleRank = nextIdleRank();
@@ -74,13 +74,13 @@ export class Connection {
     this.#framing = new Framing(options.maxHeaderBytes);
     this.#parse = takeListener(socket, 'data');
     this.#endParser = takeListener(socket, 'end');
-    // Node reads a socket that has a listener in JavaScript, rather than in its parser.
+    // With a JavaScript listener, Node no longer passes the bytes directly to its parser.
     socket.on('data', (chunk: Buffer) => this.#read(chunk));
     socket.on('end', () => this.#onEnd());
     socket.destroySoon = () => this.#close();
   }
 
-  /** Takes a request that Node's parser has just met. Its body may not have arrived. */
+  /** Accepts a request from Node's parser. Its body may not have arrived yet. */
   take(response: BatchedResponse): void {
     this.#next = response;
   }
@@ -98,13 +98,13 @@ export class Connection {
     }
   }
 
-  /** Closes the connection now if it is idle, else when its requests have their responses. */
+  /** Closes the connection now if it is idle, otherwise after its requests have their responses. */
   closeWhenIdle(): void {
     this.#closesWhenIdle = true;
     if (this.isIdle) this.#close();
   }
 
-  /** Bytes that wait for the client to read. */
+  /** Bytes waiting for the client to read. */
   unsentBytes(): number {
     return this.socket.writableLength;
   }
@@ -114,7 +114,7 @@ export class Connection {
     return this.#stalledTicks;
   }
 
-  /** One step of time: closes the connection when a timeout has passed. `sendQueueOf` comes with some ticks only. */
+  /** Advances time by one tick and applies the timeouts. `sendQueueOf` is passed on some ticks only. */
   tick(sendQueueOf: SendQueueOf | undefined): void {
     const { timeouts } = this.#options;
     this.#ticks += 1;
@@ -122,7 +122,7 @@ export class Connection {
     if (sendQueueOf !== undefined && this.#hasStalledInKernel(sendQueueOf)) this.socket.destroy();
     else if (this.isIdle && this.#isUsed) {
       if (this.#ticks > timeouts.idle) this.#close();
-      // A response that the kernel has taken whole may still be unread.
+      // The kernel may have accepted the whole response while the client reads none of it.
       else if (this.#ticks > timeouts.write && (sendQueueOf?.(this.socket) ?? 0) > 0) this.socket.destroy();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
       this.fail(new RequestTimeout('the request took too long to arrive'));
@@ -138,7 +138,7 @@ export class Connection {
     if (hasMoved) this.#hasLooked = false;
   }
 
-  // The kernel takes more only when a third of its buffer is free, though the client may read all the time.
+  // The kernel accepts more only when a third of its buffer is free, even if the client reads all the time.
   #hasStalledInKernel(sendQueueOf: SendQueueOf): boolean {
     if (this.#stalledTicks === 0) return false;
     const sendQueue = sendQueueOf(this.socket);
@@ -195,7 +195,7 @@ export class Connection {
     this.#parse(slice);
     const request = (this.#next ?? this.#current)?.req;
     this.#framing.parsed(slice.length, request);
-    // A body that is there already is parsed first, so that most requests are complete when they are dispatched.
+    // A body that has arrived already is parsed first, so that most requests are complete when dispatched.
     const hasMore = isHead && available > slice.length && request?.complete === false;
     if (!hasMore) this.#advance();
   }
@@ -232,7 +232,7 @@ export class Connection {
     this.#endParser();
   }
 
-  /** Dispatches the next request, or rejects what cannot be one. */
+  /** Dispatches the next request, or rejects the connection after an error. */
   #advance(): void {
     if (this.#current !== undefined || this.#isClosing || this.socket.destroyed) return;
     const next = this.#next;
@@ -254,13 +254,13 @@ export class Connection {
     this.#current = undefined;
     if (response !== undefined) this.#options.onClosed(response);
     if (this.#isClosing || this.socket.destroyed) return;
-    // A request that arrived in part had to wait for this one.
+    // The timeout of a partly received request starts now, since it had to wait for this response.
     this.#ticks = 0;
     if (this.#error === undefined) this.#readOn();
     else this.#advance();
   };
 
-  /** Parses what has arrived behind the last request, or is idle. */
+  /** Parses the bytes that arrived after the last request; becomes idle if there are none. */
   #readOn(): void {
     this.isIdle = true;
     this.idleRank = nextIdleRank();
@@ -283,7 +283,7 @@ export class Connection {
     }
   }
 
-  /** RFC 9112 §9.6: ends our side and reads on for a moment, lest a reset of the connection overtakes the response. */
+  /** Ends our side and reads on for a second, so that no TCP reset overtakes the response (RFC 9112 §9.6). */
   #close(): void {
     if (this.#isClosing) return;
     this.#isClosing = true;
@@ -308,10 +308,11 @@ function isIncomplete({ req, isAnswered }: BatchedResponse): boolean {
   return !req.complete && !isAnswered;
 }
 
-/** Takes the listener of Node's server for an event of a new connection off, to call it when we say. */
+/** Removes the listener that Node's server added to a new connection, and returns it to be called directly. */
 function takeListener(socket: Socket, event: 'data' | 'end'): (...args: unknown[]) => void {
   const [listener] = socket.listeners(event).slice(-1);
-  if (listener === undefined) throw new Error(`Node's server does not listen to ${event} of a connection`);
+  if (listener === undefined)
+    throw new Error(`Node's server has no listener for the event ${event} of a connection`);
   Reflect.apply(socket.off, socket, [event, listener]);
   return (...args) => void Reflect.apply(listener, socket, args);
 }

@@ -9,24 +9,24 @@ import type { Connections } from './connection-registry.ts';
 import { Connection, type ConnectionOptions } from './http-connection.ts';
 import type { Tls } from './tls.ts';
 
-/** What a client may take of the service. Sizes are in bytes, times in milliseconds. */
+/** Limits for clients. Sizes are in bytes, times in milliseconds. */
 export interface Limits {
   readonly headers: number;
-  /** In characters, which are bytes here. */
+  /** In characters; a URI has only single-byte characters. */
   readonly uri: number;
   readonly body: number;
   readonly connections: number;
-  /** Requests that ask something of the store at once. */
+  /** Max requests that use the store at once. */
   readonly inFlight: number;
-  /** Requests a minute for each token, and refused tokens a minute for each address; 0 for any number. */
+  /** Max requests a minute for each token, and max invalid tokens a minute for each address; 0 means no limit. */
   readonly tokenRequests: number;
   readonly refusedTokens: number;
-  /** What long responses may hold together while their clients read. */
+  /** Max bytes that all long responses together hold while their clients read. */
   readonly unsent: number;
   readonly headersMs: number;
   readonly requestMs: number;
   readonly keepAliveMs: number;
-  /** How long a client may accept no byte of a response. */
+  /** Timeout for a client that accepts no byte of a response. */
   readonly writeMs: number;
 }
 
@@ -34,17 +34,17 @@ interface ListenerOptions {
   readonly limits: Limits;
   readonly tls: Tls | undefined;
   readonly connections: Connections;
-  /** The bytes of an error response for an error that no request object exists for; undefined to close without one. */
+  /** Renders an error response for an error without a request object. Undefined: close without a response. */
   readonly renderError: (error: unknown) => string | undefined;
   readonly onClosed: ConnectionOptions['onClosed'];
-  /** Called when a TLS handshake failed; no request was there. */
+  /** Called when a TLS handshake failed; there is no request. */
   readonly onHandshakeFailed: (error: unknown) => void;
 }
 
 /** Connections above the limit that get an error response before they are closed; more are closed at once. */
 const MAX_REJECTED = 1_000;
 
-/** A server for HTTP/1.1, not yet listening, that dispatches one whole message of a connection after the other. */
+/** Creates an HTTP/1.1 server, not yet listening, that dispatches the requests of a connection one after the other. */
 export function createListener(handler: RequestListener, options: ListenerOptions): Server {
   const { limits, tls, connections, renderError, onClosed, onHandshakeFailed } = options;
   const serverOptions = {
@@ -54,7 +54,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
     requestTimeout: 0,
     keepAliveTimeout: 0,
     connectionsCheckingInterval: 2 ** 31 - 1,
-    // Node would answer without a body; `rejectMalformed` looks instead.
+    // Node would respond without a body; `rejectMalformed` checks it instead.
     requireHostHeader: false,
     optimizeEmptyRequests: true,
     ServerResponse: BatchedResponse,
@@ -76,12 +76,12 @@ export function createListener(handler: RequestListener, options: ListenerOption
     known.set(socket, connection);
     connections.add(connection);
   });
-  boundConnections(server, options);
+  limitConnections(server, options);
   const take = (request: IncomingMessage, response: BatchedResponse): void => {
     known.get(request.socket)?.take(response);
   };
   server.on('request', take);
-  // Node would answer `Expect` by itself, before it is known whether the request is welcome.
+  // Without listeners Node would respond to `Expect` itself, before authentication.
   server.on('checkContinue', take);
   server.on('checkExpectation', take);
   server.on('clientError', (error, socket) => {
@@ -92,10 +92,10 @@ export function createListener(handler: RequestListener, options: ListenerOption
       socket.destroy();
     }
   });
-  // Node would drop the connection without a response. It leaves the errors of the socket to us.
+  // Node would close the connection without a response. After this event Node handles no socket errors.
   server.on('connect', (_request, socket) => {
     socket.on('error', () => socket.destroy());
-    known.get(socket)?.fail(new ApiError(40401, 'this is not a proxy'));
+    known.get(socket)?.fail(new ApiError(40401, 'CONNECT is not supported: this service is not a proxy'));
   });
   return server;
 }
@@ -110,22 +110,22 @@ function timeoutsOf(limits: Limits): ConnectionOptions['timeouts'] {
   };
 }
 
-/** Not by `maxConnections`, which closes a connection without a response. */
-function boundConnections(server: Server, { tls, connections, renderError }: ListenerOptions): void {
+/** Limits open connections. `maxConnections` would close a connection without a response. */
+function limitConnections(server: Server, { tls, connections, renderError }: ListenerOptions): void {
   const accept = server.listeners('connection');
   let rejected = 0;
   server.removeAllListeners('connection');
   server.on('connection', (socket: Socket) => {
-    // The client has reset the connection already.
+    // The client has already reset the connection.
     if (socket.remoteAddress === undefined) socket.destroy();
-    else if (connections.makePlace()) {
+    else if (connections.makeRoom()) {
       if (tls !== undefined) connections.beginHandshake(socket);
       for (const listener of accept) listener.call(server, socket);
     } else reject(socket);
   });
 
   function reject(socket: Socket): void {
-    // Under TLS there is nothing to say before the handshake, which is most of what a connection costs.
+    // With TLS a response needs a handshake, which is most of the cost of a connection.
     if (tls !== undefined || rejected >= MAX_REJECTED) {
       socket.destroy();
       return;
@@ -137,7 +137,9 @@ function boundConnections(server: Server, { tls, connections, renderError }: Lis
       rejected -= 1;
       clearTimeout(linger);
     });
-    socket.end(renderError(new ApiError(50301, 'too many connections are open already', RETRY_SOON)) ?? '');
+    socket.end(
+      renderError(new ApiError(50301, 'too many connections are open; retry later', RETRY_SOON)) ?? '',
+    );
     socket.resume();
   }
 }

@@ -2,18 +2,18 @@ import { closeSync, openSync, readSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import ipaddr from 'ipaddr.js';
 
-/** Where Linux lists the TCP connections of this machine (proc(5)); other systems have no such file. */
+/** The TCP connections of this machine on Linux (proc(5)); other systems have no such files. */
 const FILES = ['/proc/self/net/tcp', '/proc/self/net/tcp6'];
 
-/** A line for each connection: local address, remote address, state, bytes to send (not 0 here) and to receive. */
+/** A line with bytes to send: local address, remote address, state, bytes to send, bytes to receive. */
 const WITH_QUEUE = /^ *\d+: (\S+) (\S+) \S\S ((?!00000000)[0-9A-F]{8}):/gm;
 
 const chunk = Buffer.allocUnsafeSlow(16 * 1024);
 
-/** The bytes of a connection that the kernel took and the peer has not; undefined for none, and where that is not known. */
+/** Returns the bytes of a connection that the kernel has accepted and the peer has not; undefined if none or unknown. */
 export type SendQueueOf = (socket: Socket) => number | undefined;
 
-/** Looks at the send queues of the kernel as they are now; they are read at the first question. */
+/** Returns a view of the kernel's send queues. They are read once, at the first call. */
 export function lookAtSendQueues(): SendQueueOf {
   let queues: ReadonlyMap<string, number> | undefined;
   return ({ localAddress, localPort, remoteAddress, remotePort }) => {
@@ -25,7 +25,7 @@ export function lookAtSendQueues(): SendQueueOf {
   };
 }
 
-/** The connections whose peer has not taken everything. */
+/** Reads all connections with unacknowledged or unsent bytes. */
 function readQueues(): ReadonlyMap<string, number> {
   const queues = new Map<string, number>();
   for (const file of FILES) {
@@ -37,7 +37,7 @@ function readQueues(): ReadonlyMap<string, number> {
   return queues;
 }
 
-/** Yields whole lines, a few at a time: the list has a line for each connection of the last minute, which may be megabytes. */
+/** Yields whole lines in small groups: the file has a line for each connection of the last minute, maybe megabytes. */
 function* readLines(file: string): Generator<string> {
   let descriptor: number | undefined;
   try {
@@ -58,9 +58,9 @@ function* readLines(file: string): Generator<string> {
   }
 }
 
-/** An address and a port as the kernel writes them: words of 32 bits in the order of the machine, in hexadecimal. */
+/** Formats an address and a port as the kernel does: 32-bit words in host byte order, in hexadecimal. */
 function kernelName(address: string, port = 0): string | undefined {
-  // The zone of a link-local address may be a name that is no part of an address.
+  // Removes the zone of a link-local address, which may be an interface name.
   const [bare = ''] = address.split('%', 1);
   if (!ipaddr.isValid(bare)) return undefined;
   const bytes = Buffer.from(ipaddr.parse(bare).toByteArray());

@@ -4,27 +4,27 @@ const CR = 13;
 const LF = 10;
 const HEAD_END = Buffer.from('\r\n\r\n');
 
-/** Each chunk in a slice of a chunked body becomes an object. */
+/** Max bytes in a slice of a chunked body: the parser makes an object for each chunk. */
 const CHUNKED_SLICE_BYTES = 1_024;
 
-/** The beginning of a request line (RFC 9112 §3): a method, then nothing or a space. */
+/** The start of a request line (RFC 9112 §3): a method, then nothing or a space. */
 const BEGINS_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+( |$)/;
 
-/** No more bytes of a line of a chunked body matter: a size beyond this is above any limit. */
+/** Max bytes kept of a line of a chunked body: a longer chunk size is above any limit. */
 const MAX_LINE = 20;
 
 type Part = 'start' | 'head' | 'length' | 'chunked';
 
 /**
- * Divides the bytes of a connection into slices for Node's parser, which never cross the end of a head or of a message. It
- * validates nothing: where the bytes are invalid, the parser rejects them.
+ * Divides the bytes of a connection into slices for Node's parser. A slice never crosses the end of a head or a message.
+ * Validates nothing: the parser rejects invalid bytes.
  */
 export class Framing {
   readonly #maxLine: number;
   #part: Part = 'start';
-  /** The last bytes of a head that has not ended. */
+  /** The last three bytes of an incomplete head; its end may be split over two reads. */
   #seam = '';
-  /** Bytes that the body has left, or the current chunk with its line end. */
+  /** Remaining bytes of the body, or of the current chunk with its line end. */
   #left = 0;
   #line = '';
   #isInTrailers = false;
@@ -35,7 +35,7 @@ export class Framing {
   }
 
   /**
-   * Returns how many of the bytes to parse next. 0: the request line is incomplete. 'tooLong': its target is above the
+   * Returns the number of bytes to parse next. 0: the request line is incomplete. 'tooLong': its target exceeds the
    * limit.
    */
   next(bytes: Buffer): number | 'tooLong' {
@@ -51,7 +51,7 @@ export class Framing {
     }
   }
 
-  /** Notes that so many bytes were parsed. `request` is the one whose bytes they are, once its head has ended. */
+  /** Records that `bytes` bytes were parsed. `request` is their request, if its head is complete. */
   parsed(bytes: number, request: IncomingMessage | undefined): void {
     if (request === undefined) return;
     if (request.complete) this.#part = 'start';
@@ -61,8 +61,8 @@ export class Framing {
   }
 
   #start(bytes: Buffer): number | 'tooLong' {
-    const emptyLines = countEmptyLines(bytes);
-    if (emptyLines > 0) return emptyLines;
+    const lineEnds = countLineEnds(bytes);
+    if (lineEnds > 0) return lineEnds;
     const end = bytes.indexOf(HEAD_END);
     const isLineEnded = end !== -1 && end < this.#maxLine;
     if (!isLineEnded && !bytes.subarray(0, this.#maxLine).includes(LF)) {
@@ -95,7 +95,7 @@ export class Framing {
     this.#isInTrailers = false;
   }
 
-  /** RFC 9112 §7.1. */
+  /** Returns the number of bytes up to the end of the message, or of `bytes` (RFC 9112 §7.1). */
   #endOfChunks(bytes: Buffer): number {
     let at = 0;
     while (at < bytes.length) {
@@ -116,7 +116,7 @@ export class Framing {
     return at;
   }
 
-  /** Returns whether the line was the last one of the message. */
+  /** Returns true for the last line of the message. */
   #endLine(): boolean {
     const line = this.#line;
     this.#line = '';
@@ -128,8 +128,8 @@ export class Framing {
   }
 }
 
-/** RFC 9112 §2.2: some clients send empty lines before a request. */
-function countEmptyLines(bytes: Buffer): number {
+/** Counts CR and LF before a request: some clients send empty lines there (RFC 9112 §2.2). */
+function countLineEnds(bytes: Buffer): number {
   let count = 0;
   while (isLineEnd(bytes[count])) count += 1;
   return count;

@@ -2,7 +2,7 @@ import type { FastifyInstance } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
 import { noSuchRoute } from '../error-response.ts';
 
-/** Gathers the methods of each path that a scope registers from now on. */
+/** Collects the methods of each path that is registered in a scope from now on. */
 export function collectMethods(scope: FastifyInstance): Map<string, Set<string>> {
   const methods = new Map<string, Set<string>>();
   scope.addHook('onRoute', ({ url, method }) => {
@@ -13,7 +13,7 @@ export function collectMethods(scope: FastifyInstance): Map<string, Set<string>>
   return methods;
 }
 
-/** RFC 9110 §15.5.6 and §9.3.7: every path answers the methods it does not have with 405, and OPTIONS with 204. */
+/** Adds a 405 for the other methods of each path (RFC 9110 §15.5.6), and a 204 for OPTIONS (§9.3.7). */
 export function answerOtherMethods(
   scope: FastifyInstance,
   methods: ReadonlyMap<string, ReadonlySet<string>>,
@@ -30,11 +30,11 @@ export function answerOtherMethods(
       method: scope.supportedMethods.filter((method) => method !== 'OPTIONS' && !known.has(method)),
       url,
       onRequest: async ({ method }) => {
-        throw new ApiError(40500, `${method} is not allowed here; ${allow} are`, { allow });
+        throw new ApiError(40500, `${method} is not allowed for this path; use one of ${allow}`, { allow });
       },
       handler: () => undefined,
     });
-    // The router would take `/plants/` for the plant with an empty id.
+    // Otherwise the router would match `/plants/` as a plant with an empty id.
     if (!url.includes('/:')) continue;
     scope.route({
       method: scope.supportedMethods,

@@ -4,24 +4,20 @@ import { ApiError } from '../../api-errors.ts';
 import { type BatchedResponse, responseOf } from '../batched-response.ts';
 import { countOf } from '../header-count.ts';
 
-/** Each piece that the parser makes of a body costs microseconds: so many, and one more for so many bytes. */
+/** Max pieces of a body, since each takes the parser microseconds: a base, and one more per so many bytes. */
 const MIN_PIECES = 512;
 const BYTES_OF_PIECE = 128;
 
 /**
- * A hook that lets a request pass when all of it has arrived: headers, body, trailers. `request.body` is then its body,
- * or undefined without one. What is checked before a byte of it is read: Expect (417), Content-Encoding and Content-Type
- * (415), Content-Length (413); `limit` is in bytes, whatever the framing.
+ * Returns a hook that waits until the whole request has arrived: headers, body and trailers. Sets `request.body` to the
+ * bytes of the body, or to undefined without one. Checks the headers before any byte of the body is read: Expect (417),
+ * Content-Encoding and Content-Type (415), Content-Length (413). `limit` is in bytes and applies to any framing.
  */
 export function receiveBody(limit: number) {
-  // Whether all of it has arrived depends on the network, so the connection closes in either case.
+  // Always closes the connection; otherwise that would depend on how much has arrived by chance.
   const closes = { connection: 'close' };
   const tooLarge = new ApiError(41300, `the body is larger than ${limit} bytes`, closes);
-  const tooManyPieces = new ApiError(
-    41300,
-    'the body comes in too many small chunks; send larger ones',
-    closes,
-  );
+  const tooManyPieces = new ApiError(41300, 'the body has too many small chunks; send larger ones', closes);
 
   return (
     request: FastifyRequest,
@@ -39,7 +35,7 @@ export function receiveBody(limit: number) {
       checkContent(request);
       if (Number(length) > limit) throw tooLarge;
     }
-    // An HTTP/1.0 client does not wait for it.
+    // An HTTP/1.0 client does not wait for 100 Continue.
     if (headers.expect !== undefined && raw.httpVersionMinor > 0) response.writeContinue();
     if (raw.complete && !isEmpty) request.body = checkedBody(request, readAll(raw));
     if (raw.complete || isEmpty) done();
@@ -84,7 +80,7 @@ export function receiveBody(limit: number) {
     response.onReceiveError = finish;
   }
 
-  /** An empty body of any framing is no body. */
+  /** Checks a complete body and joins its chunks. An empty body counts as no body, in any framing. */
   function checkedBody(request: FastifyRequest, chunks: readonly Buffer[]): Buffer | undefined {
     const [first] = chunks;
     if (first === undefined) return undefined;
@@ -95,7 +91,7 @@ export function receiveBody(limit: number) {
   }
 }
 
-/** What has arrived of a message that is complete. */
+/** Reads the body of a complete message. */
 function readAll(message: IncomingMessage): readonly Buffer[] {
   const chunks: Buffer[] = [];
   for (;;) {
@@ -105,25 +101,25 @@ function readAll(message: IncomingMessage): readonly Buffer[] {
   }
 }
 
-/** A buffer for at least so many bytes, with the old ones in it. */
+/** Copies the buffer into a larger one with room for `bytes` or more. */
 function grown(buffer: Buffer, bytes: number): Buffer<ArrayBuffer> {
   const larger = Buffer.alloc(Math.max(bytes, 2 * buffer.length));
   buffer.copy(larger);
   return larger;
 }
 
-/** RFC 9110 §10.1.1: the field is a list, and 417 is for members that are not met. */
+/** Throws an ApiError (41700) for an unsupported member of the list in `Expect` (RFC 9110 §10.1.1). */
 function checkExpectation({ headers: { expect } }: FastifyRequest): void {
   if (expect === undefined) return;
   const members = expect.toLowerCase().split(',');
   if (members.every((member) => ['', '100-continue'].includes(member.trim()))) return;
-  throw new ApiError(41700, 'the only expectation met here is 100-continue');
+  throw new ApiError(41700, 'the only supported `Expect` value is 100-continue');
 }
 
 function checkContent({ headers, raw }: FastifyRequest): void {
   const encoding = headers['content-encoding'];
   if (encoding !== undefined && encoding.trim().toLowerCase() !== 'identity')
-    throw new ApiError(41500, 'the body must be sent as it is, without Content-Encoding');
+    throw new ApiError(41500, 'the body must not be encoded; send it without Content-Encoding');
   const type = headers['content-type'];
   const isJson =
     type === 'application/json' || type?.split(';', 1)[0]?.trim().toLowerCase() === 'application/json';

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 
-/** Makes names for requests, each given once: random for the process, with a count behind that. */
+/** Creates a generator of unique request ids: a random prefix for the process and a counter. */
 export function createRequestIds(): () => string {
   const prefix = randomBytes(6).toString('base64url');
   let count = 0;

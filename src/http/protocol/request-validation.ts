@@ -4,19 +4,21 @@ import { compileCheck, compileFromText, propertiesOf, propertyOf } from '../../v
 import { headerCase } from '../openapi.ts';
 import { parseJsonBody } from './json-body.ts';
 
-/** For Fastify: in place of its own compilers, which it would load at every start and never use here. */
+/** Replaces Fastify's schema compilers, which it would load at every start and never use here. */
 export const withoutCompilers = {
   compilersFactory: { buildValidator: rejectCompilation, buildSerializer: rejectCompilation },
 };
 
 function rejectCompilation(): never {
-  throw new Error('requests are checked by compileRequestCheck, and answers are rendered without schemas');
+  throw new Error(
+    'requests are validated by compileRequestCheck, and responses are rendered without schemas',
+  );
 }
 
-/** The check of one part of a request: texts become what the schema says, and the message names the part at fault. */
+/** Compiles the validation of one part of a request. It converts strings to the schema's types; errors name the part. */
 export function compileRequestCheck(schema: TSchema, part: string | undefined) {
   const check = compileCheck(schema);
-  const decode = part === 'params' || part === 'querystring' ? compileDecode(schema) : asItIs;
+  const decode = part === 'params' || part === 'querystring' ? compileDecode(schema) : identity;
   return (value: unknown) => {
     const checked = check(decode(value));
     if ('value' in checked) return checked;
@@ -26,7 +28,7 @@ export function compileRequestCheck(schema: TSchema, part: string | undefined) {
   };
 }
 
-/** The check of a JSON body, from its bytes. Throws an ApiError: 40001 when it is not JSON, 40000 when it breaks the schema. */
+/** Compiles the validation of a JSON body. It throws an ApiError: 40001 if not JSON, 40000 if invalid. */
 export function compileBodyCheck(schema: TSchema): (bytes: unknown) => unknown {
   const check = compileRequestCheck(schema, undefined);
   return (bytes) => {
@@ -37,7 +39,7 @@ export function compileBodyCheck(schema: TSchema): (bytes: unknown) => unknown {
   };
 }
 
-/** A query in which a name stands twice has all its values in an array. */
+/** Checks for a repeated parameter; the query parser gives its values as an array. */
 function isRepeated(query: unknown, name: string): boolean {
   return typeof query === 'object' && query !== null && Array.isArray(Reflect.get(query, name));
 }
@@ -49,7 +51,7 @@ function nameOf(field: string, part: string | undefined): string {
   return part === 'headers' ? `the header \`${headerCase(field)}\`` : `the field \`${field}\``;
 }
 
-/** Compiles a schema to what makes of the texts of a path or a query what they stand for. */
+/** Compiles the conversion of path or query parameters from strings to the schema's types. */
 function compileDecode(schema: TSchema): (value: unknown) => unknown {
   const decoders = Object.keys(propertiesOf(schema)).map(
     (name) => [name, compileFromText(propertyOf(schema, name))] as const,
@@ -64,6 +66,6 @@ function compileDecode(schema: TSchema): (value: unknown) => unknown {
   };
 }
 
-function asItIs(value: unknown): unknown {
+function identity(value: unknown): unknown {
   return value;
 }

@@ -4,7 +4,7 @@ import { createServer, type Server, type ServerOptions } from 'node:https';
 import { createSecureContext } from 'node:tls';
 import { messageOf } from '../../api-errors.ts';
 
-/** TLS 1.2 with forward secrecy and authenticated encryption alone (RFC 9325 §4.2); the suites of TLS 1.3 are Node's. */
+/** TLS 1.2 only with forward secrecy and authenticated encryption (RFC 9325 §4.2). TLS 1.3 uses Node's defaults. */
 const SETTINGS = {
   minVersion: 'TLSv1.2',
   ciphers: [
@@ -17,25 +17,25 @@ const SETTINGS = {
   ].join(':'),
 } as const;
 
-/** A certificate or its key that the service cannot use; the message names the file. */
+/** The certificate or its key cannot be used. The message names the file. */
 export class CertificateInvalid extends Error {
   override readonly name = 'CertificateInvalid';
 }
 
-/** TLS by a certificate and its key in two files (PEM). */
+/** TLS with a certificate and its key from two files (PEM). */
 export interface Tls {
-  /** A server of HTTP over TLS 1.2 or 1.3, which takes over every certificate that is renewed. */
+  /** Creates a server for HTTP over TLS 1.2 or 1.3. It switches to each renewed certificate. */
   createServer(options: ServerOptions): Server;
   /**
-   * Reads the files again, for connections from now on; those that are open stay as they are. Returns until when the
-   * certificate is valid. Throws CertificateInvalid, and then all stays as it is.
+   * Reads the files again. New connections use the new certificate; open ones are not affected. Returns the end of its
+   * validity. Throws CertificateInvalid; then the old certificate stays in use.
    */
   renew(): string;
 }
 
 /**
- * Reads the files, now and at each renewal; undefined when none are named. Throws CertificateInvalid. `onExposed` gets the
- * mode of a key file that other users can read.
+ * Reads the files, now and at each renewal. Returns undefined if none are configured. Throws CertificateInvalid. Calls
+ * `onExposed` with the mode of a key file that other users can read.
  */
 export function openTls(
   certFile: string,
@@ -83,7 +83,7 @@ function read(file: string): Buffer {
 }
 
 function reportExposed(keyFile: string, onExposed: (mode: string) => void): void {
-  // Windows has no such modes.
+  // Windows has no file modes.
   if (process.getuid === undefined) return;
   const { mode } = statSync(keyFile);
   if ((mode & 0o044) !== 0) onExposed((mode & 0o777).toString(8));

@@ -14,7 +14,7 @@ import {
 import { countOf } from '../header-count.ts';
 import type { RejectedTokens } from './rate-limit.ts';
 
-/** How long a token is taken for what it was when last asked for: half of the second in which a revocation must be seen. */
+/** TTL of the token cache: half of the second within which a revocation must take effect. */
 const TOKEN_FRESH_MS = 500;
 const TOKENS_CACHED = 10_000;
 
@@ -25,14 +25,14 @@ const CREDENTIALS = /^bearer(?: +(.*))?$/i;
 // RFC 6750 §3.1: a request without bearer credentials gets the bare challenge, without an error code.
 const noCredentials = new ApiError(
   40100,
-  'send a token in the header `Authorization: Bearer <ACCESS_TOKEN>`',
+  'no bearer token; send the header `Authorization: Bearer <ACCESS_TOKEN>`',
   {
     'www-authenticate': CHALLENGE,
   },
 );
 
-// One and the same for every token that opens nothing, so that it tells nothing of other tokens.
-const invalidToken = new ApiError(40101, 'the token is not valid: unknown, malformed, expired or revoked', {
+// The same response for every invalid token, so that it leaks nothing.
+const invalidToken = new ApiError(40101, 'invalid token: unknown, malformed, expired or revoked', {
   'www-authenticate': `${CHALLENGE}, error="invalid_token"`,
 });
 
@@ -43,22 +43,22 @@ type AuthenticationHook = (
 ) => void;
 
 export interface Authentication {
-  /** A hook that lets a request pass whose bearer token (RFC 6750) has the scope, and names its caller. */
+  /** Returns a hook that requires a valid bearer token (RFC 6750) with the scope, and sets `request.caller`. */
   require(scope: Scope): AuthenticationHook;
   /**
-   * Looks again, at most twice a second for each token, whether the token of a running request still grants the scope.
-   * Rejects with an ApiError (40101 or 40300) when it does not; where that cannot be known now, the request goes on.
+   * Checks again that the token of a running request grants the scope, with max two lookups a second for each token.
+   * Rejects with an ApiError (40101 or 40300) if it does not. If the lookup fails, the request continues.
    */
   recheck(request: FastifyRequest, scope: Scope): Promise<void>;
 }
 
-/** What a secret grants to whoever shows it, be it a token of ours or one that another issuer vouches for. */
+/** The permissions of a valid token, ours or the identity provider's. */
 export type Grant = Pick<Token, 'owner' | 'scopes' | 'expiresAt' | 'revokedAt'>;
 
-/** Finds what a secret grants that is not of our own form; undefined when it grants nothing. */
+/** Verifies a token that does not have our format. Resolves to its grant, or to undefined if it is invalid. */
 export type FindGrant = (secret: string) => Promise<Grant | undefined>;
 
-/** What is known of a secret, or will be. */
+/** A cached lookup of a token; `found` is set when `answer` has resolved to a grant. */
 interface LookUp {
   found: Token | Grant | undefined;
   readonly answer: Promise<Token | Grant | undefined>;
@@ -68,11 +68,11 @@ interface AuthenticationOptions {
   readonly store: Pick<Store, 'findToken' | 'write'>;
   readonly findForeignGrant: FindGrant | undefined;
   readonly now: () => number;
-  /** Called for each token that the cache had, and each time that one was not there and had to be verified. */
+  /** Called for each cache hit, and for each miss that needs a verification. */
   readonly onLookUp: (wasCached: boolean) => void;
   readonly audit: Audit;
   readonly refusedTokens: RejectedTokens;
-  /** Called when the last use of a token could not be recorded; the request goes on. */
+  /** Called when the last use of a token could not be recorded; the request continues. */
   readonly onUseNotRecorded: (error: unknown) => void;
 }
 
@@ -85,8 +85,8 @@ export function createAuthentication({
   refusedTokens,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
-  // By the secret as it was sent, so that the usual request hashes nothing; fresh from the moment it is asked for, since
-  // a late answer tells what was true then.
+  // Keyed by the secret as sent, so that a cache hit needs no hash. The TTL starts when the lookup is sent, not when it
+  // returns.
   const lookUps = new LRUCache<string, LookUp>({ max: TOKENS_CACHED, ttl: TOKEN_FRESH_MS });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
@@ -94,21 +94,21 @@ export function createAuthentication({
   function lookUp(secret: string): LookUp {
     const started: LookUp = { found: undefined, answer: find(secret) };
     lookUps.set(secret, started);
-    const forget = (): void => {
+    const evict = (): void => {
       if (lookUps.peek(secret) === started) lookUps.delete(secret);
     };
     started.answer.then((found) => {
       started.found = found;
-      if (found === undefined) forget();
-    }, forget);
+      if (found === undefined) evict();
+    }, evict);
     return started;
   }
 
   async function find(secret: string): Promise<Token | Grant | undefined> {
-    const ask = isWellFormedSecret(secret) ? findToken : findForeignGrant;
-    if (ask === undefined) return undefined;
+    const verify = isWellFormedSecret(secret) ? findToken : findForeignGrant;
+    if (verify === undefined) return undefined;
     onLookUp(false);
-    return ask(secret);
+    return verify(secret);
   }
 
   async function findToken(secret: string): Promise<Token | undefined> {
@@ -125,7 +125,7 @@ export function createAuthentication({
     store.write({ kind: 'recordTokenUse', id, at }).then(
       (outcome) => {
         firstUsesLost.delete(id);
-        // Of all instances that see the first use, one gets to write it.
+        // Of all instances that see the first use, only one writes it.
         if (isFirst && outcome === 'done') audit.tokenFirstUsed(token, originOf(request));
       },
       (error: unknown) => {
@@ -144,7 +144,7 @@ export function createAuthentication({
     if (grant === undefined || !isValid(grant, now())) {
       const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
       audit.tokenRefused(reason, grant ?? {}, originOf(request));
-      refusedTokens.refused(request.ip, secret);
+      refusedTokens.rejected(request.ip, secret);
       throw invalidToken;
     }
     if (!grant.scopes.includes(scope)) {
@@ -198,11 +198,11 @@ function originOf({ id, ip }: FastifyRequest): Origin {
   return { requestId: id, address: ip };
 }
 
-/** What the `Authorization` header shows behind its scheme, however that is spelled. Throws an ApiError (40100). */
+/** Returns the token of the `Authorization` header; the scheme is case-insensitive. Throws an ApiError (40100). */
 function readSecret({ headers: { authorization } }: FastifyRequest): string {
   if (authorization === undefined) throw noCredentials;
   const begin = USUAL_SCHEME.length;
-  // Without a regular expression for what nearly every request says.
+  // Avoids the regular expression for nearly all requests.
   if (authorization.startsWith(USUAL_SCHEME) && authorization[begin] !== ' ')
     return authorization.slice(begin);
   const match = CREDENTIALS.exec(authorization);

@@ -3,7 +3,7 @@ import { ownerOfSubject, type Scope, scopes } from '../../token.ts';
 import type { FindGrant, Grant } from './authentication.ts';
 import { createIssuerKeys } from './jwks.ts';
 
-/** Signatures by a public key alone (RFC 8725 §3.1): with `none` or HMAC anybody could sign. */
+/** Allowed signature algorithms: public-key only (RFC 8725 §3.1). `none` and HMAC would allow forgeries. */
 const ALGORITHMS = [
   'RS256',
   'RS384',
@@ -21,30 +21,30 @@ const ALGORITHMS = [
 const MAX_LENGTH = 8_192;
 const COMPACT_JWS = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/;
 
-/** How far the clock of the issuer may be from ours. */
+/** Max difference between the issuer's clock and ours. */
 const CLOCK_TOLERANCE_S = 30;
 
 interface OidcOptions {
-  /** The issuer's identifier, a URL, exactly as tokens have it in `iss`. */
+  /** Issuer identifier, a URL, exactly as in the `iss` claim of its tokens. */
   readonly issuer: string;
-  /** What tokens for this service have in `aud`. */
+  /** The `aud` claim of tokens for this service. */
   readonly audience: string;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
-  /** Called when the keys of the issuer could not be read; those that are known go on. */
+  /** Called when the keys of the issuer could not be read; known keys stay in use. */
   readonly onKeysUnreadable: (error: unknown) => void;
 }
 
 /**
- * Finds what a JWT access token (RFC 9068) of an OpenID Connect issuer grants; undefined for one that grants nothing.
- * That rejects with an ApiError (50302) when the key of the token would have to be asked for and the issuer cannot be reached.
+ * Creates the verification of JWT access tokens (RFC 9068) of an OpenID Connect issuer. An invalid token resolves to
+ * undefined. Rejects with an ApiError (50302) if the token's key is unknown and the issuer cannot be reached.
  */
 export function createOidc({ issuer, audience, now, onKeysUnreadable }: OidcOptions): FindGrant {
   const findKey = createIssuerKeys({ issuer, now, onUnreadable: onKeysUnreadable });
 
   return async (secret) => {
     try {
-      // Unverified, but enough to ask nobody for the keys of what cannot be ours.
+      // Unverified `iss`, only to avoid fetching keys for tokens of other issuers.
       if (!isCompactJws(secret) || decodeJwt(secret).iss !== issuer) return undefined;
       const { payload, protectedHeader } = await jwtVerify(secret, findKey, {
         algorithms: ALGORITHMS,
@@ -68,14 +68,14 @@ function isCompactJws(secret: string): boolean {
   );
 }
 
-/** Rejects other spellings of the same bytes (RFC 4648 §3.5), so that a token has one spelling. */
+/** Rejects other encodings of the same bytes (RFC 4648 §3.5), so that a token has only one form. */
 function isCanonicalBase64Url(part: string): boolean {
   return Buffer.from(part, 'base64url').toString('base64url') === part;
 }
 
 /**
- * RFC 9068 §2.1 has `at+jwt`; many providers still say `JWT` or nothing. Then only a scope tells an access token from
- * an ID token, which has none. A token bound to a key of its holder (`cnf`, RFC 7800) is no bearer token.
+ * Checks for an access token. RFC 9068 §2.1 requires the type `at+jwt`; many providers still send `JWT` or no type. For
+ * those a scope is required, since ID tokens have none. A token bound to a key (`cnf`, RFC 7800) is not a bearer token.
  */
 function isAccessToken(typ: string | undefined, payload: JWTPayload): boolean {
   if (payload.cnf !== undefined) return false;
@@ -103,7 +103,7 @@ function toGrant(issuer: string, payload: JWTPayload): Grant | undefined {
   };
 }
 
-/** `scope` (RFC 9068 §2.2.3), or what some providers have in its place. */
+/** Returns the claim `scope` (RFC 9068 §2.2.3), or `scp`, which some providers send instead. */
 function grantedIn({ scope, scp }: JWTPayload): unknown {
   return scope ?? scp;
 }

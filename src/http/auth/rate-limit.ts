@@ -8,7 +8,7 @@ import { ownerOf } from '../operation.ts';
 const WINDOW_MS = 60_000;
 
 /** Max entries of each cache; the least recently used are evicted. */
-const REMEMBERED = 10_000;
+const MAX_ENTRIES = 10_000;
 
 /** Milliseconds of a monotonic clock, so that a change of the wall clock neither extends nor ends a window. */
 type Clock = () => number;
@@ -16,7 +16,7 @@ type Clock = () => number;
 /** Counts events per key, for a minute from the first of each key. */
 function createRate(limit: number, monotonicNow: Clock) {
   const counts = new LRUCache<string, { count: number }>({
-    max: REMEMBERED,
+    max: MAX_ENTRIES,
     ttl: WINDOW_MS,
     perf: { now: monotonicNow },
   });
@@ -33,41 +33,41 @@ function createRate(limit: number, monotonicNow: Clock) {
       const known = counts.get(key);
       if (known === undefined || known.count < limit) return;
       const seconds = Math.max(1, Math.ceil(counts.getRemainingTTL(key) / 1_000));
-      throw new ApiError(42900, `${what}; come back in ${seconds} s`, { 'retry-after': String(seconds) });
+      throw new ApiError(42900, `${what}; retry in ${seconds} s`, { 'retry-after': String(seconds) });
     },
   };
 }
 
-/** Keeps an address whose tokens are rejected again and again from the store. */
+/** Protects the store from addresses that keep sending invalid tokens. */
 export interface RejectedTokens {
   /**
-   * Throws an ApiError (42900) before the lookup of a token when its address had too many rejected tokens, or had this
-   * one rejected too often. A token that was valid before is always looked up: a neighbour behind the same proxy
-   * cannot lock it out.
+   * Throws an ApiError (42900) if the address sent too many invalid tokens, or this one too often. Call it before the
+   * lookup of a token. Never rejects a token that was valid before, so that a neighbour behind the same proxy cannot
+   * lock it out.
    */
   rejectBeyond(address: string, secret: string): void;
-  refused(address: string, secret: string): void;
+  rejected(address: string, secret: string): void;
   accepted(secret: string): void;
 }
 
 /**
- * Limits the distinct rejected tokens a minute of each address (IPv4) or network (IPv6, /64), and how often each of them
- * is looked up. So one client that repeats a revoked token locks out itself alone. 0 is no limit.
+ * Limits the distinct invalid tokens a minute of each address (IPv4) or network (IPv6, /64), and how often each of them
+ * is looked up. So a client that repeats a revoked token locks out only itself. 0 means no limit.
  */
 export function createRejectedTokens(limit: number, monotonicNow: Clock): RejectedTokens {
-  if (limit === 0) return { rejectBeyond: ignore, refused: ignore, accepted: ignore };
+  if (limit === 0) return { rejectBeyond: ignore, rejected: ignore, accepted: ignore };
   const ofAddress = createRate(limit, monotonicNow);
   const ofToken = createRate(limit, monotonicNow);
-  const validBefore = new LRUCache<string, true>({ max: REMEMBERED });
+  const validBefore = new LRUCache<string, true>({ max: MAX_ENTRIES });
   return {
     rejectBeyond: (address, secret) => {
       const key = digest(secret);
       if (validBefore.has(key)) return;
       const network = networkOf(address);
-      ofAddress.rejectBeyond(network, 'too many tokens from this address were refused');
-      ofToken.rejectBeyond(`${network} ${key}`, 'this token was refused too often');
+      ofAddress.rejectBeyond(network, 'too many invalid tokens from this address');
+      ofToken.rejectBeyond(`${network} ${key}`, 'this token was rejected too often');
     },
-    refused: (address, secret) => {
+    rejected: (address, secret) => {
       const network = networkOf(address);
       if (ofToken.count(`${network} ${digest(secret)}`) === 1) ofAddress.count(network);
     },
@@ -78,14 +78,14 @@ export function createRejectedTokens(limit: number, monotonicNow: Clock): Reject
 function ignore(): void {}
 
 /**
- * Returns a hook, to run after authentication, that limits the requests a minute of each token. JWTs count by their
- * owner, who gets a new one whenever the last expires.
+ * Returns a hook that limits the requests a minute of each token; it runs after authentication. JWTs are counted by
+ * owner, since an owner gets a new JWT whenever the last one expires.
  */
 export function limitRequests(limit: number, monotonicNow: Clock) {
   const rate = createRate(limit, monotonicNow);
   return (request: FastifyRequest, _reply: FastifyReply, done: HookHandlerDoneFunction): void => {
     const key = request.caller?.id ?? ownerOf(request);
-    rate.rejectBeyond(key, `this token has had its ${limit} requests of the minute`);
+    rate.rejectBeyond(key, `this token has reached its limit of ${limit} requests a minute`);
     rate.count(key);
     done();
   };
@@ -96,11 +96,11 @@ function digest(secret: string): string {
 }
 
 /**
- * Returns the IPv4 address, or the first 64 bits of an IPv6 address: one customer usually has them all (RFC 6177).
- * Some gateways add a port. All that is no address shares one network.
+ * Returns the IPv4 address, or the first 64 bits of an IPv6 address: a customer usually has a whole /64 (RFC 6177).
+ * Ignores a port, which some gateways add. Returns `unknown` for anything that is not an address.
  */
 export function networkOf(address: string | undefined): string {
-  // A client that reset its connection has none any more.
+  // Undefined after the client has reset its connection.
   if (address === undefined) return 'unknown';
   const host = /^\[(.+)\](?::\d+)?$/.exec(address)?.[1] ?? /^([\d.]+):\d+$/.exec(address)?.[1] ?? address;
   if (!ipaddr.isValid(host)) return 'unknown';

@@ -75,7 +75,7 @@ async function assertInvalid(service: TestService, token: string, what: string):
   assert.equal(answer.headers.get('www-authenticate'), 'Bearer realm="plant-store", error="invalid_token"');
   assert.deepEqual(
     await answer.json(),
-    { error: 40101, message: 'the token is not valid: unknown, malformed, expired or revoked' },
+    { error: 40101, message: 'invalid token: unknown, malformed, expired or revoked' },
     what,
   );
 }
@@ -385,12 +385,12 @@ test('the service starts while the provider is down, and heals', async (t) => {
 test('a provider whose documents are wrong is one that is down, and the log says what is wrong', async (t) => {
   const answers: readonly (readonly [what: RegExp, body: (issuer: string) => unknown])[] = [
     [
-      /is of the issuer https:\/\/other\.example, not of/,
+      /names the issuer https:\/\/other\.example, not/,
       () => ({ issuer: 'https://other.example', jwks_uri: 'x' }),
     ],
     [/jwks_uri is required/, (issuer) => ({ issuer })],
     [/keys is required/, (issuer) => ({ issuer, jwks_uri: `${issuer}/keys` })],
-    [/answered 404/, () => undefined],
+    [/returned status 404/, () => undefined],
   ];
   for (const [what, body] of answers) {
     let issuer = '';

@@ -150,5 +150,5 @@ async function assertTooMany(response: Response): Promise<void> {
   assert.ok(seconds >= 1 && seconds <= 60, `Retry-After: ${seconds}`);
   assert.equal(response.headers.get('cache-control'), 'no-store');
   assert.match(response.headers.get('x-request-id') ?? '', /^[\w-]{8,}$/);
-  assert.match(await response.text(), /^\{"error":42900,"message":"[^"]+; come back in \d+ s"\}$/);
+  assert.match(await response.text(), /^\{"error":42900,"message":"[^"]+; retry in \d+ s"\}$/);
 }

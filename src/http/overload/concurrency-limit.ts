@@ -3,27 +3,27 @@ import { ApiError } from '../../api-errors.ts';
 import { RETRY_SOON } from '../error-response.ts';
 import type { WaitForSlot } from './loop-budget.ts';
 
-/** How much of what is allowed at once one owner may take, so that others always find a place. */
+/** The share of the limit that one owner may use, so that other owners always get slots. */
 const OWNER_SHARE = 0.75;
 
-/** A limit on the work that is asked of the store at once. What waits for its client, to send or to read, is not counted. */
+/** Limits the requests that use the store at once. Requests that wait for their client do not count. */
 export interface Admission {
   /**
-   * Runs some work, or rejects with an ApiError (50301) at once when as much as is allowed is in flight, for all or for the
-   * owner, if the work is for one.
+   * Runs `work` within the limits. Rejects at once with an ApiError (50301) if the total limit, or the owner's limit if
+   * an owner is given, is reached.
    */
   run<T>(owner: string | undefined, work: () => Promise<T>): Promise<T>;
-  /** A hook that rejects before anything is done for the request, so that an overload costs a fraction of what it saves. */
+  /** A hook that rejects at the start of the request pipeline, so that rejections during an overload are cheap. */
   rejectWhenFull(request: FastifyRequest, reply: FastifyReply, done: HookHandlerDoneFunction): void;
 }
 
 export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admission {
   const limitOfOwner = Math.ceil(limit * OWNER_SHARE);
-  // One for all, since a stack for each would cost more than the rest of the response.
-  const full = new ApiError(50301, 'too many requests are in flight already', RETRY_SOON);
+  // Shared errors: a stack trace for each would cost more than the rest of the response.
+  const full = new ApiError(50301, 'too many requests are in flight; retry later', RETRY_SOON);
   const fullForOwner = new ApiError(
     50301,
-    'too many requests of this owner are in flight already',
+    'too many requests of this owner are in flight; retry later',
     RETRY_SOON,
   );
   const inFlightOf = new Map<string, number>();
@@ -34,8 +34,8 @@ export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admiss
     if (owner !== undefined) takeShare(owner);
     inFlight += 1;
     try {
-      const turn = waitForSlot();
-      if (turn !== undefined) await turn;
+      const slot = waitForSlot();
+      if (slot !== undefined) await slot;
       return await work();
     } finally {
       inFlight -= 1;
@@ -51,7 +51,7 @@ export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admiss
 
   function releaseShare(owner: string): void {
     const left = (inFlightOf.get(owner) ?? 1) - 1;
-    // To delete and add an entry for each request would rebuild the table again and again.
+    // Deleting and adding an entry for each request would keep rebuilding the map.
     if (left === 0 && inFlightOf.size > limit) inFlightOf.delete(owner);
     else inFlightOf.set(owner, left);
   }

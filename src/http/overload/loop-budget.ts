@@ -1,13 +1,14 @@
-/** How long the thread goes on with requests before it looks at what has arrived meanwhile, in milliseconds. */
-const TURN_MS = 5;
-const MOST_AT_ONCE = 64;
+/** Handler time per event-loop iteration before the thread reads new input, in milliseconds. */
+const BUDGET_MS = 5;
+/** Max queued requests started in one iteration. */
+const MAX_STARTED = 64;
 
-/** Undefined when a request may be carried out at once; otherwise what resolves when it is its turn. */
+/** Returns undefined if a request may run at once; otherwise a promise that resolves when it may. */
 export type WaitForSlot = () => Promise<void> | undefined;
 
 /**
- * Shares a thread among requests that keep it busy: when those of one turn of the event loop have had their time, the
- * next ones wait in line, where they can be counted, instead of unseen in the buffers of their connections.
+ * Limits handler time per event-loop iteration to 5 ms and queues the rest. Queued requests are counted as in flight;
+ * unread in the buffers of their connections they would not be.
  */
 export function createLoopBudget(): WaitForSlot {
   const waiting: (() => void)[] = [];
@@ -21,7 +22,7 @@ export function createLoopBudget(): WaitForSlot {
 
   function end(since: number): void {
     const now = performance.now();
-    atOnce = now - since < TURN_MS ? Math.min(atOnce * 2, MOST_AT_ONCE) : Math.max(1, atOnce >> 1);
+    atOnce = now - since < BUDGET_MS ? Math.min(atOnce * 2, MAX_STARTED) : Math.max(1, atOnce >> 1);
     began = undefined;
     if (waiting.length === 0) return;
     begin(now);
@@ -31,7 +32,7 @@ export function createLoopBudget(): WaitForSlot {
   return () => {
     const now = performance.now();
     if (began === undefined) begin(now);
-    else if (waiting.length > 0 || now - began > TURN_MS)
+    else if (waiting.length > 0 || now - began > BUDGET_MS)
       return new Promise((resolve) => waiting.push(resolve));
     return undefined;
   };

@@ -17,8 +17,8 @@ const IdempotencyKey = Type.Refine(
     minLength: 1,
     maxLength: 255,
     description:
-      'Makes the request safe to repeat: once it has created the plant, the same key with the same plant gets the first ' +
-      'answer again for 24 hours. A creation that failed leaves no key.',
+      'Makes the request safe to retry: for 24 hours after the plant was created, the same key with the same plant ' +
+      'gets the first response again. A failed creation does not use its key.',
     examples: ['5b0c7f5e-6f0d-4f57-9a5c-1d1f0f6d9a11'],
   }),
   isIdempotencyKey,
@@ -30,7 +30,7 @@ export const createPlantOperation = {
   method: 'POST',
   url: '/plants',
   summary: 'Create a plant',
-  description: 'Creates a new plant in the store. The answer leaves once the plant is on disk.',
+  description: 'Creates a new plant in the store. The response is sent after the plant is on disk.',
   scope: 'plants:write',
   schema: {
     headers: Type.Object({ 'idempotency-key': Type.Optional(IdempotencyKey) }),
@@ -43,7 +43,7 @@ export const createPlantOperation = {
     headers: {
       'Idempotent-Replayed': {
         description:
-          'Present when the answer repeats that of an earlier request with the same Idempotency-Key.',
+          'Present when the response repeats that of an earlier request with the same Idempotency-Key.',
         example: 'true',
       },
     },
@@ -51,7 +51,7 @@ export const createPlantOperation = {
   errors: [40001, 40002, 40003],
 } as const satisfies Operation;
 
-/** POST /plants. */
+/** Handles POST /plants. */
 export function createPlant(store: Store): HandlerOf<typeof createPlantOperation> {
   return async (request, reply) => {
     const plant = request.body;
@@ -78,5 +78,5 @@ function rejectUnlessCreated(outcome: Outcome, { id }: NewPlant): void {
   if (outcome === 'idTaken') {
     throw new ApiError(40002, `a plant with the id ${id} already exists; choose another \`id\``);
   }
-  throw new Error(`the store answered a creation with ${outcome}`);
+  throw new Error(`the store returned ${outcome} for a creation`);
 }

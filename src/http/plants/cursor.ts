@@ -3,7 +3,7 @@ import { crc32 } from 'node:zlib';
 const ID_BYTES = 8;
 const BYTES = ID_BYTES + 4;
 
-/** The opaque text that names the place in a list behind a plant: its id and a CRC-32, in base64url. */
+/** Encodes the position after the plant `last` as an opaque cursor: its id and a CRC-32, in base64url. */
 export function encodeCursor(last: bigint): string {
   const bytes = Buffer.alloc(BYTES);
   bytes.writeBigInt64BE(last);
@@ -11,7 +11,7 @@ export function encodeCursor(last: bigint): string {
   return bytes.toString('base64url');
 }
 
-/** The id a cursor was made from; undefined when it is none of ours. */
+/** Decodes a cursor to the plant's id; undefined if it is not one of this service. */
 export function decodeCursor(cursor: string): bigint | undefined {
   if (!/^[A-Za-z0-9_-]{16}$/.test(cursor)) return undefined;
   const bytes = Buffer.from(cursor, 'base64url');

@@ -9,14 +9,15 @@ export const deletePlantOperation = {
   method: 'DELETE',
   url: '/plants/:id',
   summary: 'Delete a plant',
-  description: 'Deletes a single plant, chosen by its id. The answer leaves once the deletion is on disk.',
+  description:
+    'Deletes a single plant, chosen by its id. The response is sent after the deletion is on disk.',
   scope: 'plants:write',
   schema: { params: Type.Object({ id: Int64 }) },
   success: { status: 204, description: 'The plant was deleted.' },
   errors: [40400, 41200],
 } as const satisfies Operation;
 
-/** DELETE /plants/{id}. */
+/** Handles DELETE /plants/{id}. */
 export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation> {
   return async (request, reply) => {
     const { id } = request.params;
@@ -28,7 +29,7 @@ export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation
   };
 }
 
-/** RFC 9110 §13.1.1: a plant has no entity tag, so none matches. */
+/** Throws an ApiError (41200) for an entity tag in `If-Match`: a plant has none, so none matches (RFC 9110 §13.1.1). */
 function checkPrecondition(ifMatch: string | undefined): void {
   if (ifMatch === undefined || ifMatch.trim() === '*') return;
   throw new ApiError(41200, 'a plant has no entity tag; send no `If-Match`, or `If-Match: *`');

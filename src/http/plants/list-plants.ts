@@ -13,22 +13,22 @@ import { PAGE_BYTES, PlantPages } from './pagination.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
 
-/** A list with a limit ends at this size, with a Link, though more plants follow. */
+/** A list with a limit ends at this size, with a `Link` to the rest. */
 const GATHERED_BYTES = 8 * 1024 * 1024;
 
-/** Lists with a limit that are gathered concurrently; more would only take longer each, and hold their memory meanwhile. */
+/** Max lists with a limit gathered concurrently. More would make each slower and hold its memory longer. */
 const CONCURRENT_GATHERS = 4;
 
-/** Bytes written to a response at once. */
+/** Max bytes in one write to a response. */
 const PIECE_BYTES = 64 * 1024;
 
-/** What a list without a limit may take: few pages here, and megabytes in the kernel when its client does not read. */
+/** Memory counted for a list without a limit: a few pages. For a slow client the kernel buffers megabytes more. */
 const STREAM_BYTES = 6 * PAGE_BYTES;
 
-/** A list up to this size is sent at once, and not counted. */
+/** A list up to this size is sent at once; its memory is not counted. */
 const SHORT_BYTES = 64 * 1024;
 
-/** With the age of a token in the cache (500 ms), a revocation is seen within a second. */
+/** Interval of token checks. Together with the token cache (500 ms), a revocation takes effect within a second. */
 const RECHECK_MS = 400;
 
 const COMMA = 44;
@@ -37,11 +37,11 @@ const END = Buffer.from(']');
 
 const Cursor = Type.Refine(
   Type.String({
-    description: 'Where the list goes on; from the `Link` header of the page before.',
+    description: 'The position where the list continues, from the `Link` header of the previous page.',
     examples: ['AAAAAAAAABQcvOUA'],
   }),
   (cursor) => decodeCursor(cursor) !== undefined,
-  () => 'must be one that a `Link` header of this service gave',
+  () => 'must be a cursor from a `Link` header of this service',
 );
 
 export const listPlantsOperation = {
@@ -60,7 +60,7 @@ export const listPlantsOperation = {
           format: 'int32',
           minimum: 0,
           maximum: INT32_MAX,
-          description: 'The most plants to return; all of them when absent.',
+          description: 'The maximum number of plants to return; all when absent.',
           examples: [20],
         }),
       ),
@@ -75,7 +75,7 @@ export const listPlantsOperation = {
     }),
     headers: {
       Link: {
-        description: 'Where the next page is, when more plants follow a list with a `limit` (RFC 8288).',
+        description: 'The next page, when more plants follow a list with a `limit` (RFC 8288).',
         example: '</plants?limit=20&cursor=AAAAAAAAABQcvOUA>; rel="next"',
       },
     },
@@ -88,13 +88,13 @@ interface ListGuards {
   readonly sendPieces: SendPieces;
   /** Resolves when a list may read its next page. */
   readonly waitForSlot: WaitForPageSlot;
-  /** Rejects when the token of the request is no longer valid. */
+  /** Rejects if the token of the request is no longer valid. */
   readonly recheck: (request: FastifyRequest) => Promise<void>;
 }
 
 /**
- * GET /plants. `path` is the public path of the list, for links; `onSent` is called with the bytes handed to the
- * connection. A list of more than one page ends when the client is gone or its token is revoked.
+ * Handles GET /plants. `path` is the public path of the list, for links. `onSent` is called with the number of bytes
+ * written to the connection. A list of several pages ends early if the client is gone or its token is revoked.
  */
 export function listPlants(
   store: Store,
@@ -102,9 +102,9 @@ export function listPlants(
   onSent: (bytes: number) => void,
   { budget, sendPieces, waitForSlot, recheck }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
-  const gatherInTurn = createGate(CONCURRENT_GATHERS);
+  const gatherLimited = createGate(CONCURRENT_GATHERS);
 
-  // All pages go through one buffer, and no text of a page is kept while the client reads.
+  // All pages share one buffer, and no JSON string of a page is kept while the client reads.
   async function* streamed(pages: PlantPages, first: string[], held: HeldBytes): AsyncGenerator<Buffer> {
     const shared = Buffer.allocUnsafeSlow(SHORT_BYTES);
     for (
@@ -136,12 +136,12 @@ export function listPlants(
     if (response.destroyed) throw new ClientGone('the client is gone');
     const pages = new PlantPages(store, ownerOf(request), rangeAfter(cursor), limit, async () => {
       await waitForSlot();
-      // A client that closed its side is nearly always gone; only the first page is worth sending to it.
+      // A client that closed its side is nearly always gone; only the first page is sent to it.
       if (response.destroyed || response.isClientGone) throw new ClientGone('the client is gone');
       await recheck(request);
     });
     const first = (await pages.next(SHORT_BYTES)) ?? EMPTY;
-    // Its 'close' is over, so nothing below would be released.
+    // 'close' was emitted already, so nothing below would be released.
     if (response.destroyed) throw new ClientGone('the client is gone');
     if (pages.ended && first.length <= SHORT_BYTES) {
       addLink(reply, path, limit, pages.cutAt);
@@ -157,7 +157,7 @@ export function listPlants(
     } else {
       const expected = Math.min(GATHERED_BYTES, first.length + pages.expectedBytes()) + PAGE_BYTES;
       await held.reserve(expected);
-      const gathered = await gatherInTurn(() => gather(pages, first, expected, held));
+      const gathered = await gatherLimited(() => gather(pages, first, expected, held));
       addLink(reply, path, limit, pages.cutAt);
       reply.header('content-length', gathered.length);
       sendPieces(request, reply, inPieces(gathered));
@@ -176,7 +176,7 @@ function addLink(
   reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(cutAt)}>; rel="next"`);
 }
 
-/** Breaks a response off when its token is revoked, also while its client does not read. */
+/** Cuts a response off when its token is revoked, even while its client does not read. */
 function endWhenRevoked(
   request: FastifyRequest,
   response: BatchedResponse,
@@ -214,19 +214,19 @@ async function gather(pages: PlantPages, first: string, expected: number, held: 
     json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
   }
   size += END.copy(list, size);
-  // The rest was never written to, so it takes no memory.
+  // The unused end was never written to, so it takes no memory.
   held.remove(list.length - size);
   return list.subarray(0, size);
 }
 
-/** The next page with plants; undefined at the end. */
+/** Reads the next page that has plants; undefined at the end. */
 async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
   let json: string | undefined = EMPTY;
   while (json === EMPTY && !pages.ended) json = await pages.next(bytes);
   return json === EMPTY ? undefined : json;
 }
 
-/** The bytes of a page, in the buffer if they fit, with the first one replaced if given; undefined without a page. */
+/** Encodes a page, into `buffer` if it fits. `begin`, if given, replaces the first byte. Undefined without a page. */
 async function encodeNext(
   json: string | undefined,
   buffer: Buffer,
@@ -240,7 +240,7 @@ async function encodeNext(
   return page;
 }
 
-/** The bytes of an array without its end, in the buffer if they fit. */
+/** Encodes a JSON array without its closing bracket, into `buffer` if it fits. */
 function encode(json: string, buffer?: Buffer): Buffer {
   const bytes = Buffer.byteLength(json) - END.length;
   const target = buffer !== undefined && bytes <= buffer.length ? buffer : Buffer.allocUnsafeSlow(bytes);

@@ -18,10 +18,10 @@ export function createGate(limit: number): <T>(work: () => Promise<T>) => Promis
 
 export type WaitForPageSlot = () => Promise<void>;
 
-/** Pages that are read in one event-loop iteration, of all lists together: one or two milliseconds. */
+/** Max pages read in one event-loop iteration, for all lists together: one to two milliseconds. */
 const PAGES_AT_ONCE = 8;
 
-/** Lets lists read their next pages a few at a time: other requests run between, however many lists there are. */
+/** Limits how many lists read their next page at once, so that other requests run in between. */
 export function createPageSlots(): WaitForPageSlot {
   const waiting: (() => void)[] = [];
 

@@ -1,23 +1,23 @@
 import type { IdRange, PlantPage, Store } from '../../store/store.ts';
 
-/** Bytes of JSON that are read from the store at once. */
+/** Max bytes of JSON in one read from the store. */
 export const PAGE_BYTES = 64 * 1024;
 
-/** What the next page should have: below the limit, so that most pages reach it in one statement. */
+/** Target size of the next page: below the limit, so that most pages need one statement. */
 const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 
-/** Plants that are read at once: at first, and once their size is known. */
+/** Max plants in one read: first, and after their size is known. */
 const FIRST_PAGE = 64;
 const LONGEST_PAGE = 2_048;
 
 /**
- * The pages of a list, read by key: no read transaction stays open between pages, and each plant that exists
- * throughout is met exactly once.
+ * Reads the pages of a list by key (keyset pagination). No transaction stays open between pages. A plant that exists all
+ * the time is returned exactly once.
  */
 export class PlantPages {
-  /** Whether the last page was read. */
+  /** Set when the last page was read. */
   ended: boolean;
-  /** The id of the last plant read, while more follow. */
+  /** Id of the last plant read, if more follow. */
   cutAt: bigint | undefined;
   readonly #store: Store;
   readonly #owner: string;
@@ -28,7 +28,7 @@ export class PlantPages {
   #bytesPerPlant = 0;
   #isBegun = false;
 
-  /** `beforeNext` is called before each page but the first; it rejects to end the list there. */
+  /** Creates a reader. `beforeNext` runs before each page except the first; it rejects to end the list. */
   constructor(
     store: Store,
     owner: string,
@@ -44,7 +44,7 @@ export class PlantPages {
     this.ended = limit === 0 || range.from > range.to;
   }
 
-  /** The next page as JSON, limited to `bytes` or one plant; undefined at the end. */
+  /** Reads the next page as JSON, limited to `bytes` or one plant. Undefined at the end. */
   async next(bytes: number): Promise<string | undefined> {
     if (this.#isBegun) await this.#beforeNext();
     this.#isBegun = true;
@@ -55,7 +55,7 @@ export class PlantPages {
     return page.json;
   }
 
-  /** The bytes of the pages to come, if the plants are as long as those of the last page. */
+  /** Estimates the bytes of the remaining pages from the plants of the last page. */
   expectedBytes(): number {
     return this.ended ? 0 : Math.ceil(this.#left * this.#bytesPerPlant);
   }

@@ -12,7 +12,7 @@ import { receiveBody } from './protocol/request-body.ts';
 import { createRequestIds } from './protocol/request-id.ts';
 import { withoutCompilers } from './protocol/request-validation.ts';
 
-/** One thing the service needs to be ready; it rejects, with a reason for the operator, while that is not so. */
+/** A condition for readiness. `check` rejects with a reason for the operator while it is not met. */
 interface ReadinessCheck {
   readonly name: string;
   check(): Promise<void>;
@@ -28,14 +28,14 @@ interface AdminOptions {
 
 const HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
 
-/** Scrapes a second that are rendered; more get the last text, which is up to a second old. */
+/** Max scrapes rendered per second. Further ones get the last text, which is up to a second old. */
 const SCRAPES_RENDERED = 10;
 const SECOND_MS = 1_000;
 
-/** How long a check may take; shorter than the interval of the usual balancer. */
+/** Timeout of a readiness check: shorter than the probe interval of common load balancers. */
 const CHECK_MS = 1_000;
 
-/** The listener for operators: /live, /ready and /metrics. Never on the public port. */
+/** Creates the application for operators: /live, /ready and /metrics. Never on the public port. */
 export function createAdmin({ registry, checks, limits, connections, log }: AdminOptions): FastifyInstance {
   gaugeChecks(registry, checks);
   const scrape = limitScrapes(() => registry.metrics());
@@ -67,7 +67,7 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
     if (receiveError !== undefined) throw receiveError;
     rejectMalformed(request, limits.uri);
     if (request.is404 && !isAboutServer(request.raw))
-      throw new ApiError(40401, 'here are /live, /ready and /metrics');
+      throw new ApiError(40401, 'no such route; this port serves /live, /ready and /metrics');
     done();
   });
   admin.setNotFoundHandler((_request, reply) => reply.code(204).header('allow', 'GET, HEAD, OPTIONS').send());
@@ -86,7 +86,7 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
   answerOtherMethods(admin, methods);
   admin.setErrorHandler((error, request, reply) => {
     const apiError = toApiError(error);
-    // Not the 50300 of /ready: who polls it has the reason already.
+    // Does not log the 50300 of /ready: its response has the reason already.
     if (apiError.code === 50000) logFailure(log, request, error);
     sendApiError(reply, apiError);
   });
@@ -110,11 +110,11 @@ function limitScrapes(render: () => Promise<string>): () => Promise<string> {
   };
 }
 
-/** For whoever watches the metrics: an instance that a balancer passes over, since it is not ready, fails no request. */
+/** Registers a gauge for each check: an instance that is not ready gets no requests, so no other metric shows it. */
 function gaugeChecks(registry: Registry, checks: readonly ReadinessCheck[]): void {
   new Gauge({
     name: 'plant_store_ready',
-    help: 'Whether a check of /ready passes: 1, or 0',
+    help: '1 if a check of /ready passes, else 0',
     labelNames: ['check'],
     registers: [registry],
     async collect() {
@@ -125,7 +125,7 @@ function gaugeChecks(registry: Registry, checks: readonly ReadinessCheck[]): voi
   });
 }
 
-/** What a check found wrong, with its name in front; undefined when it passes. */
+/** Runs a check. Resolves to its name and error message, or to undefined when it passes. */
 async function failureOf({ name, check }: ReadinessCheck): Promise<string | undefined> {
   const late = Promise.withResolvers<never>();
   const timer = setTimeout(() => late.reject(new Error(`no answer in ${CHECK_MS} ms`)), CHECK_MS);

@@ -7,10 +7,10 @@ import { responseOf } from './batched-response.ts';
 import type { SendBudget } from './send-buffer-limit.ts';
 import type { SendPieces } from './streamed-response.ts';
 
-/** Scalar's page in one script, gzipped; `npm ci` makes it from the package (build/api-reference.ts). */
+/** Scalar as one gzipped script; `npm ci` builds it from the package (build/api-reference.ts). */
 const SCRIPT_FILE = new URL('./api-reference.js.gz', import.meta.url);
 
-/** Everything that would ask another host, or advertise one, is off. */
+/** Scalar's settings. Everything that would contact or advertise another host is off. */
 const CONFIGURATION = {
   telemetry: false,
   withDefaultFonts: false,
@@ -28,7 +28,7 @@ const CONFIGURATION = {
 const ICON =
   '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 100"><text y=".9em" font-size="90">🌱</text></svg>';
 
-// Addresses are relative, so that the page works wherever a proxy puts it.
+// URLs are relative, so that the page works under any path of a proxy.
 const PAGE = `<!doctype html>
 <html lang="en">
   <head>
@@ -38,19 +38,19 @@ const PAGE = `<!doctype html>
     <link rel="icon" href="data:image/svg+xml,${encodeURIComponent(ICON)}">
   </head>
   <body>
-    <noscript>This page needs JavaScript. The same is in <a href="openapi.json">openapi.json</a>.</noscript>
+    <noscript>This page needs JavaScript. The same content is in <a href="openapi.json">openapi.json</a>.</noscript>
     <div id="api-reference" data-url="openapi.json" data-configuration="${escapeAttribute(JSON.stringify(CONFIGURATION))}"></div>
     <script src="docs/scalar.js"></script>
   </body>
 </html>
 `;
 
-/** For browsers: the page may load its own script and the document, and nothing may frame it. */
+/** Security headers: the page may load only its script and the document, and cannot be framed. */
 const PAGE_HEADERS = {
   'content-security-policy': [
     "default-src 'none'",
     "script-src 'self'",
-    // Scalar puts its styles into the page, as elements and as attributes.
+    // Scalar inserts its styles as elements and as attributes.
     "style-src 'unsafe-inline'",
     "img-src 'self' data:",
     "connect-src 'self'",
@@ -64,7 +64,7 @@ const PAGE_HEADERS = {
   'cache-control': 'no-cache',
 };
 
-/** Bytes of the script that are written to a response at once. */
+/** Bytes of the script in one write. */
 const PIECE_BYTES = 64 * 1024;
 
 /** Serves the API reference: a page at /docs that renders /openapi.json, and its script. */
@@ -80,7 +80,7 @@ export async function addApiReference(
     handler: async (_request, reply) =>
       reply.type('text/html; charset=utf-8').headers(PAGE_HEADERS).send(PAGE),
   });
-  const script = keep(readScript);
+  const script = cacheSuccess(readScript);
   scope.route({
     method: ['GET', 'HEAD'],
     url: '/docs/scalar.js',
@@ -99,19 +99,19 @@ async function readScript(): Promise<Script> {
   return { gzipped, etag: `"${createHash('sha256').update(gzipped).digest('base64url')}"` };
 }
 
-/** What `make` gives, made when first asked for; made anew after a failure. */
-function keep<T>(make: () => Promise<T>): () => Promise<T> {
-  let kept: Promise<T> | undefined;
+/** Calls `load` at the first use and caches its result; a failure is not cached. */
+function cacheSuccess<T>(load: () => Promise<T>): () => Promise<T> {
+  let cached: Promise<T> | undefined;
   return () => {
-    kept ??= make().catch((error: unknown) => {
-      kept = undefined;
+    cached ??= load().catch((error: unknown) => {
+      cached = undefined;
       throw error;
     });
-    return kept;
+    return cached;
   };
 }
 
-// Always gzipped: every browser takes it, and RFC 9110 §12.5.3 lets a server have one form alone.
+// Always gzipped: every browser accepts it, and RFC 9110 §12.5.3 allows a server to have only one encoding.
 function sendScript(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -129,18 +129,18 @@ function sendScript(
     .type('text/javascript; charset=utf-8')
     .headers({ 'content-encoding': 'gzip', 'content-length': gzipped.length });
   if (!hasBody) return reply.send();
-  // In pieces, since TLS would encrypt all of it at once for a client that may not read.
+  // In pieces: TLS would encrypt all of it at once, even for a client that does not read.
   sendPieces(request, reply, inPieces(gzipped));
   return reply;
 }
 
-/** RFC 9110 §13.1.1. */
+/** Throws an ApiError (41200) if `If-Match` does not match (RFC 9110 §13.1.1). */
 function checkPreconditions(headers: IncomingHttpHeaders, etag: string): void {
   if (headers['if-match'] !== undefined && !hasTag(headers['if-match'], etag))
     throw new ApiError(41200, 'the `If-Match` header names another version of the script');
 }
 
-/** RFC 9110 §13.1.2: `*` matches any version. */
+/** Checks for a tag in `If-Match` or `If-None-Match`; `*` matches any version (RFC 9110 §13.1.2). */
 function hasTag(field: string | undefined, etag: string): boolean {
   return field !== undefined && (field.trim() === '*' || field.includes(etag));
 }

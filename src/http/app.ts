@@ -54,10 +54,10 @@ import { createSendPieces } from './streamed-response.ts';
 
 interface AppOptions {
   readonly store: Store;
-  /** Finds what a token of another issuer grants; undefined when only tokens of ours count. */
+  /** Verifies a token of the identity provider; undefined when none is configured. */
   readonly findForeignGrant: FindGrant | undefined;
   readonly log: FastifyBaseLogger;
-  /** Called when a request has its answer. */
+  /** Called after a response was sent. */
   readonly onAnswered: (request: AnsweredRequest) => void;
   readonly now: () => number;
   /** Milliseconds of a monotonic clock, for rate limits. */
@@ -65,13 +65,13 @@ interface AppOptions {
   /** A prefix of every path, such as `/v1`; empty for none. */
   readonly basePath: string;
   readonly limits: Limits;
-  /** Addresses and networks of the proxies whose `X-Forwarded-For` says who the client is. */
+  /** Addresses and networks of the proxies whose `X-Forwarded-For` gives the client's address. */
   readonly trustedProxies: readonly string[];
   /** Origins whose pages may call the service; `*` for any. */
   readonly origins: readonly string[];
-  /** Undefined for HTTP in the clear. */
+  /** Undefined for plain HTTP. */
   readonly tls: Tls | undefined;
-  /** Whether clients are told to come back by another connection, since this process is about to end. */
+  /** True during shutdown: responses then carry `Connection: close`. */
   readonly isStopping: () => boolean;
   readonly metrics: Metrics;
   /** Undefined while tracing is off. */
@@ -81,26 +81,26 @@ interface AppOptions {
   readonly hsts: number;
 }
 
-/** RFC 9110 §9.3.7: what `OPTIONS *` says of the server as a whole. */
+/** The `Allow` header of `OPTIONS *`, for the server as a whole (RFC 9110 §9.3.7). */
 const ALLOWED_SOMEWHERE = 'GET, HEAD, POST, DELETE, OPTIONS';
 
-/** All operations of the service; the OpenAPI document lists these. */
+/** All operations of the service, as listed in the OpenAPI document. */
 export const operations = [createPlantOperation, listPlantsOperation, deletePlantOperation] as const;
 
-/** The service as an HTTP application, not yet listening. */
+/** Creates the HTTP application of the service, not yet listening. */
 export function createApp(options: AppOptions): FastifyInstance {
   const { store, findForeignGrant, log, now, basePath, limits, metrics } = options;
   const app = createFastify(options);
   setUpRequests(app, limits.body);
   addHooks(app, options);
   answerErrors(app, options);
-  // Apart, so that lists go on while a lock or a slow disk holds up what writes.
-  const turns = createLoopBudget();
+  // Separate limits, so that lists still work while a lock or a slow disk blocks writes.
+  const waitForSlot = createLoopBudget();
   const admissions = {
-    reads: createAdmission(limits.inFlight, turns),
-    writes: createAdmission(limits.inFlight, turns),
+    reads: createAdmission(limits.inFlight, waitForSlot),
+    writes: createAdmission(limits.inFlight, waitForSlot),
   };
-  const lookUps = createAdmission(limits.inFlight, turns);
+  const lookUps = createAdmission(limits.inFlight, waitForSlot);
   const authentication = createAuthentication({
     store: {
       write: store.write,
@@ -121,7 +121,7 @@ function createFastify(options: AppOptions): FastifyInstance {
   const { log, limits, tls, trustedProxies, origins, connections, metrics } = options;
   const nextRequestId = createRequestIds();
   const logRejection = (requestId: string, code: ErrorCode): void => {
-    log.info({ requestId, operation: 'none', status: statusOf(code) }, 'refused');
+    log.info({ requestId, operation: 'none', status: statusOf(code) }, 'rejected');
     metrics.refused(statusOf(code));
   };
   const renderError = (error: unknown): string => {
@@ -168,7 +168,7 @@ function createFastify(options: AppOptions): FastifyInstance {
 }
 
 function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
-  // Bodies are received by a hook, for every method alike; for other methods than POST nothing depends on them.
+  // A hook receives the bodies of all methods alike; only POST uses its body.
   for (const method of http.METHODS) app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setValidatorCompiler(({ schema, httpPart }) => compileRequestCheck(schema as TSchema, httpPart));
   app.decorateRequest('caller', undefined);
@@ -202,7 +202,7 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
   tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {
     const response = responseOf(reply);
-    // Not by a closure for each request, which V8 would keep beyond its end (test/system/request-memory.test.ts).
+    // A closure for each request would outlive the request in V8 (test/system/request-memory.test.ts).
     response.routed = request;
     reply.header('x-request-id', request.id).headers(headers);
     if (response.receiveError !== undefined) throw response.receiveError;
@@ -217,7 +217,7 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
   });
 }
 
-/** Logs, counts and traces a request, once, when its response was sent or its connection is gone. */
+/** Logs, counts and traces a request once, after its response was sent or its connection was lost. */
 function complete(response: BatchedResponse, options: AppOptions): void {
   const { routed: request } = response;
   response.routed = undefined;
@@ -246,15 +246,15 @@ function operationOf({ routeOptions }: FastifyRequest): string {
 }
 
 /**
- * Errors of ours for which the line of the answer is enough: in an overload there is no time for another; why the provider
- * is away was logged when it was asked, and anybody can show a token whose key nobody knows.
+ * Server errors that get no error line in the log; the line of the request is enough. 50301: an overload leaves no time.
+ * 50302: the provider's failure was logged when it happened, and any client can send a token with an unknown key.
  */
 const unlogged: readonly ErrorCode[] = [50100, 50301, 50302];
 
 function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
   app.setErrorHandler((error, request, reply) => {
     const apiError = toApiError(error);
-    // Nothing can be sent; the response's end logs it.
+    // No response can be sent; `complete` logs the request.
     if (error instanceof ClientGone && reply.raw.destroyed) return;
     if (apiError.code >= 50000 && !unlogged.includes(apiError.code)) logFailure(log, request, error);
     sendApiError(reply, apiError);
@@ -291,7 +291,7 @@ async function addRoutes(
       schema,
       config: { operationId },
       onRequest: [admission.rejectWhenFull, authentication.require(needed), ...rates],
-      // Parsing is work too, so it counts as such.
+      // The body is parsed within the limit, since parsing takes time too.
       handler: (request, reply) =>
         admission.run(ownerOf(request), () => {
           if (checkBody !== undefined) request.body = checkBody(request.body);

@@ -10,8 +10,8 @@ interface Ended {
 let ended: Ended[] = [];
 
 /**
- * A response that is written at the end of the event-loop iteration, together with the others of that iteration. A client
- * that the first of them wakes finds the next ones there, where it would sleep and be woken for each.
+ * Defers `end` to the end of the event-loop iteration, so that responses are written together. A client then wakes once
+ * for several responses, instead of once for each.
  */
 export class BatchedResponse<
   Request extends IncomingMessage = IncomingMessage,
@@ -19,19 +19,19 @@ export class BatchedResponse<
   /** `performance.now()` when the request was dispatched. */
   startedAt = 0;
 
-  /** Whether `end` was called, though the bytes may not have left. */
+  /** Set when `end` is called; the bytes may not be sent yet. */
   isAnswered = false;
 
-  /** Whether the client has closed its side before the response was sent. It may still read, but most do not. */
+  /** Set when the client closed its side before the response was sent. It may still read, but usually does not. */
   isClientGone = false;
 
-  /** Why the request cannot be received to its end: malformed, or late. */
+  /** The error that stopped the receiving of the request: malformed, or timed out. */
   receiveError: unknown;
 
-  /** Called when `receiveError` is set while the body is awaited. */
+  /** Called when `receiveError` is set while the body is being received. */
   onReceiveError: ((error: unknown) => void) | undefined;
 
-  /** What the router made of it; undefined before, and once the response is closed. */
+  /** The router's request; undefined before routing and after the response is closed. */
   routed: FastifyRequest | undefined;
 
   override end(...args: readonly unknown[]): this {
@@ -42,9 +42,9 @@ export class BatchedResponse<
   }
 }
 
-/** The response behind a reply. */
+/** Returns the response that Fastify's reply wraps. */
 export function responseOf({ raw }: FastifyReply): BatchedResponse {
-  if (!(raw instanceof BatchedResponse)) throw new Error('the listener makes every response');
+  if (!(raw instanceof BatchedResponse)) throw new Error('the response was not created by createListener');
   return raw;
 }
 

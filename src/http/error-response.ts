@@ -5,13 +5,13 @@ import { http } from './node-http.ts';
 import { asJson, ClientGone } from './operation.ts';
 import { packetOf, RequestTimeout, TargetTooLong } from './receive-errors.ts';
 
-/** RFC 9112 §3, where the method is any token (RFC 9110 §9.1). */
+/** A request line (RFC 9112 §3) with any token as its method (RFC 9110 §9.1). */
 const REQUEST_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ [^ ]+ HTTP\/1\.[01]$/;
 
-/** The headers of a refusal that may be over in a second. */
+/** Headers for an error whose cause may be gone in a second. */
 export const RETRY_SOON = { 'retry-after': '1' };
 
-/** The refusal that stands for whatever a request ran into. */
+/** Maps any thrown error to the error that the client gets. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof StoreUnavailable) {
@@ -22,15 +22,19 @@ export function toApiError(error: unknown): ApiError {
     );
   }
   if (error instanceof ClientGone)
-    return new ApiError(50301, 'the client closed its side; such a list is not read for it', {
-      connection: 'close',
-    });
+    return new ApiError(
+      50301,
+      'the client closed its side of the connection, so the rest of the list was not read',
+      {
+        connection: 'close',
+      },
+    );
   if (error instanceof StoreOverloaded)
-    return new ApiError(50301, 'too many writes wait already', RETRY_SOON);
+    return new ApiError(50301, 'too many writes are queued; retry later', RETRY_SOON);
   return (
     fromParser(error) ??
     fromRouter(error) ??
-    new ApiError(50000, 'something went wrong here; the request id names it in our log')
+    new ApiError(50000, 'internal error; the log of the service has details under the request id')
   );
 }
 
@@ -51,10 +55,7 @@ function fromParser(error: unknown): ApiError | undefined {
   const code = codeOf(error);
   switch (code) {
     case 'HPE_HEADER_OVERFLOW':
-      return new ApiError(
-        43100,
-        'the request line and headers are too large together, or the headers too many',
-      );
+      return new ApiError(43100, 'the request line and headers are too large, or there are too many headers');
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
       return new ApiError(41300, 'the chunk extensions are too large');
     case 'HPE_INVALID_METHOD':
@@ -65,12 +66,12 @@ function fromParser(error: unknown): ApiError | undefined {
     : undefined;
 }
 
-/** The request line that Node's parser failed in; it gets a whole one at a time. */
+/** Returns the request line in which Node's parser failed. The parser always gets whole lines. */
 function lineOf(error: unknown): string {
   return packetOf(error).toString('latin1').split('\r\n', 1)[0] ?? '';
 }
 
-/** Logs what a request ran into, under the id that its answer has. */
+/** Logs an error under the request id that the response carries. */
 export function logFailure(
   log: FastifyBaseLogger,
   { id, traceId }: Pick<FastifyRequest, 'id' | 'traceId'>,
@@ -79,31 +80,31 @@ export function logFailure(
   log.error({ requestId: id, traceId, err: error }, 'failed');
 }
 
-/** Does not repeat the path, which may be anything, even a token in the wrong place. */
+/** Creates the error for an unknown path. The message omits the path, which may contain a misplaced token. */
 export function noSuchRoute(basePath: string): ApiError {
-  return new ApiError(40401, `there is nothing at this path; see ${basePath}/docs`);
+  return new ApiError(40401, `no such route; see ${basePath}/docs`);
 }
 
-/** The one body of all errors. */
+/** Renders the body that all error responses share. */
 function renderErrorBody({ code, message }: Pick<ApiError, 'code' | 'message'>): string {
   return JSON.stringify({ error: code, message });
 }
 
-/** Sends the error response. It closes the connection when the request was not received to its end (RFC 9112 §9.6). */
+/** Sends an error response. Closes the connection if the request was not received completely (RFC 9112 §9.6). */
 export function sendApiError(reply: FastifyReply, apiError: ApiError): void {
   reply.code(statusOf(apiError.code)).headers(apiError.headers);
-  // Where a malformed request ends, the next one may begin in one place for us and in another for a proxy.
+  // After a malformed request, a proxy may disagree with us about where the next request begins.
   const closes = apiError.headers.connection === 'close';
   if (closes || apiError.code === 40004 || !reply.request.raw.complete) closeBehind(reply);
   reply.send(asJson(reply, renderErrorBody(apiError)));
 }
 
-/** Has the connection closed behind a response. */
+/** Makes this the last response of its connection. */
 export function closeBehind(reply: FastifyReply): void {
   reply.header('connection', 'close').removeHeader('keep-alive');
 }
 
-/** The bytes of an error response that closes the connection, for an error that no request object exists for. */
+/** Renders an error response that closes the connection, for errors without a request object. */
 export function renderRawError(apiError: ApiError, headers: Readonly<Record<string, string>>): string {
   const body = renderErrorBody(apiError);
   const status = statusOf(apiError.code);

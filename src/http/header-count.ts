@@ -1,4 +1,4 @@
-/** How often a header was sent; Node keeps only the first of some. */
+/** Counts how often a header was sent. Node keeps only the first value of some headers. */
 export function countOf(rawHeaders: readonly string[], name: string): number {
   let count = 0;
   for (let index = 0; index < rawHeaders.length; index += 2) {

@@ -4,10 +4,10 @@ import { NewPlant, Plant } from '../plant.ts';
 import { type Scope, scopes } from '../token.ts';
 import type { Operation, ResponseHeader } from './operation.ts';
 
-/** The version of the interface, which the specification gives. */
+/** Version of the API, as given by the specification. */
 const INTERFACE_VERSION = '1.0.0';
 
-/** What any operation can answer, whoever raises it. */
+/** Error codes that any operation can return. */
 const EVERYWHERE: readonly ErrorCode[] = [
   40000, 40004, 40100, 40101, 40300, 40800, 41300, 41400, 41500, 41700, 42900, 43100, 50000, 50300, 50301,
   50302,
@@ -19,12 +19,12 @@ const ErrorBody = Type.Object(
       format: 'int32',
       minimum: -(2 ** 31),
       maximum: 2 ** 31 - 1,
-      description: 'The status × 100, and what exactly; never changes its meaning.',
+      description: 'The HTTP status × 100 + n. A code never changes its meaning.',
     }),
-    message: Type.String({ description: 'What is wrong, and what would be right.' }),
+    message: Type.String({ description: 'What is wrong and what is expected; for people.' }),
   },
   {
-    description: 'The one body of all errors.',
+    description: 'The body of every error response.',
     examples: [{ error: 40400, message: 'there is no plant with the id 7' }],
   },
 );
@@ -37,7 +37,7 @@ const components = new Map<TSchema, string>([
 
 type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
 
-/** The OpenAPI 3.1 document of the operations, as JSON text. */
+/** Renders the OpenAPI 3.1 document of the operations as JSON. */
 export function renderOpenApi(operations: readonly Operation[], basePath: string): string {
   const paths: Record<string, Record<string, Json>> = {};
   for (const operation of operations) {
@@ -50,7 +50,7 @@ export function renderOpenApi(operations: readonly Operation[], basePath: string
       title: 'Plant Store',
       version: INTERFACE_VERSION,
       description:
-        'Keeps plants: create, list and delete. Each caller sees the plants of its own token, and no others.',
+        'Stores plants: create, list and delete. A token gives access only to the plants of its owner.',
       license: { name: 'MIT', identifier: 'MIT' },
     },
     servers: [{ url: basePath === '' ? '/' : basePath }],
@@ -106,12 +106,12 @@ function parameters(place: string, schema: TSchema | undefined): Json[] {
   });
 }
 
-// The page of the reference would send the example of an optional parameter unasked.
+// `x-disabled`: otherwise the page at /docs would send the example of an optional parameter by default.
 function parameterExample(value: Json, required: boolean): Json {
   return required ? { value } : { value, 'x-disabled': true };
 }
 
-/** A header name as it is usually written: `Idempotency-Key` for `idempotency-key`. */
+/** Returns a header name in its usual case: `Idempotency-Key` for `idempotency-key`. */
 export function headerCase(name: string): string {
   return name.replace(/(^|-)[a-z]/g, (letter) => letter.toUpperCase());
 }
@@ -132,7 +132,7 @@ function responses({ scope, success, errors }: Operation): Json {
 }
 
 const requestId = header({
-  description: 'Names this request in the log of the service.',
+  description: 'Identifies this request in the log of the service.',
   example: 'q3Zk0a1B-7',
 });
 
@@ -145,19 +145,19 @@ function errorResponse(codes: readonly ErrorCode[], headers: Readonly<Record<str
   };
 }
 
-/** The headers that an error of a status carries for every operation. */
+/** Returns the headers that errors with this status carry in every operation. */
 function headersOf(status: number, scope: Scope): Record<string, ResponseHeader> {
   if (status === 401 || status === 403) {
     const lack = status === 401 ? '' : `, error="insufficient_scope", scope="${scope}"`;
     return {
       'WWW-Authenticate': {
-        description: 'What is missing (RFC 6750 §3).',
+        description: 'The required credentials or scope (RFC 6750 §3).',
         example: `Bearer realm="plant-store"${lack}`,
       },
     };
   }
   if (status === 429 || status === 503) {
-    return { 'Retry-After': { description: 'Seconds to wait before the next try.', example: '1' } };
+    return { 'Retry-After': { description: 'Seconds to wait before a retry.', example: '1' } };
   }
   return {};
 }
@@ -180,7 +180,7 @@ function reference(schema: TSchema): Json {
   return name === undefined ? toJsonSchema(schema) : { $ref: `#/components/schemas/${name}` };
 }
 
-/** JSON Schema has no bigint: on the wire it is an integer. */
+/** Converts a TypeBox schema. JSON Schema has no bigint: it becomes an integer. */
 function toJsonSchema(schema: TSchema): Record<string, Json> {
   if (Type.IsArray(schema)) {
     return { ...withoutMembers(schema, 'items'), items: reference(schema.items) };

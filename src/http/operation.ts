@@ -4,23 +4,23 @@ import type { Static, TSchema } from 'typebox';
 import type { ApiError, ErrorCode } from '../api-errors.ts';
 import type { Scope } from '../token.ts';
 
-/** Who sends a request, as its token tells. */
+/** The sender of a request, as identified by its token. */
 interface Caller {
   readonly owner: string;
-  /** Of the token; absent for a JWT. */
+  /** The token's id; absent for a JWT. */
   readonly id?: string;
 }
 
 declare module 'fastify' {
   interface FastifyRequest {
     caller: Caller | undefined;
-    /** What traces call the request; undefined while tracing is off. */
+    /** Undefined while tracing is off. */
     traceId: string | undefined;
-    /** What ended the response behind its headers; undefined when nothing did. */
+    /** The error that cut the response off after its headers were sent; otherwise undefined. */
     brokenOff: ApiError | undefined;
   }
   interface FastifyContextConfig {
-    /** The name of the operation, in the log and the metrics. */
+    /** Name of the operation in the log and in metrics. */
     operationId?: string;
   }
 }
@@ -37,15 +37,14 @@ export interface ResponseHeader {
   readonly example: string;
 }
 
-/** One operation, said once: the routes, the checks and the OpenAPI document are all made from it. */
+/** The single definition of an operation. Routes, validation, types and the OpenAPI document derive from it. */
 export interface Operation {
   readonly operationId: string;
   readonly method: 'GET' | 'POST' | 'DELETE';
-  /** The path in the form of the router, with `:name` for a parameter. */
+  /** Path in the router's syntax: `:name` is a parameter. */
   readonly url: string;
   readonly summary: string;
   readonly description: string;
-  /** The scope a token needs. */
   readonly scope: Scope;
   readonly schema: OperationSchema;
   readonly success: {
@@ -54,7 +53,7 @@ export interface Operation {
     readonly body?: TSchema;
     readonly headers?: Readonly<Record<string, ResponseHeader>>;
   };
-  /** The errors of its own; those of every operation are added to them. */
+  /** Error codes in addition to those of every operation. */
   readonly errors: readonly ErrorCode[];
 }
 
@@ -62,7 +61,7 @@ type StaticOf<S extends OperationSchema, Part extends keyof OperationSchema> = S
   ? Static<S[Part]>
   : unknown;
 
-/** The request of an operation, its parts typed by the operation's own schema. */
+/** The request of an operation, typed by the operation's schema. */
 type RequestOf<O extends Operation> = FastifyRequest<{
   Params: StaticOf<O['schema'], 'params'>;
   Querystring: StaticOf<O['schema'], 'querystring'>;
@@ -71,34 +70,34 @@ type RequestOf<O extends Operation> = FastifyRequest<{
 }>;
 
 /**
- * Resolves to the body of the answer, for the router to send. Not to the reply: that would wait for the client to have
- * read it, and what the request holds of the service would wait with it.
+ * Handles an operation. Resolves to the response body, for the router to send. Resolving to the reply instead would wait
+ * for the client to read it, and would keep the request's slot for that time.
  */
 export type HandlerOf<O extends Operation> = (
   request: RequestOf<O>,
   reply: FastifyReply,
 ) => Promise<string | Readable | undefined>;
 
-/** The client closed its connection before its response began; there is nothing more to do. */
+/** The client closed its connection before the response was complete. */
 export class ClientGone extends Error {
   override readonly name = 'ClientGone';
 }
 
-/** The owner whose plants a request is about; only behind authentication. */
+/** Returns the owner of the request's token. Works only after authentication. */
 export function ownerOf(request: FastifyRequest): string {
   if (request.caller === undefined) throw new Error('the route has no authentication');
   return request.caller.owner;
 }
 
 /**
- * Readies a reply for a body that is JSON already. It gets a serializer that changes nothing: without one, the router would
- * add a charset, which JSON has none of (RFC 8259 §11).
+ * Prepares a reply for a body that is JSON text already. Without the identity serializer the router would add a charset,
+ * which JSON does not have (RFC 8259 §11).
  */
 export function asJson(reply: FastifyReply, json: string): string {
-  reply.header('content-type', 'application/json').serializer(asItIs);
+  reply.header('content-type', 'application/json').serializer(identity);
   return json;
 }
 
-function asItIs(json: string): string {
+function identity(json: string): string {
   return json;
 }

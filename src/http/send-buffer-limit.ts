@@ -2,10 +2,10 @@ import { ApiError } from '../api-errors.ts';
 import type { BatchedResponse } from './batched-response.ts';
 import { RETRY_SOON } from './error-response.ts';
 
-/** How long a response waits for room for a long page. */
+/** How long a response waits for memory before it fails with 50301. */
 const WAIT_MS = 5_000;
 
-/** What a byte of a response takes of memory, with what its making leaves for the garbage collector (measured). */
+/** Bytes of memory per byte of a response, with the garbage of rendering it (measured). */
 const MEMORY_PER_BYTE = 2;
 
 interface Waiting {
@@ -14,20 +14,20 @@ interface Waiting {
   readonly resolve: () => void;
 }
 
-/** The memory, in bytes, that long responses may hold together while their clients read. Short ones need no reservation. */
+/** Limits the memory, in bytes, of all long responses while their clients read. Short responses are not counted. */
 export class SendBudget {
   readonly #limit: number;
-  /** In the order in which they asked. */
+  /** First come, first served. */
   readonly #waiting: Waiting[] = [];
   #used = 0;
-  /** The part that was waited for. */
+  /** The part of `used` that was taken by `reserve`. */
   #reserved = 0;
 
   constructor(limit: number) {
     this.#limit = limit;
   }
 
-  /** Opens the account of one response; what it holds is released when it closes. */
+  /** Starts counting for one response. What it holds is released when it closes. */
   open(response: BatchedResponse): HeldBytes {
     return new HeldBytes(response, this);
   }
@@ -38,7 +38,10 @@ export class SendBudget {
     this.#used += memory;
   }
 
-  /** Waits until the memory is there, or no other response holds such memory. Rejects with an ApiError (50301). */
+  /**
+   * Waits until the memory is free, or no other response holds reserved memory. Rejects with an ApiError (50301) after a
+   * timeout.
+   */
   async reserve(memory: number, response: HeldBytes): Promise<void> {
     if (this.#waiting.length > 0 || !this.#hasRoom(memory, response)) {
       await new Promise<void>((resolve, reject) => {
@@ -66,7 +69,7 @@ export class SendBudget {
     this.#wakeNext();
   }
 
-  // One is always let through, however large it is, so that every plant can be listed.
+  // One response may always go ahead, whatever its size, so that every plant can be listed.
   #hasRoom(memory: number, response: HeldBytes): boolean {
     return this.#used + memory <= this.#limit || this.#reserved === response.reserved;
   }
@@ -90,16 +93,16 @@ export class SendBudget {
 }
 
 function tooMuch(): ApiError {
-  return new ApiError(50301, 'too many bytes wait for slow clients; ask for shorter pages', {
+  return new ApiError(50301, 'too many response bytes are waiting for slow clients; use a smaller `limit`', {
     ...RETRY_SOON,
     connection: 'close',
   });
 }
 
-/** The bytes that one response holds of the budget, until it is closed. */
+/** The part of the budget that one response holds until it closes. */
 export class HeldBytes {
   isClosed: boolean;
-  /** The part of the memory that was waited for. */
+  /** The part of the memory that was taken by `reserve`. */
   reserved = 0;
   #memory = 0;
   readonly #budget: SendBudget;
@@ -113,7 +116,7 @@ export class HeldBytes {
     });
   }
 
-  /** Throws an ApiError (50301) when the limit of all responses together is reached. */
+  /** Takes memory without waiting. Throws an ApiError (50301) when the limit of all responses together is reached. */
   add(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;
@@ -121,7 +124,10 @@ export class HeldBytes {
     this.#memory += memory;
   }
 
-  /** Waits until the bytes fit, or no other response has waited for what it holds. Rejects with an ApiError (50301). */
+  /**
+   * Waits until the bytes fit, or no other response holds reserved memory. Rejects with an ApiError (50301) after a
+   * timeout.
+   */
   async reserve(bytes: number): Promise<void> {
     if (this.isClosed || bytes <= 0) return;
     const memory = bytes * MEMORY_PER_BYTE;
@@ -133,7 +139,7 @@ export class HeldBytes {
     }
   }
 
-  /** Releases what the client has accepted, or what was reserved and is not needed. */
+  /** Releases bytes that the client has accepted, or that were reserved and are not needed. */
   remove(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;

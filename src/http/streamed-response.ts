@@ -2,11 +2,11 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type BatchedResponse, responseOf } from './batched-response.ts';
 import { ClientGone } from './operation.ts';
 
-/** What the application does with a response that is sent in pieces. */
+/** Callbacks of the application for responses that are sent in pieces. */
 interface PieceHooks {
-  /** Adds the headers that depend on the request and on the state of the service. */
+  /** Adds headers that depend on the request and on the state of the service. */
   readonly completeHeaders: (request: FastifyRequest, reply: FastifyReply) => void;
-  /** Called when a piece could not be made, so that the response breaks off behind its headers. */
+  /** Called when a piece could not be produced, so that the response is cut off after its headers. */
   readonly onBrokenOff: (request: FastifyRequest, error: unknown) => void;
 }
 
@@ -17,8 +17,8 @@ export type SendPieces = (
 ) => void;
 
 /**
- * Sends a body of any length. The next piece is asked for when the kernel has taken the one before, so that a client that
- * does not read holds one piece, and its memory may be used again.
+ * Sends a body of any length. Requests the next piece when the kernel has accepted the previous one. So a client that
+ * does not read holds one piece, and all pieces may share one buffer.
  */
 export function createSendPieces({ completeHeaders, onBrokenOff }: PieceHooks): SendPieces {
   return (request, reply, pieces) => {
@@ -40,7 +40,7 @@ async function writeAll(
   response: BatchedResponse,
   pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
 ): Promise<void> {
-  // Not by Promise.race with one promise for the end, which would keep a reaction for each piece.
+  // Promise.race with a promise for the close would keep a reaction in memory for each piece.
   let rejectPiece: ((error: ClientGone) => void) | undefined;
   const onClose = (): void => rejectPiece?.(new ClientGone('the client is gone'));
   response.once('close', onClose);

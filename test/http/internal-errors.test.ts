@@ -26,7 +26,7 @@ for (const engine of engines) {
     assert.equal(answer.headers.get('cache-control'), 'no-store');
     assert.deepEqual(await answer.json(), {
       error: 50000,
-      message: 'something went wrong here; the request id names it in our log',
+      message: 'internal error; the log of the service has details under the request id',
     });
     const requestId = answer.headers.get('x-request-id') ?? assert.fail('no X-Request-Id');
     assert.equal((await fetch(`${service.url}/plants`, { headers })).status, 200, 'lists go on');

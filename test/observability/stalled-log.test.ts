@@ -54,7 +54,7 @@ const EACH = 20_000;
 const FLOOD = `
   import { createLog } from ${JSON.stringify(new URL('../../src/observability/log.ts', import.meta.url).href)};
   const { log, linesDropped } = await createLog('info');
-  for (let n = 0; n < ${EACH}; n += 1) log.info({ requestId: 'abcdefgh', operation: 'none', status: 400 }, 'refused');
+  for (let n = 0; n < ${EACH}; n += 1) log.info({ requestId: 'abcdefgh', operation: 'none', status: 400 }, 'rejected');
   for (let n = 0; n < ${EACH}; n += 1) log.error({ requestId: 'abcdefgh', err: 'the store is away' }, 'failed');
   log.warn({ audit: 'tokenRefused', requestId: 'abcdefgh' }, 'the use of a token was refused');
   log.error({ failures: 1 }, 'writes fail');
@@ -78,9 +78,9 @@ describe('a log that is not read, and a flood of lines that clients cause', () =
       lines.push(line);
     }
     const countOf = (msg: string): number => lines.filter((line) => line.msg === msg).length;
-    const [refused, failed] = [countOf('refused'), countOf('failed')];
-    assert.ok(refused > 0 && failed > 0, `${refused} and ${failed} lines`);
-    assert.equal(refused + failed + dropped, 2 * EACH);
+    const [rejected, failed] = [countOf('rejected'), countOf('failed')];
+    assert.ok(rejected > 0 && failed > 0, `${rejected} and ${failed} lines`);
+    assert.equal(rejected + failed + dropped, 2 * EACH);
     assert.deepEqual([countOf('the use of a token was refused'), countOf('writes fail')], [1, 1]);
   });
 });

@@ -337,7 +337,7 @@ export function limitsOf(config: Config) {
     connections: config.maxConnections,
     inFlight: config.maxInFlight,
     tokenRequests: config.tokenRateLimit,
-    refusedTokens: config.refusedTokenLimit,
+    rejectedTokens: config.refusedTokenLimit,
     unsent: config.sendBufferLimit,
     headersMs: config.headerTimeout,
     requestMs: config.requestTimeout,

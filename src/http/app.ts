@@ -39,7 +39,7 @@ import { createLoopBudget } from './overload/loop-budget.ts';
 import { createPlant, createPlantOperation } from './plants/create-plant.ts';
 import { deletePlant, deletePlantOperation } from './plants/delete-plant.ts';
 import { listPlants, listPlantsOperation } from './plants/list-plants.ts';
-import { createPageSlots } from './plants/page-turns.ts';
+import { createPageSlots } from './plants/page-slots.ts';
 import type { Connections } from './protocol/connection-registry.ts';
 import { addOrigin, anyOrigin } from './protocol/cors.ts';
 import { isAboutServer, originForm, rejectMalformed } from './protocol/http-conformance.ts';
@@ -110,7 +110,7 @@ export function createApp(options: AppOptions): FastifyInstance {
     now,
     onLookUp: metrics.tokenLookedUp,
     audit: createAudit(log),
-    refusedTokens: createRejectedTokens(limits.refusedTokens, options.monotonicNow),
+    rejectedTokens: createRejectedTokens(limits.rejectedTokens, options.monotonicNow),
     onUseNotRecorded: (error) => log.warn({ err: error }, 'the last use of a token was not recorded'),
   });
   app.register(async (scope) => addRoutes(scope, authentication, admissions, options), { prefix: basePath });

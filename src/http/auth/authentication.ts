@@ -71,7 +71,7 @@ interface AuthenticationOptions {
   /** Called for each cache hit, and for each miss that needs a verification. */
   readonly onLookUp: (wasCached: boolean) => void;
   readonly audit: Audit;
-  readonly refusedTokens: RejectedTokens;
+  readonly rejectedTokens: RejectedTokens;
   /** Called when the last use of a token could not be recorded; the request continues. */
   readonly onUseNotRecorded: (error: unknown) => void;
 }
@@ -82,7 +82,7 @@ export function createAuthentication({
   now,
   onLookUp,
   audit,
-  refusedTokens,
+  rejectedTokens,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
   // Keyed by the secret as sent, so that a cache hit needs no hash. The TTL starts when the lookup is sent, not when it
@@ -144,7 +144,7 @@ export function createAuthentication({
     if (grant === undefined || !isValid(grant, now())) {
       const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
       audit.tokenRefused(reason, grant ?? {}, originOf(request));
-      refusedTokens.rejected(request.ip, secret);
+      rejectedTokens.rejected(request.ip, secret);
       throw invalidToken;
     }
     if (!grant.scopes.includes(scope)) {
@@ -167,12 +167,12 @@ export function createAuthentication({
         done();
         return;
       }
-      refusedTokens.rejectBeyond(request.ip, secret);
+      rejectedTokens.rejectBeyond(request.ip, secret);
       const { answer } = known ?? lookUp(secret);
       answer
         .then((grant) => {
           admit(request, secret, grant, scope);
-          refusedTokens.accepted(secret);
+          rejectedTokens.accepted(secret);
         })
         .then(() => done(), done);
     };

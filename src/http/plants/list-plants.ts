@@ -8,7 +8,7 @@ import { asJson, ClientGone, type HandlerOf, type Operation, ownerOf } from '../
 import type { HeldBytes, SendBudget } from '../send-buffer-limit.ts';
 import type { SendPieces } from '../streamed-response.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
-import { createGate, type WaitForPageSlot } from './page-turns.ts';
+import { createGate, type WaitForPageSlot } from './page-slots.ts';
 import { PAGE_BYTES, PlantPages } from './pagination.ts';
 
 const INT32_MAX = 2 ** 31 - 1;

@@ -20,7 +20,7 @@ export interface Limits {
   readonly inFlight: number;
   /** Max requests a minute for each token, and max invalid tokens a minute for each address; 0 means no limit. */
   readonly tokenRequests: number;
-  readonly refusedTokens: number;
+  readonly rejectedTokens: number;
   /** Max bytes that all long responses together hold while their clients read. */
   readonly unsent: number;
   readonly headersMs: number;

@@ -17,36 +17,40 @@ const [{ freshUrl } = assert.fail()] = engines;
 
 const HOST = 'Host: plants.test\r\nConnection: close\r\n';
 
-/** What the admin listener must refuse, as it is sent. */
-const refused: readonly (readonly [what: string, message: string | Buffer, status: number, code: number])[] =
+/** Requests that the admin listener must reject. */
+const rejections: readonly (readonly [
+  what: string,
+  message: string | Buffer,
+  status: number,
+  code: number,
+])[] = [
+  ['an unknown path', `GET /plants HTTP/1.1\r\n${HOST}\r\n`, 404, 40401],
+  ['a method that is not allowed', `PROPFIND /live HTTP/1.1\r\n${HOST}\r\n`, 405, 40500],
   [
-    ['a path that is nothing here', `GET /plants HTTP/1.1\r\n${HOST}\r\n`, 404, 40401],
-    ['a method that is nothing here', `PROPFIND /live HTTP/1.1\r\n${HOST}\r\n`, 405, 40500],
-    [
-      'a body that is no JSON',
-      renderRequest({
-        method: 'POST',
-        path: '/live',
-        headers: [['Content-Type', 'application/json']],
-        body: '{',
-      }),
-      405,
-      40500,
-    ],
-    ['what is no HTTP', 'how are you?\r\n\r\n', 400, 40004],
-    ['a header without a name', `GET /live HTTP/1.1\r\n${HOST}: x\r\n\r\n`, 400, 40004],
-    ['a request without Host', 'GET /live HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 40004],
-    ['a path in broken percent-encoding', `GET /%zz HTTP/1.1\r\n${HOST}\r\n`, 400, 40004],
-    ['another version of HTTP', `GET /live HTTP/2.0\r\n${HOST}\r\n`, 400, 40004],
-    ['an expectation that nobody meets', `GET /live HTTP/1.1\r\n${HOST}Expect: tea\r\n\r\n`, 417, 41700],
-    ['headers beyond the limit', `GET /live HTTP/1.1\r\n${HOST}X: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 43100],
-    ['a URI beyond the limit', `GET /live?${'x'.repeat(9_000)} HTTP/1.1\r\n${HOST}\r\n`, 414, 41400],
-    ['a proxy request', `CONNECT plants.test:80 HTTP/1.1\r\n${HOST}\r\n`, 404, 40401],
-  ];
+    'a body that is not JSON',
+    renderRequest({
+      method: 'POST',
+      path: '/live',
+      headers: [['Content-Type', 'application/json']],
+      body: '{',
+    }),
+    405,
+    40500,
+  ],
+  ['not HTTP', 'how are you?\r\n\r\n', 400, 40004],
+  ['a header without a name', `GET /live HTTP/1.1\r\n${HOST}: x\r\n\r\n`, 400, 40004],
+  ['a request without Host', 'GET /live HTTP/1.1\r\nConnection: close\r\n\r\n', 400, 40004],
+  ['invalid percent-encoding in the path', `GET /%zz HTTP/1.1\r\n${HOST}\r\n`, 400, 40004],
+  ['another version of HTTP', `GET /live HTTP/2.0\r\n${HOST}\r\n`, 400, 40004],
+  ['an unsupported expectation', `GET /live HTTP/1.1\r\n${HOST}Expect: tea\r\n\r\n`, 417, 41700],
+  ['headers above the limit', `GET /live HTTP/1.1\r\n${HOST}X: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 43100],
+  ['a URI above the limit', `GET /live?${'x'.repeat(9_000)} HTTP/1.1\r\n${HOST}\r\n`, 414, 41400],
+  ['a proxy request', `CONNECT plants.test:80 HTTP/1.1\r\n${HOST}\r\n`, 404, 40401],
+];
 
-test('the admin listener refuses in the shape of all errors, whoever refuses', async (t) => {
+test('admin listener: rejected request → error body and headers as on the public listener', async (t) => {
   const service = await startService(t, await freshUrl(t));
-  for (const [what, message, status, code] of refused) {
+  for (const [what, message, status, code] of rejections) {
     await t.test(what, async () => {
       const answer = await sendRaw(service.adminUrl, message);
       const { error, message: text, ...others } = JSON.parse(answer.body.toString());
@@ -70,11 +74,11 @@ function adminOf(t: TestContext, registry: Registry, log: Logger): FastifyInstan
   return admin;
 }
 
-test('a fault in what the admin listener shows is logged under the request id that its answer has', async (t) => {
+test('admin listener: error while rendering /metrics → 50000, logged under the request id', async (t) => {
   const registry = new Registry();
   new Gauge({
     name: 'broken',
-    help: 'What cannot be collected.',
+    help: 'Fails to collect.',
     registers: [registry],
     collect: () => assert.fail('out of order'),
   });
@@ -88,7 +92,7 @@ test('a fault in what the admin listener shows is logged under the request id th
   assert.match(err.stack, /out of order/);
 });
 
-test('metrics: many scrapes a second → 10 are rendered, all are answered', async (t) => {
+test('metrics: 200 scrapes → all get a response, 10 a second are rendered', async (t) => {
   const registry = new Registry();
   let rendered = 0;
   new Gauge({
@@ -110,14 +114,14 @@ test('metrics: many scrapes a second → 10 are rendered, all are answered', asy
   assert.ok(rendered >= 10 && rendered <= 10 * (seconds + 1), `${rendered} in ${seconds} s`);
 });
 
-test('the admin listener answers a request for an absolute URL', async (t) => {
+test('admin listener: absolute URL → 200', async (t) => {
   const service = await startService(t, await freshUrl(t));
   const { status } = await sendRaw(service.adminUrl, `GET http://plants.test/live HTTP/1.1\r\n${HOST}\r\n`);
   assert.equal(status, 200);
 });
 
-describe('the admin listener of the program', () => {
-  it('answers /live, /ready and /metrics, which are nothing on the public port', async (t) => {
+describe('admin listener of the program', () => {
+  it('/live, /ready and /metrics → 200; 40401 on the public port', async (t) => {
     const installation = await newInstallation(t);
     const service = await installation.serve({ env: { NODE_ENV: 'production' } });
     assert.notEqual(service.adminUrl, service.url);
@@ -137,7 +141,7 @@ describe('the admin listener of the program', () => {
     }
   });
 
-  it('counts the answers in its metrics', async (t) => {
+  it('responses are counted in its metrics', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
     const service = await installation.serve({ env: { NODE_ENV: 'production' } });

@@ -7,7 +7,7 @@ import { bearer, startService, type TestService } from '../support/service.ts';
 
 const TWO_TO_53 = 2n ** 53n;
 
-/** Ids at which doubles, int32, signs and bounds go wrong; few, so that commands meet each other. */
+/** Ids at the edges of double, int32, int64 and sign. Few, so that commands use the same ids. */
 const INTERESTING_IDS = [
   INT64_MIN,
   INT64_MIN + 1n,
@@ -37,11 +37,11 @@ const legalText = fc
 interface Answer {
   readonly status: number;
   readonly body: unknown;
-  /** Where the next page is, as the path and query of the Link header. */
+  /** Path and query of the next page, from the Link header. */
   readonly next: string | undefined;
 }
 
-/** What one owner does over HTTP. */
+/** Sends the requests of one owner. */
 class Client {
   readonly #url: string;
   readonly #headers: Record<string, string>;
@@ -51,7 +51,7 @@ class Client {
     this.#headers = bearer(token);
   }
 
-  /** Creates from a body that is JSON already. */
+  /** Creates from a JSON body. */
   create(json: string): Promise<Answer> {
     return this.#send('POST', '/plants', json);
   }
@@ -70,7 +70,7 @@ class Client {
     return this.#send('GET', target);
   }
 
-  /** All pages from the first on, by following the links. */
+  /** Reads all pages by following the links. */
   async pages(limit: number): Promise<readonly (readonly unknown[])[]> {
     const pages: (readonly unknown[])[] = [];
     for (let target: string | undefined = `/plants?limit=${limit}`; target !== undefined; ) {
@@ -100,7 +100,7 @@ class Client {
   }
 }
 
-/** Owners nobody had before, so that every run begins with an empty list. */
+/** Creates new owners, so that every run begins with an empty list. */
 function createOwners(service: TestService) {
   let count = 0;
   return async (): Promise<Client> => {
@@ -119,7 +119,7 @@ function byId([a]: readonly [bigint, unknown], [b]: readonly [bigint, unknown]):
   return a < b ? -1 : 1;
 }
 
-/** What the service should be: for each owner, a map. */
+/** The model of the service: a map for each owner. */
 type Model = Map<bigint, Plant>[];
 type Command = fc.AsyncCommand<Model, readonly Client[]>;
 
@@ -127,7 +127,7 @@ function listOf(model: Model, owner: number): readonly Plant[] {
   return [...(model[owner] ?? [])].sort(byId).map(([, plant]) => plant);
 }
 
-/** A command of one owner, on its map and through its client. */
+/** Creates a command of one owner, for the model and the real service. */
 function command(
   name: string,
   owner: number,
@@ -170,29 +170,29 @@ function listCommand(owner: number, limit: number | undefined): Command {
   });
 }
 
-/** Changes the list between two of its pages: what stood throughout is met exactly once, the rest at most once. */
+/** Changes the list between two pages: lasting plants are listed exactly once, others once or not at all. */
 function walkCommand(owner: number, limit: number, id: bigint): Command {
-  return command(`walk by ${limit}, creating or deleting ${id} on the way`, owner, async (plants, client) => {
+  return command(`walk by ${limit}, creating or deleting ${id} in between`, owner, async (plants, client) => {
     const before = new Map(plants);
     const first = await client.list(`/plants?limit=${limit}`);
     assert.ok(Array.isArray(first.body));
-    const met: unknown[] = [...first.body];
-    const metAlready = [...before]
+    const listed: unknown[] = [...first.body];
+    const firstIds = [...before]
       .sort(byId)
       .slice(0, limit)
       .map(([one]) => one);
-    const last = metAlready.at(-1);
+    const last = firstIds.at(-1);
     if (plants.has(id)) await deleteCommand(0, id).run([plants], [client]);
-    else await createCommand(0, id, { name: 'made on the way' }).run([plants], [client]);
+    else await createCommand(0, id, { name: 'created in between' }).run([plants], [client]);
     for (let target = first.next; target !== undefined; ) {
       const page = await client.list(target);
       assert.ok(Array.isArray(page.body));
-      met.push(...page.body);
+      listed.push(...page.body);
       target = page.next;
     }
-    const behind = [...plants].sort(byId).filter(([one]) => last !== undefined && one > last);
-    const rest = first.next === undefined ? [] : behind.map(([, plant]) => plant);
-    assert.deepEqual(met, [...metAlready.map((one) => before.get(one)), ...rest]);
+    const after = [...plants].sort(byId).filter(([one]) => last !== undefined && one > last);
+    const rest = first.next === undefined ? [] : after.map(([, plant]) => plant);
+    assert.deepEqual(listed, [...firstIds.map((one) => before.get(one)), ...rest]);
   });
 }
 
@@ -233,7 +233,7 @@ function textOf({ sign, whole, fraction, exponent }: NumberParts): string {
   return sign + whole + (fraction === '' ? '' : `.${fraction}`) + power;
 }
 
-/** The integer a JSON number is, by exact arithmetic; undefined when it is none. */
+/** Returns the integer value of a JSON number, by exact arithmetic; undefined if it is not an integer. */
 function integerOf({ sign, whole, fraction, exponent }: NumberParts): bigint | undefined {
   const power =
     BigInt(exponent === undefined ? 0 : `${exponent.digits}`) * (exponent?.sign === '-' ? -1n : 1n);
@@ -249,7 +249,7 @@ const digits = (minLength: number, maxLength: number) =>
 const zeros = (maxLength: number) => fc.nat({ max: maxLength }).map((length) => '0'.repeat(length));
 const mark = fc.constantFrom('e', 'E');
 
-/** Any number of the grammar, with a bias to fractions of zeros and to exponents that undo them. */
+/** Any JSON number, often with zeros as its fraction or an exponent that cancels the fraction. */
 const anyNumber: fc.Arbitrary<NumberParts> = fc.record({
   sign: fc.constantFrom('', '-'),
   whole: fc.oneof(
@@ -273,7 +273,7 @@ const anyNumber: fc.Arbitrary<NumberParts> = fc.record({
   ),
 });
 
-/** An int64 with its point moved `places` to the left and an exponent that moves it back. */
+/** An int64 with the decimal point moved `places` to the left, and an exponent that moves it back. */
 const movedInt64: fc.Arbitrary<NumberParts> = fc
   .tuple(fc.oneof(anyInt64, beyondInt64), fc.nat({ max: 25 }), zeros(10), mark, fc.constantFrom('', '+'))
   .map(([value, places, padding, letter, plus]) => {
@@ -296,8 +296,8 @@ const illegalText = fc
   .map(([before, after, unit]) => before + String.fromCharCode(unit) + after);
 
 for (const engine of engines) {
-  describe(`over HTTP, on ${engine.name}`, () => {
-    test('owners create, delete and list as if each had a map of its own', async (t) => {
+  describe(`properties over HTTP, on ${engine.name}`, () => {
+    test('any sequence of commands → each owner behaves like a separate map', async (t) => {
       const nextOwner = createOwners(await startService(t, await engine.freshUrl(t)));
       await fc.assert(
         fc.asyncProperty(anyCommands(), async (commands) => {
@@ -311,7 +311,7 @@ for (const engine of engines) {
       );
     });
 
-    test('any int64 is an id of its own: created, listed in its place, deleted by path', async (t) => {
+    test('any int64 → a distinct id: created, listed in order, deleted by path', async (t) => {
       const nextOwner = createOwners(await startService(t, await engine.freshUrl(t)));
       await fc.assert(
         fc.asyncProperty(anyInt64, async (id) => {
@@ -329,7 +329,7 @@ for (const engine of engines) {
       );
     });
 
-    test('an integer beyond int64 is no id, in a body or in a path', async (t) => {
+    test('integer beyond int64, in a body or path → 40000', async (t) => {
       const client = await createOwners(await startService(t, await engine.freshUrl(t)))();
       await fc.assert(
         fc.asyncProperty(beyondInt64, async (id) => {
@@ -341,7 +341,7 @@ for (const engine of engines) {
       assert.deepEqual((await client.list()).body, []);
     });
 
-    test('a JSON number is an id exactly when its value is an int64, however it is written', async (t) => {
+    test('JSON number → an id if and only if its value is an int64, in any notation', async (t) => {
       const client = await createOwners(await startService(t, await engine.freshUrl(t)))();
       await fc.assert(
         fc.asyncProperty(fc.oneof(anyNumber, movedInt64), async (parts) => {
@@ -357,7 +357,7 @@ for (const engine of engines) {
       );
     });
 
-    test('any legal name and tag come back code unit by code unit, escaped or not', async (t) => {
+    test('any valid name and tag, escaped or not → returned unchanged', async (t) => {
       const nextOwner = createOwners(await startService(t, await engine.freshUrl(t)));
       await fc.assert(
         fc.asyncProperty(legalText, legalText, async (name, tag) => {
@@ -374,7 +374,7 @@ for (const engine of engines) {
       );
     });
 
-    test('a name or tag with U+0000 or a lone surrogate is refused by its field', async (t) => {
+    test('name or tag with U+0000 or a lone surrogate → 40000 that names the field', async (t) => {
       const client = await createOwners(await startService(t, await engine.freshUrl(t)))();
       await fc.assert(
         fc.asyncProperty(illegalText, async (text) => {
@@ -388,7 +388,7 @@ for (const engine of engines) {
       assert.deepEqual((await client.list()).body, []);
     });
 
-    test('pages of any limit join to the whole list, all but the last of them full', async (t) => {
+    test('pages of any limit → together the complete list; all full except the last', async (t) => {
       const nextOwner = createOwners(await startService(t, await engine.freshUrl(t)));
       const ids = fc.uniqueArray(anyInt64, { maxLength: 40 });
       await fc.assert(

@@ -9,11 +9,11 @@ import { bearer, startService, type TestService } from '../support/service.ts';
 
 const rows = scenarioGroups.flatMap((group) => group.rows);
 
-/** Errors that no single request brings about; they have tests of their own. */
+/** Errors that no single request can cause; other tests cover them. */
 const NOT_BY_REQUEST = [40800, 42900, 50000, 50300, 50301, 50302];
 
 for (const engine of engines) {
-  test(`every row of the API table holds on ${engine.name}`, async (t) => {
+  test(`API table, on ${engine.name}`, async (t) => {
     const services = {
       none: await startService(t, await engine.freshUrl(t)),
       '/v1': await startService(t, await engine.freshUrl(t), { basePath: '/v1' }),
@@ -33,13 +33,13 @@ for (const engine of engines) {
         }
       });
     }
-    await t.test('rows that must get the same answer do', () => {
+    await t.test('rows with `sameAs` get the same response', () => {
       for (const { title, sameAs } of rows) {
         if (sameAs === undefined) continue;
         assert.deepEqual(lasting(answers.get(title)), lasting(answers.get(sameAs)), `${title}; ${sameAs}`);
       }
     });
-    await t.test('every answer has a request id of its own, which a line of the log has too', async () => {
+    await t.test('every response has a unique request id, which is in the log', async () => {
       await Promise.all([services.none.close(), services['/v1'].close()]);
       const given = [...answers.values()].map((answer) => headerOf(answer.headers, 'x-request-id'));
       const logged = new Map<unknown, unknown>(
@@ -50,14 +50,14 @@ for (const engine of engines) {
       assert.equal(new Set(given).size, rows.length);
       for (const [title, answer] of answers) {
         const id = headerOf(answer.headers, 'x-request-id');
-        assert.equal(logged.get(id ?? ''), answer.status, `the line of the log for the row: ${title}`);
+        assert.equal(logged.get(id ?? ''), answer.status, `the log line of the row: ${title}`);
       }
     });
   });
 }
 
 for (const engine of engines) {
-  test(`a client that sends far more than it may still reads the refusal on ${engine.name}`, async (t) => {
+  test(`body far above the limit → the client still reads the error response, on ${engine.name}`, async (t) => {
     const service = await startService(t, await engine.freshUrl(t));
     const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };
     for (const [path, status] of [
@@ -74,22 +74,22 @@ for (const engine of engines) {
   });
 }
 
-test('the API table is large, its titles are unique, and what its rows refer to is there', () => {
+test('API table: 140 rows or more, unique titles, valid references', () => {
   const titles = new Set(rows.map(({ title }) => title));
   assert.ok(rows.length >= 140, `the table has ${rows.length} rows`);
   assert.equal(titles.size, rows.length);
   for (const { sameAs } of rows) assert.ok(sameAs === undefined || titles.has(sameAs), `${sameAs}`);
 });
 
-test('every row of the API table that is refused says how: code, status, and the name of what is at fault', () => {
-  for (const { title, status, error, names } of rows) {
+test('API table: error rows have a code that matches the status, and a name for 40000', () => {
+  for (const { title, status, error, names, body } of rows) {
     if (status < 400) assert.equal(error, undefined, title);
     else assert.equal(Math.floor((error ?? 0) / 100), status, title);
-    if (error === 40000 && title !== 'an empty object is refused') assert.notEqual(names, undefined, title);
+    if (error === 40000 && body !== '{}') assert.notEqual(names, undefined, title);
   }
 });
 
-test('every error that a request can bring about has rows in the API table', () => {
+test('API table: rows for every error that a request can cause', () => {
   const seen = new Set(rows.flatMap(({ error }) => (error === undefined ? [] : [error])));
   assert.deepEqual(
     errorCodes.filter((code) => !seen.has(code)),
@@ -108,7 +108,7 @@ async function ask(service: TestService, owner: string, row: Scenario): Promise<
 function fillIn(text: string, values: Readonly<Record<string, string>>): string {
   return text.replace(/\{(token|next|cursor)\}/g, (_, name: string) => {
     const value = values[name];
-    assert.ok(value !== undefined, `nothing to put in the place of {${name}}`);
+    assert.ok(value !== undefined, `no value for {${name}}`);
     return value;
   });
 }
@@ -150,7 +150,7 @@ function checkError({ method, error, names }: Scenario, headers: Map<string, str
   assert.equal(headers.get('content-type'), 'application/json');
   assert.equal(headers.get('cache-control'), 'no-store');
   if (error === 40100 || error === 40101 || error === 40300) assert.ok(headers.has('www-authenticate'));
-  assert.equal(headers.has('allow'), error === 40500, 'Allow comes with 405, and with it alone');
+  assert.equal(headers.has('allow'), error === 40500, 'Allow is sent with 405 only');
   if (method === 'HEAD') {
     assert.equal(text, '');
     return;
@@ -163,7 +163,7 @@ function checkError({ method, error, names }: Scenario, headers: Map<string, str
   assert.ok(names === undefined || mentions(body.message, names), `${body.message} does not name ${names}`);
 }
 
-/** Whether a text holds a word, and not only as part of another: `id`, but not in `invalid`. */
+/** Checks that a text has a word, not only as a part of another: `id`, but not `invalid`. */
 function mentions(text: string, word: string): boolean {
   const parts = text.split(word);
   return parts.some((part, index) => {
@@ -172,9 +172,9 @@ function mentions(text: string, word: string): boolean {
   });
 }
 
-/** An answer without what differs from one request to the next. */
+/** Returns a response without the headers that differ for each request. */
 function lasting(answer: RawAnswer | undefined) {
-  assert.ok(answer !== undefined, 'the row was not answered');
+  assert.ok(answer !== undefined, 'the row has no response');
   const headers = answer.headers.filter(([name]) => !['x-request-id', 'date'].includes(name.toLowerCase()));
   return { status: answer.status, headers, body: answer.body.toString('latin1') };
 }

@@ -3,18 +3,18 @@ import { test } from 'node:test';
 import { engines, execute } from '../support/engines.ts';
 import { bearer, startService } from '../support/service.ts';
 
-const INSIDE = 'a trigger of table plants';
+const INTERNAL_MESSAGE = 'a trigger of table plants';
 
-/** What makes a store refuse every plant for a reason that no client can do anything about. */
+/** SQL that makes every creation fail with an internal error. */
 const FAULTS: Readonly<Record<string, string>> = {
-  sqlite: `CREATE TRIGGER fault BEFORE INSERT ON plants BEGIN SELECT RAISE(ABORT, '${INSIDE}'); END`,
+  sqlite: `CREATE TRIGGER fault BEFORE INSERT ON plants BEGIN SELECT RAISE(ABORT, '${INTERNAL_MESSAGE}'); END`,
   postgres: `
-    CREATE FUNCTION fault() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION '${INSIDE}'; END$$;
+    CREATE FUNCTION fault() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE EXCEPTION '${INTERNAL_MESSAGE}'; END$$;
     CREATE TRIGGER fault BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION fault()`,
 };
 
 for (const engine of engines) {
-  test(`a fault of ours is a 50000 that says nothing of the inside, and the log says it all, on ${engine.name}`, async (t) => {
+  test(`internal error → 50000 without internals; details in the log, on ${engine.name}`, async (t) => {
     const url = await engine.freshUrl(t);
     const service = await startService(t, url);
     const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };
@@ -36,7 +36,7 @@ for (const engine of engines) {
       .filter((line) => line.requestId === requestId);
     const failed = lines.find(({ msg }) => msg === 'failed');
     assert.equal(failed?.level, 50);
-    assert.match(failed.err.message, new RegExp(INSIDE));
+    assert.match(failed.err.message, new RegExp(INTERNAL_MESSAGE));
     assert.equal(lines.find(({ msg }) => msg === 'answered')?.status, 500);
   });
 }

@@ -18,7 +18,7 @@ const METHODS = { createPlant: 'post', listPlants: 'get', deletePlant: 'delete' 
 
 for (const engine of engines) {
   for (const basePath of ['', '/v1']) {
-    test(`/openapi.json under the base path '${basePath}' is the document of the operations on ${engine.name}`, async (t) => {
+    test(`/openapi.json, base path '${basePath}' → the document of the operations, on ${engine.name}`, async (t) => {
       const service = await startService(t, await engine.freshUrl(t), { basePath });
       const response = await fetch(`${service.url}/openapi.json`);
       assert.equal(response.status, 200);
@@ -29,9 +29,9 @@ for (const engine of engines) {
   }
 }
 
-test('the OpenAPI document is clean under the recommended rules of redocly, with and without a base path', async () => {
+test('redocly, recommended rules, with and without a base path → no errors or warnings', async () => {
   const folder = await freshFolder();
-  for (const basePath of ['', '/v1/plants-of-ours']) {
+  for (const basePath of ['', '/v1/greenhouse']) {
     const file = join(folder, `openapi${basePath.replaceAll('/', '-')}.json`);
     await writeFile(file, renderOpenApi(operations, basePath));
     const report: unknown = JSON.parse(await lint(file, folder));
@@ -40,7 +40,7 @@ test('the OpenAPI document is clean under the recommended rules of redocly, with
   }
 });
 
-test('the OpenAPI document has the three operations of the specification, each under its one name', () => {
+test('the document has exactly the three operations of the specification', () => {
   const found = Object.entries(membersOf(document, 'paths')).flatMap(([path, methods]) =>
     Object.entries(membersOf(methods)).map(([method, operation]) => [
       at(operation, 'operationId'),
@@ -58,7 +58,7 @@ test('the OpenAPI document has the three operations of the specification, each u
   );
 });
 
-test('the OpenAPI document says version 1.0.0, and the base path as its server', () => {
+test('the document has the API version 1.0.0 and the base path as its server', () => {
   assert.match(String(at(document, 'openapi')), /^3\.1\.[0-9]+$/);
   assert.equal(at(document, 'info', 'version'), '1.0.0');
   assert.deepEqual(at(document, 'servers'), [{ url: '/' }]);
@@ -88,7 +88,7 @@ test('Plant, NewPlant and Error have exactly the fields, types, formats and requ
   ]);
 });
 
-test('the operations take and answer what the specification says', () => {
+test('request and response bodies have the schemas of the specification', () => {
   const json = ['content', 'application/json', 'schema'];
   const created = operationOf('createPlant');
   assert.equal(at(created, 'requestBody', 'required'), true);
@@ -112,7 +112,7 @@ test('the operations have exactly these parameters', () => {
   assert.deepEqual(parametersOf('deletePlant'), { id: 'path required integer int64' });
 });
 
-test('every operation needs a bearer token, with the scope it says', () => {
+test('every operation requires a bearer token with its scope', () => {
   assert.equal(at(document, 'components', 'securitySchemes', 'bearer', 'type'), 'http');
   assert.equal(at(document, 'components', 'securitySchemes', 'bearer', 'scheme'), 'bearer');
   for (const { operationId, scope } of operations) {
@@ -127,7 +127,7 @@ test('every operation needs a bearer token, with the scope it says', () => {
   }
 });
 
-test('every answer but a success is documented as an Error', () => {
+test('every response except success has the schema Error', () => {
   for (const { operationId, success } of operations) {
     for (const [status, response] of Object.entries(membersOf(operationOf(operationId), 'responses'))) {
       if (status === String(success.status)) continue;
@@ -139,10 +139,13 @@ test('every answer but a success is documented as an Error', () => {
   }
 });
 
-test('every example in the OpenAPI document is valid under its schema', () => {
+test('every example is valid under its schema', () => {
   const examples = [...examplesIn(document)];
   for (const { schema, example } of examples) {
-    assert.ok(matches(schema, example), `${JSON.stringify(example)} is no ${JSON.stringify(schema)}`);
+    assert.ok(
+      matches(schema, example),
+      `${JSON.stringify(example)} does not match ${JSON.stringify(schema)}`,
+    );
   }
   const texts = examples.map(({ example }) => JSON.stringify(example));
   assert.ok(
@@ -161,7 +164,7 @@ test('every example in the OpenAPI document is valid under its schema', () => {
   }
 });
 
-test('the schemas of the OpenAPI document refuse what the service refuses', () => {
+test('the schema NewPlant rejects what the service rejects', () => {
   const newPlant = at(document, 'components', 'schemas', 'NewPlant');
   assert.ok(matches(newPlant, { id: 7, name: '' }));
   for (const wrong of [
@@ -177,7 +180,7 @@ test('the schemas of the OpenAPI document refuse what the service refuses', () =
   assert.ok(!matches(newPlant, { id: 7, name: 'Fern', tag: null }));
 });
 
-test('every status, error and header that the API table has for an operation is documented there', () => {
+test('every status, error and header in the API table is documented for its operation', () => {
   let checked = 0;
   for (const row of scenarioGroups.flatMap((group) => group.rows)) {
     const operationId = operationIdOf(row);
@@ -217,7 +220,7 @@ async function lint(file: string, cwd: string): Promise<string> {
   });
 }
 
-/** What stands at a place in a value; undefined where there is no such place. */
+/** Returns the member at a path in a value; undefined if there is none. */
 function at(value: unknown, ...path: readonly string[]): unknown {
   let found = value;
   for (const name of path) {
@@ -257,7 +260,7 @@ function parametersOf(operationId: keyof typeof PATHS): Record<string, unknown> 
   return Object.fromEntries(entries);
 }
 
-/** All examples at or below a value, each with its schema. */
+/** Yields all examples at or below a value, each with its schema. */
 function* examplesIn(value: unknown): Generator<{ schema: unknown; example: unknown }> {
   if (typeof value !== 'object' || value === null) return;
   const { schema, example, examples }: Record<string, unknown> = { ...value };
@@ -278,7 +281,7 @@ function matches(schema: unknown, value: unknown): boolean {
   return Check(whole, value);
 }
 
-/** A schema with what its references point to in their place. */
+/** Resolves all references in a schema. */
 function withoutReferences(value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value;
   if (Array.isArray(value)) return value.map(withoutReferences);
@@ -291,7 +294,7 @@ function withoutReferences(value: unknown): unknown {
   return Object.fromEntries(Object.entries(value).map(([name, one]) => [name, withoutReferences(one)]));
 }
 
-/** The operation that a row is about; undefined when it is about none. */
+/** Returns the operation that a row tests; undefined if none. */
 function operationIdOf({ method, path, basePath, error }: Scenario): keyof typeof PATHS | undefined {
   if (error === 40401 || error === 40500) return undefined;
   const route =
@@ -304,7 +307,7 @@ function operationIdOf({ method, path, basePath, error }: Scenario): keyof typeo
   return /^\/plants\/[^/]+$/.test(route) && method === 'DELETE' ? 'deletePlant' : undefined;
 }
 
-/** The names of the headers that a row asks for; those of every message with content aside. */
+/** Returns the names of the headers that a row expects, except `content-*`. */
 function headersOf({ answers = {} }: Scenario): string[] {
   return Object.entries(answers)
     .filter(([name, value]) => value !== null && !name.startsWith('content-'))

@@ -52,7 +52,7 @@ async function create(service: TestService, token: string, id: number): Promise<
   });
 }
 
-/** The claims of a good access token, for those that providers would not issue. */
+/** Claims of a valid access token with changes, for tokens that providers would not issue. */
 function claims(
   { provider, service }: Setting,
   changed: JWTPayload = {},
@@ -86,14 +86,18 @@ async function assertUnavailable(service: TestService, token: string, seconds: n
   assert.match(await answer.text(), /^\{"error":50302,"message":"[^"]+"\}$/);
 }
 
-test('an access token of the provider creates, lists and deletes, for an owner of its own', async (t) => {
+test('access token of the provider → creates, lists and deletes, for a separate owner', async (t) => {
   const { provider, service } = await start(t);
   const token = await provider.accessToken({ client: 'alice' });
   assert.equal((await create(service, token, 1)).status, 200);
   assert.deepEqual(await (await list(service, token)).json(), [{ name: 'plant 1' }]);
 
   for (const other of [await service.token('alice'), await provider.accessToken({ client: 'greenhouse' })]) {
-    assert.deepEqual(await (await list(service, other)).json(), [], 'others do not see the plants of alice');
+    assert.deepEqual(
+      await (await list(service, other)).json(),
+      [],
+      'other owners do not see the plants of alice',
+    );
   }
   const owners = service.logLines.map((line) => JSON.parse(line).owner);
   assert.ok(owners.includes(`${provider.issuer}#alice`));
@@ -103,39 +107,39 @@ test('an access token of the provider creates, lists and deletes, for an owner o
   assert.equal(provider.keysRead, 1, 'the keys were read once');
 });
 
-test('tokens of the service go on beside those of the provider, of which the store learns nothing', async (t) => {
+test('tokens of the service work next to those of the provider, which are not stored', async (t) => {
   const { provider, service } = await start(t);
   assert.equal((await list(service, await provider.accessToken())).status, 200);
   assert.equal(await service.store.hasTokens(), false);
   assert.equal((await list(service, await service.token())).status, 200);
 });
 
-test('only the scopes of the service count, and one that is missing is a 40300', async (t) => {
+test('scopes of other services are ignored; missing scope → 40300', async (t) => {
   const { provider, service } = await start(t);
   const reader = await provider.accessToken({ scope: 'plants:read invoices:read' });
   assert.equal((await list(service, reader)).status, 200);
-  const refused = await create(service, reader, 1);
-  assert.equal(refused.status, 403);
-  assert.match(String(refused.headers.get('www-authenticate')), /insufficient_scope", scope="plants:write"/);
-  assert.match(await refused.text(), /"error":40300/);
+  const rejected = await create(service, reader, 1);
+  assert.equal(rejected.status, 403);
+  assert.match(String(rejected.headers.get('www-authenticate')), /insufficient_scope", scope="plants:write"/);
+  assert.match(await rejected.text(), /"error":40300/);
   const stranger = await provider.accessToken({ scope: 'invoices:read' });
   assert.equal((await list(service, stranger)).status, 403);
 });
 
-test('a token is good until it expires, and the 30 s that clocks may differ', async (t) => {
+test('expired token → valid for 30 s more (clock tolerance), then 40101', async (t) => {
   const { provider, service } = await start(t);
   const token = await provider.accessToken();
   const expiresAt = Number(decodeJwt(token).exp) * 1_000;
   service.clock.now = expiresAt + TOLERANCE_MS - 1_000;
   assert.equal((await list(service, token)).status, 200);
   service.clock.now = expiresAt + TOLERANCE_MS;
-  await assertInvalid(service, token, 'expired, though it has just been seen');
+  await assertInvalid(service, token, 'expired while in the cache');
   const service2 = await serve(t, provider.issuer);
   service2.clock.now = expiresAt + TOLERANCE_MS;
-  await assertInvalid(service2, token, 'expired, and never seen before');
+  await assertInvalid(service2, token, 'expired before its first use');
 });
 
-test('a token for another audience or of another issuer is a 40101', async (t) => {
+test('other audience, issuer or key → 40101', async (t) => {
   const { provider, service } = await start(t);
   await assertInvalid(service, await provider.accessToken({ audience: 'https://other.example' }), 'audience');
   const impostor = await startIdentityProvider(t, firstKey);
@@ -148,7 +152,7 @@ test('a token for another audience or of another issuer is a 40101', async (t) =
   assert.equal((await list(service, await provider.accessToken())).status, 200);
 });
 
-test('a token that claims to be signed otherwise is a 40101', async (t) => {
+test('alg none, HS256, changed claims or key in the header → 40101', async (t) => {
   const setting = await start(t);
   const { provider, service } = setting;
   const good = await provider.accessToken();
@@ -172,10 +176,10 @@ test('a token that claims to be signed otherwise is a 40101', async (t) => {
   const wider = encode({ ...decodeJwt(good), sub: 'root' });
   await assertInvalid(service, `${header}.${wider}.${signature}`, 'other claims under the signature');
   const inline = encode({ alg: 'RS256', typ: 'at+jwt', jwk: (await newSigningKey('first')).jwk });
-  await assertInvalid(service, `${inline}.${payload}.${signature}`, 'a key of its own in the header');
+  await assertInvalid(service, `${inline}.${payload}.${signature}`, 'a key in the header');
 });
 
-test('a token that lacks a claim, or is no access token for bearers, is a 40101', async (t) => {
+test('missing or invalid claim, or not a bearer access token → 40101', async (t) => {
   const setting = await start(t);
   const { service } = setting;
   const kinds: readonly (readonly [
@@ -192,7 +196,7 @@ test('a token that lacks a claim, or is no access token for bearers, is a 40101'
     ['a subject of 256 characters', 'at+jwt', { sub: 's'.repeat(256) }],
     ['a subject with U+0000', 'at+jwt', { sub: 'alice\0' }],
     ['not yet valid', 'at+jwt', { nbf: Math.floor(service.clock.now / 1_000) + 60 }],
-    ['bound to a key of its holder', 'at+jwt', { cnf: { jkt: 'x' } }],
+    ['bound to a key of the client', 'at+jwt', { cnf: { jkt: 'x' } }],
     ['an ID token', 'JWT', { nonce: 'n' }, 'scope'],
     ['an ID token without typ', undefined, {}, 'scope'],
     ['a logout token', 'logout+jwt', {}],
@@ -202,7 +206,7 @@ test('a token that lacks a claim, or is no access token for bearers, is a 40101'
   }
 });
 
-test('what other providers make of access tokens is understood', async (t) => {
+test('access tokens as other providers issue them → accepted', async (t) => {
   const setting = await start(t);
   const { service } = setting;
   const kinds: readonly (readonly [
@@ -215,7 +219,7 @@ test('what other providers make of access tokens is understood', async (t) => {
     ['JWT', 'JWT', {}],
     ['no typ', undefined, {}],
     ['several audiences', 'JWT', { aud: ['account', AUDIENCE] }],
-    ['scp as a text', 'JWT', { scp: 'plants:read' }, 'scope'],
+    ['scp as a string', 'JWT', { scp: 'plants:read' }, 'scope'],
     ['scp as a list', undefined, { scp: ['openid', 'plants:read'] }, 'scope'],
     ['a subject of 255 characters', 'at+jwt', { sub: '|'.repeat(255) }],
   ];
@@ -225,7 +229,7 @@ test('what other providers make of access tokens is understood', async (t) => {
   }
 });
 
-test('what is malformed, too long or of another issuer never has the keys read', async (t) => {
+test('malformed, too long or from another issuer → 40101 without reading the keys', async (t) => {
   const setting = await start(t);
   const { provider, service } = setting;
   assert.equal((await list(service, await provider.accessToken())).status, 200);
@@ -247,7 +251,7 @@ test('what is malformed, too long or of another issuer never has the keys read',
   assert.equal(provider.keysRead, 1);
 });
 
-test('a new key of the provider is found at once, and one that was withdrawn goes', async (t) => {
+test('new key → found at once; withdrawn key → 40101', async (t) => {
   const { provider, service } = await start(t);
   const [old, older] = [await provider.accessToken(), await provider.accessToken()];
   assert.equal((await list(service, older)).status, 200);
@@ -262,7 +266,7 @@ test('a new key of the provider is found at once, and one that was withdrawn goe
   await assertInvalid(service, old, 'signed with a key that was withdrawn');
 });
 
-test('a clock that is set back keeps nobody from reading the keys again', async (t) => {
+test('clock set back → the keys are still read again', async (t) => {
   const { provider, service } = await start(t);
   assert.equal((await list(service, await provider.accessToken())).status, 200);
   provider.rotate(secondKey);
@@ -271,7 +275,7 @@ test('a clock that is set back keeps nobody from reading the keys again', async 
   assert.equal(provider.keysRead, 2);
 });
 
-test('a key that was withdrawn goes after five minutes, also when no token has a new one', async (t) => {
+test('withdrawn key, no token with a new key → 40101 after five minutes', async (t) => {
   const setting = await start(t);
   const { provider, service } = setting;
   const exp = Math.floor((service.clock.now + 2 * REFRESH_MS) / 1_000);
@@ -286,7 +290,7 @@ test('a key that was withdrawn goes after five minutes, also when no token has a
   assert.equal((await listByOldKey()).status, 200);
   assert.equal(provider.keysRead, 1);
   service.clock.now += 1;
-  assert.equal((await listByOldKey()).status, 200, 'nobody waits for keys while there are some');
+  assert.equal((await listByOldKey()).status, 200, 'known keys are used during the refresh');
   let answer = await listByOldKey();
   while (answer.status === 200) answer = await listByOldKey();
   assert.equal(answer.status, 503);
@@ -297,7 +301,7 @@ test('a key that was withdrawn goes after five minutes, also when no token has a
   assert.equal(provider.keysRead, 3);
 });
 
-test('tokens with keys that nobody knows have the keys read once in 10 s, by all together', async (t) => {
+test('20 concurrent tokens with unknown keys → the keys are read once in 10 s', async (t) => {
   const setting = await start(t);
   const { provider, service } = setting;
   assert.equal((await list(service, await provider.accessToken())).status, 200);
@@ -323,14 +327,14 @@ test('new key within 10 s of the last read → 50302 with Retry-After, then 200'
   const fresh = await provider.accessToken();
   service.clock.now += 2_500;
   await assertUnavailable(service, fresh, 8);
-  await assertInvalid(service, stranger, 'the same key, asked for just before');
+  await assertInvalid(service, stranger, 'the same key, looked up just before');
   assert.equal(provider.keysRead, 2);
   service.clock.now += 7_500;
   assert.equal((await list(service, fresh)).status, 200);
   assert.equal(provider.keysRead, 3);
 });
 
-test('while the provider is down known keys go on, and unknown ones are a 50302 until it is back', async (t) => {
+test('provider down → known keys stay valid; unknown keys → 50302 until it is up', async (t) => {
   const { provider, service } = await start(t);
   const [known, ...later] = await Promise.all(Array.from({ length: 4 }, () => provider.accessToken()));
   assert.equal((await list(service, String(known))).status, 200);
@@ -344,15 +348,15 @@ test('while the provider is down known keys go on, and unknown ones are a 50302 
     await assertUnavailable(service, fresh, 10);
   }
   const warnings = service.logLines.filter((line) => line.includes(UNREADABLE));
-  assert.equal(warnings.length, 1, 'it was tried once');
-  assert.ok(!service.logLines.some((line) => line.includes('"failed"')), 'anybody could fill the log');
+  assert.equal(warnings.length, 1, 'the keys were requested once');
+  assert.ok(!service.logLines.some((line) => line.includes('"failed"')), 'any client could fill the log');
 
   await provider.comeUp();
   service.clock.now += COOLDOWN_MS;
   assert.equal((await list(service, fresh)).status, 200);
 });
 
-test('keys are not believed for longer than a day without the provider', async (t) => {
+test('provider down for a day → known keys expire', async (t) => {
   const setting = await start(t);
   const { provider, service } = setting;
   const exp = Math.floor((service.clock.now + 2 * KEPT_MS) / 1_000);
@@ -365,7 +369,7 @@ test('keys are not believed for longer than a day without the provider', async (
   assert.equal((await list(service, await token('3'))).status, 503);
 });
 
-test('the service starts while the provider is down, and heals', async (t) => {
+test('provider down at start → the service starts; provider up → tokens valid', async (t) => {
   const provider = await startIdentityProvider(t, firstKey);
   const token = await provider.accessToken();
   await provider.goDown();
@@ -376,13 +380,13 @@ test('the service starts while the provider is down, and heals', async (t) => {
     200,
     'tokens of the service need no provider',
   );
-  await assertInvalid(service, 'x', 'what is malformed needs no provider either');
+  await assertInvalid(service, 'x', 'malformed tokens need no provider either');
   await provider.comeUp();
   service.clock.now += COOLDOWN_MS;
   assert.equal((await list(service, token)).status, 200);
 });
 
-test('a provider whose documents are wrong is one that is down, and the log says what is wrong', async (t) => {
+test('invalid documents of the provider → 50302, reason in the log', async (t) => {
   const answers: readonly (readonly [what: RegExp, body: (issuer: string) => unknown])[] = [
     [
       /names the issuer https:\/\/other\.example, not/,
@@ -407,7 +411,7 @@ test('a provider whose documents are wrong is one that is down, and the log says
   }
 });
 
-test('without the settings a JWT is like any other text that is no token', async (t) => {
+test('no OIDC settings → a JWT is an invalid token', async (t) => {
   const provider = await startIdentityProvider(t, firstKey);
   const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`);
   await assertInvalid(service, await provider.accessToken(), 'a good JWT');

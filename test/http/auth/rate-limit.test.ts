@@ -10,8 +10,8 @@ const [sqlite = assert.fail()] = engines;
 const MINUTE_MS = 60_000;
 const BASE64URL = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 
-describe('refused tokens', () => {
-  it('beyond so many a minute get 429 for the address; tokens that were valid before are not shut out', async (t) => {
+describe('invalid tokens', () => {
+  it('above the limit of an address → 42900, except for tokens that were valid before', async (t) => {
     const service = await startService(t, await sqlite.freshUrl(t), { refusedTokenLimit: '3' });
     const [known, fresh] = [await service.token(), await service.token()];
     assert.equal(await statusOf(service, known), 200);
@@ -22,14 +22,14 @@ describe('refused tokens', () => {
     assert.equal(await statusOf(service, known), 200);
     const respelled = { authorization: `bearer  ${known}` };
     assert.equal((await fetch(`${service.url}/plants`, { headers: respelled })).status, 200);
-    // No credentials at all are no guess.
+    // A request without credentials does not count.
     assert.equal((await fetch(`${service.url}/plants`)).status, 401);
     service.clock.monotonic += MINUTE_MS + 1;
     assert.equal(await statusOf(service, fresh), 200);
     assert.equal(await statusOf(service, mintSecret()), 401);
   });
 
-  it('a token that is repeated counts once for its address, and has a limit of its own', async (t) => {
+  it('repeated token → counts once for its address; separate limit for the token', async (t) => {
     const service = await startService(t, await sqlite.freshUrl(t), { refusedTokenLimit: '2' });
     const [revoked, other, fresh] = [mintSecret(), mintSecret(), await service.token()];
     for (let times = 0; times < 2; times += 1) assert.equal(await statusOf(service, revoked), 401);
@@ -39,7 +39,7 @@ describe('refused tokens', () => {
     await assertTooMany(await list(service, mintSecret()));
   });
 
-  it('are counted by the address that a trusted proxy tells, and by no other', async (t) => {
+  it('X-Forwarded-For → used only from a trusted proxy', async (t) => {
     const limit = { refusedTokenLimit: '1' };
     const trusting = await startService(t, await sqlite.freshUrl(t), { ...limit, trustProxy: '127.0.0.1' });
     assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.1'), 401);
@@ -51,7 +51,7 @@ describe('refused tokens', () => {
     assert.equal(await statusOf(distrusting, mintSecret(), '192.0.2.2'), 429);
   });
 
-  it('are told apart by IPv4 address and by IPv6 network', () => {
+  it('networkOf → IPv4 address or IPv6 /64 network', () => {
     for (const [address, network] of [
       ['192.0.2.1', '192.0.2.1'],
       ['::ffff:192.0.2.1', '192.0.2.1'],
@@ -77,7 +77,7 @@ describe('refused tokens', () => {
 });
 
 describe('requests of a token', () => {
-  it('beyond so many a minute get 429, whatever they ask; those of another token do not', async (t) => {
+  it('above the limit of a token → 42900 for all operations; other tokens are not affected', async (t) => {
     const service = await startService(t, await sqlite.freshUrl(t), { tokenRateLimit: '2' });
     const [busy, other] = [await service.token(), await service.token()];
     for (let times = 0; times < 2; times += 1) assert.equal(await statusOf(service, busy), 200);
@@ -93,7 +93,7 @@ describe('requests of a token', () => {
     ['set back', -3_600_000],
     ['set forward', 7_200_000],
   ] as const)
-    it(`wall clock ${title} → the window neither grows nor ends`, async (t) => {
+    it(`wall clock ${title} → the window is unchanged`, async (t) => {
       const service = await startService(t, await sqlite.freshUrl(t), { tokenRateLimit: '1' });
       const token = await service.token();
       assert.equal(await statusOf(service, token), 200);
@@ -103,25 +103,25 @@ describe('requests of a token', () => {
       assert.equal(await statusOf(service, token), 200);
     });
 
-  it('JWTs of one owner share a limit; another spelling of a JWT is 401', async (t) => {
+  it('JWTs of one owner share a limit; other encoding of a JWT → 40101', async (t) => {
     const provider = await startIdentityProvider(t, await newSigningKey('key'));
     const flags = { tokenRateLimit: '2', oidcIssuer: provider.issuer, oidcAudience: AUDIENCE };
     const service = await startService(t, await sqlite.freshUrl(t), flags);
     const first = await provider.accessToken();
     const bits = BASE64URL.indexOf(first.slice(-1));
-    const respelled = first.slice(0, -1) + BASE64URL.charAt(bits ^ 1);
+    const reencoded = first.slice(0, -1) + BASE64URL.charAt(bits ^ 1);
     assert.deepEqual(
-      Buffer.from(respelled.split('.')[2] ?? '', 'base64url'),
+      Buffer.from(reencoded.split('.')[2] ?? '', 'base64url'),
       Buffer.from(first.split('.')[2] ?? '', 'base64url'),
     );
-    assert.equal(await statusOf(service, respelled), 401);
+    assert.equal(await statusOf(service, reencoded), 401);
     assert.equal(await statusOf(service, first), 200);
     assert.equal(await statusOf(service, await provider.accessToken()), 200);
     await assertTooMany(await list(service, await provider.accessToken()));
     assert.equal(await statusOf(service, await provider.accessToken({ client: 'alice' })), 200);
   });
 
-  it('are counted for the token, however its header is spelled', async (t) => {
+  it('other case or spaces in Authorization → same limit', async (t) => {
     const service = await startService(t, await sqlite.freshUrl(t), { tokenRateLimit: '2' });
     const token = await service.token();
     const spelled = (authorization: string): Promise<Response> =>

@@ -10,13 +10,13 @@ import { bearer, startService, type TestService } from '../../support/service.ts
 const MINUTE = 60_000;
 const DAY = 24 * 60 * MINUTE;
 
-/** A revocation must be seen within a second, on every instance. */
+/** A revocation must take effect within a second, on every instance. */
 const REVOKED_WITHIN_MS = 1_000;
 
-/** Later than that, and within the time that a statement may take. */
+/** Longer than that, and shorter than the statement timeout. */
 const LATE_MS = 1_500;
 
-test('a token that is revoked stops working within a second also where PostgreSQL answers late', async (t) => {
+test('revoked token, slow PostgreSQL → 401 within a second', async (t) => {
   const postgres = engines.find(({ name }) => name === 'postgres');
   assert.ok(postgres !== undefined);
   const direct = await postgres.freshUrl(t);
@@ -26,21 +26,21 @@ test('a token that is revoked stops working within a second also where PostgreSQ
   const [far, near] = [await startService(t, url.href), await startService(t, direct)];
   const { secret, token } = await create(near);
   const others = await Promise.all([1, 2, 3].map(() => create(near)));
-  // So that no time goes into connections.
+  // Opens the database connections first.
   await Promise.all(others.map((other) => statusWith(far, other.secret)));
   const foundByServer = proxy.delay(LATE_MS, token.id);
   const early = statusWith(far, secret);
   await foundByServer;
   await near.store.write({ kind: 'revokeToken', id: token.id, at: near.clock.now });
   await setTimeout(REVOKED_WITHIN_MS);
-  // While the look-up of the first is still under way, and as soon as it is answered.
+  // One request during the first lookup, and one immediately after it.
   const during = statusWith(far, secret);
   assert.equal(await early, 200);
   assert.deepEqual([await statusWith(far, secret), await during], [401, 401]);
 });
 
 for (const engine of engines) {
-  test(`a token made while the service runs works at once, also after it was refused as unknown, on ${engine.name}`, async (t) => {
+  test(`token created after it was rejected as unknown → valid at once, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);
     const secret = mintSecret();
     for (let round = 0; round < 3; round += 1) assert.equal(await statusWith(service, secret), 401);
@@ -49,7 +49,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a token with a wrong checksum is refused without a look at the store on ${engine.name}`, async (t) => {
+  test(`wrong checksum → 401 without a lookup in the store, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);
     const good = mintSecret();
     const mistyped = good.slice(0, -1) + (good.endsWith('0') ? '1' : '0');
@@ -60,7 +60,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a token expires exactly at its time on ${engine.name}`, async (t) => {
+  test(`token expires exactly at expiresAt, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);
     const expiresAt = service.clock.now + 90 * DAY;
     const { secret } = await create(service, { expiresAt });
@@ -77,7 +77,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`an expired token gets the answer of an unknown one on ${engine.name}`, async (t) => {
+  test(`expired token → same response as an unknown one, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);
     const { secret } = await create(service, { expiresAt: service.clock.now });
     const [expired, unknown] = [await ask(service, secret), await ask(service, mintSecret())];
@@ -87,7 +87,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a token that is revoked stops working within a second, on every instance, on ${engine.name}`, async (t) => {
+  test(`revoked token → 401 within a second on every instance, on ${engine.name}`, async (t) => {
     const url = await engine.freshUrl(t);
     const instances = [await startService(t, url), await startService(t, url)] as const;
     const [one] = instances;
@@ -98,7 +98,7 @@ for (const engine of engines) {
     const revoked = performance.now();
     await Promise.all(
       instances.map(async (instance) => {
-        const elapsed = await lastOpened(instance, secret, revoked);
+        const elapsed = await lastAccepted(instance, secret, revoked);
         assert.ok(elapsed < REVOKED_WITHIN_MS, `it still worked for ${elapsed} ms`);
       }),
     );
@@ -109,7 +109,7 @@ for (const engine of engines) {
     await Promise.all(instances.map((instance) => instance.close()));
   });
 
-  test(`a revoked token stays revoked, at the time it first was, on ${engine.name}`, async (t) => {
+  test(`token revoked twice → revokedAt is the first time, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);
     const { token, secret } = await create(service);
     const at = service.clock.now;
@@ -121,7 +121,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`the last use of a token is recorded at most once a minute on ${engine.name}`, async (t) => {
+  test(`last use of a token → recorded once a minute, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);
     const { secret, token } = await create(service);
     const begun = service.clock.now;
@@ -136,7 +136,7 @@ for (const engine of engines) {
     for (let times = 0; times < 5; times += 1) assert.equal(await statusWith(service, secret), 200);
     await allWritten(service.store);
     assert.equal((await recordOf(service.store, token)).lastUsedAt, begun);
-    assert.equal(await writesOf(service), before, 'the store is asked for nothing');
+    assert.equal(await writesOf(service), before, 'no writes to the store');
 
     service.clock.now = begun + MINUTE;
     assert.equal(await statusWith(service, secret), 200);
@@ -149,7 +149,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`many requests at once with two tokens record the use of both on ${engine.name}`, async (t) => {
+  test(`concurrent requests with two tokens → the use of both is recorded, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);
     const [one, other] = [await create(service), await create(service)];
     const secrets = Array.from({ length: 40 }, (_, index) => (index % 2 === 0 ? one : other).secret);
@@ -159,7 +159,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a token that is refused is not used on ${engine.name}`, async (t) => {
+  test(`rejected token → no last use is recorded, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);
     const made = [
       await create(service, { expiresAt: service.clock.now }),
@@ -179,7 +179,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`tokens of one owner open the same plants, each within its scopes, on ${engine.name}`, async (t) => {
+  test(`tokens of one owner → the same plants, each within its scopes, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);
     const writer = await create(service, { scopes: ['plants:write'] });
     const reader = await create(service, { scopes: ['plants:read'] });
@@ -196,7 +196,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`what the store and the log keep of a token does not open anything on ${engine.name}`, async (t) => {
+  test(`stored and logged data of a token → does not authenticate, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);
     const { secret, token } = await create(service);
     assert.equal(await statusWith(service, secret), 200);
@@ -239,12 +239,12 @@ async function statusWith(service: TestService, secret: string): Promise<number>
   return response.status;
 }
 
-/** Asks until the token is refused; resolves to when the last request began that it still opened, in milliseconds. */
-async function lastOpened(service: TestService, secret: string, since: number): Promise<number> {
-  for (let opened = 0; ; await setTimeout(10)) {
+/** Sends requests until the token is rejected. Resolves to the start of the last accepted one, in ms after `since`. */
+async function lastAccepted(service: TestService, secret: string, since: number): Promise<number> {
+  for (let accepted = 0; ; await setTimeout(10)) {
     const elapsed = performance.now() - since;
-    if ((await statusWith(service, secret)) === 401) return opened;
-    opened = elapsed;
+    if ((await statusWith(service, secret)) === 401) return accepted;
+    accepted = elapsed;
     assert.ok(elapsed < 10 * REVOKED_WITHIN_MS, 'it still works');
   }
 }
@@ -255,7 +255,7 @@ async function recordOf(store: Store, { id }: Token): Promise<Token> {
   return found;
 }
 
-/** Resolves once the use is recorded, which happens behind the answer. */
+/** Waits until the use is recorded, which happens after the response. */
 async function lastUseIs(store: Store, token: Token, expected: number): Promise<void> {
   const deadline = performance.now() + 20_000;
   while ((await recordOf(store, token)).lastUsedAt !== expected && performance.now() < deadline) {
@@ -264,14 +264,14 @@ async function lastUseIs(store: Store, token: Token, expected: number): Promise<
   assert.equal((await recordOf(store, token)).lastUsedAt, expected);
 }
 
-/** How many writes a service has had its store carry out. */
+/** Returns the number of writes that the store has executed for the service. */
 async function writesOf({ adminUrl }: TestService): Promise<number> {
   const metrics = await (await fetch(`${adminUrl}/metrics`)).text();
   return Number(/^plant_store_commit_batch_writes_sum (\d+)$/m.exec(metrics)?.[1]);
 }
 
-/** Resolves once the writes that went before are done and counted, both of which may come after others can read them. */
+/** Waits until all earlier writes are done and counted. Both may happen after the writes are visible to reads. */
 async function allWritten({ load }: Store): Promise<void> {
-  const underWay = (): number => load().writesWaiting + load().writesInFlight;
-  while (underWay() > 0) await setTimeout(5);
+  const pending = (): number => load().writesWaiting + load().writesInFlight;
+  while (pending() > 0) await setTimeout(5);
 }

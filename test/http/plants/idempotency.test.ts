@@ -16,7 +16,7 @@ interface Answer {
 const created: Answer = { status: 200, body: '{"name":"Fern","tag":"Polypodium"}', replayed: null };
 const createdReplayed: Answer = { ...created, replayed: 'true' };
 
-/** Pairs of plants that differ, and how. */
+/** Pairs of different plants. */
 const otherPlants: readonly (readonly [what: string, first: unknown, second: unknown])[] = [
   ['another name', fern, { ...fern, name: 'fern' }],
   ['another tag', fern, { ...fern, tag: 'Quercus' }],
@@ -30,7 +30,7 @@ const otherPlants: readonly (readonly [what: string, first: unknown, second: unk
 ];
 
 for (const engine of engines) {
-  test(`a repeated creation gets the first answer again, as often as it is sent, on ${engine.name}`, async (t) => {
+  test(`repeated creation → the first response again, each time, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     assert.deepEqual(await post(service, token, fern, 'key'), created);
     for (let round = 0; round < 3; round += 1) {
@@ -40,7 +40,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a replay creates nothing again after the plant was deleted on ${engine.name}`, async (t) => {
+  test(`replay after the plant was deleted → creates nothing, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     assert.deepEqual(await post(service, token, fern, 'key'), created);
     await remove(service, token, 7);
@@ -50,7 +50,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a creation that failed leaves no key, so its retry creates once the id is free, on ${engine.name}`, async (t) => {
+  test(`failed creation → key not used; retry creates after the id is free, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     await post(service, token, { id: 7, name: 'Oak' });
     for (let round = 0; round < 2; round += 1) {
@@ -66,7 +66,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`the same key with another plant is refused and changes nothing on ${engine.name}`, async (t) => {
+  test(`same key, other plant → 40003, nothing changes, on ${engine.name}`, async (t) => {
     const { service } = await start(t, engine);
     for (const [what, first, second] of otherPlants) {
       await t.test(what, async () => {
@@ -74,10 +74,10 @@ for (const engine of engines) {
         const answer = await post(service, token, first, 'key');
         assert.equal(answer.status, 200);
         const before = await list(service, token);
-        const refused = await post(service, token, second, 'key');
-        assert.equal(refused.status, 400);
-        assert.equal(codeOf(refused), 40003);
-        assert.equal(refused.replayed, null);
+        const rejected = await post(service, token, second, 'key');
+        assert.equal(rejected.status, 400);
+        assert.equal(codeOf(rejected), 40003);
+        assert.equal(rejected.replayed, null);
         assert.equal(await list(service, token), before);
         assert.deepEqual(await post(service, token, first, 'key'), { ...answer, replayed: 'true' });
       });
@@ -85,7 +85,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`two owners may use the same key for different plants on ${engine.name}`, async (t) => {
+  test(`same key, two owners → independent, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     const other = await service.token('bob');
     const oak: Answer = { status: 200, body: '{"name":"Oak"}', replayed: null };
@@ -96,14 +96,14 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`two tokens of one owner share its keys on ${engine.name}`, async (t) => {
+  test(`two tokens of one owner → shared keys, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     assert.deepEqual(await post(service, token, fern, 'key'), created);
     assert.deepEqual(await post(service, await service.token(), fern, 'key'), createdReplayed);
     await service.close();
   });
 
-  test(`a key is remembered for 24 hours from its first use, and then free for any plant, on ${engine.name}`, async (t) => {
+  test(`key after 24 hours from its first use → free for any plant, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     const begun = service.clock.now;
     assert.deepEqual(await post(service, token, fern, 'key'), created);
@@ -120,7 +120,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`after 24 hours the same plant under the same key is a new creation, so its id is taken, on ${engine.name}`, async (t) => {
+  test(`same key and plant after 24 hours → 40002, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     assert.deepEqual(await post(service, token, fern, 'key'), created);
     service.clock.now += KEY_LIFETIME_MS;
@@ -130,7 +130,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`of 32 requests at once with one key exactly one creates, and all get the same answer, on ${engine.name}`, async (t) => {
+  test(`32 concurrent requests with one key → one creates, all get the same response, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     const answers = await Promise.all(Array.from({ length: 32 }, () => post(service, token, fern, 'key')));
     checkOneCreated(answers);
@@ -138,7 +138,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`of 32 requests at once with one key on two instances exactly one creates on ${engine.name}`, async (t) => {
+  test(`32 concurrent requests with one key on two instances → one creates, on ${engine.name}`, async (t) => {
     const url = await engine.freshUrl(t);
     const instances = [await startService(t, url), await startService(t, url)] as const;
     const token = await instances[0].token();
@@ -152,7 +152,7 @@ for (const engine of engines) {
     await Promise.all(instances.map((instance) => instance.close()));
   });
 
-  test(`of 32 plants at once with one key exactly one is created, and the others are refused, on ${engine.name}`, async (t) => {
+  test(`32 concurrent plants with one key → one is created, the others get 40003, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     const answers = await Promise.all(
       Array.from({ length: 32 }, (_, id) => post(service, token, { id, name: `plant ${id}` }, 'key')),
@@ -165,7 +165,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a replay works after the service was closed and started again on the same store on ${engine.name}`, async (t) => {
+  test(`replay after a restart → the first response again, on ${engine.name}`, async (t) => {
     const url = await engine.freshUrl(t);
     const first = await startService(t, url);
     const token = await first.token();

@@ -18,17 +18,17 @@ import {
 import { newInstallation, type Service } from '../../support/program.ts';
 import { bearer } from '../../support/service.ts';
 
-/** `LARGE_PLANTS=all npm run test:files -- test/http/plants/large-plants.test.ts` is the long form. */
+/** Set by `LARGE_PLANTS=all npm run test:files -- test/http/plants/large-plants.test.ts`, the long form. */
 const IS_LONG_FORM = process.env.LARGE_PLANTS === 'all';
 const PLANTS_OF_16_MIB = IS_LONG_FORM ? 64 : 3;
 const PLANTS_OF_30_MB = IS_LONG_FORM ? 20 : 1;
-/** The promise is 256 MiB; the short form leaves room for garbage that a busy machine collects late. */
+/** The guarantee is 256 MiB. The short form adds room for garbage that a busy machine collects late. */
 const GROWTH_LIMIT = (IS_LONG_FORM ? 256 : 384) * MEBIBYTE;
 
-/** An allocator that gives back what was freed; what it keeps otherwise is garbage. */
+/** Makes malloc return freed memory to the system, so that only live memory is measured. */
 const FRUGAL = { MALLOC_TRIM_THRESHOLD_: '65536', MALLOC_MMAP_THRESHOLD_: '65536' };
 
-/** Large plants, each with its own text, with small ones between; none is kept. */
+/** Yields large plants with different names, and small ones in between. Keeps none in memory. */
 function* largePlants(): Generator<PlantRow> {
   const sizes = [
     ...Array.from({ length: PLANTS_OF_16_MIB }, () => 16 * MEBIBYTE),
@@ -62,7 +62,7 @@ async function fill(url: string): Promise<{ list: string; plants: number }> {
 }
 
 for (const engine of engines) {
-  test(`plants of 16 MiB and 30 MB are listed, paged and exported exactly, in bounded memory, on ${engine.name}`, async (t) => {
+  test(`plants of 16 MiB and 30 MB → list, pages and export are exact, memory is bounded, on ${engine.name}`, async (t) => {
     const { service, token, url, expected } = await start(t, engine);
     const before = await residentMemory(service);
     await forgetPeak(service);
@@ -94,7 +94,7 @@ for (const engine of engines) {
     await assertSameExport(`${installation.folder}/plants.ndjson`);
   });
 
-  test(`a plant of 32 MiB of control characters is 192 MiB of JSON on ${engine.name}`, async (t) => {
+  test(`plant of 32 MiB of control characters → 192 MiB of JSON, on ${engine.name}`, async (t) => {
     const url = await engine.freshUrl(t);
     await migrateStore(url);
     const bulk = await openBulk(url, connections);
@@ -134,7 +134,7 @@ async function addBody(response: IncomingMessage, add: (chunk: Buffer) => void):
   }
 }
 
-/** Hashes the pages of a list as one array; resolves to how many plants they have. */
+/** Adds the pages of a list to a hash, as one array. Resolves to the number of plants. */
 async function addPages(service: Service, token: string, limit: number, list: Hash): Promise<number> {
   let plants = 0;
   list.update('[');

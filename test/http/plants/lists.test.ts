@@ -12,14 +12,14 @@ interface Page {
   readonly next: string | undefined;
 }
 
-/** Writes that may wait at once are bounded, so plants are made in portions. */
+/** Plants are created in portions, since the number of queued writes is limited. */
 const MADE_AT_ONCE = 5_000;
 
-/** More than what the sockets between a service and a client that does not read will take. */
+/** Together more bytes than the socket buffers between the service and a client that does not read. */
 const BIG_NAME = 'x'.repeat(60_000);
 const BIG_PLANTS = 220;
 
-/** A page of a list with a limit that reaches this size ends there. */
+/** Size at which a page of a list with a limit ends. */
 const LARGEST_PAGE = 8 * 1024 * 1024;
 const LONG_LIST = 1_600;
 
@@ -44,7 +44,7 @@ const edges: readonly bigint[] = [
 ];
 
 for (const engine of engines) {
-  test(`following Link visits every plant once, in order, whatever the size of a page on ${engine.name}`, async (t) => {
+  test(`following Link → every plant once, in order, for any page size, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     await make(service, edges.toReversed().map(named));
     for (const limit of [1, 2, 3, 4, 5, 7, 14, 15, 16, 2 ** 31 - 1]) {
@@ -60,7 +60,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a list with no limit of 20,000 plants is streamed, whole and in order on ${engine.name}`, async (t) => {
+  test(`20,000 plants, no limit → streamed, complete and in order, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     const ids = Array.from({ length: 20_000 }, (_, index) => BigInt(index - 10_000) * 3n);
     await make(service, ids.toReversed().map(named));
@@ -74,7 +74,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`each plant that exists throughout a listing is in it exactly once while others come and go on ${engine.name}`, async (t) => {
+  test(`concurrent creations and deletions → each lasting plant is listed exactly once, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     const staying = Array.from({ length: 1_500 }, (_, index) => BigInt(index * 2 - 1_500));
     await make(service, staying.map(named));
@@ -96,7 +96,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a write that was acknowledged is in every later list, on every instance, on ${engine.name}`, async (t) => {
+  test(`acknowledged write → visible in every later list on every instance, on ${engine.name}`, async (t) => {
     const url = await engine.freshUrl(t);
     const [one, other] = [await startService(t, url), await startService(t, url)];
     const token = await one.token();
@@ -113,7 +113,7 @@ for (const engine of engines) {
     await Promise.all([one.close(), other.close()]);
   });
 
-  test(`HEAD of a long list has no body, and leaves the connection usable on ${engine.name}`, async (t) => {
+  test(`HEAD of a long list → no body, connection stays usable, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     await makeLongList(service);
     for (const query of ['', '?limit=1500', '?limit=10']) {
@@ -136,7 +136,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a page that reaches 8 MiB ends there with a Link, and the pages join to the whole on ${engine.name}`, async (t) => {
+  test(`page of 8 MiB → ends with a Link; the pages together are complete, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     const names = await makeLongList(service);
     for (const limit of [1_100, LONG_LIST, LONG_LIST + 1]) {
@@ -151,7 +151,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a page with a limit has exactly so many plants while others create and delete on ${engine.name}`, async (t) => {
+  test(`concurrent creations and deletions → pages have exactly \`limit\` plants, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     const staying = Array.from({ length: 4_000 }, (_, index) => BigInt(index * 2));
     await make(service, staying.map(named));
@@ -169,7 +169,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`others get their turn between two pages of a list with a limit on ${engine.name}`, async (t) => {
+  test(`list with a limit → the event loop runs between pages, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     const name = 'x'.repeat(1_200);
     await make(
@@ -177,15 +177,15 @@ for (const engine of engines) {
       Array.from({ length: 5_000 }, (_, id) => ({ id: BigInt(id), name })),
     );
     const counting = new AbortController();
-    const turns = countTurns(counting.signal);
+    const iterations = countIterations(counting.signal);
     assert.equal((await namesOf(service, token, '?limit=5000')).length, 5_000);
     counting.abort();
-    // The list takes more than 100 pages. A list in one go would leave a dozen turns or so, for its request and its answer.
-    assert.ok((await turns) >= 90, `${await turns} turns of the event loop`);
+    // The list has more than 100 pages. Without yielding there would be about a dozen iterations.
+    assert.ok((await iterations) >= 90, `${await iterations} event-loop iterations`);
     await service.close();
   });
 
-  test(`a client that stops reading a long list keeps nobody waiting, and gets the rest when it goes on, on ${engine.name}`, async (t) => {
+  test(`client that stops reading a long list → others are served; the rest arrives when it reads on, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     const names = await makeLongList(service);
     const response = await open(service, token, '');
@@ -198,7 +198,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`clients that go away in the middle of a long list leave the service healthy on ${engine.name}`, async (t) => {
+  test(`clients that disconnect during a long list → the service stays healthy, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     await makeLongList(service);
     const other = await service.token('bob');
@@ -246,7 +246,7 @@ async function make(
   }
 }
 
-/** A list whose first plants are larger than a page can be; resolves to its names. */
+/** Creates a list whose first plants exceed the page size together. Resolves to its names. */
 async function makeLongList(service: TestService): Promise<readonly string[]> {
   const plants = Array.from({ length: LONG_LIST }, (_, index) => {
     const id = BigInt(index + 1);
@@ -256,16 +256,16 @@ async function makeLongList(service: TestService): Promise<readonly string[]> {
   return plants.map(({ name }) => name);
 }
 
-/** The pages from a first one on, by following their links. */
+/** Reads pages by following their links, up to `maxPages`. */
 async function walk(
   { url }: TestService,
   token: string,
   query: string,
-  most = Number.POSITIVE_INFINITY,
+  maxPages = Number.POSITIVE_INFINITY,
 ): Promise<Page[]> {
   const pages: Page[] = [];
   let path: string | undefined = `/plants${query}`;
-  while (path !== undefined && pages.length < most) {
+  while (path !== undefined && pages.length < maxPages) {
     const response: Response = await fetch(new URL(path, url), { headers: bearer(token) });
     assert.equal(response.status, 200);
     path = targetOf(response.headers.get('link') ?? undefined);
@@ -294,13 +294,13 @@ async function namesOf({ url }: TestService, token: string, query = ''): Promise
   return namesIn(await response.text());
 }
 
-/** Creates and deletes plants with ids between those that stay, until it is stopped. */
+/** Creates and deletes plants with ids between those of `staying`, until stopped. */
 function startChurn({ store }: TestService, staying: readonly bigint[], writers = CHURNERS) {
   let stopped = false;
   let changes = 0;
   const run = async (first: number): Promise<void> => {
-    for (let turn = first; !stopped; turn += 7) {
-      const plant = { owner: 'alice', id: (staying[(turn * 31) % staying.length] ?? 0n) + 1n };
+    for (let step = first; !stopped; step += 7) {
+      const plant = { owner: 'alice', id: (staying[(step * 31) % staying.length] ?? 0n) + 1n };
       const fields = { name: String(plant.id), tag: null, idempotency: null };
       const outcome = await store.write({ kind: 'createPlant', ...plant, ...fields });
       if (outcome === 'idTaken') await store.write({ kind: 'deletePlant', ...plant });
@@ -318,19 +318,19 @@ function startChurn({ store }: TestService, staying: readonly bigint[], writers 
   };
 }
 
-async function countTurns(until: AbortSignal): Promise<number> {
-  let turns = 0;
-  for (; !until.aborted; turns += 1) await setImmediate();
-  return turns;
+async function countIterations(until: AbortSignal): Promise<number> {
+  let iterations = 0;
+  for (; !until.aborted; iterations += 1) await setImmediate();
+  return iterations;
 }
 
-/** A list of which only the headers are read yet. */
+/** Requests a list and reads only its headers. */
 async function open({ url }: TestService, token: string, query: string): Promise<IncomingMessage> {
   const sent = get(`${url}/plants${query}`, { headers: bearer(token), agent: false });
   const [response]: IncomingMessage[] = await once(sent, 'response');
   assert.equal(response?.statusCode, 200);
   response.pause();
-  // The client of a response that goes away is told so too.
+  // The request also emits an error when the response is destroyed.
   sent.on('error', () => undefined);
   return response;
 }

@@ -11,8 +11,8 @@ const PREFLIGHT = {
   'access-control-request-headers': 'authorization,content-type,idempotency-key',
 };
 
-describe('a page of another origin', () => {
-  it('is told nothing unless it is allowed', async (t) => {
+describe('CORS: page of another origin', () => {
+  it('CORS off → no CORS headers', async (t) => {
     const { url } = await startService(t, await sqlite.freshUrl(t));
     for (const answer of [
       await ask(url, 'OPTIONS', '/plants', { origin: PAGE, ...PREFLIGHT }),
@@ -23,7 +23,7 @@ describe('a page of another origin', () => {
     }
   });
 
-  it('may send what a client sends, after a preflight that asks for no token', async (t) => {
+  it('allowed origin, preflight without a token → 204 with methods and headers', async (t) => {
     const { url } = await startService(t, await sqlite.freshUrl(t), { corsOrigin: `http://a.test,${PAGE}` });
     for (const path of ['/plants', '/plants/7']) {
       const answer = await ask(url, 'OPTIONS', path, { origin: PAGE, ...PREFLIGHT });
@@ -38,7 +38,7 @@ describe('a page of another origin', () => {
     }
   });
 
-  it('reads every answer with the headers that matter, errors included', async (t) => {
+  it('allowed origin → may read every response, errors included, with its headers', async (t) => {
     const service = await startService(t, await sqlite.freshUrl(t), { corsOrigin: PAGE });
     const token = bearer(await service.token());
     for (const [method, path, headers, status] of [
@@ -58,7 +58,7 @@ describe('a page of another origin', () => {
     }
   });
 
-  it('that is not named is told nothing, and caches keep the answers apart', async (t) => {
+  it('other origin → no CORS headers, but Vary: Origin', async (t) => {
     const { url } = await startService(t, await sqlite.freshUrl(t), { corsOrigin: PAGE });
     for (const origin of ['https://evil.example', `${PAGE}.evil.example`, 'http://plants.example', 'null']) {
       const answer = await ask(url, 'OPTIONS', '/plants', { origin, ...PREFLIGHT });
@@ -68,7 +68,7 @@ describe('a page of another origin', () => {
     assert.equal(headerOf((await ask(url, 'GET', '/plants', {})).headers, 'vary'), 'Origin');
   });
 
-  it('may be any, and cookies count for nothing', async (t) => {
+  it('* → any origin, without credentials', async (t) => {
     const { url } = await startService(t, await sqlite.freshUrl(t), { corsOrigin: '*' });
     const answer = await ask(url, 'GET', '/plants', { origin: 'null', cookie: 'token=1' });
     assert.equal(answer.status, 401);

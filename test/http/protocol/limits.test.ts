@@ -17,7 +17,7 @@ const [{ freshUrl } = assert.fail()] = engines;
 const HEAD = 'GET /openapi.json HTTP/1.1\r\nHost: plants.test\r\n';
 const GET = { method: 'GET', path: '/openapi.json' };
 
-test('the sizes of headers, URI and body are limited as configured', async (t) => {
+test('headers, URI or body above the configured size → 43100, 41400, 41300', async (t) => {
   const service = await startService(t, await freshUrl(t), {
     headerLimit: '2048',
     uriLimit: '256',
@@ -43,7 +43,7 @@ test('the sizes of headers, URI and body are limited as configured', async (t) =
   assert.deepEqual(await ask({ method: 'POST', path: '/plants' }, json, plant(1_025)), [413, 41300]);
 });
 
-test('a body over the limit closes the connection, also when all of it has arrived', async (t) => {
+test('body above the limit → connection closed, even if all of it has arrived', async (t) => {
   const service = await startService(t, await freshUrl(t), { bodyLimit: '1024' });
   const wire = openWire(service.url);
   t.after(() => wire.destroy());
@@ -55,7 +55,7 @@ test('a body over the limit closes the connection, also when all of it has arriv
   assert.equal(await wire.answer(), undefined);
 });
 
-test('the times for headers, for a request and between requests are limited as configured', async (t) => {
+test('headers or request later than the configured timeout → 40800; idle connection → closed', async (t) => {
   const times = { headerTimeout: '1000', requestTimeout: '2000', keepAliveTimeout: '1000' };
   const service = await startService(t, await freshUrl(t), times);
   const authorization = (await service.token()).replace(/^/, 'Bearer ');
@@ -84,18 +84,18 @@ test('the times for headers, for a request and between requests are limited as c
   assert.ok(Math.max(headersMs, bodyMs, idleMs) < 9_500, `${headersMs}, ${bodyMs}, ${idleMs} ms`);
 });
 
-test('one connection more than allowed is told so and closed; when one goes, the next is served', async (t) => {
+test('connection above the limit → 50301 and closed; after another closes → 200', async (t) => {
   const service = await startService(t, await freshUrl(t), { maxConnections: '3' });
   const open = await Promise.all([1, 2, 3].map(() => openAndAsk(service.url)));
-  // With a request begun, none of them is idle.
+  // With a started request, none of them is idle.
   for (const socket of open) socket.write('GET ');
   assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
   for (let tries = 0; tries < 5; tries += 1) {
-    const refused = await sendRequest(service.url, GET);
-    assert.equal(refused.status, 503);
-    assert.match(refused.body.toString(), /^\{"error":50301,"message":"too many connections[^"]*"\}$/);
-    assert.equal(headerOf(refused.headers, 'retry-after'), '1');
-    assertMarked(refused);
+    const rejected = await sendRequest(service.url, GET);
+    assert.equal(rejected.status, 503);
+    assert.match(rejected.body.toString(), /^\{"error":50301,"message":"too many connections[^"]*"\}$/);
+    assert.equal(headerOf(rejected.headers, 'retry-after'), '1');
+    assertMarked(rejected);
   }
   const [first, ...others] = open;
   first?.end();
@@ -104,7 +104,7 @@ test('one connection more than allowed is told so and closed; when one goes, the
   for (const socket of others) socket.destroy();
 });
 
-test('at the limit the connection that was idle longest is closed for a new one', async (t) => {
+test('new connection at the limit → the connection idle longest is closed', async (t) => {
   const service = await startService(t, await freshUrl(t), { maxConnections: '3' });
   const first = await openAndAsk(service.url);
   const closed = once(first, 'close');
@@ -118,7 +118,7 @@ test('at the limit the connection that was idle longest is closed for a new one'
   for (const socket of others) socket.destroy();
 });
 
-test('a connection with half a request behind a whole one is not idle: at the limit it stays open', async (t) => {
+test('half a request after a complete one → not idle, stays open at the limit', async (t) => {
   const service = await startService(t, await freshUrl(t), { maxConnections: '1' });
   const wire = openWire(service.url);
   t.after(() => wire.destroy());
@@ -129,7 +129,7 @@ test('a connection with half a request behind a whole one is not idle: at the li
   assert.equal((await wire.answer())?.status, 200);
 });
 
-test('half a request behind a whole one has the time for headers, not that between requests', async (t) => {
+test('half a request after a complete one → header timeout applies, not the keep-alive timeout', async (t) => {
   const service = await startService(t, await freshUrl(t), { headerTimeout: '1000' });
   for (const half of ['GET /openapi.js', HEAD]) {
     const wire = openWire(service.url);
@@ -140,13 +140,13 @@ test('half a request behind a whole one has the time for headers, not that betwe
   }
 });
 
-/** Three bytes each in UTF-8. A body, and a page of the store, have room for one such name. */
+/** 60,000 bytes in UTF-8. A body, and a page of the store, have room for one such name. */
 const LONG_NAME = '\u690d'.repeat(20_000);
 const SHORT_PLANTS = 64;
 const LONG_PLANTS = 20;
 
 for (const engine of engines) {
-  test(`list: longer than its first plants and than the limit of slow readers → whole, on ${engine.name}`, async (t) => {
+  test(`list: later plants longer than the first, total above --send-buffer-limit → complete, on ${engine.name}`, async (t) => {
     const service = await startService(t, await engine.freshUrl(t), { sendBufferLimit: '1048576' });
     const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };
     const plants = Array.from({ length: SHORT_PLANTS + LONG_PLANTS }, (_, index) => ({
@@ -156,7 +156,7 @@ for (const engine of engines) {
       const body = JSON.stringify({ id, ...plant });
       assert.equal((await fetch(`${service.url}/plants`, { method: 'POST', headers, body })).status, 200);
     }
-    // Twice, since the second needs what the first has held.
+    // Twice: the second request needs the memory that the first has released.
     for (const limit of [1_000, plants.length]) {
       const response = await fetch(`${service.url}/plants?limit=${limit}`, { headers });
       assert.equal(response.status, 200);
@@ -165,13 +165,13 @@ for (const engine of engines) {
   });
 }
 
-/** What every error has that somebody may ask about later, whoever raised it. */
+/** Checks the headers that every error has. */
 function assertMarked({ headers }: RawAnswer): void {
   assert.equal(headerOf(headers, 'cache-control'), 'no-store');
   assert.match(headerOf(headers, 'x-request-id') ?? '', /^[\w-]{8,}$/);
 }
 
-/** A connection that has been answered once, and stays open. */
+/** Opens a connection that has had one response and stays open. */
 async function openAndAsk(url: string): Promise<Socket> {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);

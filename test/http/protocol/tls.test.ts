@@ -10,16 +10,16 @@ import { renderRequest } from '../../support/clients/raw-http.ts';
 import { endOf, type Installation, newInstallation, TOGETHER } from '../../support/program.ts';
 import { bearer } from '../../support/service.ts';
 
-// Made for this test, and good for nothing else:
+// Made for this test only:
 // openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj /CN=first.plants.test \
 //   -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout first.key -out first.pem
-// The third with `-newkey rsa:2048` in place of the curve.
+// The third one with `-newkey rsa:2048` instead of the curve.
 const CERTIFICATES = fileURLToPath(new URL('../../support/certificates/', import.meta.url));
 type Name = 'first' | 'second' | 'rsa';
 const PRODUCTION = { NODE_ENV: 'production' };
 
-describe('with a certificate and its key', TOGETHER, () => {
-  it('the service speaks HTTPS, TLS 1.2 and 1.3 and nothing older, and warns of nothing', async (t) => {
+describe('TLS on', TOGETHER, () => {
+  it('HTTPS with TLS 1.2 and 1.3, nothing older, without warnings', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token();
     const flags = await certificate(installation, 'first');
@@ -42,7 +42,7 @@ describe('with a certificate and its key', TOGETHER, () => {
     assert.equal((await service.stop()).code, 0);
   });
 
-  it('TLS 1.2 has forward secrecy and authenticated encryption alone, also after a renewal', async (t) => {
+  it('TLS 1.2 → only suites with forward secrecy and authenticated encryption, also after a renewal', async (t) => {
     const installation = await newInstallation(t);
     const service = await installation.serve({
       env: PRODUCTION,
@@ -69,7 +69,7 @@ describe('with a certificate and its key', TOGETHER, () => {
     }
   });
 
-  it('a key that others can read is warned of, at the start and at each renewal', async (t) => {
+  it('key readable by other users → warning at start and at each renewal', async (t) => {
     const installation = await newInstallation(t);
     const flags = await certificate(installation, 'first');
     const key = join(installation.folder, 'tls.key');
@@ -93,7 +93,7 @@ describe('with a certificate and its key', TOGETHER, () => {
     }
   });
 
-  it('SIGHUP takes over renewed files without dropping a connection, and keeps the old for files that are no pair', async (t) => {
+  it('SIGHUP → renewed certificate, connections stay open; mismatched files → the old certificate stays', async (t) => {
     const installation = await newInstallation(t);
     const service = await installation.serve({
       env: PRODUCTION,
@@ -121,14 +121,14 @@ describe('with a certificate and its key', TOGETHER, () => {
     assert.equal((await service.stop()).code, 0);
   });
 
-  it('connections count while they are open, and no longer', async (t) => {
+  it('closed TLS connections no longer count towards the limit', async (t) => {
     const installation = await newInstallation(t);
     const flags = [...(await certificate(installation, 'first')), '--max-connections', '1'];
     const { url } = await installation.serve({ env: PRODUCTION, flags });
     const { port } = new URL(url);
     for (let times = 0; times < 3; times += 1) {
       const socket = await openOnceFree(port);
-      // With a request begun, it is not idle.
+      // With a started request it is not idle.
       socket.write('GET / HTTP/1.1\r\n');
       await assert.rejects(open(port), /ECONNRESET|before secure TLS connection/);
       assert.match(
@@ -139,15 +139,15 @@ describe('with a certificate and its key', TOGETHER, () => {
   });
 });
 
-describe('TLS that cannot be', TOGETHER, () => {
+describe('TLS with invalid files', TOGETHER, () => {
   for (const { title, flags, says } of [
     {
-      title: 'a certificate alone',
+      title: 'a certificate without a key',
       flags: ['--tls-cert', 'tls.pem'],
       says: /--tls-key \(TLS_KEY\) must be set as well, since --tls-cert \(TLS_CERT\) is/,
     },
     {
-      title: 'a file that is not there',
+      title: 'a missing file',
       flags: ['--tls-cert', 'none.pem', '--tls-key', 'tls.key'],
       says: /none\.pem cannot be read: ENOENT/,
     },
@@ -157,12 +157,12 @@ describe('TLS that cannot be', TOGETHER, () => {
       says: /tls\.pem and other\.key must be a certificate and its key, in PEM: .*mismatch/,
     },
     {
-      title: 'a file of something else',
+      title: 'a file that is not a certificate',
       flags: ['--tls-cert', 'nothing.pem', '--tls-key', 'tls.key'],
       says: /nothing\.pem and tls\.key must be/,
     },
   ]) {
-    it(`stops the start: ${title}`, async (t) => {
+    it(`${title} → the service does not start`, async (t) => {
       const installation = await newInstallation(t);
       await certificate(installation, 'first');
       await copyFile(join(CERTIFICATES, 'second.key'), join(installation.folder, 'other.key'));
@@ -175,7 +175,7 @@ describe('TLS that cannot be', TOGETHER, () => {
   }
 });
 
-it('every answer has Strict-Transport-Security where --hsts is set, and none by default', async (t) => {
+it('--hsts → Strict-Transport-Security in every response; none by default', async (t) => {
   const installation = await newInstallation(t);
   for (const [flags, header] of [
     [[], null],
@@ -190,14 +190,14 @@ it('every answer has Strict-Transport-Security where --hsts is set, and none by 
   }
 });
 
-it('a service that others reach without TLS warns of it', async (t) => {
+it('plain HTTP on a non-loopback address → warning', async (t) => {
   const installation = await newInstallation(t);
   const service = await installation.serve({ env: PRODUCTION, flags: ['--host', '0.0.0.0'] });
   const { level, host } = await service.logged(({ msg }) => msg === 'tokens travel in the clear');
   assert.deepEqual([level, host], [40, '0.0.0.0']);
 });
 
-it('an admin listener that others reach is warned of', async (t) => {
+it('admin listener on a non-loopback address → warning', async (t) => {
   const installation = await newInstallation(t);
   const service = await installation.serve({ env: PRODUCTION, flags: ['--admin-host', '0.0.0.0'] });
   const { level, host } = await service.logged(({ msg }) =>
@@ -207,7 +207,7 @@ it('an admin listener that others reach is warned of', async (t) => {
   assert.ok(!service.log.some(({ msg }) => msg === 'tokens travel in the clear'));
 });
 
-/** Puts a certificate and its key where the flags that it returns point. */
+/** Copies a certificate and its key into the installation. Returns the flags for them. */
 async function certificate({ folder }: Installation, name: Name): Promise<readonly string[]> {
   for (const kind of ['pem', 'key'])
     await copyFile(join(CERTIFICATES, `${name}.${kind}`), join(folder, `tls.${kind}`));
@@ -226,7 +226,7 @@ async function open(port: string, options: object = {}): Promise<TLSSocket> {
   return socket;
 }
 
-/** The service may see the end of the connection before this one a moment after its client did. */
+/** Retries: the service may notice the end of the previous connection later than its client. */
 async function openOnceFree(port: string, tries = 100): Promise<TLSSocket> {
   return open(port).catch((error: unknown) => {
     if (tries === 0) throw error;
@@ -234,7 +234,7 @@ async function openOnceFree(port: string, tries = 100): Promise<TLSSocket> {
   });
 }
 
-/** Whose certificate a new connection gets. */
+/** Returns the name in the certificate that a new connection gets. */
 async function nameAt(port: string): Promise<string> {
   const socket = await open(port);
   const { subject } = socket.getPeerCertificate();
@@ -242,7 +242,7 @@ async function nameAt(port: string): Promise<string> {
   return String(subject.CN);
 }
 
-/** Sends a request and resolves to all that arrives until the service closes the connection. */
+/** Sends a request. Resolves to all bytes received until the service closes the connection. */
 async function exchange(socket: TLSSocket, message: string | Buffer): Promise<string> {
   let text = '';
   socket.setEncoding('latin1').on('data', (data: string) => {
@@ -253,7 +253,7 @@ async function exchange(socket: TLSSocket, message: string | Buffer): Promise<st
   return text;
 }
 
-/** Asks, and resolves to the local port of the connection it went by. */
+/** Sends a request. Resolves to the local port of its connection. */
 function ask(url: string, agent: Agent): Promise<number | undefined> {
   return new Promise((resolve, reject) => {
     request(url, { agent }, (response) => {

@@ -15,7 +15,7 @@ import { KEPT, type WireCase, wireSections } from './wire-cases.ts';
 
 const cases = wireSections.flatMap((section) => section.cases);
 
-test('every case on the wire gets its answers, never another one, and changes nothing it should not', async (t) => {
+test('wire case → exactly the expected responses and the expected plants', async (t) => {
   const [engine] = engines;
   assert.ok(engine !== undefined);
   const service = await startService(t, await engine.freshUrl(t));
@@ -27,7 +27,7 @@ test('every case on the wire gets its answers, never another one, and changes no
   await service.close();
 });
 
-test('a case on the wire gets the same answers in pieces', async (t) => {
+test('wire case sent in pieces → the same responses', async (t) => {
   const [engine] = engines;
   assert.ok(engine !== undefined);
   const service = await startService(t, await engine.freshUrl(t));
@@ -38,13 +38,13 @@ test('a case on the wire gets the same answers in pieces', async (t) => {
   await service.close();
 });
 
-test('the table of the wire is large, and its titles are unique', () => {
+test('wire cases: 80 or more, with unique titles', () => {
   assert.ok(cases.length >= 80, `the table has ${cases.length} cases`);
   assert.equal(new Set(cases.map(({ title }) => title)).size, cases.length);
 });
 
-test('a service that looks for requests in what is none of its business is found out', async (t) => {
-  // It takes whatever ends in an empty line for a request, and never closes.
+test('a naive server, which counts empty lines as requests → fails every smuggling case', async (t) => {
+  // Responds to anything that ends in an empty line, and never closes.
   const naive = createServer((socket) => {
     socket.on('error', () => undefined);
     socket.on('data', (bytes) => {
@@ -67,7 +67,7 @@ test('a service that looks for requests in what is none of its business is found
   );
 });
 
-test('a header that is too large is told as one, in however many packets it comes', async (t) => {
+test('header too large, in several packets → 43100', async (t) => {
   const [engine] = engines;
   assert.ok(engine !== undefined);
   const service = await startService(t, await engine.freshUrl(t));
@@ -75,7 +75,7 @@ test('a header that is too large is told as one, in however many packets it come
   const wire = openWire(service.url);
   t.after(() => wire.destroy());
   wire.send(`${head}\r\n${head}X-Fern: ${'x'.repeat(10_000)}`);
-  // By now the service has read what came with the first request.
+  // The service has now read all bytes sent with the first request.
   assert.equal((await wire.answer())?.status, 200);
   wire.send('x'.repeat(10_000));
   const answer = await wire.answer();
@@ -84,18 +84,18 @@ test('a header that is too large is told as one, in however many packets it come
   await service.close();
 });
 
-test('a client that is refused and never closes its connection holds nothing of the service', async (t) => {
+test('rejected client that never closes its connection → the service closes its socket', async (t) => {
   const installation = await newInstallation(t);
   const service = await installation.serve();
   const before = await openFiles(service);
   const much = 'x'.repeat(500_000);
-  const refused = [
+  const rejected = [
     `CONNECT plants.test:1 HTTP/1.1\r\nHost: plants.test\r\n\r\n${much}`,
     `GET /plants HTTP/9.9\r\n\r\n${much}`,
     `POST /plants HTTP/1.1\r\nHost: a b\r\nContent-Length: ${much.length}\r\n\r\n${much}`,
   ];
   const { hostname, port } = new URL(service.url);
-  const clients = refused.map((bytes) => {
+  const clients = rejected.map((bytes) => {
     const socket = connect({ host: hostname, port: Number(port), allowHalfOpen: true });
     socket.on('error', () => undefined);
     socket.write(bytes);
@@ -113,7 +113,7 @@ test('a client that is refused and never closes its connection holds nothing of 
   assert.equal((await service.stop()).code, 0);
 });
 
-test('a client that is refused and resets its connection does not end the service', async (t) => {
+test('rejected client that resets its connection → the service continues', async (t) => {
   const service = await (await newInstallation(t)).serve();
   const { hostname, port } = new URL(service.url);
   for (const bytes of [
@@ -132,7 +132,7 @@ test('a client that is refused and resets its connection does not end the servic
   assert.equal((await service.stop()).code, 0);
 });
 
-/** Longer cases are sent whole only. */
+/** Longer cases are not sent in pieces. */
 const MAX_SPLIT = 30_000;
 const PIECES = 200;
 
@@ -142,7 +142,7 @@ async function sendWhole(wire: Wire, bytes: string): Promise<void> {
   wire.send(bytes);
 }
 
-/** Sends a text in pieces, each of which the service, in this process, can read alone. */
+/** Sends bytes in pieces. The service, in this process, reads each piece separately. */
 async function splitSlowly(wire: Wire, bytes: string): Promise<void> {
   const length = Math.ceil(bytes.length / PIECES);
   for (let from = 0; from < bytes.length; from += length) {
@@ -168,7 +168,7 @@ async function check(
   assert.equal(json, leaves);
 }
 
-/** Sends what a case sends, and rejects when the answers, or the end of the connection, are not as it says. */
+/** Sends the bytes of a case. Rejects unless the responses and the end of the connection are as expected. */
 async function converse(
   url: string,
   wireCase: WireCase,
@@ -193,13 +193,13 @@ async function converse(
       assert.equal(next?.status, 200, 'the next request on the connection');
       assert.equal(next?.body.toString(), leaves);
     }
-    assert.equal(await wire.answer({ withinMs }), undefined, 'there is another answer');
+    assert.equal(await wire.answer({ withinMs }), undefined, 'there is another response');
   } finally {
     wire.destroy();
   }
 }
 
-/** As many answers as there should be, or those there are when the connection closes before; as the table writes them. */
+/** Receives the expected number of responses, or fewer if the connection closes, in the notation of the table. */
 async function receive(
   wire: Wire,
   expected: readonly number[],
@@ -215,7 +215,7 @@ async function receive(
   return received;
 }
 
-/** The answer to a HEAD has no content to tell its code. */
+/** Maps the status of a HEAD response, which has no error code in its body, to the expected code. */
 function codeToHead({ status }: RawAnswer, expected: readonly number[]): number {
   return expected.find((code) => code === status || Math.floor(code / 100) === status) ?? status;
 }

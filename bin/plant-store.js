@@ -4,50 +4,50 @@ import module from 'node:module';
 import { homedir } from 'node:os';
 import { isAbsolute, join } from 'node:path';
 
-/** The first of Node 24 with `limits` in node:sqlite. */
-const NEEDED = '24.15';
+/** The first version of Node 24 with `limits` in node:sqlite. */
+const MIN_NODE = '24.15';
 
-// All files and folders that are made from here on are for this user alone.
+// Only this user may read and write the files and folders that the process creates.
 process.umask(0o077);
 
-// In place of the arguments, among which a database URL may have a password: anybody on the machine can list processes.
+// Hides the arguments from the process list: a database URL may have a password.
 process.title = 'plant-store';
 
-if (process.versions.node.localeCompare(NEEDED, 'en', { numeric: true }) < 0) {
-  process.stderr.write(`plant-store: needs Node ${NEEDED} or newer; this is ${process.versions.node}\n`);
+if (process.versions.node.localeCompare(MIN_NODE, 'en', { numeric: true }) < 0) {
+  process.stderr.write(`plant-store: needs Node ${MIN_NODE} or newer; this is ${process.versions.node}\n`);
   process.exit(1);
 }
-// Before anything else is loaded, and in JavaScript, since what takes the types off need not be loaded either then.
-// Threads take it from the variable.
-const cache = process.env.NODE_COMPILE_CACHE || privateCache();
+// Runs before other imports, so that all are cached. In JavaScript, so that Node loads no type stripper for it.
+// Worker threads read the variable.
+const cache = process.env.NODE_COMPILE_CACHE || createPrivateCache();
 if (cache !== undefined) {
   process.env.NODE_COMPILE_CACHE = cache;
   module.enableCompileCache(cache);
 }
-// A clone has the sources, which Node runs as they are; the published package has what they are compiled to.
+// A clone has the sources, which Node runs directly. The published package has the compiled files.
 const hasSources = existsSync(new URL('../src/cli/program.ts', import.meta.url));
 const { runProgram } = await import(hasSources ? '../src/cli/program.ts' : '../dist/cli/program.js');
 await runProgram();
 
 /**
- * Makes and returns a folder for compiled code in the home folder; undefined where other users could put code there, which
- * would run as this one, or where there is no home, as for the number of a user in a container.
+ * Creates and returns a folder for compiled code in the home folder. Undefined where other users could write code to
+ * it, and where the user has no home, such as a numeric user in a container.
  */
-function privateCache() {
+function createPrivateCache() {
   try {
     const home = homedir();
     const parent = join(home, '.cache');
     const folder = join(parent, 'plant-store');
     if (!isAbsolute(home)) return undefined;
     mkdirSync(folder, { recursive: true });
-    const inside = readdirSync(folder).map((name) => join(folder, name));
-    return isUnshared(home) && [parent, folder, ...inside].every(isPrivate) ? folder : undefined;
+    const entries = readdirSync(folder).map((name) => join(folder, name));
+    return isUnshared(home) && [parent, folder, ...entries].every(isPrivate) ? folder : undefined;
   } catch {
     return undefined;
   }
 }
 
-// In a sticky folder, such as /tmp, others can add names and not change those of this user.
+// In a sticky folder, such as /tmp, other users cannot change the entries of this user.
 function isUnshared(folder) {
   const { mode } = statSync(folder);
   return process.getuid === undefined || (mode & 0o022) === 0 || (mode & 0o1000) !== 0;

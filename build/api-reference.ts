@@ -5,20 +5,21 @@ import { gzipSync } from 'node:zlib';
 import scalar from '@scalar/fastify-api-reference';
 import Fastify from 'fastify';
 
-/** Makes the script of the page /docs, gzipped, from Scalar's package, which is not needed to run. */
+/** Builds the gzipped script of the page /docs from Scalar's package, which is a development dependency. */
 
 const TO = new URL('../src/http/api-reference.js.gz', import.meta.url);
 
-// Zod, inside the script, tries whether it may compile code; the page's Content-Security-Policy forbids that, and would report it.
+// Zod in the script probes `eval`, which violates the page's Content-Security-Policy. This setting disables the probe.
 const PREAMBLE = 'globalThis.__zod_globalConfig={jitless:true};\n';
 
-/** The package has the script inside another, and serves it. */
+/** Reads the script from Scalar's own server, since the package embeds it in another file. */
 async function readScript(): Promise<string> {
   const server = Fastify();
   await server.register(scalar, { routePrefix: '/reference', configuration: { url: '/openapi.json' } });
   const { statusCode, body } = await server.inject('/reference/js/scalar.js');
   await server.close();
-  if (statusCode !== 200) throw new Error(`the package does not serve its script, but ${statusCode}`);
+  if (statusCode !== 200)
+    throw new Error(`cannot read the script from @scalar/fastify-api-reference: status ${statusCode}`);
   return body;
 }
 

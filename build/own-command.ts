@@ -4,8 +4,8 @@ import { fileURLToPath } from 'node:url';
 import manifest from '../package.json' with { type: 'json' };
 
 /**
- * Puts the command of this clone where npx looks when its cache has no link that leads to it: npx links a clone's own
- * command there once, and keeps that link when the file moves.
+ * Links the command of this clone in node_modules/.bin, where npx looks first. npx caches its own link to the command
+ * and does not update it when the file moves.
  */
 
 const ROOT = new URL('../', import.meta.url);

@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process';
 import { cpSync, globSync, rmSync } from 'node:fs';
 import { join, relative } from 'node:path';
 
-/** Makes `dist`, what the published package has: the sources compiled, and the files they read beside them. */
+/** Builds `dist` for the published package: the compiled sources, and the files that they read. */
 
 const [from, to] = ['src', 'dist'];
 

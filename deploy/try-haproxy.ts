@@ -1,12 +1,11 @@
 /**
- * Runs three instances behind a real HAProxy with deploy/haproxy.cfg, on one fresh PostgreSQL, under load, and says
- * what came of it. Needs `haproxy` (`apt-get install haproxy`, `brew install haproxy`).
+ * Runs three instances behind a real HAProxy with deploy/haproxy.cfg, on a new PostgreSQL, under load, and reports
+ * the results. Needs `haproxy` (`apt-get install haproxy`, `brew install haproxy`).
  *
  *     npx node deploy/try-haproxy.ts --help
  *
- * First, what clients that fight for the same plants see through the proxy is judged: it must be linearizable. Then load
- * goes on while the instances are restarted one after another, while one is killed, and while PostgreSQL crashes and
- * comes back.
+ * First, clients change the same plants through the proxy, and their history must be linearizable. Then load runs
+ * while the instances are restarted one by one, while one is killed, and while PostgreSQL crashes and restarts.
  */
 import { type ChildProcess, execFile, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -28,15 +27,15 @@ const run = promisify(execFile);
 const MAIN = join(import.meta.dirname, '../bin/plant-store.js');
 const INSTANCES = 3;
 
-/** How long the proxy may take to see that an instance is back. */
-const SEEN_MS = 1_500;
+/** Time for the proxy to notice that an instance is ready again. */
+const PROXY_CHECK_MS = 1_500;
 
 interface Address {
   readonly port: number;
   readonly adminPort: number;
 }
 
-/** deploy/haproxy.cfg with the addresses of this machine in the places of those of the compose file. */
+/** Renders deploy/haproxy.cfg with addresses of this machine instead of those of the compose file. */
 export async function renderHaproxyConfig(port: number, instances: readonly Address[]): Promise<string> {
   const shipped = await readFile(new URL('haproxy.cfg', import.meta.url), 'utf8');
   let config = replaceOnce(shipped, 'bind :8080', `bind 127.0.0.1:${port}`);
@@ -51,7 +50,7 @@ export async function renderHaproxyConfig(port: number, instances: readonly Addr
 
 function replaceOnce(text: string, old: string, replacement: string): string {
   const parts = text.split(old);
-  if (parts.length !== 2) throw new Error(`haproxy.cfg should have "${old}" once`);
+  if (parts.length !== 2) throw new Error(`haproxy.cfg must contain "${old}" once`);
   return parts.join(replacement);
 }
 
@@ -78,9 +77,9 @@ async function startInstance(address: Address, databaseUrl: string): Promise<Chi
 
 async function untilReady(url: string): Promise<void> {
   for (let tries = 0; tries < 300; tries += 1) {
-    const answer = await fetch(url).catch(() => undefined);
-    await answer?.body?.cancel();
-    if (answer?.ok === true) return;
+    const response = await fetch(url).catch(() => undefined);
+    await response?.body?.cancel();
+    if (response?.ok === true) return;
     await setTimeout(50);
   }
   throw new Error(`${url} is not ready after 15 s`);
@@ -94,15 +93,15 @@ export async function stop(child: ChildProcess, signal: 'SIGTERM' | 'SIGKILL' = 
 }
 
 interface Answer {
-  /** 0 when no answer came at all. */
+  /** 0 when no response arrived. */
   readonly status: number;
   readonly body: string;
 }
 
-/** What the load saw in one phase. */
+/** Results of the load in one phase. */
 interface Tally {
   requests: number;
-  /** Answers other than those a healthy service gives, by what they were. */
+  /** The number of unexpected responses, by method, status and body. */
   readonly failures: Map<string, number>;
   slowestMs: number;
 }
@@ -112,14 +111,14 @@ function newTally(): Tally {
 }
 
 interface Load {
-  /** Ids of plants whose creation was acknowledged and which nobody tried to delete. */
+  /** Ids of plants that were acknowledged and not deleted. */
   readonly acknowledged: readonly number[];
-  /** Resolves to what the load saw while some work was done. */
+  /** Runs `work` under load. Resolves to the results of the load. */
   during(work: () => Promise<void>): Promise<Tally>;
   stop(): Promise<void>;
 }
 
-/** Clients that create, list and delete through the proxy, each with plants of its own, until told to stop. */
+/** Starts clients that create, list and delete through the proxy until `stop`. Each has separate plants. */
 function startLoad(port: number, token: string, clients: number): Load {
   const agent = new Agent({ keepAlive: true, maxSockets: clients });
   const acknowledged: number[] = [];
@@ -127,32 +126,32 @@ function startLoad(port: number, token: string, clients: number): Load {
   let isRunning = true;
 
   async function send(message: Message, expected: number): Promise<number> {
-    const seenBy = tally;
+    const phase = tally;
     const begin = performance.now();
     const { status, body } = await exchange(message, { port, token, agent });
-    seenBy.requests += 1;
-    seenBy.slowestMs = Math.max(seenBy.slowestMs, performance.now() - begin);
+    phase.requests += 1;
+    phase.slowestMs = Math.max(phase.slowestMs, performance.now() - begin);
     if (status !== expected) {
       const how = message.idempotencyKey === undefined ? '' : ' with a key';
       const what = `${message.method}${how} ${status} ${body.slice(0, 120)}`;
-      seenBy.failures.set(what, (seenBy.failures.get(what) ?? 0) + 1);
-      // As the Retry-After of the answers would have it, only more impatient.
+      phase.failures.set(what, (phase.failures.get(what) ?? 0) + 1);
+      // Shorter than the Retry-After of the responses.
       await setTimeout(20);
     }
     return status;
   }
 
   async function runClient(index: number): Promise<void> {
-    for (let turn = 0; isRunning; turn += 1) {
-      const id = index * 1_000_000_000 + turn;
+    for (let round = 0; isRunning; round += 1) {
+      const id = index * 1_000_000_000 + round;
       const creation = { method: 'POST', path: '/plants', body: JSON.stringify({ id, name: `plant ${id}` }) };
       const created = await send(
-        turn % 2 === 0 ? { ...creation, idempotencyKey: `key-${id}` } : creation,
+        round % 2 === 0 ? { ...creation, idempotencyKey: `key-${id}` } : creation,
         200,
       );
       await send({ method: 'GET', path: '/plants?limit=5' }, 200);
       if (created !== 200) continue;
-      if (turn % 3 === 0) await send({ method: 'DELETE', path: `/plants/${id}` }, 204);
+      if (round % 3 === 0) await send({ method: 'DELETE', path: `/plants/${id}` }, 204);
       else acknowledged.push(id);
     }
   }
@@ -162,9 +161,9 @@ function startLoad(port: number, token: string, clients: number): Load {
     acknowledged,
     during: async (work) => {
       tally = newTally();
-      const seen = tally;
+      const phase = tally;
       await work();
-      return seen;
+      return phase;
     },
     stop: async () => {
       isRunning = false;
@@ -181,7 +180,7 @@ interface Message {
   readonly idempotencyKey?: string;
 }
 
-/** Sends a message and resolves to its answer, also where none came. */
+/** Sends a message and resolves to its response, or to status 0 if none arrived. */
 function exchange(
   { method, path, body, idempotencyKey }: Message,
   { port, token, agent }: { readonly port: number; readonly token: string; readonly agent: Agent },
@@ -226,13 +225,13 @@ function report(phase: string, seconds: number, { requests, failures, slowestMs 
   for (const [what, count] of failures) process.stdout.write(`    ${count} × ${what}\n`);
 }
 
-/** Every id that one instance lists. */
+/** Counts the plants that an instance lists. */
 async function countListed(instance: Address, token: string): Promise<number> {
   const answer = await fetch(`http://127.0.0.1:${instance.port}/plants`, {
     headers: { authorization: `Bearer ${token}` },
   });
   const plants: unknown = await answer.json();
-  if (!Array.isArray(plants)) throw new Error('the list is no array');
+  if (!Array.isArray(plants)) throw new Error('the list is not an array');
   return plants.length;
 }
 
@@ -249,7 +248,7 @@ async function createToken(owner: string, databaseUrl: string): Promise<string> 
   return stdout.trim();
 }
 
-/** Whoever looks for a plant asks as often as there are instances, over which the proxy spreads it. */
+/** Records a history and checks it. Reads repeat once per instance, since the proxy balances them. */
 async function judgeHistory(port: number, token: string, clients: number, seconds: number): Promise<void> {
   const fronts = Array.from({ length: INSTANCES }, () => ({ url: `http://127.0.0.1:${port}` }));
   const recording = await recordWorkload({ fronts, token, clients, hotPlants: 8, seconds });
@@ -282,34 +281,34 @@ async function tryHaproxy(clients: number, seconds: number, rolls: number): Prom
       report(name, (performance.now() - begin) / 1_000, tally);
     };
 
-    await phase(`${clients} clients, nothing happens`, () => setTimeout(seconds * 1_000));
+    await phase(`${clients} clients, no faults`, () => setTimeout(seconds * 1_000));
     for (const [index, instance] of instances.entries())
       process.stdout.write(`    instance ${index + 1} answered ${await requestsAnswered(instance)}\n`);
     await phase(`${rolls} rolling restarts (SIGTERM, one instance after another)`, async () => {
       for (const instance of Array.from({ length: rolls }, () => instances).flat()) {
         await stop(instance.process);
         instance.process = await startInstance(instance, postgres.url());
-        await setTimeout(SEEN_MS);
+        await setTimeout(PROXY_CHECK_MS);
       }
     });
     await phase('one instance killed (SIGKILL) and started again', async () => {
       const [instance] = instances;
       if (instance === undefined) return;
       await stop(instance.process, 'SIGKILL');
-      await setTimeout(SEEN_MS);
+      await setTimeout(PROXY_CHECK_MS);
       instance.process = await startInstance(instance, postgres.url());
-      await setTimeout(SEEN_MS);
+      await setTimeout(PROXY_CHECK_MS);
     });
-    await phase('PostgreSQL crashed (immediate), 2 s away, started again', async () => {
+    await phase('PostgreSQL crashed (immediate), 2 s down, started again', async () => {
       await postgres.stop('immediate');
       await setTimeout(2_000);
       await postgres.start();
       const back = performance.now();
       await untilReady(`http://127.0.0.1:${port}/openapi.json`);
       process.stdout.write(
-        `    the proxy passes requests again ${Math.round(performance.now() - back)} ms after it\n`,
+        `    the proxy forwards requests again after ${Math.round(performance.now() - back)} ms\n`,
       );
-      await setTimeout(SEEN_MS);
+      await setTimeout(PROXY_CHECK_MS);
     });
     await phase('afterwards', () => setTimeout(3_000));
     await load.stop();
@@ -333,7 +332,7 @@ async function reportLost(
   const lost = acknowledged.filter((id) => !kept.has(id)).length;
   const listed = await Promise.all(instances.map((instance) => countListed(instance, token)));
   process.stdout.write(
-    `${acknowledged.length.toLocaleString('en')} acknowledged plants to be kept, ${lost} lost; ` +
+    `${acknowledged.length.toLocaleString('en')} acknowledged plants, ${lost} lost; ` +
       `${kept.size} in PostgreSQL, ${listed.join(', ')} listed by the instances\n`,
   );
   if (lost > 0) process.exitCode = 1;
@@ -341,11 +340,11 @@ async function reportLost(
 
 if (import.meta.main) {
   const values = readFlags(
-    'Stops and starts the instances of deploy/ one after the other under load, and tells whether anything is lost.',
+    'Restarts the instances of deploy/ one by one under load, and reports lost writes.',
     {
-      clients: { type: 'string', default: '32', about: 'how many ask at once' },
-      seconds: { type: 'string', default: '30', about: 'how long nothing happens at first' },
-      rolls: { type: 'string', default: '1', about: 'how often each instance is stopped' },
+      clients: { type: 'string', default: '32', about: 'number of concurrent clients' },
+      seconds: { type: 'string', default: '30', about: 'length of the first phases, in seconds' },
+      rolls: { type: 'string', default: '1', about: 'number of restarts of each instance' },
     },
   );
   if (spawnSync('haproxy', ['-v']).error === undefined)

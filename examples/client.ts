@@ -1,15 +1,15 @@
-// Where the package is installed: from 'plant-store/client'.
+// In a project that installs the package, import from 'plant-store/client'.
 import { createClient, PlantStoreError } from '../src/client/client.ts';
 
 /**
- * The typed client: creates a plant, lists all, deletes it twice, and so shows what an error looks like.
+ * Uses the typed client: creates a plant, lists all, and deletes it twice. The second deletion shows an error.
  *
  *   npx node examples/client.ts URL TOKEN
  */
 
 const [url, token] = process.argv.slice(2);
 if (!url || !token) {
-  process.stderr.write('call it as: npx node examples/client.ts URL TOKEN\n');
+  process.stderr.write('usage: npx node examples/client.ts URL TOKEN\n');
   process.exit(1);
 }
 
@@ -24,5 +24,5 @@ try {
   await client.deletePlant(id);
 } catch (failure: unknown) {
   if (!(failure instanceof PlantStoreError)) throw failure;
-  process.stdout.write(`${failure.error ?? 'no answer'}: ${failure.message}\n`);
+  process.stdout.write(`${failure.error ?? 'no response'}: ${failure.message}\n`);
 }

@@ -12,11 +12,11 @@ interface Plant {
   readonly tag?: string;
 }
 
-const AT_ONCE = 16;
+const CONCURRENCY = 16;
 
 const [url, token] = process.argv.slice(2);
 if (!url || !token) {
-  process.stderr.write('call it as: npx node examples/create-and-list.ts URL TOKEN\n');
+  process.stderr.write('usage: npx node examples/create-and-list.ts URL TOKEN\n');
   process.exit(1);
 }
 const authorization = { authorization: `Bearer ${token}` };
@@ -27,13 +27,13 @@ const lines = text.trimEnd().split('\n');
 
 const run = randomUUID();
 
-// Ctrl-C: what is on its way gets its answer, and what was created is deleted. A second one ends it at once.
+// On Ctrl-C, requests in flight finish and created plants are deleted. A second Ctrl-C ends the program.
 const stop = new AbortController();
 process.once('SIGINT', () => stop.abort(new Error('stopped')));
 
 try {
   const [first] = await listAll(`${plants}?limit=1`, 1);
-  if (first !== undefined) throw new Error('this owner has plants; take the token of one who has none');
+  if (first !== undefined) throw new Error('this owner has plants; use the token of an owner without plants');
   await createListAndDelete();
 } catch (failure: unknown) {
   process.stderr.write(`${reasonOf(failure)}\n`);
@@ -43,7 +43,7 @@ try {
 async function createListAndDelete(): Promise<void> {
   const sent: string[] = [];
   try {
-    // The lines are sent as they are: an id beyond 2^53 would not survive JSON.parse.
+    // Sends the lines unchanged: JSON.parse would round an id beyond 2^53.
     await forEach(lines, async (line, index) => {
       stop.signal.throwIfAborted();
       const key = { 'content-type': 'application/json', 'idempotency-key': `${run}-${index}` };
@@ -58,14 +58,14 @@ async function createListAndDelete(): Promise<void> {
       (line): Plant => JSON.parse(line, (key, value) => (key === 'id' ? undefined : value)),
     );
     if (JSON.stringify(listed) !== JSON.stringify(wanted))
-      throw new Error('the list is not what was created');
+      throw new Error('the list differs from the created plants');
     say(`listed ${listed.length} plants in pages of 100, equal to the file`);
   } finally {
     await deleteAll(sent);
   }
 }
 
-/** Also what may not have been created: its deletion says 404 then. */
+/** Deletes all plants that were sent. A plant that was not created gets 404. */
 async function deleteAll(sent: readonly string[]): Promise<void> {
   let deleted = 0;
   await forEach(sent, async (line) => {
@@ -78,7 +78,7 @@ async function deleteAll(sent: readonly string[]): Promise<void> {
   say(`deleted ${deleted} plants`);
 }
 
-/** Follows the `Link` headers (RFC 8288) from page to page, as long as fewer plants than `enough` are there. */
+/** Follows the `Link` headers (RFC 8288) from page to page, until it has `enough` plants. */
 async function listAll(first: string, enough = Number.POSITIVE_INFINITY): Promise<Plant[]> {
   const plants: Plant[] = [];
   for (let next: string | undefined = first; next !== undefined && plants.length < enough; ) {
@@ -96,7 +96,7 @@ async function expectOk(response: Response): Promise<Response> {
   throw new Error(`${response.status}: ${await response.text()}`);
 }
 
-/** Runs some work for every line, a few at once; ends, with nothing under way, after the first that fails. */
+/** Runs `work` for every line, several in parallel. After a failure, starts no more and waits for the rest. */
 async function forEach(
   all: readonly string[],
   work: (line: string, index: number) => Promise<void>,
@@ -109,11 +109,11 @@ async function forEach(
       await work(line, index).catch((failure: unknown) => void failures.push(failure));
     }
   };
-  await Promise.all(Array.from({ length: AT_ONCE }, worker));
+  await Promise.all(Array.from({ length: CONCURRENCY }, worker));
   if (failures.length > 0) throw failures[0];
 }
 
-// fetch hides the reason that matters, such as ECONNREFUSED, one level down.
+// fetch reports the reason, such as ECONNREFUSED, in `cause`.
 function reasonOf(failure: unknown): string {
   if (!(failure instanceof Error)) return String(failure);
   return failure.cause instanceof Error ? failure.cause.message : failure.message;

@@ -6,181 +6,205 @@ import { compileCheck, compileFromText, propertyOf } from './validation.ts';
 const KIBIBYTE = 1024;
 const MEBIBYTE = 1024 * KIBIBYTE;
 
+/** Headings of `--help`, as in docs/configuration.md. Settings of one heading are adjacent in the schema. */
+type HelpGroup = 'Listening' | 'The store' | 'Limits' | 'Identity provider' | 'Log';
+
+/** The part of a setting's schema that `--help` shows; the placeholder is the name of its value. */
+const help = (helpGroup: HelpGroup, placeholder: string, description: string) => ({
+  helpGroup,
+  placeholder,
+  description,
+});
+
+const integer = (
+  shown: ReturnType<typeof help>,
+  [minimum, maximum]: readonly [number, number],
+  fallback: number,
+) => Type.Integer({ minimum, maximum, default: fallback, ...shown });
+
 const port = (description: string, fallback: number) =>
-  Type.Integer({ minimum: 0, maximum: 65_535, default: fallback, description });
+  integer(help('Listening', 'port', description), [0, 65_535], fallback);
+
+const text = (shown: ReturnType<typeof help>, isValid: (value: string) => boolean, demand: string) =>
+  Type.Refine(Type.String({ default: '', ...shown }), isValid, () => demand);
 
 const address = (description: string) =>
   Type.Refine(
-    Type.String({ default: '127.0.0.1', description }),
+    Type.String({ default: '127.0.0.1', ...help('Listening', 'host', description) }),
     (host) => /^[0-9A-Za-z_](?:[0-9A-Za-z_.-]*[0-9A-Za-z_])?$|^[0-9A-Fa-f:.]+(?:%[0-9A-Za-z]+)?$/.test(host),
     () => 'must be a host name or an IP address, such as 127.0.0.1 or ::',
   );
 
-const milliseconds = (description: string, [minimum, maximum]: readonly [number, number], fallback: number) =>
-  Type.Integer({ minimum, maximum, default: fallback, description: `${description}, in milliseconds` });
+const milliseconds = (
+  group: HelpGroup,
+  description: string,
+  range: readonly [number, number],
+  fallback: number,
+) => integer(help(group, 'ms', `${description}, in milliseconds`), range, fallback);
 
 /**
- * All settings of the service. The key gives the flag (`--admin-port`) and the variable (`ADMIN_PORT`);
- * flags win over variables, and these over the defaults.
+ * All settings of the service. The key gives the flag (`--admin-port`) and the variable (`ADMIN_PORT`).
+ * Flags override variables, and variables override defaults.
  */
 export const Config = Type.Object({
   host: address('address to listen on'),
-  port: port('port to listen on; 0 for any free one', 8080),
+  port: port('port to listen on; 0 picks a free one', 8080),
   adminHost: address('address of the admin listener'),
-  adminPort: port('port of /live, /ready and /metrics; 0 for any free one', 8081),
+  adminPort: port('port of /live, /ready and /metrics; 0 picks a free one', 8081),
+  stopDelay: milliseconds(
+    'Listening',
+    'how long /ready fails before the listener closes, so that load balancers notice',
+    [0, 60_000],
+    0,
+  ),
+  basePath: text(
+    help('Listening', 'path', 'prefix of every path, such as /v1'),
+    (path) => /^(?:\/[A-Za-z0-9._~-]+)*$/.test(path),
+    'must be empty or a path such as /v1, without a slash at its end',
+  ),
+  corsOrigin: text(
+    help('Listening', 'origins', 'origins whose pages may call the service, comma-separated; * for any'),
+    (list) => list === '' || list === '*' || list.split(',').every(isOrigin),
+    'must be * or comma-separated origins, such as https://plants.example.org',
+  ),
+  tlsCert: Type.String({
+    default: '',
+    ...help('Listening', 'file', 'certificate file (PEM), to serve HTTPS'),
+  }),
+  tlsKey: Type.String({ default: '', ...help('Listening', 'file', 'key file of the certificate (PEM)') }),
+  hsts: integer(
+    help(
+      'Listening',
+      'seconds',
+      'max-age of Strict-Transport-Security, in seconds, so that browsers use HTTPS only; 0 for no header',
+    ),
+    [0, 1_000_000_000],
+    0,
+  ),
   databaseUrl: Type.Refine(
     Type.String({
       default: 'sqlite:data/plants.db',
-      description: 'where the plants are kept: sqlite:FILE or postgres://…',
+      ...help('The store', 'url', 'location of the store: sqlite:FILE or postgres://…'),
     }),
     (url) => demandOfDatabaseUrl(url) === undefined,
     (url) => demandOfDatabaseUrl(url) ?? '',
   ),
-  databasePoolSize: Type.Integer({
-    minimum: 2,
-    maximum: 1_000,
-    default: 10,
-    description: 'connections to PostgreSQL at most',
-  }),
-  databaseAcquireTimeout: milliseconds('longest wait for a connection to PostgreSQL', [100, 60_000], 2_000),
-  databaseStatementTimeout: milliseconds('longest run of a statement on PostgreSQL', [100, 600_000], 5_000),
+  databasePoolSize: integer(help('The store', 'number', 'max connections to PostgreSQL'), [2, 1_000], 10),
+  databaseAcquireTimeout: milliseconds(
+    'The store',
+    'timeout for getting a connection to PostgreSQL',
+    [100, 60_000],
+    2_000,
+  ),
+  databaseStatementTimeout: milliseconds(
+    'The store',
+    'statement timeout on PostgreSQL',
+    [100, 600_000],
+    5_000,
+  ),
   databasePrepare: Type.Boolean({
     default: true,
-    description: 'prepare statements on PostgreSQL; false behind a pooler in transaction mode that cannot',
+    ...help(
+      'The store',
+      'boolean',
+      'use prepared statements on PostgreSQL; false behind a pooler that does not support them',
+    ),
   }),
-  stopDelay: milliseconds(
-    'pause between saying not to be ready and the stop, for a load balancer to see it',
-    [0, 60_000],
-    0,
+  bodyLimit: integer(
+    help('Limits', 'bytes', 'max size of a request body, in bytes'),
+    [1_024, 16 * MEBIBYTE],
+    65_536,
   ),
-  basePath: Type.Refine(
-    Type.String({ default: '', description: 'prefix of every path, such as /v1' }),
-    (path) => /^(?:\/[A-Za-z0-9._~-]+)*$/.test(path),
-    () => 'must be empty or a path such as /v1, without a slash at its end',
+  headerLimit: integer(
+    help('Limits', 'bytes', 'max size of the request line and headers together, in bytes'),
+    [1_024, MEBIBYTE],
+    16 * KIBIBYTE,
   ),
-  bodyLimit: Type.Integer({
-    minimum: 1_024,
-    maximum: 16 * MEBIBYTE,
-    default: 65_536,
-    description: 'largest request body, in bytes',
-  }),
-  oidcIssuer: Type.Refine(
-    Type.String({
-      default: '',
-      description: 'issuer of OpenID Connect whose access tokens count too, a URL',
-    }),
-    (issuer) => issuer === '' || isIssuer(issuer),
-    () =>
-      'must be an https URL as tokens have it in `iss`, without query or fragment; http on this machine only',
+  uriLimit: integer(
+    help('Limits', 'number', 'max length of a URI, in characters'),
+    [128, MEBIBYTE],
+    8 * KIBIBYTE,
   ),
-  oidcAudience: Type.Refine(
-    Type.String({
-      default: '',
-      description: 'what access tokens of the issuer have in `aud` for this service',
-    }),
-    (audience) => /^[!-~]{0,255}$/.test(audience),
-    () => 'must be up to 255 visible ASCII characters, as tokens have it in `aud`',
-  ),
-  headerLimit: Type.Integer({
-    minimum: 1_024,
-    maximum: MEBIBYTE,
-    default: 16 * KIBIBYTE,
-    description: 'largest request line and headers together, in bytes',
-  }),
-  uriLimit: Type.Integer({
-    minimum: 128,
-    maximum: MEBIBYTE,
-    default: 8 * KIBIBYTE,
-    description: 'longest URI, in characters',
-  }),
   headerTimeout: milliseconds(
-    'longest time for the headers of a request to arrive',
+    'Limits',
+    'timeout for receiving the headers of a request',
     [1_000, 600_000],
     10_000,
   ),
-  requestTimeout: milliseconds('longest time for a whole request to arrive', [1_000, 3_600_000], 15_000),
+  requestTimeout: milliseconds('Limits', 'timeout for receiving a whole request', [1_000, 3_600_000], 15_000),
   keepAliveTimeout: milliseconds(
-    'how long a connection without requests is kept',
+    'Limits',
+    'how long an idle connection stays open',
     [1_000, 3_600_000],
     65_000,
   ),
-  writeTimeout: milliseconds('longest time in which a client reads nothing', [1_000, 3_600_000], 30_000),
-  sendBufferLimit: Type.Integer({
-    minimum: MEBIBYTE,
-    maximum: 65_536 * MEBIBYTE,
-    default: 64 * MEBIBYTE,
-    description: 'most memory for responses that wait for slow clients, in bytes',
-  }),
-  maxConnections: Type.Integer({
-    minimum: 1,
-    maximum: 1_000_000,
-    default: 10_000,
-    description: 'connections at most; one more is told so and closed',
-  }),
-  maxInFlight: Type.Integer({
-    minimum: 1,
-    maximum: 100_000,
-    default: 256,
-    description: 'requests that ask something of the store at once; one more is refused',
-  }),
-  tokenRateLimit: Type.Integer({
-    minimum: 0,
-    maximum: 1_000_000_000,
-    default: 0,
-    description: 'requests a minute for each token; 0 for any number',
-  }),
-  refusedTokenLimit: Type.Integer({
-    minimum: 0,
-    maximum: 1_000_000_000,
-    default: 1_000,
-    description: 'refused tokens a minute for each address; 0 for any number',
-  }),
-  trustProxy: Type.Refine(
-    Type.String({
-      default: '',
-      description: 'addresses and networks of proxies whose X-Forwarded-For is believed, with commas between',
-    }),
+  writeTimeout: milliseconds(
+    'Limits',
+    'timeout for a client that reads nothing of its response',
+    [1_000, 3_600_000],
+    30_000,
+  ),
+  sendBufferLimit: integer(
+    help('Limits', 'bytes', 'max memory for responses to slow clients, in bytes'),
+    [MEBIBYTE, 65_536 * MEBIBYTE],
+    64 * MEBIBYTE,
+  ),
+  maxConnections: integer(
+    help('Limits', 'number', 'max open connections; idle ones are closed first, then new ones rejected'),
+    [1, 1_000_000],
+    10_000,
+  ),
+  maxInFlight: integer(
+    help('Limits', 'number', 'max concurrent requests that use the store; more are rejected with 503'),
+    [1, 100_000],
+    256,
+  ),
+  tokenRateLimit: integer(
+    help('Limits', 'number', 'max requests per minute for each token; 0 for no limit'),
+    [0, 1_000_000_000],
+    0,
+  ),
+  refusedTokenLimit: integer(
+    help('Limits', 'number', 'max rejected tokens per minute for each address; 0 for no limit'),
+    [0, 1_000_000_000],
+    1_000,
+  ),
+  trustProxy: text(
+    help('Limits', 'networks', 'proxies whose X-Forwarded-For is trusted, comma-separated'),
     (list) => list === '' || list.split(',').every(isNetwork),
-    () => 'must be IP addresses or networks (from /1 on) with commas between, such as 10.0.0.0/8,::1',
+    'must be comma-separated IP addresses or networks (/1 and longer), such as 10.0.0.0/8,::1',
   ),
-  corsOrigin: Type.Refine(
-    Type.String({
-      default: '',
-      description: 'origins whose pages may call the service, with commas between; * for any',
-    }),
-    (list) => list === '' || list === '*' || list.split(',').every(isOrigin),
-    () => 'must be * or origins with commas between, such as https://plants.example.org',
+  oidcIssuer: text(
+    help('Identity provider', 'url', 'URL of an OpenID Connect issuer whose access tokens are accepted too'),
+    (issuer) => issuer === '' || isIssuer(issuer),
+    'must be the https URL in `iss` of the tokens, without query or fragment; http on loopback only',
   ),
-  tlsCert: Type.String({ default: '', description: 'file of the certificate (PEM), to serve HTTPS' }),
-  tlsKey: Type.String({ default: '', description: 'file of the key of the certificate (PEM)' }),
-  hsts: Type.Integer({
-    minimum: 0,
-    maximum: 1_000_000_000,
-    default: 0,
-    description:
-      'max-age of Strict-Transport-Security in seconds, for browsers to use HTTPS alone; 0 for none',
-  }),
+  oidcAudience: text(
+    help('Identity provider', 'text', 'audience (`aud`) that access tokens of the issuer must have'),
+    (audience) => /^[!-~]{0,255}$/.test(audience),
+    'must be the `aud` of the tokens, up to 255 visible ASCII characters',
+  ),
   logLevel: Type.Enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], {
     default: 'info',
-    description: 'least severe lines to log',
+    ...help('Log', 'level', 'lowest level to log'),
   }),
 });
 export type Config = Readonly<Static<typeof Config>>;
 export type Setting = keyof Config;
 
-/** The flags of settings, as they stand on the command line. */
+/** The values of flags, as given on the command line. */
 export type Flags = Readonly<Partial<Record<Setting, string>>>;
 
 export const settings = Object.keys(Config.properties) as readonly Setting[];
 
-/** A configuration the service does not start with; the message names the setting. */
+/** An invalid configuration; the message names the setting. */
 export class ConfigInvalid extends Error {
   override readonly name = 'ConfigInvalid';
 }
 
 const check = compileCheck(Config);
 
-/** OpenID Connect Discovery 1.0 §3. No more than 255 characters, since it becomes part of owners. */
+/** OpenID Connect Discovery 1.0 §3. Limited to 255 characters, since an issuer becomes part of owner names. */
 function isIssuer(text: string): boolean {
   if (!/^https?:\/\/[!-~]{1,247}$/.test(text) || /[?#@]/.test(text) || !URL.canParse(text)) return false;
   const { protocol, hostname } = new URL(text);
@@ -197,7 +221,7 @@ export function flagOf(setting: Setting): string {
   return `--${setting.replace(/[A-Z]/g, '-$&').toLowerCase()}`;
 }
 
-/** The configuration that flags and variables give. Throws ConfigInvalid. */
+/** Reads the configuration from flags and variables. Throws ConfigInvalid. */
 export function loadConfig(flags: Flags, environment: Readonly<Record<string, string | undefined>>): Config {
   const given = settings.map((setting) => givenOf(setting, flags, environment));
   const values = given.map(({ setting, text }) => [
@@ -205,13 +229,13 @@ export function loadConfig(flags: Flags, environment: Readonly<Record<string, st
     text === undefined ? defaultOf(setting) : compileFromText(propertyOf(Config, setting))(text),
   ]);
   const checked = check(Object.fromEntries(values));
-  if ('value' in checked) return Object.freeze(withBothOrNeither(checked.value));
+  if ('value' in checked) return Object.freeze(checkPairs(checked.value));
   const { field, demand } = checked.violation;
-  const wrong = given.find(({ setting }) => setting === field);
-  throw new ConfigInvalid(wrong === undefined ? `${field} ${demand}` : complaintOf(wrong, demand));
+  const invalid = given.find(({ setting }) => setting === field);
+  throw new ConfigInvalid(invalid === undefined ? `${field} ${demand}` : describeInvalid(invalid, demand));
 }
 
-/** What a setting was given, and where; the text is undefined when it was given nowhere. */
+/** The given text of a setting and its source; the text is undefined where none was given. */
 interface Given {
   readonly setting: Setting;
   /** The name of the flag or the variable. */
@@ -227,25 +251,25 @@ function givenOf(
   const flag = flags[setting];
   if (flag !== undefined) return { setting, source: flagOf(setting), text: flag };
   const variable = variableOf(setting);
-  // An empty one is what a compose file or a unit makes of one that is not set.
+  // Compose files and systemd units pass an unset variable on as an empty one.
   return { setting, source: variable, text: environment[variable] || undefined };
 }
 
-/** Those whose value may hold a password. */
-const secretive: readonly Setting[] = ['databaseUrl', 'oidcIssuer', 'corsOrigin'];
+/** Settings whose value may hold a password; messages leave it out. */
+const withPassword: readonly Setting[] = ['databaseUrl', 'oidcIssuer', 'corsOrigin'];
 
-function complaintOf({ setting, source, text }: Given, demand: string): string {
-  if (secretive.includes(setting)) return `${source} ${demand}`;
+function describeInvalid({ setting, source, text }: Given, demand: string): string {
+  if (withPassword.includes(setting)) return `${source} ${demand}`;
   return `${source} is ${JSON.stringify(text)}; it ${demand}`;
 }
 
-/** What is set together or not at all: without an audience, a token that the issuer made for any other service would do. */
+/** Settings that need each other. Without an audience, tokens issued for other services would be accepted. */
 const pairs = [
   ['oidcIssuer', 'oidcAudience'],
   ['tlsCert', 'tlsKey'],
 ] as const satisfies readonly (readonly [Setting, Setting])[];
 
-function withBothOrNeither(config: Config): Config {
+function checkPairs(config: Config): Config {
   for (const [first, second] of pairs) {
     const [given, missing] = config[first] === '' ? [second, first] : [first, second];
     if (config[given] === '' || config[missing] !== '') continue;
@@ -254,55 +278,34 @@ function withBothOrNeither(config: Config): Config {
   return config;
 }
 
-/** What names a setting on the command line: `--admin-port (ADMIN_PORT)`. */
+/** The flag and the variable of a setting, for messages: `--admin-port (ADMIN_PORT)`. */
 export function namesOf(setting: Setting): string {
   return `${flagOf(setting)} (${variableOf(setting)})`;
 }
 
-/**
- * Whether the standard variables of OpenTelemetry ask for traces: they name an endpoint and do not switch it off.
- * All others of its variables are read by its library. Throws ConfigInvalid for what is not here.
- */
-export function wantsTraces(environment: Readonly<Record<string, string | undefined>>): boolean {
-  const exporter = environment.OTEL_TRACES_EXPORTER || 'otlp';
-  const protocol = environment.OTEL_EXPORTER_OTLP_PROTOCOL || 'http/protobuf';
-  const endpoint = environment.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || environment.OTEL_EXPORTER_OTLP_ENDPOINT;
-  if (!endpoint || exporter === 'none' || environment.OTEL_SDK_DISABLED?.toLowerCase() === 'true')
-    return false;
-  if (exporter !== 'otlp')
-    throw new ConfigInvalid(`OTEL_TRACES_EXPORTER is ${JSON.stringify(exporter)}; it must be otlp or none`);
-  if (protocol !== 'http/protobuf')
-    throw new ConfigInvalid(
-      `OTEL_EXPORTER_OTLP_PROTOCOL is ${JSON.stringify(protocol)}; it must be http/protobuf, on port 4318 as a rule`,
-    );
-  // Its value is not shown: it may hold a password.
-  if (!/^https?:/.test(endpoint) || !URL.canParse(endpoint)) {
-    const source = environment.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
-      ? 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'
-      : 'OTEL_EXPORTER_OTLP_ENDPOINT';
-    throw new ConfigInvalid(`${source} must be an http or https URL, such as http://127.0.0.1:4318`);
-  }
-  return true;
-}
-
-/** The value of a setting that neither flag nor variable gives. */
+/** The default of a setting. */
 export function defaultOf(setting: Setting): unknown {
   return Reflect.get(Config.properties[setting], 'default');
 }
 
-/** What a setting is for, in a few words. */
-export function descriptionOf(setting: Setting): string {
-  return String(Reflect.get(Config.properties[setting], 'description'));
+/** The help of a setting: the heading it is listed under, the name of its value, and its description. */
+export function helpOf(setting: Setting) {
+  const schema = Config.properties[setting];
+  return {
+    group: String(Reflect.get(schema, 'helpGroup')),
+    placeholder: String(Reflect.get(schema, 'placeholder')),
+    description: String(Reflect.get(schema, 'description')),
+  };
 }
 
-/** The values that a setting takes, where they are numbers or words: `0 to 65535`. */
+/** The valid values of a number or an enum: `0 to 65535`. Undefined for other types. */
 export function rangeOf(setting: Setting): string | undefined {
   const schema = Config.properties[setting];
   if ('enum' in schema) return schema.enum.join(', ');
   return 'minimum' in schema && 'maximum' in schema ? `${schema.minimum} to ${schema.maximum}` : undefined;
 }
 
-/** What a store needs to know of a configuration. */
+/** The settings of the connections to PostgreSQL. */
 export function connectionOptions(config: Config) {
   return {
     poolSize: config.databasePoolSize,
@@ -323,12 +326,12 @@ function isOrigin(text: string): boolean {
   return /^https?:/.test(text) && URL.parse(text)?.origin === text;
 }
 
-/** The parts of a setting that has commas between them. */
+/** The items of a comma-separated setting. */
 export function partsOf(list: string): readonly string[] {
   return list === '' ? [] : list.split(',');
 }
 
-/** What a client may take, of a configuration. */
+/** The limits and timeouts for clients. */
 export function limitsOf(config: Config) {
   return {
     headers: config.headerLimit,

@@ -15,41 +15,41 @@ import { isEmbedded, openStore } from './store/open-engine.ts';
 import type { Store } from './store/store.ts';
 import { version } from './version.ts';
 
-/** How long clients are asked to go elsewhere once the service no longer listens: enough for the busy ones to hear it. */
+/** Grace period with `Connection: close` responses after the listener closed. */
 const LINGER_MS = 500;
 
-/** How long requests in flight may then take to finish. */
+/** Timeout for requests in flight after the grace period. */
 const DRAIN_MS = 7_500;
 
-/** How long the last spans and the last requests of the admin listener may take after that. */
+/** Timeout for the last spans and the last requests of the admin listener, after the drain. */
 const LAST_MS = 1_000;
 
-/** The longest a stop takes, beside the pause before it and what the store needs. */
+/** Limit for a shutdown, without the stop delay and the close of the store. */
 export const STOP_MS = LINGER_MS + DRAIN_MS + LAST_MS;
 
 export interface Server {
-  /** Where the service is reached, such as `http://127.0.0.1:8080/v1`. */
+  /** Base URL of the service, such as `http://127.0.0.1:8080/v1`. */
   readonly url: string;
   readonly adminUrl: string;
   readonly store: Store;
   readonly tls: Tls | undefined;
   /**
-   * Finishes what is in flight, commits the last batch and closes the store; at once unless told otherwise. Calmly,
-   * `/ready` fails first, for the configured pause, and then clients are asked to go elsewhere before connections close.
+   * Finishes requests in flight, commits the last batch and closes the store. When graceful, `/ready` first fails
+   * for the configured delay; then responses have `Connection: close` for a grace period.
    */
-  close(how?: 'calmly' | 'at once'): Promise<void>;
+  close(how?: 'gracefully' | 'immediately'): Promise<void>;
 }
 
 interface ServerOptions {
   readonly config: Config;
   readonly serviceLog: ServiceLog;
-  /** Whether requests are traced; where the traces go, the variables of OpenTelemetry say. */
+  /** Enables traces. The variables of OpenTelemetry set their destination. */
   readonly traces?: boolean;
-  /** Called once when the store can no longer be trusted; the process must end and start anew. */
+  /** Called once after a fatal store error; the process must restart. */
   readonly onFatal: (error: Error) => void;
-  /** Milliseconds since the epoch; the clock of the machine unless given. */
+  /** Milliseconds since the epoch; the default is the system clock. */
   readonly now?: () => number;
-  /** Milliseconds of a monotonic clock; that of the process unless given. */
+  /** Milliseconds of a monotonic clock; the default is the clock of the process. */
   readonly monotonicNow?: () => number;
 }
 
@@ -59,7 +59,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const { monotonicNow = () => performance.now() } = options;
   const { log } = serviceLog;
   const tls = openTls(config.tlsCert, config.tlsKey, (mode) =>
-    log.warn({ file: config.tlsKey, mode }, 'other users can read the key of the certificate; use mode 600'),
+    log.warn({ file: config.tlsKey, mode }, 'other users can read the TLS key file; set its mode to 600'),
   );
   const tracing = traces ? await loadTracing(log) : undefined;
   let isStopping = false;
@@ -92,14 +92,14 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   });
   const { store, app, admin, connections, adminConnections } = wired;
 
-  async function close(how: 'calmly' | 'at once' = 'at once'): Promise<void> {
+  async function close(how: 'gracefully' | 'immediately' = 'immediately'): Promise<void> {
     isStopping = true;
-    if (how === 'calmly') await setTimeout(config.stopDelay);
-    // Not by the method of node:http, which closes idle connections at once: a request may be on its way on one.
+    if (how === 'gracefully') await setTimeout(config.stopDelay);
+    // node:http's own close() drops idle connections immediately, where a request may be arriving.
     TcpServer.prototype.close.call(app.server);
-    if (how === 'calmly') {
+    if (how === 'gracefully') {
       await setTimeout(LINGER_MS);
-      // What came while this process stood still is read before it takes a connection for idle.
+      // Reads requests that arrived while the process was suspended, before it closes idle connections.
       await setImmediate();
     }
     await drain(app, connections, DRAIN_MS);
@@ -114,9 +114,9 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     const url = (tls === undefined ? address : address.replace(/^http:/, 'https:')) + config.basePath;
     log.info({ url, adminUrl, store: placeOf(config.databaseUrl) }, 'serving');
     if (tls === undefined && !isLoopback(config.host))
-      log.warn({ host: config.host }, 'tokens travel in the clear');
+      log.warn({ host: config.host }, 'plain HTTP on a non-loopback address; use TLS or a proxy with TLS');
     if (!isLoopback(config.adminHost))
-      log.warn({ host: config.adminHost }, 'the admin listener asks for no token; keep others from it');
+      log.warn({ host: config.adminHost }, 'the admin listener has no authentication; restrict access to it');
     return { url, adminUrl, store, tls, close };
   } catch (error: unknown) {
     await close();
@@ -138,7 +138,7 @@ interface Wiring extends Pick<ServerOptions, 'config' | 'serviceLog'> {
   readonly isStopping: () => boolean;
 }
 
-/** Wires both applications to an open store; neither listens yet. */
+/** Wires both applications to an open store, without listening. */
 async function wire(wiring: Wiring) {
   const { config, serviceLog, now, monotonicNow, tls, tracing, http, opened, isStopping } = wiring;
   const { log, answered, linesDropped } = serviceLog;
@@ -189,7 +189,7 @@ async function wire(wiring: Wiring) {
   return { store, metrics, app, admin, connections, adminConnections };
 }
 
-// While the writer thread of the store starts, on another core where there is one; the turn is for getting it started.
+// Loads HTTP in parallel with the start of the writer thread. The setImmediate lets that thread start first.
 async function loadHttp() {
   await setImmediate();
   const [{ createMetrics }, { createApp, operations }, { createAdmin }] = await Promise.all([
@@ -200,7 +200,7 @@ async function loadHttp() {
   return { createMetrics, createApp, operations, createAdmin };
 }
 
-// Imported when needed, so that it costs nothing when it is off.
+// Imported on demand, so that disabled tracing costs nothing.
 async function loadTracing(log: Logger): Promise<Tracing> {
   const { startTracing } = await import('./observability/tracing.ts');
   return startTracing((problem) => log.warn({ problem }, 'traces could not be sent'));
@@ -213,7 +213,7 @@ function isLoopback(host: string): boolean {
 async function openIssuer(config: Config, log: Logger, now: () => number): Promise<FindGrant | undefined> {
   const { oidcIssuer: issuer, oidcAudience: audience } = config;
   if (issuer === '') return undefined;
-  // Not loaded by those who do without.
+  // Imported on demand, so that it costs nothing without an issuer.
   const { createOidc } = await import('./http/auth/oidc.ts');
   return createOidc({
     issuer,
@@ -223,7 +223,7 @@ async function openIssuer(config: Config, log: Logger, now: () => number): Promi
   });
 }
 
-/** Lets requests in flight finish for a limited time, then closes what is left. */
+/** Waits a limited time for requests in flight, then destroys the remaining connections. */
 async function drain(app: FastifyInstance, connections: Connections, graceMs: number): Promise<void> {
   const deadline = new AbortController();
   await Promise.race([

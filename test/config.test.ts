@@ -3,8 +3,8 @@ import { describe, test } from 'node:test';
 import {
   ConfigInvalid,
   defaultOf,
-  descriptionOf,
   flagOf,
+  helpOf,
   loadConfig,
   type Setting,
   settings,
@@ -457,7 +457,7 @@ describe('the names of a setting', () => {
     for (const setting of settings) {
       assert.match(flagOf(setting), /^--[a-z]+(?:-[a-z]+)*$/);
       assert.match(variableOf(setting), /^[A-Z]+(?:_[A-Z]+)*$/);
-      assert.match(descriptionOf(setting), /^[a-z/].{5,}/);
+      assert.match(helpOf(setting).description, /^[A-Za-z/].{5,}/);
     }
   });
 });

@@ -20,7 +20,7 @@ const read = (path: string): string => readFileSync(join(root, path), 'utf8');
 
 type Yaml = string | Yaml[] | { [key: string]: Yaml };
 
-/** The subset of YAML that the compose file keeps to: block maps and lists, flow lists as JSON, anchors, merges. */
+/** Parses the subset of YAML in the compose file: block maps and lists, flow lists as JSON, anchors, merges. */
 function parseYaml(text: string): Yaml {
   const lines = text.split('\n').filter((line) => !/^\s*(?:#.*)?$/.test(line));
   const anchors = new Map<string, Yaml>();
@@ -50,14 +50,14 @@ function parseYaml(text: string): Yaml {
     const map: { [key: string]: Yaml } = {};
     while (lines[0] !== undefined && depthOf(lines[0]) === depth) {
       const match = /^\s*([^\s:]+):(?: &(\S+))?(?: (.+))?$/.exec(lines.shift() ?? '');
-      assert.ok(match !== null, 'a line of the YAML is no `key: value`');
+      assert.ok(match !== null, 'a line of the YAML is not `key: value`');
       const [, key = '', anchor, source] = match;
       const isNested = source === undefined && depthOf(lines[0]) > depth;
       const value = source !== undefined ? scalar(source) : isNested ? block(depthOf(lines[0])) : '';
       if (anchor !== undefined) anchors.set(anchor, value);
       if (key === '<<') Object.assign(map, { ...mapOf(value), ...map });
       else {
-        assert.ok(!(key in map), `${key} stands twice`);
+        assert.ok(!(key in map), `duplicate key ${key}`);
         map[key] = value;
       }
     }
@@ -80,15 +80,15 @@ function listOf(value: Yaml | undefined): Yaml[] {
 }
 
 function textOf(value: Yaml | undefined): string {
-  assert.ok(typeof value === 'string', 'not a text');
+  assert.ok(typeof value === 'string', 'not a string');
   return value;
 }
 
-/** The variables the service reads: its settings and the one of Node's world. */
+/** The variables that the service reads: its settings and NODE_ENV. */
 const variables = new Set([...settings.map(variableOf), 'NODE_ENV']);
 
 function assertVariables(environment: Readonly<Record<string, string>>): void {
-  for (const name of Object.keys(environment)) assert.ok(variables.has(name), `no setting is called ${name}`);
+  for (const name of Object.keys(environment)) assert.ok(variables.has(name), `unknown setting ${name}`);
 }
 
 function isInstalled(program: string): boolean {
@@ -108,7 +108,7 @@ describe('compose.yaml', () => {
       ]),
     );
 
-  test('has PostgreSQL 18, three instances and HAProxy, and nothing else', () => {
+  test('contains PostgreSQL 18, three instances and HAProxy only', () => {
     assert.deepEqual(Object.keys(services).sort(), ['haproxy', ...instances.sort(), 'postgres']);
     assert.equal(instances.length, 3);
     assert.match(textOf(mapOf(services.postgres).image), /^postgres:18\.[0-9]+$/);
@@ -120,7 +120,7 @@ describe('compose.yaml', () => {
     assert.equal(mapOf(services['plant-store-1']).image, `plant-store:${packageOf().version}`);
   });
 
-  test('gives every instance an environment that the service starts with, on the database of the file', () => {
+  test('environment of every instance → valid settings, database of this file', () => {
     const postgres = environmentOf('postgres');
     for (const name of instances) {
       const environment = environmentOf(name);
@@ -142,7 +142,7 @@ describe('compose.yaml', () => {
     }
   });
 
-  test('publishes the port of HAProxy alone, on loopback alone', () => {
+  test('publishes only the port of HAProxy, on loopback only', () => {
     for (const [name, service] of Object.entries(services)) {
       const { ports } = mapOf(service);
       if (name !== 'haproxy') assert.equal(ports, undefined, name);
@@ -151,7 +151,7 @@ describe('compose.yaml', () => {
     assert.deepEqual(mapOf(services.haproxy).ports, [`127.0.0.1:${bound}:${bound}`]);
   });
 
-  test('names only files, services and volumes that exist', () => {
+  test('files, services and volumes exist', () => {
     for (const [name, service] of Object.entries(services)) {
       const { build, depends_on, volumes } = mapOf(service);
       if (build !== undefined) {
@@ -169,7 +169,7 @@ describe('compose.yaml', () => {
     }
   });
 
-  test('waits for services that say how healthy they are', () => {
+  test('depends only on services with a health check', () => {
     const dockerfile = read('deploy/Dockerfile');
     for (const service of Object.values(services))
       for (const [name, how] of Object.entries(mapOf(mapOf(service).depends_on ?? {}))) {
@@ -179,7 +179,7 @@ describe('compose.yaml', () => {
       }
   });
 
-  test('gives the instances longer to stop than they take', () => {
+  test('stop_grace_period exceeds the shutdown limit of the service', () => {
     const seconds = (time: string): number => Number(/^([0-9]+)s$/.exec(time)?.[1]);
     for (const name of instances)
       assert.ok(seconds(textOf(mapOf(services[name]).stop_grace_period)) * 1_000 > SHUTDOWN_MS, name);
@@ -190,7 +190,7 @@ describe('haproxy.cfg', () => {
   const config = read('deploy/haproxy.cfg');
   const services = mapOf(mapOf(parseYaml(read('deploy/compose.yaml'))).services);
 
-  test('knows the instances of the compose file, at the ports they listen on', () => {
+  test('lists the instances of the compose file, with their ports', () => {
     const { port, adminPort } = loadConfig({}, {});
     const servers = [...config.matchAll(/^\s*server (\S+) (\S+)$/gm)].map(([, name, address]) => [
       name,
@@ -204,7 +204,7 @@ describe('haproxy.cfg', () => {
     assert.match(config, new RegExp(`^\\s*default-server check port ${adminPort} `, 'm'));
   });
 
-  test('asks what the admin listener answers, and takes the answer of a healthy one', async (t) => {
+  test('health check → matches the response of a healthy admin listener', async (t) => {
     const [, method, path = ''] = /http-check send meth (\S+) uri (\S+)/.exec(config) ?? [];
     const status = /http-check expect status ([0-9]+)/.exec(config)?.[1];
     const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`);
@@ -213,7 +213,7 @@ describe('haproxy.cfg', () => {
     assert.equal(String(answer.status), status);
   });
 
-  test('answers by itself with errors of the service, under their status', () => {
+  test('error responses of HAProxy → error codes of the service, with their status', () => {
     const turned = /set-status ([0-9]+) if \{ status ([0-9 ]+) \}/.exec(config);
     const answers = [
       ...config.matchAll(/^\s*http-error status ([0-9]+) content-type (\S+) string '([^']*)'/gm),
@@ -222,7 +222,7 @@ describe('haproxy.cfg', () => {
     for (const [, status = '', contentType, body = ''] of answers) {
       const { error, message, ...rest } = JSON.parse(body);
       const code = errorCodes.find((known) => known === error);
-      assert.ok(code !== undefined, `${error} is no error of the service`);
+      assert.ok(code !== undefined, `${error} is not an error code of the service`);
       const leaves = turned?.[2]?.split(' ').includes(status) ? turned[1] : status;
       assert.equal(leaves, String(statusOf(code)));
       assert.equal(contentType, 'application/json');
@@ -231,7 +231,7 @@ describe('haproxy.cfg', () => {
     }
   });
 
-  test('repeats a request that was sent only where that cannot do anything twice', () => {
+  test('retries a sent request only if it is safe to repeat', () => {
     const conditions = config.match(/^\s*(?:acl|http-request disable-l7-retry|retry-on) .*$/gm);
     assert.deepEqual(
       conditions?.map((line) => line.trim()),
@@ -245,7 +245,7 @@ describe('haproxy.cfg', () => {
     );
   });
 
-  test('tells the instances the address of the client, and not what the client says of itself', async (t) => {
+  test('X-Forwarded-For → the address of the client; a header from the client is replaced', async (t) => {
     assert.match(config, /^\s*http-request set-header X-Forwarded-For %\[src\]$/m);
     if (!isInstalled('haproxy')) return;
     const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`, {
@@ -268,7 +268,7 @@ describe('haproxy.cfg', () => {
     assert.deepEqual([await statusFor('192.0.2.1'), await statusFor('192.0.2.2')], [401, 429]);
   });
 
-  test('is a configuration, as it is and with other addresses', async () => {
+  test('valid configuration, unchanged and with other addresses', async () => {
     const folder = await freshFolder();
     const other = await renderHaproxyConfig(1, [
       { port: 2, adminPort: 3 },
@@ -276,7 +276,7 @@ describe('haproxy.cfg', () => {
       { port: 6, adminPort: 7 },
     ]);
     assert.match(other, /server plant-store-3 127\.0\.0\.1:6 port 7$/m);
-    // Names are not looked up here: nobody knows them, and to learn that may take a minute.
+    // Skips DNS: the names do not exist here, and lookups may take a minute.
     const unresolved = config.replace('init-addr libc,none', 'init-addr none');
     assert.notEqual(unresolved, config);
     for (const [index, text] of [unresolved, other].entries()) {
@@ -302,7 +302,7 @@ describe('haproxy.cfg', () => {
 
 describe('Dockerfile', () => {
   const dockerfile = read('deploy/Dockerfile');
-  // Continued lines are one instruction.
+  // Joins continued lines.
   const instructions = dockerfile
     .replaceAll(/^#.*\n/gm, '')
     .replaceAll(/\\\n\s*/g, '')
@@ -317,13 +317,13 @@ describe('Dockerfile', () => {
     valuesOf('ENV').flatMap((line) => line.split(' ').map((pair) => pair.split(/=(.*)/s, 2))),
   );
 
-  test('is built on the Node that the tests run on, in the slim image', () => {
+  test('base image → the Node version of the tests, slim', () => {
     const { node } = packageOf().devDependencies;
     for (const image of valuesOf('FROM')) assert.equal(image.split(' ')[0], `node:${node}-slim`);
     assert.equal(valuesOf('FROM').length, 2);
   });
 
-  test('copies only what exists and what .dockerignore lets through', () => {
+  test('copies only files that exist and that .dockerignore includes', () => {
     const passed = read('.dockerignore')
       .split('\n')
       .filter((line) => line.startsWith('!'))
@@ -335,7 +335,7 @@ describe('Dockerfile', () => {
     for (const source of sources) assert.ok(statSync(join(root, source)), source);
   });
 
-  test('starts a command that exists, by an entry point without a shell', async () => {
+  test('entry point → existing command, without a shell', async () => {
     const [program = '', ...flags] = stringsIn(valuesOf('ENTRYPOINT')[0]);
     const command = stringsIn(valuesOf('CMD')[0]);
     assert.equal(program, 'node');
@@ -343,19 +343,19 @@ describe('Dockerfile', () => {
     assert.match(stdout, /Usage: plant-store serve/);
   });
 
-  test('sets variables that the service has, to values that it takes', () => {
+  test('variables → valid settings', () => {
     assertVariables(environment);
     const { host, adminHost, databaseUrl } = loadConfig({}, environment);
     assert.deepEqual([host, adminHost, environment.NODE_ENV], ['0.0.0.0', '127.0.0.1', 'production']);
     assert.ok(databaseUrl.startsWith(`sqlite:${valuesOf('VOLUME')[0]}/`));
   });
 
-  test('runs as an account that is not root', () => {
+  test('does not run as root', () => {
     const [account = ''] = valuesOf('USER');
     assert.match(account, /^[1-9][0-9]*:[1-9][0-9]*$/);
   });
 
-  test('has a health check that tells a service that lives from one that does not', async (t) => {
+  test('health check → succeeds for a running service, fails otherwise', async (t) => {
     const check = /^(?:--\S+ )*CMD (.*)$/.exec(valuesOf('HEALTHCHECK')[0] ?? '')?.[1];
     const [program, ...flags] = stringsIn(check);
     assert.equal(program, 'node');
@@ -366,7 +366,7 @@ describe('Dockerfile', () => {
     await assert.rejects(run(process.execPath, flags, { env }), { code: 1 });
   });
 
-  test('installs from a lock that names every package, for every platform, without which `npm ci` refuses', () => {
+  test('package-lock.json names every package for every platform, as `npm ci` requires', () => {
     const { packages }: { packages: Record<string, Partial<Package>> } = JSON.parse(
       read('package-lock.json'),
     );
@@ -376,7 +376,7 @@ describe('Dockerfile', () => {
         assert.ok(names.has(name), `${path} wants ${name}`);
   });
 
-  test('has all packages that the service imports, since it installs none for development', () => {
+  test('contains all packages that the service imports, without development packages', () => {
     const { dependencies } = packageOf();
     for (const file of readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' })) {
       if (!file.endsWith('.ts')) continue;
@@ -404,7 +404,7 @@ describe('plant-store.service', () => {
     assert.match(stdout, /Usage: plant-store serve/);
   });
 
-  test('sets variables that the service has, and keeps the store where it may write', () => {
+  test('variables → valid settings; the store is in a writable folder', () => {
     const { NODE_COMPILE_CACHE: cache, ...environment } = Object.fromEntries(
       valuesOf('Environment').map((pair) => pair.split(/=(.*)/s, 2)),
     );
@@ -415,7 +415,7 @@ describe('plant-store.service', () => {
     assert.equal(environment.NODE_ENV, 'production');
   });
 
-  test('takes from the service what it does not need', () => {
+  test('removes privileges that the service does not need', () => {
     const expected = {
       DynamicUser: 'yes',
       NoNewPrivileges: 'yes',
@@ -428,17 +428,17 @@ describe('plant-store.service', () => {
     assert.deepEqual(valuesOf('MemoryDenyWriteExecute'), [], 'V8 could not start');
   });
 
-  test('restarts a service that failed, and lets one that stops finish', () => {
+  test('restarts on failure; TimeoutStopSec exceeds the shutdown limit', () => {
     assert.deepEqual(valuesOf('Restart'), ['on-failure']);
     assert.deepEqual(valuesOf('KillSignal'), ['SIGTERM']);
     assert.ok(Number(valuesOf('TimeoutStopSec')[0]) * 1_000 > SHUTDOWN_MS);
   });
 
-  test('restarts however long the store is away', () => {
+  test('restarts without a limit while the store is down', () => {
     assert.match(unit, /^\[Unit\]\n(?:[^[].*\n)*StartLimitIntervalSec=0$/m);
   });
 
-  test('is a unit', async () => {
+  test('valid unit', async () => {
     const lines = unit.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
     for (const line of lines) assert.match(line, /^(?:\[[A-Z][a-z]+\]|[A-Z][A-Za-z]+=.*)$/);
     assert.deepEqual(
@@ -447,7 +447,7 @@ describe('plant-store.service', () => {
     );
     if (!isInstalled('systemd-analyze')) return;
     const file = join(await freshFolder(), 'plant-store.service');
-    // systemd looks whether the program is there; here it is elsewhere.
+    // systemd-analyze checks that the program exists, so the path is replaced.
     await writeFile(file, unit.replace('/usr/bin/node /opt/plant-store', `${process.execPath} ${root}`));
     const { stderr } = await run('systemd-analyze', ['verify', '--man=no', file]);
     assert.equal(stderr, '');

@@ -2,36 +2,39 @@ import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
 import { link, open, rename, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { codeOf } from '../api-errors.ts';
-import { CommandFailed } from './command-error.ts';
-import { fileFailed } from './file-error.ts';
+import { CommandFailed, explainFileError } from './errors.ts';
 import { onSignal } from './signal-handler.ts';
 
 /**
- * Makes a file that is there whole, on disk and for its owner alone (mode 0600), or not at all: the work writes to
- * another name beside it. Rejects with CommandFailed when there is such a file already.
+ * Writes a new file atomically: `work` writes to FILE.partial, which gets its name once it is complete and on disk.
+ * The file mode is 0600. Rejects with CommandFailed when the file exists.
  */
-export async function makeWholeFile<T>(file: string, work: (partial: string) => Promise<T>): Promise<T> {
+export async function writeAtomically<T>(file: string, work: (partial: string) => Promise<T>): Promise<T> {
   rejectExisting(file);
   const partial = `${file}.partial`;
-  // Before the file is made, which takes one turn of the event loop: no signal is handled within that.
+  // Before the file is created. That is synchronous, so no signal is handled in between.
   const stopListening = onSignal((signal) => {
     removeSync(partial);
     process.kill(process.pid, signal);
   });
   try {
     create(file, partial);
-    return await fill(file, partial, work);
+    return await writeAndPublish(file, partial, work);
   } finally {
     stopListening();
   }
 }
 
-async function fill<T>(file: string, partial: string, work: (partial: string) => Promise<T>): Promise<T> {
+async function writeAndPublish<T>(
+  file: string,
+  partial: string,
+  work: (partial: string) => Promise<T>,
+): Promise<T> {
   try {
     const result = await work(partial);
     await sync(partial);
     await publish(partial, file);
-    // A new name is on disk once the folder that has it is (fsync(2), notes).
+    // The new name is durable only after an fsync of its folder (fsync(2), notes).
     await sync(dirname(resolve(file)));
     return result;
   } catch (error: unknown) {
@@ -40,18 +43,18 @@ async function fill<T>(file: string, partial: string, work: (partial: string) =>
   }
 }
 
-// SQLite, too, may have put something beside it.
+// SQLite may have created the -wal and -shm files.
 function removeSync(partial: string): void {
   for (const file of [partial, `${partial}-wal`, `${partial}-shm`]) rmSync(file, { force: true });
 }
 
-// By a link, since a name that is taken refuses it, also one that was taken a moment ago.
+// Creates a hard link, which fails when the name exists. A rename would overwrite the other file.
 async function publish(partial: string, file: string): Promise<void> {
   try {
     await link(partial, file);
   } catch (error: unknown) {
     if (codeOf(error) === 'EEXIST') throw alreadyThere(file);
-    // Not every file system has links.
+    // Some file systems have no hard links.
     rejectExisting(file);
     return rename(partial, file);
   }
@@ -63,17 +66,17 @@ function rejectExisting(file: string): void {
 }
 
 function alreadyThere(file: string): CommandFailed {
-  return new CommandFailed(`there is a file ${file} already; name another, or remove it`);
+  return new CommandFailed(`the file ${file} already exists; choose another name or remove it`);
 }
 
-// Synchronously, so that no signal finds the file half made.
+// Synchronous, so that no signal handler runs before the file is complete.
 function create(file: string, partial: string): void {
   try {
     closeSync(openSync(partial, 'wx', 0o600));
   } catch (error: unknown) {
-    if (codeOf(error) !== 'EEXIST') throw fileFailed('make', file, error);
+    if (codeOf(error) !== 'EEXIST') throw explainFileError('create', file, error);
     throw new CommandFailed(
-      `there is a file ${partial}, of a command that still runs or was ended; remove it if none runs`,
+      `the file ${partial} exists, from a command that is running or was interrupted; remove it if none is running`,
     );
   }
 }

@@ -6,15 +6,15 @@ import { type Store, StoreNotOpened } from '../store/store.ts';
 import { configOf } from './flags.ts';
 import { writeMessage } from './message.ts';
 
-/** What to do when there is no store, for a command that takes its URL from the settings. */
-export const DATABASE_URL_HINT = '--database-url (DATABASE_URL) names another';
+/** The remedy in "there is no store" messages, for commands that take the URL from the settings. */
+export const DATABASE_URL_HINT = 'set --database-url (DATABASE_URL) to an existing one';
 
-/** The statements of a command that reads all there is may take longer than those that a request waits for. */
+/** The statement timeout of commands that read the whole store. Requests have a shorter one. */
 const BULK_STATEMENT_TIMEOUT_MS = 600_000;
 
 /**
- * Runs some work on the store that the flags name, and closes it again. Works while the service runs on it too.
- * A store that does not exist is made, unless the work makes sense on an `existing` one alone.
+ * Opens the store that the flags name, runs `work` and closes it. The service may run on the same store.
+ * Creates a missing store, except with `existing`.
  */
 export async function withStore<T>(
   flags: Flags,
@@ -24,9 +24,9 @@ export async function withStore<T>(
   const config = configOf(flags);
   if (which === 'existing') rejectUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
   const fatal = Promise.withResolvers<never>();
-  // It may break while it opens, when nobody waits for this yet; the work hears of it all the same.
+  // Prevents an unhandled rejection while the store opens; the race below still gets the error.
   fatal.promise.catch(() => undefined);
-  const store = await sayingWhenNew(config.databaseUrl, () =>
+  const store = await announceIfCreated(config.databaseUrl, () =>
     openStore(config.databaseUrl, {
       now: Date.now,
       onFatal: fatal.reject,
@@ -40,21 +40,21 @@ export async function withStore<T>(
   }
 }
 
-/** Which store: that of the flags, or one by its URL, with what to do when there is none. */
+/** A store named by flags or by its URL. The hint is the remedy when it does not exist. */
 interface StoreAddress {
   readonly flags?: Flags;
   readonly url?: string;
   readonly hint?: string;
 }
 
-/** As `withStore`, for work that moves a store in bulk; with the schema brought up to date unless it is wanted as it is. */
+/** Like `withStore`, for work on the whole store. Migrates it first, unless `migrate` is false. */
 export async function withBulk<T>(
   { flags = {}, url = configOf(flags).databaseUrl, hint = DATABASE_URL_HINT }: StoreAddress,
   work: (bulk: Bulk) => Promise<T>,
   { which = 'any', migrate = true }: { readonly which?: 'existing' | 'any'; readonly migrate?: boolean } = {},
 ): Promise<T> {
   if (which === 'existing') rejectUnlessExists(url, hint);
-  if (migrate) await sayingWhenNew(url, () => migrateStore(url));
+  if (migrate) await announceIfCreated(url, () => migrateStore(url));
   const bulk = await openBulk(url, {
     ...connectionOptions(configOf(flags)),
     statementTimeoutMs: BULK_STATEMENT_TIMEOUT_MS,
@@ -66,16 +66,16 @@ export async function withBulk<T>(
   }
 }
 
-/** Throws StoreNotOpened when there is nothing to open; the hint says what to do. */
+/** Throws StoreNotOpened when the store does not exist; the hint is the remedy. */
 export function rejectUnlessExists(url: string, hint: string): void {
   if (storeExists(url)) return;
   throw new StoreNotOpened(`there is no store at ${placeOf(url)}; ${hint}`);
 }
 
-/** Makes or opens a store, and says on standard error when it was made: the one that was meant may be elsewhere. */
-export async function sayingWhenNew<T>(url: string, open: () => Promise<T>): Promise<T> {
+/** Opens a store. Reports a new one on standard error, since the user may have meant another path. */
+export async function announceIfCreated<T>(url: string, open: () => Promise<T>): Promise<T> {
   const isNew = !storeExists(url);
   const opened = await open();
-  if (isNew) writeMessage(`made a new store at ${placeOf(url)}`);
+  if (isNew) writeMessage(`created a new store at ${placeOf(url)}`);
   return opened;
 }

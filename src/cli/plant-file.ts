@@ -4,8 +4,7 @@ import { type Command, Option } from 'commander';
 import { csv } from '../formats/csv.ts';
 import type { Format } from '../formats/format.ts';
 import { ndjson } from '../formats/ndjson.ts';
-import { CommandFailed } from './command-error.ts';
-import { fileFailed } from './file-error.ts';
+import { CommandFailed, explainFileError } from './errors.ts';
 
 const formats = { ndjson, csv };
 export type FormatName = keyof typeof formats;
@@ -16,32 +15,34 @@ const extensions: Readonly<Record<string, FormatName>> = {
   '.csv': 'csv',
 };
 
-/** Stands for standard input or output. */
+/** The file argument that means standard input or output. */
 export const STANDARD_STREAM = '-';
 
-/** Gives a command the flag that names the format of its file. */
+/** Adds the flag for the file format to a command. */
 export function addFormat(command: Command): Command {
-  const text = 'how plants stand in the file; by default its extension (.ndjson, .jsonl, .csv) says';
+  const text = 'file format; by default from the extension (.ndjson, .jsonl, .csv)';
   return command.addOption(new Option('--format <format>', text).choices(Object.keys(formats)));
 }
 
-/** The format that the flag names, or else the extension of the file; NDJSON on a standard stream. */
+/** The format from the flag or else from the file extension; the default of a standard stream is NDJSON. */
 export function formatOf(file: string, flag: FormatName | undefined): Format {
   const name = flag ?? (file === STANDARD_STREAM ? 'ndjson' : extensions[extname(file).toLowerCase()]);
   if (name !== undefined) return formats[name];
-  throw new CommandFailed(`the name ${file} tells no format; --format must be one of ndjson, csv`);
+  throw new CommandFailed(
+    `cannot detect the format of ${file} from its extension; add --format ndjson or --format csv`,
+  );
 }
 
-/** Where a command's plants come from. */
+/** The input of an import. */
 export interface Source {
   readonly chunks: AsyncIterable<Buffer>;
-  /** Bytes in all, where that is known. */
+  /** The total in bytes, if known. */
   readonly size: number | undefined;
-  /** Whether somebody types them. */
+  /** True when standard input is a terminal. */
   readonly isTyped: boolean;
 }
 
-/** Opens a file for reading, or standard input. Rejects with CommandFailed when there is none to be read. */
+/** Opens a file or standard input for reading. Rejects with CommandFailed when the file cannot be read. */
 export async function openSource(file: string): Promise<Source> {
   if (file === STANDARD_STREAM)
     return { chunks: process.stdin, size: undefined, isTyped: process.stdin.isTTY };
@@ -56,6 +57,6 @@ async function openFile(file: string): Promise<FileHandle> {
   try {
     return await open(file);
   } catch (error: unknown) {
-    throw fileFailed('read', file, error);
+    throw explainFileError('read', file, error);
   }
 }

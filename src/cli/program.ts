@@ -6,10 +6,10 @@ import { CannotListen } from '../http/protocol/bind-listeners.ts';
 import { CertificateInvalid } from '../http/protocol/tls.ts';
 import { BatchRejected, StoreNotOpened, StoreUnavailable } from '../store/store.ts';
 import { version } from '../version.ts';
-import { CommandFailed } from './command-error.ts';
+import { CommandFailed } from './errors.ts';
 import { escapeLine, escapeLines } from './message.ts';
 
-// Each is imported when it is asked for, so that none costs the others their start.
+// Each command is imported on demand, so that it does not slow down the start of the others.
 const commands: Readonly<Record<string, () => Promise<Command>>> = {
   serve: async () => (await import('./commands/serve-command.ts')).serveCommand(),
   token: async () => (await import('./commands/token-command.ts')).tokenCommand(),
@@ -22,40 +22,40 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   openapi: async () => (await import('./commands/openapi-command.ts')).openapiCommand(),
 };
 
-/** Runs the command that the arguments of the process name. A failure goes to stderr and sets the exit code. */
+/** Runs the command in `process.argv`. Writes a failure to stderr and sets the exit code to 1. */
 export async function runProgram(): Promise<void> {
   const program = new Command('plant-store')
-    .description('Keeps plants, over HTTP.')
+    .description('A small HTTP/JSON service that stores plants.')
     .version(version)
     .configureOutput({
       outputError: (text, write) => write(escapeLines(text.replace(/^error: /, 'plant-store: '))),
     })
-    .showHelpAfterError('(--help shows what is possible)');
-  // All of them for the help, and for what is no command.
-  const asked = Object.entries(commands).filter(([name]) => name === process.argv[2]);
-  for (const [, load] of asked.length > 0 ? asked : Object.entries(commands))
+    .showHelpAfterError('(run with --help for usage)');
+  // Loads all commands for the help and for an unknown command.
+  const requested = Object.entries(commands).filter(([name]) => name === process.argv[2]);
+  for (const [, load] of requested.length > 0 ? requested : Object.entries(commands))
     program.addCommand(await load());
   inheritSettings(program);
-  const fail = createFail();
-  process.stdout.on('error', fail);
-  // There is nobody left to tell.
+  const reportFailure = createFailureReporter();
+  process.stdout.on('error', reportFailure);
+  // An error of stderr cannot be reported.
   process.stderr.on('error', () => undefined);
-  await program.parseAsync().catch(fail);
+  await program.parseAsync().catch(reportFailure);
 }
 
-/** What tells a failure: once, where a command and its output both come with it. */
-function createFail(): (error: unknown) => void {
-  let told: unknown;
+/** Reports a failure once, even when both the command and its output stream fail with it. */
+function createFailureReporter(): (error: unknown) => void {
+  let reported: unknown;
   return (error) => {
     process.exitCode = 1;
-    // Whoever reads the output may have seen enough of it, as `head` does.
-    if (error === told || error instanceof CommanderError || codeOf(error) === 'EPIPE') return;
-    told = error;
+    // EPIPE: the reader closed the pipe early, as `head` does.
+    if (error === reported || error instanceof CommanderError || codeOf(error) === 'EPIPE') return;
+    reported = error;
     process.stderr.write(`plant-store: ${explanationOf(error)}\n`);
   };
 }
 
-// `addCommand` leaves a command as it is.
+// `addCommand` does not pass settings on to subcommands.
 function inheritSettings(command: Command): void {
   for (const one of command.commands) {
     one.copyInheritedSettings(command);
@@ -63,7 +63,7 @@ function inheritSettings(command: Command): void {
   }
 }
 
-/** The message of what a command is expected to run into; of anything else, where it came from too. */
+/** The message of an expected error; the stack of any other. */
 function explanationOf(error: unknown): string {
   if (!(error instanceof Error)) return escapeLine(String(error));
   const isExpected =

@@ -3,19 +3,19 @@ import { Presets, SingleBar } from 'cli-progress';
 import { writeMessage } from './message.ts';
 
 export interface Progress {
-  /** How much is done in all: the things that are counted, and how far that is towards the total. */
+  /** Updates the total count of items so far, and the value of the bar if that has another unit. */
   advance(count: number, value?: number): void;
-  /** Writes a line to standard error, above the bar if there is one. */
+  /** Writes a line to standard error, above the bar. */
   note(line: string): void;
-  /** Takes the bar away. */
+  /** Removes the bar. */
   stop(): void;
 }
 
-const REDRAWN_MS = 100;
+const REDRAW_MS = 100;
 
 /**
- * Shows how far a command is, how fast, and how long it will take, on standard error if that is a terminal.
- * Without a total there is no bar and no time left. Nothing has colours. When it is not to be shown, only notes are.
+ * Shows count, rate and remaining time on standard error, if that is a terminal. Uses no colours.
+ * Without a total it shows no bar and no remaining time. When not shown, it still writes notes.
  */
 export function startProgress(unit: string, total?: number, isShown = process.stderr.isTTY): Progress {
   const { stderr } = process;
@@ -45,7 +45,7 @@ export function startProgress(unit: string, total?: number, isShown = process.st
   return {
     advance: (count, value = count) => {
       const now = performance.now();
-      if (now - drawn < REDRAWN_MS) return;
+      if (now - drawn < REDRAW_MS) return;
       drawn = now;
       const rate = Math.round(count / ((now - start) / 1_000));
       bar.update(value, { count: count.toLocaleString('en'), rate: rate.toLocaleString('en') });

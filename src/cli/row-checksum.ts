@@ -1,15 +1,15 @@
 import { hash } from 'node:crypto';
 
-/** How many rows there are, and a checksum that their order does not change. */
-export interface Tally<T> {
+/** The count and an order-independent checksum of rows. */
+export interface RowChecksum<T> {
   add(rows: readonly T[]): void;
   count(): number;
   /** The sum of the first 64 bits of the SHA-256 of each row, as 16 hexadecimal digits. */
   checksum(): string;
 }
 
-/** Tallies rows by all of their fields. Two engines may hold the same rows in different orders. */
-export function createTally<T extends object>(): Tally<T> {
+/** Computes a checksum over all fields of rows. Engines may return the same rows in different orders. */
+export function createRowChecksum<T extends object>(): RowChecksum<T> {
   let count = 0;
   let sum = 0n;
   return {
@@ -25,7 +25,7 @@ export function createTally<T extends object>(): Tally<T> {
   };
 }
 
-// Both engines make their rows by the same functions (store/rows.ts), so their fields come in one order.
+// Both engines build rows with the functions of store/rows.ts, so the order of fields is the same.
 function canonicalText(row: object): string {
   return JSON.stringify(Object.values(row).map(toText));
 }

@@ -122,7 +122,7 @@ function createFastify(options: AppOptions): FastifyInstance {
   const nextRequestId = createRequestIds();
   const logRejection = (requestId: string, code: ErrorCode): void => {
     log.info({ requestId, operation: 'none', status: statusOf(code) }, 'rejected');
-    metrics.refused(statusOf(code));
+    metrics.rejected(statusOf(code));
   };
   const renderError = (error: unknown): string => {
     const requestId = nextRequestId();

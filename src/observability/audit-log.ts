@@ -1,12 +1,12 @@
 import type { Token } from '../token.ts';
 
-/** The part of a log that takes audit events. */
+/** The part of a logger that the audit uses. */
 interface AuditLog {
   info(fields: object, message: string): void;
   warn(fields: object, message: string): void;
 }
 
-/** Where a request came from. */
+/** The request behind an audit event. */
 export interface Origin {
   readonly requestId: string;
   /** The IP address of the client. */
@@ -15,27 +15,27 @@ export interface Origin {
 
 type RejectionReason = 'unknown' | 'expired' | 'revoked' | 'insufficientScope';
 
-/** What happens to tokens, for whoever has to answer for it later; each event is a line with a field `audit`. */
+/** Audit of token events. Each event is a log line with a field `audit`. */
 export interface Audit {
   tokenCreated(token: Token): void;
   tokenRevoked(id: string): void;
   tokenFirstUsed(token: Pick<Token, 'id' | 'owner'>, origin: Origin): void;
-  /** A token was shown that opens nothing, or not this. `token` is what is known of it. */
-  tokenRefused(reason: RejectionReason, token: Partial<Pick<Token, 'id' | 'owner'>>, origin: Origin): void;
+  /** Token rejected: invalid, or lacks the scope. `token` holds its id and owner, if known. */
+  tokenRejected(reason: RejectionReason, token: Partial<Pick<Token, 'id' | 'owner'>>, origin: Origin): void;
 }
 
-/** One line for each token and reason, and for each address that guesses, in this time. */
+/** Window with one line for each token and reason, and one for each address with unknown tokens. */
 const WINDOW_MS = 60_000;
-const LINES_IN_WINDOW = 100;
+const MAX_LINES_IN_WINDOW = 100;
 
-/** An audit that writes to a log. Refusals are limited there, since anybody can cause them. */
+/** Creates an audit that writes to a log. Rejections are rate-limited, since any client can cause them. */
 export function createAudit(log: AuditLog): Audit {
   const seen = new Set<string>();
   let more = 0;
 
   function mayLog(key: string): boolean {
     if (seen.size === 0) setTimeout(endWindow, WINDOW_MS).unref();
-    if (seen.has(key) || seen.size >= LINES_IN_WINDOW) {
+    if (seen.has(key) || seen.size >= MAX_LINES_IN_WINDOW) {
       more += 1;
       return false;
     }
@@ -45,7 +45,7 @@ export function createAudit(log: AuditLog): Audit {
 
   function endWindow(): void {
     seen.clear();
-    if (more > 0) log.warn({ audit: 'tokensRefused', more }, 'more uses of tokens were refused');
+    if (more > 0) log.warn({ audit: 'tokensRefused', more }, 'more tokens were rejected');
     more = 0;
   }
 
@@ -63,11 +63,11 @@ export function createAudit(log: AuditLog): Audit {
         'a token was used for the first time',
       );
     },
-    tokenRefused: (reason, { id, owner }, { requestId, address }) => {
+    tokenRejected: (reason, { id, owner }, { requestId, address }) => {
       if (!mayLog(`${reason} ${id ?? owner ?? address}`)) return;
       log.warn(
         { audit: 'tokenRefused', reason, token: id, owner, address, requestId },
-        'the use of a token was refused',
+        'a token was rejected',
       );
     },
   };

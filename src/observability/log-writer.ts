@@ -4,33 +4,33 @@ import { codeOf, messageOf } from '../api-errors.ts';
 const FLUSH_EVERY_MS = 100;
 const REPORT_EVERY_MS = 1_000;
 
-/** Limit of what waits for a log that cannot be written, in characters. */
-const MAX_HELD = 1_048_576;
+/** Limit for buffered lines while the log cannot be written, in characters. */
+const MAX_BUFFERED = 1_048_576;
 
-/** The same for each kind of line: clients can cause any number of the first two, which leave room for the next. */
-const LIMITS = { request: MAX_HELD / 2, failedRequest: (MAX_HELD * 3) / 4, other: MAX_HELD };
+/** Limits for each kind of line. Clients can cause any number of the first two, so these leave room for others. */
+const LIMITS = { request: MAX_BUFFERED / 2, failedRequest: (MAX_BUFFERED * 3) / 4, other: MAX_BUFFERED };
 
-/** What a line is about: a request, the failure of one (warn and above), or anything else, such as an audit event. */
+/** The subject of a line: a request, a failed request (warn and above), or other, such as an audit event. */
 export type LineKind = keyof typeof LIMITS;
 
-/** How long the end of the process waits for a reader that is slow. */
+/** How long the process waits for a slow reader before it exits. */
 const LAST_MS = 250;
 const LAST_STEP_MS = 5;
 
 const NOTHING = Buffer.alloc(0);
 
-/** Where a log goes. */
+/** Destination of log lines. */
 export interface LogDestination {
   write(line: string, kind: LineKind): void;
-  /** As pino flushes: for `log.flush()`, and before a line that may be the last. */
+  /** Pino calls these for `log.flush()` and for fatal lines. */
   flush?(done: () => void): void;
   flushSync?(): void;
 }
 
 interface LogWriterOptions {
-  /** Characters that are gathered for one write. */
-  readonly gathers: number;
-  /** Called with the number of lines that were dropped since the last call, once lines can be written again. */
+  /** Minimum size of a write, in characters. */
+  readonly minWrite: number;
+  /** Called once lines can be written again, with the number of lines dropped since the last call. */
   readonly onDropped: (lines: number) => void;
 }
 
@@ -40,35 +40,35 @@ interface LogWriter extends LogDestination {
 }
 
 /**
- * Writes a log to a file, pipe or socket and never waits for its reader: what does not fit into a pipe is held, up to a limit,
- * and tried again. The same holds for any other error, such as a full disk, of which stderr says so once.
+ * Writes a log to a file, pipe or socket without ever blocking. Lines that cannot be written are buffered up to a
+ * limit and retried. Errors such as a full disk are reported on stderr once.
  */
-export function createLogWriter(fd: 1 | 2, { gathers, onDropped }: LogWriterOptions): LogWriter {
+export function createLogWriter(fd: 1 | 2, { minWrite, onDropped }: LogWriterOptions): LogWriter {
   makeNonBlocking(fd);
-  let gathered = '';
-  /** Of what was gathered before, the bytes that are still to be written. */
+  let buffered = '';
+  /** The unwritten bytes of the last write. */
   let rest = NOTHING;
-  let flushAt = gathers;
+  let flushAt = minWrite;
   let failing = false;
   let dropped = 0;
   let reported = 0;
 
-  /** Writes what can be written now; returns whether that was all. */
-  function writeHeld(): boolean {
+  /** Writes buffered lines; returns true when the buffer is empty. */
+  function writeBuffered(): boolean {
     try {
-      while (rest.length > 0 || gathered !== '') {
+      while (rest.length > 0 || buffered !== '') {
         if (rest.length === 0) {
-          rest = Buffer.from(gathered);
-          gathered = '';
+          rest = Buffer.from(buffered);
+          buffered = '';
         }
         rest = rest.subarray(writeSync(fd, rest));
         failing = false;
       }
-      flushAt = gathers;
+      flushAt = minWrite;
       return true;
     } catch (error: unknown) {
-      // Not with each line: an exception costs more than a line.
-      flushAt = gathered.length + Math.max(gathers, 1);
+      // Retries less often than each line: an exception costs more than a line.
+      flushAt = buffered.length + Math.max(minWrite, 1);
       if (codeOf(error) !== 'EAGAIN') reportFailure(error);
       return false;
     }
@@ -78,28 +78,29 @@ export function createLogWriter(fd: 1 | 2, { gathers, onDropped }: LogWriterOpti
     if (failing) return;
     failing = true;
     process.stderr.write(
-      `plant-store: the log cannot be written: ${messageOf(error)}; up to 1 MiB of its lines waits until it can\n`,
+      `plant-store: the log cannot be written: ${messageOf(error)}; up to 1 MiB of lines is buffered and retried\n`,
     );
   }
 
   function write(line: string, kind: LineKind): void {
-    if (rest.length + gathered.length > LIMITS[kind]) {
+    if (rest.length + buffered.length > LIMITS[kind]) {
       dropped += 1;
       return;
     }
-    gathered += line;
-    if (gathered.length >= flushAt) writeHeld();
+    buffered += line;
+    if (buffered.length >= flushAt) writeBuffered();
   }
 
   function writeLast(): void {
     const deadline = performance.now() + LAST_MS;
     const wait = new Int32Array(new SharedArrayBuffer(4));
-    while (!writeHeld() && !failing && performance.now() < deadline) Atomics.wait(wait, 0, 0, LAST_STEP_MS);
+    while (!writeBuffered() && !failing && performance.now() < deadline)
+      Atomics.wait(wait, 0, 0, LAST_STEP_MS);
   }
 
-  setInterval(writeHeld, FLUSH_EVERY_MS).unref();
+  setInterval(writeBuffered, FLUSH_EVERY_MS).unref();
   setInterval(() => {
-    if (dropped === reported || !writeHeld()) return;
+    if (dropped === reported || !writeBuffered()) return;
     const lines = dropped - reported;
     reported = dropped;
     onDropped(lines);
@@ -108,15 +109,15 @@ export function createLogWriter(fd: 1 | 2, { gathers, onDropped }: LogWriterOpti
   return {
     write,
     flush: (done) => {
-      writeHeld();
+      writeBuffered();
       done();
     },
-    flushSync: () => void writeHeld(),
+    flushSync: () => void writeBuffered(),
     dropped: () => dropped,
   };
 }
 
-// Node sets O_NONBLOCK on a pipe or socket when it opens the stream; a write to a file never waits for anyone.
+// Node sets O_NONBLOCK on a pipe or socket when it opens the stream. A write to a file never waits for a reader.
 function makeNonBlocking(fd: 1 | 2): void {
   void (fd === 1 ? process.stdout : process.stderr);
 }

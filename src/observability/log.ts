@@ -2,39 +2,39 @@ import { type Logger, pino, symbols } from 'pino';
 import type { PrettyOptions, PrettyStream } from 'pino-pretty';
 import { createLogWriter, type LineKind, type LogDestination } from './log-writer.ts';
 
-/** Lines leave together, since a write to stdout for each would cost a sixth of a request. */
-const GATHERED = 8_192;
+/** Lines are written in batches of this size: one write for each costs a sixth of a request. In characters. */
+const MIN_WRITE = 8_192;
 
 /** Levels of pino. */
 const INFO = 30;
 const WARN = 40;
 
-/** What the log says of a request when it has its answer. */
+/** The logged fields of an answered request. */
 export interface AnsweredRequest {
   readonly requestId: string;
   readonly traceId: string | undefined;
   readonly operation: string;
   readonly status: number;
-  /** From its arrival to the end of its answer. */
+  /** Milliseconds from the arrival of the request to the end of its response. */
   readonly ms: number;
   readonly owner: string | undefined;
 }
 
 export interface ServiceLog {
   readonly log: Logger;
-  /** Writes the line of a request. */
+  /** Writes the `answered` line of a request. */
   answered(request: AnsweredRequest): void;
-  /** Lines that were dropped so far, since the log was not read or could not be written. */
+  /** Lines dropped so far, since the log was not read or could not be written. */
   readonly linesDropped: () => number;
 }
 
-/** A log of JSON lines on stdout, or of readable ones when stdout is a terminal. */
+/** Creates a log on stdout: JSON lines, or readable lines on a terminal. */
 export async function createLog(level: string): Promise<ServiceLog> {
   if (process.stdout.isTTY) {
     const pretty = await prettyStream({ ignore: 'requestId' });
     return logTo({ write: (line) => void pretty.write(line) }, level);
   }
-  const writer = createLogWriter(1, { gathers: GATHERED, onDropped: (lines) => reportDropped(lines) });
+  const writer = createLogWriter(1, { minWrite: MIN_WRITE, onDropped: (lines) => reportDropped(lines) });
   const serviceLog = logTo(writer, level);
   const reportDropped = (lines: number): void => {
     serviceLog.log.warn({ lines }, 'lines were dropped, since the log was not read or could not be written');
@@ -42,7 +42,7 @@ export async function createLog(level: string): Promise<ServiceLog> {
   return { ...serviceLog, linesDropped: writer.dropped };
 }
 
-/** A log of JSON lines. */
+/** Creates a log of JSON lines. */
 export function logTo(destination: LogDestination, level: string): ServiceLog {
   const timestamp = createTimestamps();
   const log = pino({ level, base: null, timestamp }, new KindStream(destination));
@@ -52,7 +52,7 @@ export function logTo(destination: LogDestination, level: string): ServiceLog {
   return {
     log,
     linesDropped,
-    // In place of `log.info`, whose general way to a line takes a tenth of a request.
+    // Formats the line by hand: `log.info` takes a tenth of a request.
     answered: ({ requestId, traceId, operation, status, ms, owner }) => {
       const trace = traceId === undefined ? '' : `,"traceId":"${traceId}"`;
       const whose = owner === undefined ? '' : `,"owner":${JSON.stringify(owner)}`;
@@ -64,7 +64,7 @@ export function logTo(destination: LogDestination, level: string): ServiceLog {
   };
 }
 
-/** A stream for pino, which leaves level and fields of each line here: adds of what kind the line is. */
+/** A stream for pino that adds the kind of each line. Pino sets the level and the fields of the line here. */
 class KindStream {
   readonly [symbols.needsMetadataGsym] = true;
   lastLevel = 0;
@@ -95,19 +95,19 @@ class KindStream {
   }
 }
 
-/** A log for what a command did, on stderr, since stdout has its result; none on a terminal, where words say it. */
+/** Creates the log of a command, on stderr, since stdout has its result. Silent on a terminal, which gets a message. */
 export function createCommandLog(level: string): Logger {
   if (process.stderr.isTTY) return logTo({ write: () => undefined }, 'silent').log;
-  return logTo(createLogWriter(2, { gathers: 0, onDropped: () => undefined }), level).log;
+  return logTo(createLogWriter(2, { minWrite: 0, onDropped: () => undefined }), level).log;
 }
 
-// Imported when needed, so that it costs nothing where there is no terminal.
+// Imported on demand, so that it costs nothing without a terminal.
 async function prettyStream(options: PrettyOptions): Promise<PrettyStream> {
   const { default: pretty } = await import('pino-pretty');
   return pretty({ sync: true, ...options });
 }
 
-/** ISO 8601 in milliseconds, written once for all lines of the same one. */
+/** Formats ISO 8601 timestamps, once for each millisecond. */
 function createTimestamps(): () => string {
   let at = 0;
   let text = '';

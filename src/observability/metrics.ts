@@ -1,25 +1,25 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
 import type { CommitResult, StoreLoad } from '../store/store.ts';
 
-/** What happens in the service, counted for Prometheus. */
+/** Metrics of the service, for Prometheus. */
 export interface Metrics {
   readonly registry: Registry;
   answered(operationId: string, status: number, seconds: number): void;
-  /** A message was refused before it got as far as an operation. */
-  refused(status: number): void;
-  /** A TLS handshake failed; there was no message. */
+  /** A message was rejected before it reached an operation. */
+  rejected(status: number): void;
+  /** A TLS handshake failed, so there was no message. */
   handshakeFailed(): void;
-  /** A client went away before its answer had left. */
+  /** A client closed its connection before its response was sent. */
   aborted(operationId: string): void;
-  /** Bytes of a list were handed to the connection. */
+  /** Bytes of a list were written to the connection. */
   listed(bytes: number): void;
-  /** A token was looked for; it was in the cache, or had to be read from the store. */
+  /** A token was looked up, in the cache or in the store. */
   tokenLookedUp(wasCached: boolean): void;
   /** A batch of writes ended. */
   committed(writes: number, seconds: number, result: CommitResult): void;
-  /** Shows how many lines of the log were dropped so far. */
+  /** Exposes the number of dropped log lines. */
   watchLog(linesDropped: () => number): void;
-  /** Shows what goes on in a store, asked for at every scrape. */
+  /** Exposes the load of a store, read at every scrape. */
   watch(load: () => StoreLoad): void;
 }
 
@@ -34,14 +34,14 @@ interface MetricsOptions {
 const DURATION_BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
 const BATCH_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
 
-/** Metrics by the conventions of Prometheus: base units, `_total` for what only grows, one prefix for what is ours. */
+/** Creates metrics by the conventions of Prometheus: base units, `_total` for counters, one prefix for all. */
 export function createMetrics({ version, engine, operationIds }: MetricsOptions): Metrics {
   const registry = new Registry();
   const registers = [registry];
   collectDefaultMetrics({ register: registry });
   new Gauge({
     name: 'plant_store_build_info',
-    help: 'What runs here; always 1.',
+    help: 'Version, engine and Node of this process; always 1.',
     labelNames: ['version', 'engine', 'node'],
     registers,
   }).set({ version, engine, node: process.versions.node }, 1);
@@ -58,48 +58,48 @@ export function createMetrics({ version, engine, operationIds }: MetricsOptions)
 function createHttpMetrics(
   operationIds: readonly string[],
   registers: Registry[],
-): Pick<Metrics, 'answered' | 'refused' | 'handshakeFailed' | 'aborted' | 'listed'> {
+): Pick<Metrics, 'answered' | 'rejected' | 'handshakeFailed' | 'aborted' | 'listed'> {
   const durations = new Histogram({
     name: 'plant_store_http_request_duration_seconds',
-    help: 'Time from the arrival of a request to the end of its answer.',
+    help: 'Time from the arrival of a request to the end of its response.',
     labelNames: ['operation', 'status'],
     buckets: DURATION_BUCKETS,
     registers,
   });
-  const refusals = new Counter({
+  const rejections = new Counter({
     name: 'plant_store_http_refused_messages_total',
-    help: 'Messages that were refused before they got as far as an operation.',
+    help: 'Messages that were rejected before they reached an operation.',
     labelNames: ['status'],
     registers,
   });
   const aborts = new Counter({
     name: 'plant_store_http_aborted_requests_total',
-    help: 'Requests whose client went away before their answer had left.',
+    help: 'Requests whose client closed the connection before the response was sent.',
     labelNames: ['operation'],
     registers,
   });
   const failedHandshakes = new Counter({
     name: 'plant_store_tls_failed_handshakes_total',
-    help: 'TLS handshakes that failed, plain HTTP on the port included.',
+    help: 'Failed TLS handshakes, including plain HTTP on the TLS port.',
     registers,
   });
-  // A plain number, which costs a list nothing.
+  // A plain number, which is cheaper than a counter.
   let listBytes = 0;
   new Counter({
     name: 'plant_store_list_sent_bytes_total',
-    help: 'Bytes of lists that were handed to connections.',
+    help: 'Bytes of lists that were written to connections.',
     registers,
     collect() {
       this.reset();
       this.inc(listBytes);
     },
   });
-  // A rate sees the first one only if there was a zero before it.
+  // Starts the series at zero: otherwise rate() misses the first increment.
   for (const operation of operationIds) aborts.inc({ operation }, 0);
-  refusals.inc({ status: 400 }, 0);
+  rejections.inc({ status: 400 }, 0);
   return {
     answered: (operation, status, seconds) => durations.observe({ operation, status }, seconds),
-    refused: (status) => refusals.inc({ status }),
+    rejected: (status) => rejections.inc({ status }),
     handshakeFailed: () => failedHandshakes.inc(),
     aborted: (operation) => aborts.inc({ operation }),
     listed: (bytes) => {
@@ -109,12 +109,12 @@ function createHttpMetrics(
 }
 
 function createTokenMetrics(registers: Registry[]): Pick<Metrics, 'tokenLookedUp'> {
-  // Every request looks one up; plain numbers cost it nothing.
+  // Plain numbers, since every request looks up a token.
   let hits = 0;
   let misses = 0;
   new Counter({
     name: 'plant_store_token_lookups_total',
-    help: 'Tokens looked for, by whether the cache had them or the store was asked.',
+    help: 'Token lookups, by hit or miss of the cache.',
     labelNames: ['cache'],
     registers,
     collect() {
@@ -134,14 +134,14 @@ function createTokenMetrics(registers: Registry[]): Pick<Metrics, 'tokenLookedUp
 function createCommitMetrics(registers: Registry[]): Pick<Metrics, 'committed'> {
   const durations = new Histogram({
     name: 'plant_store_commit_duration_seconds',
-    help: 'Time a batch of writes took from its start until it was durable, or had failed.',
+    help: 'Time from the start of a batch of writes until it was durable or failed.',
     labelNames: ['result'],
     buckets: DURATION_BUCKETS,
     registers,
   });
   const batches = new Histogram({
     name: 'plant_store_commit_batch_writes',
-    help: 'Writes in a batch, which share one transaction and one fsync.',
+    help: 'Writes in one batch, which share a transaction and an fsync.',
     buckets: BATCH_BUCKETS,
     registers,
   });
@@ -157,7 +157,7 @@ function createCommitMetrics(registers: Registry[]): Pick<Metrics, 'committed'> 
 function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
   new Gauge({
     name: 'plant_store_writes_waiting',
-    help: 'Writes that wait for a batch.',
+    help: 'Writes queued for a batch.',
     registers,
     collect() {
       this.set(load().writesWaiting);
@@ -165,7 +165,7 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
   });
   new Gauge({
     name: 'plant_store_writes_in_flight',
-    help: 'Writes in batches that are under way.',
+    help: 'Writes in running batches.',
     registers,
     collect() {
       this.set(load().writesInFlight);
@@ -173,7 +173,7 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
   });
   new Gauge({
     name: 'plant_store_database_connections',
-    help: 'Connections to the database; none on the embedded engine.',
+    help: 'Connections to the database; 0 on the embedded engine.',
     labelNames: ['state'],
     registers,
     collect() {
@@ -184,7 +184,7 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
   });
   new Gauge({
     name: 'plant_store_database_connection_waits',
-    help: 'Statements and batches that wait for a connection to the database.',
+    help: 'Statements and batches queued for a connection to the database.',
     registers,
     collect() {
       this.set(load().connections.waiting);
@@ -200,7 +200,7 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
   });
   new Counter({
     name: 'plant_store_checkpoint_failures_total',
-    help: 'Failed checkpoints of the embedded engine; none on PostgreSQL.',
+    help: 'Failed checkpoints of the embedded engine; 0 on PostgreSQL.',
     registers,
     collect() {
       this.reset();
@@ -209,7 +209,7 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
   });
   new Counter({
     name: 'plant_store_timeline_regressions_total',
-    help: 'PostgreSQL primaries on a lower timeline than one before them; none on the embedded engine.',
+    help: 'PostgreSQL primaries on an older timeline than an earlier one; 0 on the embedded engine.',
     registers,
     collect() {
       this.reset();
@@ -221,7 +221,7 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
 function watchLog(linesDropped: () => number, registers: Registry[]): void {
   new Counter({
     name: 'plant_store_log_lines_dropped_total',
-    help: 'Lines that were dropped, since the log was not read or could not be written.',
+    help: 'Dropped log lines, since the log was not read or could not be written.',
     registers,
     collect() {
       this.reset();

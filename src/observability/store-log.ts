@@ -1,7 +1,7 @@
 import type { StoreOptions, StoreTask } from '../store/store.ts';
 import type { ServiceLog } from './log.ts';
 
-/** Between two lines about one task that goes on failing. */
+/** Interval of log lines about a task that keeps failing. */
 const REPEAT_MS = 60_000;
 
 interface Failing {
@@ -11,7 +11,7 @@ interface Failing {
   loggedAt: number;
 }
 
-/** Logs the events of a store: the first failure of a task, then one line a minute, and its end. */
+/** Logs store events: the first failure of a task, then one line a minute, and the recovery. */
 export function logStore(
   log: ServiceLog['log'],
   now: () => number = () => performance.now(),
@@ -19,9 +19,8 @@ export function logStore(
   const failing = new Map<StoreTask, Failing>();
 
   function logFailure(task: StoreTask, err: unknown, failures: number): void {
-    if (task === 'writes')
-      log.error({ err, failures }, 'writes fail; make room on the disk, or look at the database');
-    else log.warn({ err, failures }, 'checkpoints fail, so the write-ahead log grows; look at the disk');
+    if (task === 'writes') log.error({ err, failures }, 'writes fail; free disk space or check the database');
+    else log.warn({ err, failures }, 'checkpoints fail, so the write-ahead log grows; check the disk');
   }
 
   function logRecovery(task: StoreTask, failures: number): void {
@@ -46,11 +45,11 @@ export function logStore(
         logFailure(task, failure, state.failures);
       }
     },
-    onKeysNotDeleted: (err) => log.warn({ err }, 'old idempotency keys were not removed'),
+    onKeysNotDeleted: (err) => log.warn({ err }, 'expired idempotency keys were not deleted'),
     onTimelineRegression: ({ timeline, highest }) =>
       log.error(
         { timeline, highest },
-        'the primary is on an older timeline than one before it: acknowledged writes may be lost; keep the server with the highest timeline',
+        'the primary is on an older timeline than an earlier primary: acknowledged writes may be lost; keep the server with the highest timeline',
       ),
   };
 }

@@ -17,19 +17,19 @@ import type { Store } from '../store/store.ts';
 import { version } from '../version.ts';
 
 export interface Tracing {
-  /** Begins a span for each request of an application; to be called before it gets any other hook. */
+  /** Starts a span for each request of an application. Call it before other hooks are added. */
   traceRequests(app: FastifyInstance): void;
-  /** Ends the span of a request; without a status when the client went away. */
+  /** Ends the span of a request. The status is undefined when the client closed the connection. */
   endSpan(request: FastifyRequest, status: number | undefined): void;
-  /** The same store, with a span for each write that a traced request makes. */
+  /** Wraps a store: each write of a traced request gets a span. */
   traceStore(store: Store): Store;
-  /** Sends what was gathered, and ends, at the latest after some milliseconds: a collector may not answer. */
+  /** Sends pending spans and stops. Gives up after `graceMs`, since a collector may not respond. */
   close(graceMs: number): Promise<void>;
 }
 
 /**
- * Starts tracing by OpenTelemetry, over OTLP. Where to, what share and under which name, the library reads from the
- * standard variables. `onError` is told what goes wrong with sending.
+ * Starts OpenTelemetry tracing over OTLP. The SDK reads endpoint, sampling ratio and service name from the standard
+ * OTEL_* variables. Calls `onError` when spans cannot be sent.
  */
 export function startTracing(onError: (message: string) => void): Tracing {
   const silent = (): void => undefined;
@@ -46,7 +46,7 @@ export function startTracing(onError: (message: string) => void): Tracing {
   const tracer = provider.getTracer('plant-store', version);
   const contexts = new WeakMap<FastifyRequest, Context>();
 
-  // Only what tells nothing of the plant and of the caller: no path, no query, no header.
+  // Without path, query and headers: these may identify the plant or the caller.
   function begin(request: FastifyRequest): void {
     const { method, headers, protocol, routeOptions } = request;
     const route = routeOptions.url;
@@ -64,7 +64,7 @@ export function startTracing(onError: (message: string) => void): Tracing {
     request.traceId = span.spanContext().traceId;
   }
 
-  // A refusal is the client's error: by the conventions for servers, only 5xx is one of the span.
+  // By the HTTP conventions of OpenTelemetry, only 5xx is an error of a server span.
   function endSpan(request: FastifyRequest, status: number | undefined): void {
     const span = trace.getSpan(contexts.get(request) ?? ROOT_CONTEXT);
     if (status !== undefined) span?.setAttribute('http.response.status_code', status);
@@ -80,7 +80,7 @@ export function startTracing(onError: (message: string) => void): Tracing {
       begin(request);
       done();
     });
-    // Behind the reading of the body, whose events know no context.
+    // Runs after the body is read: the body's stream events lose the tracing context.
     app.addHook(
       'preValidation',
       (request: FastifyRequest, _reply: FastifyReply, done: HookHandlerDoneFunction) => {

@@ -26,7 +26,7 @@ async function importPlants(installation: Installation, count: number): Promise<
 }
 
 describe('backup', TOGETHER, () => {
-  it(`of a service under the load of ${CONNECTIONS} connections has every write acknowledged before it began`, async (t) => {
+  it(`of a service under the load of ${CONNECTIONS} connections has every write that was acknowledged before`, async (t) => {
     const installation = await newInstallation(t);
     await importPlants(installation, 20_000);
     const service = await installation.serve();
@@ -55,9 +55,9 @@ describe('backup', TOGETHER, () => {
     await load;
     assert.deepEqual(
       { code, stdout, stderr },
-      { code: 0, stdout: '', stderr: `backed up to ${file}, and checked\n` },
+      { code: 0, stdout: '', stderr: `backup written to ${file} and checked\n` },
     );
-    assert.ok(during > 0, 'the load went on meanwhile');
+    assert.ok(during > 0, 'the load continued during the backup');
 
     const restored = await newInstallation(t);
     await copyFile(file, restored.file);
@@ -69,7 +69,7 @@ describe('backup', TOGETHER, () => {
     assert.equal((await fetch(`${again.url}/plants?limit=1`, { headers })).status, 200);
   });
 
-  it('makes a file for its owner alone, with nothing beside it, and overwrites none', async (t) => {
+  it('creates one file with mode 0600, without other files; an existing file is not overwritten', async (t) => {
     const installation = await newInstallation(t);
     await succeed(installation, 'import', 'alice', EXAMPLE);
     const file = join(installation.folder, 'backup.db');
@@ -82,14 +82,14 @@ describe('backup', TOGETHER, () => {
     const before = await readFile(file);
     const { code, stderr } = await installation.run(['backup', file]);
     assert.equal(code, 1);
-    assert.match(stderr, /backup\.db already; name another/);
+    assert.match(stderr, /backup\.db already exists; choose another name/);
     const nameless = await installation.run(['backup', '']);
     assert.equal(nameless.code, 1);
     assert.match(nameless.stderr, /argument 'file'.*must name a file/);
     assert.ok((await readFile(file)).equals(before));
   });
 
-  it('of a damaged store fails, and leaves no file that looks like a backup', async (t) => {
+  it('damaged store → fails and leaves no backup file', async (t) => {
     const installation = await newInstallation(t);
     await importPlants(installation, 5_000);
     await damagePage(installation.file);
@@ -101,7 +101,7 @@ describe('backup', TOGETHER, () => {
     assert.equal(existsSync(`${file}.partial`), false);
   });
 
-  it('leaves the unfinished file of another run alone, and says what to do with it', async (t) => {
+  it('unfinished file of another run → fails, names the remedy and keeps the file', async (t) => {
     const installation = await newInstallation(t);
     await succeed(installation, 'migrate');
     const file = join(installation.folder, 'backup.db');
@@ -112,7 +112,7 @@ describe('backup', TOGETHER, () => {
     assert.equal(await readFile(`${file}.partial`, 'utf8'), 'half');
   });
 
-  it('of a store that is not there makes none; of PostgreSQL names pg_dump, without the password', async (t) => {
+  it('missing store → none is created; PostgreSQL → names pg_dump, without the password', async (t) => {
     const installation = await newInstallation(t);
     const missing = await installation.run(['backup', join(installation.folder, 'backup.db')]);
     assert.equal(missing.code, 1);
@@ -128,7 +128,7 @@ describe('backup', TOGETHER, () => {
     );
   });
 
-  it('says in the words of all other commands that the store cannot be opened', async (t) => {
+  it('store cannot be opened → same message as other commands', async (t) => {
     const installation = await newInstallation(t);
     const env = { DATABASE_URL: `sqlite:${installation.folder}` };
     const { code, stderr } = await installation.run(['backup', join(installation.folder, 'x')], { env });
@@ -137,7 +137,7 @@ describe('backup', TOGETHER, () => {
     assert.deepEqual([code, stderr], [1, ofCheck]);
   });
 
-  it('says of a copy that finds no room that it cannot be written, and leaves none', async (t) => {
+  it('no space for the copy → says that it cannot be written and leaves no file', async (t) => {
     const installation = await newInstallation(t);
     await importPlants(installation, 20_000);
     const file = join(installation.folder, 'backup.db');
@@ -154,7 +154,7 @@ describe('backup', TOGETHER, () => {
     assert.deepEqual([existsSync(file), existsSync(`${file}.partial`)], [false, false]);
   });
 
-  it('shows its progress on a terminal', async (t) => {
+  it('on a terminal → shows the progress', async (t) => {
     const installation = await newInstallation(t);
     await importPlants(installation, 60_000);
     const file = join(installation.folder, 'backup.db');

@@ -9,7 +9,7 @@ import { type Installation, newInstallation, TOGETHER } from '../support/program
 
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
 
-/** A store with the example plants and a token, of an engine; and a way to spoil it behind the back of the program. */
+/** Creates a store with the example plants and a token, and a function that damages it with SQL. */
 async function prepare(t: TestContext, engine: TestEngine) {
   const installation = await newInstallation(t);
   const url = await engine.freshUrl(t);
@@ -25,12 +25,15 @@ async function prepare(t: TestContext, engine: TestEngine) {
 
 function faulty({ code, stderr }: { code: number | null; stderr: string }): void {
   assert.equal(code, 1);
-  assert.match(stderr, /^plant-store: faults found: \d+; before anything else, keep a copy of the store\n$/);
+  assert.match(
+    stderr,
+    /^plant-store: \d+ faults? found; make a copy of the store before you change anything\n$/,
+  );
 }
 
 for (const engine of engines) {
   describe(`check on ${engine.name}`, TOGETHER, () => {
-    it('says that a sound store is sound, and what is in it', async (t) => {
+    it('sound store → "sound" with the counts', async (t) => {
       const { check } = await prepare(t, engine);
       const { code, stdout, stderr } = await check();
       assert.deepEqual(
@@ -41,7 +44,7 @@ for (const engine of engines) {
       assert.deepEqual(json, { sound: true, plants: 630, tokens: 1, keys: 0, faults: [] });
     });
 
-    it('names each row that breaks the rules', async (t) => {
+    it('invalid rows → each is named', async (t) => {
       const { check, execute } = await prepare(t, engine);
       await execute(
         `UPDATE tokens SET expires_at = -1;
@@ -63,7 +66,7 @@ for (const engine of engines) {
       }
     });
 
-    it('names a row that cannot be read at all', async (t) => {
+    it('unreadable row → named', async (t) => {
       const { check, execute } = await prepare(t, engine);
       await execute("UPDATE tokens SET scopes = 'plants:eat'");
       const found = await check('--json');
@@ -71,11 +74,11 @@ for (const engine of engines) {
       const json: { sound: boolean; faults: readonly string[] } = JSON.parse(found.stdout);
       assert.equal(json.sound, false);
       const [fault = '', ...others] = json.faults;
-      assert.match(fault, /^tokens, behind row 0: the token [0-9A-Za-z]{12} in the store is damaged$/);
+      assert.match(fault, /^tokens, after row 0: the token [0-9A-Za-z]{12} in the store is damaged$/);
       assert.deepEqual(others, []);
     });
 
-    it('tells a store of an older version from one of a newer', async (t) => {
+    it('store of an older or a newer version → the message says which', async (t) => {
       const { check, execute } = await prepare(t, engine);
       await execute("INSERT INTO migrations (name) VALUES ('9999-from-the-future.sql')");
       const newer = await check();
@@ -92,7 +95,7 @@ for (const engine of engines) {
 describe('check on PostgreSQL', TOGETHER, () => {
   const postgres = engines.find(({ name }) => name === 'postgres');
 
-  it('does not take a connection that is lost for a fault of the store', async (t) => {
+  it('connection lost → not reported as a fault of the store', async (t) => {
     assert.ok(postgres !== undefined);
     const { check, url, execute } = await prepare(t, postgres);
     const holder = new Connections(url, connections);
@@ -110,7 +113,7 @@ describe('check on PostgreSQL', TOGETHER, () => {
     assert.match(checked.stderr, /^plant-store: PostgreSQL: terminating connection/);
   });
 
-  it('names each table that the server cannot read', async (t) => {
+  it('tables that the server cannot read → each is named', async (t) => {
     assert.ok(postgres !== undefined);
     const { check, execute } = await prepare(t, postgres);
     await execute(
@@ -124,7 +127,7 @@ describe('check on PostgreSQL', TOGETHER, () => {
     const found = await check();
     faulty(found);
     const reason = 'PostgreSQL: invalid page in block 7 (XX001)';
-    assert.equal(found.stdout, `plants, behind row 0: ${reason}\ntokens, behind row 0: ${reason}\n`);
+    assert.equal(found.stdout, `plants, after row 0: ${reason}\ntokens, after row 0: ${reason}\n`);
   });
 });
 
@@ -148,7 +151,7 @@ describe('check on an embedded store', TOGETHER, () => {
     return { ...prepared, file: prepared.url.replace('sqlite:', '') };
   }
 
-  it('finds a damaged page', async (t) => {
+  it('damaged page → found', async (t) => {
     const { check, file } = await prepareFile(t);
     await damagePage(file);
     const found = await check();
@@ -156,7 +159,7 @@ describe('check on an embedded store', TOGETHER, () => {
     assert.match(found.stdout, /malformed|btree|[Pp]age/);
   });
 
-  it('finds text that no request could have stored', async (t) => {
+  it('text that no request could have stored → found', async (t) => {
     const { check, execute } = await prepareFile(t);
     await execute("UPDATE plants SET name = 'a' || char(0) || 'b' WHERE id = 1");
     const withNul = await check();
@@ -168,7 +171,7 @@ describe('check on an embedded store', TOGETHER, () => {
     assert.match(notUtf8.stdout, /the plant 1 of alice: its text is not UTF-8/);
   });
 
-  it('says of a file that is no store what it is, and of one that is not there that it is not', async (t) => {
+  it('file is not a store, or missing → the message says which', async (t) => {
     const installation: Installation = await newInstallation(t);
     const missing = await installation.run(['check']);
     assert.equal(missing.code, 1);

@@ -7,7 +7,7 @@ import { assertFails, endOf, newInstallation, TOGETHER } from '../support/progra
 
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
 
-/** A command, the arguments it needs, and what its help must show beside the flags, which docs.test.ts compares. */
+/** A command, its required arguments, and words that its help must have. docs.test.ts checks the flags. */
 interface Command {
   readonly path: readonly string[];
   readonly shows?: readonly string[];
@@ -80,7 +80,7 @@ describe('every command', TOGETHER, () => {
     const name = ['plant-store', ...path].join(' ');
 
     if (shows.length > 0)
-      it(`${name} --help shows what it takes, on stdout, with exit code 0`, async (t) => {
+      it(`${name} --help → usage on stdout, exit code 0`, async (t) => {
         const installation = await newInstallation(t);
         const { code, stdout, stderr } = await installation.run([...path, '--help']);
         assert.equal(code, 0);
@@ -89,7 +89,7 @@ describe('every command', TOGETHER, () => {
         assert.equal(existsSync(installation.file), false);
       });
 
-    it(`${name} refuses a flag it does not know, and names it`, async (t) => {
+    it(`${name}: unknown flag → rejected by name`, async (t) => {
       const installation = await newInstallation(t);
       assertFails(await installation.run([...path, ...args, '--frobnicate']), /--frobnicate/);
       assert.equal(existsSync(installation.file), false);
@@ -110,23 +110,23 @@ describe('every command', TOGETHER, () => {
     { args: ['migrate', 'backwards'], names: /too many arguments/ },
     { args: ['token', 'create', 'alice', '--scope'], names: /--scope/ },
   ]) {
-    it(`plant-store ${args.join(' ')} is refused, with what is wrong`, async (t) => {
+    it(`plant-store ${args.join(' ')} → rejected with the reason`, async (t) => {
       const installation = await newInstallation(t);
-      const refused = await installation.run(args);
-      assertFails(refused, names);
-      assert.match(refused.stderr, /^plant-store: .*\n(?:.*\n)*\(--help/);
+      const rejected = await installation.run(args);
+      assertFails(rejected, names);
+      assert.match(rejected.stderr, /^plant-store: .*\n(?:.*\n)*\(run with --help/);
       assert.equal(existsSync(installation.file), false);
     });
   }
 });
 
-it('plant-store --version prints that of the package', async (t) => {
+it('plant-store --version → version of the package', async (t) => {
   const installation = await newInstallation(t);
   const { code, stdout, stderr } = await installation.run(['--version']);
   assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${manifest.version}\n`, stderr: '' });
 });
 
-it('runs for a user without a home, whom no list of users has, as in a container', async (t) => {
+it('user without a home and without a passwd entry, as in a container → runs', async (t) => {
   const installation = await newInstallation(t);
   const asNobody =
     process.getuid?.() === 0
@@ -137,7 +137,7 @@ it('runs for a user without a home, whom no list of users has, as in a container
     ...command,
   ];
   if ((await endOf(installation.start([], { wrap: () => wrap(['true']) }))).code !== 0) {
-    t.diagnostic('not run: this user may not become another');
+    t.diagnostic('not run: this user cannot change to another user');
     return;
   }
   const { code, stdout, stderr } = await installation.run(['--version'], { wrap });
@@ -145,12 +145,12 @@ it('runs for a user without a home, whom no list of users has, as in a container
 });
 
 describe('migrate', TOGETHER, () => {
-  it('says what it applied, and the second time that there is nothing to apply', async (t) => {
+  it('first run → lists applied migrations; second run → nothing to apply', async (t) => {
     const installation = await newInstallation(t);
     const first = await installation.run(['migrate']);
     assert.deepEqual(
       { code: first.code, stderr: first.stderr },
-      { code: 0, stderr: `made a new store at ${installation.file}\n` },
+      { code: 0, stderr: `created a new store at ${installation.file}\n` },
     );
     assert.match(first.stdout, /^(?:applied \d{4}-[a-z-]+\.sql\n)+$/);
     const second = await installation.run(['migrate']);
@@ -159,7 +159,7 @@ describe('migrate', TOGETHER, () => {
 });
 
 describe('openapi', TOGETHER, () => {
-  it('prints the document that the service serves, under its base path', async (t) => {
+  it('prints the same document as the service, with the base path', async (t) => {
     const installation = await newInstallation(t);
     const service = await installation.serve({ flags: ['--base-path', '/v1'] });
     const { code, stdout, stderr } = await installation.run(['openapi', '--base-path', '/v1']);
@@ -170,7 +170,7 @@ describe('openapi', TOGETHER, () => {
     assert.deepEqual(await (await fetch(`${service.url}/openapi.json`)).json(), printed);
   });
 
-  it('needs no store', async (t) => {
+  it('works without a store', async (t) => {
     const installation = await newInstallation(t);
     const { code, stdout } = await installation.run(['openapi']);
     assert.equal(code, 0);
@@ -180,9 +180,9 @@ describe('openapi', TOGETHER, () => {
   });
 });
 
-describe('output that cannot be written', TOGETHER, () => {
+describe('stdout cannot be written', TOGETHER, () => {
   for (const command of [['openapi'], ['token', 'list'], ['export', 'alice']]) {
-    it(`ends ${command.join(' ')} without a word when nobody reads it any more`, async (t) => {
+    it(`${command.join(' ')}: reader closed the pipe → ends silently`, async (t) => {
       const installation = await newInstallation(t);
       await installation.run(['import', 'alice', EXAMPLE]);
       const { stderr } = await installation.run(command, {
@@ -192,10 +192,10 @@ describe('output that cannot be written', TOGETHER, () => {
     });
   }
 
-  // Only Linux has the file that is always full.
+  // Only Linux has /dev/full.
   if (process.platform === 'linux') {
     for (const command of [['openapi'], ['token', 'create', 'alice'], ['export', 'alice']]) {
-      it(`fails ${command.join(' ')} in a line when the disk is full`, async (t) => {
+      it(`${command.join(' ')}: disk full → fails with one line`, async (t) => {
         const installation = await newInstallation(t);
         await installation.run(['import', 'alice', EXAMPLE]);
         const { code, stderr } = await installation.run(command, {

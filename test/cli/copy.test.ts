@@ -19,12 +19,12 @@ const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.met
 const [sqlite, postgres] = engines;
 assert.ok(sqlite !== undefined && postgres !== undefined);
 
-describe('moving house', () => {
+describe('plants moved between formats and engines', () => {
   for (const { what, text } of [
     { what: 'the 630 example plants', text: readFileSync(EXAMPLE, 'utf8') },
     { what: '10,000 hostile plants', text: ndjson.write(hostilePlants(10_000)) },
   ]) {
-    it(`NDJSON → SQLite → CSV → PostgreSQL → SQLite → NDJSON gives ${what} back byte for byte`, async (t) => {
+    it(`NDJSON → SQLite → CSV → PostgreSQL → SQLite → NDJSON returns ${what} unchanged`, async (t) => {
       const { folder, run } = await newInstallation(t);
       const file = (name: string): string => join(folder, name);
       const first = `sqlite:${file('first.db')}`;
@@ -45,7 +45,7 @@ describe('moving house', () => {
     });
   }
 
-  it('env:NAME → the URL in that variable; one that is not set or has no URL fails', async (t) => {
+  it('env:NAME → the URL in that variable; variable unset or without a URL → fails', async (t) => {
     const { folder, run } = await newInstallation(t);
     const env = {
       SOURCE: `sqlite:${join(folder, 'plants.db')}`,
@@ -73,7 +73,7 @@ describe('moving house', () => {
     [sqlite, postgres],
     [postgres, sqlite],
   ] as const) {
-    it(`tokens and idempotency keys go along from ${from.name} to ${to.name}`, async (t) => {
+    it(`copies tokens and idempotency keys from ${from.name} to ${to.name}`, async (t) => {
       const { run } = await newInstallation(t);
       const [source, target] = [await from.freshUrl(t), await to.freshUrl(t)];
       const secret = mintSecret();
@@ -109,7 +109,7 @@ describe('moving house', () => {
   }
 
   for (const { name, freshUrl } of engines)
-    it(`refuses a store of a newer version, whose additions would stay behind, on ${name}`, async (t) => {
+    it(`source of a newer version → rejected, since its additional data would be lost, on ${name}`, async (t) => {
       const { folder, run } = await newInstallation(t);
       const source = await freshUrl(t);
       const target = join(folder, 'target.db');
@@ -123,30 +123,30 @@ describe('moving house', () => {
       assert.ok(!existsSync(target));
     });
 
-  it('refuses a store that has anything in it, and leaves it as it is', async (t) => {
+  it('target is not empty → rejected and unchanged', async (t) => {
     const { folder, run, databaseUrl } = await newInstallation(t);
     const target = `sqlite:${join(folder, 'target.db')}`;
     await run(['import', 'alice', EXAMPLE]);
     await run(['token', 'create', 'bob', '--database-url', target]);
     const { code, stdout, stderr } = await run(['copy', databaseUrl, target]);
     assert.deepEqual({ code, stdout }, { code: 1, stdout: '' });
-    assert.match(stderr, /target\.db is not empty, and nothing was copied/);
+    assert.match(stderr, /target\.db is not empty; nothing was copied/);
     assert.equal((await run(['export', 'alice', '--database-url', target])).stdout, '');
   });
 
-  it('says what is wrong with a URL, without its password, and makes no store for a source that is not there', async (t) => {
+  it('invalid URL → named without its password; missing source → no store is created', async (t) => {
     const { folder, run, databaseUrl } = await newInstallation(t);
     assert.match((await run(['copy', 'plants.db', databaseUrl])).stderr, /FROM must be sqlite:FILE/);
     assert.match((await run(['copy', databaseUrl, 'mysql://x'])).stderr, /TO must be sqlite:FILE/);
     const missing = await run(['copy', `sqlite:${join(folder, 'nosuch.db')}`, databaseUrl]);
-    assert.match(missing.stderr, /there is no store at \/.*nosuch\.db; FROM must name one\n/);
+    assert.match(missing.stderr, /there is no store at \/.*nosuch\.db; FROM must name an existing one\n/);
     await run(['migrate']);
     const away = await run(['copy', databaseUrl, 'postgres://me:secret@127.0.0.1:1/plants']);
     assert.equal(away.code, 1);
     assert.doesNotMatch(away.stderr, /secret/);
   });
 
-  it('carries every table there is', async (t) => {
+  it('copies every table of the schema', async (t) => {
     const url = await sqlite.freshUrl(t);
     await migrateStore(url);
     using db = new DatabaseSync(url.replace('sqlite:', ''));
@@ -179,15 +179,15 @@ describe('the verification of a copy', () => {
       spoil: add((plants) => plants.map((one) => ({ ...one, tag: null }))),
     },
     {
-      fault: 'an id that is off by one',
+      fault: 'id off by one',
       spoil: add((plants) => plants.map((one) => ({ ...one, id: one.id + 1n }))),
     },
     {
-      fault: 'a key that is lost',
+      fault: 'lost key',
       spoil: (filling: Filling): Filling => ({ ...filling, addKeys: async () => undefined }),
     },
   ]) {
-    it(`notices ${fault}, and then nothing was copied`, async (t) => {
+    it(`${fault} → fails, and nothing is copied`, async (t) => {
       const [source, target] = [await openEmpty(t), await openEmpty(t)];
       await source.fill(async (filling) => {
         await filling.addPlants(rows);
@@ -196,7 +196,7 @@ describe('the verification of a copy', () => {
       const copying = source.read((contents) =>
         target.fill((filling) => copyContents(contents, spoil(filling))),
       );
-      await assert.rejects(copying, /were sent, and .* arrived; nothing was copied/);
+      await assert.rejects(copying, /sent .*, read back .*; nothing was copied/);
       assert.equal(await target.read((contents) => contents.countPlants()), 0);
       await source.read((contents) => target.fill((filling) => copyContents(contents, filling)));
       assert.equal(await target.read((contents) => contents.countPlants()), 2);
@@ -204,7 +204,7 @@ describe('the verification of a copy', () => {
   }
 });
 
-/** A way of adding plants that does something to them. */
+/** A loader that changes plants before it adds them. */
 function add(change: (plants: readonly PlantRow[]) => readonly PlantRow[]): (filling: Filling) => Filling {
   return (filling) => ({ ...filling, addPlants: (plants) => filling.addPlants(change(plants)) });
 }

@@ -24,7 +24,7 @@ import { bearer } from '../support/service.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
 
-/** An installation whose commands use a new store of an engine, so that none says it made one. */
+/** Creates an installation and an empty store of an engine, so that no command reports a new store. */
 async function prepare(t: TestContext, engine: TestEngine | undefined = engines[0]) {
   const installation = await newInstallation(t);
   assert.ok(engine !== undefined);
@@ -35,7 +35,7 @@ async function prepare(t: TestContext, engine: TestEngine | undefined = engines[
   return { installation, url, run, file: (name: string) => join(installation.folder, name) };
 }
 
-/** The same, to feed an import by a pipe that stays open, so that what was read of it is not all there is. */
+/** Creates the same, with an import that reads from a pipe that stays open. */
 async function prepareToFeed(t: TestContext) {
   const prepared = await prepare(t);
   const { installation, url, file } = prepared;
@@ -44,7 +44,7 @@ async function prepareToFeed(t: TestContext) {
   const bulk = await openBulk(url, connections);
   t.after(() => bulk.close());
 
-  /** Resolves once some of the text is in the store. */
+  /** Resolves once a part of the text is in the store. */
   async function feed(text: string): Promise<{ program: Program; pipe: FileHandle }> {
     const program = installation.start(['import', 'alice', path], { env: { DATABASE_URL: url } });
     const pipe = await open(path, 'w');
@@ -59,7 +59,7 @@ async function prepareToFeed(t: TestContext) {
   return { ...prepared, feed };
 }
 
-/** Reads standard input from a file. */
+/** Redirects standard input from a file. */
 function from(file: string): ProgramOptions {
   return { wrap: (command) => ['sh', '-c', 'file=$1; shift; exec "$@" < "$file"', 'sh', file, ...command] };
 }
@@ -73,7 +73,7 @@ function lines(count: number, first = 1): string {
 
 for (const engine of engines) {
   describe(`import and export on ${engine.name}`, TOGETHER, () => {
-    it('carries the example to a store and back, byte for byte, as NDJSON and as CSV', async (t) => {
+    it('import then export returns the example byte for byte, as NDJSON and as CSV', async (t) => {
       const { run, file } = await prepare(t, engine);
       const imported = await run(['import', 'alice', EXAMPLE]);
       assert.deepEqual(
@@ -88,7 +88,7 @@ for (const engine of engines) {
       assert.equal(exported.stdout, await readFile(EXAMPLE, 'utf8'));
     });
 
-    it('stops at the first id that is taken, in whatever batch; skip finishes, replace overwrites', async (t) => {
+    it('id taken, in any batch → stops; skip finishes, replace overwrites', async (t) => {
       const { run, file } = await prepare(t, engine);
       await writeFile(file('one.ndjson'), '{"id":3500,"name":"was here"}\n');
       await writeFile(file('all.ndjson'), lines(5_000));
@@ -112,7 +112,7 @@ for (const engine of engines) {
 
 describe('memory', TOGETHER, () => {
   for (const engine of engines) {
-    it(`import, export, copy and check of 60 MB each do with a heap of 48 MB on ${engine.name}`, async (t) => {
+    it(`import, export, copy and check of 60 MB each fit into a heap of 48 MB on ${engine.name}`, async (t) => {
       const { installation, url, run, file } = await prepare(t, engine);
       const env = { NODE_OPTIONS: '--max-old-space-size=48' };
       const long = Array.from({ length: 3_750 }, (_, id) => `{"id":${id},"name":"${'x'.repeat(16_000)}"}\n`);
@@ -132,7 +132,7 @@ describe('memory', TOGETHER, () => {
 });
 
 describe('import', TOGETHER, () => {
-  it('reports each bad line with its number and reason, imports the others, and ends with 1', async (t) => {
+  it('invalid lines → each reported with number and reason, others imported, exit code 1', async (t) => {
     const { run, file } = await prepare(t);
     await writeFile(
       file('plants.ndjson'),
@@ -148,7 +148,7 @@ describe('import', TOGETHER, () => {
     assert.equal((await run(['export', 'alice'])).stdout, lines(1) + lines(1, 4));
   });
 
-  it('reads standard input, and export writes standard output, as NDJSON unless --format says otherwise', async (t) => {
+  it('standard input and output → NDJSON, or the format of --format', async (t) => {
     const { run, file } = await prepare(t);
     await writeFile(file('text'), 'id,name,tag\n1,"",""\n2,Elm,\n');
     assert.equal((await run(['import', 'alice', '-', '--format', 'csv'], from(file('text')))).code, 0);
@@ -157,14 +157,14 @@ describe('import', TOGETHER, () => {
     assert.equal(stdout, await readFile(file('text'), 'utf8'));
   });
 
-  it('is also for an owner that an identity provider vouches for', async (t) => {
+  it('owner of an identity provider → accepted', async (t) => {
     const { run } = await prepare(t);
     const owner = 'https://id.example/realms/plants#7d1f-4e';
     assert.equal((await run(['import', owner, EXAMPLE])).code, 0);
     assert.equal((await run(['export', owner])).stdout, await readFile(EXAMPLE, 'utf8'));
   });
 
-  it('is finished by another run with skip after it was killed', async (t) => {
+  it('killed → a second run with skip finishes it', async (t) => {
     const { run, file, feed } = await prepareToFeed(t);
     const { program, pipe } = await feed(lines(3_000));
     program.kill('SIGKILL');
@@ -176,7 +176,7 @@ describe('import', TOGETHER, () => {
     assert.equal((await run(['export', 'alice'])).stdout, lines(4_000));
   });
 
-  it('that does not get the write lock says what is imported and how to finish', async (t) => {
+  it('store locked → says how many are imported and how to finish', async (t) => {
     const { url, feed } = await prepareToFeed(t);
     const { program, pipe } = await feed(lines(2_000));
     using other = new DatabaseSync(url.replace('sqlite:', ''));
@@ -185,10 +185,10 @@ describe('import', TOGETHER, () => {
     await pipe.close();
     const { code, stderr } = await endOf(program);
     assert.equal(code, 1);
-    assert.match(stderr, /database is locked.*created before: 2000; .*--on-conflict skip/);
+    assert.match(stderr, /database is locked.*; 2000 plants created; .*--on-conflict skip/);
   });
 
-  it('works beside a service that writes to the same store, whose answers all stay good', async (t) => {
+  it('while a service writes to the same store → both succeed', async (t) => {
     const installation = await newInstallation(t);
     const service = await installation.serve();
     const headers = { ...bearer(await installation.token('alice')), 'content-type': 'application/json' };
@@ -218,22 +218,22 @@ describe('import', TOGETHER, () => {
   });
 
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {
-    it(`says on ${signal} how far it came and how to go on, and ends by it`, async (t) => {
+    it(`${signal} → prints the count and how to finish, and ends by the signal`, async (t) => {
       const { run, feed } = await prepareToFeed(t);
       const { program, pipe } = await feed(lines(5_000));
       program.kill(signal);
       const ended = await endOf(program);
       await pipe.close();
       assert.equal(ended.signal, signal);
-      const told =
-        /^plant-store: stopped; created before: (\d+); import the file again with --on-conflict skip to finish\n$/;
-      const [, created] = told.exec(ended.stderr) ?? [];
+      const message =
+        /^plant-store: interrupted; (\d+) plants? created; import the file again with --on-conflict skip to finish\n$/;
+      const [, created] = message.exec(ended.stderr) ?? [];
       const { stdout } = await run(['check', '--json']);
       assert.equal(JSON.parse(stdout).plants, Number(created), ended.stderr);
     });
   }
 
-  it('shows no bar over what is typed', async (t) => {
+  it('interactive input → no bar', async (t) => {
     const { run } = await prepare(t);
     const isTTY = 'process.stderr.isTTY=process.stdin.isTTY=true';
     const env = { NODE_OPTIONS: `--import=data:text/javascript,${isTTY}` };
@@ -241,20 +241,20 @@ describe('import', TOGETHER, () => {
     assert.deepEqual({ code, stderr }, { code: 0, stderr: '' });
   });
 
-  it('shows a bar on a terminal, with rate and time left, and takes it away; bad lines stay', async (t) => {
+  it('terminal → bar with rate and time left, removed at the end; reports of invalid lines stay', async (t) => {
     const { run, file } = await prepare(t);
     await writeFile(file('plants.ndjson'), `${lines(100_000)}bad\n`);
     const { stderr } = await run(['import', 'alice', file('plants.ndjson')], { env: ON_A_TERMINAL });
     assert.match(stderr, /\[=+-+\] +\d+% \| [\d,]+ plants \| [\d,]+\/s \| \d+s left/);
     assert.match(stderr, /line 100001: the line is not JSON/);
-    // biome-ignore lint/suspicious/noControlCharactersInRegex: what a terminal is told is what this is about
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: the test is about terminal control sequences
     assert.doesNotMatch(stderr, /\u001b\[[\d;]*m/, 'there are no colours');
   });
 
   for (const { args, names } of [
     { args: ['two words', EXAMPLE], names: /OWNER/ },
     { args: ['https://id.example/realms#', EXAMPLE], names: /OWNER.*https:\/\/id\.example#7d1f/ },
-    { args: ['alice', 'plants.txt'], names: /plants\.txt.*--format.*ndjson, csv/ },
+    { args: ['alice', 'plants.txt'], names: /plants\.txt.*--format ndjson.*--format csv/ },
     { args: ['alice', 'nosuch.csv'], names: /cannot read nosuch\.csv: there is no such file\n/ },
     { args: ['alice', '.', '--format', 'csv'], names: /cannot read \.: it is a folder\n/ },
     { args: ['alice', '', '--format', 'csv'], names: /argument 'file'.*must name a file/ },
@@ -262,7 +262,7 @@ describe('import', TOGETHER, () => {
     { args: ['alice', EXAMPLE, '--on-conflict', 'panic'], names: /--on-conflict.*fail, skip, replace/ },
     { args: ['alice', EXAMPLE, '--format', 'csv'], names: /id,name,tag/ },
   ]) {
-    it(`refuses ${args.join(' ').replace(EXAMPLE, 'FILE')}, and says what is wrong`, async (t) => {
+    it(`${args.join(' ').replace(EXAMPLE, 'FILE')} → rejected with the reason`, async (t) => {
       const { run } = await prepare(t);
       const { code, stdout, stderr } = await run(['import', ...args]);
       assert.deepEqual({ code, stdout }, { code: 1, stdout: '' });
@@ -271,9 +271,9 @@ describe('import', TOGETHER, () => {
     });
   }
 
-  it('of a file that cannot be opened says so, and makes no store', async (t) => {
+  it('file cannot be opened → fails, and no store is created', async (t) => {
     const { installation, file } = await prepare(t);
-    // There, and yet no file to open, not even for root, whom modes do not keep out.
+    // Exists and cannot be opened, not even by root, who ignores file modes.
     const socket = createServer().listen(file('plants.ndjson'));
     t.after(() => void socket.close());
     await once(socket, 'listening');
@@ -285,7 +285,7 @@ describe('import', TOGETHER, () => {
 });
 
 describe('export', TOGETHER, () => {
-  it('makes a file for its owner alone, whole or not at all, and overwrites none', async (t) => {
+  it('creates a complete file with mode 0600, or none; an existing file is not overwritten', async (t) => {
     const { run, file } = await prepare(t);
     await run(['import', 'alice', EXAMPLE]);
     assert.equal((await run(['export', 'alice', file('plants.csv')])).code, 0);
@@ -293,32 +293,32 @@ describe('export', TOGETHER, () => {
     const before = await readFile(file('plants.csv'), 'utf8');
     const again = await run(['export', 'bob', file('plants.csv')]);
     assert.equal(again.code, 1);
-    assert.match(again.stderr, /plants\.csv already; name another/);
+    assert.match(again.stderr, /plants\.csv already exists; choose another name/);
     assert.equal(await readFile(file('plants.csv'), 'utf8'), before);
     assert.equal(existsSync(file('plants.csv.partial')), false);
     const { code, stderr } = await run(['export', 'alice', file('no/such/folder.csv')]);
     assert.equal(code, 1);
     const folder = file('no/such');
-    assert.equal(stderr, `plant-store: cannot make ${folder}/folder.csv: there is no folder ${folder}\n`);
+    assert.equal(stderr, `plant-store: cannot create ${folder}/folder.csv: there is no folder ${folder}\n`);
     assert.match((await run(['export', 'alice', ''])).stderr, /argument 'file'.*must name a file/);
   });
 
-  it('takes no name that something else took meanwhile, if only a link to nothing', async (t) => {
+  it('name created by another process meanwhile, even a dangling link → not overwritten', async (t) => {
     const { run, file } = await prepare(t);
     await run(['import', 'alice', EXAMPLE]);
     await symlink(file('nothing'), file('plants.csv'));
     const { code, stderr } = await run(['export', 'alice', file('plants.csv')]);
     assert.equal(code, 1);
-    assert.match(stderr, /plants\.csv already; name another/);
+    assert.match(stderr, /plants\.csv already exists; choose another name/);
     assert.equal(await readlink(file('plants.csv')), file('nothing'));
     assert.equal(existsSync(file('plants.csv.partial')), false);
   });
 
-  it('that is ended by a signal leaves nothing behind', async (t) => {
+  it('ended by a signal → leaves no file', async (t) => {
     const { run, file } = await prepare(t);
     await writeFile(file('plants.ndjson'), lines(200_000));
     assert.equal((await run(['import', 'alice', file('plants.ndjson')])).code, 0);
-    // By itself, since it may be done before another process gets to send it a signal.
+    // The program signals itself: it may end before another process can.
     const script = `import { existsSync } from 'node:fs';
       setInterval(() => existsSync('out.csv.partial') && process.kill(process.pid, 'SIGTERM'), 1)`;
     const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(script)}`;
@@ -328,7 +328,7 @@ describe('export', TOGETHER, () => {
     assert.equal(existsSync(file('out.csv')), false);
   });
 
-  it('into a pipe that nobody reads to its end says nothing', async (t) => {
+  it('reader closes the pipe early → ends silently', async (t) => {
     const { run, file } = await prepare(t);
     await writeFile(file('plants.ndjson'), lines(50_000));
     await run(['import', 'alice', file('plants.ndjson')]);
@@ -337,7 +337,7 @@ describe('export', TOGETHER, () => {
     assert.deepEqual({ stdout, stderr }, { stdout: lines(1), stderr: '' });
   });
 
-  it('of an owner without plants is empty, of no store is refused', async (t) => {
+  it('owner without plants → empty file; missing store → rejected', async (t) => {
     const { installation, run } = await prepare(t);
     await run(['import', 'alice', EXAMPLE]);
     const { code, stdout, stderr } = await run(['export', 'nobody']);
@@ -347,7 +347,7 @@ describe('export', TOGETHER, () => {
     assert.match(none.stderr, /there is no store at .*--database-url/);
   });
 
-  it('of a store is what a service beside it lists', async (t) => {
+  it('while a service runs → same plants as its list', async (t) => {
     const installation: Installation = await newInstallation(t);
     const service = await installation.serve();
     const headers = { ...bearer(await installation.token('alice')), 'content-type': 'application/json' };

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { assertFails, newInstallation, ON_A_TERMINAL, TOGETHER } from '../support/program.ts';
 
-/** Clears a terminal, sets its title, and turns text around. */
+/** Clears a terminal, sets its title, and reverses the text direction. */
 const HOSTILE = '\u001b[2J\u001b]0;title\u0007\u009b31m\u007f\u202etxt';
 const ESCAPED = String.raw`\u001b[2J\u001b]0;title\u0007\u009b31m\u007f\u202etxt`;
 
@@ -12,7 +12,7 @@ describe('control characters in a message are escaped', TOGETHER, () => {
   for (const [title, args, expected] of [
     ['command', [HOSTILE], `unknown command '${ESCAPED}'`],
     ['flag', ['serve', `--${HOSTILE}`], `unknown option '--${ESCAPED}'`],
-    ['argument', ['export', 'alice', `${HOSTILE}/x.csv`], `${ESCAPED} is no folder`],
+    ['argument', ['export', 'alice', `${HOSTILE}/x.csv`], `${ESCAPED} is not a folder`],
     ['owner', ['export', HOSTILE], ''],
     ['setting', ['serve', '--port', HOSTILE], '--port is '],
     ['database URL', ['check', '--database-url', `sqlite:${HOSTILE}\n.db`], String.raw`${ESCAPED}\n.db`],
@@ -31,15 +31,15 @@ describe('control characters in a message are escaped', TOGETHER, () => {
     const installation = await newInstallation(t);
     const { code, stderr } = await installation.run(['migrate', '--database-url', `sqlite:${HOSTILE}\n.db`]);
     assert.equal(code, 0);
-    assert.equal(stderr, `made a new store at ${join(installation.folder, ESCAPED)}\\n.db\n`);
+    assert.equal(stderr, `created a new store at ${join(installation.folder, ESCAPED)}\\n.db\n`);
   });
 
-  it('file that is there already', async (t) => {
+  it('existing file', async (t) => {
     const installation = await newInstallation(t);
     await writeFile(join(installation.folder, HOSTILE), '');
     assert.equal((await installation.run(['migrate'])).code, 0);
     const ended = await installation.run(['export', 'alice', '--format', 'csv', HOSTILE]);
-    assertFails(ended, /there is a file /);
+    assertFails(ended, /the file .* already exists/);
     assert.ok(ended.stderr.includes(ESCAPED), ended.stderr);
     assertHarmless(ended.stderr);
   });
@@ -55,14 +55,14 @@ describe('control characters in a message are escaped', TOGETHER, () => {
         const ended = await installation.run(['import', 'alice', '--format', format, 'plants'], { env });
         assert.equal(ended.code, 1);
         assert.match(ended.stderr, says);
-        // The bar itself moves the cursor.
+        // The progress bar moves the cursor.
         if (!('NODE_OPTIONS' in env)) assertHarmless(ended.stderr);
         for (const part of ['\u001b]0;', '\u0007', '\u009b31m', '\u202e'])
           assert.ok(!ended.stderr.includes(part), ended.stderr);
       });
 });
 
-describe('a file that no store or copy can have', TOGETHER, () => {
+describe('a path that cannot be a store or a backup', TOGETHER, () => {
   const long = 'n'.repeat(300);
   for (const [args, message] of [
     [
@@ -78,9 +78,9 @@ describe('a file that no store or copy can have', TOGETHER, () => {
       ['migrate', '--database-url', 'sqlite:/dev/null/x.db'],
       /cannot open the store \/dev\/null\/x\.db: \/dev\/null is no folder/,
     ],
-    [['backup', 'x.bak/'], /cannot make x\.bak\/: it names a folder; name a file in it/],
-    [['backup', long], /cannot make n+: its name is too long/],
-    [['backup', '/proc/x.bak'], /cannot make \/proc\/x\.bak: no file can be made there/],
+    [['backup', 'x.bak/'], /cannot create x\.bak\/: it is a folder; name a file in it/],
+    [['backup', long], /cannot create n+: its name is too long/],
+    [['backup', '/proc/x.bak'], /cannot create \/proc\/x\.bak: no file can be created there/],
     [['import', 'alice', '--format', 'csv', long], /cannot read n+: its name is too long/],
   ] as const)
     it(`${args[0]} ${args.at(-1)?.slice(0, 30)}`, { skip: process.platform !== 'linux' }, async (t) => {

@@ -22,7 +22,7 @@ describe('a password in the database URL', TOGETHER, () => {
     ['a percent sign', `postgres://u:${PASSWORD}%@127.0.0.1:1/plants`],
     ['another kind of database', `mysql://u:${PASSWORD}@127.0.0.1/plants`],
   ] as const) {
-    it(`is not printed by a command that fails: ${name}`, async (t) => {
+    it(`failing command does not print it: ${name}`, async (t) => {
       const installation = await newInstallation(t);
       const env = { DATABASE_URL: url, LOG_LEVEL: 'trace', PORT: '0', ADMIN_PORT: '0' };
       for (const command of [['serve'], ['token', 'list']]) {
@@ -34,7 +34,7 @@ describe('a password in the database URL', TOGETHER, () => {
     });
   }
 
-  it('is not shown by the list of processes, though given as a flag', async (t) => {
+  it('given as a flag → not in the process list', async (t) => {
     const installation = await newInstallation(t);
     const silent = createServer();
     t.after(() => silent.close());
@@ -51,7 +51,7 @@ describe('a password in the database URL', TOGETHER, () => {
     await program.ended;
   });
 
-  it('is left out of a URL in whatever place it stands', () => {
+  it('removed from a URL, in any position', () => {
     for (const [url, shown] of [
       [`postgres://u:${PASSWORD}@h/d`, 'postgres://u:***@h/d'],
       [`postgres://:${PASSWORD}@h/d`, 'postgres://:***@h/d'],
@@ -64,7 +64,7 @@ describe('a password in the database URL', TOGETHER, () => {
   });
 });
 
-it('all that the program makes is for its user alone, whatever the umask', async (t) => {
+it('all created files → readable by their owner only, with any umask', async (t) => {
   const installation = await newInstallation(t);
   const file = join(installation.folder, 'new', 'data', 'plants.db');
   const env = { NODE_ENV: 'production', DATABASE_URL: `sqlite:${file}` };

@@ -15,7 +15,7 @@ import {
 import { bearer } from '../support/service.ts';
 
 describe('token create', TOGETHER, () => {
-  it('prints the token alone, and it opens a service that runs on the same store', async (t) => {
+  it('prints only the token; a service on the same store accepts it', async (t) => {
     const installation = await newInstallation(t);
     const service = await installation.serve();
     const { code, stdout } = await installation.run(['token', 'create', 'alice']);
@@ -26,30 +26,32 @@ describe('token create', TOGETHER, () => {
     assert.equal(await response.text(), '[]');
   });
 
-  it('says at a terminal which token it is, in words', async (t) => {
+  it('on a terminal → also describes the token', async (t) => {
     const installation = await newInstallation(t);
     await installation.run(['migrate']);
     const { stdout, stderr } = await installation.run(['token', 'create', 'alice'], { env: ON_A_TERMINAL });
     assert.match(stdout, /^plt_[0-9A-Za-z]{49}\n$/);
     const [{ id, expiresAt } = {}] = await listTokens(installation);
-    assert.equal(stderr, `token ${id} of alice, which expires at ${expiresAt}; it is shown this once:\n`);
+    assert.equal(stderr, `token ${id} of alice, which expires at ${expiresAt}; it is shown only once:\n`);
     const revoked = await installation.run(['token', 'revoke', String(id)], { env: ON_A_TERMINAL });
     assert.deepEqual([revoked.stdout, revoked.stderr], [`revoked ${id} of alice\n`, '']);
   });
 
-  it('says by its whole path which store it made, and nothing of one that was there', async (t) => {
+  it('new store → message with its absolute path; existing store → no message', async (t) => {
     const installation = await newInstallation(t);
     const args = ['token', 'create', 'alice', '--database-url', 'sqlite:data/plants.db'];
     const first = await installation.run(args);
     assert.match(
       first.stderr,
-      new RegExp(`^made a new store at ${RegExp.escape(join(installation.folder, 'data', 'plants.db'))}\n`),
+      new RegExp(
+        `^created a new store at ${RegExp.escape(join(installation.folder, 'data', 'plants.db'))}\n`,
+      ),
     );
     assert.equal(first.code, 0);
     assert.doesNotMatch((await installation.run(args)).stderr, /made/);
   });
 
-  it('--scope makes it narrower, --expires and --name are kept', async (t) => {
+  it('--scope, --expires and --name → stored with the token', async (t) => {
     const installation = await newInstallation(t);
     const service = await installation.serve({ env: { NODE_ENV: 'production' } });
     const before = Date.now();
@@ -67,7 +69,7 @@ describe('token create', TOGETHER, () => {
     assert.ok(life >= 12 * 3_600_000 && life < 12 * 3_600_000 + 60_000, `expires after ${life} ms`);
   });
 
-  it('has both scopes and 90 days unless told otherwise, and never expires with --expires never', async (t) => {
+  it('default → both scopes and 90 days; --expires never → no expiry', async (t) => {
     const installation = await newInstallation(t);
     const before = Date.now();
     await installation.token('alice');
@@ -87,7 +89,7 @@ describe('token create', TOGETHER, () => {
     { args: ['alice', '--name', '\u001b[31mred'], names: /--name/ },
     { args: ['alice', '--database-url', 'mysql://somewhere'], names: /--database-url/ },
   ]) {
-    it(`refuses ${JSON.stringify(args).slice(0, 60)}, and creates nothing`, async (t) => {
+    it(`${JSON.stringify(args).slice(0, 60)} → rejected, and no token is created`, async (t) => {
       const installation = await newInstallation(t);
       assertFails(await installation.run(['token', 'create', ...args]), names);
       assert.equal(existsSync(installation.file), false);
@@ -96,7 +98,7 @@ describe('token create', TOGETHER, () => {
 });
 
 describe('token list', TOGETHER, () => {
-  it('shows a table, without anything of a secret', async (t) => {
+  it('prints a table without secrets', async (t) => {
     const installation = await newInstallation(t);
     const secret = await installation.token('alice', '--name', 'the greenhouse', '--expires', 'never');
     const { code, stdout, stderr } = await installation.run(['token', 'list']);
@@ -109,7 +111,7 @@ describe('token list', TOGETHER, () => {
     assert.ok(!stdout.includes(secret.slice(4, 12)));
   });
 
-  it('--json gives an array, with the last use once the token was used', async (t) => {
+  it('--json → array with the last use of each token', async (t) => {
     const installation = await newInstallation(t);
     const service = await installation.serve({ env: { NODE_ENV: 'production' } });
     assert.deepEqual(await listTokens(installation), []);
@@ -129,7 +131,7 @@ describe('token list', TOGETHER, () => {
 });
 
 describe('token list of many tokens', TOGETHER, () => {
-  it('prints all pages as one array or one table with aligned columns', async (t) => {
+  it('several pages → one array, or one table with aligned columns', async (t) => {
     const installation = await newInstallation(t);
     const tokens = await fillWithTokens(installation.databaseUrl, 2_500);
     const json = await installation.run(['token', 'list', '--json']);
@@ -150,14 +152,14 @@ describe('token list of many tokens', TOGETHER, () => {
     assert.equal(Math.max(...lines.map((line) => line.indexOf('  valid'))), head.indexOf('  STATE'));
   });
 
-  it('prints an empty array of none', async (t) => {
+  it('no tokens → empty array', async (t) => {
     const installation = await newInstallation(t);
     await installation.run(['migrate']);
     assert.equal((await installation.run(['token', 'list', '--json'])).stdout, '[]\n');
   });
 });
 
-/** Fills a new store with tokens of owners and names of all lengths; returns them, the oldest first. */
+/** Fills a new store with tokens whose owners and names have various lengths. Returns them, oldest first. */
 async function fillWithTokens(url: string, count: number): Promise<readonly Token[]> {
   const tokens = Array.from({ length: count }, (_, index) => {
     const fields = { scopes, expiresAt: null, name: `token ${index}` };
@@ -171,7 +173,7 @@ async function fillWithTokens(url: string, count: number): Promise<readonly Toke
 }
 
 describe('token revoke', TOGETHER, () => {
-  it('ends a token of a running service within a second, and leaves others alone', async (t) => {
+  it('running service → rejects the token within a second and accepts others', async (t) => {
     const installation = await newInstallation(t);
     const service = await installation.serve({ env: { NODE_ENV: 'production' } });
     const secret = await installation.token('alice');
@@ -189,9 +191,9 @@ describe('token revoke', TOGETHER, () => {
       revokedAt = performance.now();
       return ended;
     });
-    // Asked all the time, so that the service always has the token at hand.
+    // Repeated requests keep the token in the cache of the service.
     for (let asked = performance.now(); (await statusOf(secret)) === 200; asked = performance.now())
-      assert.ok(asked - revokedAt < 1_000, 'it still opens');
+      assert.ok(asked - revokedAt < 1_000, 'the token is still valid');
     const { code, stdout } = await command;
     assert.deepEqual({ code, stdout }, { code: 0, stdout: `revoked ${id} of alice\n` });
     assert.equal(await statusOf(secret), 401);
@@ -201,15 +203,15 @@ describe('token revoke', TOGETHER, () => {
     assert.deepEqual(states, ['revoked', 'valid']);
   });
 
-  it('takes the token itself, and never shows it', async (t) => {
+  it('accepts the token itself and never prints it', async (t) => {
     const installation = await newInstallation(t);
     const secret = await installation.token('alice');
     const other = await installation.token('bob');
     const mistyped = `${other.slice(0, -1)}${other.endsWith('0') ? '1' : '0'}`;
     for (const named of [mistyped, other.slice(1), mintSecret()]) {
-      const refused = await installation.run(['token', 'revoke', named]);
-      assertFails(refused, /^plant-store: there is no such token; .*token list/);
-      assert.ok(!refused.stderr.includes(named.slice(4, -6)), refused.stderr);
+      const rejected = await installation.run(['token', 'revoke', named]);
+      assertFails(rejected, /^plant-store: there is no such token; .*token list/);
+      assert.ok(!rejected.stderr.includes(named.slice(4, -6)), rejected.stderr);
     }
     const { code, stdout, stderr } = await installation.run(['token', 'revoke', secret]);
     const [{ id, state } = {}, second] = await listTokens(installation);
@@ -218,7 +220,7 @@ describe('token revoke', TOGETHER, () => {
     assert.deepEqual([state, second?.state], ['revoked', 'valid']);
   });
 
-  it('says of one that was revoked before when that was, and tells no second event', async (t) => {
+  it('token already revoked → prints the time, without a second audit event', async (t) => {
     const installation = await newInstallation(t);
     const secret = await installation.token('alice');
     await installation.run(['token', 'revoke', secret]);
@@ -233,13 +235,13 @@ describe('token revoke', TOGETHER, () => {
     assert.equal((await listTokens(installation))[0]?.revokedAt, revokedAt);
   });
 
-  it('says of an id that is not there where those are that are', async (t) => {
+  it('unknown id → names the command that lists ids', async (t) => {
     const installation = await newInstallation(t);
     await installation.token('alice');
     assertFails(await installation.run(['token', 'revoke', 'nosuchtoken1']), /nosuchtoken1.*token list/);
   });
 
-  it('makes no store where there is none', async (t) => {
+  it('missing store → none is created', async (t) => {
     const installation = await newInstallation(t);
     assertFails(await installation.run(['token', 'revoke', 'nosuchtoken1']), /./);
     assert.equal(existsSync(installation.file), false);

@@ -8,9 +8,9 @@ import { bearer } from '../support/service.ts';
 
 const FERN = '{"id":7,"name":"Fern"}\n';
 
-describe('beside a service that runs on the same store', TOGETHER, () => {
+describe('commands while a service runs on the same store', TOGETHER, () => {
   for (const engine of engines) {
-    it(`every command works, and the service sees what it did, on ${engine.name}`, async (t) => {
+    it(`every command works, and the service sees its effect, on ${engine.name}`, async (t) => {
       const installation = await newInstallation(t);
       const { folder } = installation;
       const url = await engine.freshUrl(t);
@@ -35,12 +35,13 @@ describe('beside a service that runs on the same store', TOGETHER, () => {
       assert.equal(await run('migrate'), 'nothing to apply\n');
       assert.equal(await run('check'), 'sound: 1 plant, 1 token, 0 idempotency keys\n');
       assert.match(await run('copy', url, `sqlite:${join(folder, 'copy.db')}`), /1 plant\b/);
-      // PostgreSQL has its own, which the command names.
+      // On PostgreSQL the command names pg_dump.
       if (engine.name === 'sqlite') await run('backup', join(folder, 'backup.db'));
       const [{ id }] = JSON.parse(await run('token', 'list', '--json'));
       await run('token', 'revoke', id);
       const deadline = performance.now() + 10_000;
-      while ((await list(secret))[0] !== 401) assert.ok(performance.now() < deadline, 'it still opens');
+      while ((await list(secret))[0] !== 401)
+        assert.ok(performance.now() < deadline, 'the token is still valid');
       assert.equal((await service.stop()).code, 0);
     });
   }

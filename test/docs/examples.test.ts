@@ -23,7 +23,7 @@ test('the examples say how to call them when a variable that was to be given is 
       await assert.rejects(promisify(execFile)(process.execPath, [example, ...args]), {
         code: 1,
         stdout: '',
-        stderr: `call it as: npx node ${relative(ROOT, example)} URL TOKEN\n`,
+        stderr: `usage: npx node ${relative(ROOT, example)} URL TOKEN\n`,
       });
 });
 
@@ -49,7 +49,7 @@ for (const engine of engines) {
     await assert.rejects(promisify(execFile)(process.execPath, [EXAMPLE, service.url, token]), {
       code: 1,
       stdout: '',
-      stderr: 'this owner has plants; take the token of one who has none\n',
+      stderr: 'this owner has plants; use the token of an owner without plants\n',
     });
     assert.deepEqual(await Array.fromAsync(client.listPlants()), [{ name: 'Fern' }]);
 

@@ -19,7 +19,7 @@ function eventsIn(lines: readonly string[]): LogLine[] {
   return lines.map((line): LogLine => JSON.parse(line)).filter(({ audit }) => audit !== undefined);
 }
 
-/** The audit events of a service, as soon as there are so many. */
+/** Waits for a number of audit events of a service. */
 async function events({ logLines }: TestService, count: number): Promise<LogLine[]> {
   const deadline = performance.now() + PATIENCE_MS;
   while (eventsIn(logLines).length < count && performance.now() < deadline) await setTimeout(5);
@@ -47,7 +47,7 @@ async function startTwo(t: TestContext, url: string): Promise<readonly [TestServ
 }
 
 for (const engine of engines) {
-  test(`the first use of a token is told once, by one of all instances, on ${engine.name}`, async (t) => {
+  test(`first use of a token → logged once, by one of all instances, on ${engine.name}`, async (t) => {
     const services = await startTwo(t, await engine.freshUrl(t));
     const [one, other] = services;
     const secret = await one.token();
@@ -59,9 +59,9 @@ for (const engine of engines) {
       await list(service, secret);
     }
     await Promise.all(services.map((service) => service.close()));
-    const told = eventsIn(services.flatMap(({ logLines }) => logLines));
-    assert.equal(told.length, 1, JSON.stringify(told));
-    const [{ audit, token, owner, address, requestId, level } = {}] = told;
+    const logged = eventsIn(services.flatMap(({ logLines }) => logLines));
+    assert.equal(logged.length, 1, JSON.stringify(logged));
+    const [{ audit, token, owner, address, requestId, level } = {}] = logged;
     assert.deepEqual(
       { audit, token, owner, address, level },
       { audit: 'tokenFirstUsed', token: id, owner: 'alice', address: '127.0.0.1', level: 30 },
@@ -69,7 +69,7 @@ for (const engine of engines) {
     assert.ok(asked.some((one) => one.requestId === requestId));
   });
 
-  test(`each way to refuse a token is told, with the token where it is known, on ${engine.name}`, async (t) => {
+  test(`rejected tokens → each reason is logged, with the token if known, on ${engine.name}`, async (t) => {
     const service = await startService(t, await engine.freshUrl(t));
     const { clock } = service;
     const secrets = {
@@ -90,18 +90,18 @@ for (const engine of engines) {
     }
     const { requestId } = await list(service, mintSecret());
     expected.push({ audit: 'tokenRefused', reason: 'unknown', address: '127.0.0.1', requestId });
-    const told = await events(service, expected.length);
+    const logged = await events(service, expected.length);
     assert.deepEqual(
-      told.map(({ time, msg, level, ...event }) => event),
+      logged.map(({ time, msg, level, ...event }) => event),
       expected,
     );
-    assert.deepEqual(new Set(told.map(({ level }) => level)), new Set([40]));
+    assert.deepEqual(new Set(logged.map(({ level }) => level)), new Set([40]));
     await service.close();
     for (const secret of Object.values(secrets))
       assert.ok(!service.logLines.join('').includes(secret.slice(4, -6)), 'the log holds a token');
   });
 
-  test(`a thousand guesses make one line in a minute on ${engine.name}`, async (t) => {
+  test(`a thousand guesses → one line per minute, on ${engine.name}`, async (t) => {
     const service = await startService(t, await engine.freshUrl(t));
     const guesses = Array.from({ length: 1_000 }, (_, index) =>
       index % 2 === 0 ? mintSecret() : `guess-${index}`,
@@ -114,7 +114,7 @@ for (const engine of engines) {
     assert.equal(eventsIn(service.logLines).length, 1);
   });
 
-  test(`token create and revoke tell it on standard error, as a line of JSON, on ${engine.name}`, async (t) => {
+  test(`token create and revoke → a JSON line on standard error, on ${engine.name}`, async (t) => {
     const installation = await newInstallation(t);
     const env = { DATABASE_URL: await engine.freshUrl(t) };
     const made = await installation.run(
@@ -141,7 +141,7 @@ for (const engine of engines) {
   });
 }
 
-test('the first use of a token is told when it is recorded, though the first try failed', async (t) => {
+test('recording the first use fails once → logged after the retry', async (t) => {
   const [postgres = assert.fail()] = engines.filter(({ name }) => name === 'postgres');
   const url = await postgres.freshUrl(t);
   const service = await startService(t, url);
@@ -166,11 +166,11 @@ test('the first use of a token is told when it is recorded, though the first try
     await events(service, 1);
   }
   await service.close();
-  const told = eventsIn(service.logLines).map(({ audit, token }) => ({ audit, token }));
-  assert.deepEqual(told, [{ audit: 'tokenFirstUsed', token: id }]);
+  const logged = eventsIn(service.logLines).map(({ audit, token }) => ({ audit, token }));
+  assert.deepEqual(logged, [{ audit: 'tokenFirstUsed', token: id }]);
 });
 
-test('the token of the first start is told in the log of the service', async (t) => {
+test('first start → its token is in the log of the service', async (t) => {
   const installation = await newInstallation(t);
   const service = await installation.serve();
   const { owner, token } = await service.logged(({ audit }) => audit === 'tokenCreated');
@@ -179,7 +179,7 @@ test('the token of the first start is told in the log of the service', async (t)
   assert.ok(stdout.includes(String(token)));
 });
 
-test('refusals are a line for each token and reason in a minute, a hundred in all, and one for the rest', (t) => {
+test('rejections → a line per token, reason and minute, 100 in total, and one line with the rest', (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const lines: (readonly [fields: object, message: string])[] = [];
   const log = (fields: object, message: string): void => void lines.push([fields, message]);
@@ -188,19 +188,19 @@ test('refusals are a line for each token and reason in a minute, a hundred in al
   const token = { id: 'abc', owner: 'alice' };
 
   for (let round = 0; round < 10; round += 1) {
-    audit.tokenRefused('expired', token, origin);
-    audit.tokenRefused('insufficientScope', token, origin);
-    audit.tokenRefused('unknown', {}, origin);
+    audit.tokenRejected('expired', token, origin);
+    audit.tokenRejected('insufficientScope', token, origin);
+    audit.tokenRejected('unknown', {}, origin);
   }
   assert.equal(lines.length, 3);
   t.mock.timers.tick(MINUTE_MS);
   assert.deepEqual(lines.splice(0).at(-1), [
     { audit: 'tokensRefused', more: 27 },
-    'more uses of tokens were refused',
+    'more tokens were rejected',
   ]);
 
   for (let host = 0; host < 5_000; host += 1)
-    audit.tokenRefused('unknown', {}, { ...origin, address: `2001:db8::${host.toString(16)}` });
+    audit.tokenRejected('unknown', {}, { ...origin, address: `2001:db8::${host.toString(16)}` });
   assert.equal(lines.splice(0).length, 100);
   t.mock.timers.tick(MINUTE_MS);
   assert.deepEqual(
@@ -208,7 +208,7 @@ test('refusals are a line for each token and reason in a minute, a hundred in al
     [{ audit: 'tokensRefused', more: 4_900 }],
   );
 
-  audit.tokenRefused('unknown', {}, origin);
+  audit.tokenRejected('unknown', {}, origin);
   t.mock.timers.tick(MINUTE_MS);
   assert.equal(lines.length, 1, 'nothing is said of a rest that is none');
 });

@@ -14,15 +14,15 @@ const request: AnsweredRequest = {
 };
 const requests: readonly (readonly [what: string, request: AnsweredRequest])[] = [
   ['a request', request],
-  ['one of nobody', { ...request, status: 401, owner: undefined }],
-  ['one that is traced', { ...request, traceId: '0af7651916cd43dd8448eb211c80319c' }],
-  ['one that took no time', { ...request, ms: 0 }],
-  ['one that took long', { ...request, ms: 15_000.01 }],
-  ['an owner in need of escapes', { ...request, owner: 'https://a.b/ "c\\d"\n\u2028é\u{1f331}' }],
+  ['a request without an owner', { ...request, status: 401, owner: undefined }],
+  ['a traced request', { ...request, traceId: '0af7651916cd43dd8448eb211c80319c' }],
+  ['a request of 0 ms', { ...request, ms: 0 }],
+  ['a long request', { ...request, ms: 15_000.01 }],
+  ['a request whose owner needs escapes', { ...request, owner: 'https://a.b/ "c\\d"\n\u2028é\u{1f331}' }],
 ];
 
 for (const [what, one] of requests) {
-  test(`the line of ${what} is the one that the log would have written`, (t) => {
+  test(`line of ${what} → identical to the line of pino`, (t) => {
     t.mock.timers.enable({ apis: ['Date'], now: 1_763_719_200_123 });
     const lines: string[] = [];
     const { log, answered } = logTo({ write: (line) => void lines.push(line) }, 'info');
@@ -33,7 +33,7 @@ for (const [what, one] of requests) {
   });
 }
 
-test('requests have no lines where the log wants none of their level', () => {
+test('log level above info → no lines of requests', () => {
   const lines: string[] = [];
   const { log, answered } = logTo({ write: (line) => void lines.push(line) }, 'warn');
   answered(request);
@@ -42,7 +42,7 @@ test('requests have no lines where the log wants none of their level', () => {
 });
 
 describe('the log of a service', () => {
-  it('has a JSON line with time, level and what was answered for every request', async (t) => {
+  it('every request → a JSON line with time, level and response', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
     const service = await installation.serve({ env: { NODE_ENV: 'production' } });

@@ -17,7 +17,7 @@ import { bearer, startService, type TestService } from '../support/service.ts';
 const ALERTS = readFileSync(new URL('../../deploy/alerts.yaml', import.meta.url), 'utf8');
 const PATIENCE_MS = 20_000;
 
-/** The samples of a scrape, by their name and labels as they stand there. */
+/** The samples of a scrape, by name and labels as in the text. */
 type Samples = ReadonlyMap<string, number>;
 
 async function scrape({ adminUrl }: TestService): Promise<Samples> {
@@ -26,13 +26,13 @@ async function scrape({ adminUrl }: TestService): Promise<Samples> {
   return new Map(lines.map((line) => [line.replace(/ \S+$/, ''), Number(line.split(' ').at(-1))]));
 }
 
-/** Scrapes until the samples are as wanted. */
+/** Scrapes until the samples match. */
 async function scrapeUntil(service: TestService, fits: (samples: Samples) => boolean): Promise<Samples> {
   const deadline = performance.now() + PATIENCE_MS;
   for (;;) {
     const samples = await scrape(service);
     if (fits(samples)) return samples;
-    if (performance.now() > deadline) assert.fail(`not so after ${PATIENCE_MS} ms: ${inspected(samples)}`);
+    if (performance.now() > deadline) assert.fail(`no match after ${PATIENCE_MS} ms: ${inspected(samples)}`);
     await setTimeout(10);
   }
 }
@@ -59,7 +59,7 @@ async function start(t: TestContext, engine: TestEngine) {
 }
 
 for (const engine of engines) {
-  test(`requests are counted by operation and status on ${engine.name}`, async (t) => {
+  test(`requests → counted by operation and status, on ${engine.name}`, async (t) => {
     const { service, create, list } = await start(t, engine);
     await create(1);
     await create(1);
@@ -78,7 +78,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a message that is no request of an operation is counted as refused on ${engine.name}`, async (t) => {
+  test(`message without an operation → counted as rejected, on ${engine.name}`, async (t) => {
     const { service } = await start(t, engine);
     assert.equal((await sendRaw(service.url, 'GET /plants HTTP/1.1\r\nbad header\r\n\r\n')).status, 400);
     const samples = await scrape(service);
@@ -86,7 +86,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`the bytes of lists are counted, whole, streamed and in pages, without those of HEAD, on ${engine.name}`, async (t) => {
+  test(`lists, whole, streamed and in pages → bytes counted, without HEAD, on ${engine.name}`, async (t) => {
     const { service, create, list } = await start(t, engine);
     await Promise.all(Array.from({ length: 600 }, (_, id) => create(id, 'Größe')));
     const sent =
@@ -96,7 +96,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a client that goes away during a list is counted, and not as answered, on ${engine.name}`, async (t) => {
+  test(`client disconnects during a list → counted as aborted, not as answered, on ${engine.name}`, async (t) => {
     const { service, headers, create } = await start(t, engine);
     const long = 'x'.repeat(60_000);
     for (let from = 0; from < 400; from += 50)
@@ -112,7 +112,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a client that goes away while its plant is created is counted, and not as answered, on ${engine.name}`, async (t) => {
+  test(`client disconnects during a creation → counted as aborted, not as answered, on ${engine.name}`, async (t) => {
     const { url, service, headers, create } = await start(t, engine);
     await create(0);
     await scrapeUntil(service, isIdle);
@@ -134,18 +134,18 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`a token is read from the store once and then found in the cache on ${engine.name}`, async (t) => {
+  test(`repeated token → one store lookup, then cache hits, on ${engine.name}`, async (t) => {
     const { service, list } = await start(t, engine);
     for (let round = 0; round < 3; round += 1) await list('?limit=0');
     const samples = await scrape(service);
     const hits = samples.get('plant_store_token_lookups_total{cache="hit"}') ?? 0;
     const misses = samples.get('plant_store_token_lookups_total{cache="miss"}') ?? 0;
-    // On a machine that stands still for half a second it is read again.
+    // The cache expires after half a second, which a suspended machine may exceed.
     assert.ok(misses >= 1 && hits + misses === 3, `${hits} hits, ${misses} misses`);
     await service.close();
   });
 
-  test(`batches are counted with their writes and their time, and what waits is shown, on ${engine.name}`, async (t) => {
+  test(`batches → counted with writes and time; queued writes are shown, on ${engine.name}`, async (t) => {
     const { url, service, create } = await start(t, engine);
     await create(0);
     const before = await scrapeUntil(service, isIdle);
@@ -169,7 +169,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`the connections to the database are shown, and none where there are none, on ${engine.name}`, async (t) => {
+  test(`connections to the database → shown; 0 on the embedded engine, on ${engine.name}`, async (t) => {
     const { service, create } = await start(t, engine);
     await create(1);
     const samples = await scrape(service);
@@ -181,7 +181,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`/ready names its checks on ${engine.name}`, async (t) => {
+  test(`/ready → names its checks, on ${engine.name}`, async (t) => {
     const { service } = await start(t, engine);
     const ready = await fetch(`${service.adminUrl}/ready`);
     assert.deepEqual(
@@ -191,14 +191,14 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`every metric and label that the dashboard and the alerts ask for is there on ${engine.name}`, async (t) => {
+  test(`metrics and labels of the dashboard and the alerts → all exist, on ${engine.name}`, async (t) => {
     const { service, create, list } = await start(t, engine);
     await create(1);
     await list();
     await sendRaw(service.url, 'no request\r\n\r\n');
     const samples = await scrape(service);
     await service.close();
-    // `up` is Prometheus' own.
+    // Prometheus itself provides `up`.
     const names = new Set(['up', ...[...samples.keys()].map((sample) => sample.replace(/\{.*/, ''))]);
     const labels = new Set([...samples.keys()].flatMap((sample) => labelsIn(sample)));
     const expressions = [...dashboardExpressions(), ...alertExpressions()];
@@ -223,7 +223,7 @@ for (const engine of engines) {
   });
 }
 
-test('/ready answers in time when the database does not, and says which check fails', async (t) => {
+test('database does not respond → /ready fails in time and names the check', async (t) => {
   const [, postgres] = engines;
   assert.ok(postgres);
   const direct = new URL(await postgres.freshUrl(t));
@@ -244,12 +244,12 @@ test('/ready answers in time when the database does not, and says which check fa
   await service.close();
 });
 
-test('the alert on writes comes before requests are refused', () => {
+test('alert on queued writes → fires before requests are rejected', () => {
   const threshold = /plant_store_writes_waiting \+ plant_store_writes_in_flight > (\d+)/.exec(ALERTS)?.[1];
   assert.ok(Number(threshold) < loadConfig({}, {}).maxInFlight);
 });
 
-test('the dashboard has its panels side by side, each with a number of its own', () => {
+test('dashboard panels → no overlap, unique ids', () => {
   const ids = dashboard.panels.map(({ id }) => id);
   assert.equal(new Set(ids).size, ids.length);
   const cells = dashboard.panels.flatMap(({ gridPos: { x, y, w } }) =>
@@ -262,14 +262,14 @@ function answered(operation: string, status: number): string {
   return `plant_store_http_request_duration_seconds_count{operation="${operation}",status="${status}"}`;
 }
 
-/** The writes that a store has taken and not yet ended. */
+/** The pending writes of a store. */
 function inStore(samples: Samples): number {
   return (
     (samples.get('plant_store_writes_waiting') ?? 0) + (samples.get('plant_store_writes_in_flight') ?? 0)
   );
 }
 
-/** Whether a store has ended all it took: beside what was answered, that a token was used. */
+/** Checks that no write is pending: the recorded use of a token is one without a response. */
 function isIdle(samples: Samples): boolean {
   return inStore(samples) === 0;
 }
@@ -284,7 +284,7 @@ function alertExpressions(): string[] {
   return blocks.map(([, expression = '']) => expression.replace(/\s+/g, ' '));
 }
 
-/** The metrics that an expression of PromQL asks for. */
+/** The metrics in a PromQL expression. */
 function metricsIn(expression: string): string[] {
   const bare = expression.replace(/"[^"]*"/g, '');
   return [...bare.matchAll(/\b(?:plant_store|process|nodejs|up)(?:_\w+)?/g)].map(([name]) => name);

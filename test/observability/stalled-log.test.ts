@@ -10,12 +10,12 @@ import { promisify } from 'node:util';
 import { endOf, type LogLine, newInstallation, type Program } from '../support/program.ts';
 import { bearer } from '../support/service.ts';
 
-/** More lines than the pipe and the part of the buffer for `answered` take together. */
+/** More lines than the pipe and the buffer for `answered` lines can hold. */
 const REQUESTS = 4_500;
 const AT_ONCE = 50;
 
-describe('a log that is not read any more', { skip: process.platform === 'win32' }, () => {
-  it('stops neither answers nor the end; audit lines are kept, dropped lines are counted', async (t) => {
+describe('the log is not read any more', { skip: process.platform === 'win32' }, () => {
+  it('requests and shutdown continue; audit lines are kept, dropped lines are counted', async (t) => {
     const { program, pipe, url, adminUrl } = await serveIntoPipe(t);
     assert.equal(await statusOfAll(`${url}/openapi.json`, REQUESTS), 200);
     assert.equal((await fetch(`${url}/plants`, { headers: bearer('none') })).status, 401);
@@ -30,14 +30,14 @@ describe('a log that is not read any more', { skip: process.platform === 'win32'
     assert.equal(lines.filter(({ msg }) => msg === 'answered').length, REQUESTS + 1 - dropped);
     assert.equal(await droppedAt(adminUrl), dropped);
 
-    // Full again, for the stop.
+    // Fills the pipe again, for the shutdown.
     assert.equal(await statusOfAll(`${url}/openapi.json`, 1_000), 200);
     program.kill('SIGTERM');
     const { code, stderr } = await endOf(program);
     assert.deepEqual([code, stderr], [0, '']);
   });
 
-  it('a reader that is slow at the end of the service still gets all lines', async (t) => {
+  it('slow reader during the shutdown → gets all lines', async (t) => {
     const { program, pipe, url } = await serveIntoPipe(t);
     assert.equal(await statusOfAll(`${url}/openapi.json`, 1_000), 200);
     program.kill('SIGTERM');
@@ -50,20 +50,20 @@ describe('a log that is not read any more', { skip: process.platform === 'win32'
 
 const EACH = 20_000;
 
-/** Logs a flood of lines that clients cause, then two that matter; reports on stderr how many were dropped. */
+/** Logs a flood of lines that clients cause, then two important ones. Reports the dropped lines on stderr. */
 const FLOOD = `
   import { createLog } from ${JSON.stringify(new URL('../../src/observability/log.ts', import.meta.url).href)};
   const { log, linesDropped } = await createLog('info');
   for (let n = 0; n < ${EACH}; n += 1) log.info({ requestId: 'abcdefgh', operation: 'none', status: 400 }, 'rejected');
   for (let n = 0; n < ${EACH}; n += 1) log.error({ requestId: 'abcdefgh', err: 'the store is away' }, 'failed');
-  log.warn({ audit: 'tokenRefused', requestId: 'abcdefgh' }, 'the use of a token was refused');
+  log.warn({ audit: 'tokenRefused', requestId: 'abcdefgh' }, 'a token was rejected');
   log.error({ failures: 1 }, 'writes fail');
   process.stderr.write(linesDropped() + '\\n');
   process.stdin.resume();
 `;
 
-describe('a log that is not read, and a flood of lines that clients cause', () => {
-  it('keeps room for errors, and more for audit lines and lines of the service', async (t) => {
+describe('the log is not read, and clients cause a flood of lines', () => {
+  it('errors, audit lines and lines of the service still fit into the buffer', async (t) => {
     const child = spawn(process.execPath, ['--input-type=module', '--eval', FLOOD], { stdio: 'pipe' });
     t.after(() => child.kill('SIGKILL'));
     const [report] = await once(child.stderr, 'data');
@@ -81,19 +81,19 @@ describe('a log that is not read, and a flood of lines that clients cause', () =
     const [rejected, failed] = [countOf('rejected'), countOf('failed')];
     assert.ok(rejected > 0 && failed > 0, `${rejected} and ${failed} lines`);
     assert.equal(rejected + failed + dropped, 2 * EACH);
-    assert.deepEqual([countOf('the use of a token was refused'), countOf('writes fail')], [1, 1]);
+    assert.deepEqual([countOf('a token was rejected'), countOf('writes fail')], [1, 1]);
   });
 });
 
 interface Piped {
   readonly program: Program;
-  /** The end that reads; it does so only when asked. */
+  /** The reading end; it reads only on request. */
   readonly pipe: FileHandle;
   readonly url: string;
   readonly adminUrl: string;
 }
 
-/** Starts the service with its log in a FIFO, of which the lines up to `serving` were read. */
+/** Starts the service with its log in a FIFO, and reads the lines up to `serving`. */
 async function serveIntoPipe(t: TestContext): Promise<Piped> {
   const installation = await newInstallation(t);
   const path = join(installation.folder, 'log');
@@ -108,7 +108,7 @@ async function serveIntoPipe(t: TestContext): Promise<Piped> {
   return { program, pipe, url: String(serving.url), adminUrl: String(serving.adminUrl) };
 }
 
-/** Reads lines until one fits; all that were read are added to `lines`. */
+/** Reads lines until one matches. Adds all of them to `lines`. */
 async function readLine(
   pipe: FileHandle,
   fits: (line: LogLine) => boolean,
@@ -131,7 +131,7 @@ async function readLine(
   }
 }
 
-/** The one status of many requests, some of them at once. */
+/** Sends many requests, some in parallel. Returns their common status. */
 async function statusOfAll(url: string, requests: number): Promise<number | undefined> {
   const statuses = new Set<number>();
   let begun = 0;

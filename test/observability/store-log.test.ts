@@ -6,7 +6,7 @@ import { engines } from '../support/engines.ts';
 import { holdWrites } from '../support/faults/hold-writes.ts';
 import { bearer, startService } from '../support/service.ts';
 
-test('a task that goes on failing is logged at once, then once a minute, and when it succeeds again', () => {
+test('task keeps failing → logged immediately, then once a minute, and after its recovery', () => {
   const lines: string[] = [];
   let now = 0;
   const { onTaskEnd } = logStore(logTo({ write: (line) => void lines.push(line) }, 'info').log, () => now);
@@ -33,7 +33,7 @@ test('a task that goes on failing is logged at once, then once a minute, and whe
 });
 
 for (const engine of engines) {
-  test(`writes fail for a while → the log has the begin and the end of it, and no more, on ${engine.name}`, async (t) => {
+  test(`writes fail for a while → logged once at the start and once at the end, on ${engine.name}`, async (t) => {
     const url = await engine.freshUrl(t);
     const service = await startService(t, url, { databaseStatementTimeout: '300' });
     const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };
@@ -49,7 +49,7 @@ for (const engine of engines) {
     const messages = service.logLines.map((line) => String(JSON.parse(line).msg));
     assert.deepEqual(
       messages.filter((msg) => msg.startsWith('writes ')),
-      ['writes fail; make room on the disk, or look at the database', 'writes succeed again'],
+      ['writes fail; free disk space or check the database', 'writes succeed again'],
     );
   });
 }

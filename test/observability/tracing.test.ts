@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
 import { test } from 'node:test';
 import manifest from '../../package.json' with { type: 'json' };
-import { ConfigInvalid, wantsTraces } from '../../src/config.ts';
+import { wantsTraces } from '../../src/cli/otel-variables.ts';
+import { ConfigInvalid } from '../../src/config.ts';
 import { engines } from '../support/engines.ts';
 import { newInstallation } from '../support/program.ts';
 import { freePort, listenOnFreePort } from '../support/servers/free-port.ts';
@@ -13,7 +14,7 @@ const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 const PARENT_ID = 'b7ad6b7169203331';
 const ENDPOINT = 'http://127.0.0.1:4318';
 
-/** Tells on standard error, at the end, how many files of OpenTelemetry were loaded, without those that `prom-client` loads. */
+/** Reports on standard error, at exit, the number of loaded files of OpenTelemetry, without those of `prom-client`. */
 const COUNT_LOADED = `--import=data:text/javascript,${encodeURIComponent(
   `import module from 'node:module';
    import { isMainThread } from 'node:worker_threads';
@@ -24,7 +25,7 @@ const COUNT_LOADED = `--import=data:text/javascript,${encodeURIComponent(
 )}`;
 
 for (const engine of engines) {
-  test(`a traced request continues the trace of its client, with its write below it, on ${engine.name}`, async (t) => {
+  test(`traced request → continues the trace of the client, with a child span for its write, on ${engine.name}`, async (t) => {
     const installation = await newInstallation(t);
     const collector = await startCollector(t);
     const env = {
@@ -78,7 +79,7 @@ for (const engine of engines) {
       requests.map((span) => span?.attributes['http.response.status_code']),
       [200, ...asked.map(([, , status]) => status)],
     );
-    for (const span of requests) assert.equal(span?.status, 0, 'a refusal is no error of the service');
+    for (const span of requests) assert.equal(span?.status, 0, 'a rejected request is not a server error');
     const [create, ...others] = requests;
     assert.deepEqual([create?.traceId, create?.parentId], [TRACE_ID, PARENT_ID]);
     assert.equal(new Set(others.map((span) => span?.traceId)).size, others.length);
@@ -108,7 +109,7 @@ for (const engine of engines) {
   });
 }
 
-test('the variables of OpenTelemetry name the service and say which share is traced', async (t) => {
+test('OTEL_* variables → set the service name and the sampling ratio', async (t) => {
   const installation = await newInstallation(t);
   const collector = await startCollector(t);
   const env = {
@@ -126,7 +127,7 @@ test('the variables of OpenTelemetry name the service and say which share is tra
   assert.equal(span.resource['service.name'], 'herbarium');
 });
 
-test('a collector that takes connections and never answers holds up neither requests nor a stop', async (t) => {
+test('collector accepts connections and never responds → requests and shutdown are not delayed', async (t) => {
   const silent = createServer((socket) => socket.on('error', () => undefined));
   const port = await listenOnFreePort(silent);
   t.after(() => void silent.close());
@@ -141,7 +142,7 @@ test('a collector that takes connections and never answers holds up neither requ
   assert.ok(performance.now() - stopping < 8_000);
 });
 
-test('a collector that is not there is a line in the log', async (t) => {
+test('collector unreachable → a line in the log', async (t) => {
   const installation = await newInstallation(t);
   const env = {
     OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${await freePort()}`,
@@ -157,7 +158,7 @@ test('a collector that is not there is a line in the log', async (t) => {
   assert.equal((await service.stop()).code, 0);
 });
 
-test('while tracing is off nothing of it is loaded', async (t) => {
+test('tracing off → no file of OpenTelemetry is loaded', async (t) => {
   const installation = await newInstallation(t);
   const token = await installation.token();
   for (const [variables, loaded] of [
@@ -173,14 +174,14 @@ test('while tracing is off nothing of it is loaded', async (t) => {
   }
 });
 
-test('the standard variables say whether there are traces', () => {
+test('OTEL_* variables → enable or disable traces', () => {
   const on = [
     { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT },
     { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: ENDPOINT },
     { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_SDK_DISABLED: 'false', OTEL_TRACES_EXPORTER: 'otlp' },
     { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf' },
   ];
-  // The specification of OpenTelemetry has an empty variable count as unset, unlike ours.
+  // By the specification of OpenTelemetry, an empty variable counts as unset.
   const off = [
     {},
     { OTEL_EXPORTER_OTLP_ENDPOINT: '' },
@@ -193,7 +194,7 @@ test('the standard variables say whether there are traces', () => {
   for (const environment of off) assert.equal(wantsTraces(environment), false, JSON.stringify(environment));
 });
 
-test('what the service cannot do for traces is refused at the start, by name', () => {
+test('unsupported value of an OTEL_* variable → rejected at the start, by name', () => {
   for (const [name, value] of [
     ['OTEL_TRACES_EXPORTER', 'zipkin'],
     ['OTEL_EXPORTER_OTLP_PROTOCOL', 'grpc'],

@@ -7,18 +7,18 @@ import { launchBrowser } from '../support/clients/browser.ts';
 import { freshFolder } from '../support/engines.ts';
 import { bearer, startService, type TestService } from '../support/service.ts';
 
-/** A page under watch. */
+/** A page whose requests and errors are recorded. */
 interface Watched {
   readonly page: Page;
-  /** Where its requests went, as `http://host:port`, each once. */
+  /** The origins of its requests, such as `http://host:port`. */
   readonly origins: ReadonlySet<string>;
-  /** What it complained about: errors, and what the Content-Security-Policy refused. */
+  /** Errors, and violations of the Content-Security-Policy. */
   readonly complaints: readonly string[];
 }
 
-/** Tells of violations on the console, where the watch reads. */
+/** Logs policy violations on the console, which the recorder reads. */
 const REPORT_VIOLATIONS = `addEventListener('securitypolicyviolation', ({ effectiveDirective, blockedURI }) =>
-  console.error('the policy refuses ' + effectiveDirective + ' ' + blockedURI));`;
+  console.error('the policy blocks ' + effectiveDirective + ' ' + blockedURI));`;
 
 let launched: Promise<Browser> | undefined;
 after(async () => (await launched)?.close());
@@ -45,7 +45,7 @@ async function startOnFile(t: TestContext, basePath: string): Promise<TestServic
   return startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`, { basePath });
 }
 
-/** Opens the form that sends a request of an operation, as `post /plants`. */
+/** Opens the request form of an operation, such as `post /plants`. */
 async function tryOperation(page: Page, title: string, operation: string): Promise<Locator> {
   await page.getByRole('link', { name: title }).first().click();
   await page.getByRole('button', { name: `Test Request (${operation})` }).click();
@@ -57,7 +57,7 @@ async function schemeOf(page: Page): Promise<string | undefined> {
   return /\b(light|dark)-mode\b/.exec(classes ?? '')?.[1];
 }
 
-/** Sends the request of a form, and closes it once it shows the status and each of the texts. */
+/** Sends the request of a form, waits for the status and the texts, and closes the form. */
 async function send(form: Locator, ...shown: readonly string[]): Promise<void> {
   const answered = form.page().waitForResponse(/\/plants/);
   await form.getByRole('button', { name: 'Send' }).first().click();
@@ -67,7 +67,7 @@ async function send(form: Locator, ...shown: readonly string[]): Promise<void> {
   await form.waitFor({ state: 'hidden' });
 }
 
-test('a plant is created, listed and deleted through the page, with a token entered once', async (t) => {
+test('/docs: token entered once → a plant is created, listed and deleted', async (t) => {
   const service = await startOnFile(t, '/v1');
   const token = await service.token();
   const list = async (): Promise<string> =>
@@ -77,7 +77,7 @@ test('a plant is created, listed and deleted through the page, with a token ente
   await page.getByPlaceholder('Token').fill(token);
 
   const creation = await tryOperation(page, 'Create a plant', 'post /plants');
-  // One that a double does not have.
+  // An id that a double cannot represent.
   await creation
     .getByRole('textbox')
     .filter({ hasText: 'Black alder' })
@@ -97,7 +97,7 @@ test('a plant is created, listed and deleted through the page, with a token ente
   assert.deepEqual(complaints, []);
 });
 
-test('the page comes in dark to whom the browser says so, also without a base path', async (t) => {
+test('/docs: browser prefers dark → dark page, also without a base path', async (t) => {
   const service = await startOnFile(t, '');
   const { page, origins, complaints } = await openPage(t);
   await page.emulateMedia({ colorScheme: 'dark' });
@@ -108,7 +108,7 @@ test('the page comes in dark to whom the browser says so, also without a base pa
   assert.deepEqual(complaints, []);
 });
 
-test('the watch sees other hosts, errors, and what the policy refuses', async (t) => {
+test('the recorder of this test sees other hosts, errors and policy violations', async (t) => {
   const service = await startOnFile(t, '');
   const { page, origins, complaints } = await openPage(t);
   const inlineScript = page.waitForEvent('console', (message) =>
@@ -129,7 +129,7 @@ test('the watch sees other hosts, errors, and what the policy refuses', async (t
   assert.ok(origins.has('http://elsewhere.test'));
 });
 
-test('the script of the page has its licence, and is sent once', async (t) => {
+test('/docs: the script contains its licence and is loaded once', async (t) => {
   const service = await startOnFile(t, '');
   const first = await fetch(`${service.url}/docs/scalar.js`);
   assert.equal(first.status, 200);
@@ -140,7 +140,7 @@ test('the script of the page has its licence, and is sent once', async (t) => {
   assert.equal(await again.text(), '');
 });
 
-test('the page has the headers that make a browser careful, and the API goes without them', async (t) => {
+test('/docs: has the security headers for browsers; API responses do not', async (t) => {
   const service = await startOnFile(t, '');
   const page = await fetch(`${service.url}/docs`);
   const policy = page.headers.get('content-security-policy') ?? '';

@@ -13,17 +13,17 @@ import {
 } from '../support/faults/disk-limits.ts';
 import { newInstallation } from '../support/program.ts';
 
-/** Less than a filled store has, and room in the write-ahead log for some checkpoints. */
+/** Smaller than the filled store, with room in the write-ahead log for some checkpoints. */
 const LIMIT_KIB = 2_048;
 
-/** Behind those of a filled store, so that their plants go to the end of the file. */
+/** Sorted after those of the filled store, so that their plants go to the end of the file. */
 const LAST_IDS = 9_200_000_000_000_000_000n;
 
 test('checkpoints fail, then writes: each is logged once and counted, /ready is 200, and both recover', async (t) => {
   const installation = await newInstallation(t);
   const token = await installation.token('alice');
   await fillStore(installation.databaseUrl, 'alice', 30_000, 100);
-  // The file is beyond the limit already, and the write-ahead log reaches it some checkpoints later.
+  // The file exceeds the limit already. The write-ahead log reaches it some checkpoints later.
   assert.ok((await stat(installation.file)).size > LIMIT_KIB * 1_024);
   const service = await installation.serve({
     env: { NODE_ENV: 'production' },

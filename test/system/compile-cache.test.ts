@@ -7,7 +7,7 @@ import { type Installation, newInstallation, TOGETHER } from '../support/program
 const CACHE = join('.cache', 'plant-store');
 
 describe('the cache of compiled code', TOGETHER, () => {
-  it('umask 0 → all folders and files of it are for their owner alone', async (t) => {
+  it('umask 0 → all folders and files are accessible by their owner only', async (t) => {
     const installation = await newInstallation(t);
     await version(installation);
     const paths = await readdir(join(installation.folder, '.cache'), { recursive: true });
@@ -42,7 +42,7 @@ describe('the cache of compiled code', TOGETHER, () => {
   });
 
   for (const HOME of ['', 'home', '.'])
-    it(`HOME is ${JSON.stringify(HOME)} → none is made`, async (t) => {
+    it(`HOME is ${JSON.stringify(HOME)} → no cache is created`, async (t) => {
       const installation = await newInstallation(t);
       await mkdir(join(installation.folder, 'home'));
       await version(installation, { HOME });
@@ -50,7 +50,7 @@ describe('the cache of compiled code', TOGETHER, () => {
     });
 });
 
-/** Runs the program under umask 0, without the cache that tests share. */
+/** Runs the program with umask 0, without the shared cache of the tests. */
 async function version({ run }: Installation, env: Readonly<Record<string, string>> = {}): Promise<void> {
   const script = 'umask 000 && unset NODE_COMPILE_CACHE && exec "$@"';
   const wrap = (command: readonly string[]) => ['bash', '-c', script, 'bash', ...command];

@@ -23,11 +23,11 @@ import { bearer } from '../support/service.ts';
 const PRODUCTION = { NODE_ENV: 'production' };
 const LONG_NAME = 'Alder '.repeat(2_000);
 
-/** Fsyncs of a thread that work before all others fail: enough to start, and to acknowledge some writes. */
+/** Number of fsyncs of a thread that succeed first: enough to start and to acknowledge some writes. */
 const FSYNCS_THAT_WORK = 20;
 
-describe('an fsync that fails at a commit', () => {
-  it('is never answered with success, ends the service, and leaves a store that starts anew', async (t) => {
+describe('fsync fails at a commit', () => {
+  it('no success response, the service exits, and the next start works', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
     const strace = canRun('strace', '-o', '/dev/null', 'true');
@@ -38,8 +38,8 @@ describe('an fsync that fails at a commit', () => {
     });
     assert.ok(healthy.acknowledged.length > 0, 'no write was acknowledged before');
     if (!strace) {
-      // Nothing else makes an fsync fail; a process that dies with a write under way leaves the same doubt.
-      t.diagnostic('strace is not here: the service is killed with a write under way instead');
+      // Without strace, a process that is killed during a write leaves the same uncertainty.
+      t.diagnostic('strace is not installed: the service is killed during a write instead');
       const last = create(service, token, 1_000n, SHORT_NAME);
       service.kill('SIGKILL');
       await last;
@@ -58,17 +58,17 @@ describe('an fsync that fails at a commit', () => {
       [...healthy.acknowledged, ...anew.acknowledged].filter((id) => !ids.has(id)),
       [],
     );
-    // The one write that failed may have happened or not: that is what its answer says.
+    // The outcome of the failed write is unknown, as its response says.
     assert.ok(ids.size <= healthy.acknowledged.length + anew.acknowledged.length + 1);
   });
 });
 
-describe('a file that is damaged under the service', () => {
+describe('file damaged while the service runs', () => {
   for (const { name, ask } of [
     { name: 'a write', ask: (service: Service, token: string) => create(service, token, 1n, SHORT_NAME) },
     { name: 'a list', ask: (service: Service, token: string) => list(service, token) },
   ]) {
-    it(`ends it at ${name}, without an answer that says success`, async (t) => {
+    it(`${name} → the service exits, without a success response`, async (t) => {
       const installation = await newInstallation(t);
       const token = await installation.token('alice');
       await fillStore(installation.databaseUrl, 'alice', 50_000, 100);
@@ -81,19 +81,19 @@ describe('a file that is damaged under the service', () => {
   }
 });
 
-describe('a disk that is full', TOGETHER, () => {
-  it('by a limit on the size of files: writes get 503, reads go on, and it heals', async (t) => {
+describe('full disk', TOGETHER, () => {
+  it('file size limit → writes get 503, reads work, and the service recovers', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
     const service = await installation.serve({ env: PRODUCTION, wrap: (command) => limitedFiles(command) });
-    const heal = (): Promise<Service> => liftLimit(t, installation, service);
-    const { healed, acknowledged } = await fillsAndHeals(service, token, heal);
-    assert.equal((await healed.stop()).code, 0);
+    const freeSpace = (): Promise<Service> => liftLimit(t, installation, service);
+    const { recovered, acknowledged } = await fillAndRecover(service, token, freeSpace);
+    assert.equal((await recovered.stop()).code, 0);
     isKept(installation.file, acknowledged);
   });
 
   if (canRun('unshare', ...ownMounts('true'))) {
-    it('as a file system without room: writes get 503, reads go on, and it heals', async (t) => {
+    it('file system full → writes get 503, reads work, and the service recovers', async (t) => {
       const installation = await newInstallation(t);
       const token = await installation.token('alice');
       const disk = join(installation.folder, 'disk');
@@ -104,12 +104,12 @@ describe('a disk that is full', TOGETHER, () => {
         wrap: (command) => smallDisk(disk, installation.file, command),
       });
       const inside = join('/proc', String(service.pid), 'root');
-      const heal = async (): Promise<Service> => {
+      const freeSpace = async (): Promise<Service> => {
         await rm(join(inside, disk, 'filler'));
         return service;
       };
-      const { acknowledged } = await fillsAndHeals(service, token, heal);
-      // The disk goes away with the service: what is on it is looked at as a copy.
+      const { acknowledged } = await fillAndRecover(service, token, freeSpace);
+      // The file system disappears with the service, so the test checks a copy.
       const copy = join(installation.folder, 'copy.db');
       for (const part of ['', '-wal']) await copyFile(join(inside, file + part), copy + part);
       assert.equal((await service.stop()).code, 0);
@@ -118,12 +118,12 @@ describe('a disk that is full', TOGETHER, () => {
   }
 });
 
-/** Fills the disk until a write is refused, frees it, and writes again; resolves to all that was acknowledged. */
-async function fillsAndHeals(
+/** Fills the disk until a write is rejected, frees space, and writes again. Resolves to the acknowledged ids. */
+async function fillAndRecover(
   service: Service,
   token: string,
-  heal: () => Promise<Service>,
-): Promise<{ healed: Service; acknowledged: readonly bigint[] }> {
+  freeSpace: () => Promise<Service>,
+): Promise<{ recovered: Service; acknowledged: readonly bigint[] }> {
   const full = await createUntilRefused(service, token, { name: LONG_NAME, atMost: MANY });
   assert.ok(full.acknowledged.length > 0, 'no write was acknowledged before');
   assert.deepEqual(full.refused, { status: 503, error: 50300, retryAfter: '1' });
@@ -132,15 +132,15 @@ async function fillsAndHeals(
     assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
   }
 
-  const healed = await heal();
+  const healed = await freeSpace();
   const after = await createUntilRefused(healed, token, { name: LONG_NAME, from: 10_000n, atMost: 20 });
   assert.equal(after.refused, undefined);
   const acknowledged = [...full.acknowledged, ...after.acknowledged];
   assert.deepEqual(await list(healed, token), { status: 200, count: acknowledged.length });
-  return { healed, acknowledged };
+  return { recovered: healed, acknowledged };
 }
 
-/** The service ends with exit code 1, and says why to whoever reads its log. */
+/** Asserts that the service exits with 1 and logs one fatal line with the reason. */
 async function endsByItself(service: Service): Promise<void> {
   const { code, signal, stderr } = await endOf(service);
   assert.deepEqual({ code, signal, stderr }, { code: 1, signal: null, stderr: '' });
@@ -150,27 +150,27 @@ async function endsByItself(service: Service): Promise<void> {
   assert.match(JSON.stringify(fatal[0]?.err), /plants\.db failed: .*SQLite code \d+/);
 }
 
-/** Asserts that a store is sound and has these plants and no others. */
+/** Asserts that a store is sound and has exactly these plants. */
 function isKept(file: string, acknowledged: readonly bigint[]): void {
   const { ids, integrity } = inspect(file);
   assert.equal(integrity, 'ok');
   assert.deepEqual(ids, new Set(acknowledged));
 }
 
-/** With -D the tracer hides behind the program, whose pid and exit code are its own. */
+/** -D runs strace as a background process, so that the pid and the exit code are the program's. */
 function failingFsync(command: Command): Command {
   const calls = 'fsync,fdatasync';
   const fault = `inject=${calls}:error=EIO:when=${FSYNCS_THAT_WORK + 1}+`;
   return ['strace', '-D', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${calls}`, '-e', fault, ...command];
 }
 
-/** Runs a command with mounts that nobody else sees and that go away with it; needs root, or user namespaces. */
+/** Runs a command in a private mount namespace, which ends with it. Needs root or user namespaces. */
 function ownMounts(...command: Command): Command {
   const isRoot = process.getuid?.() === 0;
   return [...(isRoot ? [] : ['--user', '--map-root-user']), '--mount', ...command];
 }
 
-/** A file system of 1 MiB, half of it taken, with a store on it. */
+/** Runs a command with a file system of 1 MiB, half full, with a store on it. */
 function smallDisk(folder: string, store: string, command: Command): Command {
   const script = [
     'mount -t tmpfs -o size=1m tmpfs "$0"',
@@ -188,7 +188,7 @@ interface Listed {
   readonly count?: number;
 }
 
-/** Undefined when no whole answer came. */
+/** Undefined when no complete response arrived. */
 async function list(service: Service, token: string): Promise<Listed | undefined> {
   try {
     const response = await fetch(`${service.url}/plants`, { headers: bearer(token) });
@@ -199,8 +199,8 @@ async function list(service: Service, token: string): Promise<Listed | undefined
   }
 }
 
-describe('a disk without room for the log', () => {
-  it('ends no service: stderr says so once, and the lines that wait are written with the next when there is room', async (t) => {
+describe('no disk space for the log', () => {
+  it('the service continues; stderr reports it once, and buffered lines are written after space is freed', async (t) => {
     const installation = await newInstallation(t);
     const file = join(installation.folder, 'log');
     const port = await freePort();

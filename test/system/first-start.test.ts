@@ -25,7 +25,7 @@ describe('the first start', TOGETHER, () => {
     ['--host', '0.0.0.0'],
     ...(hasIpv6 ? [['--host', '::1']] : []),
   ]) {
-    it(`prints one token and lines for curl that work as they are (${flags.join(' ') || 'defaults'})`, async (t) => {
+    it(`prints one token and curl commands that work unchanged (${flags.join(' ') || 'defaults'})`, async (t) => {
       const installation = await newInstallation(t);
       const service = await installation.serve({ flags });
       const [create = '', list = '', remove = '', ...others] = await curlLines(service);
@@ -39,39 +39,39 @@ describe('the first start', TOGETHER, () => {
     });
   }
 
-  it('makes a token that the list shows; the second start makes none', async (t) => {
+  it('creates a token that `token list` shows; the second start creates none', async (t) => {
     const installation = await newInstallation(t);
     const first = await installation.serve();
     await curlLines(first);
     await first.stop();
     const { stdout: tokens } = await installation.run(['token', 'list']);
-    assert.match(tokens, /default +valid +plants:read,plants:write .*made by the first start\n$/);
+    assert.match(tokens, /default +valid +plants:read,plants:write .*created by the first start\n$/);
     await printsNoToken(installation, await installation.serve());
   });
 
   for (const engine of engines) {
-    it(`prints none in production on ${engine.name}, and says how to make one`, async (t) => {
+    it(`production → no token, and a message how to create one, on ${engine.name}`, async (t) => {
       await saysHowToMakeOne(t, engine, PRODUCTION);
     });
   }
 
-  it('prints none on a store that is shared, wherever it runs', async (t) => {
+  it('shared store → no token, with any NODE_ENV', async (t) => {
     const shared = engines.filter(({ name }) => name !== 'sqlite');
     assert.equal(shared.length, 1);
     for (const engine of shared) await saysHowToMakeOne(t, engine, {});
   });
 
-  it('says nothing of tokens when there is one', async (t) => {
+  it('token exists → no message about tokens', async (t) => {
     const installation = await newInstallation(t);
     await installation.token();
     const service = await installation.serve({ env: PRODUCTION });
     assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
     await service.stop();
     assert.ok(!service.log.some(isWithoutTokens));
-    assert.ok(!service.output.stdout.includes('Server listening'), 'that is said once');
+    assert.ok(!service.output.stdout.includes('Server listening'), 'the start is logged once');
   });
 
-  it('prints none when there is a token, even a revoked one', async (t) => {
+  it('token exists, even revoked → no new token', async (t) => {
     const installation = await newInstallation(t);
     await installation.token('alice');
     const [{ id } = { id: '' }] = await listTokens(installation);
@@ -80,7 +80,7 @@ describe('the first start', TOGETHER, () => {
   });
 });
 
-/** The lines for curl that the service prints behind its log, once they are all there. */
+/** Waits for the curl commands that the service prints after its log. */
 async function curlLines(service: Service): Promise<readonly string[]> {
   const printed = await service.wrote(() => {
     const lines = service.output.stdout.match(/^ +curl .*\n/gm) ?? [];
@@ -117,9 +117,9 @@ async function saysHowToMakeOne(
   assert.deepEqual(JSON.parse(listed.stdout), []);
 }
 
-/** Asserts that a start prints no token and makes none. */
+/** Asserts that a start prints and creates no token. */
 async function printsNoToken(installation: Installation, service: Service): Promise<void> {
-  // The command takes far longer than a service that makes a token behind its start.
+  // The command takes much longer than the creation of a token after the start.
   const before = await listTokens(installation);
   const { code, stdout, stderr } = await service.stop();
   assert.equal(code, 0);

@@ -8,7 +8,7 @@ import { promisify } from 'node:util';
 import { engines, freshFolder } from '../support/engines.ts';
 import { startService } from '../support/service.ts';
 
-// Installed where it is used, since the generator asks for an older TypeScript than ours.
+// Installed separately, since the generator needs an older TypeScript than this project.
 const PACKAGES = ['openapi-typescript@7.13.0', 'openapi-fetch@0.17.0', 'typescript@5.9.3'];
 
 const PROGRAM = `
@@ -24,18 +24,18 @@ const deleted = await client.DELETE('/plants/{id}', { params: { path: { id: 7 } 
 const again = await client.DELETE('/plants/{id}', { params: { path: { id: 7 } } });
 const error: number | undefined = again.error?.error;
 console.log(created.data?.tag, names, deleted.response.status, error);
-// @ts-expect-error A plant without a name is none.
+// @ts-expect-error The name is required.
 await client.POST('/plants', { body: { id: 7 } });
 `;
 
-test('a client generated from the OpenAPI document is typed, and creates, lists and deletes', async (t) => {
+test('client generated from the OpenAPI document → typed; creates, lists and deletes', async (t) => {
   const folder = await freshFolder();
   const run = (program: string, ...args: readonly string[]) =>
     promisify(execFile)(program, args, { cwd: folder });
   await writeFile(join(folder, 'package.json'), '{"private":true,"type":"module"}');
   await run('npm', 'install', '--prefer-offline', '--no-audit', '--no-fund', ...PACKAGES);
   for (const engine of engines) {
-    await t.test(`made and used on ${engine.name}`, async (t) => {
+    await t.test(`generated and used on ${engine.name}`, async (t) => {
       const service = await startService(t, await engine.freshUrl(t));
       await run('npx', 'openapi-typescript', `${service.url}/openapi.json`, '--output', 'plants.ts');
       await writeFile(join(folder, 'program.ts'), PROGRAM);

@@ -15,7 +15,7 @@ import { newInstallation } from '../support/program.ts';
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const run = promisify(execFile);
 
-/** What those who use the client write, in TypeScript; `types` goes away for JavaScript. */
+/** Sample code of a user of the client, in TypeScript. The JavaScript version has no `types`. */
 const PROGRAM = `
 const client = createClient({ url: process.argv[2] ?? '', token: process.argv[3] ?? '' });
 const { name } = await client.createPlant({ id: 9007199254740993n, name: 'Fern', tag: 'Polypodium' });
@@ -32,7 +32,7 @@ declare const console: { log(...values: unknown[]): void };
 export const first = async (client: Client): Promise<Plant | void> => (await client.listPlants({ limit: 1 }).next()).value;
 ${PROGRAM}`;
 
-/** A folder in which nothing but the packed package is installed. */
+/** A folder with only the packed package installed. */
 const installed = await newInstallation({ after });
 const tarball = await pack(installed.folder);
 await writeFile(join(installed.folder, 'package.json'), '{"private":true,"type":"module"}');
@@ -45,13 +45,13 @@ async function pack(folder: string): Promise<string> {
   return join(folder, name);
 }
 
-/** Installs packages into a folder; resolves to what npm warned of. */
+/** Installs packages into a folder. Resolves to the warnings of npm. */
 async function npmInstall(folder: string, ...packages: readonly string[]): Promise<string> {
   const flags = ['--loglevel=warn', '--prefer-offline', '--no-audit', '--no-fund'];
   return (await run('npm', ['install', ...flags, ...packages], { cwd: folder })).stderr;
 }
 
-test('a clone gets the Node it runs on and what makes its page, with NODE_ENV=production as well', async () => {
+test('npm ci in a clone → installs Node and builds the page, also with NODE_ENV=production', async () => {
   const folder = await freshFolder();
   for (const file of ['package.json', 'package-lock.json', '.npmrc']) {
     await copyFile(join(ROOT, file), join(folder, file));
@@ -63,11 +63,11 @@ test('a clone gets the Node it runs on and what makes its page, with NODE_ENV=pr
   }
 });
 
-test('an install of the package asks nobody to approve a script', () => {
+test('installed package → has no install script to approve', () => {
   assert.doesNotMatch(npmSaid, /scripts|plant-store/);
 });
 
-test('the package has no fault that publint knows, and nothing that does not belong there', async () => {
+test('package → passes publint and contains only the expected files', async () => {
   const bytes = await readFile(tarball);
   const copy = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
   const { messages } = await publint({ pack: { tarball: copy }, strict: true });
@@ -82,7 +82,7 @@ test('the package has no fault that publint knows, and nothing that does not bel
   assert.deepEqual([...rooms].sort(), ['LICENSE', 'README.md', 'bin', 'dist', 'package.json']);
 });
 
-test('the client that is installed works from JavaScript, and from TypeScript with strict types', async () => {
+test('installed client → works from JavaScript and from strict TypeScript', async () => {
   const { folder } = installed;
   await writeFile(join(folder, 'client.js'), IN_JAVASCRIPT);
   await writeFile(join(folder, 'client.ts'), IN_TYPESCRIPT);
@@ -101,10 +101,10 @@ test('the client that is installed works from JavaScript, and from TypeScript wi
   assert.equal((await service.stop()).code, 0);
 });
 
-describe('the program that is installed', () => {
-  test('serves by npx in an empty folder, with its page, and stops when told', async () => {
+describe('the installed program', () => {
+  test('npx in an empty folder → serves, with the page, and stops on a signal', async () => {
     const args = ['plant-store', 'serve', '--port', '0', '--admin-port', '0'];
-    // A group of its own, as a shell gives to what it starts: npx does not pass signals on, a terminal sends them to all.
+    // A separate process group, as in a shell: a terminal signals the whole group, and npx forwards no signals.
     const npx = spawn('npx', args, {
       cwd: installed.folder,
       detached: true,
@@ -123,7 +123,7 @@ describe('the program that is installed', () => {
     }
   });
 
-  test('works on the oldest Node that it asks for', async () => {
+  test('works on the oldest supported Node', async () => {
     const folder = await freshFolder();
     await npmInstall(folder, 'node@24');
     const node = join(folder, 'node_modules', 'node', 'bin', 'node');
@@ -135,7 +135,7 @@ describe('the program that is installed', () => {
     assert.equal((await service.stop()).code, 0);
   });
 
-  test('says what it needs on an older Node', async () => {
+  test('older Node → names the required version', async () => {
     const text = await readFile(
       join(installed.folder, 'node_modules', 'plant-store', 'bin', 'plant-store.js'),
       'utf8',
@@ -159,10 +159,10 @@ async function findUrl(stdout: Readable): Promise<string> {
     stdout.resume();
     return url;
   }
-  throw new Error('the service ended before it served');
+  throw new Error('the service exited before it was serving');
 }
 
-/** The installed program on a Node. */
+/** The command line of the installed program on a version of Node. */
 const byNode = (node: string) => (command: readonly string[]) => [
   node,
   join(installed.folder, 'node_modules', '.bin', 'plant-store'),

@@ -6,24 +6,24 @@ import { engines } from '../support/engines.ts';
 import { newInstallation, type Service } from '../support/program.ts';
 import { bearer } from '../support/service.ts';
 
-/** So many at once that a collection finds most of what was made at some places still in use. */
+/** Enough concurrent requests that most objects of some allocation sites survive a garbage collection. */
 const CROWD = 3_000;
-/** The rest of the connections stay idle: the agent takes the one that was used last. */
-const AT_ONCE = 10;
+/** The other connections stay idle: the agent reuses the most recently used one. */
+const CONCURRENCY = 10;
 const REQUESTS = 3_000;
 const ROUNDS = 3;
 const KIBIBYTE = 1_024;
 
-/** What the garbage collection keeps beside what is new, in bytes. */
+/** Size of the old space of the heap, in bytes. */
 async function oldHeap({ adminUrl }: Service): Promise<number> {
   const metrics = await (await fetch(`${adminUrl}/metrics`)).text();
   const [, bytes] = /^nodejs_heap_space_size_used_bytes\{space="old"\} (\S+)$/m.exec(metrics) ?? [];
-  assert.ok(bytes !== undefined, 'the metrics tell the old heap');
+  assert.ok(bytes !== undefined, 'the metrics contain the size of the old space');
   return Number(bytes);
 }
 
 for (const engine of engines)
-  test(`requests on ${engine.name}, after a crowd → none outlives its response`, async (t) => {
+  test(`after a burst of requests → objects of later requests do not stay in old space, on ${engine.name}`, async (t) => {
     const env = { DATABASE_URL: await engine.freshUrl(t) };
     const installation = await newInstallation(t);
     const { stdout } = await installation.run(['token', 'create', 'alice'], { env });
@@ -42,13 +42,13 @@ for (const engine of engines)
     }
 
     await listMany(2 * CROWD, CROWD);
-    await listMany(REQUESTS, AT_ONCE);
+    await listMany(REQUESTS, CONCURRENCY);
     const growths: number[] = [];
     for (let round = 0; round < ROUNDS; round += 1) {
       const before = await oldHeap(service);
-      await listMany(REQUESTS, AT_ONCE);
+      await listMany(REQUESTS, CONCURRENCY);
       growths.push(((await oldHeap(service)) - before) / REQUESTS);
     }
-    // A full collection in between makes one of them less than nothing.
-    assert.ok(Math.max(...growths) < KIBIBYTE, `bytes of a request that stay: ${growths.map(Math.round)}`);
+    // A full collection in between makes a growth negative.
+    assert.ok(Math.max(...growths) < KIBIBYTE, `bytes kept per request: ${growths.map(Math.round)}`);
   });

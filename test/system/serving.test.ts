@@ -14,26 +14,26 @@ import { bearer } from '../support/service.ts';
 const PRODUCTION = { NODE_ENV: 'production' };
 const ALDER = { name: 'Black alder', tag: 'Alnus glutinosa' };
 
-/** How long a stop waits for requests that do not finish (src/server.ts). */
+/** Timeout of a shutdown for requests in flight (src/server.ts). */
 const DRAIN_MS = 7_500;
 
-// One of them waits for most of its time, and takes nothing from the others.
+// Concurrent, since one test mostly waits.
 describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-    it(`${signal} under load: what is in flight is answered, and what was acknowledged is in the store`, async (t) => {
+    it(`${signal} under load → requests in flight get responses, and acknowledged writes are stored`, async (t) => {
       const installation = await newInstallation(t);
       const token = await installation.token('alice');
       const service = await installation.serve({ env: PRODUCTION });
       const load = startCreating(service, token);
       await load.reaches(500);
-      // What was asked in this turn of the event loop leaves at its end, behind a signal that is sent in the middle of it.
+      // Requests of this event-loop iteration are sent at its end, so the signal must follow in the next one.
       await setImmediate();
       const signalled = performance.now();
       const { code } = await service.stop(signal);
       const { acknowledged, unanswered } = await load.ended;
       assert.equal(code, 0);
       const lost = unanswered.filter(({ sentAt }) => sentAt < signalled);
-      assert.deepEqual(lost, [], 'requests of before the signal got no answer');
+      assert.deepEqual(lost, [], 'requests sent before the signal got no response');
       const stored = storedIds(installation.file);
       assert.deepEqual(
         acknowledged.filter((id) => !stored.has(id)),
@@ -42,7 +42,7 @@ describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {
     });
   }
 
-  it('finish a request that is half sent, tell its client to close, and refuse new connections', async (t) => {
+  it('request half received → finished with `Connection: close`; new connections are rejected', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
     const service = await installation.serve({ env: PRODUCTION });
@@ -60,7 +60,7 @@ describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {
     assert.deepEqual(storedIds(installation.file), new Set([7n]));
   });
 
-  it('two at once, as npm passes them on, still stop in order', async (t) => {
+  it('same signal twice at once, as under npm → graceful stop', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
     const service = await installation.serve({ env: PRODUCTION });
@@ -72,7 +72,7 @@ describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {
     assert.equal((await service.ended).code, 0);
   });
 
-  it('again after that mean hurry: it ends at once, with exit code 1', async (t) => {
+  it('second signal later → immediate exit with code 1', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
     const service = await installation.serve({ env: PRODUCTION });
@@ -80,14 +80,14 @@ describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {
     socket.on('error', () => undefined);
     service.kill('SIGINT');
     await service.logged(({ msg }) => msg === 'stopping');
-    // What tells the two apart is time alone.
+    // Only the time between the signals distinguishes the two cases.
     await setTimeout(600);
     assert.equal((await service.stop('SIGINT')).code, 1);
     const late = service.log.find(({ msg }) => String(msg).startsWith('requests did not finish in time'));
     assert.equal(late, undefined, 'it did not wait for its time to be over');
   });
 
-  it('are not held up by a reader that does not read', async (t) => {
+  it('client that does not read → shutdown is not delayed', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
     await fillStore(installation.databaseUrl, 'alice', 100_000, 400);
@@ -95,25 +95,25 @@ describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {
     const reading = get(`${service.url}/plants`, { agent: false, headers: bearer(token) });
     const [list] = await once(reading, 'response');
     list.on('error', () => undefined);
-    // What takes too long ends with 1.
+    // A shutdown that exceeds its limit exits with 1.
     assert.equal((await service.stop()).code, 0);
   });
 
-  it('are not held up by connections that say nothing, on either port', async (t) => {
+  it('silent connections on either port → shutdown is not delayed', async (t) => {
     const installation = await newInstallation(t);
     const service = await installation.serve({ env: PRODUCTION });
     for (const url of [service.url, service.adminUrl]) await openConnection(url);
-    // Its answer shows that the service has taken up the connections before it.
+    // The response shows that the service has accepted the earlier connections.
     await (await fetch(`${service.url}/openapi.json`)).arrayBuffer();
     await (await fetch(`${service.adminUrl}/live`)).arrayBuffer();
     const signalled = performance.now();
     assert.equal((await service.stop()).code, 0);
-    assert.ok(performance.now() - signalled < DRAIN_MS, 'they were waited for');
+    assert.ok(performance.now() - signalled < DRAIN_MS, 'the shutdown waited for them');
   });
 });
 
-describe('a client that goes away', () => {
-  it('right behind its create, in the middle of a batch, harms no other', async (t) => {
+describe('client disconnects', () => {
+  it('right after its create, during a batch → other clients are not affected', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
     const service = await installation.serve({ env: PRODUCTION });
@@ -146,16 +146,16 @@ describe('a client that goes away', () => {
 });
 
 interface Load {
-  /** Resolves when so many creates are acknowledged. */
+  /** Resolves when this number of creates is acknowledged. */
   reaches(count: number): Promise<void>;
-  /** Resolves when the service is gone. */
+  /** Resolves when the service has exited. */
   readonly ended: Promise<{
     readonly acknowledged: readonly bigint[];
     readonly unanswered: readonly { readonly id: bigint; readonly sentAt: number }[];
   }>;
 }
 
-/** Creates plants over 32 connections, each with one request at a time, until the service is gone. */
+/** Creates plants over 32 connections, one request at a time on each, until the service exits. */
 function startCreating(service: Service, token: string): Load {
   const acknowledged: bigint[] = [];
   const unanswered: { id: bigint; sentAt: number }[] = [];
@@ -208,7 +208,7 @@ function creating(id: bigint, token: string): Buffer {
   return renderRequest({ method: 'POST', path: '/plants', headers, body: `{"id":${id},"name":"Alder"}` });
 }
 
-/** All that arrives on a socket until it closes. */
+/** Reads from a socket until it closes. */
 async function readAll(socket: Socket): Promise<string> {
   let text = '';
   socket.setEncoding('latin1').on('data', (data: string) => {
@@ -218,7 +218,7 @@ async function readAll(socket: Socket): Promise<string> {
   return text;
 }
 
-/** A create of the plant 7 that the service has begun to read; `finish` sends the rest and resolves to the answer. */
+/** Sends a part of the creation of plant 7. `finish` sends the rest and resolves to the response. */
 async function sendHalf(
   service: Service,
   token: string,
@@ -232,7 +232,7 @@ async function sendHalf(
   });
   const body = '{"id":7,"name":"Alder"}';
   const request = renderRequest({ method: 'POST', path: '/plants', headers, body });
-  // The service asks for the body: it has the request in hand.
+  // The service sent 100 Continue, so it is processing the request.
   socket.write(request.subarray(0, -body.length));
   const [interim] = await once(socket.setEncoding('latin1'), 'data');
   assert.match(String(interim), /^HTTP\/1\.1 100 Continue\r\n/);

@@ -20,7 +20,7 @@ import {
 } from '../support/program.ts';
 import { listenOnFreePort } from '../support/servers/free-port.ts';
 
-/** Flags and variables that keep the service from starting; config.test.ts has them all. */
+/** Examples of invalid flags and variables. config.test.ts has all of them. */
 const badSettings: readonly {
   name: string;
   flags: Readonly<Record<string, string | undefined>>;
@@ -34,12 +34,12 @@ const badSettings: readonly {
 
 describe('serve', TOGETHER, () => {
   for (const { name, flags, env = {} } of badSettings) {
-    it(`does not start with a bad ${name}, and names it`, async (t) => {
+    it(`invalid ${name} → does not start, and names it`, async (t) => {
       assertFails(await failToServe(t, flags, { env }), new RegExp(`^plant-store: ${name} .*must `));
     });
   }
 
-  it('takes settings from variables, and flags before them', async (t) => {
+  it('settings from flags and variables → flags win', async (t) => {
     const installation = await newInstallation(t);
     const env = { PORT: 'no port', ADMIN_PORT: '1', BASE_PATH: '/variable' };
     const fromVariable = await installation.serve({ env });
@@ -52,7 +52,7 @@ describe('serve', TOGETHER, () => {
   });
 
   for (const flag of ['--port', '--admin-port']) {
-    it(`says when ${flag} is in use`, async (t) => {
+    it(`${flag} in use → message`, async (t) => {
       const port = await takePort(t);
       const ended = await failToServe(t, { [flag]: port });
       const variable = flag.slice(2).replace('-', '_').toUpperCase();
@@ -61,7 +61,7 @@ describe('serve', TOGETHER, () => {
     });
   }
 
-  it('says in one go when both ports are in use', async (t) => {
+  it('both ports in use → one message', async (t) => {
     const [port, adminPort] = [await takePort(t), await takePort(t)];
     const ended = await failToServe(t, { '--port': port, '--admin-port': adminPort });
     assertFails(
@@ -77,8 +77,8 @@ describe('serve', TOGETHER, () => {
     assertFails(ended, new RegExp(`^plant-store: ${RegExp.escape(reason)}\n$`));
   });
 
-  it('says when the name of a host has no address', async (t) => {
-    // A name that never has one (RFC 6761 §6.4).
+  it('host name without an address → message', async (t) => {
+    // A name that never resolves (RFC 6761 §6.4).
     const ended = await failToServe(t, { '--admin-host': 'nosuch.invalid' });
     assertFails(
       ended,
@@ -86,7 +86,7 @@ describe('serve', TOGETHER, () => {
     );
   });
 
-  it('says when it cannot listen on an address', async (t) => {
+  it('address of another machine → message', async (t) => {
     // TEST-NET-3 (RFC 5737): an address that no machine has.
     assertFails(
       await failToServe(t, { '--host': '203.0.113.1' }),
@@ -95,20 +95,20 @@ describe('serve', TOGETHER, () => {
   });
 });
 
-describe('a store is refused, and the message names it', TOGETHER, () => {
-  it('when its folder cannot be written', async (t) => {
-    // Where nobody may make a file, not even root.
+describe('store rejected, with its name in the message', TOGETHER, () => {
+  it('folder not writable', async (t) => {
+    // No user can create a file there, not even root.
     assertFails(await failToServe(t, { '--database-url': 'sqlite:/proc/plants.db' }), /\/proc\/plants\.db/);
   });
 
-  it('when its path goes through a file', async (t) => {
+  it('path goes through a file', async (t) => {
     const { folder } = await newInstallation(t);
     await writeFile(join(folder, 'file'), '');
     const url = `sqlite:${join(folder, 'file', 'plants.db')}`;
     assertFails(await failToServe(t, { '--database-url': url }), /file\/plants\.db/);
   });
 
-  it('when it is a folder', async (t) => {
+  it('path is a folder', async (t) => {
     const installation = await newInstallation(t);
     await mkdir(installation.file);
     assertFails(
@@ -118,7 +118,7 @@ describe('a store is refused, and the message names it', TOGETHER, () => {
   });
 
   for (const command of [['migrate'], ['token', 'list']]) {
-    it(`by ${command.join(' ')} when it is no database, and left as it is`, async (t) => {
+    it(`${command.join(' ')}: file is not a database → left unchanged`, async (t) => {
       const installation = await newInstallation(t);
       const text = 'Dear diary, today I planted an alder.\n'.repeat(200);
       await writeFile(installation.file, text);
@@ -127,7 +127,7 @@ describe('a store is refused, and the message names it', TOGETHER, () => {
     });
   }
 
-  it("when it is somebody else's database, and left as it is", async (t) => {
+  it('database of another application → left unchanged', async (t) => {
     const installation = await newInstallation(t);
     using db = new DatabaseSync(installation.file);
     db.exec('CREATE TABLE diary (day TEXT)');
@@ -140,28 +140,28 @@ describe('a store is refused, and the message names it', TOGETHER, () => {
   });
 });
 
-it('lets go of the store when the service cannot be wired to it', async () => {
+it('wiring of the service fails → the store is closed', async () => {
   const file = join(await freshFolder(), 'plants.db');
   const config = { ...loadConfig({ databaseUrl: `sqlite:${file}` }, {}), trustProxy: 'no address' };
   const serviceLog = logTo({ write: () => undefined }, 'info');
   await assert.rejects(startServer({ config, serviceLog, onFatal: assert.fail }), /invalid IP address/);
-  // SQLite removes them with the last connection.
+  // SQLite removes these files with the last connection.
   assert.deepEqual([existsSync(`${file}-wal`), existsSync(`${file}-shm`)], [false, false]);
 });
 
-/** How to run a program that may not listen on port 1; undefined where that cannot be kept from it. */
+/** Options to run a program without permission for port 1. Undefined where that is impossible. */
 function withoutLowPorts(): ProgramOptions | undefined {
   const firstForAll = '/proc/sys/net/ipv4/ip_unprivileged_port_start';
   if (!existsSync(firstForAll) || Number(readFileSync(firstForAll, 'utf8')) <= 1) return undefined;
   if (process.getuid?.() !== 0) return {};
-  // All that root may do, but for this.
+  // Drops only this capability of root.
   const command = ['setpriv', '--bounding-set=-net_bind_service', '--inh-caps=-net_bind_service'] as const;
   const [name, ...flags] = command;
   if (spawnSync(name, [...flags, 'true'], { stdio: 'ignore' }).status !== 0) return undefined;
   return { wrap: (program) => [...command, ...program] };
 }
 
-/** Runs `serve` with flags that should keep it from serving; ports are any free ones unless said otherwise. */
+/** Runs `serve` with flags that should make it fail. The default ports are free ones. */
 async function failToServe(
   t: TestContext,
   flags: Readonly<Record<string, string | undefined>>,
@@ -171,7 +171,7 @@ async function failToServe(
   const all = Object.entries({ '--port': '0', '--admin-port': '0', ...flags });
   const args = all.flatMap(([flag, value]) => (value === undefined ? [] : [flag, value]));
   const program = installation.start(['serve', ...args], options);
-  // A service that serves nevertheless is stopped, to fail by what it wrote rather than by the clock.
+  // Stops a service that starts anyway, so that the test fails by its output instead of a timeout.
   program
     .logged(({ msg }) => msg === 'serving')
     .then(

@@ -16,31 +16,31 @@ import { bearer } from '../support/service.ts';
 const PRODUCTION = { NODE_ENV: 'production' };
 const ALDER = { name: 'Alder', tag: null };
 
-/** Long enough for all that a test does in it, on a busy machine too. */
+/** Long enough for all steps of a test, also on a busy machine. */
 const PAUSE_MS = 3_000;
 const PAUSE = ['--stop-delay', String(PAUSE_MS)];
 
-/** Has a service stand still soon after it was told to stop: for a second, and until there is a file `asked`. */
-const STANDS_STILL = `data:text/javascript,${encodeURIComponent(
+/** Blocks a service soon after SIGTERM: for a second, and until a file `asked` exists. */
+const BLOCKS = `data:text/javascript,${encodeURIComponent(
   `import { existsSync, writeSync } from 'node:fs';
    const never = new Int32Array(new SharedArrayBuffer(4));
-   const standStill = () => {
-     writeSync(1, 'standing still');
+   const block = () => {
+     writeSync(1, 'blocked');
      const until = performance.now() + 1_000;
      while (performance.now() < until || !existsSync('asked')) Atomics.wait(never, 0, 0, 20);
    };
-   // Behind what has come, and before the timers that are due by then.
-   process.on('SIGTERM', () => setTimeout(setImmediate, 50, standStill));`,
+   // Runs after pending input, and before the timers that expire meanwhile.
+   process.on('SIGTERM', () => setTimeout(setImmediate, 50, block));`,
 )}`;
 
-describe('a stop with a pause', TOGETHER, () => {
-  it('says first that the service is not ready, and goes on serving, new connections too', async (t) => {
+describe('stop with a delay', TOGETHER, () => {
+  it('/ready fails first; requests on old and new connections still succeed', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token();
     const service = await installation.serve({ env: PRODUCTION, flags: PAUSE });
     assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
     const signalled = performance.now();
-    await tell(service, 'SIGTERM');
+    await sendSignal(service, 'SIGTERM');
     const ready = await fetch(`${service.adminUrl}/ready`);
     assert.equal(ready.status, 503);
     assert.match(await ready.text(), /^\{"error":50300,"message":".*stopping.*"\}$/);
@@ -52,12 +52,12 @@ describe('a stop with a pause', TOGETHER, () => {
     assert.ok(performance.now() - signalled >= PAUSE_MS);
   });
 
-  it('ends with 1 when the store breaks in it', async (t) => {
+  it('fatal store error during the delay → exit code 1', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token();
     await fillStore(installation.databaseUrl, 'alice', 50_000, 100);
     const service = await installation.serve({ env: PRODUCTION, flags: PAUSE });
-    await tell(service, 'SIGTERM');
+    await sendSignal(service, 'SIGTERM');
     await damage(installation.file);
     await (await fetch(`${service.url}/plants`, { headers: bearer(token) })).text().catch(() => undefined);
     assert.equal((await service.ended).code, 1);
@@ -65,9 +65,9 @@ describe('a stop with a pause', TOGETHER, () => {
   });
 });
 
-// Most of them wait for most of their time.
-describe('a stop', { concurrency: 3 }, () => {
-  it('is taken while the service starts', async (t) => {
+// Concurrent, since most tests wait.
+describe('stop', { concurrency: 3 }, () => {
+  it('signal during the start → stops', async (t) => {
     const installation = await newInstallation(t);
     const silent = createServer();
     const port = await listenOnFreePort(silent);
@@ -84,7 +84,7 @@ describe('a stop', { concurrency: 3 }, () => {
     assert.ok(program.log.every(({ msg }) => msg !== 'serving'));
   });
 
-  it('follows a rejection that nobody handles: it is logged, what is in flight is finished, exit code 1', async (t) => {
+  it('unhandled rejection → logged, requests in flight finish, exit code 1', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token();
     const fault = `process.on('SIGUSR2', () => void Promise.reject(new Error('planted')))`;
@@ -96,7 +96,9 @@ describe('a stop', { concurrency: 3 }, () => {
     const connection = new Connection(service.url, token);
     assert.equal((await connection.create(1n, ALDER))?.status, 200);
     service.kill('SIGUSR2');
-    const { err } = await service.logged(({ msg, level }) => msg === 'unexpected; stopping' && level === 60);
+    const { err } = await service.logged(
+      ({ msg, level }) => msg === 'unexpected error; stopping' && level === 60,
+    );
     assert.match(JSON.stringify(err), /planted/);
     assert.equal((await connection.create(2n, ALDER))?.status, 200);
     connection.close();
@@ -104,19 +106,19 @@ describe('a stop', { concurrency: 3 }, () => {
     assert.ok(service.log.some(({ msg }) => msg === 'stopped'));
   });
 
-  it('answers what came while the process stood still for as long as clients are asked to go elsewhere', async (t) => {
+  it('process blocked during the grace period → requests that arrived meanwhile get responses', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token();
     const service = await installation.serve({
       env: PRODUCTION,
-      wrap: ([node = '', ...rest]) => [node, '--import', STANDS_STILL, ...rest],
+      wrap: ([node = '', ...rest]) => [node, '--import', BLOCKS, ...rest],
     });
     const connection = new Connection(service.url, token);
     assert.equal((await connection.create(1n, ALDER))?.status, 200);
     service.kill('SIGTERM');
-    await service.wrote(() => service.output.stdout.match(/standing still/) ?? undefined);
+    await service.wrote(() => service.output.stdout.match(/blocked/) ?? undefined);
     const answer = connection.create(2n, ALDER);
-    // It leaves in the next turn of the event loop.
+    // The request is sent in the next event-loop iteration.
     await setTimeout(10);
     await writeFile(join(installation.folder, 'asked'), '');
     assert.equal((await answer)?.status, 200);
@@ -124,7 +126,7 @@ describe('a stop', { concurrency: 3 }, () => {
     assert.equal((await service.ended).code, 0);
   });
 
-  it('waits a second at most for a scrape that is never asked whole and a collector that never answers', async (t) => {
+  it('incomplete scrape and silent collector → waits up to a second', async (t) => {
     const silent = createServer((socket) => socket.on('error', () => undefined));
     const port = await listenOnFreePort(silent);
     t.after(() => void silent.close());
@@ -135,14 +137,14 @@ describe('a stop', { concurrency: 3 }, () => {
     const scrape = connect(Number(new URL(service.adminUrl).port), '127.0.0.1');
     t.after(() => void scrape.destroy());
     scrape.on('error', () => undefined).write('GET /metrics HTTP/1.1\r\n');
-    // Taken in turn, so that what came before it has been read as well.
+    // Connections are handled in order, so the incomplete request has been read.
     assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
     const began = performance.now();
     assert.equal((await service.stop()).code, 0);
     assert.ok(performance.now() - began < 8_000, `it took ${performance.now() - began} ms`);
   });
 
-  it('follows a first token that cannot be made, with why in the log', async (t) => {
+  it('first token cannot be created → stops, with the reason in the log', async (t) => {
     const installation = await newInstallation(t);
     assert.equal((await installation.run(['migrate'])).code, 0);
     const db = new DatabaseSync(installation.file);
@@ -155,12 +157,12 @@ describe('a stop', { concurrency: 3 }, () => {
     assert.match(JSON.stringify(err), /no more tokens/);
     const { code, stdout } = await endOf(service);
     assert.equal(code, 1);
-    assert.match(stdout, /"msg":"the first token could not be made; stopping"/);
+    assert.match(stdout, /"msg":"the first token could not be created; stopping"/);
     assert.doesNotMatch(stdout, /plt_/);
   });
 });
 
-async function tell(service: Service, signal: NodeJS.Signals): Promise<void> {
+async function sendSignal(service: Service, signal: NodeJS.Signals): Promise<void> {
   service.kill(signal);
   await service.logged(({ msg }) => msg === 'stopping');
 }

@@ -8,8 +8,8 @@ import { newInstallation } from '../support/program.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
-/** What a terminal is told of colours (ECMA-48 §8.3.117, SGR). */
-// biome-ignore lint/suspicious/noControlCharactersInRegex: it is what this is about
+/** Colour sequences of a terminal (ECMA-48 §8.3.117, SGR). */
+// biome-ignore lint/suspicious/noControlCharactersInRegex: the test is about control sequences
 const COLOUR = /\u001b\[[\d;]*m/;
 
 for (const { what, env, isColoured } of [
@@ -28,7 +28,7 @@ for (const { what, env, isColoured } of [
   });
 }
 
-it('npm run dev serves, and starts anew when a source changes', async (t) => {
+it('npm run dev: a source changes → restarts', async (t) => {
   const installation = await newInstallation(t);
   for (const folder of ['bin', 'src'])
     await cp(join(ROOT, folder), join(installation.folder, folder), { recursive: true });

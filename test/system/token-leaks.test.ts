@@ -9,12 +9,12 @@ import { newInstallation, type Service } from '../support/program.ts';
 import { startCollector } from '../support/servers/otlp-collector.ts';
 import { bearer } from '../support/service.ts';
 
-/** So much of a token is enough to find it by, whatever was cut off or put around it. */
+/** Length of the part of a token that the test searches for, so that truncated tokens are found too. */
 function coreOf(secret: string): string {
   return secret.slice(4, 20);
 }
 
-/** Shows a token wherever a client could, in the right place and in wrong ones; resolves to all that was answered. */
+/** Sends a token in every possible place, valid and invalid. Resolves to all responses. */
 async function show(service: Service, secret: string): Promise<string> {
   const json = { ...bearer(secret), 'content-type': 'application/json' };
   const attempts: readonly (readonly [path: string, init: RequestInit])[] = [
@@ -54,7 +54,7 @@ async function show(service: Service, secret: string): Promise<string> {
 }
 
 for (const engine of engines) {
-  test(`no token is in the log, errors, metrics, traces, process titles or files on ${engine.name}`, async (t) => {
+  test(`log, errors, metrics, traces, process titles and files contain no token, on ${engine.name}`, async (t) => {
     const installation = await newInstallation(t);
     const collector = await startCollector(t);
     const url = engine.name === 'sqlite' ? installation.databaseUrl : await engine.freshUrl(t);
@@ -83,7 +83,7 @@ for (const engine of engines) {
 
     const places: Readonly<Record<string, string>> = {
       log: stdout + stderr,
-      'what commands tell':
+      'output of commands':
         [made, narrow, revoked, revoking].map((ended) => ended.stderr).join('') + listed.stdout,
       answers: answers.join('\n') + elsewhere,
       metrics,
@@ -94,9 +94,9 @@ for (const engine of engines) {
     for (const [name, content] of Object.entries(places))
       for (const secret of secrets) assert.ok(!content.includes(coreOf(secret)), `a token is in the ${name}`);
 
-    // There is something to find in all of them, so that their silence says something.
+    // Proves that each output has content; an empty one would pass the search.
     assert.match(places.log ?? '', /"msg":"answered"/);
-    assert.match(places['what commands tell'] ?? '', /tokenRevoked/);
+    assert.match(places['output of commands'] ?? '', /tokenRevoked/);
     assert.match(places.answers ?? '', /"error":40101/);
     assert.match(metrics, /status="401"/);
     assert.match(places.traces ?? '', /GET \/plants/);

@@ -12,12 +12,12 @@ import { type Installation, newInstallation, type ProgramOptions } from '../supp
 const PRODUCTION = { NODE_ENV: 'production' };
 const FERN = { name: 'Fern', tag: null };
 
-/** What docs/operations.md says of a write that another process keeps waiting, with room for a busy machine. */
+/** Lock timeout of a write in docs/operations.md, with a margin for a busy machine. */
 const WRITE_WAITS_MS = { least: 4_500, most: 15_000 };
 
-// Some wait for a lock for most of their time, and take nothing from the others.
-describe('a store that cannot be used', { concurrency: 4 }, () => {
-  it('is not served when its file is read-only, and the message says what it needs', async (t) => {
+// Concurrent, since some tests mostly wait for a lock.
+describe('unusable store', { concurrency: 4 }, () => {
+  it('file read-only → does not start; the message names the remedy', async (t) => {
     const installation = await withOnePlant(t);
     const reading = readOnly(installation.file);
     if (reading === undefined) {
@@ -27,7 +27,7 @@ describe('a store that cannot be used', { concurrency: 4 }, () => {
     await assertRefused(installation, /(?:EROFS|EACCES).*must be writable/, reading);
   });
 
-  it('is not served when its folder is read-only, and the message says what it needs', async (t) => {
+  it('folder read-only → does not start; the message names the remedy', async (t) => {
     const installation = await withOnePlant(t);
     const reading = readOnly(installation.folder);
     if (reading === undefined) {
@@ -39,7 +39,7 @@ describe('a store that cannot be used', { concurrency: 4 }, () => {
   });
 
   for (const command of [['check'], ['token', 'list'], ['export', 'alice']]) {
-    it(`is refused by ${command.join(' ')} when its folder is read-only, in the same words`, async (t) => {
+    it(`${command.join(' ')}: folder read-only → rejected with the same message`, async (t) => {
       const installation = await withOnePlant(t);
       const reading = readOnly(installation.folder);
       if (reading === undefined) {
@@ -57,7 +57,7 @@ describe('a store that cannot be used', { concurrency: 4 }, () => {
     });
   }
 
-  it('is not served when a newer version made it', async (t) => {
+  it('store of a newer version → does not start', async (t) => {
     const installation = await withOnePlant(t);
     const db = new DatabaseSync(installation.file);
     db.exec("INSERT INTO migrations (name) VALUES ('9999-of-the-future.sql')");
@@ -65,13 +65,13 @@ describe('a store that cannot be used', { concurrency: 4 }, () => {
     await assertRefused(installation, /newer version.*9999-of-the-future\.sql/);
   });
 
-  it('is not served when it is no database', async (t) => {
+  it('file is not a database → does not start', async (t) => {
     const installation = await newInstallation(t);
     writeFileSync(installation.file, 'id,name\n1,Black alder\n'.repeat(500));
     await assertRefused(installation, /not a database/);
   });
 
-  it('is not served when its first page is damaged', async (t) => {
+  it('first page damaged → does not start', async (t) => {
     const installation = await withOnePlant(t);
     const bytes = readFileSync(installation.file);
     writeFileSync(installation.file, bytes.fill(0xa5, 100, 300));
@@ -83,7 +83,7 @@ describe('a store that cannot be used', { concurrency: 4 }, () => {
     ['migrate'],
     ['token', 'create', 'x'],
   ]) {
-    it(`is refused by ${command.slice(0, 2).join(' ')} when its folder cannot be made, not even by root`, async (t) => {
+    it(`${command.slice(0, 2).join(' ')}: folder cannot be created, even by root → rejected`, async (t) => {
       const installation = await newInstallation(t);
       const url = 'sqlite:/proc/nosuch/folder/plants.db';
       const { code, stdout, stderr } = await installation.run([...command, '--database-url', url]);
@@ -99,7 +99,7 @@ describe('a store that cannot be used', { concurrency: 4 }, () => {
     });
   }
 
-  it('makes its folders for its user alone, however many are missing', async (t) => {
+  it('missing folders → all are created with access for their owner only', async (t) => {
     const installation = await newInstallation(t);
     const folders = ['a', 'a/b', 'a/b/c'].map((path) => join(installation.folder, path));
     const url = `sqlite:${folders.at(-1)}/plants.db`;
@@ -112,7 +112,7 @@ describe('a store that cannot be used', { concurrency: 4 }, () => {
     for (const folder of folders) assert.equal(statSync(folder).mode & 0o777, 0o700);
   });
 
-  it('is waited for at the start while another process writes to it, and served once that is done', async (t) => {
+  it('locked by a writer at the start → waits, then serves', async (t) => {
     const installation = await withOnePlant(t);
     using other = new DatabaseSync(installation.file);
     other.exec('BEGIN IMMEDIATE');
@@ -126,14 +126,14 @@ describe('a store that cannot be used', { concurrency: 4 }, () => {
     assert.equal((await (await starting).stop()).code, 0);
   });
 
-  it('is not served when another process keeps it locked for 10 s', async (t) => {
+  it('locked for 10 s at the start → does not start', async (t) => {
     const installation = await withOnePlant(t);
     using other = new DatabaseSync(installation.file);
     other.exec('BEGIN IMMEDIATE');
     await assertRefused(installation, /database is locked/);
   });
 
-  it('is a 503 for writes while another process keeps it locked, reads go on, and it heals', async (t) => {
+  it('locked while serving → writes get 503, reads work, and the service recovers', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token();
     const service = await installation.serve({ env: PRODUCTION });
@@ -142,9 +142,9 @@ describe('a store that cannot be used', { concurrency: 4 }, () => {
     using other = new DatabaseSync(installation.file);
     other.exec('BEGIN IMMEDIATE');
     const began = performance.now();
-    const refused = writer.create(2n, FERN);
+    const rejected = writer.create(2n, FERN);
     assert.equal((await reader.list())?.body, '[{"name":"Fern"}]');
-    const { status, body } = (await refused) ?? {};
+    const { status, body } = (await rejected) ?? {};
     const took = performance.now() - began;
     assert.equal(status, 503);
     assert.match(body ?? '', /"error":50300/);
@@ -172,7 +172,7 @@ async function withOnePlant(t: TestContext): Promise<Installation> {
   return installation;
 }
 
-/** The service ends before it serves, says why in one line, and leaves the file as it was. */
+/** Asserts that the service fails to start, prints one line, and leaves the file unchanged. */
 async function assertRefused(
   installation: Installation,
   reason: RegExp,
@@ -188,13 +188,13 @@ async function assertRefused(
   assert.deepEqual(readFileSync(installation.file), before);
 }
 
-/** How to run a program that cannot write to a path; undefined where there is no way. */
+/** Options to run a program without write access to a path. Undefined where that is impossible. */
 function readOnly(path: string): ProgramOptions | undefined {
   if (process.getuid?.() !== 0) {
     chmodSync(path, 0o500);
     return {};
   }
-  // Modes do not keep root from writing.
+  // Root ignores file modes.
   const mounts = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"';
   const wrap = (command: readonly string[]) => ['unshare', '--mount', 'bash', '-c', mounts, path, ...command];
   const [name = '', ...args] = wrap(['true']);

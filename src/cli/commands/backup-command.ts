@@ -2,9 +2,9 @@ import { Command } from 'commander';
 import type { Flags } from '../../config.ts';
 import { placeOf } from '../../database-url.ts';
 import { backUpStore, isEmbedded } from '../../store/open-engine.ts';
-import { makeWholeFile } from '../atomic-file.ts';
-import { CommandFailed } from '../command-error.ts';
-import { parseFile } from '../file-argument.ts';
+import { parseFile } from '../arguments.ts';
+import { writeAtomically } from '../atomic-file.ts';
+import { CommandFailed } from '../errors.ts';
 import { addSettings, configOf } from '../flags.ts';
 import { writeMessage } from '../message.ts';
 import { DATABASE_URL_HINT, rejectUnlessExists } from '../open-store.ts';
@@ -12,18 +12,18 @@ import { type Progress, startProgress } from '../progress.ts';
 
 export function backupCommand(): Command {
   const command = new Command('backup')
-    .description('copies the embedded store to a new file, also while the service runs, and checks the copy')
-    .argument('<file>', 'the file to make; one that exists is never overwritten', parseFile);
+    .description('backs up the embedded store to a new file and checks the copy; the service may run')
+    .argument('<file>', 'file to create; an existing file is never overwritten', parseFile);
   return addSettings(command, ['databaseUrl']).action(async (file: string, flags: Flags) => {
     const { databaseUrl } = configOf(flags);
     if (!isEmbedded(databaseUrl)) {
       throw new CommandFailed(
-        `a store on PostgreSQL is backed up by its own tools: pg_dump --format=custom --file=${file} '${placeOf(databaseUrl)}'`,
+        `this command backs up only the embedded store; for PostgreSQL run pg_dump --format=custom --file=${file} '${placeOf(databaseUrl)}'`,
       );
     }
     rejectUnlessExists(databaseUrl, DATABASE_URL_HINT);
-    await makeWholeFile(file, (partial) => backUpWithProgress(databaseUrl, partial));
-    writeMessage(`backed up to ${file}, and checked`);
+    await writeAtomically(file, (partial) => backUpWithProgress(databaseUrl, partial));
+    writeMessage(`backup written to ${file} and checked`);
   });
 }
 

@@ -6,18 +6,17 @@ import type { Bulk, Contents, KeyRow, PlantRow } from '../../store/bulk-store.ts
 import { StoreDamaged, StoreUnavailable } from '../../store/store.ts';
 import { isTokenName, type Token } from '../../token.ts';
 import { compileCheck } from '../../validation.ts';
-import { CommandFailed } from '../command-error.ts';
+import { CommandFailed } from '../errors.ts';
 import { addSettings } from '../flags.ts';
-import { escapeLine } from '../message.ts';
+import { escapeLine, pluralize } from '../message.ts';
 import { withBulk } from '../open-store.ts';
-import { count } from '../pluralize.ts';
 import { startProgress } from '../progress.ts';
 
 const DIGEST_BYTES = 32;
 const FAULTS_SHOWN = 100;
 const TIME_RULE = 'milliseconds since the epoch';
 
-/** What is in a store and what is wrong with it. */
+/** The counts of rows in a store, and its faults. */
 interface Report {
   readonly plants: number;
   readonly tokens: number;
@@ -27,8 +26,8 @@ interface Report {
 
 export function checkCommand(): Command {
   const command = new Command('check')
-    .description('looks for faults in the store: damaged pages, another schema, rows that break the rules')
-    .option('--json', 'what was found as a JSON object');
+    .description('checks the store for damaged pages, a wrong schema and invalid rows')
+    .option('--json', 'print the result as a JSON object');
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
     const report = await withBulk({ flags }, checkStore, { which: 'existing', migrate: false });
     const { faults } = report;
@@ -37,13 +36,13 @@ export function checkCommand(): Command {
     else process.stdout.write(describe(report));
     if (faults.length > 0) {
       throw new CommandFailed(
-        `faults found: ${faults.length}; before anything else, keep a copy of the store`,
+        `${pluralize(faults.length, 'fault')} found; make a copy of the store before you change anything`,
       );
     }
   });
 }
 
-/** Checks the store as such and, if that is sound, every row of it. */
+/** Checks pages and schema, and then each row if both are sound. */
 async function checkStore(bulk: Bulk): Promise<Report> {
   const faults = [...(await bulk.inspect())];
   if (faults.length > 0) return { plants: 0, tokens: 0, keys: 0, faults };
@@ -65,7 +64,7 @@ async function checkStore(bulk: Bulk): Promise<Report> {
       });
     } catch (error: unknown) {
       if (error instanceof StoreUnavailable && !(error instanceof StoreDamaged)) throw error;
-      faults.push(`${table}, behind row ${read}: ${messageOf(error)}`);
+      faults.push(`${table}, after row ${read}: ${messageOf(error)}`);
     }
     return read;
   }
@@ -80,7 +79,7 @@ async function checkStore(bulk: Bulk): Promise<Report> {
   }
 }
 
-/** Undefined when they cannot be counted, since some cannot be read. */
+/** Counts the plants. Undefined when damage prevents it. */
 async function countPlants(bulk: Bulk): Promise<number | undefined> {
   try {
     return await bulk.read((contents) => contents.countPlants());
@@ -102,7 +101,7 @@ function faultOfPlant({ owner, id, name, tag }: PlantRow): string | undefined {
 function faultOfToken(token: Token): string | undefined {
   const { id, owner, name, digest, createdAt, expiresAt, revokedAt, lastUsedAt } = token;
   if (owner === '') return `the token ${id}: its owner is empty`;
-  if (!isTokenName(name)) return `the token ${id}: its name is not one that can be given`;
+  if (!isTokenName(name)) return `the token ${id}: its name is invalid`;
   if (digest.length !== DIGEST_BYTES) return `the token ${id}: its digest is not SHA-256`;
   const times = [createdAt, expiresAt, revokedAt, lastUsedAt].filter((time) => time !== null);
   return times.every(isTime) ? undefined : `the token ${id}: its times must be ${TIME_RULE}`;
@@ -123,7 +122,7 @@ function isTime(value: number): boolean {
 
 function describe({ plants, tokens, keys, faults }: Report): string {
   if (faults.length === 0)
-    return `sound: ${count(plants, 'plant')}, ${count(tokens, 'token')}, ${count(keys, 'idempotency key')}\n`;
+    return `sound: ${pluralize(plants, 'plant')}, ${pluralize(tokens, 'token')}, ${pluralize(keys, 'idempotency key')}\n`;
   const shown = faults.slice(0, FAULTS_SHOWN).map((fault) => `${escapeLine(fault)}\n`);
   return shown.join('') + (faults.length > shown.length ? `and ${faults.length - shown.length} more\n` : '');
 }

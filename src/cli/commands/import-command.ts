@@ -3,12 +3,11 @@ import type { Flags } from '../../config.ts';
 import type { Entry, Format } from '../../formats/format.ts';
 import { type Bulk, type OnConflict, onConflicts, type PlantRow } from '../../store/bulk-store.ts';
 import { StoreUnavailable } from '../../store/store.ts';
-import { CommandFailed } from '../command-error.ts';
-import { parseFile } from '../file-argument.ts';
+import { parseFile, rejectUnlessOwner } from '../arguments.ts';
+import { CommandFailed } from '../errors.ts';
 import { addSettings } from '../flags.ts';
-import { writeMessage } from '../message.ts';
+import { pluralize, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
-import { rejectUnlessOwner } from '../owner-argument.ts';
 import {
   addFormat,
   type FormatName,
@@ -17,19 +16,18 @@ import {
   type Source,
   STANDARD_STREAM,
 } from '../plant-file.ts';
-import { count } from '../pluralize.ts';
 import { startProgress } from '../progress.ts';
 import { onSignal } from '../signal-handler.ts';
 
-/** Plants in one transaction: many to an fsync, and few enough that a service on the same store hardly waits. */
+/** Plants in one transaction: enough to spread the cost of the fsync, and few enough not to delay a running service. */
 const PLANTS_IN_BATCH = 2_000;
 const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
 
-const AGAIN = 'import the file again with --on-conflict skip to finish';
+const RETRY_HINT = 'import the file again with --on-conflict skip to finish';
 
 type ImportFlags = Flags & { onConflict: OnConflict; format?: FormatName; json?: true };
 
-/** How many plants came to what. */
+/** The number of plants by outcome. */
 interface Counts {
   created: number;
   skipped: number;
@@ -39,15 +37,15 @@ interface Counts {
 
 export function importCommand(): Command {
   const command = new Command('import')
-    .description('creates the plants of a file for an owner; bad lines are reported and passed over')
-    .argument('<owner>', 'whose plants they become')
+    .description('creates the plants of a file for an owner; reports and skips invalid lines')
+    .argument('<owner>', 'owner of the new plants')
     .argument('[file]', 'NDJSON or CSV; - for standard input', parseFile, STANDARD_STREAM)
     .addOption(
-      new Option('--on-conflict <what>', 'what to do with a plant whose id is taken')
+      new Option('--on-conflict <what>', 'action for a plant whose id is taken')
         .choices(onConflicts)
         .default('fail'),
     )
-    .option('--json', 'the counts as a JSON object');
+    .option('--json', 'print the counts as a JSON object');
   return addSettings(addFormat(command), ['databaseUrl']).action(
     async (owner: string, file: string, flags: ImportFlags) => {
       rejectUnlessOwner(owner);
@@ -59,7 +57,7 @@ export function importCommand(): Command {
       process.stdout.write(flags.json === true ? `${JSON.stringify(counts)}\n` : describe(counts, owner));
       if (counts.bad > 0) {
         throw new CommandFailed(
-          `bad lines passed over: ${counts.bad}; mend them and import the file again with --on-conflict skip`,
+          `${pluralize(counts.bad, 'invalid line')} skipped; correct the file and import it again with --on-conflict skip`,
         );
       }
     },
@@ -72,7 +70,7 @@ interface Import {
   readonly onConflict: OnConflict;
 }
 
-/** A plant and the line of the file it stands at. */
+/** A plant and its line number in the file. */
 interface Line {
   readonly line: number;
   readonly plant: PlantRow;
@@ -84,26 +82,26 @@ async function importPlants(
   { format, source, onConflict }: Import,
 ): Promise<Counts> {
   const counts: Counts = { created: 0, skipped: 0, replaced: 0, bad: 0 };
-  // A bar would be drawn over what is typed.
+  // Without a bar at an interactive terminal: it would overwrite typed text.
   const progress = startProgress('plants', source.size, process.stderr.isTTY && !source.isTyped);
   let isSaving = false;
   let stoppedBy: NodeJS.Signals | undefined;
-  // A batch under way is finished first, but no read is: it may wait for ever for somebody to type.
+  // A signal waits for the current batch, but not for a read, which may block for ever on a terminal.
   const stopListening = onSignal((signal) => {
     stoppedBy = signal;
     if (!isSaving) endBy(signal);
   });
 
-  // By the signal itself, since a shell that runs a list of commands stops only then.
+  // Ends by the signal itself: only then does a shell stop a list of commands.
   function endBy(signal: NodeJS.Signals): void {
     progress.stop();
-    writeMessage(`plant-store: stopped; created before: ${counts.created}; ${AGAIN}`);
+    writeMessage(`plant-store: interrupted; ${pluralize(counts.created, 'plant')} created; ${RETRY_HINT}`);
     process.kill(process.pid, signal);
   }
 
   let bytes = 0;
 
-  async function* counted(): AsyncGenerator<Buffer> {
+  async function* countBytes(): AsyncGenerator<Buffer> {
     for await (const chunk of source.chunks) {
       bytes += chunk.length;
       yield chunk;
@@ -116,7 +114,7 @@ async function importPlants(
   }
 
   try {
-    for await (const batch of toBatches(format.read(counted()), owner, reportBad)) {
+    for await (const batch of toBatches(format.read(countBytes()), owner, reportBad)) {
       isSaving = true;
       await saveBatch(bulk, batch, onConflict, counts);
       isSaving = false;
@@ -126,7 +124,7 @@ async function importPlants(
     return counts;
   } catch (error: unknown) {
     if (!(error instanceof StoreUnavailable)) throw error;
-    throw new CommandFailed(`${error.message}; created before: ${counts.created}; ${AGAIN}`);
+    throw new CommandFailed(`${error.message}; ${pluralize(counts.created, 'plant')} created; ${RETRY_HINT}`);
   } finally {
     stopListening();
     progress.stop();
@@ -172,8 +170,8 @@ async function saveBatch(
     counts.created += first - takenBefore.length;
     throw new CommandFailed(
       `line ${batch[first]?.line}: a plant with the id ${plants[first]?.id} already exists; ` +
-        `the lines before it were imported (${counts.created} created), it and those after it were not. ` +
-        '--on-conflict skip passes over what is there, replace overwrites it',
+        `earlier lines were imported (${counts.created} created), this line and later ones were not. ` +
+        'Use --on-conflict skip to keep existing plants, or replace to overwrite them',
     );
   }
   counts.created += batch.length - taken.length;
@@ -182,5 +180,5 @@ async function saveBatch(
 
 function describe({ created, skipped, replaced }: Counts, owner: string): string {
   const others = [skipped > 0 ? `, ${skipped} skipped` : '', replaced > 0 ? `, ${replaced} replaced` : ''];
-  return `${count(created, 'plant')} of ${owner} created${others.join('')}\n`;
+  return `${pluralize(created, 'plant')} of ${owner} created${others.join('')}\n`;
 }

@@ -1,24 +1,25 @@
 import { setFlagsFromString } from 'node:v8';
 import { Command } from 'commander';
 import type { Logger } from 'pino';
-import { type Config, type Flags, wantsTraces } from '../../config.ts';
+import type { Config, Flags } from '../../config.ts';
 import { type Audit, createAudit } from '../../observability/audit-log.ts';
 import { createLog } from '../../observability/log.ts';
 import { type Server, STOP_MS, startServer } from '../../server.ts';
 import { isEmbedded } from '../../store/open-engine.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../../token.ts';
 import { addSettings, configOf } from '../flags.ts';
+import { wantsTraces } from '../otel-variables.ts';
 
 const FIRST_OWNER = 'default';
 
-/** Beside the pause before it stops: a process that still lives this long after it was told to stop is ended. */
+/** Hard limit for a shutdown after the stop delay; then the process exits with 1. */
 export const SHUTDOWN_MS = STOP_MS + 500;
 
-/** Ctrl-C under npm arrives twice, once from the terminal and once from npm; only a later one means hurry. */
+/** Ctrl-C under npm arrives twice, from the terminal and from npm. Only a later signal forces the exit. */
 const SAME_SIGNAL_MS = 500;
 
 export function serveCommand(): Command {
-  const command = new Command('serve').description('migrates the store and serves it');
+  const command = new Command('serve').description('migrates the store and starts the service');
   return addSettings(command).action(async (flags: Flags) => {
     const config = configOf(flags);
     const serviceLog = await createLog(config.logLevel);
@@ -33,30 +34,30 @@ export function serveCommand(): Command {
     });
     const server = await starting;
     disableAllocationSitePretenuring();
-    renewOnSighup(server, log);
-    // Whoever waits for the service reads so from the log, and what is printed below belongs behind it.
+    reloadOnSighup(server, log);
+    // Flushes the "serving" line before the welcome text is printed.
     log.flush();
-    if (!makesFirstToken(config)) return warnWithoutTokens(server, config, log);
+    if (!shouldCreateFirstToken(config)) return warnWithoutTokens(server, config, log);
     try {
       if (!(await server.store.hasTokens())) process.stdout.write(await welcome(server, createAudit(log)));
     } catch (err: unknown) {
-      log.fatal({ err }, 'the first token could not be made; stopping');
+      log.fatal({ err }, 'the first token could not be created; stopping');
       stop(1);
     }
   });
 }
 
 /**
- * Stops V8 from making objects old where others outlived a collection ("Memento Mori", Clifford et al., ISMM 2015,
- * pp. 105-117). After a crowd of requests it takes the listeners of each later one for lasting, and these keep the
- * whole request until the next full collection (docs/performance.md). Not before the start is over: the code that Node
- * brings compiled is valid for V8's own flags alone.
+ * Disables V8's allocation-site pretenuring ("Memento Mori", Clifford et al., ISMM 2015, pp. 105-117). After a burst
+ * of requests V8 would allocate the listeners of later requests in old space. They keep each whole request alive until
+ * the next full collection (docs/performance.md). Called after the start: Node's code cache is valid only for the
+ * default flags.
  */
 function disableAllocationSitePretenuring(): void {
   setFlagsFromString('--no-allocation-site-pretenuring');
 }
 
-/** Stops the server on signals and on errors that nobody foresaw, also while it starts. Returns what stops it. */
+/** Stops the server on signals and unexpected errors, also during the start. Returns the function that stops it. */
 function stopOnSignal(starting: Promise<Server>, log: Logger, graceMs: number): (exitCode: number) => void {
   let stoppingSince: number | undefined;
   let exitCode = 0;
@@ -66,22 +67,22 @@ function stopOnSignal(starting: Promise<Server>, log: Logger, graceMs: number): 
     if (stoppingSince !== undefined) return;
     stoppingSince = performance.now();
     setTimeout(() => {
-      log.error('requests did not finish in time; ending');
+      log.error('requests did not finish in time; exiting');
       process.exit(1);
     }, graceMs).unref();
     void close();
   }
 
   async function close(): Promise<void> {
-    // Why a start failed is told by whoever started it.
+    // The caller of the start reports its failure.
     const server = await starting.catch(() => undefined);
     if (server === undefined) return;
     try {
-      await server.close('calmly');
+      await server.close('gracefully');
       log.info('stopped');
       process.exit(exitCode);
     } catch (err: unknown) {
-      log.error({ err }, 'could not stop properly');
+      log.error({ err }, 'shutdown failed');
       process.exit(1);
     }
   }
@@ -95,51 +96,54 @@ function stopOnSignal(starting: Promise<Server>, log: Logger, graceMs: number): 
   }
   for (const event of ['uncaughtException', 'unhandledRejection'] as const) {
     process.on(event, (err: unknown) => {
-      log.fatal({ err }, 'unexpected; stopping');
+      log.fatal({ err }, 'unexpected error; stopping');
       stop(1);
     });
   }
   return stop;
 }
 
-/** Without TLS the signal keeps its usual meaning: the terminal is gone. */
-function renewOnSighup({ tls }: Server, log: Logger): void {
+/** Reloads the certificate on SIGHUP. Without TLS the signal keeps its default action. */
+function reloadOnSighup({ tls }: Server, log: Logger): void {
   if (tls === undefined) return;
   process.on('SIGHUP', () => {
     try {
-      log.info({ validTo: tls.renew() }, 'the certificate was read again');
+      log.info({ validTo: tls.renew() }, 'the certificate was reloaded');
     } catch (err: unknown) {
-      log.error({ err }, 'the certificate could not be read again; the one before stays');
+      log.error({ err }, 'the certificate could not be reloaded; the previous one stays in use');
     }
   });
 }
 
-function makesFirstToken({ databaseUrl }: Config): boolean {
+function shouldCreateFirstToken({ databaseUrl }: Config): boolean {
   return process.env.NODE_ENV !== 'production' && isEmbedded(databaseUrl);
 }
 
 async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: Logger): Promise<void> {
   if (oidcIssuer !== '') return;
-  // A store that does not answer says so itself, at every request.
+  // A store that does not respond is reported with each request.
   const hasTokens = await store.hasTokens().catch(() => true);
-  if (!hasTokens) log.warn('no tokens yet, so nobody is let in; make one: plant-store token create OWNER');
+  if (!hasTokens)
+    log.warn(
+      'no tokens yet, so every request for plants gets 401; create one: plant-store token create OWNER',
+    );
 }
 
 async function welcome({ store, url }: Server, audit: Audit): Promise<string> {
   const secret = mintSecret();
   const now = Date.now();
   const expiresAt = parseExpires(DEFAULT_EXPIRES, now) ?? null;
-  const token = newToken(secret, FIRST_OWNER, { scopes, expiresAt, name: 'made by the first start' }, now);
+  const token = newToken(secret, FIRST_OWNER, { scopes, expiresAt, name: 'created by the first start' }, now);
   await store.write({ kind: 'createToken', token });
   audit.tokenCreated(token);
   const authorization = `-H 'Authorization: Bearer ${secret}'`;
   return [
     '',
-    `This store is new. Here is a token for its owner "${FIRST_OWNER}"; it is shown this once and expires in ${DEFAULT_EXPIRES.replace('d', ' days')}:`,
+    `This store is new. Here is a token for the owner "${FIRST_OWNER}"; it is shown only once and expires in ${DEFAULT_EXPIRES.replace('d', ' days')}:`,
     '',
     `  ${secret}`,
     '',
-    `Create a plant, list all, delete it, here or in a browser at ${url}/docs:`,
+    `Create, list and delete a plant, here or in a browser at ${url}/docs:`,
     '',
     `  curl ${url}/plants ${authorization} -H 'Content-Type: application/json' -d '{"id":1,"name":"Black alder","tag":"Alnus glutinosa"}'`,
     `  curl ${url}/plants ${authorization}`,

@@ -20,15 +20,15 @@ import {
   scopes,
   type Token,
 } from '../../token.ts';
-import { CommandFailed } from '../command-error.ts';
+import { rejectUnlessLocalOwner } from '../arguments.ts';
+import { CommandFailed } from '../errors.ts';
 import { addSettings, configOf } from '../flags.ts';
 import { escapeLine, writeMessage } from '../message.ts';
 import { withBulk, withStore } from '../open-store.ts';
-import { rejectUnlessLocalOwner } from '../owner-argument.ts';
 
 export function tokenCommand(): Command {
   return new Command('token')
-    .description('makes, lists and revokes the tokens that callers show')
+    .description('creates, lists and revokes tokens')
     .addCommand(createTokenCommand())
     .addCommand(listTokensCommand())
     .addCommand(revokeTokenCommand());
@@ -36,11 +36,11 @@ export function tokenCommand(): Command {
 
 function createTokenCommand(): Command {
   const command = new Command('create')
-    .description('makes a token and prints it; it is shown this once')
-    .argument('<owner>', 'whose plants it opens')
-    .option('--scope <scopes>', `what it may do, separated by commas: ${scopes.join(', ')}`, scopes.join(','))
-    .option('--expires <time>', 'when it expires: 30m, 12h, 90d or never', DEFAULT_EXPIRES)
-    .option('--name <name>', 'a note for the list of tokens');
+    .description('creates a token and prints it; it is shown only once')
+    .argument('<owner>', 'owner of the plants that the token gives access to')
+    .option('--scope <scopes>', `comma-separated permissions: ${scopes.join(', ')}`, scopes.join(','))
+    .option('--expires <time>', 'lifetime: 30m, 12h, 90d or never', DEFAULT_EXPIRES)
+    .option('--name <name>', 'note for the list of tokens');
   return addSettings(command, ['databaseUrl']).action(
     async (owner: string, flags: Flags & { scope: string; expires: string; name?: string }) => {
       const { name = '' } = flags;
@@ -51,7 +51,8 @@ function createTokenCommand(): Command {
       if (!isTokenName(name)) {
         throw new CommandFailed('--name must be up to 255 characters without control characters');
       }
-      if (wanted === undefined) throw new CommandFailed(`--scope must be some of ${scopes.join(', ')}`);
+      if (wanted === undefined)
+        throw new CommandFailed(`--scope must be one or more of ${scopes.join(', ')}`);
       if (expiresAt === undefined)
         throw new CommandFailed('--expires must be a time such as 30m, 12h or 90d, or never');
       const secret = mintSecret();
@@ -66,13 +67,13 @@ function createTokenCommand(): Command {
 
 function describeCreation({ id, owner, expiresAt }: Token): string {
   const end = expiresAt === null ? 'never expires' : `expires at ${formatTime(expiresAt)}`;
-  return `token ${id} of ${owner}, which ${end}; it is shown this once:`;
+  return `token ${id} of ${owner}, which ${end}; it is shown only once:`;
 }
 
 function listTokensCommand(): Command {
   const command = new Command('list')
-    .description('lists all tokens; their secrets are not kept')
-    .option('--json', 'as a JSON array');
+    .description('lists all tokens, without their secrets')
+    .option('--json', 'print a JSON array');
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
     await withBulk({ flags }, (bulk) => bulk.read((contents) => printTokens(contents, flags.json === true)), {
       which: 'existing',
@@ -80,7 +81,7 @@ function listTokensCommand(): Command {
   });
 }
 
-/** Prints the tokens a page at a time, in bounded memory however many there are. */
+/** Prints the tokens page by page, in bounded memory. */
 async function printTokens(contents: Contents, asJson: boolean): Promise<void> {
   const texts = asJson ? jsonOf(contents) : tableOf(contents);
   await pipeline(Readable.from(texts, { highWaterMark: 1 }), process.stdout, { end: false });
@@ -88,8 +89,8 @@ async function printTokens(contents: Contents, asJson: boolean): Promise<void> {
 
 function revokeTokenCommand(): Command {
   const command = new Command('revoke')
-    .description('ends a token; within a second it opens nothing any more')
-    .argument('<id>', 'the id that `token list` shows, or the token itself');
+    .description('revokes a token; it stops working within a second')
+    .argument('<id>', 'id from `token list`, or the token itself');
   return addSettings(command, ['databaseUrl']).action(async (named: string, flags: Flags) => {
     const token = await withStore(flags, (store) => revoke(store, named), 'existing');
     if (token.revokedAt === null) auditOf(flags).tokenRevoked(token.id);
@@ -97,7 +98,7 @@ function revokeTokenCommand(): Command {
   });
 }
 
-/** Revokes a token unless it is; resolves to what it was before. */
+/** Revokes a token unless it is revoked. Resolves to its state before. */
 async function revoke(store: Store, named: string): Promise<Token> {
   const token = await getToken(store, named);
   if (token.revokedAt === null) await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });
@@ -109,9 +110,9 @@ async function getToken(store: Store, named: string): Promise<Token> {
     ? await store.findToken(digestSecret(named))
     : await store.findTokenById(named);
   if (token !== undefined) return token;
-  // What is not an id may be a token, or most of one, which no message repeats.
+  // Text that is not an id may be a token or a part of one, so messages leave it out.
   const which = isTokenId(named) ? `no token ${named}` : 'no such token';
-  throw new CommandFailed(`there is ${which}; \`plant-store token list\` shows the ids of those there are`);
+  throw new CommandFailed(`there is ${which}; run \`plant-store token list\` to see all ids`);
 }
 
 function describeRevocation({ id, owner, revokedAt }: Token): string {
@@ -128,7 +129,7 @@ function stateOf(token: Token, now: number): string {
   return isValid(token, now) ? 'valid' : 'expired';
 }
 
-/** As `JSON.stringify` indents an array. */
+/** Yields an array with the indentation of `JSON.stringify`. */
 async function* jsonOf(contents: Contents): AsyncGenerator<string> {
   const now = Date.now();
   let before = '[\n';
@@ -161,7 +162,7 @@ function formatTime(time: number | null): string | null {
 
 const HEADING = ['ID', 'OWNER', 'STATE', 'SCOPES', 'EXPIRES', 'LAST USED', 'NAME'];
 
-/** Reads the tokens twice, first for the widths of the columns. */
+/** Yields a table. Reads the tokens twice, first for the column widths. */
 async function* tableOf(contents: Contents): AsyncGenerator<string> {
   const now = Date.now();
   let widths = HEADING.map((cell) => cell.length);

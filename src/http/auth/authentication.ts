@@ -143,12 +143,12 @@ export function createAuthentication({
   ): void {
     if (grant === undefined || !isValid(grant, now())) {
       const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
-      audit.tokenRefused(reason, grant ?? {}, originOf(request));
+      audit.tokenRejected(reason, grant ?? {}, originOf(request));
       rejectedTokens.rejected(request.ip, secret);
       throw invalidToken;
     }
     if (!grant.scopes.includes(scope)) {
-      audit.tokenRefused('insufficientScope', grant, originOf(request));
+      audit.tokenRejected('insufficientScope', grant, originOf(request));
       throw tooNarrow(scope);
     }
     request.caller = grant;

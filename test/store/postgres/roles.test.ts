@@ -67,7 +67,7 @@ test('old keys that the account may not remove are told of in the log', async (t
   const told = (): unknown =>
     service.logLines
       .map((line) => JSON.parse(line))
-      .find(({ msg }) => msg === 'old idempotency keys were not removed');
+      .find(({ msg }) => msg === 'expired idempotency keys were not deleted');
   while (told() === undefined) await fetch(`${service.adminUrl}/ready`);
   assert.match(JSON.stringify(told()), /"level":40,.*permission denied for table idempotency_keys/);
 });

@@ -8,20 +8,20 @@ import { type AbuseFigures, abuseFaults, USUAL_BOUNDS } from '../../long/abuse/v
 import { engines, type TestEngine } from '../../support/engines.ts';
 import { MEBIBYTE } from '../../support/process-resources.ts';
 
-/** Wider than what is promised, since other tests run on the same cores: `npm run test:abuse` holds the service to that. */
+/** Wider than the promised bounds, since other tests share the cores. `npm run test:abuse` checks those. */
 const PATIENT = { p99Ms: 1_000, longestMs: 5_000, samples: 20 };
 
 const attacks = catalogue.flatMap((row) => shortFormOf(row) ?? []);
 
-/** A suite would take the concurrency of the one around it. */
+/** A suite inherits the concurrency of its parent unless set. */
 const IN_TURN = { concurrency: 1 };
 
-// Most of the time of an attack is waiting.
-describe('an ill-behaved client', { skip: process.platform !== 'linux', concurrency: 2 }, () => {
+// Concurrent, since an attack mostly waits.
+describe('misbehaving client', { skip: process.platform !== 'linux', concurrency: 2 }, () => {
   const [sqlite = assert.fail()] = engines;
-  describe('disturbs no other one', IN_TURN, () => attackAll(sqlite, false));
+  describe('does not disturb other clients', IN_TURN, () => attackAll(sqlite, false));
   for (const engine of engines)
-    describe(`disturbs no other one, on ${engine.name}`, IN_TURN, () => attackAll(engine, true));
+    describe(`does not disturb other clients, on ${engine.name}`, IN_TURN, () => attackAll(engine, true));
 });
 
 /** The attacks where the engine matters, or the others. */
@@ -79,7 +79,7 @@ const ALL_BOUNDS: Bounds = {
 };
 
 describe('the bounds of an attack', () => {
-  it('hold for figures just below them', () => {
+  it('figures just below them → pass', () => {
     assert.deepEqual(abuseFaults(GOOD, ALL_BOUNDS, 10), []);
   });
 
@@ -107,14 +107,14 @@ describe('the bounds of an attack', () => {
     [{ problems: ['it complained'] }, /it complained/],
   ];
   for (const [harm, fault] of harms) {
-    it(`are broken by figures of which the report says ${fault.source}`, () => {
+    it(`figures above them → fail with ${fault.source}`, () => {
       const [only, ...more] = abuseFaults({ ...GOOD, ...harm }, ALL_BOUNDS, 10);
       assert.match(only ?? '', fault);
       assert.deepEqual(more, []);
     });
   }
 
-  it('cover attacks enough, each with a name of its own', () => {
+  it('the catalogue has at least 20 attacks with unique names', () => {
     assert.ok(catalogue.length >= 20);
     assert.equal(new Set(catalogue.map(({ name }) => name)).size, catalogue.length);
   });

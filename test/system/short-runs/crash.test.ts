@@ -8,40 +8,40 @@ const LOAD_MS = { from: 200, to: 300 };
 
 interface Fault {
   readonly name: string;
-  /** Whether an id is one to plant the fault on. */
+  /** Selects the ids to inject the fault into. */
   readonly fits: (state: State) => boolean;
-  /** Takes the id. */
+  /** The statement that injects the fault; its parameter is the id. */
   readonly sql: string;
   readonly found: RegExp;
 }
 
 const faults: readonly Fault[] = [
   {
-    name: 'an acknowledged create that is lost',
+    name: 'lost acknowledged create',
     fits: (state) => state !== null && state.tag === null,
     sql: 'DELETE FROM plants WHERE id = ?',
     found: /^plant \d+ was created, with an answer, and is missing$/,
   },
   {
-    name: 'an acknowledged deletion that is undone',
+    name: 'undone acknowledged deletion',
     fits: (state) => state === null,
     sql: "INSERT INTO plants (owner, id, name) VALUES ('crash', ?, 'a plant that was deleted')",
     found: /^plant \d+ was deleted, with an answer, and is there: .*a plant that was deleted/,
   },
   {
-    name: 'a plant that is half written',
+    name: 'half-written plant',
     fits: (state) => state !== null && state.tag !== null,
     sql: 'UPDATE plants SET tag = NULL WHERE id = ?',
     found: /^plant \d+ is .*"tag":null.* and was sent as .*"tag":"tag of write/,
   },
   {
-    name: 'a plant that nobody wrote',
+    name: 'plant that no client wrote',
     fits: () => true,
     sql: "INSERT INTO plants (owner, id, name) VALUES ('crash', -1 - ?, 'a stranger')",
     found: /^plant -\d+ is there and nobody wrote it$/,
   },
   {
-    name: "a plant of somebody else's",
+    name: 'plant of another owner',
     fits: () => true,
     sql: "INSERT INTO plants (owner, id, name) VALUES ('nobody', ?, 'a stranger')",
     found: /^plant \d+ of nobody appeared$/,
@@ -49,7 +49,7 @@ const faults: readonly Fault[] = [
 ];
 
 describe('the service under kill -9', { concurrency: true }, () => {
-  it('loses no acknowledged write and leaves none half done in a dozen crashes', async (t) => {
+  it('12 crashes → no acknowledged write lost, none half done', async (t) => {
     const { rounds, acknowledged, doubtful, repeated, violations } = await crashRounds({
       rounds: ROUNDS,
       seed: 20,
@@ -60,11 +60,11 @@ describe('the service under kill -9', { concurrency: true }, () => {
     assert.deepEqual(violations, []);
     assert.equal(rounds, ROUNDS);
     assert.ok(acknowledged >= ROUNDS * 20, `only ${acknowledged} writes were acknowledged`);
-    assert.ok(doubtful > 0, 'no kill met a write under way');
+    assert.ok(doubtful > 0, 'no kill interrupted a write');
     assert.ok(repeated > 0, 'no create was repeated with its key');
   });
 
-  it('is checked by what finds every fault that is planted, and no other', async () => {
+  it('the checker finds every injected fault and no other', async () => {
     const { violations } = await crashRounds({
       rounds: 1,
       seed: 1,

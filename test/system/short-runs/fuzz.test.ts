@@ -3,8 +3,8 @@ import { describe, it } from 'node:test';
 import { describeFuzz, fuzz, fuzzService } from '../../long/fuzz.ts';
 import { serve } from '../../support/servers/stub-server.ts';
 
-describe('a service that is sent anything', () => {
-  it('answers each of 3,000 requests, and none with a fault of its own', async (t) => {
+describe('random requests', () => {
+  it('3,000 requests → each gets a response, none a 5xx', async (t) => {
     const summary = await fuzzService({ requests: 3_000, connections: 8, seed: 1, withinMs: 10_000 });
     for (const line of describeFuzz(summary)) t.diagnostic(line);
     assert.deepEqual(summary.failures, []);
@@ -28,7 +28,7 @@ describe('a service that is sent anything', () => {
       found: /nothing came within 400 ms\n.*\[.*\n {2}again: --seed \d+ --path \d/,
     },
   ]) {
-    it(`is found out when it ${name}`, async (t) => {
+    it(`detects a service that ${name}`, async (t) => {
       const url = await serve(t, (request, response) => {
         let body = '';
         request.setEncoding('latin1').on('data', (text: string) => {

@@ -43,24 +43,24 @@ after(async () => {
 });
 
 async function freshDatabase(scope: Pick<TestContext, 'after'>): Promise<string> {
-  if (postgres === undefined) throw new Error('there is no engine on PostgreSQL');
+  if (postgres === undefined) throw new Error('the PostgreSQL engine is missing');
   return postgres.freshUrl(scope);
 }
 
-test('every acknowledged write shows on every instance at once, and all histories are linearizable', async () => {
+test('acknowledged writes are visible on every instance immediately; histories are linearizable', async () => {
   const { secret } = await createToken(databaseUrl);
   const workload = { fronts: instances, token: secret, clients: 32, hotPlants: 8, seconds: 2, atLeast: 500 };
   const recording = await recordWorkload(workload);
   assert.deepEqual(recording.surprises, []);
   assert.deepEqual(recording.unseen, []);
   const { hotWrites, coldWrites } = recording.times;
-  // Far fewer than on an idle machine; what is judged is that they are right, not how many they are.
+  // Far fewer than on an idle machine: the test checks correctness, not throughput.
   assert.ok(hotWrites.length > 20 && coldWrites.length > 20, describeRecording(recording));
   const violation = findViolation(recording.operations);
   if (violation !== undefined) assert.fail(describeViolation(violation));
 });
 
-test('one Idempotency-Key sent to all instances at once creates one plant, and all answers agree', async () => {
+test('same Idempotency-Key on all instances at once → one plant, equal responses', async () => {
   const { secret } = await createToken(databaseUrl, 'keys');
   const rounds = Array.from({ length: 40 }, (_, index) => index + 1);
   await Promise.all(
@@ -84,7 +84,7 @@ test('one Idempotency-Key sent to all instances at once creates one plant, and a
   );
 });
 
-test('one Idempotency-Key sent with another plant to each instance at once creates one of them', async () => {
+test('same Idempotency-Key with different plants on all instances at once → one plant is created', async () => {
   const { secret } = await createToken(databaseUrl, 'reusers');
   for (let round = 0; round < 10; round += 1) {
     const answers = await Promise.all(
@@ -108,7 +108,7 @@ function errorIn(body: string): number {
   return error;
 }
 
-test('a revoked token opens nothing on any instance a second later', async () => {
+test('revoked token → rejected by every instance within a second', async () => {
   const { secret, id } = await createToken(databaseUrl, 'revoked');
   const list = { method: 'GET', path: '/plants?limit=0', headers: bearer(secret) } as const;
   const store = await openOn(databaseUrl);
@@ -167,7 +167,7 @@ function shuffled<T>(values: readonly T[]): T[] {
     .map(({ value }) => value);
 }
 
-/** Several, whose plants come together in batches. */
+/** Several owners, whose plants share batches. */
 const ownerOf = (id: number): string => `crowd ${id % 3}`;
 
 const creation = (id: number): Write => ({
@@ -196,7 +196,7 @@ const deletion = (id: number): Write => ({
 });
 
 for (const how of ['all together', 'owner by owner'])
-  test(`instances that change the same plants in any order, ${how}, never wait for each other in a circle`, async (t) => {
+  test(`concurrent changes of the same plants in any order, ${how} → no deadlock`, async (t) => {
     const url = await freshDatabase(t);
     await migratePostgres(url);
     if (how === 'owner by owner') await execute(url, REFUSE_SEVERAL_OWNERS);
@@ -220,19 +220,19 @@ for (const how of ['all together', 'owner by owner'])
       }),
     );
     await Promise.all(crowd);
-    // The server counts what a connection met when it ends.
+    // PostgreSQL updates its deadlock counter when a connection ends.
     for (const store of stores) await store.close();
     assert.equal(await deadlocksIn(url), 0);
   });
 
 for (const how of ['all together', 'owner by owner'])
-  test(`instances that delete the same many plants in any order, ${how}, never wait for each other in a circle`, async (t) => {
+  test(`concurrent deletions of the same plants in any order, ${how} → no deadlock`, async (t) => {
     const url = await freshDatabase(t);
     await migratePostgres(url);
     if (how === 'owner by owner') await execute(url, REFUSE_SEVERAL_OWNERS);
     const stores = await Promise.all(Array.from({ length: INSTANCES }, () => openOn(url)));
     const ids = Array.from({ length: 600 }, (_, index) => index);
-    // Among so many others, the plants to delete are looked up one by one.
+    // With many other rows, PostgreSQL looks up the deleted plants by index.
     await queryOn(
       url,
       "INSERT INTO plants (owner, id, name) SELECT 'others', id, '' FROM generate_series(1, 20000) AS id",
@@ -240,7 +240,7 @@ for (const how of ['all together', 'owner by owner'])
     await queryOn(url, 'ANALYZE plants');
     for (let round = 0; round < 40; round += 1) {
       await Promise.all(ids.map((id) => stores[0]?.write(creation(id))));
-      // Sets of different sizes, since PostgreSQL goes through sets of one size in one order.
+      // Sets of different sizes: PostgreSQL visits sets of equal size in the same order.
       const deletions = stores.flatMap((store) => {
         const some = shuffled(ids).slice(0, 100 + Math.floor(Math.random() * 500));
         return some.map((id) => ({ id, outcome: store.write(deletion(id)) }));
@@ -254,7 +254,7 @@ for (const how of ['all together', 'owner by owner'])
     assert.equal(await deadlocksIn(url), 0);
   });
 
-test('instances that record the use of the same tokens in any order never wait for each other in a circle', async (t) => {
+test('concurrent recording of the use of the same tokens in any order → no deadlock', async (t) => {
   const url = await freshDatabase(t);
   const stores = await Promise.all(Array.from({ length: INSTANCES }, () => openOn(url)));
   const tokens = Array.from({ length: 40 }, () =>
@@ -273,11 +273,11 @@ test('instances that record the use of the same tokens in any order never wait f
   assert.equal(await deadlocksIn(url), 0);
 });
 
-test('a rolling restart under load fails no request', async () => {
+test('rolling restart under load → no request fails', async () => {
   const { secret } = await createToken(databaseUrl, 'restarts');
   const traffic = new Traffic(secret);
   for (const instance of instances) {
-    // Clients with their connections in place, as they are in everyday life.
+    // The clients have open connections before the restart.
     await traffic.pass(150);
     assert.equal(await instance.stop(), 0, instance.output);
     await traffic.pass(50);
@@ -289,7 +289,7 @@ test('a rolling restart under load fails no request', async () => {
   assert.ok(instances.every(({ accidents }) => accidents === 0));
 });
 
-/** Clients that create, list and delete on all instances in turn, and expect to succeed each time. */
+/** Clients that create, list and delete on all instances in turn, and record failures. */
 class Traffic {
   readonly failures: string[] = [];
   readonly #token: string;
@@ -303,7 +303,7 @@ class Traffic {
     this.#clients = Promise.all(ids.map((id) => this.#runClient(id)));
   }
 
-  /** Resolves when so many more requests are answered. */
+  /** Resolves after this number of further responses. */
   async pass(requests: number): Promise<void> {
     const goal = this.#requests + requests;
     while (this.#requests < goal) await setTimeout(10);
@@ -316,7 +316,7 @@ class Traffic {
 
   async #runClient(id: number): Promise<void> {
     const headers = { 'content-type': 'application/json' };
-    // A connection to each instance of its own: whoever connects while a listener closes may be turned away unheard.
+    // Each client keeps a connection to each instance: a new one may be reset while a listener closes.
     const own = new RoundRobin(instances);
     while (!this.#isOver) {
       const body = JSON.stringify({ id, name: 'plant' });
@@ -329,7 +329,7 @@ class Traffic {
 
   async #ask(own: RoundRobin, question: Question, expected: number): Promise<void> {
     const headers = { ...bearer(this.#token), ...question.headers };
-    // What has ended meanwhile is known a turn later: a process that stood still has all of it before it.
+    // Waits an iteration, so that connections that closed while this process was suspended are noticed.
     await setImmediate();
     try {
       const { status, body } = await own.ask({ ...question, headers });

@@ -22,7 +22,7 @@ const absent: Effect = { kind: 'absent' };
 const unknownCreation = (name: string): Effect => ({ kind: 'unknownCreation', name });
 const unknownDeletion: Effect = { kind: 'unknownDeletion' };
 
-/** Operations on one plant: when each was sent and answered, and what it did. */
+/** Operations on one plant, with the times of request and response and the outcome. */
 function history(...operations: readonly (readonly [number, number, Effect])[]): Operation[] {
   return operations.map(([sentAt, answeredAt, effect]) => ({ key: '1', sentAt, answeredAt, effect }));
 }
@@ -45,7 +45,7 @@ const good: Readonly<Record<string, Operation[]>> = {
     [6, 7, listed('a')],
   ),
   'a list that shows a creation before it is answered': history([0, 9, created('a')], [1, 2, listed('a')]),
-  'a list that does not show a creation that is under way': history([0, 9, created('a')], [1, 2, listed()]),
+  'a list without a concurrent creation': history([0, 9, created('a')], [1, 2, listed()]),
   'a deletion and a creation at once, answered in the other order': history(
     [0, 1, created('a')],
     [2, 9, deleted],
@@ -53,7 +53,7 @@ const good: Readonly<Record<string, Operation[]>> = {
     [10, 11, listed('b')],
   ),
   'operations that touch in time, in either order': history([0, 1, created('a')], [1, 2, listed()]),
-  'lists that see three lives pass while all is under way': history(
+  'concurrent lists that show three values one after another': history(
     [0, 99, created('a')],
     [0, 99, created('b')],
     [0, 99, created('c')],
@@ -144,14 +144,14 @@ for (const [name, operations] of Object.entries(bad)) {
   });
 }
 
-test('each plant is judged by itself, and the one at fault is named', () => {
+test('several plants → each is judged separately, and the violating one is named', () => {
   const other = history([0, 1, created('a')], [2, 3, listed()]).map((one) => ({ ...one, key: '2' }));
   const operations = [...history([0, 1, created('a')]), ...other];
   assert.equal(findViolation(operations)?.key, '2');
   assert.equal(findViolation(operations.filter(({ key }) => key === '1')), undefined);
 });
 
-test('a long history with many operations at once is judged in little time', () => {
+test('long history with high concurrency → judged quickly', () => {
   const rounds = Array.from({ length: 500 }, (_, round): (readonly [number, number, Effect])[] => {
     const from = round * 10;
     return [
@@ -168,7 +168,7 @@ test('a long history with many operations at once is judged in little time', () 
   assert.equal(findViolation(history(...rounds.flat())), undefined);
 });
 
-/** Tries all orders, one by one. */
+/** Brute force: tries all orders. */
 function isLinearizableByTrial(operations: readonly Operation[], state?: string): boolean {
   const known = operations.filter(({ answeredAt }) => answeredAt !== NEVER);
   if (known.length === 0) return true;
@@ -208,7 +208,7 @@ const anyOperation = fc
     return { key: '1', sentAt, answeredAt, effect };
   });
 
-test('every small history gets the verdict that trying all orders gives', () => {
+test('all small histories → same verdict as brute force', () => {
   const verdicts = { good: 0, bad: 0 };
   fc.assert(
     fc.property(fc.array(anyOperation, { minLength: 2, maxLength: 7 }), (operations) => {
@@ -221,16 +221,16 @@ test('every small history gets the verdict that trying all orders gives', () => 
   assert.ok(verdicts.good > 100 && verdicts.bad > 100, JSON.stringify(verdicts));
 });
 
-/** What a front does with a question: passes it on and returns the answer, or another one. */
+/** Behaviour of a front: forwards a request, and returns its response or another one. */
 type Manners = (pass: () => Promise<Answer>, method: string, path: string) => Promise<Answer>;
 
-/** A proxy before a service, with manners of its own; it stops after the test. */
+/** Starts a proxy in front of a service, with the given behaviour. It stops after the test. */
 async function startFront(t: TestContext, service: Addressed, manners: Manners): Promise<Addressed> {
   const client = new Client();
   t.after(() => client.close());
   const url = await serve(t, async (request, response) => {
     const { url: path = '/', method } = request;
-    if (method !== 'GET' && method !== 'POST' && method !== 'DELETE') throw new Error('no such operation');
+    if (method !== 'GET' && method !== 'POST' && method !== 'DELETE') throw new Error('unknown operation');
     const body = Buffer.concat(await request.toArray()).toString();
     const headers: Record<string, string> = { authorization: request.headers.authorization ?? '' };
     if (body !== '') headers['content-type'] = 'application/json';
@@ -257,8 +257,8 @@ function cachingLists(ms: number): Manners {
   };
 }
 
-/** Keeps one of twenty deletions to itself. */
-function forgettingDeletions(): Manners {
+/** Drops one of twenty deletions. */
+function droppingDeletions(): Manners {
   let deletions = 0;
   return async (pass, method) => {
     if (method === 'DELETE') deletions += 1;
@@ -269,9 +269,9 @@ function forgettingDeletions(): Manners {
 for (const [name, manners, isLinearizable] of [
   ['an honest front', honest, true],
   ['a front that answers lists from a cache of 200 ms', cachingLists(200), false],
-  ['a front that acknowledges deletions without passing them on', forgettingDeletions(), false],
+  ['a front that acknowledges deletions without forwarding them', droppingDeletions(), false],
 ] as const) {
-  test(`${name} is ${isLinearizable ? 'linearizable' : 'found out'}`, async (t) => {
+  test(`${name} is ${isLinearizable ? 'linearizable' : 'detected as not linearizable'}`, async (t) => {
     const service = await startService(t, `sqlite:${await freshFolder()}/plants.db`);
     const fronts = [service, await startFront(t, service, manners)];
     const token = await service.token();

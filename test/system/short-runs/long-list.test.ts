@@ -22,12 +22,12 @@ import { newInstallation } from '../../support/program.ts';
 
 const PLANTS = 100_000;
 
-/** Makes the list 40 MiB, so that a service that gathered it would show. */
+/** Makes the list 40 MiB, so that buffering the whole list would be visible. */
 const LONG_NAMES = 400;
 const SHORT_NAMES = 20;
 const LONGEST_NAMES = { plants: 800, nameLength: 60_000 };
 
-/** A heap that the list does not fit into, and an allocator that gives back: what is kept otherwise is mostly garbage. */
+/** A heap smaller than the list, and an allocator that returns free memory to the system. */
 const FRUGAL = {
   NODE_OPTIONS: '--max-old-space-size=48 --max-semi-space-size=1',
   MALLOC_TRIM_THRESHOLD_: '65536',
@@ -35,14 +35,14 @@ const FRUGAL = {
 };
 
 /**
- * Far above what the service needs, since the other tests run on the same cores: it shows a list that keeps everybody
- * waiting to its end. `npm run test:long-list` holds the service to what is promised.
+ * Far above the usual delay, since other tests share the cores. Detects a list that blocks other requests to its end.
+ * `npm run test:long-list` checks the promised bound.
  */
 const PATIENCE_MS = 1_000;
 
-describe('a list of 100,000 plants with no limit', () => {
+describe('list of 100,000 plants without a limit', () => {
   for (const engine of engines) {
-    it(`comes whole and in order, in memory that does not grow with it, on ${engine.name}`, async (t) => {
+    it(`complete and in order, in constant memory, on ${engine.name}`, async (t) => {
       const databaseUrl = await engine.freshUrl(t);
       const figures = await measureLongList(PLANTS, {
         nameLength: LONG_NAMES,
@@ -57,24 +57,24 @@ describe('a list of 100,000 plants with no limit', () => {
     });
   }
 
-  it('costs as little memory when its names are as long as a body can make them', async (t) => {
+  it('names as long as a body allows → same memory', async (t) => {
     const figures = await measureLongList(LONGEST_NAMES.plants, { ...LONGEST_NAMES, times: 1 });
     for (const line of describeFigures(figures)) t.diagnostic(line);
     assert.equal(figures.plants, LONGEST_NAMES.plants);
     assert.ok(figures.peak - figures.before < GROWTH_LIMIT, 'the memory grew too much');
   });
 
-  it('lets others be answered meanwhile', async (t) => {
+  it('other requests get responses meanwhile', async (t) => {
     const figures = await measureLongList(PLANTS, { nameLength: SHORT_NAMES, times: 10 });
     for (const line of describeFigures(figures)) t.diagnostic(line);
     assert.equal(figures.plants, PLANTS);
     assert.ok(figures.lists.count > 0 && figures.creates.count > 0);
     assert.ok(Math.max(figures.lists.median, figures.creates.median) < PATIENCE_MS, 'others waited too long');
-    // Of so few that is the longest, which a machine that stands still for a second or two holds up.
+    // With so few samples the p99 is the maximum, and a suspended machine may add a second or two.
     assert.ok(Math.max(figures.lists.p99, figures.creates.p99) < 5 * PATIENCE_MS, 'one waited far too long');
   });
 
-  it('waits for a slow reader without holding memory, the log of the store or anybody else', async (t) => {
+  it('slow reader → blocks neither memory, checkpoints nor other clients', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
     await fillStore(installation.databaseUrl, 'alice', PLANTS, LONG_NAMES);
@@ -106,7 +106,7 @@ describe('a list of 100,000 plants with no limit', () => {
   });
 });
 
-/** Reads so much of an answer and then no more. */
+/** Reads a part of a response and then stops. */
 function readAbout(answer: IncomingMessage, bytes: number): Promise<void> {
   let left = bytes;
   return new Promise((resolve) => {

@@ -18,7 +18,7 @@ function certificate(kind: 'pem' | 'key'): string {
   return fileURLToPath(new URL(`../../support/certificates/first.${kind}`, import.meta.url));
 }
 
-describe('every broken request gets one response, then the connection closes, and it has no effect', () => {
+describe('broken requests → one response, then the connection closes; no effect', () => {
   for (const engine of engines) {
     for (const scheme of ['http', 'https'] as const) {
       it(`on ${engine.name}, over ${scheme}`, async (t) => {

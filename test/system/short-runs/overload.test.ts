@@ -7,8 +7,8 @@ import { bearer, startService, type TestService } from '../../support/service.ts
 
 const [sqlite = assert.fail()] = engines;
 
-describe('more requests than may be under way', () => {
-  it('are refused at once, with when to come back; lists go on, what was admitted succeeds, and it heals', async (t) => {
+describe('more requests than --max-in-flight', () => {
+  it('rejected immediately with Retry-After; lists work, admitted requests succeed, and the service recovers', async (t) => {
     const databaseUrl = await sqlite.freshUrl(t);
     const service = await startService(t, databaseUrl, { maxInFlight: '5' });
     const token = await service.token();
@@ -22,11 +22,11 @@ describe('more requests than may be under way', () => {
       settled += 1;
       return response;
     });
-    // One place of the five is left to other owners.
-    const refused: Response[] = [];
-    // One after the other: each is answered while the four still wait for the lock.
-    for (let id = 5; id < 35; id += 1) refused.push(await create(service, token, id));
-    for (const response of refused) {
+    // One of the five slots is reserved for other owners.
+    const rejected: Response[] = [];
+    // Sequential: each gets its response while the four still wait for the lock.
+    for (let id = 5; id < 35; id += 1) rejected.push(await create(service, token, id));
+    for (const response of rejected) {
       assert.equal(response.status, 503);
       assert.equal(response.headers.get('retry-after'), '1');
       assert.equal(response.headers.get('cache-control'), 'no-store');
@@ -34,7 +34,7 @@ describe('more requests than may be under way', () => {
       assert.match(await response.text(), /^\{"error":50301,"message":"too many requests[^"]*"\}$/);
     }
     assert.equal((await fetch(`${service.url}/plants`, { headers: bearer(token) })).status, 200);
-    assert.equal(settled, 0, 'a refusal had to wait for what was admitted');
+    assert.equal(settled, 0, 'a rejected request waited for admitted ones');
     other.exec('ROLLBACK');
 
     for (const response of await Promise.all(admitted)) assert.equal(response.status, 200);
@@ -43,7 +43,7 @@ describe('more requests than may be under way', () => {
     await service.close();
   });
 
-  it('are not the lists that their clients are slow to read', async (t) => {
+  it('lists with slow readers → do not count', async (t) => {
     const service = await startService(t, await sqlite.freshUrl(t), { maxInFlight: '2' });
     const headers = bearer(await service.token());
     const name = 'n'.repeat(20_000);
@@ -56,16 +56,16 @@ describe('more requests than may be under way', () => {
   });
 });
 
-/** Wider than what is promised, since other tests run on the same cores: `npm run test:overload` holds the service to that. */
+/** Wider than the promised bounds, since other tests share the cores. `npm run test:overload` checks those. */
 const PATIENT = { slower: 6, recovery: 15, offered: 0.3 };
 
-describe('ten times the load that the service can take', () => {
-  it('slows down what is admitted a little, refuses the rest, and is forgotten when it is over', async (t) => {
+describe('ten times the maximum load', () => {
+  it('admitted requests slow down a little, others are rejected, and the service recovers', async (t) => {
     const figures = await measureOverload({ seconds: 2, factor: 10, report: (line) => t.diagnostic(line) });
     assert.deepEqual(overloadFaults(figures, 10, PATIENT), []);
   });
 
-  it('is judged by limits that each kind of harm breaks', () => {
+  it('the limits of the verdict detect each kind of harm', () => {
     const quick = { count: 100, median: 50, p99: 100, longest: 110 };
     const good: OverloadFigures = {
       capacity: 100,

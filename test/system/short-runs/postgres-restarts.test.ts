@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { crashUnderLoad } from '../../long/postgres-restarts.ts';
 import { startPostgres } from '../../support/servers/postgres-server.ts';
 
-test('a server that crashes under load loses no acknowledged write, and every instance comes back by itself', async (t) => {
+test('PostgreSQL crashes under load → no acknowledged write lost, and every instance recovers', async (t) => {
   const server = await startPostgres(['fsync = off']);
   t.after(() => server.remove());
   const { balance, recoveries } = await crashUnderLoad(t, server, 3);

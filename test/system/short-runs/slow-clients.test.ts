@@ -6,11 +6,11 @@ import { MEBIBYTE } from '../../support/process-resources.ts';
 
 const CLIENTS = 150;
 
-/** Far above what is promised, since other tests run on the same cores: `npm run test:slow-clients` holds the service to that. */
+/** Far above the promised bounds, since other tests share the cores. `npm run test:slow-clients` checks those. */
 const PATIENCE_MS = 1_000;
 
 describe('slow clients', () => {
-  it('hold up nobody else, and leave nothing behind', async (t) => {
+  it('do not delay other clients, and leave no resources behind', async (t) => {
     const figures = await measureSlowClients({
       clients: CLIENTS,
       seconds: 3,
@@ -21,7 +21,7 @@ describe('slow clients', () => {
     t.diagnostic(`others meanwhile: ${describeLatencies(figures.others)}`);
   });
 
-  it('are judged by limits that each kind of harm breaks', () => {
+  it('the limits of the verdict detect each kind of harm', () => {
     const held = { files: 40, memory: 100 * MEBIBYTE };
     const quick = { count: 100, median: 1, p99: 20, longest: 30 };
     const good: SlowFigures = {

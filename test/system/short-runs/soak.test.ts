@@ -5,11 +5,11 @@ import { MEBIBYTE } from '../../support/process-resources.ts';
 
 const SECONDS = 5;
 
-/** A service that is young still compiles and fills its caches. */
+/** Warm-up: a new service still compiles code and fills its caches. */
 const GROWING = { ...SOAK_LIMITS, memory: 96 * MEBIBYTE, heap: 16 * MEBIBYTE, files: 12 };
 
-describe('a service under a mixed load', () => {
-  it('answers as it should and holds no more at the end than at the beginning', async (t) => {
+describe('mixed load', () => {
+  it('expected responses, and no more resources at the end than at the start', async (t) => {
     const summary = await soak({
       minutes: SECONDS / 60,
       connections: 8,
@@ -23,7 +23,7 @@ describe('a service under a mixed load', () => {
     assert.ok(summary.requests > SECONDS * 100, `only ${summary.requests} requests were made`);
   });
 
-  it('is judged by limits that a leak of each kind breaks', () => {
+  it('the limits of the verdict detect each kind of leak', () => {
     const first = { memory: 100 * MEBIBYTE, heap: 30 * MEBIBYTE, files: 40, log: 4 * MEBIBYTE };
     const grown = { memory: 150 * MEBIBYTE, heap: 35 * MEBIBYTE, files: 45, log: 7 * MEBIBYTE };
     assert.deepEqual(soakFaults({ requests: 1, first, last: first, surprises: [] }), []);

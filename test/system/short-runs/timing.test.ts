@@ -7,15 +7,15 @@ import { serve } from '../../support/servers/stub-server.ts';
 
 const TRIES = 2_000;
 
-describe('the time a token takes to be refused', () => {
-  it('does not tell whether its first or its last character is wrong', async (t) => {
+describe('time to reject a token', () => {
+  it('same whether the first or the last character is wrong', async (t) => {
     for (const [kind, timing] of Object.entries(await timeService(TRIES, 1))) {
       t.diagnostic(`${kind}: ${describeTiming(timing)}`);
       assert.ok(Math.abs(timing.t) < T_LIMIT, `${kind}: ${describeTiming(timing)}`);
     }
   });
 
-  it('is measured with guesses that differ where they should', () => {
+  it('the guesses differ in the intended characters', () => {
     const token = mintSecret();
     for (const hasChecksum of [true, false]) {
       const { early, late } = guessesFor(token, { hasChecksum });
@@ -25,7 +25,7 @@ describe('the time a token takes to be refused', () => {
     }
   });
 
-  it('gives away a service that compares character by character', async (t) => {
+  it('detects a service that compares character by character', async (t) => {
     const token = mintSecret();
     const url = await serve(t, (request, response) => {
       const guess = request.headers.authorization?.slice('Bearer '.length) ?? '';
@@ -44,7 +44,7 @@ describe('the time a token takes to be refused', () => {
   });
 });
 
-/** Slow enough to be seen through a network in 2,000 tries. */
+/** Slow enough to be measured over a network in 2,000 tries. */
 function isSame(one: string, other: string): boolean {
   const digest = (text: string): string => createHash('sha256').update(text).digest('hex');
   return digest(one) === digest(other);

@@ -1,0 +1,27 @@
+import { ConfigInvalid } from '../config.ts';
+
+/**
+ * Checks whether the standard variables of OpenTelemetry enable traces: an endpoint is set and nothing disables it.
+ * The SDK reads its other variables itself. Throws ConfigInvalid for unsupported values.
+ */
+export function wantsTraces(environment: Readonly<Record<string, string | undefined>>): boolean {
+  const exporter = environment.OTEL_TRACES_EXPORTER || 'otlp';
+  const protocol = environment.OTEL_EXPORTER_OTLP_PROTOCOL || 'http/protobuf';
+  const endpoint = environment.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || environment.OTEL_EXPORTER_OTLP_ENDPOINT;
+  if (!endpoint || exporter === 'none' || environment.OTEL_SDK_DISABLED?.toLowerCase() === 'true')
+    return false;
+  if (exporter !== 'otlp')
+    throw new ConfigInvalid(`OTEL_TRACES_EXPORTER is ${JSON.stringify(exporter)}; it must be otlp or none`);
+  if (protocol !== 'http/protobuf')
+    throw new ConfigInvalid(
+      `OTEL_EXPORTER_OTLP_PROTOCOL is ${JSON.stringify(protocol)}; it must be http/protobuf, usually on port 4318`,
+    );
+  // The message leaves out the value, which may hold a password.
+  if (!/^https?:/.test(endpoint) || !URL.canParse(endpoint)) {
+    const source = environment.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
+      ? 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'
+      : 'OTEL_EXPORTER_OTLP_ENDPOINT';
+    throw new ConfigInvalid(`${source} must be an http or https URL, such as http://127.0.0.1:4318`);
+  }
+  return true;
+}

@@ -149,6 +149,7 @@ export default {
     ),
     keep('sqlite', '^(?:node:)?sqlite$', '^src/store/sqlite/'),
     keep('pg', '^node_modules/(?:pg|pg-protocol)/|^pg-protocol', '^src/store/postgres/'),
+    keep('node-http', '^(?:node:)?https?$', '^src/(?:http|client)/'),
     keep('fastify', '^node_modules/fastify/', '^src/(?:http/|server\\.ts$|observability/tracing\\.ts$)'),
     keep('opentelemetry', '^node_modules/@opentelemetry/', '^src/observability/tracing\\.ts$'),
     keep(

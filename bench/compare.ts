@@ -1,6 +1,6 @@
 import type { Contender, Measurement } from './contenders/contender.ts';
 
-/** All runs of some work: those of each contender, in the order of the rounds. */
+/** All runs of a workload: those of each contender, in the order of the rounds. */
 export interface Comparison {
   readonly work: string;
   readonly contenders: readonly Runs[];
@@ -14,13 +14,13 @@ export interface Runs {
 export interface Plan {
   readonly rounds: number;
   readonly seconds: number;
-  /** Seconds of load before the first round, not counted; 0 for none. */
+  /** Seconds of load before the first round, not measured; 0 for none. */
   readonly warmUp: number;
 }
 
 /**
- * Measures the contenders in turns, so that what else the machine does falls on all of them alike. Each round begins with
- * another, since whoever follows one that kept all cores busy finds a machine that is slower for a while.
+ * Measures the contenders alternately, so that other load on the machine affects all of them equally. Each round
+ * starts with another one, because a contender is slower for a while after one that used all cores.
  */
 export async function compare(
   work: string,

@@ -10,38 +10,38 @@ export interface Options {
   readonly parts: readonly Part[];
   readonly rounds: number;
   readonly seconds: number;
-  /** Seconds of load before the first round, not counted. */
+  /** Seconds of load before the first round, not measured. */
   readonly warmUp: number;
   readonly generator: Generator;
-  /** Whether what people would pick instead is installed and measured too. */
+  /** Whether the alternatives are installed and measured too. */
   readonly withAlternatives: boolean;
-  /** Where the JSON goes; undefined for nowhere. */
+  /** The file for the JSON; undefined for none. */
   readonly json: string | undefined;
 }
 
 const names = parts.map(({ name }) => name);
 
-export const usage = `Measures the service beside a bare node:http handler, PostgreSQL, and what people would pick instead.
+export const usage = `Measures the service, a bare node:http handler, PostgreSQL, and alternatives to the service.
 
 npm run bench -- [options]
 
-  --parts ${names.slice(0, 2).join(',')},…     what to measure; all of it unless given
-  --rounds N                  how often each is measured (3)
-  --seconds N                 how long each time (2)
-  --warm-up N                 seconds of load before that, 0 for none (6, after which little is left to compile)
-  --generator wrk|autocannon  what makes the load (wrk where it is installed)
-  --no-alternatives           without what people would pick instead, which is installed otherwise
-  --json FILE                 also writes all figures there
+  --parts ${names.slice(0, 2).join(',')},…     parts to measure; all by default
+  --rounds N                  measurements of each contender (3)
+  --seconds N                 duration of a measurement (2)
+  --warm-up N                 seconds of load before the first, 0 for none (6: then most code is compiled)
+  --generator wrk|autocannon  load generator (wrk if installed)
+  --no-alternatives           skip the alternatives, which are installed otherwise
+  --json FILE                 write all figures to FILE
 
 ${parts.map(({ name, about }) => `  ${name.padEnd(26)}  ${about}`).join('\n')}
 `;
 
-/** Arguments that cannot be followed; the message says why. */
+/** Invalid arguments; the message has the reason. */
 export class OptionsInvalid extends Error {
   override readonly name = 'OptionsInvalid';
 }
 
-/** The options that arguments give; undefined when they ask for help. Throws OptionsInvalid. */
+/** Parses arguments. Returns undefined for --help. Throws OptionsInvalid. */
 export function readOptions(args: readonly string[]): Options | undefined {
   const values = parse(args);
   if (values.help === true) return undefined;

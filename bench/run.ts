@@ -28,7 +28,7 @@ function reasonOf(error: unknown): string {
 
 function stopSignal(): AbortSignal {
   const stop = new AbortController();
-  // Also the second time: what runs is on its way to its end, and would be left behind.
+  // Also on a second interrupt: a child that is stopping would otherwise be left running.
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => stop.abort());
   return stop.signal;
 }
@@ -37,7 +37,7 @@ async function run(
   { parts, generator, withAlternatives, json, ...plan }: Options,
   signal: AbortSignal,
 ): Promise<void> {
-  // Before minutes of work, to say at once that it cannot be written.
+  // Checked before minutes of work: an unwritable file must fail at once.
   if (json !== undefined) await appendFile(json, '');
   await using resources = new AsyncDisposableStack();
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-bench-'));
@@ -60,24 +60,24 @@ async function run(
   const results: Results = Object.assign({}, ...all.map((report) => report.results));
   process.stdout.write(`\n${describeOthers(all)}\n\n${renderTable(targetsTable(results))}`);
   if (json !== undefined) await writeFile(json, renderJson(conditions, reports, results));
-  tellFailures(all, bench);
+  reportFailures(all, bench);
 }
 
-/** Throws when requests of ours or to a yardstick failed; an alternative that fails some loses no more than its own figures. */
-function tellFailures(reports: readonly Report[], { alternatives }: Bench): void {
+/** Throws when requests to the service or a baseline failed. A failing alternative only loses its own figures. */
+function reportFailures(reports: readonly Report[], { alternatives }: Bench): void {
   const failed = reports.flatMap(({ contenders }) => contenders).filter(({ runs }) => failuresOf(runs) > 0);
   for (const { name, runs } of failed)
-    process.stderr.write(`${name}: ${failuresOf(runs)} requests failed; its figures mean nothing\n`);
+    process.stderr.write(`${name}: ${failuresOf(runs)} requests failed; its figures are not valid\n`);
   const others = new Set(alternatives.map(({ name }) => name));
   if (failed.some(({ name }) => !others.has(name)))
-    throw new Error('the service, or what it is measured by, failed requests');
+    throw new Error('requests to the service or to a baseline failed');
 }
 
 async function findAlternatives(signal: AbortSignal): Promise<Bench['alternatives']> {
   const problem = await installAlternatives(signal);
   signal.throwIfAborted();
   if (problem === undefined) return alternatives;
-  process.stderr.write(`the alternatives are left out: ${problem}\n`);
+  process.stderr.write(`the alternatives are skipped: ${problem}\n`);
   return [];
 }
 

@@ -1,20 +1,20 @@
-/** The order in which a run takes its ids; all of them are distinct, within a run and between runs. */
+/** The order of the ids of a run. All ids are distinct, within a run and between runs. */
 export type Ids =
   | { readonly order: 'sequential'; readonly first: number }
   | { readonly order: 'random'; readonly seed: number; readonly lane: number };
 
-/** A request. Where `{id}` stands in its target or body, the generator puts the next id. */
+/** A request. The generator replaces `{id}` in its target or body with the next id. */
 export interface RequestTemplate {
   readonly method: 'GET' | 'POST' | 'DELETE';
   readonly target: string;
   readonly body: string;
-  /** How many of it come before the next kind. */
+  /** Number of requests of this kind before the next kind. */
   readonly times: number;
 }
 
 export interface Workload {
   readonly name: string;
-  /** Sent in turns, again and again. */
+  /** Sent in rotation. */
   readonly requests: readonly RequestTemplate[];
   /** The ids of the nth run. */
   readonly ids: (run: number) => Ids;
@@ -23,7 +23,7 @@ export interface Workload {
 export const LISTED = 20;
 export const NEW_PLANT = { name: 'Black alder', tag: 'Alnus glutinosa' };
 
-// Each run has ids of its own, apart from those of other runs and of the plants that lists show, which count from 1.
+// Each run has distinct ids, apart from those of other runs and of the listed plants, which count from 1.
 const IDS_A_RUN = 100_000_000;
 const FIRST_TO_DELETE = 1_000 * IDS_A_RUN;
 
@@ -47,7 +47,7 @@ export const createAtRandom: Workload = {
   ids: (run) => ({ order: 'random', seed: ((run + 1) * 0x9e3779b1) >>> 0, lane: run }),
 };
 
-/** Creates behind all plants there are, those of `createAtRandom` too. */
+/** Creates after all existing plants, including those of `createAtRandom`. */
 export const createBehindAll: Workload = {
   name: 'create, ids in order',
   requests: [create],

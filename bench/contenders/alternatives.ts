@@ -48,18 +48,18 @@ export const jsonServer: Subject = {
   },
 };
 
-/** What people would pick instead. */
+/** Stacks that people would choose instead. */
 export const alternatives: readonly Subject[] = [fastifyBetterSqlite3, platformaticDb, jsonServer];
 
 /**
- * Installs the alternatives, in their own folder, unless they are there as their lock has them. Resolves to why they cannot
- * be had, or nothing.
+ * Installs the alternatives in their folder, unless the installation matches the lock file. Resolves to the reason
+ * when they cannot be installed.
  */
 export async function installAlternatives(signal: AbortSignal): Promise<string | undefined> {
   if (await areInstalled()) return undefined;
   process.stderr.write('installing the alternatives …\n');
   try {
-    // What they would build or download at install, they do without.
+    // Skips install scripts, which would build or download.
     await promisify(execFile)('npm', ['ci', '--ignore-scripts'], { cwd: FOLDER, signal });
     return undefined;
   } catch (error: unknown) {
@@ -67,7 +67,10 @@ export async function installAlternatives(signal: AbortSignal): Promise<string |
   }
 }
 
-/** npm writes its own lock last: it is missing where an install was broken off, and older than ours where that is newer. */
+/**
+ * npm writes its hidden lock file last: it is missing after an interrupted install, and outdated when our lock file
+ * is newer.
+ */
 async function areInstalled(): Promise<boolean> {
   const lock = await stat(join(FOLDER, 'package-lock.json'));
   const installed = await stat(join(FOLDER, 'node_modules/.package-lock.json')).catch(() => undefined);
@@ -85,7 +88,7 @@ async function filled(
       body: JSON.stringify(plant),
     });
     if (!answer.ok)
-      throw new Error(`${url} refused an example plant: ${answer.status} ${await answer.text()}`);
+      throw new Error(`${url} rejected an example plant: ${answer.status} ${await answer.text()}`);
     await answer.arrayBuffer();
   }
   return { url, pid, headers: {}, requestsOf, prepare: async () => {}, close: stop };

@@ -4,7 +4,7 @@ import { examplePlants } from './example-plants.ts';
 
 const examples = examplePlants();
 const list = listOf(LISTED);
-/** For other paths than that of the benchmark, where the first argument says how many plants it has. */
+/** The body for all paths except the list of the benchmark; the first argument is the number of plants in that list. */
 const longList = process.argv[2] === undefined ? list : listOf(Number(process.argv[2]));
 
 function listOf(length: number): Buffer {

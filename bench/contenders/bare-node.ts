@@ -2,7 +2,7 @@ import { join } from 'node:path';
 import { startServerProcess } from './server-process.ts';
 import type { Subject } from './subject.ts';
 
-/** The least that any HTTP/JSON service on Node must do: the yardstick. */
+/** The baseline: the minimum that any HTTP/JSON service on Node must do. */
 export const bareNode: Subject = {
   name: 'bare node:http',
   start: async (folder) => {

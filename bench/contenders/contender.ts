@@ -4,24 +4,26 @@ import type { Tally } from '../load/generator.ts';
 export interface CpuUse {
   readonly server: number;
   readonly serverMainThread: number;
-  /** Without its start where it tells that apart, which takes a script of Node a good part of a second. */
+  /**
+   * Without the start of the generator, if it reports that separately; a Node script takes most of a second to start.
+   */
   readonly generator: number;
-  /** How many threads the generator could keep busy. */
+  /** The number of threads that the generator can keep busy. */
   readonly generatorThreads: number;
-  /** All that was neither the server nor the generator; undefined where that cannot be told apart. */
+  /** The use by other processes than the server and the generator; undefined when it cannot be separated. */
   readonly others: number | undefined;
 }
 
-/** One run of a contender. What is undefined cannot be told of it, or cannot be read where there is no /proc. */
+/** The results of one run. A value is undefined when the contender cannot provide it, or without /proc. */
 export interface Measurement extends Tally {
   readonly cpu: CpuUse | undefined;
-  /** The most memory the server had resident. */
+  /** Peak resident memory of the server. */
   readonly peakBytes: number | undefined;
 }
 
-/** One of those that are compared. */
+/** A subject of a comparison. */
 export interface Contender {
   readonly name: string;
-  /** Does its work for some seconds. `run` counts its runs, so that each has ids of its own. */
+  /** Runs the workload for some seconds. `run` is the number of the run, so that each has distinct ids. */
   measure(run: number, seconds: number): Promise<Measurement>;
 }

@@ -1,16 +1,16 @@
 import { DatabaseSync } from 'node:sqlite';
 import { NEW_PLANT } from '../workload.ts';
 
-/** The lane that no run of random ids is in. */
+/** A lane that no run of random ids uses. */
 const LANE = 1_023;
 
 /**
- * Puts plants into an embedded store by SQL, about a million a second, shared among owners in turns. Their ids are spread evenly over
- * those that `createAtRandom` takes, and are none of them.
+ * Inserts plants into an embedded store by SQL, about a million per second, alternating between the owners. Their ids
+ * are spread evenly over the range of `createAtRandom`, without using any of its ids.
  */
 export function fillStore(file: string, plants: number, owners: { first: string; count: number }): void {
   using db = new DatabaseSync(file);
-  // BigInt, since a number would be bound as REAL.
+  // BigInt, since SQLite would store a number as REAL.
   db.prepare(
     `INSERT INTO plants (owner, id, name, tag)
      WITH RECURSIVE counted (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counted WHERE n + 1 < ?1)

@@ -4,7 +4,7 @@ import type { Contender, CpuUse } from './contender.ts';
 import { type CpuSeconds, readCpuSeconds, readPeakBytes, resetPeakBytes } from './process-stats.ts';
 import type { RunningSubject } from './subject.ts';
 
-/** What a load is made with. */
+/** The settings of a load. */
 export interface LoadOptions {
   readonly generator: Generator;
   readonly connections: number;

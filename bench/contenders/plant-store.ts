@@ -14,33 +14,33 @@ export const OWNER = 'bench';
 
 const ONE_COMMIT_A_REQUEST = join(import.meta.dirname, 'one-commit-a-request.ts');
 
-/** More deletes a second than any run will reach, so that each finds a plant. */
+/** More deletes per second than any run reaches, so that each finds a plant. */
 const DELETES_A_SECOND = 80_000;
 const WRITTEN_AT_ONCE = 5_000;
 
 interface PlantStoreOptions {
   readonly folder: string;
-  /** An embedded store in the folder unless given. */
+  /** The database URL; an embedded store in the folder by default. */
   readonly databaseUrl?: string;
-  /** A module that the program loads first. */
+  /** A module that the program preloads. */
   readonly preload?: string;
-  /** Puts into the store what is to be there; the example plants unless given. Resolves to a file of tokens or nothing. */
+  /** Fills the store; with the example plants by default. Resolves to a file of tokens, if any. */
   readonly fill?: (store: Store, databaseUrl: string) => Promise<string | undefined>;
 }
 
-/** Our service as it is shipped: tokens checked, every answer behind an fsync, a log line for each request. */
+/** Our service with its defaults: token checks, an fsync before every response to a write, a log line per request. */
 export const plantStore: Subject = {
   name: 'plant-store',
   start: (folder) => startPlantStore({ folder }),
 };
 
-/** Our service with a commit for each write: what it would be without the sharing of commits. */
+/** Our service with a commit per write: the speed without group commit. */
 export const oneCommitARequest: Subject = {
-  name: 'plant-store, one commit a request',
+  name: 'plant-store, one commit per request',
   start: (folder) => startPlantStore({ folder, preload: ONE_COMMIT_A_REQUEST }),
 };
 
-/** Starts our service on a store that holds a token of OWNER and what `fill` puts there. */
+/** Starts our service on a store with a token of OWNER and the data from `fill`. */
 export async function startPlantStore(options: PlantStoreOptions): Promise<RunningSubject> {
   const { folder, databaseUrl = `sqlite:${join(folder, 'plants.db')}`, preload } = options;
   const { fill = fillWithExamples } = options;
@@ -79,7 +79,7 @@ export async function startPlantStore(options: PlantStoreOptions): Promise<Runni
   }
 }
 
-/** Opens a store as our commands do. */
+/** Opens a store with the options of the commands. */
 export function openBenchStore(databaseUrl: string): Promise<Store> {
   return openStore(databaseUrl, {
     now: Date.now,
@@ -90,7 +90,7 @@ export function openBenchStore(databaseUrl: string): Promise<Store> {
   });
 }
 
-/** Makes a token and resolves to its secret. */
+/** Creates a token and resolves to its secret. */
 export async function createToken(store: Store, owner: string): Promise<string> {
   const secret = mintSecret();
   const token = newToken(secret, owner, { scopes, expiresAt: null, name: 'bench' }, Date.now());
@@ -98,7 +98,7 @@ export async function createToken(store: Store, owner: string): Promise<string> 
   return secret;
 }
 
-/** Does something for each of many, many at once, so that they share their commits. */
+/** Runs an action for each item, many concurrently, so that they share commits. */
 export async function manyAtOnce<T>(all: Iterable<T>, work: (one: T) => Promise<unknown>): Promise<void> {
   let running: Promise<unknown>[] = [];
   for (const one of all) {

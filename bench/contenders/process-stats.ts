@@ -1,21 +1,21 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 
-/** The unit of CPU times in /proc, the same on all of Linux (proc_pid_stat(5), sysconf(_SC_CLK_TCK)). */
+/** The unit of CPU times in /proc, constant on Linux (proc_pid_stat(5), sysconf(_SC_CLK_TCK)). */
 const TICKS_A_SECOND = 100;
 
 /** CPU seconds used so far. */
 export interface CpuSeconds {
   /** All threads of the server. */
   readonly server: number;
-  /** Its main thread, where JavaScript answers requests. */
+  /** Its main thread, which runs the request handlers. */
   readonly serverMainThread: number;
-  /** All processes that this one started and that have ended: the generators. */
+  /** All ended child processes of this one: the generators. */
   readonly generators: number;
-  /** The whole machine, whoever used them. */
+  /** The whole machine, including other processes. */
   readonly machine: number;
 }
 
-/** What the server with a pid, the generators and the machine have used so far; undefined where there is no /proc. */
+/** Reads the CPU use of a server, the generators and the machine so far; undefined without /proc. */
 export function readCpuSeconds(serverPid: number): CpuSeconds | undefined {
   const server = readStat(`/proc/${serverPid}/stat`);
   const mainThread = readStat(`/proc/${serverPid}/task/${serverPid}/stat`);
@@ -31,7 +31,7 @@ export function readCpuSeconds(serverPid: number): CpuSeconds | undefined {
   };
 }
 
-/** CPU seconds that a process and its children have used so far, those that ended too; undefined where there is no /proc. */
+/** Returns the CPU seconds of a process and its children, including ended ones; undefined without /proc. */
 export function readFamilyCpuSeconds(pid: number): number | undefined {
   const parent = readStat(`/proc/${pid}/stat`);
   if (parent === undefined) return undefined;
@@ -41,27 +41,27 @@ export function readFamilyCpuSeconds(pid: number): number | undefined {
   return [parent, ...children].reduce((sum, stat = []) => sum + secondsWithChildren(stat), 0);
 }
 
-/** CPU seconds of all processes that this one started and that have ended. */
+/** Returns the CPU seconds of all ended child processes of this one. */
 export function readEndedCpuSeconds(): number | undefined {
   const own = readStat('/proc/self/stat');
   return own && secondsOfChildren(own);
 }
 
-/** Forgets the peak of the resident memory of a process, so that `readPeakBytes` tells that of the time since. */
+/** Resets the peak resident memory of a process, which `readPeakBytes` then reports. */
 export function resetPeakBytes(pid: number): void {
   try {
     writeFileSync(`/proc/${pid}/clear_refs`, '5');
   } catch {
-    // Then the peak is that of the whole life of the process.
+    // The peak then covers the whole life of the process.
   }
 }
 
-/** The most memory a process had resident; undefined where there is no /proc. */
+/** Returns the peak resident memory of a process; undefined without /proc. */
 export function readPeakBytes(pid: number): number | undefined {
   return readStatus(pid, /^VmHWM:\s+(\d+) kB$/m);
 }
 
-/** The memory that a process has resident; undefined where there is no /proc. */
+/** Returns the resident memory of a process; undefined without /proc. */
 export function readResidentBytes(pid: number): number | undefined {
   return readStatus(pid, /^VmRSS:\s+(\d+) kB$/m);
 }
@@ -71,7 +71,7 @@ function readStatus(pid: number, line: RegExp): number | undefined {
   return kibibytes === undefined ? undefined : Number(kibibytes) * 1024;
 }
 
-/** Positions behind the name of the command, which can hold spaces (proc_pid_stat(5), fields 14 to 17). */
+/** Field positions after the name of the command, which may contain spaces (proc_pid_stat(5), fields 14 to 17). */
 const positions = { utime: 11, stime: 12, cutime: 13, cstime: 14 };
 const PARENT = 1;
 

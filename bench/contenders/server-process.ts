@@ -11,26 +11,26 @@ const STOP_MS = 10_000;
 export interface ServerProcess {
   readonly url: string;
   readonly pid: number;
-  /** Ends it as an operator would, and rejects when it did not end well. */
+  /** Sends SIGTERM. Rejects when the exit is not clean. */
   stop(): Promise<void>;
 }
 
-/** How a server ends when it is told to: well, by itself, or by the signal. */
+/** How a server ends after SIGTERM: with exit code 0, or killed by the signal. */
 type Ending = 'exit' | 'signal';
 
-const ours = new Set([...settings.map(variableOf), 'NODE_ENV']);
-/** The environment without what sets up our service: it is measured as it is shipped, whatever the shell has. */
+const serviceVariables = new Set([...settings.map(variableOf), 'NODE_ENV']);
+/** The environment without the variables of our service: it is measured with its defaults. */
 const environment = Object.fromEntries(
-  Object.entries(process.env).filter(([name]) => !ours.has(name) && !name.startsWith('OTEL_')),
+  Object.entries(process.env).filter(([name]) => !serviceVariables.has(name) && !name.startsWith('OTEL_')),
 );
 
 const started = new Set<ChildProcess>();
-// Whatever ends this process, an error that nobody foresaw too.
+// Kills the children also when this process ends by an unexpected error.
 process.once('exit', () => {
   for (const child of started) child.kill('SIGKILL');
 });
 
-/** Starts a script under this same Node, out of reach of a Ctrl-C: who started it stops it. */
+/** Starts a script under the same Node in a separate process group, out of reach of Ctrl-C. The caller stops it. */
 export function spawnScript(args: readonly string[], stdio: StdioOptions): ChildProcess {
   const child = spawn(process.execPath, args, { stdio, env: environment, detached: true });
   started.add(child);
@@ -39,8 +39,8 @@ export function spawnScript(args: readonly string[], stdio: StdioOptions): Child
 }
 
 /**
- * Starts a script under this same Node and resolves once it has logged a JSON line with its `url`, or answers at the one given.
- * Its log goes to a file, so that nobody spends time on reading it during a measurement.
+ * Starts a script under the same Node. Resolves when it has logged a JSON line with its `url`, or answers at the
+ * given URL. Its log goes to a file, so that reading it costs nothing during a measurement.
  */
 export async function startServerProcess(
   args: readonly string[],
@@ -70,10 +70,10 @@ async function readiness(
     const text = await readFile(logFile, 'utf8');
     const url = knownUrl ?? /"url":"(http:[^"]+)"/.exec(text)?.[1];
     if (url !== undefined && (await answers(url))) return url;
-    if (child.exitCode !== null) throw new Error(`the server ended at once:\n${text}`);
+    if (child.exitCode !== null) throw new Error(`the server exited at once:\n${text}`);
     await setTimeout(LOOK_EVERY_MS);
   }
-  throw new Error(`the server did not answer within ${START_MS} ms; see ${logFile}`);
+  throw new Error(`the server did not respond within ${START_MS} ms; see ${logFile}`);
 }
 
 async function answers(url: string): Promise<boolean> {
@@ -93,7 +93,7 @@ async function stop(child: ChildProcess, logFile: string, ending: Ending): Promi
   if (child.exitCode !== 0 && !(ending === 'signal' && child.signalCode === 'SIGTERM')) {
     const lines = (await readFile(logFile, 'utf8')).trimEnd().split('\n');
     throw new Error(
-      `the server ended with ${child.exitCode ?? child.signalCode}; it last said:\n${lines.at(-1)}`,
+      `the server exited with ${child.exitCode ?? child.signalCode}; its last output:\n${lines.at(-1)}`,
     );
   }
 }

@@ -2,10 +2,10 @@ import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Ids, RequestTemplate, Workload } from '../workload.ts';
 
-/** Something that answers requests for plants, in a process of its own, to be measured beside others. */
+/** A server for plants in a separate process, to be measured against others. */
 export interface Subject {
   readonly name: string;
-  /** Starts it on a free port of loopback; `folder` is its own and goes away after the run. */
+  /** Starts it on a free port of loopback. `folder` is exclusive to it and is deleted after the run. */
   start(folder: string): Promise<RunningSubject>;
 }
 
@@ -13,16 +13,16 @@ export interface RunningSubject {
   readonly url: string;
   readonly pid: number;
   readonly headers: Readonly<Record<string, string>>;
-  /** A file of tokens, one a line, that the requests take turns to show; undefined where the headers say all. */
+  /** A file of tokens, one a line, that the requests use in rotation; undefined when the headers suffice. */
   readonly secretsFile?: string | undefined;
-  /** The requests of a workload as this subject wants them. */
+  /** Adapts the requests of a workload to this subject. */
   requestsOf(workload: Workload): readonly RequestTemplate[];
-  /** Makes ready what so many seconds of a workload need: deletes need plants with their ids. */
+  /** Prepares the data for this many seconds of a workload: deletes need plants with their ids. */
   prepare(workload: Workload, ids: Ids, seconds: number): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Starts subjects, each in a folder of its own, and has `resources` close them. */
+/** Starts subjects, each in a separate folder. `resources` closes them. */
 export async function startSubjects(
   subjects: readonly Subject[],
   { folder, signal }: { readonly folder: string; readonly signal: AbortSignal },

@@ -6,7 +6,7 @@ import type { Job, Tally } from './generator.ts';
 import { createIds } from './ids.ts';
 import { percentile } from './percentile.ts';
 
-/** A part of a job: the `index`th of `count` workers. */
+/** A part of a job, for worker `index` of `count`. */
 interface Share {
   readonly job: Job;
   readonly index: number;
@@ -31,7 +31,7 @@ if (isMainThread) {
 async function runInWorker(share: Share): Promise<ShareResult> {
   const worker = new Worker(import.meta.filename, { workerData: share });
   const [result]: ShareResult[] = await once(worker, 'message');
-  if (result === undefined) throw new Error('a worker said nothing');
+  if (result === undefined) throw new Error('a worker sent no result');
   return result;
 }
 
@@ -49,7 +49,7 @@ function sum(results: readonly ShareResult[]): Tally {
 
 async function run({ job, index, count }: Share): Promise<ShareResult> {
   const latencies: number[] = [];
-  let refused = 0;
+  let errorResponses = 0;
   const { promise, resolve, reject } = Promise.withResolvers<Result>();
   const connections = Math.floor((job.connections + index) / count);
   const before = process.threadCpuUsage();
@@ -62,17 +62,17 @@ async function run({ job, index, count }: Share): Promise<ShareResult> {
     },
     (error: unknown, result) => (error ? reject(error) : resolve(result)),
   );
-  // autocannon's own histogram has whole milliseconds only.
+  // The histogram of autocannon has a resolution of one millisecond.
   instance.on('response', (_client, status, _bytes, ms) => {
     latencies.push(ms);
-    if (status >= 400) refused += 1;
+    if (status >= 400) errorResponses += 1;
   });
   const { duration: seconds, errors } = await promise;
   const { user, system } = process.threadCpuUsage(before);
-  return { latencies, seconds, failures: refused + errors, cpuSeconds: (user + system) / 1e6 };
+  return { latencies, seconds, failures: errorResponses + errors, cpuSeconds: (user + system) / 1e6 };
 }
 
-/** The requests of a share; of the ids that the job takes, every `count`th is its own. */
+/** Creates the requests of a worker, which uses every `count`th id of the job. */
 function nextOf({ job, index, count }: Share): (request: Request) => Request {
   const nextId = createIds(job.ids);
   for (let skipped = 0; skipped < index; skipped += 1) nextId();

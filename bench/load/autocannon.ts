@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { Generator } from './generator.ts';
 
-/** autocannon, which comes with the development dependencies; a worker on each core but the one of the server. */
+/** autocannon, a development dependency; one worker per core, except one core for the server. */
 export const autocannonGenerator: Generator = {
   name: 'autocannon',
   threads: Math.max(1, availableParallelism() - 1),

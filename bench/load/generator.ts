@@ -3,11 +3,11 @@ import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import type { Ids, RequestTemplate } from '../workload.ts';
 
-/** Connections that ask all the time: each sends its next request when it has the answer to the one before. */
+/** Connections under constant load: each sends its next request after the response to the previous one. */
 export interface Job {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** A file of tokens, one a line, that the requests take turns to show. */
+  /** A file of tokens, one a line, that the requests use in rotation. */
   readonly secretsFile: string | undefined;
   readonly requests: readonly RequestTemplate[];
   readonly ids: Ids;
@@ -15,31 +15,34 @@ export interface Job {
   readonly seconds: number;
 }
 
-/** What a generator prints on a line of its output, as JSON. */
+/** The JSON line that a generator prints. */
 export interface Tally {
-  /** Answers received, of whatever status. */
+  /** Responses received, of any status. */
   readonly answers: number;
   readonly seconds: number;
   readonly p50Ms: number | undefined;
   readonly p99Ms: number | undefined;
-  /** Answers with a status of 400 or more, broken connections and timeouts; 1 at least when no answer came. */
+  /** Responses with a status of 400 or more, broken connections and timeouts; at least 1 when no response arrived. */
   readonly failures: number;
-  /** CPU seconds of the generator from its first request to the last answer, where it tells them: without its own start. */
+  /**
+   * CPU seconds of the generator from its first request to the last response, without its start; undefined if it does
+   * not report them.
+   */
   readonly cpuSeconds?: number;
 }
 
-/** A program that makes load; it runs as a process of its own. */
+/** A load generator; it runs as a separate process. */
 export interface Generator {
   readonly name: string;
-  /** How many cores it can keep busy. */
+  /** The number of cores that it can use. */
   readonly threads: number;
-  /** The program and its arguments for a job. */
+  /** Returns the program and its arguments for a job. */
   readonly command: (job: Job) => Command;
 }
 
 type Command = readonly [program: string, ...args: string[]];
 
-/** Puts a job on a server and resolves to what came of it. */
+/** Runs a job against a server. Resolves to the result. */
 export function runLoad(generator: Generator, job: Job, signal: AbortSignal): Promise<Tally> {
   return runForTally(generator.command(job), signal);
 }

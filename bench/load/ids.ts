@@ -3,7 +3,7 @@ import type { Ids } from '../workload.ts';
 const FIRST_RANDOM = 2 ** 43;
 const LANES = 1024;
 
-/** The ids of a run, one at each call. wrk.lua holds the same for wrk. */
+/** The ids of a run, one per call. wrk.lua has the same algorithm for wrk. */
 export function createIds(ids: Ids): () => number {
   return ids.order === 'sequential' ? sequential(ids.first) : random(ids.seed, ids.lane);
 }
@@ -17,8 +17,8 @@ function sequential(first: number): () => number {
 }
 
 /**
- * Marsaglia's xorshift32 visits every 32-bit number but 0 once (Xorshift RNGs, 2003): random, and yet distinct.
- * The lane keeps two runs apart.
+ * Marsaglia's xorshift32 visits every 32-bit number except 0 once (Xorshift RNGs, 2003): random and distinct. The
+ * lane separates the ids of two runs.
  */
 function random(seed: number, lane: number): () => number {
   let state = seed;

@@ -5,17 +5,17 @@ import type { Job, Tally } from './generator.ts';
 import { createIds } from './ids.ts';
 import { percentile } from './percentile.ts';
 
-/** The requests of a millisecond are due together, at its beginning. */
+/** The requests of a millisecond are due together, at its start. */
 const TICK_MS = 1;
 
-/** How long the answers to the last requests may take. */
+/** Time limit for the last responses. */
 const LINGER_MS = 5_000;
 
 interface Connection {
   readonly socket: Socket;
-  /** When the request under way was due; undefined between requests. */
+  /** The due time of the request in flight; undefined between requests. */
   due: number | undefined;
-  /** What there is of an answer that is not complete. */
+  /** The received part of an incomplete response. */
   received: string;
 }
 
@@ -80,7 +80,7 @@ async function run({ url, connections, seconds }: Job, perSecond: number): Promi
   };
 }
 
-/** Reads into one buffer, past the streams of Node: the generator shares two cores with what it measures. */
+/** Reads into one buffer without Node streams: the generator shares two cores with the measured server. */
 async function open(
   host: string,
   port: number,
@@ -97,7 +97,7 @@ async function open(
   return connection;
 }
 
-/** The messages of the job, which has one kind of request. */
+/** Renders the messages of the job, which has one kind of request. */
 function createMessages(host: string): () => string {
   const [request] = job.requests;
   if (request === undefined) throw new Error('the job has no requests');

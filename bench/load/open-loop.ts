@@ -2,8 +2,8 @@ import { join } from 'node:path';
 import type { Generator, Job } from './generator.ts';
 
 /**
- * A generator that sends at a constant rate, whether or not answers come: what waits for a connection waits in the
- * latency too, which is counted from when a request was due. So a server that stalls cannot hide it (coordinated omission).
+ * A generator that sends at a constant rate, independent of responses. Latency is counted from the time a request was
+ * due, and so includes the wait for a connection. A server that stalls cannot hide it (coordinated omission).
  */
 export function openLoop(perSecond: number): Generator {
   return {

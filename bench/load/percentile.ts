@@ -1,4 +1,4 @@
-/** The value below which a share of sorted values lies; 0 when there are none. */
+/** Returns the value at a quantile of sorted values; 0 for an empty list. */
 export function percentile(sorted: readonly number[], share: number): number {
   return sorted[Math.floor((sorted.length - 1) * share)] ?? 0;
 }

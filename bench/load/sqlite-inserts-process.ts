@@ -1,11 +1,14 @@
-/** SQLite's own rate of durable inserts, in process and many to a commit. Arguments: FILE RUN SECONDS. */
+/**
+ * Measures the rate of durable inserts of SQLite itself, in process with many per commit. Arguments: FILE RUN
+ * SECONDS.
+ */
 import { openForWriting } from '../../src/store/sqlite/connection.ts';
 import { migrateSqlite } from '../../src/store/sqlite/migrate.ts';
 import { createInOrder, NEW_PLANT } from '../workload.ts';
 import type { Tally } from './generator.ts';
 import { createIds } from './ids.ts';
 
-/** As many as there are connections, which is what can wait for one commit of the service. */
+/** The number of connections, which is the max size of a batch in the service. */
 const BATCH = 64;
 
 const [file = '', run, seconds] = process.argv.slice(2);

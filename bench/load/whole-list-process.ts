@@ -1,4 +1,7 @@
-/** Reads one long answer, as fast as it comes. Arguments: URL HEADERS ANSWERS BYTES, the last two being what must come. */
+/**
+ * Reads one long response as fast as it arrives. Arguments: URL HEADERS ANSWERS BYTES; the last two are the expected
+ * counts.
+ */
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
 import type { Tally } from './generator.ts';

@@ -4,7 +4,7 @@ import type { Generator, Job } from './generator.ts';
 
 const SCRIPT = join(import.meta.dirname, 'wrk.lua');
 
-/** wrk (https://github.com/wg/wrk), on one thread: the cheaper generator, where it is installed. */
+/** wrk (https://github.com/wg/wrk), on one thread: uses less CPU than autocannon, but must be installed. */
 export const wrk: Generator = {
   name: 'wrk',
   threads: 1,

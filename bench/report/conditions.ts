@@ -4,7 +4,7 @@ import type { Bench, Report } from '../scenarios/scenario.ts';
 import { measureStalls } from './cpu-stalls.ts';
 import { medianFsyncMs } from './fsync-latency.ts';
 
-/** What the figures were measured under. */
+/** The conditions of a measurement. */
 export async function conditionsOf({ generator, connections, plan, folder }: Bench) {
   return {
     generator: generator.name,
@@ -18,20 +18,20 @@ export async function conditionsOf({ generator, connections, plan, folder }: Ben
   };
 }
 
-/** The same, for people. */
+/** Formats the conditions. */
 export function describe(conditions: Awaited<ReturnType<typeof conditionsOf>>): string {
   const { generator, connections, rounds, seconds, node, system, cores, fsyncMs, stalls } = conditions;
   return [
     `${generator}, ${connections} connections; medians of ${rounds} × ${seconds} s, the contenders taking turns`,
     `Node ${node}, ${system}, ${cores} cores; one fsync takes ${fsyncMs.toFixed(2)} ms`,
-    `A thread with nothing to wait for stands still for up to ${stalls.longestMs.toFixed(1)} ms, and for ${(stalls.share * 100).toFixed(1)} % of the time`,
-    '÷ it: what the first line reaches of this one, and the range over the rounds',
-    'CPU: of the server process and of the generator, microseconds a request',
+    `A busy thread stalls for up to ${stalls.longestMs.toFixed(1)} ms, and for ${(stalls.share * 100).toFixed(1)} % of the time`,
+    '÷ it: the first line divided by this one, and the range over the rounds',
+    'CPU: of the server process and of the generator, microseconds per request',
     '',
   ].join('\n');
 }
 
-/** How busy the machine was with what is neither server nor generator: a run beside others is not worth much. */
+/** Reports the CPU use of other processes: with much of it, the figures mean little. */
 export function describeOthers(reports: readonly Report[]): string {
   const runs = reports.flatMap(({ contenders }) => contenders.flatMap((contender) => contender.runs));
   const known = runs.flatMap(({ cpu, seconds }) =>
@@ -40,6 +40,6 @@ export function describeOthers(reports: readonly Report[]): string {
   const busy = known.reduce((sum, { others }) => sum + others, 0);
   const cores = busy / known.reduce((sum, { seconds }) => sum + seconds, 0);
   return known.length === 0
-    ? 'How busy other processes were cannot be told.'
-    : `Other processes kept ${cores.toFixed(2)} cores busy meanwhile.`;
+    ? 'The CPU use of other processes is unknown.'
+    : `Other processes used ${cores.toFixed(2)} cores meanwhile.`;
 }

@@ -1,12 +1,12 @@
 import { parentPort, workerData } from 'node:worker_threads';
 
-/** What is shorter does not matter to a request of a millisecond. */
+/** Shorter stalls do not matter to a request of a millisecond. */
 const NOTICED_MS = 1;
 
 /** In milliseconds. */
 export interface Watched {
   readonly stalls: readonly number[];
-  /** More than it was to be when the last stall went beyond. */
+  /** The measured time: the requested time plus the rest of the last stall. */
   readonly ms: number;
 }
 

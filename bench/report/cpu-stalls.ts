@@ -5,15 +5,15 @@ import type { Watched } from './cpu-stalls-thread.ts';
 
 const LOOK_FOR_MS = 3_000;
 
-/** How the machine treats threads that want nothing but their core. */
+/** How long the machine suspends busy threads. */
 interface Stalls {
-  /** The longest time for which one of them stood still, in milliseconds. */
+  /** The longest stall of one thread, in milliseconds. */
   readonly longestMs: number;
-  /** The share of its time for which one stood still, in stalls of a millisecond and more. */
+  /** The share of the time that a thread was stalled, counting stalls of a millisecond and more. */
   readonly share: number;
 }
 
-/** Keeps each core busy with a thread that looks at the clock: what it misses, a server misses too. */
+/** Runs a thread on each core that polls the clock: each stall of it also stalls a server. */
 export async function measureStalls(threads = availableParallelism(), ms = LOOK_FOR_MS): Promise<Stalls> {
   const all = await Promise.all(Array.from({ length: threads }, () => watchByThread(ms)));
   const stalls = all.flatMap((watched) => watched.stalls);

@@ -12,10 +12,10 @@ interface Figures {
   readonly failures: number;
 }
 
-/** The share of a core above which a thread is taken to be busy all the time. */
+/** Above this share of a core, a thread counts as saturated. */
 const BUSY = 0.9;
 
-/** The medians over the rounds; undefined when the generator, not the server, set the pace in most of them. */
+/** The medians over the rounds; undefined when the generator limited most of them. */
 export function figuresOf(runs: readonly Measurement[]): Figures | undefined {
   if (runs.length === 0 || runs.filter(isGeneratorLimit).length > runs.length / 2) return undefined;
   const medianOf = (read: (run: Measurement) => number | undefined): number | undefined =>
@@ -38,19 +38,19 @@ interface Ratio {
 }
 
 /**
- * What the runs of one contender reach of those of another in the same rounds: the median of the ratios, and their
- * range. Undefined when one of them has no figures.
+ * The ratio of one contender's runs to another's in the same rounds: the median of the ratios and their range.
+ * Undefined when one of them has no figures.
  */
-export function ratioOf(ours: readonly Measurement[], others: readonly Measurement[]): Ratio | undefined {
-  if (figuresOf(ours) === undefined || figuresOf(others) === undefined) return undefined;
-  const ratios = ours.flatMap((run, round) => {
+export function ratioOf(runs: readonly Measurement[], others: readonly Measurement[]): Ratio | undefined {
+  if (figuresOf(runs) === undefined || figuresOf(others) === undefined) return undefined;
+  const ratios = runs.flatMap((run, round) => {
     const other = others[round];
     return other === undefined ? [] : [perSecond(run) / perSecond(other)];
   });
   return { median: median(ratios), least: Math.min(...ratios), most: Math.max(...ratios) };
 }
 
-/** The median ratio of the first contender of a comparison to the one of that name. */
+/** Returns the median ratio of the first contender of a comparison to the one with this name. */
 export function ratioTo({ contenders }: Comparison, name: string): number | undefined {
   const other = contenders.find((one) => one.name === name);
   return ratioOf(contenders[0]?.runs ?? [], other?.runs ?? [])?.median;
@@ -60,9 +60,9 @@ export function failuresOf(runs: readonly Measurement[]): number {
   return runs.reduce((sum, run) => sum + run.failures, 0);
 }
 
-/** Contenders as rows, and what the first reaches of each of the others. */
+/** Tabulates the contenders as rows, with the ratio of the first to each other. */
 export function comparisonTable({ work, contenders }: Comparison): Table {
-  const [ours] = contenders;
+  const [first] = contenders;
   const header = [
     work,
     'a second',
@@ -76,14 +76,14 @@ export function comparisonTable({ work, contenders }: Comparison): Table {
   ];
   return [
     header,
-    ...contenders.map((one) => [`  ${one.name}`, ...cellsOf(one, ours === one ? undefined : ours)]),
+    ...contenders.map((one) => [`  ${one.name}`, ...cellsOf(one, first === one ? undefined : first)]),
   ];
 }
 
-function cellsOf({ runs }: Runs, ours: Runs | undefined): readonly string[] {
+function cellsOf({ runs }: Runs, first: Runs | undefined): readonly string[] {
   const figures = figuresOf(runs);
   if (figures === undefined) return ['the generator was the limit'];
-  const ratio = ours && ratioOf(ours.runs, runs);
+  const ratio = first && ratioOf(first.runs, runs);
   const microseconds = (seconds: number): string => (seconds * 1e6).toFixed(1);
   return [
     whole(figures.perSecond),
@@ -102,15 +102,15 @@ function describeRatio({ median, least, most }: Ratio): string {
   return `${digits(median)} (${digits(least)}–${digits(most)})`;
 }
 
-/** A comparison with its figures, for JSON. */
+/** Converts a comparison with its figures to JSON. */
 export function comparisonJson({ work, contenders }: Comparison) {
-  const [ours] = contenders;
+  const [first] = contenders;
   return {
     work,
     contenders: contenders.map(({ name, runs }) => ({
       name,
       figures: figuresOf(runs) ?? 'the generator was the limit',
-      ratio: ours && ratioOf(ours.runs, runs),
+      ratio: first && ratioOf(first.runs, runs),
       runs,
     })),
   };

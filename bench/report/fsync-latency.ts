@@ -2,7 +2,7 @@ import { closeSync, fsyncSync, openSync, writeSync } from 'node:fs';
 
 const TIMES = 200;
 
-/** How long the disk under a new file takes to keep 4 KiB for good, in milliseconds: the median. */
+/** Measures an fsync of 4 KiB in a new file, in milliseconds: the median. */
 export function medianFsyncMs(file: string): number {
   const block = Buffer.alloc(4096);
   const fd = openSync(file, 'wx');

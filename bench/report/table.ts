@@ -1,9 +1,9 @@
-/** Cells of text; the first row is the header, the first column is to the left. */
+/** Cells of text. The first row is the header; the first column is left-aligned. */
 export type Table = readonly (readonly string[])[];
 
 const MEBIBYTE = 1024 * 1024;
 
-/** A table for people, in columns of equal width. */
+/** Formats a table in columns of equal width. */
 export function renderTable(rows: Table): string {
   const columns = Math.max(...rows.map((row) => row.length));
   const widths = Array.from({ length: columns }, (_, column) =>
@@ -20,7 +20,7 @@ export function renderTable(rows: Table): string {
   return `${lines.join('\n')}\n`;
 }
 
-/** What is not known is a dash. */
+/** Formats an unknown value as a dash. */
 export function show(value: number | undefined, format: (value: number) => string): string {
   return value === undefined ? '–' : format(value);
 }

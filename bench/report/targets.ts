@@ -2,19 +2,19 @@ import { decimals, show, type Table, whole } from './table.ts';
 
 interface Target {
   readonly what: string;
-  readonly bound: 'at least' | 'at most';
+  readonly bound: 'min' | 'max';
   readonly value: number;
   readonly format: (value: number) => string;
 }
 
 const ratio = (what: string, value: number): Target => ({
   what,
-  bound: 'at least',
+  bound: 'min',
   value,
   format: decimals(2),
 });
 
-/** What must hold on two cores, with 64 connections, tokens checked and durable commits. */
+/** The targets, for two cores, 64 connections, token checks and durable commits. */
 const targets = {
   createToEcho: ratio("create, embedded, to the bare handler's echo", 0.6),
   listToConstant: ratio("list of 20, nothing changing, to the bare handler's constant answer", 0.6),
@@ -25,32 +25,32 @@ const targets = {
   createToJsonServer: ratio('create, embedded, to json-server', 20),
   wholeList: {
     what: 'whole list of 1,000,000, plants/s',
-    bound: 'at least',
+    bound: 'min',
     value: 2_000_000,
     format: whole,
   },
   wholeListGrowth: {
     what: 'growth of memory meanwhile, MiB',
-    bound: 'at most',
+    bound: 'max',
     value: 64,
     format: decimals(1),
   },
   createAtTenMillion: ratio('create at 10,000,000 plants, to create at 1,000', 0.85),
   p99AtHalfLoad: {
     what: 'p99 of a create at half load, ms',
-    bound: 'at most',
+    bound: 'max',
     value: 5,
     format: decimals(2),
   },
-  start: { what: 'start to first answer, empty store, ms', bound: 'at most', value: 400, format: whole },
+  start: { what: 'start to first answer, empty store, ms', bound: 'max', value: 400, format: whole },
 } satisfies Record<string, Target>;
 
 type TargetName = keyof typeof targets;
 
-/** What was measured for targets; undefined where there is no figure. */
+/** The measured values of the targets; undefined where there is no figure. */
 export type Results = Partial<Record<TargetName, number | undefined>>;
 
-/** The targets, what was measured, and whether it holds them. */
+/** The targets with the measured values, and whether these meet them. */
 export function targetsTable(results: Results): Table {
   const rows = Object.entries<Target>(targets).map(([name, { what, bound, value, format }]) => {
     const measured = Object.entries(results).find(([one]) => one === name)?.[1];
@@ -61,5 +61,5 @@ export function targetsTable(results: Results): Table {
 
 function verdict(measured: number | undefined, bound: Target['bound'], value: number): string {
   if (measured === undefined) return 'not measured';
-  return (bound === 'at least' ? measured >= value : measured <= value) ? 'held' : 'missed';
+  return (bound === 'min' ? measured >= value : measured <= value) ? 'held' : 'missed';
 }

@@ -9,7 +9,7 @@ import type { Part } from './scenario.ts';
 import { startPart } from './start.ts';
 import { wholeListPart } from './whole-list.ts';
 
-/** All parts, in the order in which they are measured. */
+/** All parts, in the order of measurement. */
 export const parts: readonly Part[] = [
   createPart,
   listPart,

@@ -16,7 +16,8 @@ const INSERTS = join(import.meta.dirname, '../load/sqlite-inserts-process.ts');
 
 export const createPart: Part = {
   name: 'create',
-  about: 'creates beside the bare handler, a commit a request, SQLite in process, and the alternatives',
+  about:
+    'creates, compared with the bare handler, one commit per request, SQLite in process, and the alternatives',
   run: runCreate,
 };
 
@@ -48,7 +49,7 @@ async function compareInOrder(bench: Bench) {
 
 function batchedInserts(file: string, { signal }: Bench): Contender {
   return {
-    name: 'SQLite in process, 64 a commit',
+    name: 'SQLite in process, 64 per commit',
     measure: async (run, seconds) => {
       const tally = await runForTally(
         [process.execPath, INSERTS, file, String(run), String(seconds)],

@@ -6,7 +6,7 @@ import { compareSubjects, type Part, reportOf } from './scenario.ts';
 
 export const deletePart: Part = {
   name: 'delete',
-  about: 'deletes beside the bare handler and a commit a request',
+  about: 'deletes, compared with the bare handler and one commit per request',
   run: async (bench) => {
     const comparison = await compareSubjects(bench, [plantStore, bareNode, oneCommitARequest], deleteInOrder);
     return reportOf([comparison], { deleteToBare: ratioTo(comparison, bareNode.name) });

@@ -16,7 +16,7 @@ interface Size {
   readonly owners: number;
 }
 
-/** The first is what the others are compared with. */
+/** The first size is the reference for the others. */
 const sizes: readonly Size[] = [
   { plants: 1_000, owners: 1 },
   { plants: 100_000, owners: 1 },
@@ -27,7 +27,7 @@ const sizes: readonly Size[] = [
 
 export const growthPart: Part = {
   name: 'growth',
-  about: 'creates and first pages as plants and owners become more',
+  about: 'creates and first pages with growing numbers of plants and owners',
   run: runGrowth,
 };
 
@@ -44,7 +44,7 @@ async function runGrowth(bench: Bench): Promise<Report> {
   return reportOf(comparisons, { createAtTenMillion: slowdownOf(comparisons[1]) });
 }
 
-/** What creates reach at ten million plants of what they reach at a thousand. */
+/** The rate of creates at ten million plants relative to a thousand. */
 function slowdownOf(creates: Comparison | undefined): number | undefined {
   const [smallest, , largest] = creates?.contenders ?? [];
   return smallest && largest && ratioOf(largest.runs, smallest.runs)?.median;
@@ -64,7 +64,7 @@ function storeOf({ plants, owners }: Size): Subject {
   };
 }
 
-/** A token for each owner, in a file that the requests take turns with. */
+/** Creates a token for each owner, in a file that the requests use in rotation. */
 async function createTokens(store: Store, owners: number, file: string): Promise<string> {
   const secrets: string[] = [];
   const numbers = Array.from({ length: owners }, (_, number) => number);

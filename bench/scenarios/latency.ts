@@ -13,13 +13,13 @@ import { type Bench, type Part, type Report, reportOf } from './scenario.ts';
 const SHARES = [0.1, 0.25, 0.5, 0.75, 0.9, 1];
 const HALF = 0.5;
 
-/** More than a plan has rounds, so that each rate has ids of its own. */
+/** More than the max number of rounds, so that each rate has distinct ids. */
 const RUNS_A_RATE = 110;
 
 export const latencyPart: Part = {
   name: 'latency',
   about:
-    'latency of creates at constant rates, from 10 to 100 % of full load, beside the bare handler at half',
+    'latency of creates at constant rates, from 10 to 100 % of full load, and of the bare handler at half',
   run: runLatency,
 };
 

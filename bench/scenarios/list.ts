@@ -6,7 +6,7 @@ import { compareSubjects, type Part, reportOf } from './scenario.ts';
 
 export const listPart: Part = {
   name: 'list',
-  about: 'lists of 20, with nothing changing and under writes',
+  about: 'lists of 20, without and with concurrent writes',
   run: async (bench) => {
     const unchanged = await compareSubjects(
       bench,

@@ -11,13 +11,13 @@ import { decimals, mebibytes, show } from '../report/table.ts';
 import type { Bench, Part, Report } from './scenario.ts';
 
 const CONNECTIONS = 1_000;
-/** Fewer than any of them refuses. */
+/** Below the connection limit of every contender. */
 const AT_ONCE = 50;
 const REST_MS = 1_000;
 
 export const memoryPart: Part = {
   name: 'memory',
-  about: 'memory at rest and for each connection kept open',
+  about: 'memory at rest and per open connection',
   run: runMemory,
 };
 
@@ -37,18 +37,18 @@ async function runMemory({ folder, alternatives, signal }: Bench): Promise<Repor
     show(atRest && withConnections && (withConnections - atRest) / CONNECTIONS / 1_024, decimals(1)),
   ]);
   return {
-    tables: [[['resident memory', 'at rest, MiB', 'a connection, KiB'], ...rows]],
+    tables: [[['resident memory', 'at rest, MiB', 'per connection, KiB'], ...rows]],
     results: {},
     json: measured,
     contenders: [],
   };
 }
 
-/** Resident bytes, before and with many connections that have had one answer each. */
+/** Measures resident bytes, before and with many connections that have each had one response. */
 async function measureMemory({ url, pid, headers }: RunningSubject, signal: AbortSignal) {
   await setTimeout(REST_MS, undefined, { signal });
   const atRest = readResidentBytes(pid);
-  // An agent for each group, or the next would be sent over the connections of the last.
+  // A new agent for each group: the next group must not reuse the connections of the last.
   const agents = Array.from(
     { length: CONNECTIONS / AT_ONCE },
     () => new Agent({ keepAlive: true, maxFreeSockets: AT_ONCE }),

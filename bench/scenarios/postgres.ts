@@ -19,7 +19,7 @@ const PGBENCH = 'pgbench, one prepared INSERT';
 
 export const postgresPart: Part = {
   name: 'postgres',
-  about: 'creates on PostgreSQL beside single inserts through pg and by pgbench',
+  about: 'creates on PostgreSQL, compared with single inserts through pg and by pgbench',
   run: runPostgres,
 };
 
@@ -47,7 +47,7 @@ async function runPostgres(bench: Bench): Promise<Report> {
 
 async function checkDurability(server: PostgresServer): Promise<void> {
   const [row] = await server.sql("SELECT current_setting('fsync') AS fsync");
-  if (row?.fsync !== 'on') throw new Error('PostgreSQL runs without fsync; that measures nothing');
+  if (row?.fsync !== 'on') throw new Error('PostgreSQL runs without fsync; the figures would mean nothing');
 }
 
 function singleInserts(server: PostgresServer, { connections, signal }: Bench): Contender {
@@ -83,15 +83,15 @@ async function pgbench(
 async function runPgbench(args: readonly string[], signal: AbortSignal): Promise<Tally> {
   const { stdout } = await promisify(execFile)('pgbench', args, { signal });
   if (!/failed transactions: 0 /.test(stdout)) throw new Error(`pgbench: ${stdout}`);
-  // Its own count and rate: what it took to connect is not in the rate.
+  // pgbench's count and rate exclude the time to connect.
   const answers = Number(/actually processed: (\d+)/.exec(stdout)?.[1]);
   const took = answers / Number(/tps = ([0-9.]+)/.exec(stdout)?.[1]);
   return { answers, seconds: took, p50Ms: undefined, p99Ms: undefined, failures: 0 };
 }
 
 /**
- * Each run begins on an empty table with nothing left to write back, and must leave the plants it speaks of. The CPU of
- * PostgreSQL counts as the server's.
+ * Each run starts with an empty table and a completed checkpoint, and must leave as many plants as it reports. The
+ * CPU of PostgreSQL counts as the server's.
  */
 function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Contender {
   return {
@@ -105,7 +105,7 @@ function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Con
       const after = readFamilyCpuSeconds(pid);
       const [row] = await server.sql('SELECT count(*) AS kept FROM plants');
       if (!(Number(row?.kept) >= 0.9 * measurement.answers))
-        throw new Error(`${name} speaks of ${measurement.answers} plants, and there are ${row?.kept}`);
+        throw new Error(`${name} reports ${measurement.answers} plants; the table has ${row?.kept}`);
       const { cpu } = measurement;
       if (cpu === undefined || before === undefined || after === undefined) return measurement;
       return { ...measurement, cpu: { ...cpu, server: cpu.server + after - before, others: undefined } };
@@ -113,7 +113,7 @@ function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Con
   };
 }
 
-/** A program that asks PostgreSQL itself; it is what is measured, and so never the limit. */
+/** A program that uses PostgreSQL directly. It is the measured subject, so it never counts as the limit. */
 async function clientProgram(run: () => Promise<Tally>): Promise<Measurement> {
   const before = readEndedCpuSeconds();
   const tally = await run();

@@ -8,12 +8,12 @@ import type { Table } from '../report/table.ts';
 import type { Results } from '../report/targets.ts';
 import type { Workload } from '../workload.ts';
 
-/** What each part of the benchmark is given. */
+/** The input of each part of the benchmark. */
 export interface Bench extends LoadOptions {
   readonly plan: Plan;
-  /** What people would pick instead; empty where it cannot be installed. */
+  /** The alternatives; empty when they cannot be installed. */
   readonly alternatives: readonly Subject[];
-  /** Goes away after the run. */
+  /** Deleted after the run. */
   readonly folder: string;
 }
 
@@ -24,7 +24,7 @@ export interface Report {
   readonly contenders: readonly Runs[];
 }
 
-/** A part of the benchmark, to be chosen by its name. */
+/** A part of the benchmark, selectable by name. */
 export interface Part {
   readonly name: string;
   /** One line of help. */
@@ -32,7 +32,7 @@ export interface Part {
   run(bench: Bench): Promise<Report>;
 }
 
-/** The report of comparisons, which is theirs alone. */
+/** The report of a part that consists of comparisons. */
 export function reportOf(comparisons: readonly Comparison[], results: Results): Report {
   return {
     tables: comparisons.map(comparisonTable),

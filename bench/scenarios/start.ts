@@ -9,13 +9,13 @@ import { whole } from '../report/table.ts';
 import type { Bench, Part, Report } from './scenario.ts';
 
 const BARE = join(import.meta.dirname, '../contenders/bare-node-server.ts');
-/** A start is short, and one is not like the other. */
+/** A start is short and varies, so it is repeated. */
 const STARTS_A_ROUND = 2;
 const LONGEST_MS = 15_000;
 
 export const startPart: Part = {
   name: 'start',
-  about: 'time from the start of the process to its first answer',
+  about: 'time from the start of the process to its first response',
   run: runStart,
 };
 
@@ -27,7 +27,7 @@ async function runStart(bench: Bench): Promise<Report> {
     ...['--database-url', `sqlite:${join(folder, file)}`],
   ];
   const token = await createStore(`sqlite:${join(folder, 'kept.db')}`);
-  // The first start of all fills the compile cache; it is not counted.
+  // The first start fills the compile cache and is not counted.
   await timeToAnswer(onFile('kept.db'), signal, token);
   const times = { fresh: [] as number[], kept: [] as number[], bare: [] as number[] };
   for (let round = 0; round < STARTS_A_ROUND * bench.plan.rounds; round += 1) {
@@ -45,8 +45,8 @@ async function runStart(bench: Bench): Promise<Report> {
     tables: [
       [
         ['start to first answer, ms', 'median', 'least', 'most'],
-        row('plant-store, a store that it creates', times.fresh),
-        row('plant-store, an empty store that is there', times.kept),
+        row('plant-store, a new store', times.fresh),
+        row('plant-store, an existing empty store', times.kept),
         row('bare node:http', times.bare),
       ],
     ],
@@ -63,7 +63,7 @@ async function createStore(databaseUrl: string): Promise<string> {
   return token;
 }
 
-/** Milliseconds until a list is answered with 200. Without a token, the one that the first start on a store prints is taken. */
+/** Milliseconds until a list gets a 200. Without a token, uses the token that the first start on a store prints. */
 async function timeToAnswer(args: readonly string[], stop: AbortSignal, token?: string): Promise<number> {
   const signal = AbortSignal.any([stop, AbortSignal.timeout(LONGEST_MS)]);
   const begin = performance.now();
@@ -79,7 +79,7 @@ async function timeToAnswer(args: readonly string[], stop: AbortSignal, token?: 
       headers: { authorization: `Bearer ${token ?? said[2]}` },
       signal,
     });
-    if (answer.status !== 200) throw new Error(`the first answer was ${answer.status}`);
+    if (answer.status !== 200) throw new Error(`the first response was ${answer.status}`);
     await answer.arrayBuffer();
     return performance.now() - begin;
   } finally {
@@ -96,5 +96,5 @@ async function read(child: ChildProcess, wanted: RegExp): Promise<RegExpExecArra
     const found = wanted.exec(output);
     if (found !== null) return found;
   }
-  throw new Error(`the process ended, at the latest after ${LONGEST_MS} ms, and had only said:\n${output}`);
+  throw new Error(`the process was not ready after ${LONGEST_MS} ms or exited; its output:\n${output}`);
 }

@@ -33,7 +33,7 @@ async function runWholeList(bench: Bench): Promise<Report> {
     },
   });
   resources.defer(() => running.close());
-  // Resident memory before the first list: what the lists add to it is theirs.
+  // Resident memory before the first list; the lists account for the growth.
   const before = readResidentBytes(running.pid);
   const comparison = await compare('whole list of 1,000,000, in plants', [reader(running, bench)], {
     ...bench.plan,
@@ -45,13 +45,13 @@ async function runWholeList(bench: Bench): Promise<Report> {
   });
 }
 
-/** MiB that the memory grew by at the most. */
+/** The peak growth of the memory, in MiB. */
 function growthOf({ contenders }: Comparison, before: number): number {
   const peaks = contenders.flatMap(({ runs }) => runs.map(({ peakBytes = Number.NaN }) => peakBytes));
   return (Math.max(...peaks) - before) / MEBIBYTE;
 }
 
-/** Reads the whole list once in a run, however long it takes. */
+/** Reads the whole list once per run, regardless of the time. */
 function reader({ url, pid, headers }: RunningSubject, { signal }: Bench): Contender {
   return {
     name: 'plant-store',

@@ -14,11 +14,11 @@ import { bearer, startService } from '../support/service.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
-/** A command of the program, as its own help tells. */
+/** A command of the program, from its help. */
 interface Help {
   readonly command: string;
   readonly subcommands: readonly string[];
-  /** The default of each flag, as the documents write it. */
+  /** The default of each flag, in the format of the documents. */
   readonly flags: ReadonlyMap<string, string>;
 }
 
@@ -57,7 +57,7 @@ function flagsIn(help: string): Map<string, string> {
   return flags;
 }
 
-/** A default as the documents write it. */
+/** Formats a default like the documents. */
 function written(fallback: unknown): string {
   return fallback === '' ? 'empty' : `\`${String(fallback)}\``;
 }
@@ -68,7 +68,7 @@ function documentOf(file: string): string {
   return text;
 }
 
-/** The rows of all tables whose first column has the given heading, each cell as it is written. */
+/** Returns the rows of all tables whose first column has the heading. Cells are unparsed. */
 function table(file: string, heading: string): string[][] {
   const paragraphs = documentOf(file).trimEnd().split('\n\n');
   const tables = paragraphs
@@ -84,18 +84,18 @@ function cellsOf(line: string): string[] {
   return cells.map((cell) => cell.trim());
 }
 
-/** What stands between backticks in a cell. */
+/** Returns the texts between backticks in a cell. */
 function codes(cell: string | undefined): string[] {
   return [...(cell ?? '').matchAll(/`([^`]+)`/g)].map(([, code = '']) => code);
 }
 
-/** What a document has as code: its fenced blocks and what stands between backticks. */
+/** Returns the code of a document: its fenced blocks and the texts between backticks. */
 function codeOf(text: string): string[] {
   const fenced = [...text.matchAll(/^ *```.*\n([\s\S]*?)^ *```$/gm)].map(([, code = '']) => code);
   return [...fenced, ...codes(text.replace(/^ *```.*\n[\s\S]*?^ *```$/gm, ''))];
 }
 
-/** The anchors of its headings, as GitHub makes them. */
+/** Returns the anchors of the headings, as GitHub creates them. */
 function anchorsOf(text: string): string[] {
   const headings = text.replace(/^ *```.*\n[\s\S]*?^ *```$/gm, '').matchAll(/^#+ (.*)$/gm);
   return [...headings].map(([, heading = '']) =>
@@ -110,7 +110,7 @@ function matchesIn(texts: ReadonlyMap<string, string>, pattern: RegExp): string[
   return [...texts].flatMap(([file, text]) => [...text.matchAll(pattern)].map((match) => [file, ...match]));
 }
 
-test('docs/configuration.md has every setting, with its flag, variable and default, and no other', () => {
+test('docs/configuration.md lists exactly the settings, with flag, variable and default', () => {
   const documented = table('docs/configuration.md', 'Flag').map((row) => row.slice(0, 3));
   const inCode = settings.map((setting) => [
     `\`${flagOf(setting)}\``,
@@ -121,7 +121,7 @@ test('docs/configuration.md has every setting, with its flag, variable and defau
   assert.deepEqual(ofBoth.map(String).sort(), inCode.map(String).sort());
 });
 
-test('docs/configuration.md has every flag that help shows, with its commands and default, and no other', () => {
+test('docs/configuration.md lists exactly the flags of the help, with commands and default', () => {
   const rows = table('docs/configuration.md', 'Flag').filter(([flag]) => flag !== '');
   const documented = rows.flatMap(([flag, , fallback, where]) =>
     codes(where).map((command) => [command, ...codes(flag), fallback]),
@@ -132,7 +132,7 @@ test('docs/configuration.md has every flag that help shows, with its commands an
   assert.deepEqual(documented.map(String).sort(), inHelp.map(String).sort());
 });
 
-test('docs/configuration.md has every variable that is read without a flag, and no other', () => {
+test('docs/configuration.md lists exactly the variables without a flag', () => {
   const rows = table('docs/configuration.md', 'Flag').filter(([flag]) => flag === '');
   const documented = rows.flatMap(([, variable]) => codes(variable));
   const read = matchesIn(sources, /\b(?:process\.env|environment)\.(\w+)/g).map(([, , variable]) => variable);
@@ -151,15 +151,17 @@ test('every flag named in a document exists', () => {
   }
 });
 
-test('docs/errors.md has every error code with its meaning and what to do, and no other', () => {
+test('docs/errors.md lists exactly the error codes, with meaning and remedy', () => {
   const rows = table('docs/errors.md', '`error`').map(([code = '', meaning = '']) => [code, meaning]);
   assert.deepEqual(Object.fromEntries(rows), { ...errorMeanings });
-  const told = [...documentOf('docs/errors.md').matchAll(/^- \*\*(\d{5})\.\*\*/gm)].map(([, code]) => code);
-  assert.deepEqual(told.sort(), Object.keys(errorMeanings));
-  assert.equal(rows.length, told.length);
+  const documented = [...documentOf('docs/errors.md').matchAll(/^- \*\*(\d{5})\.\*\*/gm)].map(
+    ([, code]) => code,
+  );
+  assert.deepEqual(documented.sort(), Object.keys(errorMeanings));
+  assert.equal(rows.length, documented.length);
 });
 
-test('docs/dependencies.md has every dependency, and whether it is needed to run, and no other', () => {
+test('docs/dependencies.md lists exactly the dependencies, and whether each is needed to run', () => {
   const rows = table('docs/dependencies.md', 'Package');
   const documented = (toRun: boolean): string[] =>
     rows.filter(([, needed]) => (needed === 'to run') === toRun).flatMap(([name]) => codes(name));
@@ -167,7 +169,7 @@ test('docs/dependencies.md has every dependency, and whether it is needed to run
   assert.deepEqual(documented(false).sort(), Object.keys(manifest.devDependencies).sort());
 });
 
-test('every relative link in a document leads somewhere', () => {
+test('every relative link in a document has a target', () => {
   const links = matchesIn(documents, /\]\((?!https?:|mailto:|#)([^)#\s]+)[^)]*\)/g);
   assert.ok(links.length > 0);
   for (const [file = '', , link = ''] of links) {
@@ -175,7 +177,7 @@ test('every relative link in a document leads somewhere', () => {
   }
 });
 
-test('every link to a heading finds it', () => {
+test('every link to a heading has a target', () => {
   const headings = new Map([...documents].map(([file, text]) => [file, anchorsOf(text)]));
   const links = matchesIn(documents, /\]\((?!https?:)([^)#\s]*)#([^)\s]+)\)/g);
   assert.ok(links.length > 0);
@@ -185,7 +187,7 @@ test('every link to a heading finds it', () => {
   }
 });
 
-test('docs/README.md leads to every document', () => {
+test('docs/README.md links every document', () => {
   const listed = documentOf(join('docs', 'README.md'));
   for (const file of documents.keys()) {
     const link = relative('docs', file.startsWith(join('docs', 'decisions')) ? dirname(file) : file);
@@ -204,7 +206,7 @@ test('every npm script named in a document exists', () => {
   }
 });
 
-test('CONTRIBUTING has every npm script, but for those that npm runs by itself, and no other', () => {
+test('CONTRIBUTING lists exactly the npm scripts, except those that npm runs itself', () => {
   const documented = table('CONTRIBUTING.md', 'Command').map(
     ([command]) => /^`npm (?:run )?([\w:-]+)`$/.exec(command ?? '')?.[1] ?? command,
   );
@@ -228,7 +230,7 @@ test('every command of plant-store named in a document exists', () => {
   }
 });
 
-test('docs/operations.md has every metric of ours that /metrics shows, with its labels, and no other', async (t) => {
+test('docs/operations.md lists exactly our metrics in /metrics, with their labels', async (t) => {
   const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`);
   const headers = bearer(await service.token());
   assert.equal((await fetch(`${service.url}/plants`, { headers })).status, 200);
@@ -246,7 +248,7 @@ test('docs/operations.md has every metric of ours that /metrics shows, with its 
   }
 });
 
-test('docs/operations.md has every line that the sources log, with its level and fields, and no other', () => {
+test('docs/operations.md lists exactly the log messages of the sources, with level and fields', () => {
   const documented = table('docs/operations.md', '`msg`').map(([message, level, fields]) => [
     codes(message)[0],
     level,
@@ -260,7 +262,7 @@ test('docs/operations.md has every line that the sources log, with its level and
   assert.deepEqual(documented.map(String).sort(), [...inCode, answeredLine()].map(String).sort());
 });
 
-/** The line that is written without a call of the log: its message, level and fields. */
+/** The line that is written without a call of the logger: its message, level and fields. */
 function answeredLine(): readonly (string | undefined)[] {
   const lines: string[] = [];
   const { log, answered } = logTo({ write: (line) => void lines.push(line) }, 'info');
@@ -269,13 +271,13 @@ function answeredLine(): readonly (string | undefined)[] {
   return [String(msg), log.levels.labels[Number(level)], Object.keys(fields).sort().join()];
 }
 
-test('the decisions are numbered without a gap, and each says its number', () => {
+test('the decisions are numbered without gaps, and each title has its number', () => {
   const decisions = [...documents].filter(([file]) => file.startsWith(join('docs', 'decisions')));
   const files = decisions.map(([file]) => file).sort();
   assert.ok(files.length > 0);
   for (const [index, file] of files.entries()) {
     const number = String(index + 1).padStart(4, '0');
     assert.match(file, new RegExp(`[\\\\/]${number}-[a-z0-9-]+\\.md$`));
-    assert.ok(documentOf(file).startsWith(`# ${number} `), `${file} says its number`);
+    assert.ok(documentOf(file).startsWith(`# ${number} `), `${file} starts with its number`);
   }
 });

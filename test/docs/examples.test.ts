@@ -17,7 +17,7 @@ const EXAMPLE = fileURLToPath(new URL('../../examples/create-and-list.ts', impor
 const CLIENT_EXAMPLE = fileURLToPath(new URL('../../examples/client.ts', import.meta.url));
 const DOCUMENT = await readFile(new URL('../../docs/client.md', import.meta.url), 'utf8');
 
-test('the examples say how to call them when a variable that was to be given is empty', async () => {
+test('an example with an empty argument prints its usage', async () => {
   for (const example of [EXAMPLE, CLIENT_EXAMPLE])
     for (const args of [[], ['', 'plt_'], ['http://127.0.0.1:8080', '']])
       await assert.rejects(promisify(execFile)(process.execPath, [example, ...args]), {
@@ -41,7 +41,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`the example leaves the plants of an owner alone who has some, on ${engine.name}`, async (t) => {
+  test(`the example changes nothing for an owner who has plants, on ${engine.name}`, async (t) => {
     const service = await startService(t, await engine.freshUrl(t));
     const token = await service.token();
     const client = createClient({ url: service.url, token });
@@ -58,7 +58,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`the example leaves nothing behind when it fails on the way, and says why in a line, on ${engine.name}`, async (t) => {
+  test(`the example deletes its plants when it fails, and prints the reason in a line, on ${engine.name}`, async (t) => {
     const service = await startService(t, await engine.freshUrl(t));
     const token = await service.token();
     const front = await startFront(t, service.url, (response) => {
@@ -74,7 +74,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`the example leaves nothing behind when Ctrl-C stops it, on ${engine.name}`, async (t) => {
+  test(`the example deletes its plants on Ctrl-C, on ${engine.name}`, async (t) => {
     const service = await startService(t, await engine.freshUrl(t));
     const token = await service.token();
     const front = await startFront(t, service.url, () => void run.child.kill('SIGINT'));
@@ -85,7 +85,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`the example of the client does what it says on ${engine.name}`, async (t) => {
+  test(`the example of the client prints the documented output on ${engine.name}`, async (t) => {
     const service = await startService(t, await engine.freshUrl(t));
     const args = [CLIENT_EXAMPLE, service.url, await service.token()];
     const { stdout } = await promisify(execFile)(process.execPath, args);
@@ -100,7 +100,7 @@ for (const engine of engines) {
     ['curl', ['bash', '-ec'], '{"name":"Black alder"}[{"name":"Black alder"}]'],
     ['Python', ['python3', '-c'], "[{'name': 'Black alder'}]\n"],
   ] as const) {
-    test(`what the documents send by ${heading} creates, lists and deletes on ${engine.name}`, async (t) => {
+    test(`the requests of the documents with ${heading} create, list and delete on ${engine.name}`, async (t) => {
       const service = await startService(t, await engine.freshUrl(t));
       const script = new RegExp(`## ${heading}\n.*?\`\`\`\\w+\n(.*?)\`\`\``, 's').exec(DOCUMENT)?.[1] ?? '';
       const [program, flag] = shell;
@@ -122,7 +122,10 @@ for (const engine of engines) {
   }
 }
 
-/** A server that sends all on to the service, and calls `atCreation` at the 100th creation, which it sends on unless that is answered. */
+/**
+ * A server that forwards requests to the service. It calls `atCreation` at the 100th creation, and forwards that
+ * unless it was answered.
+ */
 function startFront(
   t: TestContext,
   serviceUrl: string,

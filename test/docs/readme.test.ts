@@ -13,13 +13,13 @@ import { freshFolder } from '../support/engines.ts';
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const README = await readFile(join(ROOT, 'README.md'), 'utf8');
 
-/** A fenced block of README. */
+/** A fenced code block of README. */
 interface Block {
   readonly language: string;
   readonly text: string;
 }
 
-/** A block to type, and the block after it that shows what comes of it. */
+/** A block of commands, and the next block with its output. */
 interface Step {
   readonly command: string;
   readonly shown: string | undefined;
@@ -29,7 +29,7 @@ interface Program {
   readonly child: ChildProcess;
   readonly url: string;
   readonly databaseUrl: string;
-  /** What it printed until it was ready, without the log. */
+  /** Its output until it was ready, without the log. */
   readonly printed: string;
 }
 
@@ -54,7 +54,7 @@ function steps(markdown: string): Step[] {
   });
 }
 
-/** A text as README shows it, where `…` stands for what differs: within a line, or alone for any lines. */
+/** A pattern for a text of README, where `…` matches any text in a line, or any lines when alone. */
 function asPattern(shown: string): string {
   return shown
     .trimEnd()
@@ -63,13 +63,13 @@ function asPattern(shown: string): string {
     .join('');
 }
 
-/** As at a terminal, where commands say in words what is no result. */
+/** Formats a result as on a terminal, where commands print messages in addition to it. */
 const ON_A_TERMINAL = {
   NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true',
   NPM_CONFIG_PROGRESS: 'false',
 };
 
-/** The program as `npm start` starts it, on a new store and free ports; it stops after the test. */
+/** Starts the program as `npm start` does, on a new store and free ports. It stops after the test. */
 async function startProgram(t: Pick<TestContext, 'after'>): Promise<Program> {
   const [program, ...args] = manifest.scripts.start.split(' ');
   assert.equal(program, 'node');
@@ -86,10 +86,10 @@ async function startProgram(t: Pick<TestContext, 'after'>): Promise<Program> {
   for await (const line of createInterface({ input: child.stdout })) {
     if (!line.startsWith('{')) printed += `${line}\n`;
     else if (line.includes('"msg":"serving"')) ({ url } = JSON.parse(line) as { url: string });
-    // The log is written beside, and may come before or after.
+    // The log goes to another stream, and may come before or after.
     if (url !== '' && printed.includes('-X DELETE')) break;
   }
-  assert.notEqual(url, '', `it says where it listens, and not only ${printed}`);
+  assert.notEqual(url, '', `it prints its address; got: ${printed}`);
   child.stdout.resume();
   return { child, url, databaseUrl, printed };
 }
@@ -110,7 +110,7 @@ async function runScript(script: string, databaseUrl: string): Promise<string> {
   return stdout.replaceAll('\r', '');
 }
 
-test('README names the two commands, and CI runs the second', async () => {
+test('README has the two commands, and CI runs the second', async () => {
   const commands = blocks(README).map(({ text }) => text.trim());
   assert.ok(commands.includes('npm ci && npm start'));
   assert.ok(commands.includes('npm ci && npm test'));
@@ -118,7 +118,7 @@ test('README names the two commands, and CI runs the second', async () => {
   assert.equal(ci.trimEnd().split('\n').at(-1), 'npm ci && npm test');
 });
 
-test('npx runs the command of this clone, also where it remembers where an older version had it', async () => {
+test('npx runs the command of this clone, even when its cache names the path of an older version', async () => {
   const cache = await freshFolder();
   const version = (): Promise<string> =>
     runScript(`NPM_CONFIG_CACHE='${cache}' npx plant-store --version`, '');
@@ -134,10 +134,10 @@ test('npx runs the command of this clone, also where it remembers where an older
   assert.equal(await version(), `${manifest.version}\n`);
 });
 
-test('the first start prints what README shows, and its curl lines work as they are', async (t) => {
+test('the first start prints the output in README, and its curl lines work unchanged', async (t) => {
   const { child, databaseUrl, printed } = await startProgram(t);
   const shown = blocks(section('Start')).find(({ language }) => language === 'text');
-  assert.ok(shown !== undefined, 'README shows what is printed');
+  assert.ok(shown !== undefined, 'README has the output');
   assert.match(printed, new RegExp(asPattern(shown.text)));
 
   const curls = printed.split('\n').filter((line) => line.trimStart().startsWith('curl '));
@@ -148,12 +148,12 @@ test('the first start prints what README shows, and its curl lines work as they 
   await stop(child);
 });
 
-test('the first requests of README do what it shows, and again with the same token', async (t) => {
+test('the first requests in README give the documented output, also when repeated with the same token', async (t) => {
   const { child, url, databaseUrl, printed } = await startProgram(t);
   const [token = ''] = /plt_\w+/.exec(printed) ?? [];
   const [names, ...rest] = steps(section('First requests'));
   assert.match(names?.command ?? '', /^URL=.*\nTOKEN=.*\n$/);
-  assert.ok(rest.length >= 5, 'there are steps');
+  assert.ok(rest.length >= 5, 'README has the steps');
 
   const end = '--- end of step ---';
   const script = rest.map(({ command }) => `${command}\nprintf '\\n%s\\n' '${end}'\n`).join('');
@@ -161,7 +161,7 @@ test('the first requests of README do what it shows, and again with the same tok
     const output = await runScript(`URL='${url}'\nTOKEN='${token}'\n${script}`, databaseUrl);
     const answers = output.split(`\n${end}\n`);
     for (const [index, { command, shown }] of rest.entries()) {
-      assert.ok(shown !== undefined, `README shows what comes of ${command}`);
+      assert.ok(shown !== undefined, `README has the output of ${command}`);
       assert.match(`${answers[index]}\n`, new RegExp(`^${asPattern(shown)}\n*$`), `${run} time: ${command}`);
     }
   }

@@ -5,7 +5,7 @@ import { launchBrowser } from '../support/clients/browser.ts';
 import { freshFolder } from '../support/engines.ts';
 import { startService } from '../support/service.ts';
 
-// Takes the pictures of the API reference that README shows.
+// Takes the pictures of the API reference in README.
 
 const FOLDER = fileURLToPath(new URL('../../docs/images/', import.meta.url));
 

@@ -1,4 +1,4 @@
 import { isMainThread } from 'node:worker_threads';
 
-// Loaded before a service that is measured: it cannot be told from outside what is still held from what is not yet collected.
+// Preloaded into a measured service: from outside, uncollected garbage cannot be distinguished from memory in use.
 if (isMainThread) process.on('SIGUSR2', () => globalThis.gc?.());

@@ -14,28 +14,28 @@ interface StoredPlant {
   readonly tag: string | null;
 }
 
-/** What the store holds under an id; null for nothing. */
+/** The stored value of an id; null for nothing. */
 export type State = StoredPlant | null;
 
 interface CrashOptions {
   readonly rounds: number;
-  /** Decides all choices of the load, and when it is cut off; not what the clock makes of them. */
+  /** The seed of all choices of the load and of the time of the kill; the clock still varies. */
   readonly seed: number;
-  /** The load lasts from `from` to `to` milliseconds. */
+  /** The range of the load's duration in milliseconds. */
   readonly loadMs: { readonly from: number; readonly to: number };
-  /** Writes to be acknowledged in each round before the kill, for machines too slow to get anywhere in that time. */
+  /** Min number of acknowledged writes per round before the kill, for slow machines. */
   readonly atLeast: number;
   readonly report: (line: string) => void;
-  /** Called before each comparison, with what is certain of the store: the place to plant a fault. */
+  /** Called before each comparison with the certain contents of the store; a test plants a fault here. */
   readonly beforeComparison?: (file: string, certain: ReadonlyMap<bigint, State>) => void;
 }
 
 interface CrashSummary {
   readonly rounds: number;
   readonly acknowledged: number;
-  /** Writes under way at a kill, of which nobody can know what became. */
+  /** Writes in flight at a kill, whose outcome is unknown. */
   readonly doubtful: number;
-  /** Creates that were repeated with their key after the crash. */
+  /** Creates that were retried with their key after the crash. */
   readonly repeated: number;
   readonly violations: readonly string[];
 }
@@ -46,14 +46,14 @@ interface KeyedCreate {
   readonly key: string;
 }
 
-/** A keyed create to repeat after the crash, and whether the store has carried it out. */
+/** A keyed create to retry after the crash, and whether the store executed it. */
 interface Repeat extends KeyedCreate {
   readonly done: boolean;
 }
 
 /**
- * Kills the service in the middle of a load, again and again on the same store, and compares what the store then
- * holds with what was acknowledged. Ends with the first round that finds a violation.
+ * Repeatedly kills the service under load on the same store, and compares the store with the acknowledged writes.
+ * Ends at the first round with a violation.
  */
 export async function crashRounds(options: CrashOptions): Promise<CrashSummary> {
   await using ending = new AsyncDisposableStack();
@@ -79,19 +79,19 @@ export async function crashRounds(options: CrashOptions): Promise<CrashSummary> 
   return { rounds: round, acknowledged, doubtful, repeated, violations: ledger.violations };
 }
 
-/** What an id can hold whose last write got no answer. */
+/** The possible values of an id whose last write got no response. */
 interface Doubt {
   readonly before: State;
   readonly after: State;
   readonly keyed: KeyedCreate | undefined;
 }
 
-/** What was said to the service and what it said, kept by id: each id belongs to one connection, which waits for answers. */
+/** The requests and responses by id. Each id belongs to one connection, which waits for its responses. */
 class Ledger {
-  /** What an id must hold; an id nobody wrote to has no entry. */
+  /** The required value of each written id; other ids have no entry. */
   readonly certain = new Map<bigint, State>();
   readonly violations: string[] = [];
-  /** The keyed creates to repeat once the service is back. */
+  /** The keyed creates to retry after the restart. */
   repeats: Repeat[] = [];
   readonly #doubtful = new Map<bigint, Doubt>();
   readonly #lastKeyed = new Map<bigint, KeyedCreate>();
@@ -117,7 +117,7 @@ class Ledger {
     if (this.#acknowledged === this.#awaited.count) this.#awaited.resolve();
   }
 
-  /** Resolves when so many writes are acknowledged, of all rounds; one caller at a time. */
+  /** Resolves when this many writes are acknowledged, over all rounds; one caller at a time. */
   reaches(count: number): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#awaited = { count, resolve };
@@ -129,14 +129,14 @@ class Ledger {
     this.#lastKeyed.set(firstId, keyed);
   }
 
-  /** The answer to a write never came: the id holds what it held before, or `after`. */
+  /** Records a write without a response: the id holds its previous value, or `after`. */
   doubt(id: bigint, after: State, keyed: KeyedCreate | undefined): void {
     this.#doubts += 1;
     this.#doubtful.set(id, { before: this.stateOf(id), after, keyed });
     this.certain.delete(id);
   }
 
-  /** Compares what was found with what must be; from then on, what was found is certain. */
+  /** Compares the store with the expectation. From then on the found values are certain. */
   settle(found: ReadonlyMap<bigint, StoredPlant>): void {
     for (const id of new Set([...this.certain.keys(), ...this.#doubtful.keys(), ...found.keys()])) {
       const state = found.get(id) ?? null;
@@ -162,10 +162,10 @@ class Ledger {
       return `plant ${id} is ${JSON.stringify(found)} and neither ${JSON.stringify(before)} nor ${JSON.stringify(after)}`;
     }
     const expected = this.certain.get(id);
-    if (found === null) return `plant ${id} was created, with an answer, and is missing`;
-    if (expected === undefined) return `plant ${id} is there and nobody wrote it`;
+    if (found === null) return `plant ${id} was acknowledged as created, and is missing`;
+    if (expected === undefined) return `plant ${id} exists and was never written`;
     if (expected === null)
-      return `plant ${id} was deleted, with an answer, and is there: ${JSON.stringify(found)}`;
+      return `plant ${id} was acknowledged as deleted, and exists: ${JSON.stringify(found)}`;
     return `plant ${id} is ${JSON.stringify(found)} and was sent as ${JSON.stringify(expected)}`;
   }
 }
@@ -202,13 +202,13 @@ async function loadAndKill(
 
 interface Client {
   readonly connection: Connection;
-  /** The first of the ids that are its own. */
+  /** The first id of this connection. */
   readonly firstId: bigint;
   readonly random: () => number;
   readonly ledger: Ledger;
 }
 
-/** Creates and deletes, over and over, until the service is gone. */
+/** Creates and deletes in a loop until the service is gone. */
 async function drive(client: Client): Promise<void> {
   const { connection, firstId, random, ledger } = client;
   let isAnswered = true;
@@ -223,7 +223,7 @@ function step(client: Client, id: bigint): Promise<boolean> {
   const keyed = ledger.lastKeyed(firstId);
   const choice = random();
   if (choice < 0.05 && keyed !== undefined) return repeatInLoad(client, keyed);
-  // Now and then a plant that is there is created, and one that is not is deleted.
+  // Sometimes creates an existing plant, or deletes an absent one.
   const isUsual = choice < 0.85;
   const isThere = ledger.stateOf(id) !== null;
   return isThere === isUsual ? deleteOnce(client, id) : createOnce(client, id);
@@ -252,14 +252,14 @@ async function createOnce({ connection, firstId, random, ledger }: Client, id: b
   return answer !== undefined;
 }
 
-/** The first answer comes again, whatever became of the plant since; nothing changes. */
+/** Expects the first response again, whatever happened to the plant since; the retry changes nothing. */
 async function repeatInLoad(
   { connection, ledger }: Client,
   { id, plant, key }: KeyedCreate,
 ): Promise<boolean> {
   const answer = await connection.create(id, plant, key);
   if (answer !== undefined && (answer.status !== 200 || !answer.replayed))
-    ledger.violations.push(`repeating the create of ${id} with its key gave ${describe(answer)}`);
+    ledger.violations.push(`retrying the create of ${id} with its key gave ${describe(answer)}`);
   return answer !== undefined;
 }
 
@@ -267,7 +267,7 @@ function describe(answer: Answer | undefined): string {
   return answer === undefined ? 'no answer' : `${answer.status}${answer.replayed ? ', replayed' : ''}`;
 }
 
-/** Repeats creates of before the crash with their keys: each must have happened once, or happen now, and once. */
+/** Retries the keyed creates from before the crash: each must have executed exactly once, before or now. */
 async function repeatKeyed(service: Service, token: string, ledger: Ledger): Promise<number> {
   await Promise.all(
     ledger.repeats.map(async (repeat) => {
@@ -295,7 +295,7 @@ async function repeatOne(
   return `the create of ${id} with the key ${key}, ${done ? 'done' : 'not done'} before the crash, gave ${answers}`;
 }
 
-/** After the last crash: what was in doubt is repeated, the service stops in order, and all is compared again. */
+/** After the last crash: retries the writes in doubt, stops the service gracefully, and compares again. */
 async function finish(installation: Installation, token: string, ledger: Ledger): Promise<number> {
   const service = await installation.serve({ env: { NODE_ENV: 'production' } });
   const repeats = await repeatKeyed(service, token, ledger);
@@ -305,9 +305,9 @@ async function finish(installation: Installation, token: string, ledger: Ledger)
   return repeats;
 }
 
-/** Compares the file with the ledger and gives the number of plants in it. */
+/** Compares the file with the ledger. Returns the number of plants in it. */
 function compare(file: string, ledger: Ledger): number {
-  // Reading alone, so that the service too finds the file as the kill left it.
+  // Opens the file read-only, so that the service finds it unchanged after the kill.
   using db = new DatabaseSync(file, { readOnly: true });
   const integrity = db
     .prepare('PRAGMA integrity_check')
@@ -334,7 +334,7 @@ function newKey(): string {
 
 let plantsMade = 0;
 
-/** A plant unlike all others, some long enough to spill over a page of the file. */
+/** Creates a unique plant; some are long enough to need overflow pages. */
 function newPlant(id: bigint, random: () => number): StoredPlant {
   plantsMade += 1;
   const name = `${id} of write ${plantsMade}`;
@@ -355,15 +355,15 @@ function describeRound(
   const verdict = ledger.violations.length === 0 ? 'as acknowledged' : ledger.violations.join('; ');
   return (
     `round ${round}: killed after ${loadMs} ms, ${acknowledged - before.acknowledged} writes acknowledged, ` +
-    `${doubtful - before.doubtful} in doubt, ${repeats} repeated by key, ${kept} plants: ${verdict}`
+    `${doubtful - before.doubtful} in doubt, ${repeats} retried by key, ${kept} plants: ${verdict}`
   );
 }
 
 if (import.meta.main) {
   const values = readFlags(
-    'Kills the service in mid-load, again and again on the same store, and compares what that then holds with what was acknowledged.',
+    'Repeatedly kills the service under load on the same store, and compares the store with the acknowledged writes.',
     {
-      rounds: { type: 'string', default: '1000', about: 'how often it is killed' },
+      rounds: { type: 'string', default: '1000', about: 'number of kills' },
       seed: seedFlag,
     },
   );
@@ -379,7 +379,7 @@ if (import.meta.main) {
   });
   write(
     `${summary.rounds} rounds, ${summary.acknowledged} writes acknowledged, ${summary.doubtful} in doubt, ` +
-      `${summary.repeated} repeated by key, ${summary.violations.length} violations`,
+      `${summary.repeated} retried by key, ${summary.violations.length} violations`,
   );
   if (summary.violations.length > 0) process.exitCode = 1;
 }

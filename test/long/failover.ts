@@ -15,26 +15,26 @@ import { type Balance, Ledger } from '../support/write-ledger.ts';
 
 interface Failover {
   readonly balance: Balance;
-  /** Milliseconds from the death of the primary until every instance had acknowledged a write. */
+  /** Milliseconds from the crash of the primary until every instance had acknowledged a write. */
   readonly outage: number;
-  /** The part of them after the standby was promoted. */
+  /** The part of it after the promotion of the standby. */
   readonly recovery: number;
 }
 
 interface FailoverOptions {
-  /** A server that crashes closes its connections; one that falls silent, or its network, leaves them open. */
+  /** How the primary fails. A crash closes its connections; silence, of the server or its network, leaves them open. */
   readonly death: 'crash' | 'silence';
   /** Variables of the instances. */
   readonly environment?: Readonly<Record<string, string>>;
-  /** Acknowledgements to wait for before and after; each stands for some writes. */
+  /** Acknowledgements to wait for before and after; each means several writes. */
   readonly acknowledgements: number;
   /** Lines of postgresql.conf, for both servers. */
   readonly settings: readonly string[];
 }
 
 /**
- * Two instances of the service follow a primary with a synchronous standby by one URL, the primary dies under
- * load, the standby promoted; then what is stored is compared with what was acknowledged. Rejects when they differ.
+ * Two instances of the service follow a primary with a synchronous standby by one URL. The primary fails under load
+ * and the standby is promoted. Then compares the store with the acknowledged writes, and rejects when they differ.
  */
 export async function failOver(
   t: Pick<TestContext, 'after'>,
@@ -64,7 +64,7 @@ export async function failOver(
   return { balance, outage: back - killed, recovery: back - promoted };
 }
 
-/** Creates a plant at an instance, as often as that is unavailable. */
+/** Creates a plant at an instance, and retries while it is unavailable. */
 async function createAt(instance: Addressed, secret: string, id: number): Promise<void> {
   const client = new Client();
   const headers = { ...bearer(secret), 'content-type': 'application/json' };
@@ -80,7 +80,7 @@ async function createAt(instance: Addressed, secret: string, id: number): Promis
     answer = await client.ask(instance, question);
   }
   client.close();
-  // A try that was answered by 503 may have happened all the same.
+  // An attempt that got a 503 may have executed.
   if (answer.status !== 200 && !answer.body.includes('"error":40002')) throw new Error(answer.body);
 }
 
@@ -112,9 +112,9 @@ async function isSynchronous(primary: PostgresServer): Promise<boolean> {
 
 async function main(): Promise<void> {
   const values = readFlags(
-    'Lets the primary of a PostgreSQL die under load, promotes its standby, and tells whether an acknowledged write is lost.',
+    'Makes the primary of a PostgreSQL fail under load, promotes its standby, and checks that no acknowledged write is lost.',
     {
-      acknowledgements: { type: 'string', default: '500', about: 'how many to wait for before and after' },
+      acknowledgements: { type: 'string', default: '500', about: 'number to wait for before and after' },
       death: {
         type: 'string',
         default: 'crash',

@@ -2,10 +2,10 @@ import { METHODS } from 'node:http';
 import fc from 'fast-check';
 import type { Header } from '../support/clients/raw-http.ts';
 
-/** A request as bytes, one a character. */
+/** A request as bytes, one per character. */
 export interface FuzzedRequest {
   readonly bytes: string;
-  /** Whether it is framed properly, so that it gets exactly one answer; otherwise nobody knows what it is. */
+  /** Whether it is framed properly and so gets exactly one response; otherwise its meaning is undefined. */
   readonly isWhole: boolean;
   readonly isHead: boolean;
 }
@@ -15,11 +15,11 @@ interface Parts {
   readonly target: string;
   readonly headers: readonly Header[];
   readonly body: Uint8Array | undefined;
-  /** Lengths of the chunks, over and over; none for Content-Length. */
+  /** Lengths of the chunks, repeated; none means Content-Length. */
   readonly chunks: readonly number[];
 }
 
-/** Few, so that plants meet each other, and lists stay short. */
+/** Few ids, so that requests meet the same plants, and lists stay short. */
 const ids = [
   '0',
   '-0',
@@ -93,7 +93,7 @@ const plants = fc
     return `{${members.join(',')}}`;
   });
 
-/** What is done to a text to break it. */
+/** Edits that break a text. */
 const edits = fc.array(
   fc.record({
     at: fc.nat({ max: 4_000 }),
@@ -113,7 +113,7 @@ function edit(text: string, changes: readonly { at: number; drops: number; inser
   }, text);
 }
 
-/** A text as the bytes of its UTF-8, one a character. */
+/** The UTF-8 bytes of a text, one per character. */
 function asBytes(text: string): string {
   return Buffer.from(text).toString('latin1');
 }
@@ -221,13 +221,13 @@ const contentTypes = fc.oneof(
   },
 );
 
-/** Names that could matter; none that frames a message. */
+/** Header names that the service may interpret, except those that frame a message. */
 const names = [
   ...['Accept', 'Accept-Encoding', 'Connection', 'Cookie', 'Forwarded', 'Idempotency-Key', 'Idempotency-Key'],
   ...['If-None-Match', 'Origin', 'Range', 'TE', 'Trailer', 'Upgrade', 'X-Forwarded-For', 'X-Request-Id'],
   ...['traceparent', '__proto__', 'constructor'],
 ];
-/** Names of what is refused more often than not. */
+/** Header names that are usually rejected. */
 const touchyNames = ['Authorization', 'Content-Encoding', 'Content-Type', 'Expect', 'Host'];
 const values = fc.oneof(
   fc.constantFrom(
@@ -265,7 +265,7 @@ const otherHeaders = fc.array(
   { maxLength: 3 },
 );
 
-/** A text without the bytes that end or spoil a header. */
+/** Removes the bytes that end or invalidate a header. */
 function asValue(text: string): string {
   return text.replace(/[^\t\x20-\x7e\x80-\xff]/g, '');
 }
@@ -274,7 +274,7 @@ const HOST: Header = ['Host', 'plants.test'];
 
 const nothing = fc.constant(undefined);
 
-/** The operations, as they are meant or with what does not belong to them; and anything else. */
+/** Valid calls of the operations, calls with wrong parts, and arbitrary requests. */
 const operations: fc.Arbitrary<Pick<Parts, 'method' | 'target' | 'body'>> = fc.oneof(
   {
     weight: 5,
@@ -322,7 +322,7 @@ function render({ method, target, headers, body, chunks }: Parts): string {
 function inChunks(content: string, sizes: readonly number[]): string {
   const pieces: string[] = [];
   for (let at = 0, count = 0; at < content.length; count += 1) {
-    // Not a piece for every byte of a long body.
+    // A long body is not split into single bytes.
     const size = (sizes[count % sizes.length] ?? 1) * Math.ceil(content.length / 1_000);
     const piece = content.slice(at, at + size);
     pieces.push(`${piece.length.toString(16)}\r\n${piece}\r\n`);
@@ -331,7 +331,7 @@ function inChunks(content: string, sizes: readonly number[]): string {
   return `${pieces.join('')}0\r\n\r\n`;
 }
 
-/** Any request: most are framed properly, some have been damaged anywhere. */
+/** Any request: most are framed properly, some have damage anywhere. */
 export function anyRequest(tokens: readonly string[]): fc.Arbitrary<FuzzedRequest> {
   const whole = parts(tokens).map((some) => ({
     bytes: render(some),

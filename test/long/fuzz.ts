@@ -7,17 +7,17 @@ import { newSeed, readFlags, seedFlag } from '../support/script-flags.ts';
 import { anyRequest, type FuzzedRequest } from './fuzz-requests.ts';
 
 interface FuzzOptions {
-  /** Where the service is. */
+  /** The address of the service. */
   readonly url: string;
-  /** Tokens that open something. */
+  /** Valid tokens. */
   readonly tokens: readonly string[];
   readonly requests: number;
   readonly connections: number;
-  /** Decides all requests. */
+  /** The seed of all requests. */
   readonly seed: number;
-  /** Where in the requests of one connection to begin: what a failure printed. */
+  /** The start in the sequence of one connection, as printed with a failure. */
   readonly path?: string;
-  /** How long an answer may take. */
+  /** Time limit for a response. */
   readonly withinMs: number;
   /** Called after each request. */
   readonly onAnswered?: () => void;
@@ -25,20 +25,20 @@ interface FuzzOptions {
 
 interface FuzzSummary {
   readonly requests: number;
-  /** How often each status came in answer to a request that was framed properly. */
+  /** The count of each status in responses to properly framed requests. */
   readonly statuses: ReadonlyMap<number, number>;
-  /** What went wrong, with the smallest request that does it and how to send it again. */
+  /** The failure, with the smallest request that causes it and the command that repeats it. */
   readonly failures: readonly string[];
 }
 
-/** Growth of the resident memory from the first to the second half that is no leak; with fewer requests it is warming up. */
+/** Memory growth from the first to the second half that is not a leak. With fewer requests it is warm-up. */
 const FUZZ_GROWTH_LIMIT = 32 * MEBIBYTE;
 
 const REQUESTS_TO_JUDGE_MEMORY = 500_000;
 const RETRIES_TO_SHRINK = 100;
 const SHOWN = 2_000;
 
-/** Sends requests that fast-check makes up, on some connections at once, and checks that each is answered as it should. */
+/** Sends requests that fast-check generates, on several connections, and checks each response. */
 export async function fuzz(options: FuzzOptions): Promise<FuzzSummary> {
   const { connections, requests, seed } = options;
   const statuses = new Map<number, number>();
@@ -71,22 +71,22 @@ async function fuzzOnOne(options: FuzzOptions, statuses: Map<number, number>) {
   }
 
   async function isStillGood(used: Wire, { bytes, isWhole, isHead }: FuzzedRequest): Promise<boolean> {
-    if (used.surplus() > 0) throw new Error('something came that nobody asked for');
+    if (used.surplus() > 0) throw new Error('data arrived without a request');
     used.send(bytes);
     if (!isWhole) {
       used.end();
-      refuseFaults((await used.rest(withinMs)).toString('latin1'));
+      assertNoFaults((await used.rest(withinMs)).toString('latin1'));
       return false;
     }
     const answer = await used.answer({ toHead: isHead, withinMs });
-    if (answer === undefined) throw new Error('the connection was closed without an answer');
-    refuseFault(answer, isHead);
+    if (answer === undefined) throw new Error('the connection was closed without a response');
+    assertNoFault(answer, isHead);
     statuses.set(answer.status, (statuses.get(answer.status) ?? 0) + 1);
     return headerOf(answer.headers, 'connection')?.toLowerCase() !== 'close';
   }
 
   const property = fc.asyncProperty(anyRequest(tokens), async (request) => {
-    // Each hang takes its time; the request need not become the smallest there is.
+    // Each hang takes the full time limit, so stop shrinking early.
     if (hasFailed) triesAfterFailure += 1;
     if (triesAfterFailure > RETRIES_TO_SHRINK) return;
     try {
@@ -109,14 +109,14 @@ async function fuzzOnOne(options: FuzzOptions, statuses: Map<number, number>) {
   return { requests: details.numRuns, failure };
 }
 
-/** Answers to what nobody could understand: however many there are, none of them may be a fault of the service. */
-function refuseFaults(text: string): void {
+/** Checks the responses to bytes without a defined meaning: any number, but none may be a 5xx. */
+function assertNoFaults(text: string): void {
   const fault = /(?:^|\n)(HTTP\/1\.1 5(?!01)[^\r]*)/.exec(text)?.[1];
   if (fault !== undefined) throw new Error(fault);
 }
 
-function refuseFault({ status, headers, body }: RawAnswer, isHead: boolean): void {
-  // An unknown method is not implemented.
+function assertNoFault({ status, headers, body }: RawAnswer, isHead: boolean): void {
+  // 501 is the right response to an unknown method.
   if (status >= 500 && status !== 501) throw new Error(`${status} ${body.toString()}`);
   if (status < 400 || isHead) return;
   if (headerOf(headers, 'content-type') !== 'application/json') throw new Error(`a ${status} is not JSON`);
@@ -126,12 +126,15 @@ function refuseFault({ status, headers, body }: RawAnswer, isHead: boolean): voi
 }
 
 interface FuzzedService extends FuzzSummary {
-  /** Resident memory in bytes, in the first half of the requests (but for a tenth) and in the second: the least, which is what full collections leave. */
+  /**
+   * Resident memory in bytes, in the first half of the requests (without the first tenth) and in the second. The
+   * minimum counts: the value after full collections.
+   */
   readonly firstMemory: number;
   readonly lastMemory: number;
 }
 
-/** Starts a service of its own, fuzzes it, and looks at its memory and its log. */
+/** Starts a service, fuzzes it, and checks its memory and its log. */
 export async function fuzzService(
   options: Omit<FuzzOptions, 'url' | 'tokens' | 'onAnswered'>,
   report: (line: string) => void = () => undefined,
@@ -172,7 +175,7 @@ export async function fuzzService(
     failures: [
       ...summary.failures,
       ...complaints,
-      ...(code === 0 ? [] : [`it ended with exit code ${code}`]),
+      ...(code === 0 ? [] : [`the service gave exit code ${code}`]),
     ],
     firstMemory: leastMemory(samples.filter(({ share }) => share > 0.1 && share <= 0.5)),
     lastMemory: leastMemory(samples.filter(({ share }) => share > 0.5)),
@@ -183,23 +186,23 @@ function leastMemory(samples: readonly { readonly memory: number }[]): number {
   return Math.min(...samples.map(({ memory }) => memory));
 }
 
-/** For people. */
+/** Formats the result. */
 export function describeFuzz({ requests, statuses, firstMemory, lastMemory }: FuzzedService): string[] {
   const counts = [...statuses].sort(([a], [b]) => a - b).map(([status, count]) => `${status}: ${count}`);
   return [
-    `${requests} requests; answers to those framed properly: ${counts.join(', ')}`,
-    `resident memory: ${inMebibytes(firstMemory)} at least in the first half, ${inMebibytes(lastMemory)} in the second`,
+    `${requests} requests; responses to those framed properly: ${counts.join(', ')}`,
+    `resident memory: ${inMebibytes(firstMemory)} minimum in the first half, ${inMebibytes(lastMemory)} in the second`,
   ];
 }
 
 if (import.meta.main) {
   const values = readFlags(
-    'Sends requests that fast-check makes up, and looks for a 5xx, a wrong answer, a hang, or memory that grows.',
+    'Sends requests that fast-check generates. Looks for a 5xx, a wrong response, a hang, or memory growth.',
     {
-      requests: { type: 'string', default: '1000000', about: 'how many are sent' },
-      connections: { type: 'string', default: '8', about: 'over how many connections at once' },
+      requests: { type: 'string', default: '1000000', about: 'number of requests' },
+      connections: { type: 'string', default: '8', about: 'number of connections' },
       seed: seedFlag,
-      path: { type: 'string', takes: 'PATH', about: 'that of a failure, to send it again with its seed' },
+      path: { type: 'string', takes: 'PATH', about: 'path of a failure, to repeat it with its seed' },
     },
   );
   const write = (line: string): void => void process.stdout.write(`${line}\n`);
@@ -219,7 +222,7 @@ if (import.meta.main) {
   const grown =
     summary.requests >= REQUESTS_TO_JUDGE_MEMORY &&
     summary.lastMemory - summary.firstMemory > FUZZ_GROWTH_LIMIT
-      ? ['the memory grew too much']
+      ? ['the memory grew over the limit']
       : [];
   for (const failure of [...summary.failures, ...grown]) write(failure);
   if (summary.failures.length + grown.length > 0) process.exitCode = 1;

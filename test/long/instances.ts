@@ -14,36 +14,36 @@ import {
 } from '../support/service-instances.ts';
 
 interface Workload {
-  /** The addresses of one store; each request goes to the next. */
+  /** The addresses of one store; the requests rotate over them. */
   readonly fronts: readonly Addressed[];
   readonly token: string;
-  /** Clients at once; each has one request under way, and a few while it looks at all fronts. */
+  /** Number of clients. Each has one request in flight, and several while it checks all fronts. */
   readonly clients: number;
-  /** Plants that all clients create, delete and list over and over. */
+  /** Plants that all clients repeatedly create, delete and list. */
   readonly hotPlants: number;
   readonly seconds: number;
-  /** Observations to make, however long that takes. */
+  /** Min number of observations, regardless of the time. */
   readonly atLeast?: number;
 }
 
 interface Recording {
   readonly operations: readonly Operation[];
-  /** Acknowledged writes to cold plants that a list of some instance did not show right after. */
+  /** Acknowledged writes to cold plants that were missing from a list of some instance right afterwards. */
   readonly unseen: readonly string[];
-  /** Answers that are none of the expected ones. */
+  /** Unexpected responses. */
   readonly surprises: readonly string[];
   readonly requests: number;
-  /** Milliseconds each took. */
+  /** Response times in milliseconds. */
   readonly times: Readonly<Record<'hotWrites' | 'coldWrites' | 'lists', readonly number[]>>;
 }
 
-/** Above all hot ids, so that a list of as many plants as there are hot ones shows all of these. */
+/** Above all hot ids, so that a list limited to the number of hot plants shows all of these. */
 const FIRST_COLD_ID = 1_000_000n;
 
-/** What part of the clients' turns goes to the hot plants. */
+/** Share of the operations that use hot plants. */
 const HOT_SHARE = 0.7;
 
-/** Runs clients that create, delete and list plants for a while, and records what each of them saw. */
+/** Runs clients that create, delete and list plants for a while. Records what each of them saw. */
 export async function recordWorkload(workload: Workload): Promise<Recording> {
   const recorder = new Recorder(workload);
   try {
@@ -90,7 +90,7 @@ class Recorder implements Recording {
     else await this.#listHotPlants();
   }
 
-  /** Creates a plant, deletes it again, and looks for it on every front once each is acknowledged. */
+  /** Creates a plant and deletes it. After each acknowledgement, checks the list of every front. */
   async #visitColdPlant(): Promise<void> {
     this.#serial += 1;
     const id = FIRST_COLD_ID + BigInt(this.#serial);
@@ -108,7 +108,7 @@ class Recorder implements Recording {
     this.#serial += 1;
     const name = `${id}/${this.#serial}`;
     const body = `{"id":${id},"name":"${name}"}`;
-    // Half of them with a key that nobody else has, which must change nothing.
+    // Half of them carry a unique idempotency key, which must change nothing.
     const idempotency = this.#serial % 2 === 0 ? { 'idempotency-key': randomUUID() } : {};
     const headers = { 'content-type': 'application/json', ...idempotency };
     const { answer, sentAt } = await this.#ask({ method: 'POST', path: '/plants', headers, body }, times);
@@ -150,7 +150,7 @@ class Recorder implements Recording {
     }
   }
 
-  /** Lists from the plant on; only one with its id bears its name. */
+  /** Lists from the id of the plant on; only this plant has its name. */
   async #look(front: Addressed, id: bigint, expected: boolean): Promise<void> {
     const path = `/plants?limit=1&cursor=${encodeCursor(id - 1n)}`;
     const { answer, sentAt } = await this.#ask({ method: 'GET', path }, this.times.lists, front);
@@ -200,13 +200,13 @@ class Recorder implements Recording {
   }
 }
 
-/** The value below which a share of the values lies. */
+/** Returns the value at a quantile. */
 function quantile(values: readonly number[], share: number): number {
   const sorted = values.toSorted((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0;
 }
 
-/** A recording in a few lines. */
+/** Formats a recording in a few lines. */
 export function describeRecording({ operations, requests, unseen, surprises, times }: Recording): string {
   const rows = Object.entries(times).map(([kind, values]) => {
     const [median, high, worst] = [0.5, 0.99, 1].map((share) => quantile(values, share).toFixed(1));
@@ -215,11 +215,11 @@ export function describeRecording({ operations, requests, unseen, surprises, tim
   return [
     `${requests} requests, ${operations.length} observations of ${new Set(operations.map(({ key }) => key)).size} plants`,
     ...rows,
-    `acknowledged writes not seen at once: ${unseen.length}; unexpected answers: ${surprises.length}`,
+    `acknowledged writes missing from the next list: ${unseen.length}; unexpected answers: ${surprises.length}`,
   ].join('\n');
 }
 
-/** What clients of several owners saw, each of plants of their own. */
+/** The recordings of clients of several owners, each with its own plants. */
 function joinRecordings(recordings: readonly Recording[]): Recording {
   const times = (kind: keyof Recording['times']): readonly number[] =>
     recordings.flatMap((recording) => recording.times[kind]);
@@ -234,24 +234,24 @@ function joinRecordings(recordings: readonly Recording[]): Recording {
   };
 }
 
-/** The workload on instances of their own, judged and reported. */
+/** Starts instances, runs the workload, judges the history and reports. */
 async function main(): Promise<boolean> {
   const values = readFlags(
-    'Loads instances on one PostgreSQL, and tells whether the history of what they answered is linearizable.',
+    'Loads instances on one PostgreSQL, and checks that the history of their responses is linearizable.',
     {
       seconds: { type: 'string', default: '30', about: 'how long' },
-      clients: { type: 'string', default: '32', about: 'how many ask at once' },
-      owners: { type: 'string', default: '1', about: 'how many share the clients, in equal parts' },
-      instances: { type: 'string', default: '3', about: 'how many share the store' },
+      clients: { type: 'string', default: '32', about: 'number of concurrent clients' },
+      owners: { type: 'string', default: '1', about: 'number of owners; the clients are divided equally' },
+      instances: { type: 'string', default: '3', about: 'number of instances on the store' },
       'hot-plants': {
         type: 'string',
         default: '8',
-        about: 'plants of each owner that all of its clients fight for',
+        about: 'contended plants per owner',
       },
       'database-url': {
         type: 'string',
         takes: 'URL',
-        about: 'what they store in, instead of a PostgreSQL of their own',
+        about: 'URL of the store, instead of a new PostgreSQL',
       },
     },
   );
@@ -260,7 +260,7 @@ async function main(): Promise<boolean> {
   try {
     const url = values['database-url'] ?? (await startOwnServer(scope));
     const fronts = await startInstances(scope, url, Number(values.instances));
-    // New ones each time, since a database that is there already may hold plants of a run before.
+    // Use new owners each time, since an existing database may hold plants of an earlier run.
     const run = randomUUID();
     const owners = Array.from({ length: Number(values.owners) }, (_, index) => `${run}.${index}`);
     const recordings = owners.map(async (owner) => {

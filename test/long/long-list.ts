@@ -3,10 +3,10 @@ import { type Answer, Connection } from '../support/clients/keep-alive-client.ts
 import { execute } from '../support/engines.ts';
 import { describeLatencies, type Latencies, latenciesOf } from '../support/latencies.ts';
 import {
-  forgetPeak,
   inMebibytes,
   MEBIBYTE,
   peakMemory,
+  resetPeakMemory,
   residentMemory,
 } from '../support/process-resources.ts';
 import { newInstallation, type Service } from '../support/program.ts';
@@ -17,19 +17,19 @@ export const GROWTH_LIMIT = 64 * MEBIBYTE;
 const LATENCY_LIMIT_MS = 50;
 
 interface LongListFigures {
-  /** Plants that came, in order and without a gap, up to the first that was wrong. */
+  /** The number of plants received in order and without a gap, up to the first wrong one. */
   readonly plants: number;
   readonly bytes: number;
   readonly listMs: number;
-  /** Resident memory of the service before the list, and the most during it, in bytes. */
+  /** Resident memory of the service before the list and its peak during it, in bytes. */
   readonly before: number;
   readonly peak: number;
-  /** How long other requests took meanwhile, in milliseconds. */
+  /** Response times of other requests during the list, in milliseconds. */
   readonly lists: Latencies;
   readonly creates: Latencies;
 }
 
-/** Gives an owner many plants, whose ids spread over the whole range and whose names count from 0 in their order. */
+/** Creates many plants of an owner. The ids spread over the whole range, and the names count from 0 in id order. */
 export async function fillStore(
   url: string,
   owner: string,
@@ -54,14 +54,14 @@ export async function fillStore(
 interface ListedPlants {
   readonly nameLength: number;
   readonly times: number;
-  /** A store that is new; one of SQLite unless given. */
+  /** The URL of a new store; SQLite by default. */
   readonly databaseUrl?: string;
-  /** Of the environment of the service. */
+  /** Environment variables of the service. */
   readonly variables?: Readonly<Record<string, string>>;
 }
 
 /**
- * Lists many plants of one owner with no limit, some times in a row, and measures what that costs the service and its
+ * Lists many plants of one owner without a limit, several times in a row. Measures the cost for the service and its
  * other clients.
  */
 export async function measureLongList(
@@ -76,7 +76,7 @@ export async function measureLongList(
   const env = { ...variables, NODE_ENV: 'production', DATABASE_URL: url };
   const service = await installation.serve({ env });
   const before = await residentMemory(service);
-  await forgetPeak(service);
+  await resetPeakMemory(service);
   const others = await startOthers(service, await installation.token('bob', '--database-url', url));
   const began = performance.now();
   const bodies: Buffer[] = [];
@@ -84,7 +84,7 @@ export async function measureLongList(
   const listMs = (performance.now() - began) / times;
   const { lists, creates } = await others.stop();
   const peak = await peakMemory(service);
-  // Only now, since the cores are better left to the service while it is measured.
+  // Verify only now, so that the service has the cores during the measurement.
   const counts = bodies.map((body) => countInOrder(body.toString()));
   const count = counts.find((one) => one !== plants) ?? plants;
   return { plants: count, bytes: bodies[0]?.length ?? 0, listMs, before, peak, lists, creates };
@@ -98,14 +98,14 @@ async function readList(service: Service, token: string): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-/** The answer to a list with no limit, its body not yet read; on a connection of its own, which ends with it. */
+/** Requests a list without a limit on a separate connection. Resolves before the body is read. */
 export function startList({ url }: Service, token: string): Promise<IncomingMessage> {
   return new Promise((resolve, reject) => {
     get(`${url}/plants`, { agent: false, headers: bearer(token) }, resolve).on('error', reject);
   });
 }
 
-/** How many plants of a list are where they belong, up to the first that is not. */
+/** Counts the plants of a list that are in their place, up to the first that is not. */
 function countInOrder(json: string): number {
   const plants: readonly { readonly name: string }[] = JSON.parse(json);
   const wrong = plants.findIndex(({ name }, index) => Number.parseInt(name, 10) !== index);
@@ -116,12 +116,12 @@ interface Others {
   stop(): Promise<{ lists: Latencies; creates: Latencies }>;
 }
 
-/** The first requests to a process take longer, list or not. */
+/** Number of ignored first requests: a process is slower at first, with or without a list. */
 const UNMEASURED = 50;
 
 /**
- * Small requests of another owner, one after the other on two connections: lists of 20, and creates.
- * Resolves once the service has answered some.
+ * Sends small requests of another owner on two connections, one after the other: lists of 20, and creates. Resolves
+ * after the first responses.
  */
 async function startOthers(service: Service, token: string): Promise<Others> {
   let isStopped = false;
@@ -135,7 +135,7 @@ async function startOthers(service: Service, token: string): Promise<Others> {
         const answer = await send(number);
         times.push(performance.now() - began);
         if (answer?.status !== 200)
-          throw new Error(`a request beside the list got ${answer?.status ?? 'no answer'}`);
+          throw new Error(`a request during the list got ${answer?.status ?? 'no response'}`);
         if (times.length === UNMEASURED) warm.resolve();
       }
       return latenciesOf(times.slice(UNMEASURED));
@@ -159,27 +159,27 @@ async function startOthers(service: Service, token: string): Promise<Others> {
   };
 }
 
-/** Lines for people. */
+/** Formats the figures. */
 export function describeFigures(figures: LongListFigures): string[] {
   const { plants, bytes, listMs, before, peak, lists, creates } = figures;
   return [
     `${plants} plants in order, ${inMebibytes(bytes)}, in ${Math.round(listMs)} ms`,
-    `resident memory: ${inMebibytes(before)} before, ${inMebibytes(peak)} at most, +${inMebibytes(peak - before)}`,
-    `listPlants with limit 20 meanwhile: ${describeLatencies(lists)}`,
+    `resident memory: ${inMebibytes(before)} before, ${inMebibytes(peak)} at peak, +${inMebibytes(peak - before)}`,
+    `listPlants with limit 20 during the list: ${describeLatencies(lists)}`,
     `createPlant meanwhile: ${describeLatencies(creates)}`,
   ];
 }
 
 if (import.meta.main) {
   const values = readFlags(
-    'Reads a long list: whether it is right, and what others wait and memory grows meanwhile.',
-    { plants: { type: 'string', default: '1000000', about: 'how many are in it' } },
+    'Reads a long list. Checks it, and measures the response times of others and the memory growth.',
+    { plants: { type: 'string', default: '1000000', about: 'number of plants' } },
   );
   const wanted = Number(values.plants);
   const figures = await measureLongList(wanted, { nameLength: 20, times: 3 });
   const wrong = [
-    ...(figures.plants === wanted ? [] : [`the list is right only up to plant ${figures.plants}`]),
-    ...(figures.peak - figures.before < GROWTH_LIMIT ? [] : ['the memory grew too much']),
+    ...(figures.plants === wanted ? [] : [`the list is correct only up to plant ${figures.plants}`]),
+    ...(figures.peak - figures.before < GROWTH_LIMIT ? [] : ['the memory grew over the limit']),
     ...(Math.max(figures.lists.p99, figures.creates.p99) < LATENCY_LIMIT_MS
       ? []
       : ['other requests took too long']),

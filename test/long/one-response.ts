@@ -14,7 +14,7 @@ const framings = ['chunked', 'Content-Length'] as const;
 
 type Method = (typeof methods)[number];
 
-/** What is sent behind the headers, and which headers say how long that is. */
+/** The bytes after the headers, and the headers that frame them. */
 interface Fault {
   readonly name: string;
   readonly chunked: Message;
@@ -22,16 +22,16 @@ interface Fault {
 }
 
 interface Message {
-  /** Header lines of the framing. */
+  /** The framing headers. */
   readonly headers: string;
-  /** Made from a body that is whole and valid. */
+  /** Derived from a complete and valid body. */
   readonly content: (body: string) => string;
-  /** The client says after it that no more will come. */
+  /** Whether the client ends its sending side afterwards. */
   readonly isEnd?: true;
 }
 
 const CHUNKED = 'Transfer-Encoding: chunked\r\n';
-/** Beyond the default limit of a body. */
+/** Over the default body limit. */
 const TOO_LONG = 66_000;
 
 function lengthOf(length: number | string): string {
@@ -42,10 +42,10 @@ function chunk(text: string): string {
   return `${text.length.toString(16)}\r\n${text}\r\n`;
 }
 
-/** Longer than every body here. */
+/** Longer than every body in this file. */
 const MORE = 500;
 
-// Where there is no such fault of a Content-Length, one of the field itself takes its place.
+// Some faults exist only for chunks; for Content-Length a fault of that header replaces them.
 const faults: readonly Fault[] = [
   {
     name: 'a malformed chunk size or length',
@@ -78,7 +78,7 @@ const faults: readonly Fault[] = [
     length: { headers: lengthOf(TOO_LONG), content: (body) => body.padEnd(TOO_LONG) },
   },
   {
-    name: 'an end right behind the headers',
+    name: 'an end right after the headers',
     chunked: { headers: CHUNKED, content: () => '', isEnd: true },
     length: { headers: lengthOf(MORE), content: () => '', isEnd: true },
   },
@@ -88,16 +88,16 @@ interface BrokenRequest {
   readonly title: string;
   readonly method: Method;
   readonly hasToken: boolean;
-  /** Of the plant that it would delete or create. */
+  /** The id of the plant that it would delete or create. */
   readonly id: number;
   readonly bytes: string;
   readonly isEnd: boolean;
 }
 
-/** Ids from here on are free; those below belong to plants. */
+/** Ids from here on are free; lower ids belong to existing plants. */
 const FREE = 1_000_000;
 
-/** The whole matrix. Its ids begin at `firstId`; plants with these must be there to be deleted. */
+/** Returns the whole matrix. Its ids start at `firstId`; plants with these ids must exist to be deleted. */
 export function brokenRequests(token: string, firstId: number): readonly BrokenRequest[] {
   const combinations = faults.flatMap((fault) =>
     methods.flatMap((method) =>
@@ -121,12 +121,12 @@ export function brokenRequests(token: string, firstId: number): readonly BrokenR
   });
 }
 
-/** How many ids one matrix takes. */
+/** The number of ids per matrix. */
 export const MATRIX_SIZE = faults.length * methods.length * framings.length * 2;
 
 const CLOSES_WITHIN_MS = 15_000;
 
-/** Sends a broken request, and resolves to what is wrong with what came back: one final response, then the end. */
+/** Sends a broken request. Resolves to the problems with the response: exactly one final response, then the end. */
 export async function sendBroken(url: string, request: BrokenRequest): Promise<readonly string[]> {
   const wire = openWire(url);
   wire.send(request.bytes);
@@ -145,7 +145,8 @@ function finalResponses(received: Buffer): readonly RawAnswer[] {
   const answers: RawAnswer[] = [];
   for (let rest = received; rest.length > 0; ) {
     const taken = takeAnswer(rest, false);
-    if (taken === undefined) throw new Error(`a response is cut: ${JSON.stringify(rest.toString('latin1'))}`);
+    if (taken === undefined)
+      throw new Error(`a response is incomplete: ${JSON.stringify(rest.toString('latin1'))}`);
     answers.push(taken.answer);
     rest = taken.rest;
   }
@@ -163,7 +164,7 @@ function wrongWith(answers: readonly RawAnswer[], { title, method, hasToken }: B
   return isExpected ? [] : [`${title}: ${status}`];
 }
 
-/** What broken requests have done to the plants of an owner, although all of them got an error. */
+/** Returns the effects of broken requests on the plants of an owner, although every response was an error. */
 export async function effectsOf(
   databaseUrl: string,
   owner: string,
@@ -178,13 +179,13 @@ export async function effectsOf(
   });
 }
 
-/** Gives an owner the plants that a matrix would delete. */
+/** Creates the plants that a matrix would delete. */
 export async function plantForMatrix(databaseUrl: string, owner: string, count: number): Promise<void> {
   const numbers = Array.from({ length: count }, (_, index) => `('${owner}', ${index}, 'Kept', NULL)`);
   await execute(databaseUrl, `INSERT INTO plants (owner, id, name, tag) VALUES ${numbers.join(',')}`);
 }
 
-/** The header and request timeouts of a service, so short that what stalls does not take long. */
+/** Header and request timeouts, short so that stalled requests end soon. */
 export const SHORT_TIMEOUT_MS = '1000';
 
 const OWNER = 'mallory';
@@ -192,14 +193,14 @@ const LOADS = 4;
 
 if (import.meta.main) {
   const values = readFlags(
-    'Sends broken requests under load: whether each gets one response and has no effect.',
+    'Sends broken requests under load. Checks that each gets one response and has no effect.',
     {
-      rounds: { type: 'string', default: '50', about: 'how often every one of them is sent' },
+      rounds: { type: 'string', default: '50', about: 'how often each request is sent' },
       engine: {
         type: 'string',
         takes: 'sqlite|postgres',
         default: 'sqlite',
-        about: 'the engine of the store',
+        about: 'store engine',
       },
     },
   );

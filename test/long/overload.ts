@@ -7,46 +7,46 @@ import { readFlags } from '../support/script-flags.ts';
 import { fillStore } from './long-list.ts';
 
 interface OverloadOptions {
-  /** How long the load is more than the service can take. */
+  /** Milliseconds for which the load exceeds the capacity of the service. */
   readonly seconds: number;
-  /** How many times more. */
+  /** Ratio of the load to the capacity. */
   readonly factor: number;
   readonly report: (line: string) => void;
 }
 
 export interface OverloadFigures {
-  /** Answers a second at full load. */
+  /** Responses per second at full load. */
   readonly capacity: number;
-  /** Times at full load, in milliseconds. */
+  /** Response times at full load, in milliseconds. */
   readonly full: Latencies;
   readonly overloaded: Outcome;
-  /** Seconds from the end of the overload until every answer was as quick as at full load again. */
+  /** Seconds from the end of the overload until every response is as fast as at full load again. */
   readonly recovery: number;
   readonly problems: readonly string[];
 }
 
-/** What became of the requests of an overload. */
+/** The results of an overload. */
 interface Outcome {
-  /** Requests a second that were sent. */
+  /** Requests sent per second. */
   readonly offered: number;
   readonly admitted: Latencies;
-  readonly refused: Latencies;
+  readonly rejected: Latencies;
 }
 
 /**
- * What is promised: how many times slower than at full load the admitted may be, and in how many seconds all is well again;
- * and how much of the load must really have been there.
+ * The bounds: how many times slower than at full load admitted requests may be, the max seconds of recovery, and the
+ * share of the load that must really be sent.
  */
 const OVERLOAD_LIMITS = { slower: 3, recovery: 5, offered: 0.9 };
 
-/** As many as the service admits at once by default. */
+/** The default number of requests that the service admits at once. */
 const FULL_CONNECTIONS = 256;
 const CONNECTIONS = 4_000;
 const PLANTS = 5_000;
 const RECOVERS_WITHIN_S = 20;
 const QUICK_ANSWERS_IN_A_ROW = 50;
 
-/** Offers a service many times the load it can take, and measures what it makes of it. */
+/** Sends a service many times its capacity, and measures the effect. */
 export async function measureOverload({
   seconds,
   factor,
@@ -60,7 +60,7 @@ export async function measureOverload({
     env: { NODE_ENV: 'production' },
     remembers: ({ msg, level }) => msg === 'serving' || Number(level) >= 50,
   });
-  // Costly for the service and not for who asks: nobody could offer ten times as many of the cheap ones.
+  // Expensive for the service and cheap for the sender: ten times the capacity for cheap requests is out of reach.
   const request = `GET /plants?limit=${PLANTS} HTTP/1.1\r\nHost: plants.test\r\nAuthorization: Bearer ${token}\r\n\r\n`;
   const problems: string[] = [];
   const clients = await connectClients(service.url, request, (problem) => problems.push(problem));
@@ -73,7 +73,7 @@ export async function measureOverload({
   const overloaded = await offer(clients, capacity * factor, seconds);
   report(`offered: ${Math.round(overloaded.offered)} a second`);
   report(`admitted: ${describeLatencies(overloaded.admitted)}`);
-  report(`refused: ${describeLatencies(overloaded.refused)}`);
+  report(`rejected: ${describeLatencies(overloaded.rejected)}`);
 
   const recovery = await recover(clients, full.p99);
   report(`recovered after ${recovery.toFixed(1)} s`);
@@ -85,7 +85,7 @@ export async function measureOverload({
 }
 
 interface Clients {
-  /** Sends a request on a free connection; resolves to its status, or undefined when there is no connection left for it. */
+  /** Sends a request on a free connection. Resolves to its status, or to undefined when no connection is free. */
   ask(): Promise<number | undefined>;
   close(): void;
 }
@@ -95,7 +95,7 @@ async function connectClients(
   request: string,
   onProblem: (problem: string) => void,
 ): Promise<Clients> {
-  // All there before the load, as a proxy keeps its connections too.
+  // Opened before the load, as a proxy keeps its connections open.
   const free = await Promise.all(Array.from({ length: CONNECTIONS }, () => openUsed(url)));
   const all = new Set(free);
 
@@ -110,7 +110,7 @@ async function connectClients(
     try {
       wire.send(request);
       const answer = await wire.answer({ withinMs: 30_000 });
-      if (answer === undefined) throw new Error('a connection was closed without an answer');
+      if (answer === undefined) throw new Error('a connection was closed without a response');
       const problem = problemOf(answer);
       if (problem !== undefined) onProblem(problem);
       if (headerOf(answer.headers, 'connection') === 'close') drop(wire);
@@ -126,7 +126,7 @@ async function connectClients(
   return { ask, close: () => [...all].forEach(drop) };
 }
 
-/** A connection that had its first answer: one that never sent anything would be closed soon. */
+/** Opens a connection and waits for its first response: an unused connection would be closed soon. */
 async function openUsed(url: string): Promise<Wire> {
   const wire = openWire(url);
   wire.send('OPTIONS /plants HTTP/1.1\r\nHost: plants.test\r\n\r\n');
@@ -141,7 +141,7 @@ function problemOf({ status, headers, body }: RawAnswer): string | undefined {
   return body.includes('"error":50301') ? undefined : `a 503 says ${body.toString()}`;
 }
 
-/** As many clients as there can be without one being refused, each with one request after the other. */
+/** Runs as many clients as possible without a rejection, each with one request after the other. */
 async function fillUp({ ask }: Clients, seconds: number) {
   const times: number[] = [];
   const began = performance.now();
@@ -155,10 +155,10 @@ async function fillUp({ ask }: Clients, seconds: number) {
   return { times, perSecond: (times.length * 1_000) / (performance.now() - began) };
 }
 
-/** Sends requests at a rate that does not wait for answers. */
+/** Sends requests at a constant rate, independent of responses. */
 async function offer({ ask }: Clients, perSecond: number, seconds: number): Promise<Outcome> {
   const admitted: number[] = [];
-  const refused: number[] = [];
+  const rejected: number[] = [];
   const underWay = new Set<Promise<void>>();
   let sent = 0;
   async function askOnce(): Promise<void> {
@@ -166,7 +166,7 @@ async function offer({ ask }: Clients, perSecond: number, seconds: number): Prom
     const status = await ask();
     if (status === undefined) return;
     sent += 1;
-    (status === 200 ? admitted : refused).push(performance.now() - began);
+    (status === 200 ? admitted : rejected).push(performance.now() - began);
   }
   const began = performance.now();
   for (let due = 0; performance.now() - began < seconds * 1_000; await setTimeout(1)) {
@@ -178,7 +178,7 @@ async function offer({ ask }: Clients, perSecond: number, seconds: number): Prom
   }
   const took = (performance.now() - began) / 1_000;
   await Promise.all(underWay);
-  return { offered: sent / took, admitted: latenciesOf(admitted), refused: latenciesOf(refused) };
+  return { offered: sent / took, admitted: latenciesOf(admitted), rejected: latenciesOf(rejected) };
 }
 
 async function recover({ ask }: Clients, quick: number): Promise<number> {
@@ -195,28 +195,28 @@ async function recover({ ask }: Clients, quick: number): Promise<number> {
   return (recovered - began) / 1_000;
 }
 
-/** What is wrong with the figures, in words. */
+/** Returns the bounds that the figures break, in words. */
 export function overloadFaults(figures: OverloadFigures, factor: number, limits = OVERLOAD_LIMITS): string[] {
   const { capacity, full, overloaded, recovery, problems } = figures;
-  const { offered, admitted, refused } = overloaded;
+  const { offered, admitted, rejected } = overloaded;
   return [
     ...problems,
     ...(offered >= capacity * factor * limits.offered
       ? []
-      : [`only ${Math.round(offered)} requests a second could be offered`]),
-    ...(admitted.p99 <= full.p99 * limits.slower ? [] : ['what was admitted took too long']),
-    ...(refused.count > 0 ? [] : ['nothing was refused']),
-    ...(refused.p99 <= full.p99 * limits.slower ? [] : ['what was refused had to wait for it']),
-    ...(recovery <= limits.recovery ? [] : ['it took too long to recover']),
+      : [`only ${Math.round(offered)} requests per second could be sent`]),
+    ...(admitted.p99 <= full.p99 * limits.slower ? [] : ['admitted requests took too long']),
+    ...(rejected.count > 0 ? [] : ['no request was rejected']),
+    ...(rejected.p99 <= full.p99 * limits.slower ? [] : ['rejections took too long']),
+    ...(recovery <= limits.recovery ? [] : ['the recovery took too long']),
   ];
 }
 
 if (import.meta.main) {
   const values = readFlags(
-    'Offers the service more than it can take: how long what is admitted takes, and when all is well again.',
+    'Sends the service more than its capacity. Measures the admitted requests, the rejections and the recovery.',
     {
-      seconds: { type: 'string', default: '30', about: 'how long the overload lasts' },
-      factor: { type: 'string', default: '10', about: 'how many times what the service can take' },
+      seconds: { type: 'string', default: '30', about: 'duration of the overload' },
+      factor: { type: 'string', default: '10', about: 'ratio of the load to the capacity' },
     },
   );
   const write = (line: string): void => void process.stdout.write(`${line}\n`);

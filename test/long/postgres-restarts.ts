@@ -7,19 +7,18 @@ import { type Balance, Ledger } from '../support/write-ledger.ts';
 
 interface Restarts {
   readonly balance: Balance;
-  /** For each round, the milliseconds from the server's readiness until every instance had acknowledged a write. */
+  /** For each round: milliseconds from the readiness of the server until every instance acknowledged a write. */
   readonly recoveries: readonly number[];
 }
 
 const INSTANCES = 3;
 
-/** How long the instances may take to write again once their server is ready. */
+/** Time limit for the instances to write again after their server is ready. */
 const RECOVERY_MS = 5_000;
 
 /**
- * Crashes a PostgreSQL under the load of three instances of the service, starts it again, and so on; then compares what
- * is stored with what was acknowledged. Rejects when they differ, when the instances take too long to come back, and
- * when one of them ends.
+ * Repeatedly crashes and restarts a PostgreSQL under the load of three instances. Then compares the store with the
+ * acknowledged writes. Rejects when they differ, when the instances recover too slowly, or when an instance exits.
  */
 export async function crashUnderLoad(
   t: Pick<TestContext, 'after'>,
@@ -34,14 +33,14 @@ export async function crashUnderLoad(
     for (let round = 0; round < rounds; round += 1) recoveries.push(await crash(server, ledger));
     return { balance: await ledger.settle(), recoveries };
   } finally {
-    // An instance that ended says more than the requests that it left without an answer.
+    // The exit of an instance is the cause of its unanswered requests; report it first.
     await stopInOrder(instances);
   }
 }
 
-/** Resolves to the milliseconds of the recovery. */
+/** Resolves to the recovery time in milliseconds. */
 async function crash(server: PostgresServer, ledger: Ledger): Promise<number> {
-  // A few hundred writes are under way or done, so that the crash meets batches in all stages.
+  // A few hundred writes are pending or done, so that the crash hits batches in all stages.
   for (let writes = 0; writes < 200; writes += 1) await ledger.nextAcknowledged();
   await server.stop('immediate');
   await server.start();
@@ -56,8 +55,8 @@ async function crash(server: PostgresServer, ledger: Ledger): Promise<number> {
 
 async function main(): Promise<void> {
   const values = readFlags(
-    'Kills PostgreSQL under the load of three instances, and tells whether an acknowledged write is lost, and how soon they write again.',
-    { rounds: { type: 'string', default: '20', about: 'how often it is killed' } },
+    'Kills PostgreSQL under the load of three instances. Checks that no acknowledged write is lost, and measures the recovery.',
+    { rounds: { type: 'string', default: '20', about: 'number of kills' } },
   );
   const releases: (() => unknown)[] = [];
   const server = await startPostgres();
@@ -67,7 +66,7 @@ async function main(): Promise<void> {
     const worst = Math.max(...recoveries).toFixed(0);
     process.stdout.write(`${recoveries.length} crashes survived: ${JSON.stringify(balance)}\n`);
     process.stdout.write(
-      `every instance acknowledged a write at most ${worst} ms after the server was ready\n`,
+      `every instance acknowledged a write within ${worst} ms after the server was ready\n`,
     );
   } catch (error: unknown) {
     process.stderr.write(`${error instanceof Error ? error.message : error}\n`);

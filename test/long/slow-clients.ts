@@ -8,24 +8,24 @@ import { readFlags } from '../support/script-flags.ts';
 import { fillStore } from './long-list.ts';
 
 interface SlowOptions {
-  /** A third of them send headers slowly, a third a body, and a third reads a long list slowly. */
+  /** A third of them send headers slowly, a third a body, and a third read a long list slowly. */
   readonly clients: number;
-  /** How long they are there together. */
+  /** How long they stay connected together. */
   readonly seconds: number;
-  /** Plants in the list that is read slowly, of 400 bytes each. */
+  /** Number of plants in the slowly read list, of 400 bytes each. */
   readonly plants: number;
   readonly report: (line: string) => void;
 }
 
 export interface SlowFigures {
-  /** Slow clients that were connected at once, at most, by the service's own count of sockets. */
+  /** Peak of connected slow clients, by the service's own count of sockets. */
   readonly connected: number;
-  /** How often the service cut one off for being too slow. */
+  /** How often the service closed a slow connection. */
   readonly cut: number;
-  /** How long others waited for their answers when they were alone, and meanwhile. */
+  /** Response times of other clients, alone and during the wave. */
   readonly alone: Latencies;
   readonly others: Latencies;
-  /** What the service held before any of them came, and once all were gone. */
+  /** Memory and descriptors of the service before the wave and after all clients have gone. */
   readonly before: Held;
   readonly after: Held;
   readonly problems: readonly string[];
@@ -46,7 +46,10 @@ const OTHERS = 4;
 const OTHERS_PAUSE_MS = 5;
 const SETTLES_WITHIN_MS = 30_000;
 
-/** Collects garbage on SIGUSR2, and has glibc give back what is free (mallopt(3)); both keep memory for later otherwise. */
+/**
+ * Collects garbage on SIGUSR2 and makes glibc return free memory (mallopt(3)); otherwise both keep memory for later
+ * use.
+ */
 const GIVES_MEMORY_BACK = {
   NODE_OPTIONS: `--expose-gc --import=${new URL('./collect-garbage.ts', import.meta.url).href}`,
   MALLOC_TRIM_THRESHOLD_: '65536',
@@ -55,7 +58,7 @@ const GIVES_MEMORY_BACK = {
 
 type Behaviour = (socket: Socket, token: string) => Promise<void>;
 
-/** Measures a service with many slow clients: what others see of them, and what is left of them. */
+/** Measures a service with many slow clients: the response times of others, and the resources left in use. */
 export async function measureSlowClients({
   clients,
   seconds,
@@ -72,17 +75,17 @@ export async function measureSlowClients({
     remembers: ({ msg, level }) => msg === 'serving' || Number(level) >= 50,
   });
   const idle = await openFiles(service);
-  const control = askBeside(service, ownToken);
+  const control = askMeanwhile(service, ownToken);
   await setTimeout(Math.min(seconds, 5) * 1_000);
   const alone = await control.stop();
   report(`others alone: ${describeLatencies(alone)}`);
   const before = await settled(service, { files: idle, memory: Number.POSITIVE_INFINITY });
   report(`before: ${describeHeld(before)}`);
 
-  const others = askBeside(service, ownToken);
+  const others = askMeanwhile(service, ownToken);
   const wave = await runWave(service, token, clients, seconds);
   const latencies = await others.stop();
-  report(`${wave.connected} sockets at most, ${wave.cut} cut off; others: ${describeLatencies(latencies)}`);
+  report(`${wave.connected} sockets at peak, ${wave.cut} cut off; others: ${describeLatencies(latencies)}`);
   const after = await settled(service, { files: before.files, memory: before.memory + SLOW_GROWTH_LIMIT });
   report(`after: ${describeHeld(after)}`);
   const { code } = await service.stop();
@@ -96,7 +99,7 @@ export async function measureSlowClients({
   return { ...wave, alone, others: latencies, before, after, problems };
 }
 
-/** Connects all, keeps their number steady however often the service cuts one off, and lets go of them. */
+/** Connects all, replaces each one that the service closes, and disconnects them at the end. */
 async function runWave(service: Service, token: string, clients: number, seconds: number) {
   const idle = await openFiles(service);
   const until = performance.now() + seconds * 1_000;
@@ -158,7 +161,7 @@ async function sendBodySlowly(socket: Socket, token: string): Promise<void> {
   await trickle(socket, '{"id":1,"name":"');
 }
 
-/** A few bytes now and then, for ever. */
+/** Sends a few bytes at intervals, forever. */
 async function trickle(socket: Socket, text: string): Promise<void> {
   for (let at = 0; !socket.destroyed; at += 2) {
     socket.write(text.slice(at, at + 2) || 'x');
@@ -166,7 +169,7 @@ async function trickle(socket: Socket, text: string): Promise<void> {
   }
 }
 
-/** Reads a little now and then: the kernels on both sides fill up, and then the service has to wait. */
+/** Reads a little at intervals: the kernel buffers on both sides fill up, and then the service has to wait. */
 async function readSlowly(socket: Socket, token: string): Promise<void> {
   socket.pause();
   socket.write(`GET /plants HTTP/1.1\r\nHost: plants.test\r\nAuthorization: Bearer ${token}\r\n\r\n`);
@@ -176,8 +179,8 @@ async function readSlowly(socket: Socket, token: string): Promise<void> {
   }
 }
 
-/** Clients that mean well: a creation, a list and a deletion after the other. */
-function askBeside(service: Service, token: string) {
+/** Runs well-behaved clients: each creates, lists and deletes in a loop. */
+function askMeanwhile(service: Service, token: string) {
   const times: number[] = [];
   const problems: string[] = [];
   let isStopped = false;
@@ -214,7 +217,7 @@ function askBeside(service: Service, token: string) {
   };
 }
 
-/** What a service holds, once that is no more than it should be, or when it has had the time. */
+/** Returns the resources of a service when they are back to normal, or after a time limit. */
 async function settled(service: Service, { files, memory }: Held): Promise<Held> {
   const deadline = performance.now() + SETTLES_WITHIN_MS;
   for (;;) {
@@ -225,7 +228,7 @@ async function settled(service: Service, { files, memory }: Held): Promise<Held>
   }
 }
 
-/** What is wrong with the figures, in words. */
+/** Returns the bounds that the figures break, in words. */
 export function slowFaults(
   figures: SlowFigures,
   clients: number,
@@ -237,9 +240,9 @@ export function slowFaults(
     ...(connected >= clients * 0.95
       ? []
       : [`only ${connected} of ${clients} slow clients were connected at once`]),
-    ...(others.p99 < latencyLimit ? [] : [`others waited too long: p99 ${others.p99.toFixed(1)} ms`]),
-    ...(after.files <= before.files ? [] : [`${after.files - before.files} sockets are left`]),
-    ...(after.memory - before.memory <= SLOW_GROWTH_LIMIT ? [] : ['the memory did not come back']),
+    ...(others.p99 < latencyLimit ? [] : [`other clients waited too long: p99 ${others.p99.toFixed(1)} ms`]),
+    ...(after.files <= before.files ? [] : [`${after.files - before.files} sockets are still open`]),
+    ...(after.memory - before.memory <= SLOW_GROWTH_LIMIT ? [] : ['the memory was not released']),
   ];
 }
 
@@ -249,9 +252,9 @@ function describeHeld({ files, memory }: Held): string {
 
 if (import.meta.main) {
   const values = readFlags(
-    'Has clients send and read slowly: how long others wait meanwhile, and what is left of the slow ones.',
+    'Runs clients that send and read slowly. Measures the response times of others and the resources left in use.',
     {
-      clients: { type: 'string', default: '2000', about: 'how many are slow' },
+      clients: { type: 'string', default: '2000', about: 'number of slow clients' },
       seconds: { type: 'string', default: '30', about: 'how long' },
     },
   );

@@ -10,22 +10,22 @@ import { newSeed, readFlags, seedFlag } from '../support/script-flags.ts';
 interface SoakOptions {
   readonly minutes: number;
   readonly connections: number;
-  /** Requests a second, on all connections together. */
+  /** Requests per second, on all connections together. */
   readonly rate: number;
-  /** Decides what is asked; not when. */
+  /** The seed of the requests, not of their times. */
   readonly seed: number;
   readonly report: (line: string) => void;
 }
 
-/** What a service holds, as seen over some time. */
+/** The resources of a service over a period. */
 interface Holding {
   /** Resident memory in bytes: the median. */
   readonly memory: number;
-  /** The heap in use, in bytes: the least, which is what the garbage collection leaves. */
+  /** The heap in use, in bytes: the minimum, which is the value after a garbage collection. */
   readonly heap: number;
-  /** File descriptors: the most. */
+  /** File descriptors: the maximum. */
   readonly files: number;
-  /** The write-ahead log in bytes: the most. */
+  /** The write-ahead log in bytes: the maximum. */
   readonly log: number;
 }
 
@@ -34,11 +34,11 @@ interface SoakSummary {
   /** In the first and in the last sixth of the time. */
   readonly first: Holding;
   readonly last: Holding;
-  /** Answers that were not as they had to be; the first few. */
+  /** The first few unexpected responses. */
   readonly surprises: readonly string[];
 }
 
-/** How much more the last sixth may hold than the first. */
+/** The allowed growth from the first to the last sixth. */
 export const SOAK_LIMITS: Holding = {
   memory: 48 * MEBIBYTE,
   heap: 4 * MEBIBYTE,
@@ -50,9 +50,9 @@ const IDS_PER_CONNECTION = 100;
 const REQUESTS_PER_CONNECTION = 500;
 const SAMPLE_EVERY_MS = 3_000;
 const REPORTS = 30;
-const SURPRISES_TOLD = 10;
+const MAX_SURPRISES = 10;
 
-/** Keeps a service busy with all it does, at a steady pace, and looks at what it holds. */
+/** Runs all kinds of requests at a steady rate, and records the resources of the service. */
 export async function soak({ minutes, connections, rate, seed, report }: SoakOptions): Promise<SoakSummary> {
   await using ending = new AsyncDisposableStack();
   const installation = await newInstallation({ after: (work) => ending.defer(work) });
@@ -80,7 +80,7 @@ export async function soak({ minutes, connections, rate, seed, report }: SoakOpt
     requests: load.requests,
     first: summarize(holdings.slice(0, sixth)),
     last: summarize(holdings.slice(-sixth)),
-    surprises: load.surprises.slice(0, SURPRISES_TOLD),
+    surprises: load.surprises.slice(0, MAX_SURPRISES),
   };
 }
 
@@ -111,7 +111,7 @@ async function watch(
 async function heapInUse({ adminUrl }: Service): Promise<number> {
   const metrics = await (await fetch(`${adminUrl}/metrics`)).text();
   const match = /^nodejs_heap_size_used_bytes (\S+)$/m.exec(metrics);
-  if (match === null) throw new Error('the metrics do not tell the heap');
+  if (match === null) throw new Error('the metrics do not contain the heap size');
   return Number(match[1]);
 }
 
@@ -134,13 +134,13 @@ interface Load {
 }
 
 interface Client {
-  /** The first of the ids that are its own. */
+  /** The first id of this connection. */
   readonly firstId: bigint;
   readonly everyMs: number;
   readonly random: () => number;
 }
 
-/** Asks on one connection after the other until the time is over. */
+/** Sends requests on one connection until the time is over. */
 async function keepAsking(load: Load, { firstId, everyMs, random }: Client): Promise<void> {
   const present = new Set<bigint>();
   let next = performance.now() + random() * everyMs;
@@ -162,9 +162,9 @@ async function keepAsking(load: Load, { firstId, everyMs, random }: Client): Pro
 
 interface Step {
   readonly connection: Connection;
-  /** One with a token that opens nothing. */
+  /** A connection with an invalid token. */
   readonly stranger: Connection;
-  /** The ids that are there. */
+  /** The ids of existing plants. */
   readonly present: Set<bigint>;
   readonly id: bigint;
   readonly random: () => number;
@@ -172,14 +172,14 @@ interface Step {
 
 let keys = 0;
 
-/** One of the things a client does; resolves to what was wrong with the answer. */
+/** Sends one random request. Resolves to the difference from the expected response. */
 async function ask({ connection, stranger, present, id, random }: Step): Promise<string | undefined> {
   const choice = random();
   const plant = { name: `plant ${id} ${'x'.repeat(random() * 200)}`, tag: random() < 0.5 ? null : 'soaked' };
   const isThere = present.has(id);
   if (choice < 0.2) return differs('a list of 20', await connection.list(20), 200);
   if (choice < 0.25) return differs('a list of all', await connection.list(), 200);
-  if (choice < 0.3) return differs('a list by a stranger', await stranger.list(20), 401);
+  if (choice < 0.3) return differs('a list with an invalid token', await stranger.list(20), 401);
   if (choice < 0.6) {
     present.delete(id);
     return differs('a deletion', await connection.delete(id), isThere ? 204 : 404);
@@ -199,26 +199,26 @@ function differs(what: string, answer: Answer | undefined, status: number): stri
   return `${what} got ${answer === undefined ? 'no answer' : `${answer.status} ${answer.body}`} instead of ${status}`;
 }
 
-/** What is wrong with a summary, in words. */
+/** Returns the bounds that a summary breaks, in words. */
 export function soakFaults({ first, last, surprises }: SoakSummary, limits = SOAK_LIMITS): string[] {
   const grown = (['memory', 'heap', 'files', 'log'] as const).filter(
     (what) => last[what] - first[what] > limits[what],
   );
-  return [...surprises, ...grown.map((what) => `${what}: ${first[what]} at first and ${last[what]} at last`)];
+  return [...surprises, ...grown.map((what) => `${what}: ${first[what]} at first, ${last[what]} at the end`)];
 }
 
-/** For people. */
+/** Formats the resources. */
 export function describeHolding({ memory, heap, files, log }: Holding): string {
   return `${inMebibytes(memory)} resident, ${inMebibytes(heap)} of heap, ${files} file descriptors, ${inMebibytes(log)} of write-ahead log`;
 }
 
 if (import.meta.main) {
   const values = readFlags(
-    'Keeps the service under mixed load, and compares what it holds in the first sixth of the time and in the last.',
+    'Runs a mixed load, and compares the resources of the service in the first and the last sixth of the time.',
     {
       minutes: { type: 'string', default: '30', about: 'how long' },
-      connections: { type: 'string', default: '8', about: 'over how many connections' },
-      rate: { type: 'string', default: '1000', about: 'requests a second, of all of them' },
+      connections: { type: 'string', default: '8', about: 'number of connections' },
+      rate: { type: 'string', default: '1000', about: 'requests per second on all connections' },
       seed: seedFlag,
     },
   );

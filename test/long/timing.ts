@@ -8,23 +8,26 @@ const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 const PREFIX_LENGTH = 4;
 const CHECKSUM_LENGTH = 6;
 
-/** Beyond this, two classes of timings differ (Reparaz, Balasch and Verbauwhede, dude, is my code constant time?, 2017). */
+/**
+ * Above this, two classes of timings differ (Reparaz, Balasch and Verbauwhede, dude, is my code constant time?,
+ * 2017).
+ */
 export const T_LIMIT = 4.5;
 
-/** Longer ones are the machine's doing, and hide a difference rather than show it (the same, on cropping). */
+/** Longer times come from the machine, and hide a difference instead of showing it (same paper, on cropping). */
 const CROPPED_ABOVE = 0.95;
 const UNMEASURED = 200;
 
 interface TimingOptions {
-  /** Where the service is. */
+  /** The address of the service. */
   readonly url: string;
   readonly guesses: Guesses;
-  /** Of each kind; they come in random order. */
+  /** Attempts per kind, in random order. */
   readonly tries: number;
   readonly seed: number;
 }
 
-/** Tokens that are wrong, early and late. */
+/** Wrong tokens: one differs early, one late. */
 interface Guesses {
   readonly early: readonly string[];
   readonly late: readonly string[];
@@ -36,11 +39,11 @@ interface Timing {
   /** Means in microseconds. */
   readonly early: number;
   readonly late: number;
-  /** The difference that would have been found, in microseconds. */
+  /** The smallest difference that the test would have detected, in microseconds. */
   readonly resolution: number;
 }
 
-/** A token with another character at one place; with the checksum it then has, unless it is to be a typing error. */
+/** Changes one character of a token. Recomputes the checksum, unless the token is to look mistyped. */
 export function guessesFor(token: string, { hasChecksum }: { hasChecksum: boolean }): Guesses {
   const lastAt = token.length - 1 - (hasChecksum ? CHECKSUM_LENGTH : 0);
   const wrongAt = (place: number): readonly string[] =>
@@ -60,7 +63,7 @@ function withChecksum(token: string): string {
   return body + text;
 }
 
-/** Times how long a service takes to refuse each kind, on one connection. */
+/** Measures how long a service takes to reject each kind, on one connection. */
 export async function compareTimings({ url, guesses, tries, seed }: TimingOptions): Promise<Timing> {
   const wire = openWire(url);
   const random = createRandom(seed);
@@ -72,7 +75,7 @@ export async function compareTimings({ url, guesses, tries, seed }: TimingOption
     wire.send(request);
     const answer = await wire.answer();
     const took = Number(process.hrtime.bigint() - began) / 1_000;
-    if (answer?.status !== 401) throw new Error(`a wrong token got ${answer?.status ?? 'no answer'}`);
+    if (answer?.status !== 401) throw new Error(`a wrong token got ${answer?.status ?? 'no response'}`);
     return took;
   }
 
@@ -107,21 +110,21 @@ function statisticsOf(all: readonly number[], limit: number) {
   return { count, mean, variance };
 }
 
-/** For people. */
+/** Formats the figures. */
 export function describeTiming({ t, early, late, resolution }: Timing): string {
   return (
     `wrong first ${early.toFixed(2)} µs, wrong last ${late.toFixed(2)} µs, t = ${t.toFixed(2)}; ` +
-    `a difference of ${resolution.toFixed(2)} µs would have shown`
+    `a difference of ${resolution.toFixed(2)} µs would have been detected`
   );
 }
 
 interface ServiceTimings {
-  /** Of guesses that the checksum gives away, and of those that only the store can tell. */
+  /** Wrong tokens that the checksum detects, and those that only the store can detect. */
   readonly mistyped: Timing;
   readonly forged: Timing;
 }
 
-/** Starts a service, and compares how long it takes to refuse what is almost a token of it. */
+/** Starts a service and compares its times to reject near-misses of a valid token. */
 export async function timeService(tries: number, seed: number): Promise<ServiceTimings> {
   await using ending = new AsyncDisposableStack();
   const installation = await newInstallation({ after: (work) => ending.defer(work) });
@@ -139,10 +142,13 @@ export async function timeService(tries: number, seed: number): Promise<ServiceT
 }
 
 if (import.meta.main) {
-  const values = readFlags('Tells whether the time a wrong token takes shows where it is wrong.', {
-    tries: { type: 'string', default: '20000', about: 'tries of each kind of wrong token' },
-    seed: seedFlag,
-  });
+  const values = readFlags(
+    'Checks that the time to reject a wrong token does not depend on where it is wrong.',
+    {
+      tries: { type: 'string', default: '20000', about: 'attempts per kind of wrong token' },
+      seed: seedFlag,
+    },
+  );
   const timings = await timeService(Number(values.tries), Number(values.seed ?? newSeed()));
   for (const [kind, timing] of Object.entries(timings)) {
     process.stdout.write(`${kind}: ${describeTiming(timing)}\n`);

@@ -240,7 +240,7 @@ test('database does not respond → /ready fails in time and names the check', a
   const message = 'not ready: store: no answer in 1000 ms';
   assert.deepEqual(await ready.json(), { error: 50300, message });
   assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
-  proxy.heal();
+  proxy.recover();
   await service.close();
 });
 

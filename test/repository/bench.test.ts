@@ -33,10 +33,10 @@ interface Contender {
 const benchWith = (env: NodeJS.ProcessEnv, ...args: readonly string[]) =>
   promisify(execFile)(process.execPath, [RUN, ...args], { env: { ...process.env, ...env } });
 
-/** What a shell may have set for the service; under none of it would a start be measured. */
+/** Variables of the service that the shell may have set. A benchmark must ignore them. */
 const SET_UP = { NODE_ENV: 'production', LOG_LEVEL: 'error' };
 
-/** The servers that log to a folder below one. */
+/** Contenders that log to a folder below a file. */
 async function serversIn(folder: string): Promise<readonly string[]> {
   const logs = await Array.fromAsync(glob('plant-store-bench-*/*/*/log', { cwd: folder }));
   const texts = await Promise.all(logs.map((log) => readFile(join(folder, log), 'utf8')));
@@ -50,7 +50,7 @@ async function answers(url: string): Promise<boolean> {
   );
 }
 
-/** Gets for a second, each with an id of its own. */
+/** Sends GET requests for a second, each with a distinct id. */
 function jobFor(url: string, connections: number): Job {
   return {
     ...{ url, connections, headers: {}, secretsFile: undefined, seconds: 1 },
@@ -63,12 +63,9 @@ describe('bench', () => {
   test('measures the chosen parts in turns, and writes them as tables and as JSON with the targets', async () => {
     const file = join(await freshFolder(), 'bench.json');
     const { stdout } = await benchWith(SET_UP, '--parts', 'list,start', ...SHORT, '--json', file);
-    assert.match(
-      stdout,
-      /^A thread with nothing to wait for stands still for up to [0-9.]+ ms, and for [0-9.]+ %/m,
-    );
+    assert.match(stdout, /^A busy thread stalls for up to [0-9.]+ ms, and for [0-9.]+ %/m);
     assert.match(stdout, /^list of 20 +a second .*\n {2}plant-store +\S.*\n {2}bare node:http +\S/m);
-    assert.match(stdout, /^start to first answer, empty store, ms +[0-9,]+ +at most 400 +(?:held|missed)$/m);
+    assert.match(stdout, /^start to first answer, empty store, ms +[0-9,]+ +max 400 +(?:held|missed)$/m);
     assert.match(stdout, /^create, embedded, to json-server .*not measured$/m);
     assert.doesNotMatch(stdout, /^delete {2}/m);
 
@@ -90,7 +87,7 @@ describe('bench', () => {
     assert.ok(Number(targets.start) > 0);
   });
 
-  test('refuses an option it cannot follow and says why', async () => {
+  test('invalid option → usage error with the reason', async () => {
     await assert.rejects(benchWith({}, '--parts', 'create,water'), {
       code: 2,
       stderr: /^bench: --parts takes some of create,list,\S*, not water/,
@@ -105,7 +102,7 @@ describe('bench', () => {
     });
   });
 
-  test('ends with all that it started when it is interrupted', async () => {
+  test('an interrupt stops all processes that it started', async () => {
     const folder = await freshFolder();
     const args = [RUN, '--parts', 'list', '--seconds', '30', '--no-alternatives'];
     const child = spawn(process.execPath, args, {
@@ -130,7 +127,7 @@ describe('bench', () => {
     );
   });
 
-  test('begins each round with another contender, after a warm-up of all', async () => {
+  test('each round starts with another contender, after a warm-up of all', async () => {
     const order: string[] = [];
     const contenders = ['a', 'b', 'c'].map((name) => ({
       name,
@@ -156,13 +153,13 @@ describe('bench', () => {
       );
   });
 
-  test('notices threads that stand still, as those do that are more than the cores', async () => {
+  test('detects stalled threads, such as more threads than cores', async () => {
     const { longestMs, share } = await measureStalls(4 * availableParallelism(), 500);
     assert.ok(share > 0.3 && share <= 1, String(share));
     assert.ok(longestMs >= 1 && longestMs < 20_000, String(longestMs));
   });
 
-  test('reports no figure that the generator limited, and no ratio to it', () => {
+  test('reports no figure that the generator limited, and no ratio to one', () => {
     const run = (generator: number, serverMainThread: number) => ({
       ...{ answers: 1_000, seconds: 1, p50Ms: 1, p99Ms: 2, failures: 0, peakBytes: undefined },
       cpu: { server: 1, serverMainThread, generator, generatorThreads: 1, others: 0 },
@@ -175,7 +172,7 @@ describe('bench', () => {
     assert.equal(ratioOf(fair, fair)?.median, 1);
   });
 
-  test('says of each target whether it was held', () => {
+  test('reports for each target whether it was met', () => {
     const rows = targetsTable({ createToEcho: 0.61, start: 401 });
     const verdictOn = (what: RegExp) => rows.find(([first]) => what.test(first ?? ''))?.at(-1);
     assert.equal(verdictOn(/^create, embedded, to the bare/), 'held');
@@ -208,7 +205,7 @@ describe('bench', () => {
     assert.deepEqual([answers, failures], [0, 1]);
   });
 
-  test('counts the time that a request waits while a server stalls', async (t) => {
+  test('counts the time that requests wait while a server stalls', async (t) => {
     const STALL_MS = 400;
     let stalledUntil: number | undefined;
     const url = await serve(t, (_request, response) => {
@@ -216,7 +213,8 @@ describe('bench', () => {
       setTimeout(() => response.end('{}'), Math.max(0, stalledUntil - performance.now()));
     });
     const tally = await runLoad(openLoop(200), jobFor(url, 1), AbortSignal.timeout(10_000));
-    // On one connection, 80 requests fall due during the stall; who counts from when they are sent sees one.
+    // On one connection, 80 requests fall due during the stall. Counted from the sending, only one of them would be
+    // slow.
     assert.equal(tally.answers, 200);
     assert.ok(Number(tally.p99Ms) > 0.9 * STALL_MS, `p99 ${tally.p99Ms} ms`);
   });

@@ -8,7 +8,7 @@ import { freshFolder } from '../support/engines.ts';
 
 const REPORTER = fileURLToPath(new URL('../support/engine-counts.ts', import.meta.url));
 
-/** Runs a test file that has this for every engine, and gives what the counting makes of it. */
+/** Runs a test file with this body for every engine. Returns the output of the reporter. */
 async function countedOf(body: string) {
   const file = join(await freshFolder(), 'planted.test.mjs');
   const loop = `for (const engine of engines) {\n${body}\n}`;
@@ -16,7 +16,7 @@ async function countedOf(body: string) {
     file,
     `import { describe, test } from 'node:test';\nconst engines = ['sqlite', 'postgres'];\n${loop}\n`,
   );
-  // Otherwise Node takes the run for a part of this one.
+  // Otherwise Node treats the run as a part of this one.
   const { NODE_TEST_CONTEXT: _, ...env } = process.env;
   const args = ['--test', `--test-reporter=${REPORTER}`, '--test-reporter-destination=stdout', file];
   const { status, stdout } = spawnSync(process.execPath, args, { env, encoding: 'utf8', timeout: 60_000 });
@@ -34,7 +34,7 @@ const SAME = `
   describe(\`a store on \${engine}\`, () => { test('creates', () => {}); describe('more', () => test('lists', () => {})); });
   test(\`a table on \${engine}\`, (t) => t.test('that has a row about postgres', () => {}));`;
 
-test('tests are counted on the engine that their title names, or that of one around them', async () => {
+test('a test counts for the engine in its title or in the title of a test around it', async () => {
   assert.deepEqual(await countedOf(SAME), {
     status: 0,
     lines: [HEAD, 'planted.test.mjs 4 4', 'all 4 4'],
@@ -45,16 +45,16 @@ for (const { title, body, lines } of [
   {
     title: 'one more on one engine',
     body: `${SAME}\nif (engine === 'postgres') test(\`one more on \${engine}\`, () => {});`,
-    lines: ['planted.test.mjs 4 5', 'all 4 5', 'not as many on each engine: planted.test.mjs'],
+    lines: ['planted.test.mjs 4 5', 'all 4 5', 'different counts per engine: planted.test.mjs'],
   },
   {
-    title: 'one that is left out on every engine',
+    title: 'one that is skipped on every engine',
     body: `${SAME}\ntest.todo(\`one more on \${engine}\`, () => { throw new Error(); });`,
     lines: [
       'planted.test.mjs 4 4',
       'all 4 4',
-      'left out: one more on sqlite',
-      'left out: one more on postgres',
+      'skipped: one more on sqlite',
+      'skipped: one more on postgres',
     ],
   },
   {
@@ -65,10 +65,10 @@ for (const { title, body, lines } of [
   {
     title: 'a file that names no engine',
     body: "test('one', () => {});",
-    lines: ['planted.test.mjs 0 0', 'all 0 0', 'none on an engine: planted.test.mjs'],
+    lines: ['planted.test.mjs 0 0', 'all 0 0', 'no test on an engine: planted.test.mjs'],
   },
 ]) {
-  test(`a run fails by ${title}`, async () => {
+  test(`a run fails for ${title}`, async () => {
     assert.deepEqual(await countedOf(body), { status: 1, lines: [HEAD, ...lines] });
   });
 }

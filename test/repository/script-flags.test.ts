@@ -26,7 +26,7 @@ async function run(...args: readonly string[]) {
 
 describe('the long tests', { concurrency: 2 }, () => {
   for (const file of [...long, 'deploy/try-haproxy.ts']) {
-    test(`${file} --help says what it does and which flags it has, and does nothing`, async () => {
+    test(`${file} --help prints its purpose and flags, and does nothing else`, async () => {
       const { code, stdout, stderr } = await run(file, '--help');
       assert.deepEqual([code, stderr], [0, '']);
       assert.match(stdout, /^[A-Z].+\.\n\n(?: {2}--[a-z-]+ \S+ +.+\n)*$/);
@@ -43,9 +43,9 @@ describe('the long tests', { concurrency: 2 }, () => {
     [['--acknowledgements'], "Option '--acknowledgements <value>' argument missing"],
     [['--death', 'sleep'], '--death takes crash|silence, not sleep'],
   ] as const) {
-    test(`refuse ${args.join(' ')} in a line`, async () => {
-      const refused = { code: 2, stdout: '', stderr: `${complaint}; --help tells the flags\n` };
-      assert.deepEqual(await run('test/long/failover.ts', ...args), refused);
+    test(`reject ${args.join(' ')} in a line`, async () => {
+      const rejected = { code: 2, stdout: '', stderr: `${complaint}; --help lists the flags\n` };
+      assert.deepEqual(await run('test/long/failover.ts', ...args), rejected);
     });
   }
 });

@@ -8,9 +8,9 @@ import { readFlags } from './script-flags.ts';
 const names = engines.map(({ name }) => name);
 
 /**
- * A reporter for `node --test`: how many tests passed on each engine, for every file that runs the same ones on each.
- * The engine of a test is the one that its title names, or that of a test around it. The run fails unless the engines
- * have as many in each file, and some, and none was left out.
+ * A reporter for `node --test`. For every file that runs its tests on each engine, it prints how many passed per
+ * engine. The title of a test, or of a test around it, names the engine. The run fails when a file has different
+ * counts per engine, a count of 0, or a skipped test.
  */
 // biome-ignore lint/style/noDefaultExport: Node takes a reporter in no other way.
 export default async function* countByEngine(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
@@ -20,14 +20,14 @@ export default async function* countByEngine(events: AsyncIterable<TestEvent>): 
   const faults: string[] = [];
   for await (const { type, data } of events) {
     if (type !== 'test:start' && type !== 'test:pass' && type !== 'test:fail') continue;
-    // Not `file`, which is where the test stands: a suite of its own, for some.
+    // Not `file`: that is the file of the test's source, which can be a shared suite.
     const { entryFile: file, name, testId, parentId } = data;
     if (file === undefined || !(files.has(file) || isOfEveryEngine(file))) continue;
     files.add(file);
     const engine = engineOf.get(`${file} ${parentId}`) ?? engineIn(name);
     engineOf.set(`${file} ${testId}`, engine);
     if (type === 'test:start') continue;
-    if (data.skip !== undefined || data.todo !== undefined) faults.push(`left out: ${name}`);
+    if (data.skip !== undefined || data.todo !== undefined) faults.push(`skipped: ${name}`);
     else if (type === 'test:pass' && data.details.type !== 'suite' && engine !== undefined)
       passed.push({ file, engine });
   }
@@ -37,8 +37,8 @@ export default async function* countByEngine(events: AsyncIterable<TestEvent>): 
     return { title: basename(file), counts: countsOf(ofFile) };
   });
   for (const { title, counts } of rows) {
-    if (new Set(counts).size > 1) faults.push(`not as many on each engine: ${title}`);
-    if (counts.includes(0)) faults.push(`none on an engine: ${title}`);
+    if (new Set(counts).size > 1) faults.push(`different counts per engine: ${title}`);
+    if (counts.includes(0)) faults.push(`no test on an engine: ${title}`);
   }
   yield `\n${line('passed on', names)}`;
   for (const { title, counts } of rows) yield line(title, counts);
@@ -64,7 +64,7 @@ function line(title: string, cells: readonly (string | number)[]): string {
 }
 
 if (import.meta.main) {
-  readFlags('Runs the tests that run on every engine, and tells how many passed on each.', {});
+  readFlags('Runs the tests that run on every engine, and prints how many passed on each.', {});
   const files = globSync(join(import.meta.dirname, '../**/*.test.ts'))
     .filter(isOfEveryEngine)
     .sort();

@@ -9,17 +9,16 @@ import pg from 'pg';
 import { connectionOptions, loadConfig } from '../../src/config.ts';
 
 /**
- * How stores are opened unless a test is about just that: as the service does by default, with time enough for a busy
- * machine to carry out what is asked at once.
+ * Default options to open a store in tests: those of the service, with longer timeouts for a busy machine.
  */
 export const connections = connectionOptions(
   loadConfig({ databaseAcquireTimeout: '30000', databaseStatementTimeout: '30000' }, {}),
 );
 
-/** A kind of store that every suite runs on. */
+/** A store engine that every suite runs on. */
 export interface TestEngine {
   readonly name: string;
-  /** The URL of a new, empty store, which goes away after the test. */
+  /** Creates the URL of an empty store, which is deleted after the test. */
   freshUrl(t: Pick<TestContext, 'after'>): Promise<string>;
 }
 
@@ -34,10 +33,11 @@ export const engines: readonly TestEngine[] = [
   },
 ];
 
-/** A new database on the server of the tests (test/support/global-setup.ts). */
+/** Creates a database on the test server (test/support/global-setup.ts). */
 async function freshDatabase(t: Pick<TestContext, 'after'>): Promise<string> {
   const server = process.env.TEST_DATABASE_URL;
-  if (!server) throw new Error('run the tests by `npm test`, which starts a PostgreSQL for them');
+  if (!server)
+    throw new Error('TEST_DATABASE_URL is not set; run the tests with `npm test`, which starts PostgreSQL');
   const name = `test_${randomBytes(8).toString('hex')}`;
   await execute(server, `CREATE DATABASE ${name}`);
   t.after(() => execute(server, `DROP DATABASE ${name} WITH (FORCE)`));
@@ -46,7 +46,7 @@ async function freshDatabase(t: Pick<TestContext, 'after'>): Promise<string> {
   return url.href;
 }
 
-/** Runs SQL on a store behind the back of the program. */
+/** Runs SQL on a store from outside the program. */
 export async function execute(url: string, sql: string): Promise<void> {
   if (url.startsWith('sqlite:')) {
     using db = new DatabaseSync(fileOf(url));
@@ -54,7 +54,7 @@ export async function execute(url: string, sql: string): Promise<void> {
   } else await onServer(url, (client) => client.query(sql));
 }
 
-/** The rows that a query finds in a store. */
+/** Returns the rows of a query on a store. */
 export async function rowsOf(
   url: string,
   sql: string,
@@ -85,7 +85,10 @@ process.once('exit', () => {
   for (const folder of folders) rmSync(folder, { recursive: true, force: true });
 });
 
-/** A new folder, which goes away with the process: not after the test, when a service may still close its store in it. */
+/**
+ * Creates a folder that is removed when the process exits: after the test a service may still be closing its store in
+ * it.
+ */
 export async function freshFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-'));
   folders.add(folder);

@@ -1,19 +1,19 @@
 /**
- * What an operation on one plant did, as its client saw it. Every creation gives the plant a name of its own, so that
- * a list tells whose creation it shows. The outcome of an `unknown…` operation never arrived: it may take effect at any
- * time after it was sent, or never.
+ * The effect of an operation on one plant, as its client saw it. Every creation uses a distinct name, so that a list
+ * shows which creation it read. An `unknown…` operation got no response. It may take effect at any time after it was
+ * sent, or never.
  */
 export type Effect =
   | { readonly kind: 'created'; readonly name: string }
   | { readonly kind: 'idTaken' }
   | { readonly kind: 'deleted' }
   | { readonly kind: 'absent' }
-  /** A list showed the plant by this name, or did not show it. */
+  /** A list contained the plant with this name, or did not contain it. */
   | { readonly kind: 'listed'; readonly name: string | undefined }
   | { readonly kind: 'unknownCreation'; readonly name: string }
   | { readonly kind: 'unknownDeletion' };
 
-/** One operation on the plant that `key` stands for, with the times between which it must have taken effect. */
+/** One operation on the plant `key`. It took effect between `sentAt` and `answeredAt`. */
 export interface Operation {
   readonly key: string;
   readonly effect: Effect;
@@ -21,33 +21,33 @@ export interface Operation {
   readonly answeredAt: number;
 }
 
-/** The plant with the key has no order of operations that explains `operation`; `around` is what it overlaps with. */
+/** No order of operations on the plant explains `operation`; `around` lists the operations that overlap it. */
 interface Violation {
   readonly key: string;
   readonly operation: Operation;
   readonly around: readonly Operation[];
 }
 
-/** A plant as an observer sees it: its name, or undefined when it is absent. */
+/** The visible state of a plant: its name, or undefined when it is absent. */
 type State = string | undefined;
 
-/** A way the history may have gone so far: the state, and which of the operations under way took effect already. */
+/** A possible course of the history so far: the state, and the pending operations that already took effect. */
 interface Course {
   readonly state: State;
   readonly done: readonly number[];
 }
 
-/** Courses to follow at once, at most; beyond it a history is too tangled to be judged. */
+/** Max courses to follow at once. A history that needs more cannot be judged. */
 const MAX_COURSES = 200_000;
 
 /**
- * Looks for an order of the operations that a single store could have carried them out in, each between its sending and
- * its answer (linearizability; Herlihy and Wing, ACM TOPLAS 12(3), 1990). It is local, so each key is judged by itself.
- * Undefined when there is one for every key, otherwise the first key without.
+ * Searches for an order of the operations that a single store could have executed, each between its request and its
+ * response (linearizability; Herlihy and Wing, ACM TOPLAS 12(3), 1990). The property is local, so each key is judged
+ * separately. Returns undefined when every key has such an order, otherwise the first key without one.
  *
- * The search is that of Wing and Gong (Testing and Verifying Concurrent Objects, JPDC 17, 1993) as Lowe refined it
- * (Testing for Linearizability, Concurrency and Computation 29(4), 2017): it goes along the answers in time, lets the
- * operations under way take effect only when an answer demands it, and follows each pair of state and set once.
+ * The search is that of Wing and Gong (Testing and Verifying Concurrent Objects, JPDC 17, 1993) with the improvements
+ * of Lowe (Testing for Linearizability, Concurrency and Computation 29(4), 2017). It follows the responses in time. A
+ * pending operation takes effect only when a response requires it. Each pair of state and set is visited once.
  */
 export function findViolation(history: readonly Operation[]): Violation | undefined {
   for (const [key, operations] of Map.groupBy(history, (operation) => operation.key)) {
@@ -79,7 +79,7 @@ interface Event {
   readonly isAnswer: boolean;
 }
 
-// At one and the same time a sending comes first: what touches counts as overlapping.
+// At equal times the request comes first: operations that touch count as overlapping.
 function eventsOf(operations: readonly Operation[]): Event[] {
   const events = operations.flatMap((operation, index): Event[] => {
     const sent = { at: operation.sentAt, index, operation, isAnswer: false };
@@ -94,7 +94,7 @@ function isUnknown({ kind }: Effect): boolean {
   return kind === 'unknownCreation' || kind === 'unknownDeletion';
 }
 
-/** All courses in which the operation has taken effect, with it taken off the set. */
+/** Returns all courses in which the operation took effect, and removes it from their sets. */
 function coursesThrough(
   index: number,
   courses: readonly Course[],
@@ -108,7 +108,7 @@ function coursesThrough(
     const name = nameOf({ state, done });
     if (seen.has(name)) continue;
     seen.add(name);
-    if (seen.size > MAX_COURSES) throw new Error('the history is too tangled to be judged');
+    if (seen.size > MAX_COURSES) throw new Error('the history has too many possible courses to be judged');
     if (done.includes(index)) {
       const rest = { state, done: done.filter((other) => other !== index) };
       through.set(nameOf(rest), rest);
@@ -124,8 +124,8 @@ function nameOf({ state, done }: Course): string {
 }
 
 /**
- * Lets all operations take effect that only observe the state as it is. A course loses nothing by that:
- * whatever could follow before can follow after.
+ * Applies every pending operation that only reads the current state. This excludes no course: every later step stays
+ * possible.
  */
 function withObservers({ state, done }: Course, pending: ReadonlyMap<number, Operation>): Course {
   const observers = [...pending].filter(
@@ -144,7 +144,7 @@ function nextCourses({ state, done }: Course, pending: ReadonlyMap<number, Opera
   for (const [index, { effect }] of pending) {
     if (done.includes(index) || isObserver(effect) || !fits(effect, state)) continue;
     if (effect.kind === 'unknownDeletion') {
-      // One is as good as another.
+      // All unknown deletions are equivalent.
       if (triedUnknownDeletion) continue;
       triedUnknownDeletion = true;
     }
@@ -153,7 +153,7 @@ function nextCourses({ state, done }: Course, pending: ReadonlyMap<number, Opera
   return next;
 }
 
-/** Whether a store in this state answers so. An unknown write that would change nothing may as well not happen. */
+/** Returns whether a store in this state gives this response. An unknown write without effect is skipped. */
 function fits(effect: Effect, state: State): boolean {
   switch (effect.kind) {
     case 'created':
@@ -179,7 +179,7 @@ function overlapping(operations: readonly Operation[], { sentAt, answeredAt }: O
     .toSorted((a, b) => a.sentAt - b.sentAt);
 }
 
-/** A violation for people: the operations around it, one a line, times in milliseconds. */
+/** Formats a violation: the operations around it, one a line, times in milliseconds. */
 export function describeViolation({ key, operation, around }: Violation): string {
   const lines = around.map((other) => {
     const mark = other === operation ? '→' : ' ';

@@ -5,28 +5,28 @@ import { promisify } from 'node:util';
 const KIBIBYTE = 1_024;
 export const MEBIBYTE = 1_024 * KIBIBYTE;
 
-/** A process to look at. */
+/** A process to measure. */
 interface Process {
   readonly pid: number;
 }
 
-/** Resident memory of a process, in bytes. */
+/** Returns the resident memory of a process, in bytes. */
 export async function residentMemory({ pid }: Process): Promise<number> {
   if (process.platform === 'linux') return readStatus(pid, 'VmRSS');
   return Number(await output('ps', ['-o', 'rss=', '-p', String(pid)])) * KIBIBYTE;
 }
 
-/** The most memory a process had resident since `forgetPeak`, in bytes; where only Linux tells, what it has now. */
+/** Returns the peak resident memory since `resetPeakMemory`, in bytes. Without /proc, returns the current value. */
 export async function peakMemory(one: Process): Promise<number> {
   return process.platform === 'linux' ? readStatus(one.pid, 'VmHWM') : residentMemory(one);
 }
 
-/** Begins the measure of `peakMemory` anew (proc_pid_clear_refs(5)). */
-export async function forgetPeak({ pid }: Process): Promise<void> {
+/** Resets the peak that `peakMemory` reports (proc_pid_clear_refs(5)). */
+export async function resetPeakMemory({ pid }: Process): Promise<void> {
   if (process.platform === 'linux') await writeFile(`/proc/${pid}/clear_refs`, '5');
 }
 
-/** How many file descriptors a process has open, sockets included. */
+/** Returns the number of open file descriptors of a process, including sockets. */
 export async function openFiles({ pid }: Process): Promise<number> {
   if (process.platform === 'linux') return (await readdir(`/proc/${pid}/fd`)).length;
   return (await output('lsof', ['-p', String(pid)])).trim().split('\n').length - 1;
@@ -34,18 +34,18 @@ export async function openFiles({ pid }: Process): Promise<number> {
 
 const LISTENING = '0A';
 
-/** How many TCP connections to a port of this machine some process has open (proc_pid_net(5)); on Linux alone. */
+/** Counts the TCP connections to a local port that a process has open (proc_pid_net(5)). Linux only. */
 export async function openConnections(port: number): Promise<number> {
   const [, ...lines] = (await readFile('/proc/net/tcp', 'utf8')).trimEnd().split('\n');
   const end = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
   return lines.filter((line) => {
     const [, local = '', , state, , , , , , inode] = line.trim().split(/\s+/);
-    // What a process has closed has no inode, though the kernel may still send the rest of it.
+    // A closed socket has no inode, although the kernel may still send the rest of its data.
     return local.endsWith(end) && state !== LISTENING && inode !== '0';
   }).length;
 }
 
-/** Bytes as mebibytes, for people. */
+/** Formats bytes as mebibytes. */
 export function inMebibytes(bytes: number): string {
   return `${(bytes / MEBIBYTE).toFixed(1)} MiB`;
 }

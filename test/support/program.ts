@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
-/** What a test gives to clean up behind it; a TestContext is one. */
+/** The cleanup hook of a test; a TestContext has it. */
 export interface Lifetime {
   after(work: () => Promise<void>): void;
 }
@@ -21,73 +21,78 @@ export interface Ended {
 /** A line of the log, parsed. */
 export type LogLine = Readonly<Record<string, unknown>>;
 
-/** The program as a process of its own. */
+/** A process that runs the program. */
 export interface Program {
   readonly pid: number;
-  /** What it wrote so far. */
+  /** The output so far. */
   readonly output: { readonly stdout: string; readonly stderr: string };
   /** The lines of the log so far. */
   readonly log: readonly LogLine[];
-  /** Resolves once it ended and all it wrote has been read. */
+  /** Resolves after the process has exited and all its output has been read. */
   readonly ended: Promise<Ended>;
-  /** Resolves to what `find` finds in the output, as soon as it does; rejects when the process ends before. */
+  /** Resolves to the result of `find` on the output as soon as it has one. Rejects when the process exits first. */
   wrote<T>(find: () => T | undefined): Promise<T>;
-  /** Resolves to the first line of the log that fits; rejects when the process ends without one. */
+  /** Resolves to the first log line that matches. Rejects when the process exits without one. */
   logged(fits: (line: LogLine) => boolean): Promise<LogLine>;
   kill(signal: NodeJS.Signals): void;
-  /** Ends it and whatever it started, which would otherwise live on and hold its pipes open. */
+  /** Kills the process and its children, which would otherwise keep the pipes open. */
   killAll(): void;
 }
 
-/** The program while it serves. */
+/** A running service. */
 export interface Service extends Program {
   readonly url: string;
   readonly adminUrl: string;
-  /** Asks it to stop, and resolves once it has. */
+  /** Sends SIGTERM, and resolves after the exit. */
   stop(signal?: 'SIGTERM' | 'SIGINT'): Promise<Ended>;
 }
 
 export interface ProgramOptions {
-  /** Variables beside `DATABASE_URL`; nothing is inherited but what finds programs and folders. */
+  /** Variables in addition to `DATABASE_URL`. Only those that locate programs and folders are inherited. */
   readonly env?: Readonly<Record<string, string>>;
-  /** Puts another command in front, which must end by becoming the program (`exec`), so that the pid is the program's. */
+  /**
+   * Prefixes the command. The prefix must replace itself with the program (`exec`), so that the pid is the program's.
+   */
   readonly wrap?: (command: readonly string[]) => readonly string[];
-  /** Which lines of the log to remember; all unless given. Without them all, nothing else on stdout is remembered either. */
+  /** Selects the log lines to keep; all by default. With a filter, other output on stdout is not kept either. */
   readonly remembers?: (line: LogLine) => boolean;
 }
 
 interface ServeOptions extends ProgramOptions {
-  /** Flags beside the ports, which are always any free ones. */
+  /** Flags in addition to the ports, which are always random free ones. */
   readonly flags?: readonly string[];
 }
 
-/** A folder with a store of its own, in which programs run. */
+/** A folder with a store in which programs run. */
 export interface Installation {
   readonly folder: string;
-  /** The file of the store. */
+  /** The database file. */
   readonly file: string;
   readonly databaseUrl: string;
   start(args: readonly string[], options?: ProgramOptions): Program;
-  /** Runs a command to its end. */
+  /** Runs a command until it exits. */
   run(args: readonly string[], options?: ProgramOptions): Promise<Ended>;
-  /** Resolves once the service accepts requests; rejects with all it wrote when it does not get there. */
+  /** Resolves when the service accepts requests. Rejects with its output when it does not. */
   serve(options?: ServeOptions): Promise<Service>;
-  /** A token, made by the command. */
+  /** Creates a token with the command `token create`. */
   token(owner?: string, ...flags: string[]): Promise<string>;
 }
 
 const MAIN = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.url));
 
-/** For a suite: most of a run is the start of the process, on one core; two at a time use both of a small machine. */
+/**
+ * Concurrency of a suite. A run is mostly the start of the process on one core; two at a time use a small machine
+ * fully.
+ */
 export const TOGETHER = { concurrency: 2 };
 
-/** Variables that make the program take its standard error for a terminal. */
+/** Variables that make the program treat its stderr as a terminal. */
 export const ON_A_TERMINAL = { NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true' };
 
-/** A program that takes longer than this to end or to serve hangs. */
+/** Time limit for a program to exit or to become ready. */
 const PATIENCE_MS = 60_000;
 
-// Shared by the many short runs of one test file, which would otherwise spend most of their time compiling.
+// Compile cache shared by the short runs of a test file; without it most of their time is compilation.
 const compileCache = mkdtempSync(join(tmpdir(), 'plant-store-compiled-'));
 const living = new Set<ChildProcess>();
 process.once('exit', () => {
@@ -95,7 +100,7 @@ process.once('exit', () => {
   rmSync(compileCache, { recursive: true, force: true });
 });
 
-/** A new folder with no store yet; it goes away at the end, after every program in it. */
+/** Creates an empty folder without a store. It is removed at the end, after every program in it has exited. */
 export async function newInstallation(lifetime: Lifetime): Promise<Installation> {
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-'));
   const file = join(folder, 'plants.db');
@@ -128,23 +133,23 @@ export async function newInstallation(lifetime: Lifetime): Promise<Installation>
 
   async function token(owner = 'alice', ...flags: string[]): Promise<string> {
     const { code, stdout, stderr } = await run(['token', 'create', owner, ...flags]);
-    if (code !== 0) throw new Error(`no token was made: ${stderr}`);
+    if (code !== 0) throw new Error(`no token was created: ${stderr}`);
     return stdout.trim();
   }
 
   return { folder, file, databaseUrl, start, run, serve, token };
 }
 
-/** Resolves once a program ended by itself; rejects, and kills it, when it does not. */
+/** Resolves when a program has exited. Kills it and rejects when it does not. */
 export function endOf(program: Program): Promise<Ended> {
   return inTime(program.ended, program, 'end');
 }
 
-/** Asserts that a command failed as it should: with 1, and a message for people on stderr alone. */
+/** Asserts a clean failure: exit code 1, and a readable message on stderr only. */
 export function assertFails({ code, signal, stdout, stderr }: Ended, message: RegExp): void {
   assert.deepEqual({ code, signal, stdout }, { code: 1, signal: null, stdout: '' }, stderr);
   assert.match(stderr, message);
-  assert.doesNotMatch(stderr, /^ +at /m, 'a stack trace is no message');
+  assert.doesNotMatch(stderr, /^ +at /m, 'the message contains a stack trace');
 }
 
 function toService(program: Program, url: string, adminUrl: string): Service {
@@ -167,7 +172,7 @@ function startProgram(
     cwd,
     env: { ...env, ...variables },
     stdio: ['ignore', 'pipe', 'pipe'],
-    // The first of a group of its own, by which `killAll` finds what it started.
+    // Starts a process group, so that `killAll` reaches its children.
     detached: true,
   });
   const output = { stdout: '', stderr: '' };
@@ -202,7 +207,7 @@ function startProgram(
       resolve({ code, signal, ...output });
     });
   });
-  if (child.pid === undefined) throw new Error(`${name} cannot be run here`);
+  if (child.pid === undefined) throw new Error(`${name} cannot be started on this machine`);
 
   const program: Program = {
     pid: child.pid,
@@ -226,7 +231,7 @@ function startProgram(
     waiting.add(look);
     look();
     ended.then(({ code, signal, stdout, stderr }) => {
-      reject(new Error(`ended (${code ?? signal}) before it wrote that\n${stdout}\n${stderr}`));
+      reject(new Error(`exited (${code ?? signal}) before the expected output\n${stdout}\n${stderr}`));
     }, reject);
     return inTime(promise, program, 'write that');
   }
@@ -239,7 +244,7 @@ function killGroup({ pid }: ChildProcess): void {
   try {
     process.kill(-pid, 'SIGKILL');
   } catch {
-    // All of it has ended.
+    // The process has exited and its output is complete.
   }
 }
 

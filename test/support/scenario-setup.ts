@@ -4,7 +4,7 @@ import { headerOf, sendRequest } from './clients/raw-http.ts';
 import type { Exchange, Scenario, TokenKind } from './data/api-scenarios.ts';
 import type { TestService } from './service.ts';
 
-/** Creates the plants that a row is given. */
+/** Creates the plants that a row requires. */
 export async function plant({ store }: TestService, owner: string, { given = [] }: Scenario): Promise<void> {
   const writes = given.map(({ id, name, tag = null, of }) =>
     store.write({ kind: 'createPlant', owner: ownerOf(owner, of), id, name, tag, idempotency: null }),
@@ -19,7 +19,7 @@ function ownerOf(owner: string, other: 'another owner' | undefined): string {
   return other === undefined ? owner : `${owner}-other`;
 }
 
-/** Sends requests one after the other; resolves to where the `Link` of the last one points. */
+/** Sends requests one after the other. Resolves to the target of the last `Link` header. */
 export async function exchangeAll(
   service: TestService,
   owner: string,
@@ -41,7 +41,7 @@ export async function exchangeAll(
   return { next, cursor: new URL(next, service.url).searchParams.get('cursor') ?? '' };
 }
 
-/** A token of the kind that a row asks for. */
+/** Creates the kind of token that a row requires. */
 export async function secretOf(service: TestService, owner: string, kind: TokenKind): Promise<string> {
   const { now } = service.clock;
   switch (kind) {

@@ -1,17 +1,17 @@
 import { type ParseArgsOptionDescriptor, parseArgs } from 'node:util';
 
-/** A flag of a command that people run, with what its value is when it is not given. */
+/** A flag of a script, and its value when it is not given. */
 interface Flag extends ParseArgsOptionDescriptor {
   readonly type: 'string';
-  /** What may follow: a number unless told, one of `this|that`, or any text, for which this is a word. */
+  /** The values it takes: a number by default, one of `this|that`, or any text, named by this word. */
   readonly takes?: string;
   readonly about: string;
 }
 
-/** What all chance in a command comes from. */
+/** The seed of every random choice in a script. */
 export const seedFlag = {
   type: 'string',
-  about: 'what all chance comes from; another each time unless given',
+  about: 'seed of all random choices; random by default',
 } as const satisfies Flag;
 
 export function newSeed(): string {
@@ -19,8 +19,8 @@ export function newSeed(): string {
 }
 
 /**
- * The flags this process was started with. It ends here with 0 when they ask for `--help`, which then says what the
- * command does; with 2, and a line on stderr, when they cannot be followed.
+ * Parses the flags of this process. With `--help` it prints the help and exits with 0. With invalid flags it prints a
+ * line on stderr and exits with 2.
  */
 export function readFlags<const Flags extends Readonly<Record<string, Flag>>>(about: string, flags: Flags) {
   if (process.argv.includes('--help')) {
@@ -33,7 +33,7 @@ export function readFlags<const Flags extends Readonly<Record<string, Flag>>>(ab
     return values;
   } catch (error: unknown) {
     const [reason] = (error instanceof Error ? error.message : String(error)).split('\n');
-    process.stderr.write(`${reason}; --help tells the flags\n`);
+    process.stderr.write(`${reason}; --help lists the flags\n`);
     process.exit(2);
   }
 }

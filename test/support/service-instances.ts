@@ -9,18 +9,18 @@ import { mintSecret, newToken, scopes } from '../../src/token.ts';
 
 const PROGRAM = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.url));
 
-/** One process of the service, on ports of its own. */
+/** One process of the service, with separate ports. */
 export interface Instance {
-  /** Where it is reached, or was until it stopped. */
+  /** Its current address, or the last one after it stopped. */
   readonly url: string;
   readonly adminUrl: string;
-  /** The process that runs now, or ran last. */
+  /** The current process, or the last one. */
   readonly pid: number;
-  /** How often a process of the instance ended without being told to. */
+  /** How often a process of the instance exited without a request to stop. */
   readonly accidents: number;
-  /** All that its processes wrote on stdout and stderr. */
+  /** Everything that its processes wrote to stdout and stderr. */
   readonly output: string;
-  /** Tells it to stop and resolves to its exit code. */
+  /** Sends SIGTERM and resolves to the exit code. */
   stop(): Promise<number | null>;
   /** Starts it again, on new ports. */
   start(): Promise<void>;
@@ -28,7 +28,7 @@ export interface Instance {
 
 type Environment = Readonly<Record<string, string>>;
 
-/** Starts some instances of `plant-store serve` on one database at once; they stop after the test. */
+/** Starts several instances of `plant-store serve` on one database at once. They stop after the test. */
 export async function startInstances(
   t: Pick<TestContext, 'after'>,
   databaseUrl: string,
@@ -43,14 +43,14 @@ export async function startInstances(
   return instances;
 }
 
-/** Stops instances. Rejects when one of them had ended before, or ends otherwise than with 0. */
+/** Stops instances. Rejects when one exited earlier, or exits with another code than 0. */
 export async function stopInOrder(instances: readonly Instance[]): Promise<void> {
   const codes = await Promise.all(instances.map((instance) => instance.stop()));
   const failed = instances.filter(({ accidents }, index) => accidents > 0 || codes[index] !== 0);
   if (failed.length === 0) return;
   const endings = codes.map((code) => code ?? 'a signal').join(', ');
   throw new Error(
-    `${failed.length} of ${instances.length} instances ended by themselves or in disorder, with ${endings}`,
+    `${failed.length} of ${instances.length} instances exited early or with an error: ${endings}`,
   );
 }
 
@@ -108,7 +108,7 @@ function createInstance(databaseUrl: string, environment: Environment): Instance
   };
 }
 
-/** Resolves to the addresses that a service logs once it serves; rejects when it ends before. */
+/** Resolves to the addresses in the "serving" log line. Rejects when the service exits first. */
 function serving(
   child: ChildProcess,
   onLine: (line: string) => void,
@@ -122,13 +122,13 @@ function serving(
     if ('url' in entry && 'adminUrl' in entry)
       resolve({ url: String(entry.url), adminUrl: String(entry.adminUrl) });
   });
-  child.once('exit', (code) => reject(new Error(`the service ended with ${code} before it served`)));
+  child.once('exit', (code) => reject(new Error(`the service exited with ${code} before it was ready`)));
   return promise;
 }
 
 export interface Question {
   readonly method: 'GET' | 'POST' | 'DELETE';
-  /** Below the base of the service, such as `/plants`. */
+  /** The path relative to the base URL, such as `/plants`. */
   readonly path: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
@@ -140,16 +140,16 @@ export interface Answer {
   readonly body: string;
 }
 
-/** Anything with an address that may change from request to request. */
+/** Anything whose address may change between requests. */
 export interface Addressed {
   readonly url: string;
 }
 
-/** A client that keeps its connections, without retries of its own. */
+/** A client with keep-alive connections and without retries. */
 export class Client {
   readonly #agent = new Agent({ keepAlive: true });
 
-  /** Sends one request to one instance. Rejects when no whole answer comes. */
+  /** Sends one request to one instance. Rejects when no complete response arrives. */
   ask({ url }: Addressed, { method, path, headers = {}, body }: Question): Promise<Answer> {
     const { promise, resolve, reject } = Promise.withResolvers<Answer>();
     const length = body === undefined ? {} : { 'content-length': String(Buffer.byteLength(body)) };
@@ -161,7 +161,7 @@ export class Client {
         response.setEncoding('utf8').on('data', (part: string) => void parts.push(part));
         response.once('error', reject);
         response.once('close', () => {
-          if (!response.complete) reject(new Error('the answer was cut'));
+          if (!response.complete) reject(new Error('the response is incomplete'));
           else resolve({ status: response.statusCode ?? 0, headers: response.headers, body: parts.join('') });
         });
       },
@@ -176,12 +176,12 @@ export class Client {
   }
 }
 
-/** Whether there was no connection yet, so that nothing of the request was sent. */
+/** Returns whether the connection failed to open, so that no byte of the request was sent. */
 function isUnsent(error: unknown): boolean {
   return error instanceof Error && 'syscall' in error && error.syscall === 'connect';
 }
 
-/** Sends each request to the next instance in turn, and past those that take no connection. */
+/** Sends each request to the next instance, and skips instances that accept no connection. */
 export class RoundRobin {
   readonly client = new Client();
   readonly #instances: readonly Addressed[];
@@ -189,7 +189,7 @@ export class RoundRobin {
 
   constructor(instances: readonly Addressed[]) {
     this.#instances = instances;
-    // Several of these, each asking the same questions in turn, ask all of them of all instances.
+    // The offset lets several clients with the same sequence of requests cover every pair of request and instance.
     this.#next = Math.floor(Math.random() * instances.length);
   }
 
@@ -215,7 +215,7 @@ export class RoundRobin {
   }
 }
 
-/** A token of an owner, made in the store that a URL names; with it, its id. */
+/** Creates a token of an owner in the store of a URL. Returns its secret and id. */
 export async function createToken(
   databaseUrl: string,
   owner = 'alice',

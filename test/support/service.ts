@@ -10,19 +10,19 @@ export interface TestService {
   readonly adminUrl: string;
   readonly store: Store;
   readonly config: Config;
-  /** The clock the service goes by; set it to travel in time. */
+  /** The clock of the service; tests set it. */
   readonly clock: { now: number; monotonic: number };
-  /** The lines the service logged so far. */
+  /** The log lines so far. */
   readonly logLines: readonly string[];
-  /** A token, made in the store of the service. */
+  /** Creates a token in the store of the service. */
   token(owner?: string, options?: { scopes?: readonly Scope[]; expiresAt?: number | null }): Promise<string>;
   close(): Promise<void>;
 }
 
-/** Time enough for a busy machine, as in test/support/engines.ts. */
+/** Timeouts for a busy machine, as in test/support/engines.ts. */
 const PATIENT = { databaseAcquireTimeout: '30000', databaseStatementTimeout: '30000' };
 
-/** The whole service on real ports and a real store, in this process; it stops after the test. */
+/** Starts the service in this process, with real ports and a real store. It stops after the test. */
 export async function startService(
   t: Pick<TestContext, 'after'>,
   databaseUrl: string,
@@ -61,7 +61,7 @@ export async function startService(
   };
 }
 
-/** Headers that show a token. */
+/** Headers with a bearer token. */
 export function bearer(token: string): Record<string, string> {
   return { authorization: `Bearer ${token}` };
 }

@@ -18,7 +18,7 @@ import { connections, type TestEngine } from './engines.ts';
 
 export const EVERY_ID: IdRange = { from: INT64_MIN, to: INT64_MAX };
 
-/** A page of so many plants, whatever their size. */
+/** Limits a page by its number of plants, not by its size. */
 export function upTo(plants: number): PageLimit {
   return { plants, bytes: 64 * 1024 * 1024 };
 }
@@ -30,17 +30,17 @@ interface Opened {
 
 interface Stores {
   readonly url: string;
-  /** The clock all the stores go by. */
+  /** The clock of all stores. */
   readonly clock: { now: number; fault?: Error };
-  /** One more store on the same URL. */
+  /** Opens another store on the same URL. */
   open(): Promise<Opened>;
 }
 
-/** Stores on one new URL. They close before the engine takes the URL away, and none of them may have failed. */
+/** Stores on one new URL. They close before the engine deletes the URL. The test fails if one of them failed. */
 export async function prepare(
   t: TestContext,
   engine: TestEngine,
-  told: Pick<StoreOptions, 'onKeysNotDeleted'> = {},
+  options: Pick<StoreOptions, 'onKeysNotDeleted'> = {},
 ): Promise<Stores> {
   const clock: Stores['clock'] = { now: Date.UTC(2026, 0, 1) };
   const opened: Opened[] = [];
@@ -58,7 +58,7 @@ export async function prepare(
         return clock.now;
       },
       connections,
-      ...told,
+      ...options,
     });
     let closing: Promise<void> | undefined;
     const close = (): Promise<void> => (closing ??= store.close());
@@ -89,7 +89,7 @@ export function remove(id: bigint, owner = 'alice'): Write {
   return { kind: 'deletePlant', owner, id };
 }
 
-/** A create with an idempotency key; `plant` tells plants apart as their digests do. */
+/** A create with an idempotency key; `plant` determines its digest. */
 export function createOnce(id: bigint, key: string, plant = 'a plant', owner = 'alice'): Write {
   const digest = Buffer.alloc(32, `${id} ${plant}`);
   return create(id, { owner, name: plant, idempotency: { key, digest } });
@@ -110,12 +110,12 @@ export function parsePlants({ json }: PlantPage): readonly Plant[] {
   return JSON.parse(json);
 }
 
-/** The names of an owner's plants, in the order of the list. */
+/** Returns the names of an owner's plants, in list order. */
 export async function namesOf(store: Store, owner = 'alice', range = EVERY_ID): Promise<readonly string[]> {
   return parsePlants(await store.listPlants(owner, range, upTo(1_000))).map(({ name }) => name);
 }
 
-/** All tokens of a store, the oldest first. */
+/** Returns all tokens of a store, the oldest first. */
 export async function listTokens(url: string): Promise<readonly Token[]> {
   const bulk = await openBulk(url, connections);
   try {
@@ -125,8 +125,8 @@ export async function listTokens(url: string): Promise<readonly Token[]> {
   }
 }
 
-/** Holds that writes are refused for what they hold, which says nothing against the store. */
-export async function assertRefused(...writes: readonly Promise<Outcome>[]): Promise<void> {
+/** Asserts that writes are rejected for their content: a transient store error fails the assertion. */
+export async function assertRejected(...writes: readonly Promise<Outcome>[]): Promise<void> {
   const isOfTheWrite = (error: unknown): boolean =>
     error instanceof Error && !(error instanceof StoreUnavailable) && !(error instanceof StoreOverloaded);
   await Promise.all(writes.map((write) => assert.rejects(write, isOfTheWrite)));
@@ -136,7 +136,7 @@ export function countOf(outcomes: readonly Outcome[], outcome: Outcome): number 
   return outcomes.filter((one) => one === outcome).length;
 }
 
-/** The same order for every run: a permutation by a step that has no factor in common with the length. */
+/** Returns a fixed permutation: the step has no common factor with the length. */
 export function shuffle<T>(values: readonly T[]): T[] {
   return values.map((value, index) => values[(index * 7_919) % values.length] ?? value);
 }

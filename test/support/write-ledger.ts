@@ -4,19 +4,19 @@ import { bearer } from './service.ts';
 import { type Addressed, type Answer, Client, type Question } from './service-instances.ts';
 
 interface LedgerOptions {
-  /** The addresses of one store; each request goes to the next. */
+  /** The addresses of one store; the requests rotate over them. */
   readonly fronts: readonly Addressed[];
   readonly token: string;
   readonly writers: number;
 }
 
-/** What the answers to the writers promise of the store, and how often they promised nothing. */
+/** The guarantees that the responses to the writers give, and how often a response gave none. */
 export interface Balance {
   readonly created: number;
   readonly deleted: number;
-  /** Writes without an Idempotency-Key that were answered by 503; they are free to exist or not. */
+  /** Writes without an Idempotency-Key that got a 503. The plant may or may not exist. */
   readonly unknown: number;
-  /** Creations repeated with their key of which the first try turned out to have happened. */
+  /** Keyed creations that were retried and turned out to have been stored at the first attempt. */
   readonly replayed: number;
   readonly unavailable: number;
 }
@@ -24,8 +24,8 @@ export interface Balance {
 const RETRY_MS = 25;
 
 /**
- * Writers that keep book while the store fails under them: each creates a plant and, every other time, deletes it.
- * Most creations carry an Idempotency-Key and are repeated until they have an outcome, the others are sent once.
+ * Writers that record every response while the store fails. Each creates a plant and deletes every second one. Most
+ * creations carry an Idempotency-Key and are retried until their outcome is known; the others are sent once.
  */
 export class Ledger {
   readonly #client = new Client();
@@ -36,7 +36,7 @@ export class Ledger {
   readonly #surprises: string[] = [];
   readonly #writers: Promise<unknown>;
   #acknowledged = Promise.withResolvers<void>();
-  /** The fronts that {@link everyFrontAcknowledged} waits for. */
+  /** The fronts that {@link everyFrontAcknowledged} still waits for. */
   #silent = new Set<Addressed>();
   #running = true;
   #serial = 0;
@@ -47,28 +47,28 @@ export class Ledger {
   constructor(options: LedgerOptions) {
     this.#options = options;
     this.#writers = Promise.all(Array.from({ length: options.writers }, () => this.#runWriter()));
-    // A writer may fail while nobody waits; whoever waits next is told.
+    // A writer may fail while no caller waits; the next caller gets the error.
     this.#writers.catch(() => undefined);
   }
 
-  /** Resolves when the next write is acknowledged. Rejects when a request of any writer got no answer. */
+  /** Resolves at the next acknowledged write. Rejects when a request of a writer got no response. */
   async nextAcknowledged(): Promise<void> {
     await Promise.race([this.#acknowledged.promise, this.#writers]);
   }
 
-  /** Resolves when each front has acknowledged a write from now on. Rejects as {@link nextAcknowledged} does. */
+  /** Resolves when each front has acknowledged a write after this call. Rejects like {@link nextAcknowledged}. */
   async everyFrontAcknowledged(): Promise<void> {
     this.#silent = new Set(this.#options.fronts);
     while (this.#silent.size > 0) await this.nextAcknowledged();
   }
 
-  /** Lets the writers finish what they are about; without it they go on for ever. */
+  /** Stops the writers after their current plants. Without it they run forever. */
   async finish(): Promise<void> {
     this.#running = false;
     await this.#writers;
   }
 
-  /** Lets the writers finish, compares the store with the book, and rejects when they differ. */
+  /** Stops the writers and compares the store with the records. Rejects when they differ. */
   async settle(): Promise<Balance> {
     await this.finish();
     try {
@@ -93,7 +93,7 @@ export class Ledger {
     const present = new Set(plants.map(({ name }) => name));
     assert.equal(present.size, plants.length, 'a plant is listed twice');
     const expected = this.#created.difference(this.#deleted);
-    assertNone([...expected.difference(present)], 'acknowledged creations are lost');
+    assertNone([...expected.difference(present)], 'acknowledged creations were lost');
     assertNone(
       [...present.difference(expected).difference(this.#unknown)],
       'acknowledged deletions are lost, or plants were created twice',
@@ -129,7 +129,7 @@ export class Ledger {
     return true;
   }
 
-  /** A deletion whose first try was lost may find the plant gone. */
+  /** Retries a deletion. A retry may find the plant already deleted. */
   async #deleteForSure(name: string): Promise<void> {
     let tries = 0;
     const question = { method: 'DELETE', path: `/plants/${name}` } as const;
@@ -149,7 +149,7 @@ export class Ledger {
     }
   }
 
-  /** The answer, or undefined when the outcome is unknown. */
+  /** Returns the response, or undefined when the outcome is unknown. */
   async #try(question: Question): Promise<Answer | undefined> {
     const { fronts } = this.#options;
     const front = fronts[this.#requests % fronts.length];
@@ -174,7 +174,7 @@ export class Ledger {
     try {
       return await this.#client.ask(front, this.#withToken(question));
     } catch (cause: unknown) {
-      throw new Error(`no answer to ${question.method} ${question.path} at ${front.url}: ${cause}`, {
+      throw new Error(`no response to ${question.method} ${question.path} at ${front.url}: ${cause}`, {
         cause,
       });
     }

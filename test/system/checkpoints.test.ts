@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { fillStore } from '../long/long-list.ts';
 import {
   create,
-  createUntilRefused,
+  createUntilFailure,
   inspect,
   liftLimit,
   limitedFiles,
@@ -36,8 +36,8 @@ test('checkpoints fail, then writes: each is logged once and counted, /ready is 
   };
   assert.equal(await metric('plant_store_checkpoint_failures_total'), 0);
 
-  const full = await createUntilRefused(service, token, { name: SHORT_NAME, from: LAST_IDS, atMost: MANY });
-  assert.deepEqual(full.refused, { status: 503, error: 50300, retryAfter: '1' });
+  const full = await createUntilFailure(service, token, { name: SHORT_NAME, from: LAST_IDS, limit: MANY });
+  assert.deepEqual(full.failure, { status: 503, error: 50300, retryAfter: '1' });
   assert.ok(
     full.acknowledged.length > 128,
     `${full.acknowledged.length} writes, too few for two checkpoints`,
@@ -56,12 +56,12 @@ test('checkpoints fail, then writes: each is logged once and counted, /ready is 
   assert.ok((await metric('plant_store_wal_bytes')) > (LIMIT_KIB / 2) * 1_024);
 
   const healed = await liftLimit(t, installation, service);
-  const after = await createUntilRefused(healed, token, {
+  const after = await createUntilFailure(healed, token, {
     name: SHORT_NAME,
     from: LAST_IDS + 10_000n,
-    atMost: 130,
+    limit: 130,
   });
-  assert.equal(after.refused, undefined);
+  assert.equal(after.failure, undefined);
   if (healed === service) {
     await service.logged(({ msg }) => msg === 'writes succeed again');
     await service.logged(({ msg }) => msg === 'checkpoints succeed again');

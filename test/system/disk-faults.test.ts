@@ -9,7 +9,7 @@ import {
   type Command,
   canRun,
   create,
-  createUntilRefused,
+  createUntilFailure,
   inspect,
   liftLimit,
   limitedFiles,
@@ -32,9 +32,9 @@ describe('fsync fails at a commit', () => {
     const token = await installation.token('alice');
     const strace = canRun('strace', '-o', '/dev/null', 'true');
     const service = await installation.serve({ env: PRODUCTION, ...(strace ? { wrap: failingFsync } : {}) });
-    const healthy = await createUntilRefused(service, token, {
+    const healthy = await createUntilFailure(service, token, {
       name: SHORT_NAME,
-      atMost: strace ? MANY : 20,
+      limit: strace ? MANY : 20,
     });
     assert.ok(healthy.acknowledged.length > 0, 'no write was acknowledged before');
     if (!strace) {
@@ -44,13 +44,13 @@ describe('fsync fails at a commit', () => {
       service.kill('SIGKILL');
       await last;
     } else {
-      assert.ok(healthy.refused === undefined || healthy.refused.error === 50300);
+      assert.ok(healthy.failure === undefined || healthy.failure.error === 50300);
       await endsByItself(service);
     }
 
     const again = await installation.serve({ env: PRODUCTION });
-    const anew = await createUntilRefused(again, token, { name: SHORT_NAME, from: 10_000n, atMost: 3 });
-    assert.equal(anew.refused, undefined);
+    const anew = await createUntilFailure(again, token, { name: SHORT_NAME, from: 10_000n, limit: 3 });
+    assert.equal(anew.failure, undefined);
     assert.equal((await again.stop()).code, 0);
     const { ids, integrity } = inspect(installation.file);
     assert.equal(integrity, 'ok');
@@ -124,20 +124,20 @@ async function fillAndRecover(
   token: string,
   freeSpace: () => Promise<Service>,
 ): Promise<{ recovered: Service; acknowledged: readonly bigint[] }> {
-  const full = await createUntilRefused(service, token, { name: LONG_NAME, atMost: MANY });
+  const full = await createUntilFailure(service, token, { name: LONG_NAME, limit: MANY });
   assert.ok(full.acknowledged.length > 0, 'no write was acknowledged before');
-  assert.deepEqual(full.refused, { status: 503, error: 50300, retryAfter: '1' });
+  assert.deepEqual(full.failure, { status: 503, error: 50300, retryAfter: '1' });
   for (let reads = 0; reads < 5; reads += 1) {
     assert.deepEqual(await list(service, token), { status: 200, count: full.acknowledged.length });
     assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
   }
 
-  const healed = await freeSpace();
-  const after = await createUntilRefused(healed, token, { name: LONG_NAME, from: 10_000n, atMost: 20 });
-  assert.equal(after.refused, undefined);
+  const recovered = await freeSpace();
+  const after = await createUntilFailure(recovered, token, { name: LONG_NAME, from: 10_000n, limit: 20 });
+  assert.equal(after.failure, undefined);
   const acknowledged = [...full.acknowledged, ...after.acknowledged];
-  assert.deepEqual(await list(healed, token), { status: 200, count: acknowledged.length });
-  return { recovered: healed, acknowledged };
+  assert.deepEqual(await list(recovered, token), { status: 200, count: acknowledged.length });
+  return { recovered, acknowledged };
 }
 
 /** Asserts that the service exits with 1 and logs one fatal line with the reason. */

@@ -1,5 +1,5 @@
 // Platformatic DB as its documentation sets it up: a table, and the REST routes it makes of it. No tokens.
-// Argument: a folder of its own.
+// Argument: a separate folder.
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { create } from '@platformatic/db';

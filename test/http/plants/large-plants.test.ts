@@ -9,10 +9,10 @@ import type { PlantRow } from '../../../src/store/bulk-store.ts';
 import { migrateStore, openBulk, openStore } from '../../../src/store/open-engine.ts';
 import { connections, engines, type TestEngine } from '../../support/engines.ts';
 import {
-  forgetPeak,
   inMebibytes,
   MEBIBYTE,
   peakMemory,
+  resetPeakMemory,
   residentMemory,
 } from '../../support/process-resources.ts';
 import { newInstallation, type Service } from '../../support/program.ts';
@@ -65,7 +65,7 @@ for (const engine of engines) {
   test(`plants of 16 MiB and 30 MB → list, pages and export are exact, memory is bounded, on ${engine.name}`, async (t) => {
     const { service, token, url, expected } = await start(t, engine);
     const before = await residentMemory(service);
-    await forgetPeak(service);
+    await resetPeakMemory(service);
 
     const whole = createHash('sha256');
     await addBody(await request(service, token, '/plants'), (chunk) => whole.update(chunk));

@@ -11,16 +11,16 @@ import { abuseFaults, describeAbuse, USUAL_BOUNDS } from './verdict.ts';
 interface AbuseOptions {
   readonly grounds: Grounds;
   readonly isTls: boolean;
-  /** How long the others are watched before the attack. */
+  /** Milliseconds of measurement before the attack. */
   readonly calmSeconds: number;
-  /** Wider than the usual ones, where other programs share the cores. */
+  /** Bounds for `npm test`, wider than usual, since other programs share the cores. */
   readonly bounds?: Partial<Bounds>;
-  /** More variables of the service. */
+  /** Additional variables of the service. */
   readonly env?: Readonly<Record<string, string>>;
   readonly report: (line: string) => void;
 }
 
-/** Attacks the service once; resolves to the bounds that it broke, in words. */
+/** Attacks the service once. Resolves to the bounds that it broke, in words. */
 export async function abuse(attack: Attack, options: AbuseOptions): Promise<readonly string[]> {
   const { grounds, isTls, calmSeconds, env, report } = options;
   const overTls = isTls || attack.rawToTls === true;
@@ -35,13 +35,13 @@ export async function abuse(attack: Attack, options: AbuseOptions): Promise<read
   return faults;
 }
 
-/** The same attack on a bare server of node:http, to compare with. */
+/** Runs the same attack on a bare node:http server, for comparison. */
 async function abuseBare(attack: Attack, folder: string, calmSeconds: number): Promise<readonly string[]> {
   const target = await serveBare(join(folder, `${attack.name}.log`), attack.stock ?? USUAL_STOCK);
   return describeAbuse('bare node:http', await measureAbuse(target, attack, calmSeconds));
 }
 
-/** An attack as it is in the short form; undefined for one that is not part of that. */
+/** Returns the short form of an attack; undefined when it has none. */
 export function shortFormOf({ short, ...attack }: Attack): Attack | undefined {
   if (short === undefined) return undefined;
   return { ...attack, ...short, bounds: { ...attack.bounds, ...short.bounds } };
@@ -49,22 +49,27 @@ export function shortFormOf({ short, ...attack }: Attack): Attack | undefined {
 
 if (import.meta.main) {
   const values = readFlags(
-    'Attacks the service in many ways: what other clients notice, and what it costs the service.',
+    'Attacks the service in many ways. Measures what other clients notice and what the service spends.',
     {
-      only: { type: 'string', takes: 'NAME', about: 'the attacks whose names begin so, with commas between' },
+      only: { type: 'string', takes: 'NAME', about: 'prefixes of the attacks to run, separated by commas' },
       engine: {
         type: 'string',
         takes: 'sqlite|postgres',
-        about: 'on one engine; on both where it matters unless given',
+        about: 'the engine; both where it matters by default',
       },
       tls: { type: 'string', takes: 'yes|no', default: 'no', about: 'over TLS' },
-      short: { type: 'string', takes: 'yes|no', default: 'no', about: 'the short form, as in `npm test`' },
+      short: {
+        type: 'string',
+        takes: 'yes|no',
+        default: 'no',
+        about: 'run the short form, as in `npm test`',
+      },
       env: {
         type: 'string',
         takes: 'NAME=VALUE',
-        about: 'variables of the service, with commas between; one that lifts a limit must break a bound',
+        about: 'variables of the service, separated by commas; lifting a limit must break a bound',
       },
-      bare: { type: 'string', takes: 'yes|no', default: 'yes', about: 'a bare server of node:http as well' },
+      bare: { type: 'string', takes: 'yes|no', default: 'yes', about: 'also attack a bare node:http server' },
     },
   );
   const write = (line: string): void => void process.stdout.write(`${line}\n`);
@@ -104,6 +109,6 @@ if (import.meta.main) {
       write('');
     }
   }
-  write(broken.length === 0 ? 'every bound holds' : `broken: ${broken.join(', ')}`);
+  write(broken.length === 0 ? 'all bounds hold' : `broken: ${broken.join(', ')}`);
   if (broken.length > 0) process.exitCode = 1;
 }

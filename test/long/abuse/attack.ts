@@ -1,57 +1,59 @@
-/** What one connection of an attack does next. In texts, `{token}`, `{n}` and `{id}` are filled in (see `fillIn`). */
+/**
+ * The next action of one connection of an attack. In texts, `{token}`, `{n}` and `{id}` are replaced (see `fillIn`).
+ */
 export type Step =
-  /** Sends a text, as one byte a character, some times in a row without waiting for answers. */
+  /** Sends a text, one byte per character, several times without waiting for responses. */
   | { readonly send: string; readonly times?: number }
-  /** Sends a text byte by byte, and then `x` for ever. */
+  /** Sends a text byte by byte, and then `x` forever. */
   | { readonly trickle: string; readonly everyMs: number }
-  /** Sends a text again and again, as fast as the service reads it. */
+  /** Sends a text repeatedly, as fast as the service reads it. */
   | { readonly flood: string }
   | { readonly wait: number }
-  /** Waits until that many final responses have begun to arrive since the last such step. */
+  /** Waits until this many final responses have started since the last such step. */
   | { readonly answers: number }
   | { readonly leave: 'FIN' | 'RST' };
 
 export interface Script {
   readonly steps: readonly Step[];
-  /** Begins again when it is done: on the same connection, or on a new one. */
+  /** Restarts when it is done: on the same connection, or on a new one. */
   readonly repeats?: 'on the connection' | 'on a new connection';
 }
 
-/** Everything, nothing, or some bytes a second for some seconds and then everything. */
+/** Reads everything, nothing, or a number of bytes per second for some seconds and then everything. */
 export type Reading = 'all' | 'nothing' | { readonly perSecond: number; readonly forSeconds: number };
 
-/** Plants of the owner who attacks. */
+/** Number of plants of the attacking owner. */
 export interface Stock {
   readonly plants: number;
   readonly nameLength: number;
 }
 
-/** Each figure must stay below its bound; one that is left out is not judged. */
+/** Max values of the figures; figures without a bound are not judged. */
 export interface Bounds {
-  /** Requests of the other clients; the figure must reach this one. */
+  /** Min number of requests of the other clients. */
   readonly samples: number;
-  /** Waits of the other clients for their responses and for `/live`, in milliseconds. */
+  /** Response times of the other clients, of their requests and of `/live`, in milliseconds. */
   readonly p99Ms: number;
   readonly longestMs: number;
-  /** Requests of the other clients that got anything but a success. */
+  /** Failed requests of the other clients. */
   readonly failures: number;
-  /** Growth of the resident memory from before the attack to its peak, in bytes. */
+  /** Growth of resident memory from before the attack to its peak, in bytes. */
   readonly memory: number;
-  /** How long a stop takes, with the attackers still connected if there are any. */
+  /** Duration of a stop, with the attackers still connected if there are any. */
   readonly stopMs: number;
-  /** When the service has closed every attacking connection. */
+  /** Time until the service has closed every attacking connection. */
   readonly closedMs?: number;
   /** Bytes that the service reads. */
   readonly readBytes?: number;
-  /** The only statuses that attackers may get. */
+  /** The only statuses that attackers may receive. */
   readonly statuses?: readonly number[];
-  /** Final responses for each connection, no more and no fewer. */
+  /** Exact number of final responses per connection. */
   readonly answersEach?: number;
-  /** Every connection gets one response, to its last byte. */
+  /** Whether every connection must receive one complete response. */
   readonly isWhole?: true;
-  /** CPU use is back to that before the attack so long after it. */
+  /** Time after the attack until CPU use is back to the level before it. */
   readonly idleMs?: number;
-  /** The plants of the owner who attacks are the same afterwards. */
+  /** Whether the plants of the attacking owner must be unchanged. */
   readonly isUnchanged?: true;
 }
 
@@ -59,72 +61,72 @@ export interface Bounds {
 export interface Attack {
   readonly name: string;
   readonly about: string;
-  /** The limits of the service that it needs, and the bounds that break when one of them is taken away. */
+  /** The limits of the service that the attack tests, and the bounds that break when a limit is removed. */
   readonly guards: string;
   readonly connections: number;
-  /** The connections take these in turns. */
+  /** The connections take these in rotation. */
   readonly sends: readonly Script[];
   readonly reads: Reading;
-  /** How long it lasts, unless all its connections end earlier. */
+  /** Duration, unless all its connections end earlier. */
   readonly seconds: number;
   readonly bounds: Partial<Bounds>;
-  /** How long the others are watched after it. */
+  /** How long the other clients are measured after it. */
   readonly watchSeconds?: number;
   readonly stock?: Stock;
   /** Variables of the service, in addition to the defaults. */
   readonly env?: Readonly<Record<string, string>>;
   readonly port?: 'admin';
-  /** TCP connections to a service that speaks TLS. */
+  /** TCP connections to a TLS port. */
   readonly rawToTls?: true;
-  /** Something that happens to the service during the attack. */
+  /** An event of the service during the attack. */
   readonly event?: Event;
-  /** The engine matters: it runs on both. */
+  /** Runs on both engines, since the engine matters. */
   readonly bothEngines?: boolean;
-  /** Runs against a bare server of node:http as well. */
+  /** Also runs against a bare node:http server. */
   readonly bare?: true;
-  /** What is different in the short form; a row without it is not part of that. */
+  /** The differences of the short form; a row without it has no short form. */
   readonly short?: Partial<Omit<Attack, 'name' | 'about' | 'guards' | 'short'>>;
 }
 
 export type Event =
-  /** SIGTERM after so long. */
+  /** SIGTERM after this time. */
   | { readonly kind: 'stop'; readonly afterMs: number }
-  /** SIGSTOP after so long, SIGCONT later. The others pause. */
+  /** SIGSTOP after this time, SIGCONT later. The other clients pause. */
   | { readonly kind: 'suspend'; readonly afterMs: number; readonly forMs: number }
-  /** Nobody reads its standard output from the beginning of the attack to its end. */
+  /** Its standard output is not read during the attack. */
   | { readonly kind: 'unread output' };
 
-/** What the process that attacks is to do. */
+/** The job of the attacking process. */
 export interface Job {
   readonly url: string;
   readonly token: string;
   readonly attack: Attack;
 }
 
-/** What became of it. */
+/** The result of the job. */
 export interface AttackReport {
   readonly connected: number;
   /** Connections that could not be opened. */
   readonly failed: number;
   readonly sentBytes: number;
   readonly receivedBytes: number;
-  /** How often each status came in final responses. */
+  /** The count of each status in final responses. */
   readonly statuses: Readonly<Record<string, number>>;
-  /** Responses of which the last byte came, where each connection gets one. */
+  /** Complete responses, where each connection gets one. */
   readonly whole: number;
-  /** Connections that the service closed, as far as the attackers saw, and when the last of them. */
+  /** Connections that the service closed, as seen by the attackers, and when the last one closed. */
   readonly closed: number;
   readonly lastClosedMs: number;
 }
 
-/** Ids of the plants of `fillStore` (test/long/long-list.ts), which spread over the whole range. */
+/** Ids of the plants of `fillStore` (test/long/long-list.ts), spread over the whole range. */
 function idOfPlant(number: number, plants: number): bigint {
   return (
     (BigInt(number % plants) - BigInt(Math.trunc(plants / 2))) * (9_000_000_000_000_000_000n / BigInt(plants))
   );
 }
 
-/** Fills in `{token}`, `{n}` (nine digits that no other has) and `{id}` (of the nth plant of the stock). */
+/** Replaces `{token}`, `{n}` (a unique number of nine digits) and `{id}` (the id of the nth existing plant). */
 export function fillIn(text: string, token: string, number: number, plants: number): string {
   return text
     .replaceAll('{token}', token)

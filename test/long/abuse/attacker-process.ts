@@ -6,8 +6,8 @@ import { setTimeout } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { type AttackReport, fillIn, type Job, type Reading, type Script, type Step } from './attack.ts';
 
-// The process that attacks: reads its job, a line of JSON, says when it is ready, begins at the next line, ends when its
-// input does, and reports.
+// The attacking process. It reads its job as a line of JSON, prints when it is ready, starts at the next line, ends
+// when its input ends, and reports.
 
 const CONNECTS_AT_ONCE = 50;
 const PIECE = 64 * 1_024;
@@ -15,7 +15,10 @@ const STATUS_LINE = Buffer.from('HTTP/1.1 ');
 const STATUS_LENGTH = 3;
 const READS_A_SECOND = 4;
 const LAST_CHUNK = Buffer.from('0\r\n\r\n');
-/** Below the service and those who measure: they would otherwise wait for the CPU, not for the service. */
+/**
+ * A lower priority than the service and the other clients, which would otherwise wait for the CPU instead of the
+ * service.
+ */
 const NICE = 5;
 
 class Attacker {
@@ -73,7 +76,7 @@ class Attacker {
     for (const socket of this.#open) socket.destroy();
   }
 
-  /** Bytes that are the same each time are made once, before the attack begins. */
+  /** Constant bytes are rendered once, before the attack starts. */
   #build(step: Step): void {
     if ('send' in step && !/\{(?:n|id)\}/.test(step.send))
       this.#built.set(step, Buffer.from(this.#fill(step.send).repeat(step.times ?? 1), 'latin1'));
@@ -184,7 +187,7 @@ class Attacker {
     }
   }
 
-  /** Resolves once the kernel has taken all of it; piece by piece, so that what it has taken is known. */
+  /** Resolves when the kernel has accepted all of it. Writes in pieces, so that the accepted bytes are known. */
   async #write({ socket, closed }: Link, bytes: Buffer): Promise<void> {
     for (let at = 0; at < bytes.length; at += PIECE) {
       const piece = bytes.subarray(at, at + PIECE);
@@ -230,7 +233,7 @@ class Attacker {
     closed.signal.addEventListener('abort', () => clearInterval(timer));
   }
 
-  /** Counts status lines; resolves those who wait for them. Returns what may be the beginning of one. */
+  /** Counts status lines and resolves the steps that wait for them. Returns the bytes that may start another one. */
   #countAnswers(link: Link, bytes: Buffer): Buffer {
     let at = bytes.indexOf(STATUS_LINE);
     for (; at >= 0; at = bytes.indexOf(STATUS_LINE, at + 1)) {
@@ -252,12 +255,12 @@ interface Link {
   readonly closed: AbortController;
   answers: number;
   received: number;
-  /** Of the first response with its headers, where they say it. */
+  /** Length of the first response with its headers, if its headers state it. */
   length: number | undefined;
   look: () => void;
 }
 
-/** The length of a response with its headers, if these are in its first bytes and say so. */
+/** Returns the length of a response with its headers, if its first bytes contain these and state it. */
 function lengthOf(first: Buffer): number | undefined {
   const end = first.indexOf('\r\n\r\n');
   const [, length] = /\r\ncontent-length: (\d+)/i.exec(first.toString('latin1', 0, Math.max(end, 0))) ?? [];

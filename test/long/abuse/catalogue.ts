@@ -1,3 +1,4 @@
+import { loadConfig } from '../../../src/config.ts';
 import { costlyBodies } from '../../support/data/costly-bodies.ts';
 import { MEBIBYTE } from '../../support/process-resources.ts';
 import type { Attack, Script, Step } from './attack.ts';
@@ -6,7 +7,7 @@ const HOST = 'Host: plants.test\r\n';
 const TOKEN = `${HOST}Authorization: Bearer {token}\r\n`;
 const JSON_TYPE = 'Content-Type: application/json\r\n';
 
-/** 27 bytes: the cheapest request that there is. */
+/** 27 bytes: the smallest valid request. */
 const NOTHING_THERE = 'GET /p HTTP/1.1\r\nHost: p\r\n\r\n';
 const DOCS = `GET /docs/scalar.js HTTP/1.1\r\n${HOST}\r\n`;
 const METRICS = `GET /metrics HTTP/1.1\r\n${HOST}\r\n`;
@@ -24,28 +25,30 @@ function post(headers: string, body: string): string {
   return `POST /plants HTTP/1.1\r\n${headers}${JSON_TYPE}Content-Length: ${body.length}\r\n\r\n${body}`;
 }
 
-/** `{n}` has three characters, what is filled in nine. */
+/** `{n}` is three characters long, its replacement nine. */
 const CREATE = post(TOKEN, '{"id":1{n},"name":"Fern"}      ').replace('      ', '');
 
-/** Once, and then silence. */
+/** Sends once, then stays silent. */
 function once(...steps: readonly Step[]): readonly Script[] {
   return [{ steps }];
 }
 
-/** One request after the other, each when the last was answered. */
+/** Sends the request again after each response. */
 function inALoop(request: string): Script {
   return { steps: [{ send: request }, { answers: 1 }], repeats: 'on the connection' };
 }
 
-function anew(...steps: readonly Step[]): readonly Script[] {
+function onNewConnections(...steps: readonly Step[]): readonly Script[] {
   return [{ steps, repeats: 'on a new connection' }];
 }
 
 const MANY = 20_000;
-const DEFAULT_WRITE_TIMEOUT = 35_000;
-const DEFAULT_KEEP_ALIVE_TIMEOUT = 70_000;
+const defaults = loadConfig({}, {});
+const MARGIN_MS = 5_000;
+const DEFAULT_WRITE_TIMEOUT = defaults.writeTimeout + MARGIN_MS;
+const DEFAULT_KEEP_ALIVE_TIMEOUT = defaults.keepAliveTimeout + MARGIN_MS;
 
-/** In the short form, timeouts are short, with as much room above them. */
+/** In the short form, timeouts are short, with the same margin above them. */
 const SHORT_TIMEOUTS = { HEADER_TIMEOUT: '1000', REQUEST_TIMEOUT: '1500', WRITE_TIMEOUT: '1000' };
 const SHORT_WRITE_TIMEOUT = 10_000;
 
@@ -99,7 +102,7 @@ const pipelining: readonly Attack[] = [
     name: 'pipelined-behind-docs',
     about: '20,000 pipelined requests each behind 8 long answers that are not read',
     guards:
-      'queued requests of a connection: p99, memory; the write timeout: closed; bytes that wait for slow readers: memory',
+      'queued requests of a connection: p99, memory; the write timeout: closed; bytes queued for slow readers: memory',
     connections: 100,
     sends: once({ send: DOCS, times: 8 }, { send: NOTHING_THERE, times: MANY }),
     reads: 'nothing',
@@ -134,7 +137,7 @@ const pipelining: readonly Attack[] = [
   {
     name: 'pipelined-fairly',
     about: '100 pipelined lists each, which all get their answers',
-    guards: 'a queue of 100 requests at least: answers',
+    guards: 'a queue of at least 100 requests: answers',
     connections: 50,
     sends: once({ send: get('/plants?limit=1'), times: 100 }, { answers: 100 }, { leave: 'FIN' }),
     reads: 'all',
@@ -157,13 +160,13 @@ const readers: readonly Attack[] = [
     unreadTargets.map(
       ({ name, request, stock }): Attack => ({
         name: `unread-${name}-${connections}`,
-        guards: 'the write timeout: closed; bytes that wait for slow readers: memory',
+        guards: 'the write timeout: closed; bytes queued for slow readers: memory',
         about: `readers of ${request.slice(4, request.indexOf(' HTTP'))} that never read`,
         connections,
         sends: once({ send: request }),
         reads: 'nothing',
         seconds: name === 'docs' ? 45 : 75,
-        // A list that is rejected at once leaves an idle connection, which is closed later.
+        // A rejected list leaves an idle connection, which closes later.
         bounds: { closedMs: name === 'docs' ? DEFAULT_WRITE_TIMEOUT : DEFAULT_KEEP_ALIVE_TIMEOUT },
         stock,
         bothEngines: true,
@@ -184,7 +187,7 @@ const readers: readonly Attack[] = [
     name: 'slow-readers',
     about: 'honest readers of 10 KB/s for two minutes, who then read the rest of their 8 MB',
     guards:
-      'a write timeout that counts what the client has read: whole; bytes that wait for slow readers: memory',
+      'a write timeout that counts what the client has read: whole; bytes queued for slow readers: memory',
     connections: 10,
     sends: once({ send: get('/plants', `${TOKEN}Connection: close\r\n`) }),
     reads: { perSecond: 10_000, forSeconds: 120 },
@@ -335,7 +338,7 @@ const slowness: readonly Attack[] = [
   },
   {
     name: 'one-byte',
-    about: 'one byte on each of many connections, and then silence',
+    about: 'one byte on each of many connections, then silence',
     guards: 'the header timeout: closed',
     connections: 2_000,
     sends: once({ send: 'G' }),
@@ -346,8 +349,8 @@ const slowness: readonly Attack[] = [
   },
   {
     name: 'idle-at-the-limit',
-    about: 'more idle connections than there may be: the longest idle make room, and nobody is rejected',
-    guards: 'idle connections that make room: failures, statuses',
+    about: 'idle connections over the limit: the longest idle are closed, and no client is rejected',
+    guards: 'closing idle connections at the limit: failures, statuses',
     connections: 3_000,
     sends: once({ send: NOTHING_THERE }),
     reads: 'all',
@@ -358,8 +361,8 @@ const slowness: readonly Attack[] = [
   },
   {
     name: 'silent-at-the-limit',
-    about: 'more connections than there may be, which never send a byte',
-    guards: 'idle connections that make room: failures, statuses',
+    about: 'connections over the limit that never send a byte',
+    guards: 'closing idle connections at the limit: failures, statuses',
     connections: 3_000,
     sends: once({ wait: 0 }),
     reads: 'all',
@@ -372,7 +375,7 @@ const slowness: readonly Attack[] = [
     about: 'a new connection for each request, as fast as they open',
     guards: 'the cost of a connection: p99',
     connections: 64,
-    sends: anew({ send: NOTHING_THERE }, { answers: 1 }),
+    sends: onNewConnections({ send: NOTHING_THERE }, { answers: 1 }),
     reads: 'all',
     seconds: 10,
     bounds: { statuses: [404] },
@@ -380,10 +383,10 @@ const slowness: readonly Attack[] = [
   },
   {
     name: 'churn-reset',
-    about: 'connections that are reset behind their request, as fast as they open',
-    guards: 'the end of work for clients that are gone: p99, idle',
+    about: 'connections that are reset after their request, as fast as they open',
+    guards: 'cancelling work for disconnected clients: p99, idle',
     connections: 64,
-    sends: anew({ send: get('/plants?limit=20') }, { leave: 'RST' }),
+    sends: onNewConnections({ send: get('/plants?limit=20') }, { leave: 'RST' }),
     reads: 'all',
     seconds: 10,
     bounds: {},
@@ -397,7 +400,7 @@ const lists: readonly Attack[] = [
     (method): Attack => ({
       name: `hung-up-${method.toLowerCase()}`,
       guards:
-        'the end of work for clients that are gone: idle, failures; the share of an owner: failures, memory',
+        'cancelling work for disconnected clients: idle, failures; the share of an owner: failures, memory',
       about: `${method} of a page of all plants, reset after 200 ms`,
       connections: 256,
       sends: once(
@@ -416,7 +419,7 @@ const lists: readonly Attack[] = [
   ),
   {
     name: 'one-owner',
-    about: 'more long lists of one owner than there are places',
+    about: 'long lists of one owner over its limit',
     guards: 'the share of an owner: failures, p99',
     connections: 400,
     sends: [inALoop(get('/plants?limit=5000'))],
@@ -430,7 +433,7 @@ const lists: readonly Attack[] = [
   {
     name: 'whole-lists',
     about: 'lists of all of a million plants, read at full speed',
-    guards: 'lists that take turns: p99, memory',
+    guards: 'fairness between lists: p99, memory',
     connections: 50,
     sends: [inALoop(get('/plants'))],
     reads: 'all',
@@ -458,7 +461,7 @@ const admin: readonly Attack[] = [
   {
     name: 'admin-scrapers',
     about: '/metrics, one after the other',
-    guards: 'metrics that are rendered once a second at the most: p99',
+    guards: 'metrics that are rendered up to once a second: p99',
     connections: 64,
     sends: [inALoop(METRICS)],
     reads: 'all',
@@ -469,7 +472,7 @@ const admin: readonly Attack[] = [
 ];
 
 const handshakes: readonly Attack[] = [
-  { name: 'tls-silent', about: 'TCP connections to the TLS port, without a byte', first: '' },
+  { name: 'tls-silent', about: 'TCP connections to the TLS port, no bytes sent', first: '' },
   {
     name: 'tls-half-hello',
     about: 'half a ClientHello',
@@ -506,7 +509,7 @@ const stops: readonly Attack[] = [
   },
   {
     name: 'stop-unread',
-    about: 'SIGTERM with lists that nobody reads',
+    about: 'SIGTERM with lists that are not read',
     guards: 'a stop that closes connections without progress: stop',
     connections: 300,
     sends: once({ send: get('/plants') }),
@@ -519,7 +522,7 @@ const stops: readonly Attack[] = [
   },
   {
     name: 'stop-unfinished',
-    about: 'SIGTERM with requests of which half is there',
+    about: 'SIGTERM with half-sent requests',
     guards: 'a stop that closes unfinished requests: stop',
     connections: 300,
     sends: once({ send: `POST /plants HTTP/1.1\r\n${TOKEN}${JSON_TYPE}Content-Length: 500\r\n\r\n{` }),
@@ -530,8 +533,8 @@ const stops: readonly Attack[] = [
   },
   {
     name: 'unread-output',
-    about: 'requests that fill the log while nobody reads it; a stop as well',
-    guards: 'a log that drops lines when nobody reads it: p99, stop',
+    about: 'requests that fill an unread log, then SIGTERM',
+    guards: 'a log that drops lines when it is not read: p99, stop',
     connections: 20,
     sends: [inALoop(NOTHING_THERE)],
     reads: 'all',
@@ -542,8 +545,8 @@ const stops: readonly Attack[] = [
   },
   {
     name: 'suspended',
-    about: 'SIGSTOP with waiting requests, on connections opened before it: all are answered',
-    guards: 'timeouts that first let the sockets be read: statuses',
+    about: 'SIGSTOP with pending requests on open connections: all get responses',
+    guards: 'timeouts that read the sockets first: statuses',
     connections: 100,
     sends: [0, 20].map((cut) => {
       const request = get('/plants?limit=1');
@@ -566,9 +569,9 @@ const stops: readonly Attack[] = [
 ];
 
 /**
- * All attacks. A bound that an attack does not name is the usual one (test/long/abuse/verdict.ts). To see that it is the limit
- * of the service that keeps a bound, lift the limit: `npm run test:abuse -- --only unread-page-300 --env
- * WRITE_TIMEOUT=600000`, or edit the code that `guards` names; the bounds behind its colon must break.
+ * All attacks. A bound that an attack does not name has its default (test/long/abuse/verdict.ts). To verify that a
+ * limit of the service keeps a bound, lift the limit: `npm run test:abuse -- --only unread-page-300 --env
+ * WRITE_TIMEOUT=600000`, or edit the code that `guards` names. The bounds after its colon must then break.
  */
 export const catalogue: readonly Attack[] = [
   ...pipelining,

@@ -5,7 +5,12 @@ import { createInterface } from 'node:readline';
 import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { readFamilyCpuSeconds } from '../../../bench/contenders/process-stats.ts';
-import { forgetPeak, openConnections, peakMemory, residentMemory } from '../../support/process-resources.ts';
+import {
+  openConnections,
+  peakMemory,
+  resetPeakMemory,
+  residentMemory,
+} from '../../support/process-resources.ts';
 import type { Attack, AttackReport, Event, Job } from './attack.ts';
 import { type OthersFigures, startOthers } from './other-clients.ts';
 import type { Target } from './target.ts';
@@ -13,17 +18,17 @@ import type { AbuseFigures } from './verdict.ts';
 
 const ATTACKER = fileURLToPath(new URL('attacker-process.ts', import.meta.url));
 const LOOK_EVERY_MS = 200;
-/** Others open new connections all the time, and the service closes each a little later. */
+/** The other clients open connections continuously, and the service closes each of them a little later. */
 const NEW_OF_OTHERS = 3;
-/** Connections may be closed faster than they come. */
+/** Connections may close faster than they open. */
 const STEADY_MS = 1_000;
-/** Of one core, more than before the attack. */
+/** Share of one core, in addition to the use before the attack. */
 const BUSY = 0.25;
 const IDLE_LOOK_MS = 200;
 const USUAL_WATCH_S = 0.5;
 let nextId = 0;
 
-/** Attacks a target and measures it; stops the target in the end. */
+/** Attacks a target and measures it. Stops the target at the end. */
 export async function measureAbuse(
   target: Target,
   attack: Attack,
@@ -45,7 +50,7 @@ export async function measureAbuse(
   if (event?.kind === 'suspend') await others.stop();
 
   const before = await residentMemory(target);
-  await forgetPeak(target);
+  await resetPeakMemory(target);
   const port = Number(new URL(attack.port === 'admin' ? target.adminUrl : target.url).port);
   const openBefore = await openConnections(port);
   const readBefore = await bytesRead(target);
@@ -90,7 +95,7 @@ export async function measureAbuse(
 
 type Others = ReturnType<typeof startOthers>;
 
-/** What the others see and cost while there is no attack; the first requests of a process, which take longer, do not count. */
+/** Measures the other clients and the CPU without an attack. Ignores the first requests, which are slower. */
 async function measureCalm(target: Target, others: Others, seconds: number) {
   const half = seconds / 2;
   await setTimeout(half * 1_000);
@@ -118,7 +123,7 @@ async function timedStop(target: Target) {
   return { code: await target.stop(), ms: performance.now() - began };
 }
 
-/** Makes happen what is to happen to the target; resolves to how it stopped if that is what it did. */
+/** Triggers the event of the attack. Resolves to the details of the stop if the event is a stop. */
 async function cause(event: Event | undefined, target: Target, endOthers: () => Promise<void>) {
   if (event?.kind === 'suspend') {
     await setTimeout(event.afterMs);
@@ -133,13 +138,13 @@ async function cause(event: Event | undefined, target: Target, endOthers: () => 
   return { ...(await timedStop(target)), memory };
 }
 
-/** Watches how many connections to the port are open; calls `onAllClosed` when there were some and none is left for a while. */
+/** Watches the open connections to the port. Calls `onAllClosed` when all have stayed closed for a while. */
 function watchConnections(port: number, openBefore: number, connections: number, onAllClosed: () => void) {
   const began = performance.now();
   let held = 0;
   let closedMs: number | undefined;
   let isOver = false;
-  /** Connections too few to be known from those of others are watched by their own ends alone. */
+  /** So few connections are indistinguishable from those of other clients; only their own ends count. */
   const hadMost = (): boolean => held > NEW_OF_OTHERS && held >= connections / 2;
 
   async function look(): Promise<void> {
@@ -164,7 +169,7 @@ function watchConnections(port: number, openBefore: number, connections: number,
   };
 }
 
-/** Watches the target after the attack; resolves to how long it took until it used no more CPU than before, if it did. */
+/** Watches the target after the attack. Resolves to the time until its CPU use was back to normal, if it was. */
 async function idleAfter(target: Target, calm: number, { watchSeconds = USUAL_WATCH_S }: Attack) {
   const began = performance.now();
   let idleMs: number | undefined;
@@ -183,7 +188,7 @@ function cpuSince({ pid }: Target, before: number | undefined): number {
   return (readFamilyCpuSeconds(pid) ?? 0) - (before ?? 0);
 }
 
-/** Bytes that a process has read so far, from sockets and files alike (proc_pid_io(5)). */
+/** Returns the bytes a process has read so far, from sockets and files (proc_pid_io(5)). */
 async function bytesRead({ pid }: Target): Promise<number> {
   const [, bytes] = /^rchar: (\d+)$/m.exec(await readFile(`/proc/${pid}/io`, 'utf8')) ?? [];
   return Number(bytes ?? 0);
@@ -196,7 +201,7 @@ interface Attacker {
   readonly stop: () => void;
 }
 
-/** Starts the process that attacks, and resolves once it is ready. */
+/** Starts the attacking process. Resolves when it is ready. */
 async function startAttacker(job: Job): Promise<Attacker> {
   const child = spawn(process.execPath, [ATTACKER], { stdio: ['pipe', 'pipe', 'inherit'] });
   child.stdin.on('error', () => undefined);
@@ -207,7 +212,7 @@ async function startAttacker(job: Job): Promise<Attacker> {
   const report = Promise.race([
     once(lines, 'line').then(([line]): AttackReport => JSON.parse(String(line))),
     once(child, 'exit').then(([code]): never => {
-      throw new Error(`the attacking process ended with ${code}`);
+      throw new Error(`the attacking process exited with ${code}`);
     }),
   ]);
   return {

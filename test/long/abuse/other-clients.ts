@@ -3,7 +3,7 @@ import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import { headerOf } from '../../support/clients/raw-http.ts';
 import { type Latencies, latenciesOf } from '../../support/latencies.ts';
 
-/** Clients that behave well, of another owner. */
+/** Well-behaved clients of another owner. */
 export interface OthersFigures {
   readonly requests: Latencies;
   /** `/live` of the admin listener. */
@@ -12,9 +12,9 @@ export interface OthersFigures {
 }
 
 interface Others {
-  /** The figures since the last time; what waits for an answer now counts the next time. */
+  /** The figures since the last call; pending requests count in the next call. */
   take(): OthersFigures;
-  /** Waits for the last answers, and resolves to the figures since the last time. */
+  /** Waits for the last responses, and resolves to the figures since the last call. */
   stop(): Promise<OthersFigures>;
 }
 
@@ -22,7 +22,7 @@ interface OthersOptions {
   readonly url: string;
   readonly adminUrl: string;
   readonly token: string;
-  /** The first of the ids to create. */
+  /** The first id to create. */
   readonly firstId: number;
 }
 
@@ -32,8 +32,8 @@ const ANSWERS_WITHIN_MS = 15_000;
 const SHOWN_FAILURES = 5;
 
 /**
- * Sends small requests in closed loops: two connections list, one creates, and one is new for each of its lists.
- * Each waits for its answer and pauses a little, so that none adds to the load.
+ * Sends small requests in closed loops: two connections list, one creates, and one opens a connection per list. Each
+ * waits for its response and then pauses, so that the load stays constant.
  */
 export function startOthers({ url, adminUrl, token, firstId }: OthersOptions): Others {
   const headers = `Host: plants.test\r\nAuthorization: Bearer ${token}\r\n`;
@@ -107,7 +107,7 @@ async function askOnce(wire: Wire, request: string): Promise<{ closes: boolean; 
   try {
     wire.send(request);
     const answer = await wire.answer({ withinMs: ANSWERS_WITHIN_MS });
-    if (answer === undefined) return { closes: true, failure: `${what}: closed without an answer` };
+    if (answer === undefined) return { closes: true, failure: `${what}: closed without a response` };
     const closes = headerOf(answer.headers, 'connection')?.toLowerCase() === 'close';
     return answer.status < 300 ? { closes } : { closes, failure: `${what}: ${answer.status}` };
   } catch (error: unknown) {
@@ -115,7 +115,7 @@ async function askOnce(wire: Wire, request: string): Promise<{ closes: boolean; 
   }
 }
 
-/** The failures with how often each came, the most frequent first. */
+/** Lists the failures with their counts, the most frequent first. */
 export function describeFailures(failures: readonly string[]): string {
   const counts = new Map<string, number>();
   for (const failure of failures) counts.set(failure, (counts.get(failure) ?? 0) + 1);

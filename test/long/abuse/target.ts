@@ -7,30 +7,30 @@ import { type Installation, type Lifetime, newInstallation, type Service } from 
 import { fillStore } from '../long-list.ts';
 import type { Attack, Stock } from './attack.ts';
 
-/** What is attacked: the service, or a bare server of node:http. */
+/** The target of an attack: the service, or a bare node:http server. */
 export interface Target {
   readonly name: string;
   readonly pid: number;
   readonly url: string;
   readonly adminUrl: string;
-  /** Of the owner who attacks, and of the others. */
+  /** Tokens of the attacking owner, and of the other clients. */
   readonly token: string;
   readonly othersToken: string;
-  /** How many plants the attacking owner has; undefined where there is no store. */
+  /** The number of plants of the attacking owner; undefined for a target without a store. */
   plants(): Promise<number | undefined>;
-  /** Severe lines of its log. */
+  /** Its log lines of level error or fatal. */
   problems(): readonly string[];
   kill(signal: NodeJS.Signals): void;
-  /** Stops or continues the reading of its standard output. */
+  /** Stops or resumes the reading of its standard output. */
   setOutputRead(isRead: boolean): Promise<void>;
-  /** Resolves to the exit code once the process has ended. */
+  /** Stops it. Resolves to the exit code. */
   stop(): Promise<number | null>;
 }
 
-/** A store with tokens, in which services start one after the other. */
+/** A store with tokens for services that run one after the other. */
 export interface Grounds {
   readonly engine: string;
-  /** Starts a service; `env` wins over what the attack asks for. */
+  /** Starts a service; `env` overrides the variables of the attack. */
   serve(attack: Attack, isTls: boolean, env?: Readonly<Record<string, string>>): Promise<Target>;
 }
 
@@ -44,12 +44,12 @@ const EXIT_LOOK_MS = 20;
 const EXIT_WITHIN_MS = 15_000;
 
 /**
- * Puts between the service and this process a reader that passes on nothing but a few lines: at full load, parsing the
- * log would disturb the measurement. It can be stopped as well, by its pid.
+ * Filters the log in a child process, which forwards only a few lines: under full load, parsing the log in this
+ * process would disturb the measurement. The pid allows pausing it.
  */
 const LOG_READER = `mkfifo log; grep --line-buffered -E '"level":[56]0|"msg":"serving"' < log & echo $! > reader; exec "$@" > log`;
 
-/** `databaseUrl` is that of a new store; one of SQLite unless given. */
+/** `databaseUrl` is that of a new store; SQLite by default. */
 export async function prepareGrounds(
   lifetime: Lifetime,
   engine: string,
@@ -63,7 +63,7 @@ export async function prepareGrounds(
 
   async function serve(attack: Attack, isTls: boolean, env = {}): Promise<Target> {
     const stock = attack.stock ?? USUAL_STOCK;
-    // An attack may create or delete some.
+    // An attack may have created or deleted plants.
     if (stocked !== stock || (await countPlants(url)) !== stock.plants) await fill(url, stock);
     stocked = stock;
     const service = await installation.serve({
@@ -81,7 +81,7 @@ export async function prepareGrounds(
 
 async function fill(url: string, { plants, nameLength }: Stock): Promise<void> {
   await execute(url, `DELETE FROM plants WHERE owner = '${ATTACKER}'`);
-  // A long name in the text of the statement is more than SQLite takes.
+  // SQLite rejects a statement text with a name this long, so SQL makes the long name below.
   const short = Math.min(nameLength, 10_000);
   await fillStore(url, ATTACKER, plants, short);
   if (short === nameLength) return;
@@ -106,7 +106,7 @@ function targetOf(
     try {
       process.kill(reader, isRead ? 'SIGCONT' : 'SIGSTOP');
     } catch {
-      // It ends with the service.
+      // The reader ends with the service.
     }
   }
 
@@ -118,7 +118,7 @@ function targetOf(
     }, EXIT_LOOK_MS);
     while (isRunning(pid) && performance.now() < deadline)
       await new Promise((resolve) => setTimeout(resolve, EXIT_LOOK_MS));
-    // Only now: a reader that goes on would free a service that waits for it.
+    // Resume the reader only now: reading would unblock a service that waits for it.
     await setOutputRead(true);
     const { code } = await service.ended;
     clearInterval(timer);
@@ -148,7 +148,7 @@ function isRunning(pid: number): boolean {
   }
 }
 
-/** A server without a store, whose list has about as many bytes as the list that the attack asks for. */
+/** A server without a store. Its list has about as many bytes as the list that the attack requests. */
 export async function serveBare(logFile: string, { nameLength, plants }: Stock): Promise<Target> {
   const examples = Math.max(20, Math.ceil((plants * nameLength) / 50));
   const server = await startServerProcess([BARE, String(examples)], logFile, 'signal');

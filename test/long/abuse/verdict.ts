@@ -3,28 +3,28 @@ import { inMebibytes, MEBIBYTE } from '../../support/process-resources.ts';
 import type { AttackReport, Bounds } from './attack.ts';
 import { describeFailures, type OthersFigures } from './other-clients.ts';
 
-/** What was measured in one attack on one target. */
+/** The measurements of one attack on one target. */
 export interface AbuseFigures {
   readonly alone: OthersFigures;
   readonly others: OthersFigures;
   readonly report: AttackReport;
   /** Resident memory before, at its peak and after, in bytes. */
   readonly memory: { readonly before: number; readonly peak: number; readonly after: number };
-  /** Bytes that the target read, by the kernel's count, without those for the others. */
+  /** Bytes that the target read, by the kernel's count, minus those of the other clients. */
   readonly readBytes: number;
-  /** Attacking connections that the target had open at once, and how long it took until all were closed. */
+  /** Attacking connections open at once on the target, and the time until all were closed. */
   readonly held: number;
   readonly closedMs: number | undefined;
-  /** How long after the attack the CPU use was back to that before it. */
+  /** Time after the attack until the CPU use was back to the level before it. */
   readonly idleMs: number | undefined;
   readonly stop: { readonly code: number | null; readonly ms: number };
   readonly isUnchanged: boolean;
-  /** Severe lines of the log. */
+  /** Log lines of level error or fatal. */
   readonly problems: readonly string[];
 }
 
 export const USUAL_BOUNDS: Bounds = {
-  // Fewer say nothing of a p99.
+  // With fewer requests a p99 means nothing.
   samples: 100,
   p99Ms: 250,
   longestMs: 1_000,
@@ -33,7 +33,7 @@ export const USUAL_BOUNDS: Bounds = {
   stopMs: 10_000,
 };
 
-/** The bounds that the figures break, in words; none when all hold. */
+/** Returns the bounds that the figures break, in words; empty when all hold. */
 export function abuseFaults(figures: AbuseFigures, bounds: Bounds, connections: number): string[] {
   const { others, memory, readBytes, closedMs, idleMs, stop, report } = figures;
   const faults: string[] = [...figures.problems];
@@ -42,7 +42,7 @@ export function abuseFaults(figures: AbuseFigures, bounds: Bounds, connections: 
     faults.push(`${what}: ${value === undefined ? 'never' : show(value)}, bound ${show(bound)}`);
   };
   if (others.requests.count < bounds.samples)
-    faults.push(`only ${others.requests.count} requests of others were measured`);
+    faults.push(`only ${others.requests.count} requests of other clients were measured`);
   below("others' p99", others.requests.p99, bounds.p99Ms);
   below("others' longest wait", others.requests.longest, bounds.longestMs);
   below("/live's p99", others.live.p99, bounds.p99Ms);
@@ -53,11 +53,11 @@ export function abuseFaults(figures: AbuseFigures, bounds: Bounds, connections: 
   below('all closed', closedMs, bounds.closedMs);
   below('idle again', idleMs, bounds.idleMs);
   below('the stop', stop.ms, bounds.stopMs);
-  if (stop.code !== 0) faults.push(`the stop ended with ${stop.code}`);
+  if (stop.code !== 0) faults.push(`the stop gave exit code ${stop.code}`);
   if (report.connected < connections)
     faults.push(`only ${report.connected} of ${connections} attackers connected`);
   faults.push(...answerFaults(report, bounds, connections));
-  if (bounds.isUnchanged && !figures.isUnchanged) faults.push('the plants are not the same');
+  if (bounds.isUnchanged && !figures.isUnchanged) faults.push('the plants changed');
   return faults;
 }
 
@@ -66,16 +66,16 @@ function answerFaults({ statuses, whole }: AttackReport, bounds: Bounds, connect
   const answers = Object.values(statuses).reduce((sum, count) => sum + count, 0);
   const wanted = connections * (bounds.answersEach ?? 0);
   if (bounds.answersEach !== undefined && answers !== wanted)
-    faults.push(`${answers} responses came, not ${wanted}`);
+    faults.push(`${answers} responses arrived, not ${wanted}`);
   for (const [status, count] of Object.entries(statuses))
     if (bounds.statuses !== undefined && !bounds.statuses.includes(Number(status)))
       faults.push(`${count} attackers got ${status}`);
   if (bounds.isWhole && whole < connections)
-    faults.push(`only ${whole} of ${connections} responses came to their end`);
+    faults.push(`only ${whole} of ${connections} responses were complete`);
   return faults;
 }
 
-/** The figures in a few lines, the same ones for each target. */
+/** Formats the figures in a few lines, the same for each target. */
 export function describeAbuse(name: string, figures: AbuseFigures): string[] {
   const { alone, others, report, memory, readBytes, held, closedMs, idleMs, stop } = figures;
   const { before, peak, after } = memory;

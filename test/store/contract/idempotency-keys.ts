@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { openBulk } from '../../../src/store/open-engine.ts';
 import { connections, execute, type TestEngine } from '../../support/engines.ts';
 import {
-  assertRefused,
+  assertRejected,
   countOf,
   create,
   createAll,
@@ -141,7 +141,7 @@ export function testIdempotency(engine: TestEngine): void {
     const store = await openOne(t, engine);
     const refused = store.write(createOnce(2n ** 63n, 'key'));
     const neighbour = store.write(createOnce(2n, 'neighbour'));
-    await assertRefused(refused);
+    await assertRejected(refused);
     assert.equal(await neighbour, 'created');
     assert.equal(await store.write(createOnce(1n, 'key')), 'created');
     assert.equal(await store.write(createOnce(2n, 'neighbour')), 'createdReplayed');

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { Store } from '../../../src/store/store.ts';
 import { LAST_USE_STEP_MS, mintSecret, newToken, scopes, type Token } from '../../../src/token.ts';
 import type { TestEngine } from '../../support/engines.ts';
-import { assertRefused, create, listTokens, openOne, prepare, writeAll } from '../../support/store-setup.ts';
+import { assertRejected, create, listTokens, openOne, prepare, writeAll } from '../../support/store-setup.ts';
 
 function tokenOf(owner: string, fields: Partial<Token> = {}): Token {
   const token = newToken(mintSecret(), owner, { scopes, expiresAt: null, name: '' }, Date.UTC(2026, 0, 1));
@@ -115,7 +115,7 @@ export function testTokens(engine: TestEngine): void {
     const sameId = store.write({ kind: 'createToken', token: tokenOf('bob', { id: token.id }) });
     const plant = store.write(create(1n));
     const sameDigest = store.write({ kind: 'createToken', token: tokenOf('bob', { digest: token.digest }) });
-    await assertRefused(sameId, sameDigest);
+    await assertRejected(sameId, sameDigest);
     assert.equal(await plant, 'created');
     assert.deepEqual((await listTokens(url)).map(comparable), [comparable(token)]);
   });

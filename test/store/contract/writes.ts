@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { type Outcome, StoreUnavailable } from '../../../src/store/store.ts';
 import type { TestEngine } from '../../support/engines.ts';
 import {
-  assertRefused,
+  assertRejected,
   countOf,
   create,
   createOnce,
@@ -70,7 +70,7 @@ export function testConcurrency(engine: TestEngine): void {
     const between = writeAll(store, [create(500n), remove(500n), create(500n), create(500n), remove(600n)]);
     const tooSmall = store.write(remove(-(2n ** 63n) - 1n));
     const after = Array.from({ length: 100 }, (_, index) => store.write(create(BigInt(1_000 + index))));
-    await assertRefused(tooLarge, tooSmall);
+    await assertRejected(tooLarge, tooSmall);
     assert.deepEqual(await between, ['created', 'deleted', 'created', 'idTaken', 'absent']);
     assert.deepEqual(new Set(await Promise.all([...before, ...after])), new Set(['created']));
     const { count } = await store.listPlants('alice', EVERY_ID, upTo(1_000));
@@ -79,7 +79,7 @@ export function testConcurrency(engine: TestEngine): void {
 
   test('a write that no store can hold is refused alone even when it is alone', async (t) => {
     const store = await openOne(t, engine);
-    await assertRefused(store.write(create(2n ** 63n)));
+    await assertRejected(store.write(create(2n ** 63n)));
     assert.equal(await store.write(create(1n)), 'created');
     assert.deepEqual(await namesOf(store), ['plant 1']);
   });

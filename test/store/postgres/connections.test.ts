@@ -54,7 +54,7 @@ describe('a connection is lost', () => {
     const stalled = proxy.expect(/SELECT 1/, 'stall');
     await assertLost(connections, (connection) => connection.query({ text: 'SELECT 1' }));
     await stalled;
-    proxy.heal();
+    proxy.recover();
     assert.notEqual(await processOf(connections), before);
   });
 
@@ -70,7 +70,7 @@ describe('a connection is lost', () => {
       },
     );
     await stalled;
-    proxy.heal();
+    proxy.recover();
     assert.notEqual(await processOf(connections), before);
   });
 

@@ -4,7 +4,7 @@ import { openStore } from '../../../src/store/open-engine.ts';
 import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
 import type { Outcome, Write } from '../../../src/store/store.ts';
 import { engines, execute, connections as options, rowsOf } from '../../support/engines.ts';
-import { REFUSE_SEVERAL_OWNERS } from '../../support/faults/citus-delete-limit.ts';
+import { REJECT_SEVERAL_OWNERS } from '../../support/faults/citus-delete-limit.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
 
@@ -17,7 +17,7 @@ test('where rows of several owners cannot be locked together, writes go owner by
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await migratePostgres(url);
-  await execute(url, REFUSE_SEVERAL_OWNERS);
+  await execute(url, REJECT_SEVERAL_OWNERS);
   const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
   t.after(() => store.close());
   const each = (write: (owner: string, id: bigint) => Write): Promise<readonly Outcome[]> =>
@@ -37,9 +37,9 @@ test('where rows of several owners cannot be locked together, writes go owner by
     assert.deepEqual(new Set(await each(deletion)), new Set(['deleted']));
     assert.deepEqual(new Set(await each(deletion)), new Set(['absent']));
   }
-  const [row] = await rowsOf(url, 'SELECT last_value AS refused FROM refused WHERE is_called');
+  const [row] = await rowsOf(url, 'SELECT last_value AS rejected FROM rejected WHERE is_called');
   assert.ok(
-    Number(row?.refused) >= 1 && Number(row?.refused) <= 2,
+    Number(row?.rejected) >= 1 && Number(row?.rejected) <= 2,
     'asked by the batches of one moment alone',
   );
 });

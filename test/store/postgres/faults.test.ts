@@ -224,7 +224,7 @@ test('a server that is silent is a 503 within the timeouts, while who needs no s
   assert.deepEqual(refusals, [40100, 40101, 40000, 40401, 40401, 40500, 40004]);
   for (const answer of asked) await assertUnavailable(await answer);
   assert.ok(performance.now() - since < PATIENCE_MS);
-  proxy.heal();
+  proxy.recover();
   await assertHeals(caller, 4);
 });
 
@@ -301,7 +301,7 @@ test('an instance that vanishes before its COMMIT holds up nobody else', async (
   const created = await whenAvailable(() => other.create(1));
   assert.equal(created.status, 200);
   await assertUnavailable(await lost);
-  proxy.heal();
+  proxy.recover();
 });
 
 /** The server takes up its settings on its own time; from then on this commit does not end. */
@@ -369,7 +369,7 @@ test('a write that is behind others that are stuck is refused when its own time 
   });
   for (const answer of [await same, await first]) await assertUnavailable(answer);
   assert.deepEqual(order, ['behind', 'stuck']);
-  proxy.heal();
+  proxy.recover();
 });
 
 test('the book of the writers shows a plant that is lost, and one that is too many', async (t) => {

@@ -11,8 +11,8 @@ const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
 const CACHE = join(ROOT, 'node_modules', '.cache', 'plant-store');
 
 /**
- * A real Chromium, which can reach this machine alone. On Linux x64 it is the one that npm brought, with the libraries
- * and the font of the same package, so that a bare machine will do; elsewhere it is the Chrome that is installed.
+ * Starts a real Chromium that can only reach this machine. On Linux x64 it is the one from npm, with the libraries
+ * and the font of the same package, so that no system package is needed. On other systems it is the installed Chrome.
  */
 export async function launchBrowser(): Promise<Browser> {
   return chromium.launch({
@@ -36,7 +36,7 @@ async function packagedChromium(): Promise<LaunchOptions> {
   };
 }
 
-/** Unpacks beside the folder and moves it there as a whole, so that nobody finds half of it. */
+/** Unpacks into a temporary folder and renames it, so that no process finds an incomplete copy. */
 async function unpack(folder: string): Promise<void> {
   await mkdir(CACHE, { recursive: true });
   const unfinished = await mkdtemp(join(CACHE, 'unpacking-'));
@@ -45,7 +45,7 @@ async function unpack(folder: string): Promise<void> {
     await writeFile(join(unfinished, 'fonts.conf'), fontConfiguration(folder));
     await rename(unfinished, folder);
   } catch (error: unknown) {
-    // Another process may have been faster.
+    // Another process may have unpacked it first.
     if (!existsSync(folder)) throw error;
   } finally {
     await rm(unfinished, { recursive: true, force: true });
@@ -54,13 +54,13 @@ async function unpack(folder: string): Promise<void> {
 
 const UNPACK = "import chromium from '@sparticuz/chromium'; await chromium.executablePath();";
 
-/** The package unpacks into the folder for temporary files, and its libraries only where it believes to be on Lambda. */
+/** The package unpacks into the temporary folder, and unpacks its libraries only when it detects Lambda. */
 async function unpackInto(folder: string): Promise<void> {
   const env = { ...process.env, TMPDIR: folder, AWS_LAMBDA_JS_RUNTIME: 'nodejs24.x' };
   await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', UNPACK], { cwd: ROOT, env });
 }
 
-/** Without any font Chromium ends at the first text; with others in the system the pictures look better. */
+/** Chromium crashes at the first text when no font exists. Other system fonts improve the pictures. */
 function fontConfiguration(folder: string): string {
   return `<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">

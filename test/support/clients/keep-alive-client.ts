@@ -2,12 +2,12 @@ import { Agent, type IncomingMessage, request } from 'node:http';
 
 export interface Answer {
   readonly status: number;
-  /** Whether the answer repeats that to an earlier request with the same idempotency key. */
+  /** Whether the response is an idempotent replay. */
   readonly replayed: boolean;
   readonly body: string;
 }
 
-/** A client with one TCP connection, which is kept alive, and one request at a time on it; nothing is ever sent twice. */
+/** A client with one keep-alive TCP connection, one request at a time, and no retries. */
 export class Connection {
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 });
   readonly #url: string;
@@ -18,7 +18,7 @@ export class Connection {
     this.#authorization = `Bearer ${token}`;
   }
 
-  /** Undefined when no answer came. */
+  /** Returns undefined when no response arrived. */
   create(
     id: bigint,
     plant: { readonly name: string; readonly tag: string | null },
@@ -35,12 +35,12 @@ export class Connection {
     );
   }
 
-  /** Undefined when no answer came. */
+  /** Returns undefined when no response arrived. */
   delete(id: bigint): Promise<Answer | undefined> {
     return this.#send('DELETE', `/plants/${id}`, {}, '');
   }
 
-  /** All plants unless there is a limit. Undefined when no answer came. */
+  /** Lists all plants by default. Returns undefined when no response arrived. */
   list(limit?: number): Promise<Answer | undefined> {
     return this.#send('GET', limit === undefined ? '/plants' : `/plants?limit=${limit}`, {}, '');
   }
@@ -68,7 +68,7 @@ export class Connection {
   }
 }
 
-/** A service that dies behind the head of its answer has answered: the head says what became of the request. */
+/** A response counts once its head has arrived, even if the service then dies: the head states the outcome. */
 function answerOf(response: IncomingMessage): Promise<Answer> {
   const status = response.statusCode ?? 0;
   const replayed = response.headers['idempotent-replayed'] === 'true';

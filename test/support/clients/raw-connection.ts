@@ -2,30 +2,35 @@ import { connect } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import { type RawAnswer, takeAnswer } from './raw-http.ts';
 
-/** A connection to a service, over TLS where its URL is https, on which bytes go out as they are and answers come in one by one. */
+/**
+ * A raw connection to a service, over TLS for an https URL. It sends bytes unchanged and parses responses one by one.
+ */
 export interface Wire {
-  /** A text goes out as one byte a character. */
+  /** Sends a text as one byte per character. */
   send(bytes: string | Uint8Array): void;
-  /** Says that nothing more will be sent. */
+  /** Ends the sending side. */
   end(): void;
   /**
-   * Resolves to the next answer, or to undefined once the service has closed the connection. Rejects when neither comes
-   * in time, or when what comes is no answer.
+   * Resolves to the next response, or to undefined after the service has closed the connection. Rejects on a timeout,
+   * or when the bytes are not a response.
    */
   answer(options?: { readonly toHead?: boolean; readonly withinMs?: number }): Promise<RawAnswer | undefined>;
-  /** Resolves to all that comes until the service closes the connection. Rejects when it does not in time. */
+  /** Resolves to all bytes until the service closes the connection. Rejects on a timeout. */
   rest(withinMs?: number): Promise<Buffer>;
-  /** Bytes that came and were not taken for an answer yet. */
+  /** Received bytes that are not part of a parsed response. */
   surplus(): number;
   destroy(): void;
 }
 
 const PATIENCE_MS = 10_000;
 
-/** A wait is made of so many, so that a process that stands still misses but one of them, and then reads what came. */
+/**
+ * A timeout is counted in ticks: a process that was paused misses only one of them, and then reads the data that
+ * arrived.
+ */
 const PARTS = 8;
 
-/** Opens a connection to the service at `url`. What goes out before it stands, waits. */
+/** Opens a connection to the service at `url`. Data sent before it is open is queued. */
 export function openWire(url: string): Wire {
   const { protocol, hostname, port } = new URL(url);
   const address = { port: Number(port), host: hostname };
@@ -41,7 +46,7 @@ export function openWire(url: string): Wire {
     received = received.length === 0 ? bytes : Buffer.concat([received, bytes]);
     look();
   });
-  // A service that closes before it has read all may reset the connection behind its answer.
+  // A service that closes before it has read everything may reset the connection after its response.
   socket.on('error', () => undefined);
   socket.on('close', () => {
     isClosed = true;
@@ -56,11 +61,11 @@ export function openWire(url: string): Wire {
     }
     if (!isClosed) return undefined;
     if (received.length > 0)
-      throw new Error(`the answer is cut: ${JSON.stringify(received.toString('latin1'))}`);
+      throw new Error(`the response is incomplete: ${JSON.stringify(received.toString('latin1'))}`);
     return { found: undefined };
   }
 
-  /** Resolves to what `find` finds, looking again whenever something happens. */
+  /** Resolves to the result of `find`, which runs again after every event. */
   function wait<T>(find: () => { readonly found: T } | undefined, withinMs: number): Promise<T> {
     const { promise, resolve, reject } = Promise.withResolvers<T>();
     let parts = 0;
@@ -68,7 +73,7 @@ export function openWire(url: string): Wire {
       parts += 1;
       if (parts < PARTS) return;
       clearInterval(late);
-      reject(new Error(`nothing came within ${withinMs} ms`));
+      reject(new Error(`no data within ${withinMs} ms`));
     }, withinMs / PARTS);
     look = () => {
       try {

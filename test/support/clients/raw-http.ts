@@ -2,24 +2,24 @@ import { connect } from 'node:net';
 
 export type Header = readonly [name: string, value: string];
 
-/** A request as it is to go out; nothing is corrected on the way. */
+/** A request to send unchanged, without any correction. */
 export interface RawRequest {
   readonly method: string;
-  /** The request target, as it stands in the request line. */
+  /** The request target of the request line. */
   readonly path: string;
-  /** In this order, duplicates included. Characters up to U+00FF are sent as one byte each. */
+  /** In this order, including duplicates. Characters up to U+00FF are sent as one byte each. */
   readonly headers?: readonly Header[];
-  /** A text goes out as UTF-8. With `Transfer-Encoding: chunked` it is sent in chunks of 1,000 bytes. */
+  /** Sent as UTF-8. With `Transfer-Encoding: chunked` it is sent in chunks of 1,000 bytes. */
   readonly body?: string | Uint8Array | undefined;
 }
 
 export interface RawAnswer {
   readonly status: number;
-  /** As received, in this order. */
+  /** The headers in the order received. */
   readonly headers: readonly Header[];
-  /** Unchunked. */
+  /** The body without chunk framing. */
   readonly body: Buffer;
-  /** The statuses of the interim answers (1xx) before it. */
+  /** The statuses of the interim responses (1xx) before it. */
   readonly interim: readonly number[];
 }
 
@@ -27,7 +27,7 @@ const CHUNK = 1_000;
 const PATIENCE_MS = 10_000;
 const HEAD_END = '\r\n\r\n';
 
-/** The bytes of a request. Adds only what was left out: Host, Connection: close, and Content-Length for a body. */
+/** Renders a request. Adds only missing parts: Host, Connection: close, and Content-Length for a body. */
 export function renderRequest({ method, path, headers = [], body }: RawRequest): Buffer {
   const bytes = Buffer.from(body ?? '');
   const isChunked = /(?:^|,)\s*chunked$/i.test(headerOf(headers, 'transfer-encoding') ?? '');
@@ -52,9 +52,9 @@ function chunked(bytes: Buffer): Buffer {
 }
 
 /**
- * Sends bytes to the service at `url` and resolves to its answer once it has closed the connection.
- * Rejects when that takes too long, or when the answer is not well-formed or not of the length it says.
- * With `endsEarly` the client says after its bytes that no more will come.
+ * Sends bytes to the service at `url`. Resolves to the response after the service has closed the connection. Rejects
+ * on a timeout, and when the response is malformed or its length is wrong. With `endsEarly` the client ends its
+ * sending side after the bytes.
  */
 export async function sendRaw(
   url: string,
@@ -65,8 +65,8 @@ export async function sendRaw(
   const received = await exchange(url, bytes, endsEarly);
   const taken = takeAnswer(received, Buffer.from(bytes.subarray(0, 5)).toString('latin1') === 'HEAD ');
   if (taken === undefined)
-    throw new Error(`no whole answer, but ${JSON.stringify(received.toString('latin1'))}`);
-  if (taken.rest.length > 0) throw new Error(`${taken.rest.length} bytes follow the answer`);
+    throw new Error(`incomplete response: ${JSON.stringify(received.toString('latin1'))}`);
+  if (taken.rest.length > 0) throw new Error(`${taken.rest.length} bytes follow the response`);
   return taken.answer;
 }
 
@@ -90,7 +90,7 @@ function exchange(url: string, bytes: Uint8Array, endsEarly: boolean): Promise<B
       failure = error;
     });
     socket.on('close', () => {
-      // A service that closes before it has read all may reset the connection behind its answer.
+      // A service that closes before it has read everything may reset the connection after its response.
       if (failure !== undefined && received.length === 0) reject(failure);
       else resolve(Buffer.concat(received));
     });
@@ -100,8 +100,8 @@ function exchange(url: string, bytes: Uint8Array, endsEarly: boolean): Promise<B
 }
 
 /**
- * The first answer in some bytes, after its interim ones, and what follows it; undefined while it is not all there.
- * Throws when it is not well-formed.
+ * Parses the first response in the bytes, after its interim ones. Returns it with the bytes after it, or undefined
+ * when it is incomplete. Throws when it is malformed.
  */
 export function takeAnswer(
   bytes: Buffer,
@@ -143,12 +143,12 @@ function parseHeader(line: string): Header {
 
 type Content = { readonly body: Buffer; readonly rest: Buffer } | undefined;
 
-/** RFC 9112 §6.3. */
+/** Applies the length rules of RFC 9112 §6.3. */
 function takeBody(status: number, headers: readonly Header[], after: Buffer, toHead: boolean): Content {
   if (toHead || status === 204 || status === 304) return { body: Buffer.alloc(0), rest: after };
   if (headerOf(headers, 'transfer-encoding') === 'chunked') return takeChunks(after);
   const length = headerOf(headers, 'content-length') ?? '';
-  if (!/^[0-9]+$/.test(length)) throw new Error('the answer does not tell its length');
+  if (!/^[0-9]+$/.test(length)) throw new Error('the response has no valid length');
   const end = Number(length);
   return after.length < end ? undefined : { body: after.subarray(0, end), rest: after.subarray(end) };
 }
@@ -170,7 +170,7 @@ function takeChunks(bytes: Buffer): Content {
   }
 }
 
-/** The value of the first header of a name, in any case. */
+/** Returns the value of the first header with a name, in any case. */
 export function headerOf(headers: readonly Header[], name: string): string | undefined {
   return headers.find(([one]) => one.toLowerCase() === name.toLowerCase())?.[1];
 }

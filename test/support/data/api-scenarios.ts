@@ -1,44 +1,45 @@
 import type { ErrorCode } from '../../../src/api-errors.ts';
 import type { Header, RawRequest } from '../clients/raw-http.ts';
+import { BODY_LIMIT } from './costly-bodies.ts';
 
 /**
- * What the contract says, as a table: a request, and the answer it must get. Rows know nothing of each other; each has
- * an owner of its own. Header values, paths and raw messages may hold `{token}`, the token of the row; paths may hold
- * `{next}` and `{cursor}`, the target of the `Link` that the last of the `before` requests was answered with.
+ * The contract as a table: a request, and the response it must get. Rows are independent, and each has its own owner.
+ * Header values, paths and raw messages may hold `{token}`, the token of the row. Paths may hold `{next}` and
+ * `{cursor}`, the target of the `Link` in the response to the last `before` request.
  */
 export interface Scenario extends RawRequest {
-  /** What holds, in plain words; no two rows share one. */
+  /** The tested rule. Titles are unique. */
   readonly title: string;
-  /** The prefix that the service is mounted under; none unless given. */
+  /** The base path of the service; none by default. */
   readonly basePath?: '/v1';
-  /** The plants there are, of the caller unless said otherwise. */
+  /** The existing plants; they belong to the caller by default. */
   readonly given?: readonly GivenPlant[];
-  /** Requests sent before, with a token that may do everything. */
+  /** Requests sent before, with a token that has all scopes. */
   readonly before?: readonly Exchange[];
-  /** What token the caller has; one with both scopes unless given. */
+  /** The token of the caller; one with both scopes by default. */
   readonly token?: TokenKind;
-  /** The values of the `Authorization` headers; `Bearer {token}` unless given. */
+  /** The values of the `Authorization` headers; `Bearer {token}` by default. */
   readonly authorization?: readonly string[];
-  /** The whole message, where it cannot be told by method, path, headers and body; these only say what it is about. */
+  /** The complete message, where method, path, headers and body cannot express it; those then only describe it. */
   readonly raw?: string;
-  /** Whether the client says after the message that no more will come. */
+  /** Whether the client ends its sending side after the message. */
   readonly endsEarly?: true;
   readonly status: number;
-  /** The code in the body of an error. */
+  /** The error code in the body. */
   readonly error?: ErrorCode;
-  /** A word that the message of an error must hold: the field, parameter or header at fault. */
+  /** A word that the error message must contain: the field, parameter or header at fault. */
   readonly names?: string;
-  /** The body of a success, byte for byte or as a pattern. */
+  /** The body of a success, as exact bytes or a pattern. */
   readonly answer?: string | RegExp;
-  /** Headers of the answer by their lower-case name; null for one that must be absent. */
+  /** Response headers by lower-case name; null for one that must be absent. */
   readonly answers?: Readonly<Record<string, string | RegExp | null>>;
   /** The methods in the header `Allow`, in alphabetical order. */
   readonly allows?: readonly string[];
-  /** The interim answers that must come before; none unless given. */
+  /** The interim responses that must arrive first; none by default. */
   readonly interim?: readonly number[];
-  /** The title of another row that must get the same bytes, the headers that differ by nature aside. */
+  /** The title of another row that must get the same bytes, except headers that always differ. */
   readonly sameAs?: string;
-  /** Requests sent after, with a token that may do everything. */
+  /** Requests sent after, with a token that has all scopes. */
   readonly after?: readonly Exchange[];
 }
 
@@ -55,7 +56,7 @@ export interface Exchange extends RawRequest {
   readonly answer?: string;
 }
 
-/** `unknown` was never made; `mistyped` has a wrong checksum. */
+/** `unknown` was never created; `mistyped` has a wrong checksum. */
 export type TokenKind = 'full' | 'reader' | 'writer' | 'expired' | 'revoked' | 'unknown' | 'mistyped';
 
 interface ScenarioGroup {
@@ -63,7 +64,6 @@ interface ScenarioGroup {
   readonly rows: readonly Scenario[];
 }
 
-const BODY_LIMIT = 65_536;
 const JSON_CONTENT: readonly Header[] = [['Content-Type', 'application/json']];
 const COLLECTION = ['GET', 'HEAD', 'OPTIONS', 'POST'];
 const ITEM = ['DELETE', 'OPTIONS'];
@@ -93,7 +93,7 @@ function deletes(id: string) {
 
 const good = 'Host: plants.test\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n';
 
-function refused(error: ErrorCode, names?: string) {
+function rejected(error: ErrorCode, names?: string) {
   return { status: Math.floor(error / 100), error, ...(names === undefined ? {} : { names }) };
 }
 
@@ -117,7 +117,7 @@ function withKey(key: string): readonly Header[] {
   return [...JSON_CONTENT, ['Idempotency-Key', key]];
 }
 
-/** A NewPlant of so many bytes, and the Plant that answers it. */
+/** Builds a NewPlant of exactly this many bytes, and the Plant in the response. */
 function plantOfSize(bytes: number): { body: string; back: string } {
   const [start, end] = ['{"id":7,"name":"', '"}'];
   const name = 'a'.repeat(bytes - start.length - end.length);
@@ -136,13 +136,13 @@ const creation: readonly Scenario[] = [
     after: [thenLists(`[${fernBack}]`)],
   },
   {
-    title: 'a plant without a tag is answered and listed without one',
+    title: 'a plant without a tag is returned and listed without one',
     ...posts('{"id":7,"name":"Fern"}'),
     ...succeeds('{"name":"Fern"}'),
     after: [thenLists('[{"name":"Fern"}]')],
   },
   {
-    title: 'an empty tag is a tag',
+    title: 'an empty tag is kept',
     ...posts('{"id":7,"name":"Fern","tag":""}'),
     ...succeeds('{"name":"Fern","tag":""}'),
     after: [thenLists('[{"name":"Fern","tag":""}]')],
@@ -162,32 +162,32 @@ const creation: readonly Scenario[] = [
     after: [thenLists('[{"name":"Fern"}]')],
   },
   {
-    title: 'a field inside __proto__ is no field of the plant',
+    title: 'a field inside __proto__ is not a field of the plant',
     ...posts('{"__proto__":{"id":7},"name":"Fern"}'),
-    ...refused(40000, 'id'),
+    ...rejected(40000, 'id'),
     after: [thenLists('[]')],
   },
   {
-    title: 'of a field sent twice the last one counts',
+    title: 'duplicate field: the last one counts',
     ...posts('{"id":1,"name":"first","tag":null,"id":7,"name":"last","tag":"last"}'),
     ...succeeds('{"name":"last","tag":"last"}'),
     after: [thenLacks('1'), thenHas('7')],
   },
   {
-    title: 'of an id sent twice the last one counts, exactly',
+    title: 'duplicate id: the last one counts, exactly',
     ...posts('{"id":9007199254740993,"name":"Fern","id":9007199254740995.0}'),
     ...succeeds('{"name":"Fern"}'),
     after: [thenLacks('9007199254740993'), thenLacks('9007199254740996'), thenHas('9007199254740995')],
   },
   {
-    title: 'of an id sent twice a good first one does not count',
+    title: 'duplicate id: a valid first one does not count',
     ...posts('{"id":7,"name":"Fern","id":7.5}'),
-    ...refused(40000, 'id'),
+    ...rejected(40000, 'id'),
   },
   {
-    title: 'of a tag sent twice a bad last one counts',
+    title: 'duplicate tag: an invalid last one counts',
     ...posts('{"id":7,"name":"Fern","tag":"x","tag":null}'),
-    ...refused(40000, 'tag'),
+    ...rejected(40000, 'tag'),
   },
   {
     title: 'a field name may be written with escapes',
@@ -196,7 +196,7 @@ const creation: readonly Scenario[] = [
     after: [thenLacks('9007199254740992'), thenHas('9007199254740993')],
   },
   {
-    title: 'an id inside another field has no say in the id',
+    title: 'an id inside another field is ignored',
     ...posts('{"x":{"id":1.5},"id":9007199254740993,"y":[{"id":"z"}],"name":"Fern"}'),
     ...succeeds('{"name":"Fern"}'),
     after: [thenHas('9007199254740993')],
@@ -204,46 +204,46 @@ const creation: readonly Scenario[] = [
   {
     title: 'field names are case-sensitive',
     ...posts('{"ID":7,"name":"Fern"}'),
-    ...refused(40000, 'id'),
+    ...rejected(40000, 'id'),
   },
-  { title: 'a plant without a name is refused', ...posts('{"id":7}'), ...refused(40000, 'name') },
-  { title: 'an empty object is refused', ...posts('{}'), ...refused(40000) },
+  { title: 'a plant without a name is rejected', ...posts('{"id":7}'), ...rejected(40000, 'name') },
+  { title: 'an empty object is rejected', ...posts('{}'), ...rejected(40000) },
   ...['null', '7', 'true', '["Fern"]', '{"x":"Fern"}'].flatMap((source): Scenario[] => [
     {
-      title: `the name ${source} is refused`,
+      title: `the name ${source} is rejected`,
       ...posts(`{"id":7,"name":${source}}`),
-      ...refused(40000, 'name'),
+      ...rejected(40000, 'name'),
       after: [thenLacks('7')],
     },
     {
-      title: `the tag ${source} is refused`,
+      title: `the tag ${source} is rejected`,
       ...posts(`{"id":7,"name":"Fern","tag":${source}}`),
-      ...refused(40000, 'tag'),
+      ...rejected(40000, 'tag'),
       after: [thenLacks('7')],
     },
   ]),
   {
-    title: 'an id that is taken is refused, and the first plant stays',
+    title: 'an id that is taken is rejected, and the first plant stays',
     given: [aFern],
     ...posts('{"id":7,"name":"Oak"}'),
-    ...refused(40002, 'id'),
+    ...rejected(40002, 'id'),
     after: [thenLists(`[${fernBack}]`)],
   },
   {
-    title: 'an id that is taken is refused even if the plant is identical',
+    title: 'an id that is taken is rejected even if the plant is identical',
     given: [aFern],
     ...posts(fern),
-    ...refused(40002, 'id'),
+    ...rejected(40002, 'id'),
   },
   {
-    title: 'an id that another owner has is free',
+    title: 'an id that another owner uses is free',
     given: [{ ...aFern, of: 'another owner' }],
     ...posts('{"id":7,"name":"Oak"}'),
     ...succeeds('{"name":"Oak"}'),
     after: [thenLists('[{"name":"Oak"}]'), { ...thenLists(`[${fernBack}]`), by: 'another owner' }],
   },
   {
-    title: 'an id is free again once its plant was deleted',
+    title: 'an id is free again after its plant is deleted',
     given: [aFern],
     before: [thenHas('7')],
     ...posts('{"id":7,"name":"Oak"}'),
@@ -251,7 +251,7 @@ const creation: readonly Scenario[] = [
   },
 ];
 
-/** JSON numbers and the integers they stand for. */
+/** JSON numbers and the integers they represent. */
 const integers: readonly (readonly [source: string, id: string])[] = [
   ['7', '7'],
   ['0', '0'],
@@ -285,7 +285,7 @@ const integers: readonly (readonly [source: string, id: string])[] = [
   [`0.${'0'.repeat(399)}7e400`, '7'],
 ];
 
-/** JSON values that are no int64. */
+/** JSON values that are not an int64. */
 const notIds: readonly string[] = [
   '1.5',
   '-0.5',
@@ -317,7 +317,7 @@ const notIds: readonly string[] = [
   '{"id":7}',
 ];
 
-/** What looks like a number but is none in JSON. */
+/** Texts that look like numbers but are not JSON. */
 const notNumbers: readonly string[] = [
   '07',
   '+7',
@@ -348,9 +348,9 @@ const ids: readonly Scenario[] = [
   ),
   ...notIds.map(
     (source): Scenario => ({
-      title: `the id ${brief(source)} in a body is refused`,
+      title: `the id ${brief(source)} in a body is rejected`,
       ...posts(`{"id":${source},"name":"Fern"}`),
-      ...refused(40000, 'id'),
+      ...rejected(40000, 'id'),
       after: [thenLists('[]')],
     }),
   ),
@@ -358,11 +358,11 @@ const ids: readonly Scenario[] = [
     (source): Scenario => ({
       title: `the id ${source} in a body is not JSON`,
       ...posts(`{"id":${source},"name":"Fern"}`),
-      ...refused(40001),
+      ...rejected(40001),
       after: [thenLists('[]')],
     }),
   ),
-  { title: 'a plant without an id is refused', ...posts('{"name":"Fern"}'), ...refused(40000, 'id') },
+  { title: 'a plant without an id is rejected', ...posts('{"name":"Fern"}'), ...rejected(40000, 'id') },
 ];
 
 function neighboursOf(id: bigint): readonly GivenPlant[] {
@@ -377,7 +377,7 @@ function brief(text: string): string {
   return text.length <= 40 ? text : `${text.slice(0, 16)}…${text.slice(-8)} of ${text.length} characters`;
 }
 
-/** Strings that must come back as they are. */
+/** Strings that must be returned unchanged. */
 const texts: Readonly<Record<string, string>> = {
   'the empty string': '',
   spaces: '  ',
@@ -396,8 +396,8 @@ const texts: Readonly<Record<string, string>> = {
   'the last code point': '\u{10ffff}',
   'the neighbours of the surrogates': '\ud7ff\ue000',
   'markup and percent signs': '<b>%00&amp;%</b>',
-  'what is dear to a query language': "'; DROP TABLE plants; --",
-  'the words of JSON': 'null',
+  SQL: "'; DROP TABLE plants; --",
+  'a JSON literal': 'null',
   'thousands of emoji': '🌵'.repeat(8_000),
 };
 
@@ -411,7 +411,7 @@ const textRows: readonly Scenario[] = [
     }),
   ),
   {
-    title: 'escapes stand for their characters',
+    title: 'escapes are decoded',
     ...posts('{"id":7,"name":"\\ud83c\\udf35\\u0041\\/\\u000A","tag":"\\u00E9\\u0022"}'),
     ...succeeds('{"name":"🌵A/\\n","tag":"é\\""}'),
     after: [thenLists('[{"name":"🌵A/\\n","tag":"é\\""}]')],
@@ -426,20 +426,20 @@ const textRows: readonly Scenario[] = [
     'x\\uDFFF',
   ].flatMap((source): Scenario[] => [
     {
-      title: `the name "${source}" is refused`,
+      title: `the name "${source}" is rejected`,
       ...posts(`{"id":7,"name":"${source}"}`),
-      ...refused(40000, 'name'),
+      ...rejected(40000, 'name'),
       after: [thenLacks('7')],
     },
     {
-      title: `the tag "${source}" is refused`,
+      title: `the tag "${source}" is rejected`,
       ...posts(`{"id":7,"name":"Fern","tag":"${source}"}`),
-      ...refused(40000, 'tag'),
+      ...rejected(40000, 'tag'),
       after: [thenLacks('7')],
     },
   ]),
   {
-    title: 'U+0000 and lone surrogates in unknown fields are ignored with them',
+    title: 'U+0000 and lone surrogates in unknown fields are ignored',
     ...posts('{"id":7,"name":"Fern","x":"\\u0000\\ud800","\\u0000":1}'),
     ...succeeds('{"name":"Fern"}'),
   },
@@ -455,24 +455,24 @@ const notPlants: Readonly<Record<string, string>> = {
 };
 
 const notJson: Readonly<Record<string, string | Uint8Array>> = {
-  'white space alone': ' \r\n\t ',
+  'only white space': ' \r\n\t ',
   'a byte order mark before it': `\ufeff${fern}`,
-  'an end that is missing': fern.slice(0, -1),
-  'a string without an end': '{"id":7,"name":"Fern',
+  'a missing end': fern.slice(0, -1),
+  'an unterminated string': '{"id":7,"name":"Fern',
   'a trailing comma': '{"id":7,"name":"Fern",}',
   'a comment': '{"id":7,/* a fern */"name":"Fern"}',
   'single quotes': "{'id':7,'name':'Fern'}",
   'names without quotes': '{id:7,name:"Fern"}',
-  'a second value behind it': `${fern}${fern}`,
+  'a second value after it': `${fern}${fern}`,
   'a raw line feed in a string': '{"id":7,"name":"Fe\nrn"}',
   'a raw U+0000 in a string': '{"id":7,"name":"Fe\u0000rn"}',
   'a bad escape': '{"id":7,"name":"\\x46"}',
   'half an escape': '{"id":7,"name":"\\u00"}',
   'a no-break space between tokens': `{"id":7,\u00a0"name":"Fern"}`,
-  'a form of a URL': 'id=7&name=Fern',
+  'a URL-encoded form': 'id=7&name=Fern',
   'a byte of Latin-1': Buffer.from('{"id":7,"name":"\xe9"}', 'latin1'),
   'half a character of UTF-8': Buffer.from('{"id":7,"name":"\xf0\x9f\x8c"}', 'latin1'),
-  'an overlong form of UTF-8': Buffer.from('{"id":7,"name":"\xc0\x80"}', 'latin1'),
+  'overlong UTF-8': Buffer.from('{"id":7,"name":"\xc0\x80"}', 'latin1'),
   'a surrogate in UTF-8': Buffer.from('{"id":7,"name":"\xed\xa0\x80"}', 'latin1'),
   'UTF-16': Buffer.from(fern, 'utf16le'),
 };
@@ -480,31 +480,31 @@ const notJson: Readonly<Record<string, string | Uint8Array>> = {
 const bodies: readonly Scenario[] = [
   ...Object.entries(notPlants).map(
     ([what, body]): Scenario => ({
-      title: `a body that is ${what} is refused`,
+      title: `a body that is ${what} is rejected`,
       ...posts(body),
-      ...refused(40000, 'body'),
+      ...rejected(40000, 'body'),
     }),
   ),
   ...Object.entries(notJson).map(
     ([what, body]): Scenario => ({
       title: `a body with ${what} is not JSON`,
       ...posts(body),
-      ...refused(40001, 'body'),
+      ...rejected(40001, 'body'),
       after: [thenLists('[]')],
     }),
   ),
-  { title: 'an empty body is refused', ...posts(''), ...refused(40001, 'body') },
+  { title: 'an empty body is rejected', ...posts(''), ...rejected(40001, 'body') },
   {
-    title: 'an empty body in chunks is refused',
+    title: 'an empty body in chunks is rejected',
     ...posts('', [...JSON_CONTENT, ['Transfer-Encoding', 'chunked']]),
-    ...refused(40001, 'body'),
+    ...rejected(40001, 'body'),
   },
   {
-    title: 'a missing body is refused',
+    title: 'a missing body is rejected',
     method: 'POST',
     path: '/plants',
     headers: JSON_CONTENT,
-    ...refused(40001, 'body'),
+    ...rejected(40001, 'body'),
   },
   {
     title: 'white space around a body is allowed',
@@ -517,7 +517,7 @@ const bodies: readonly Scenario[] = [
     ...succeeds(fernBack),
   },
   {
-    title: 'a body announced with Expect: 100-continue is asked for',
+    title: 'a body announced with Expect: 100-continue gets 100 Continue',
     ...posts(fern, [...JSON_CONTENT, ['Expect', '100-continue']]),
     ...succeeds(fernBack),
     interim: [100],
@@ -525,20 +525,20 @@ const bodies: readonly Scenario[] = [
   { title: 'a body nested 64 deep is read', ...posts(nested(64)), ...succeeds('{"name":"Fern"}') },
   ...[65, 3_000, 30_000].map(
     (levels): Scenario => ({
-      title: `a body nested ${levels} deep is refused`,
+      title: `a body nested ${levels} deep is rejected`,
       ...posts(nested(levels)),
-      ...refused(40001, 'deep'),
+      ...rejected(40001, 'deep'),
     }),
   ),
   {
-    title: 'a body nested deep in objects is refused',
+    title: 'a body nested deep in objects is rejected',
     ...posts(`{"id":7,"name":"Fern","x":${'{"x":'.repeat(4_000)}7${'}'.repeat(4_000)}}`),
-    ...refused(40001, 'deep'),
+    ...rejected(40001, 'deep'),
   },
   {
-    title: 'a body nested deep that does not end is refused',
+    title: 'a body nested deep without an end is rejected',
     ...posts('['.repeat(60_000)),
-    ...refused(40001, 'body'),
+    ...rejected(40001, 'body'),
   },
   {
     title: 'a body of exactly the limit is read',
@@ -551,31 +551,31 @@ const bodies: readonly Scenario[] = [
     ...succeeds(plantOfSize(BODY_LIMIT).back),
   },
   {
-    title: 'a body of one byte more than the limit is refused',
+    title: 'a body one byte over the limit is rejected',
     ...posts(plantOfSize(BODY_LIMIT + 1).body),
-    ...refused(41300),
+    ...rejected(41300),
     after: [thenLists('[]')],
   },
   {
-    title: 'a body of one byte more than the limit in chunks is refused',
+    title: 'a body one byte over the limit in chunks is rejected',
     ...posts(plantOfSize(BODY_LIMIT + 1).body, [...JSON_CONTENT, ['Transfer-Encoding', 'chunked']]),
-    ...refused(41300),
+    ...rejected(41300),
     after: [thenLists('[]')],
   },
   {
-    title: 'a body announced as too large is refused before it is sent',
+    title: 'a Content-Length over the limit is rejected before it is sent',
     ...posts('', [...JSON_CONTENT, ['Content-Length', String(2 ** 40)]]),
-    ...refused(41300),
+    ...rejected(41300),
   },
   {
-    title: 'a body announced as too large with Expect: 100-continue is not asked for',
+    title: 'a Content-Length over the limit with Expect: 100-continue gets no 100 Continue',
     ...posts('', [...JSON_CONTENT, ['Expect', '100-continue'], ['Content-Length', '65537']]),
-    ...refused(41300),
+    ...rejected(41300),
   },
   {
     title: 'the limit counts bytes, not characters',
     ...posts(JSON.stringify({ id: 7, name: '🌵'.repeat(17_000) })),
-    ...refused(41300),
+    ...rejected(41300),
   },
 ];
 
@@ -590,33 +590,33 @@ const badKeys: Readonly<Record<string, string>> = {
 
 const idempotency: readonly Scenario[] = [
   {
-    title: 'the first request with an Idempotency-Key creates, and is no replay',
+    title: 'the first request with an Idempotency-Key creates, and is not a replay',
     ...posts(fern, withKey('k')),
     ...succeeds(fernBack, { 'idempotent-replayed': null }),
     after: [thenLists(`[${fernBack}]`)],
   },
   {
-    title: 'the same key with the same plant gets the first answer again and creates nothing',
+    title: 'the same key with the same plant gets the first response again and creates nothing',
     before: [{ ...posts(fern, withKey('k')), status: 200 }],
     ...posts(fern, withKey('k')),
     ...succeeds(fernBack, { 'idempotent-replayed': 'true' }),
     after: [thenLists(`[${fernBack}]`)],
   },
   {
-    title: 'the same plant written another way is the same plant',
+    title: 'the same plant in other JSON is the same plant',
     before: [{ ...posts(fern, withKey('k')), status: 200 }],
     ...posts('{ "x":1, "tag":"\\u0050olypodium", "name":"Fern", "id":70e-1 }', withKey('k')),
     ...succeeds(fernBack, { 'idempotent-replayed': 'true' }),
   },
   {
-    title: 'a replay creates nothing even after the plant was deleted',
+    title: 'a replay creates nothing even after the plant is deleted',
     before: [{ ...posts(fern, withKey('k')), status: 200 }, thenHas('7')],
     ...posts(fern, withKey('k')),
     ...succeeds(fernBack, { 'idempotent-replayed': 'true' }),
     after: [thenLists('[]')],
   },
   {
-    title: 'a creation that failed leaves no key: its retry creates once the id is free',
+    title: 'a failed creation stores no key: its retry creates when the id is free',
     given: [{ id: 7n, name: 'Oak' }],
     before: [{ ...posts(fern, withKey('k')), status: 400 }, thenHas('7')],
     ...posts(fern, withKey('k')),
@@ -633,22 +633,22 @@ const idempotency: readonly Scenario[] = [
     ] as const
   ).map(
     ([what, body]): Scenario => ({
-      title: `the same key with ${what} is refused`,
+      title: `the same key with ${what} is rejected`,
       before: [{ ...posts(fern, withKey('k')), status: 200 }],
       ...posts(body, withKey('k')),
-      ...refused(40003, 'Idempotency-Key'),
+      ...rejected(40003, 'Idempotency-Key'),
       answers: { 'idempotent-replayed': null },
       after: [thenLists(`[${fernBack}]`)],
     }),
   ),
   {
-    title: 'without a tag first, the same key with an empty tag is refused',
+    title: 'without a tag first, the same key with an empty tag is rejected',
     before: [{ ...posts('{"id":7,"name":"Fern"}', withKey('k')), status: 200 }],
     ...posts('{"id":7,"name":"Fern","tag":""}', withKey('k')),
-    ...refused(40003, 'Idempotency-Key'),
+    ...rejected(40003, 'Idempotency-Key'),
   },
   {
-    title: 'the same key of another owner is another key',
+    title: 'keys of different owners are independent',
     before: [{ ...posts('{"id":7,"name":"Oak"}', withKey('k')), status: 200, by: 'another owner' }],
     ...posts(fern, withKey('k')),
     ...succeeds(fernBack, { 'idempotent-replayed': null }),
@@ -660,21 +660,21 @@ const idempotency: readonly Scenario[] = [
     ...succeeds('{"name":"Oak"}', { 'idempotent-replayed': null }),
   },
   {
-    title: 'another key does not make a taken id free',
+    title: 'another key does not free a taken id',
     before: [{ ...posts(fern, withKey('k')), status: 200 }],
     ...posts(fern, withKey('l')),
-    ...refused(40002, 'id'),
+    ...rejected(40002, 'id'),
     answers: { 'idempotent-replayed': null },
   },
   {
-    title: 'without the key the same plant again is refused',
+    title: 'without the key the same plant again is rejected',
     before: [{ ...posts(fern, withKey('k')), status: 200 }],
     ...posts(fern),
-    ...refused(40002, 'id'),
+    ...rejected(40002, 'id'),
     answers: { 'idempotent-replayed': null },
   },
   {
-    title: 'a request refused for its fields does not use its key up',
+    title: 'a request rejected for its fields does not use up its key',
     before: [{ ...posts('{"id":7}', withKey('k')), status: 400 }],
     ...posts(fern, withKey('k')),
     ...succeeds(fernBack, { 'idempotent-replayed': null }),
@@ -688,7 +688,7 @@ const idempotency: readonly Scenario[] = [
     ] as const
   ).map(
     ([what, key]): Scenario => ({
-      title: `an Idempotency-Key of ${what} is taken`,
+      title: `an Idempotency-Key of ${what} is accepted`,
       before: [{ ...posts(fern, withKey(key)), status: 200 }],
       ...posts(fern, withKey(key)),
       ...succeeds(fernBack, { 'idempotent-replayed': 'true' }),
@@ -696,16 +696,16 @@ const idempotency: readonly Scenario[] = [
   ),
   ...Object.entries(badKeys).map(
     ([what, key]): Scenario => ({
-      title: `of the forms of an Idempotency-Key, ${what} is refused`,
+      title: `an Idempotency-Key: ${what} is rejected`,
       ...posts(fern, withKey(key)),
-      ...refused(40000, 'Idempotency-Key'),
+      ...rejected(40000, 'Idempotency-Key'),
       after: [thenLists('[]')],
     }),
   ),
   {
-    title: 'an Idempotency-Key sent twice is refused',
+    title: 'an Idempotency-Key sent twice is rejected',
     ...posts(fern, [...withKey('k'), ['Idempotency-Key', 'k']]),
-    ...refused(40000, 'Idempotency-Key'),
+    ...rejected(40000, 'Idempotency-Key'),
     after: [thenLists('[]')],
   },
   {
@@ -721,15 +721,19 @@ const idempotency: readonly Scenario[] = [
 const nextLink = /^<\/plants\?limit=2&cursor=[A-Za-z0-9._~-]+>; rel="next"$/;
 
 const listing: readonly Scenario[] = [
-  { title: 'listPlants without plants is an empty array', ...lists(), ...succeeds('[]', { link: null }) },
   {
-    title: 'listPlants without a limit is all plants, in the order of their ids',
+    title: 'listPlants without plants returns an empty array',
+    ...lists(),
+    ...succeeds('[]', { link: null }),
+  },
+  {
+    title: 'listPlants without a limit returns all plants in id order',
     given: three,
     ...lists(),
     ...succeeds(threeBack, { link: null, 'content-type': 'application/json' }),
   },
   {
-    title: 'the order of ids is that of int64',
+    title: 'ids are ordered as int64',
     given: [
       { id: 2n ** 63n - 1n, name: '6' },
       { id: 10n, name: '4' },
@@ -749,19 +753,19 @@ const listing: readonly Scenario[] = [
     ...succeeds(`[${fernBack}]`),
   },
   {
-    title: 'limit=0 is an empty array',
+    title: 'limit=0 returns an empty array',
     given: three,
     ...lists('?limit=0'),
     ...succeeds('[]', { link: null }),
   },
   {
-    title: 'a limit that cuts the list gives a link to the next page',
+    title: 'a list cut by its limit has a link to the next page',
     given: three,
     ...lists('?limit=2'),
     ...succeeds('[{"name":"a"},{"name":"b","tag":""}]', { link: nextLink }),
   },
   {
-    title: 'the next page goes on where the first ended, and the last has no link',
+    title: 'the next page continues after the first, and the last page has no link',
     given: three,
     before: [{ ...lists('?limit=2'), status: 200 }],
     method: 'GET',
@@ -769,7 +773,7 @@ const listing: readonly Scenario[] = [
     ...succeeds('[{"name":"c"}]', { link: null }),
   },
   {
-    title: 'the next page goes on behind a plant that was deleted, and meets one that was created',
+    title: 'the next page continues after a deleted plant, and includes a created one',
     given: three,
     before: [
       { ...lists('?limit=2'), status: 200 },
@@ -796,7 +800,7 @@ const listing: readonly Scenario[] = [
     ...succeeds('[{"name":"b","tag":""},{"name":"c"}]', { link: nextLink }),
   },
   {
-    title: 'a next page of nothing but deleted plants is an empty array',
+    title: 'a next page of only deleted plants is an empty array',
     given: three,
     before: [{ ...lists('?limit=2'), status: 200 }, thenHas('3')],
     method: 'GET',
@@ -843,50 +847,50 @@ const listing: readonly Scenario[] = [
     '9'.repeat(400),
   ].map(
     (limit): Scenario => ({
-      title: `limit=${brief(limit)} is refused`,
+      title: `limit=${brief(limit)} is rejected`,
       given: three,
       ...lists(`?limit=${limit}`),
-      ...refused(40000, 'limit'),
+      ...rejected(40000, 'limit'),
     }),
   ),
   {
-    title: 'a limit without a value is refused',
+    title: 'a limit without a value is rejected',
     ...lists('?limit'),
-    ...refused(40000, 'limit'),
+    ...rejected(40000, 'limit'),
   },
   {
-    title: 'a limit given twice is refused',
+    title: 'a limit given twice is rejected',
     ...lists('?limit=1&limit=1'),
-    ...refused(40000, '`limit` is given more than once'),
+    ...rejected(40000, '`limit` is given more than once'),
   },
   {
-    title: 'a limit given twice, once percent-encoded, is refused',
+    title: 'a limit given twice, once percent-encoded, is rejected',
     ...lists('?limit=1&l%69mit=2'),
-    ...refused(40000, '`limit` is given more than once'),
+    ...rejected(40000, '`limit` is given more than once'),
   },
   ...['', 'x', '0', '7', 'AAAAAAAAAAAAAAAA', 'AAAAAAAAAAcAAAAA', '%00', 'null', 'A'.repeat(4_000)].map(
     (cursor): Scenario => ({
-      title: `cursor=${brief(cursor)} is refused`,
+      title: `cursor=${brief(cursor)} is rejected`,
       given: three,
       ...lists(`?limit=2&cursor=${cursor}`),
-      ...refused(40000, 'cursor'),
+      ...rejected(40000, 'cursor'),
     }),
   ),
   {
-    title: 'a cursor with a character more is refused',
+    title: 'a cursor with an extra character is rejected',
     given: three,
     before: [{ ...lists('?limit=2'), status: 200 }],
     method: 'GET',
     path: '{next}A',
-    ...refused(40000, 'cursor'),
+    ...rejected(40000, 'cursor'),
   },
   {
-    title: 'a cursor given twice is refused',
+    title: 'a cursor given twice is rejected',
     given: three,
     before: [{ ...lists('?limit=2'), status: 200 }],
     method: 'GET',
     path: '{next}&cursor=x',
-    ...refused(40000, '`cursor` is given more than once'),
+    ...rejected(40000, '`cursor` is given more than once'),
   },
   {
     title: 'other query parameters are ignored, and names are case-sensitive',
@@ -894,11 +898,11 @@ const listing: readonly Scenario[] = [
     ...lists('?Limit=1&page=2&__proto__=1&constructor&&=&limits=0'),
     ...succeeds(threeBack, { link: null }),
   },
-  { title: 'an empty query is no query', given: three, ...lists('?'), ...succeeds(threeBack) },
+  { title: 'an empty query is ignored', given: three, ...lists('?'), ...succeeds(threeBack) },
   {
-    title: 'a question mark in a query is part of it',
+    title: 'a second question mark belongs to the query',
     ...lists('?limit=1?'),
-    ...refused(40000, 'limit'),
+    ...rejected(40000, 'limit'),
   },
   {
     title: 'HEAD of a list reads no plants: no body, no Link and no Content-Length',
@@ -913,7 +917,7 @@ const listing: readonly Scenario[] = [
     title: 'HEAD with an invalid limit is rejected like GET, without the body',
     method: 'HEAD',
     path: '/plants?limit=x',
-    ...refused(40000, 'limit'),
+    ...rejected(40000, 'limit'),
   },
   {
     title: 'a body of a GET is ignored',
@@ -924,18 +928,18 @@ const listing: readonly Scenario[] = [
     ...succeeds(threeBack),
   },
   {
-    title: 'a body of a GET that is not JSON content is refused',
+    title: 'a body of a GET that is not JSON content is rejected',
     ...lists(),
     headers: [['Content-Type', 'text/plain']],
     body: 'limit=1',
-    ...refused(41500, 'Content-Type'),
+    ...rejected(41500, 'Content-Type'),
   },
   {
-    title: 'a body of a GET that is too large is refused',
+    title: 'a body of a GET that is too large is rejected',
     ...lists(),
     headers: JSON_CONTENT,
     body: plantOfSize(BODY_LIMIT + 1).body,
-    ...refused(41300),
+    ...rejected(41300),
   },
   {
     title: 'a Content-Type without a body is ignored',
@@ -946,7 +950,7 @@ const listing: readonly Scenario[] = [
   },
 ];
 
-/** Path segments and the ids they stand for. */
+/** Path segments and the ids they represent. */
 const pathIds: readonly (readonly [segment: string, id: bigint])[] = [
   ['7', 7n],
   ['-7', -7n],
@@ -1015,32 +1019,32 @@ const deletion: readonly Scenario[] = [
   ),
   ...notPathIds.map(
     (segment): Scenario => ({
-      title: `the path id ${brief(segment)} is refused`,
+      title: `the path id ${brief(segment)} is rejected`,
       given: [{ id: 1n, name: 'Fern' }],
       ...deletes(segment),
-      ...refused(40000, 'id'),
+      ...rejected(40000, 'id'),
       after: [thenHas('1')],
     }),
   ),
-  { title: 'a plant that is not there is 404', ...deletes('7'), ...refused(40400, '7') },
+  { title: 'deletePlant of an absent plant → 404', ...deletes('7'), ...rejected(40400, '7') },
   {
-    title: 'a plant that was deleted is 404',
+    title: 'deletePlant of a deleted plant → 404',
     given: [aFern],
     before: [thenHas('7')],
     ...deletes('7'),
-    ...refused(40400, '7'),
-    sameAs: 'a plant that is not there is 404',
+    ...rejected(40400, '7'),
+    sameAs: 'deletePlant of an absent plant → 404',
   },
   {
     title: "another owner's plant is 404 like one that is not there, and stays",
     given: [{ ...aFern, of: 'another owner' }],
     ...deletes('7'),
-    ...refused(40400, '7'),
-    sameAs: 'a plant that is not there is 404',
+    ...rejected(40400, '7'),
+    sameAs: 'deletePlant of an absent plant → 404',
     after: [{ ...thenLists(`[${fernBack}]`), by: 'another owner' }],
   },
   {
-    title: 'a DELETE may announce JSON without sending any',
+    title: 'a DELETE with a JSON Content-Type and no body succeeds',
     given: [aFern],
     ...deletes('7'),
     headers: JSON_CONTENT,
@@ -1056,12 +1060,12 @@ const deletion: readonly Scenario[] = [
     after: [thenLists('[]')],
   },
   {
-    title: 'a body of a DELETE that is not JSON content is refused',
+    title: 'a body of a DELETE that is not JSON content is rejected',
     given: [aFern],
     ...deletes('7'),
     headers: [['Content-Type', 'text/plain']],
     body: '7',
-    ...refused(41500, 'Content-Type'),
+    ...rejected(41500, 'Content-Type'),
     after: [thenHas('7')],
   },
 ];
@@ -1097,33 +1101,33 @@ const routes: readonly Scenario[] = [
     '/__proto__',
   ].map(
     (path): Scenario => ({
-      title: `there is nothing at ${path}`,
+      title: `no route at ${path}`,
       method: 'GET',
       path,
       authorization: [],
-      ...refused(40401),
+      ...rejected(40401),
     }),
   ),
   ...['/plants/', '/plants%2F7', '/nothing'].flatMap((path): Scenario[] =>
     ['DELETE', 'POST', 'OPTIONS', 'PATCH'].map((method) => ({
-      title: `there is nothing at ${path} for ${method} either`,
+      title: `no route at ${path} for ${method}`,
       method,
       path,
-      ...refused(40401),
+      ...rejected(40401),
     })),
   ),
   {
-    title: 'OPTIONS of * asks about the server',
+    title: 'OPTIONS of * concerns the server',
     method: 'OPTIONS',
     path: '*',
     status: 204,
     allows: ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'POST'],
   },
   {
-    title: 'a path of nothing answers HEAD without a body',
+    title: 'an unknown path answers HEAD without a body',
     method: 'HEAD',
     path: '/nothing',
-    ...refused(40401),
+    ...rejected(40401),
   },
   {
     title: 'a path may be percent-encoded where it need not',
@@ -1138,7 +1142,7 @@ const routes: readonly Scenario[] = [
       method,
       path: '/plants',
       authorization: [],
-      ...refused(40500, method),
+      ...rejected(40500, method),
       allows: COLLECTION,
     }),
   ),
@@ -1149,7 +1153,7 @@ const routes: readonly Scenario[] = [
       method,
       path: '/plants/7',
       authorization: [],
-      ...refused(40500, method),
+      ...rejected(40500, method),
       allows: ITEM,
     }),
   ),
@@ -1159,7 +1163,7 @@ const routes: readonly Scenario[] = [
       method,
       path: '/openapi.json',
       authorization: [],
-      ...refused(40500, method),
+      ...rejected(40500, method),
       allows: PAGE_ONLY,
     }),
   ),
@@ -1258,7 +1262,7 @@ const underPrefix: readonly Scenario[] = [
     status: 204,
   },
   {
-    title: 'under a base path the OpenAPI document is there',
+    title: 'under a base path the OpenAPI document is served',
     basePath: '/v1',
     method: 'GET',
     path: '/v1/openapi.json',
@@ -1280,11 +1284,11 @@ const underPrefix: readonly Scenario[] = [
     '/V1/plants',
   ].map(
     (path): Scenario => ({
-      title: `under the base path /v1 there is nothing at ${path}`,
+      title: `under the base path /v1 no route at ${path}`,
       basePath: '/v1',
       method: 'GET',
       path,
-      ...refused(40401),
+      ...rejected(40401),
     }),
   ),
   {
@@ -1292,7 +1296,7 @@ const underPrefix: readonly Scenario[] = [
     basePath: '/v1',
     method: 'PUT',
     path: '/v1/plants/7',
-    ...refused(40500, 'PUT'),
+    ...rejected(40500, 'PUT'),
     allows: ITEM,
   },
   {
@@ -1310,27 +1314,27 @@ const underPrefix: readonly Scenario[] = [
     method: 'GET',
     path: '/v1/plants',
     authorization: [],
-    ...refused(40100, 'Authorization'),
+    ...rejected(40100, 'Authorization'),
     answers: { 'www-authenticate': 'Bearer realm="plant-store"' },
   },
 ];
 
 const noCredentials = {
-  ...refused(40100, 'Authorization'),
+  ...rejected(40100, 'Authorization'),
   answers: { 'www-authenticate': 'Bearer realm="plant-store"' },
 };
 
-const UNKNOWN_TOKEN = 'a token that was never made is refused';
+const UNKNOWN_TOKEN = 'an unknown token is rejected';
 
 const invalidToken = {
-  ...refused(40101, 'token'),
+  ...rejected(40101, 'token'),
   answers: { 'www-authenticate': 'Bearer realm="plant-store", error="invalid_token"' },
   sameAs: UNKNOWN_TOKEN,
 };
 
 function tooNarrow(scope: string) {
   return {
-    ...refused(40300, scope),
+    ...rejected(40300, scope),
     answers: {
       'www-authenticate': `Bearer realm="plant-store", error="insufficient_scope", scope="${scope}"`,
     },
@@ -1338,16 +1342,16 @@ function tooNarrow(scope: string) {
 }
 
 const callers: readonly Scenario[] = [
-  { title: 'a request without a token is refused', ...lists(), authorization: [], ...noCredentials },
+  { title: 'a request without a token is rejected', ...lists(), authorization: [], ...noCredentials },
   {
-    title: 'a creation without a token is refused',
+    title: 'a creation without a token is rejected',
     ...posts(fern),
     authorization: [],
     ...noCredentials,
     after: [thenLists('[]')],
   },
   {
-    title: 'a deletion without a token is refused',
+    title: 'a deletion without a token is rejected',
     given: [aFern],
     ...deletes('7'),
     authorization: [],
@@ -1355,14 +1359,14 @@ const callers: readonly Scenario[] = [
     after: [thenHas('7')],
   },
   {
-    title: 'HEAD without a token is refused without a body',
+    title: 'HEAD without a token is rejected without a body',
     method: 'HEAD',
     path: '/plants',
     authorization: [],
     ...noCredentials,
   },
   {
-    title: 'an unasked body without a token is not asked for',
+    title: 'without a token, Expect: 100-continue gets no 100 Continue',
     ...posts(fern, [...JSON_CONTENT, ['Expect', '100-continue']]),
     authorization: [],
     ...noCredentials,
@@ -1378,21 +1382,21 @@ const callers: readonly Scenario[] = [
     'Basic {token}',
   ].map(
     (value): Scenario => ({
-      title: `Authorization: ${value === '' ? 'nothing' : value} is no bearer credentials`,
+      title: `Authorization: ${value === '' ? 'nothing' : value} has no bearer credentials`,
       ...lists(),
       authorization: [value],
       ...noCredentials,
     }),
   ),
   {
-    title: '?access_token= authenticates nobody',
+    title: '?access_token= is not a credential',
     method: 'GET',
     path: '/plants?access_token={token}',
     authorization: [],
     ...noCredentials,
   },
   {
-    title: 'no other header authenticates anybody',
+    title: 'no other header authenticates a caller',
     ...lists(),
     headers: [
       ['Proxy-Authorization', 'Bearer {token}'],
@@ -1422,12 +1426,12 @@ const callers: readonly Scenario[] = [
     title: UNKNOWN_TOKEN,
     ...lists(),
     token: 'unknown',
-    ...refused(40101, 'token'),
+    ...rejected(40101, 'token'),
     answers: invalidToken.answers,
   },
-  { title: 'a token with a wrong checksum is refused', ...lists(), token: 'mistyped', ...invalidToken },
-  { title: 'an expired token is refused', ...lists(), token: 'expired', ...invalidToken },
-  { title: 'a revoked token is refused', ...lists(), token: 'revoked', ...invalidToken },
+  { title: 'a token with a wrong checksum is rejected', ...lists(), token: 'mistyped', ...invalidToken },
+  { title: 'an expired token is rejected', ...lists(), token: 'expired', ...invalidToken },
+  { title: 'a revoked token is rejected', ...lists(), token: 'revoked', ...invalidToken },
   ...[
     'Bearer',
     'Bearer x',
@@ -1491,16 +1495,16 @@ const callers: readonly Scenario[] = [
     ...tooNarrow('plants:read'),
   },
   {
-    title: 'two Authorization headers are refused',
+    title: 'two Authorization headers are rejected',
     ...lists(),
     authorization: ['Bearer {token}', 'Basic cGxhbnQ6c3RvcmU='],
-    ...refused(40000, 'Authorization'),
+    ...rejected(40000, 'Authorization'),
   },
   {
-    title: 'two Authorization headers are refused even if they are the same',
+    title: 'two Authorization headers are rejected even if they are the same',
     ...lists(),
     authorization: ['Bearer {token}', 'Bearer {token}'],
-    ...refused(40000, 'Authorization'),
+    ...rejected(40000, 'Authorization'),
   },
 ];
 
@@ -1535,19 +1539,19 @@ const content: readonly Scenario[] = [
     (type): Scenario => ({
       title: `Content-Type: ${type === '' ? 'nothing' : type} is not JSON`,
       ...posts(fern, [['Content-Type', type]]),
-      ...refused(41500, 'Content-Type'),
+      ...rejected(41500, 'Content-Type'),
       after: [thenLists('[]')],
     }),
   ),
   {
-    title: 'a body without a Content-Type is refused',
+    title: 'a body without a Content-Type is rejected',
     ...posts(fern, []),
-    ...refused(41500, 'Content-Type'),
+    ...rejected(41500, 'Content-Type'),
   },
   {
-    title: 'a body in chunks without a Content-Type is refused',
+    title: 'a body in chunks without a Content-Type is rejected',
     ...posts(fern, [['Transfer-Encoding', 'chunked']]),
-    ...refused(41500, 'Content-Type'),
+    ...rejected(41500, 'Content-Type'),
   },
   ...['identity', 'Identity', 'IDENTITY'].map(
     (coding): Scenario => ({
@@ -1558,9 +1562,9 @@ const content: readonly Scenario[] = [
   ),
   ...['gzip', 'br', 'deflate', 'zstd', 'x-gzip', 'identity, gzip', 'gzip, identity'].map(
     (coding): Scenario => ({
-      title: `Content-Encoding: ${coding} is refused`,
+      title: `Content-Encoding: ${coding} is rejected`,
       ...posts(fern, [...JSON_CONTENT, ['Content-Encoding', coding]]),
-      ...refused(41500, 'Content-Encoding'),
+      ...rejected(41500, 'Content-Encoding'),
       after: [thenLists('[]')],
     }),
   ),
@@ -1574,34 +1578,34 @@ const order: readonly Scenario[] = [
     method: 'GET',
     path: '/nothing',
     raw: 'GET /nothing HTTP/1.1\r\nConnection: close\r\n\r\n',
-    ...refused(40004, 'Host'),
+    ...rejected(40004, 'Host'),
   },
   {
     title: 'a missing route comes before the method',
     method: 'PATCH',
     path: '/nothing',
-    ...refused(40401),
+    ...rejected(40401),
   },
   {
     title: 'a missing route comes before the token',
     method: 'GET',
     path: '/nothing',
     token: 'unknown',
-    ...refused(40401),
+    ...rejected(40401),
   },
   {
     title: 'the method comes before the token',
     method: 'PUT',
     path: '/plants',
     token: 'unknown',
-    ...refused(40500, 'PUT'),
+    ...rejected(40500, 'PUT'),
     allows: COLLECTION,
   },
   {
     title: 'the method comes before an id in the path',
     method: 'PUT',
     path: '/plants/not-an-id',
-    ...refused(40500, 'PUT'),
+    ...rejected(40500, 'PUT'),
     allows: ITEM,
   },
   ...(
@@ -1617,7 +1621,7 @@ const order: readonly Scenario[] = [
       path: '/nothing',
       headers: [['Content-Type', type]],
       body,
-      ...refused(40401),
+      ...rejected(40401),
     },
     {
       title: `the method comes before ${what}`,
@@ -1625,7 +1629,7 @@ const order: readonly Scenario[] = [
       path: '/plants',
       headers: [['Content-Type', type]],
       body,
-      ...refused(40500, 'PUT'),
+      ...rejected(40500, 'PUT'),
       allows: COLLECTION,
     },
     {
@@ -1637,28 +1641,28 @@ const order: readonly Scenario[] = [
         ['Transfer-Encoding', 'chunked'],
       ],
       body,
-      ...refused(40500, 'POST'),
+      ...rejected(40500, 'POST'),
       allows: ITEM,
     },
   ]),
   {
-    title: 'OPTIONS takes no text',
+    title: 'OPTIONS with a text body is rejected',
     method: 'OPTIONS',
     path: '/plants',
     headers: [['Content-Type', 'text/plain']],
     body: 'fern',
-    ...refused(41500),
+    ...rejected(41500),
   },
   {
-    title: 'OPTIONS takes no body that is too large',
+    title: 'OPTIONS with a body over the limit is rejected',
     method: 'OPTIONS',
     path: '/plants',
     headers: [['Content-Type', 'application/json']],
     body: tooLarge,
-    ...refused(41300),
+    ...rejected(41300),
   },
   {
-    title: 'OPTIONS does not mind a body that is not JSON',
+    title: 'OPTIONS ignores a body that is not valid JSON',
     method: 'OPTIONS',
     path: '/plants',
     headers: [['Content-Type', 'application/json']],
@@ -1671,10 +1675,10 @@ const order: readonly Scenario[] = [
     method: 'DELETE',
     path: '/plants/7',
     headers: [['If-Match', '"x"']],
-    ...refused(41200),
+    ...rejected(41200),
   },
   ...[
-    ['a method that is not known', 'PLANT'],
+    ['an unknown method', 'PLANT'],
     ['a method in lower case', 'get'],
   ].map(
     ([title = '', method = '']): Scenario => ({
@@ -1682,11 +1686,11 @@ const order: readonly Scenario[] = [
       method,
       path: '/plants',
       raw: `${method} /plants HTTP/1.1\r\n${good}\r\n`,
-      ...refused(50100),
+      ...rejected(50100),
     }),
   ),
   {
-    title: 'two Content-Types are one too many',
+    title: 'two Content-Types are rejected',
     method: 'POST',
     path: '/plants',
     headers: [
@@ -1694,10 +1698,10 @@ const order: readonly Scenario[] = [
       ['Content-Type', 'text/plain'],
     ],
     body: '{"id":1,"name":"Fern"}',
-    ...refused(41500),
+    ...rejected(41500),
   },
   {
-    title: 'an empty body in chunks is no body',
+    title: 'an empty body in chunks counts as no body',
     method: 'GET',
     path: '/plants',
     headers: [['Transfer-Encoding', 'chunked']],
@@ -1755,45 +1759,45 @@ const order: readonly Scenario[] = [
   {
     title: 'the content type comes before the size of the body',
     ...posts(tooLarge, [['Content-Type', 'text/plain']]),
-    ...refused(41500, 'Content-Type'),
+    ...rejected(41500, 'Content-Type'),
   },
   {
     title: 'the content encoding comes before the size of the body',
     ...posts(tooLarge, [...JSON_CONTENT, ['Content-Encoding', 'gzip']]),
-    ...refused(41500, 'Content-Encoding'),
+    ...rejected(41500, 'Content-Encoding'),
   },
   {
     title: 'the content type comes before the fields',
     ...posts('{}', [['Content-Type', 'text/plain']]),
-    ...refused(41500, 'Content-Type'),
+    ...rejected(41500, 'Content-Type'),
   },
   {
     title: 'the size of the body comes before its syntax',
     ...posts(`${tooLarge}}`),
-    ...refused(41300),
+    ...rejected(41300),
   },
   {
     title: 'the size of the body comes before the Idempotency-Key',
     ...posts(tooLarge, withKey('')),
-    ...refused(41300),
+    ...rejected(41300),
   },
   {
     title: 'the size of a body in chunks comes before the Idempotency-Key',
     ...posts(tooLarge, [...withKey(''), ['Transfer-Encoding', 'chunked']]),
-    ...refused(41300),
+    ...rejected(41300),
   },
   {
     title: 'the size of the body comes before a limit',
     ...lists('?limit=x'),
     headers: JSON_CONTENT,
     body: tooLarge,
-    ...refused(41300),
+    ...rejected(41300),
   },
 ];
 
 const json = `${good}Content-Type: application/json\r\n`;
 
-/** Messages that are not HTTP/1.1, with what each is about. */
+/** Messages that are not valid HTTP/1.1, each with a description. */
 const messages: readonly (readonly [title: string, method: string, path: string, raw: string])[] = [
   [
     'a request without Host',
@@ -1803,7 +1807,7 @@ const messages: readonly (readonly [title: string, method: string, path: string,
   ],
   ['a request with two Hosts', 'GET', '/plants', `GET /plants HTTP/1.1\r\nHost: plants.test\r\n${good}\r\n`],
   [
-    'a Host that is none',
+    'an invalid Host',
     'GET',
     '/plants',
     'GET /plants HTTP/1.1\r\nHost: plants.test/ x\r\nAuthorization: Bearer {token}\r\nConnection: close\r\n\r\n',
@@ -1830,7 +1834,7 @@ const messages: readonly (readonly [title: string, method: string, path: string,
   ['a space before a colon', 'GET', '/plants', `GET /plants HTTP/1.1\r\n${good}X-Fern : x\r\n\r\n`],
   ['a header that is folded', 'GET', '/plants', `GET /plants HTTP/1.1\r\n${good}X-Fern: a\r\n b\r\n\r\n`],
   ['U+0000 in a header', 'GET', '/plants', `GET /plants HTTP/1.1\r\n${good}X-Fern: a\x00b\r\n\r\n`],
-  ['line feeds alone', 'GET', '/plants', 'GET /plants HTTP/1.1\nHost: plants.test\n\n'],
+  ['bare line feeds', 'GET', '/plants', 'GET /plants HTTP/1.1\nHost: plants.test\n\n'],
   [
     'two different Content-Lengths',
     'POST',
@@ -1844,13 +1848,13 @@ const messages: readonly (readonly [title: string, method: string, path: string,
     `POST /plants HTTP/1.1\r\n${json}Content-Length: -2\r\n\r\n{}`,
   ],
   [
-    'a Content-Length that is none',
+    'an invalid Content-Length',
     'POST',
     '/plants',
     `POST /plants HTTP/1.1\r\n${json}Content-Length: 2x\r\n\r\n{}`,
   ],
   [
-    'Content-Length beside Transfer-Encoding',
+    'Content-Length and Transfer-Encoding',
     'POST',
     '/plants',
     `POST /plants HTTP/1.1\r\n${json}Content-Length: 7\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n`,
@@ -1874,7 +1878,7 @@ const messages: readonly (readonly [title: string, method: string, path: string,
     `POST /plants HTTP/1.1\r\n${json}Transfer-Encoding: chunked\r\n\r\nxyz\r\n{}\r\n0\r\n\r\n`,
   ],
   [
-    'a chunk that is longer than it says',
+    'a chunk longer than its size',
     'POST',
     '/plants',
     `POST /plants HTTP/1.1\r\n${json}Transfer-Encoding: chunked\r\n\r\n1\r\n{}\r\n0\r\n\r\n`,
@@ -1888,7 +1892,7 @@ const malformed: readonly Scenario[] = [
       method,
       path,
       raw,
-      ...refused(40004),
+      ...rejected(40004),
     }),
   ),
   ...['/plants/%', '/plants/%zz', '/plants/%FF', '/plants/%C0%80', '/nothing/%4'].map(
@@ -1896,7 +1900,7 @@ const malformed: readonly Scenario[] = [
       title: `the bad percent-encoding of ${path} is malformed HTTP`,
       method: 'DELETE',
       path,
-      ...refused(40004, 'path'),
+      ...rejected(40004, 'path'),
     }),
   ),
   {
@@ -1905,7 +1909,7 @@ const malformed: readonly Scenario[] = [
     path: '/plants',
     raw: `POST /plants HTTP/1.1\r\n${json}Content-Length: 99\r\n\r\n${fern}`,
     endsEarly: true,
-    ...refused(40004),
+    ...rejected(40004),
     after: [thenLists('[]')],
   },
   {
@@ -1914,7 +1918,7 @@ const malformed: readonly Scenario[] = [
     path: '/plants',
     raw: `POST /plants HTTP/1.1\r\n${json}Transfer-Encoding: chunked\r\n\r\n29\r\n${fern}\r\n`,
     endsEarly: true,
-    ...refused(40004),
+    ...rejected(40004),
     after: [thenLists('[]')],
   },
   {
@@ -1923,55 +1927,55 @@ const malformed: readonly Scenario[] = [
     path: '/plants',
     raw: `GET /plants HTTP/1.1\r\n${good}`,
     endsEarly: true,
-    ...refused(40004),
+    ...rejected(40004),
   },
   {
     title: 'a header of 20,000 characters is too large',
     ...lists(),
     headers: [['X-Fern', 'x'.repeat(20_000)]],
-    ...refused(43100, 'headers'),
+    ...rejected(43100, 'headers'),
   },
   {
     title: 'headers of 20,000 characters together are too large',
     ...lists(),
     headers: Array.from({ length: 200 }, (_, index): Header => [`X-Fern-${index}`, 'x'.repeat(90)]),
-    ...refused(43100, 'headers'),
+    ...rejected(43100, 'headers'),
   },
   ...[9_000, 20_000, 60_000].flatMap((length): Scenario[] => [
     {
       title: `a path of ${length} characters is too long`,
       method: 'GET',
       path: `/plants/${'7'.repeat(length)}`,
-      ...refused(41400, 'URI'),
+      ...rejected(41400, 'URI'),
     },
     {
       title: `a query of ${length} characters is too long`,
       method: 'GET',
       path: `/plants?x=${'7'.repeat(length)}`,
-      ...refused(41400, 'URI'),
+      ...rejected(41400, 'URI'),
     },
   ]),
   {
-    title: 'CONNECT finds nothing here',
+    title: 'CONNECT is not found',
     method: 'CONNECT',
     path: 'plants.test:443',
-    ...refused(40401),
+    ...rejected(40401),
   },
   {
     title: 'an expectation other than 100-continue is not met',
     ...posts(fern, [...JSON_CONTENT, ['Expect', 'a-miracle']]),
-    ...refused(41700, '100-continue'),
+    ...rejected(41700, '100-continue'),
     after: [thenLists('[]')],
   },
   {
-    title: 'the absolute form of a target is understood',
+    title: 'the absolute form of a target is accepted',
     given: three,
     method: 'GET',
     path: 'http://plants.test/plants?limit=2',
     ...succeeds('[{"name":"a"},{"name":"b","tag":""}]', { link: nextLink }),
   },
   {
-    title: 'HTTP/1.0 without Host is understood',
+    title: 'HTTP/1.0 without Host is accepted',
     given: three,
     method: 'GET',
     path: '/plants',
@@ -1979,7 +1983,7 @@ const malformed: readonly Scenario[] = [
     ...succeeds(threeBack),
   },
   {
-    title: 'an offer to upgrade is ignored',
+    title: 'an Upgrade header is ignored',
     given: three,
     ...lists(),
     headers: [
@@ -1991,7 +1995,7 @@ const malformed: readonly Scenario[] = [
   },
 ];
 
-/** The whole table. */
+/** All rows, by section. */
 export const scenarioGroups: readonly ScenarioGroup[] = [
   { section: '1 Operations: createPlant', rows: creation },
   { section: '1 Operations: ids in a body', rows: ids },
@@ -2004,6 +2008,6 @@ export const scenarioGroups: readonly ScenarioGroup[] = [
   { section: '1 Operations: base path', rows: underPrefix },
   { section: '2 Who the caller is', rows: callers },
   { section: '2 Who the caller is: content', rows: content },
-  { section: '2 Who the caller is: order of refusal', rows: order },
+  { section: '2 Who the caller is: order of checks', rows: order },
   { section: '3 Errors: malformed HTTP', rows: malformed },
 ];

@@ -1,16 +1,17 @@
-/** A body of 64 KiB that is expensive to parse or check for a parser that is not careful. */
+/** A body of the max size that is expensive to parse or validate for a naive parser. */
 interface CostlyBody {
   readonly name: string;
   readonly body: Buffer;
 }
 
-const BODY_BYTES = 64 * 1024;
+/** The default body limit, in bytes. */
+export const BODY_LIMIT = 64 * 1024;
 
-/** Fills the room between two texts with as many items as fit. */
+/** Fills a body between two texts with as many items as fit. */
 function fill(before: string, item: (index: number) => string, separator: string, after: string): Buffer {
   const items: string[] = [];
   let bytes = Buffer.byteLength(before) + Buffer.byteLength(after);
-  for (let next = item(0); bytes + Buffer.byteLength(separator + next) <= BODY_BYTES; ) {
+  for (let next = item(0); bytes + Buffer.byteLength(separator + next) <= BODY_LIMIT; ) {
     items.push(next);
     bytes += Buffer.byteLength(separator + next);
     next = item(items.length);
@@ -34,7 +35,7 @@ const bodies: Readonly<Record<string, Buffer>> = {
   'an integer id and an array of zeros': list('{"id":1,"name":"n","x":[', '0', ']}'),
   'a fractional id and deeply nested objects': list('{"id":1.0,"name":"n","x":[', nestedObjects, ']}'),
   'deeply nested arrays': list('{"id":1.0,"name":"n","x":[', nestedArrays, ']}'),
-  'nested without end': repeat('', '[', ''),
+  'nested and unterminated': repeat('', '[', ''),
   'objects with distinct names in an array': fill('[', (index) => `{"${index}":0}`, ',', ']'),
   'many members with distinct names': fill('{', (index) => `"${index.toString(36)}":1`, ',', '}'),
   'many members with distinct names, and a plant': fill(
@@ -53,11 +54,11 @@ const bodies: Readonly<Record<string, Buffer>> = {
   'white space in a plant': repeat('{"id":7.0,', '\n', '"name":"n"}'),
   'white space between all tokens': repeat('{"id":7.0,"name":"n","x":[0', ' , 0', ']}'),
   'an id of 65,000 digits': repeat('{"name":"n","id":1', '7', '}'),
-  'an id with 65,000 zeros behind its point': repeat('{"name":"n","id":7.', '0', '}'),
-  'an id with 65,000 zeros and one': repeat('{"name":"n","id":7.', '0', '1}'),
+  'an id with 65,000 zeros after its point': repeat('{"name":"n","id":7.', '0', '}'),
+  'an id with 65,000 zeros after its point and a one': repeat('{"name":"n","id":7.', '0', '1}'),
   'an id with an exponent of 65,000 digits': repeat('{"name":"n","id":7e', '9', '}'),
   'an id of 0 with a negative exponent of 65,000 digits': repeat('{"name":"n","id":0e-', '9', '}'),
-  'zeros that an exponent takes away': repeat('{"name":"n","id":7', '0', 'e-65509}'),
+  'zeros that a negative exponent cancels': repeat('{"name":"n","id":7', '0', 'e-65509}'),
   'a number of 65,000 digits as the name': repeat('{"id":7,"name":1', '7', '}'),
   'repeated ids of many digits': list('{"name":"n",', `"id":${'7'.repeat(500)}`, '}'),
   'repeated ids with an exponent': list('{"name":"n",', '"id":7e0', '}'),
@@ -70,19 +71,19 @@ const bodies: Readonly<Record<string, Buffer>> = {
   'a long name that ends in an escaped U+0000': repeat('{"id":7.0,"name":"', 'n', '\\u0000"}'),
   'escapes in an unknown field': repeat('{"id":7.0,"name":"n","x":"', '\\"', '"}'),
   'escapes in all names': list('{"id":7.0,"name":"n",', '"\\u0069\\u0065":0', '}'),
-  'names that begin as wanted ones': list('{"id":7.0,"name":"n",', '"nam\\u0065s":0', '}'),
-  'wanted names in escapes': list('{"id":7.0,', '"\\u006e\\u0061\\u006d\\u0065":""', '}'),
-  'repeated wanted names': list('{', '"id":1,"name":"","tag":""', '}'),
+  'names that start like known ones': list('{"id":7.0,"name":"n",', '"nam\\u0065s":0', '}'),
+  'known names in escapes': list('{"id":7.0,', '"\\u006e\\u0061\\u006d\\u0065":""', '}'),
+  'repeated known names': list('{', '"id":1,"name":"","tag":""', '}'),
   'repeated names with long escaped values': list('{"id":7.0,', `"name":"${'\\n'.repeat(400)}"`, '}'),
   'repeated names with short escaped values': list('{"id":7.0,', '"name":"\\n"', '}'),
   'repeated names with nested values': list('{"id":7.0,', `"name":${nestedObjects}`, '}'),
   'repeated __proto__': list('{"id":7.0,"name":"n",', '"__proto__":{}', '}'),
   'not JSON at its last character': list('{"id":7.0,"name":"n","x":[', '0', ']]'),
-  'not JSON behind characters of two bytes': repeat('{"id":7.0,"name":"', 'é', '"]'),
-  'not UTF-8 at its last byte': Buffer.concat([Buffer.alloc(BODY_BYTES - 1, ' '), Buffer.from([0xc3])]),
+  'not JSON after characters of two bytes': repeat('{"id":7.0,"name":"', 'é', '"]'),
+  'not UTF-8 at its last byte': Buffer.concat([Buffer.alloc(BODY_LIMIT - 1, ' '), Buffer.from([0xc3])]),
 };
 
-/** Each takes a naive parser, such as `JSON.parse` with a reviver, up to 100 times the work of a long name. */
+/** Each costs a naive parser, such as `JSON.parse` with a reviver, up to 100 times as much as a long name. */
 export const costlyBodies: readonly CostlyBody[] = Object.entries(bodies).map(([name, body]) => ({
   name,
   body,

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { INT64_MAX, INT64_MIN, type NewPlant } from '../../../src/plant.ts';
 
-/** Pieces that some format, terminal or spreadsheet gives a meaning to. */
+/** Texts with a special meaning in some format, terminal or spreadsheet. */
 const PIECES = [
   ...['"', '""', "'", ',', ';', '\t', '\n', '\r', '\r\n', '\\', '\\n', '\u2028', '\u2029', '\u0085'],
   ...[
@@ -35,7 +35,7 @@ const PIECES = [
   ],
 ];
 
-/** Any text that a plant may have: pieces, or any characters but U+0000 and lone surrogates. */
+/** Any valid text of a plant: special texts, or any characters except U+0000 and lone surrogates. */
 const hostileText = fc.oneof(
   {
     weight: 3,
@@ -53,7 +53,7 @@ const hostileFields = fc.record(
   { requiredKeys: ['name'], noNullPrototype: true },
 );
 
-/** Plants with texts that are hard to carry and ids that reach both ends of int64, in ascending order. The same every time. */
+/** Plants with difficult texts and ids that reach both ends of int64, in ascending order. The same in every run. */
 export function hostilePlants(count: number, seed = 42): readonly NewPlant[] {
   const ids = new Set([INT64_MIN, INT64_MAX, -1n, 0n, 2n ** 53n, 2n ** 53n + 1n, -(2n ** 53n) - 1n]);
   const random = fc.sample(fc.bigInt({ min: INT64_MIN, max: INT64_MAX }), { numRuns: count, seed });

@@ -1,4 +1,4 @@
-/** Mulberry32 (Tommy Ettinger, 2017): numbers from 0 to 1 that a seed repeats. */
+/** Returns a Mulberry32 generator (Tommy Ettinger, 2017): numbers from 0 to 1, determined by the seed. */
 export function createRandom(seed: number): () => number {
   let state = seed >>> 0;
   return () => {

@@ -1,12 +1,15 @@
-/** Makes a database refuse, as Citus does, to delete plants of several owners by one statement; `refused` counts it. */
-export const REFUSE_SEVERAL_OWNERS = `
-  CREATE SEQUENCE refused;
-  CREATE FUNCTION refuse_several_owners() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+/**
+ * Makes a database reject, as Citus does, a statement that deletes plants of several owners. Counts the rejections in
+ * `rejected`.
+ */
+export const REJECT_SEVERAL_OWNERS = `
+  CREATE SEQUENCE rejected;
+  CREATE FUNCTION reject_several_owners() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
     IF (SELECT count(DISTINCT owner) > 1 FROM gone) THEN
-      PERFORM nextval('refused');
+      PERFORM nextval('rejected');
       RAISE EXCEPTION 'could not run distributed query with FOR UPDATE/SHARE commands' USING ERRCODE = '0A000';
     END IF;
     RETURN NULL;
   END$$;
-  CREATE TRIGGER refuse_several_owners AFTER DELETE ON plants REFERENCING OLD TABLE AS gone
-    FOR EACH STATEMENT EXECUTE FUNCTION refuse_several_owners()`;
+  CREATE TRIGGER reject_several_owners AFTER DELETE ON plants REFERENCING OLD TABLE AS gone
+    FOR EACH STATEMENT EXECUTE FUNCTION reject_several_owners()`;

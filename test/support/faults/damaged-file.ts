@@ -2,7 +2,7 @@ import { open } from 'node:fs/promises';
 
 const PAGE = 4_096;
 
-/** Overwrites all of a file but its first page, which holds the schema. */
+/** Overwrites a file except its first page, which holds the schema. */
 export async function damage(file: string): Promise<void> {
   const handle = await open(file, 'r+');
   const { size } = await handle.stat();

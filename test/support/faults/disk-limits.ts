@@ -7,7 +7,7 @@ import { bearer } from '../service.ts';
 
 export const SHORT_NAME = 'Alder';
 
-/** More writes than any store here takes before it fails. */
+/** More writes than any store in these tests accepts before it fails. */
 export const MANY = 2_000;
 
 export type Command = readonly string[];
@@ -21,7 +21,7 @@ export function canRun(name: string, ...args: readonly string[]): boolean {
   }
 }
 
-/** No file may grow beyond a size; only the soft limit, so that it can be lifted. */
+/** Limits the size of files. Sets only the soft limit, so that it can be lifted. */
 export function limitedFiles(command: Command, kibibytes = 256): Command {
   return ['bash', '-c', `ulimit -S -f ${kibibytes} && exec "$@"`, 'bash', ...command];
 }
@@ -32,7 +32,7 @@ export async function liftLimit(
   service: Service,
 ): Promise<Service> {
   if (canRun('prlimit', '--pid', String(service.pid), '--fsize=unlimited:')) return service;
-  t.diagnostic('prlimit is not here: the service is started anew, without the limit, to heal');
+  t.diagnostic('prlimit is not available: the service is restarted without the limit');
   assert.equal((await service.stop()).code, 0);
   return installation.serve({ env: { NODE_ENV: 'production' } });
 }
@@ -43,7 +43,7 @@ interface Answer {
   readonly retryAfter: string | null;
 }
 
-/** Undefined when no answer came. */
+/** Returns undefined when no response arrived. */
 export async function create(
   service: Service,
   token: string,
@@ -62,24 +62,24 @@ export async function create(
 
 interface Created {
   readonly acknowledged: readonly bigint[];
-  /** The first answer that was no success; undefined when none came, or all were. */
-  readonly refused: Answer | undefined;
+  /** The first error response; undefined when no response arrived, or all succeeded. */
+  readonly failure: Answer | undefined;
 }
 
-/** Creates plants, one after the other, until one is not created. */
-export async function createUntilRefused(
+/** Creates plants one after the other until a creation fails. */
+export async function createUntilFailure(
   service: Service,
   token: string,
-  { name, from = 0n, atMost }: { name: string; from?: bigint; atMost: number },
+  { name, from = 0n, limit }: { name: string; from?: bigint; limit: number },
 ): Promise<Created> {
   const acknowledged: bigint[] = [];
-  while (acknowledged.length < atMost) {
+  while (acknowledged.length < limit) {
     const id = from + BigInt(acknowledged.length);
     const answer = await create(service, token, id, name);
-    if (answer?.status !== 200) return { acknowledged, refused: answer };
+    if (answer?.status !== 200) return { acknowledged, failure: answer };
     acknowledged.push(id);
   }
-  return { acknowledged, refused: undefined };
+  return { acknowledged, failure: undefined };
 }
 
 export function inspect(file: string): { ids: ReadonlySet<bigint>; integrity: string } {

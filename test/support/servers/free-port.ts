@@ -5,12 +5,12 @@ import { createServer, type Server } from 'node:net';
 import { codeOf } from '../../../src/api-errors.ts';
 
 /**
- * Below what systems give to whoever asks for any port, on Linux from 32,768 on: other tests ask for many, and would get
- * one that is free only for a moment.
+ * The upper end is below the ephemeral ports, on Linux from 32,768 on: other tests use many of those, and such a port
+ * would be free only for a moment.
  */
 const CHOSEN = [10_000, 32_768] as const;
 
-/** Has a server listen on any free port of this machine alone; resolves to the port. */
+/** Listens on a random free port of loopback. Resolves to the port. */
 export async function listenOnFreePort(server: Server): Promise<number> {
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -19,7 +19,7 @@ export async function listenOnFreePort(server: Server): Promise<number> {
   return address.port;
 }
 
-/** A port of loopback that nobody listens on, for programs that cannot choose one and tell it, or stop and come back. */
+/** Finds a free port of loopback, for a program that cannot choose and report one, or that restarts on it. */
 export async function freePort(): Promise<number> {
   const port = randomInt(...CHOSEN);
   const server = createServer();

@@ -4,18 +4,18 @@ import { exportJWK, generateKeyPair, type JWK, type JWTPayload, SignJWT } from '
 import { Provider } from 'oidc-provider';
 import { freePort } from './free-port.ts';
 
-/** A real OpenID provider on a port of its own. */
+/** A real OpenID provider on a local port. */
 export interface IdentityProvider {
   readonly issuer: string;
-  /** How often its keys have been read. */
+  /** How often its JWKS was fetched. */
   readonly keysRead: number;
-  /** The key it signs with. */
+  /** The current signing key. */
   readonly key: SigningKey;
-  /** An access token by the client credentials grant (RFC 6749 §4.4); the client is its subject. */
+  /** Issues an access token by the client credentials grant (RFC 6749 §4.4); the client is its subject. */
   accessToken(request?: TokenRequest): Promise<string>;
-  /** Signs with another key from now on, and withdraws the one before. */
+  /** Rotates the signing key and withdraws the previous one. */
   rotate(key: SigningKey): void;
-  /** Ends its listener and all connections; `comeUp` listens again on the same port. */
+  /** Closes its listener and all connections; `comeUp` listens again on the same port. */
   goDown(): Promise<void>;
   comeUp(): Promise<void>;
 }
@@ -40,7 +40,7 @@ export async function newSigningKey(kid: string, alg = 'RS256'): Promise<Signing
   return { jwk: { ...(await exportJWK(privateKey)), kid, alg, use: 'sig' } };
 }
 
-/** Starts a provider; it stops after the test. */
+/** Starts a provider. It stops after the test. */
 export async function startIdentityProvider(
   t: Pick<TestContext, 'after'>,
   firstKey: SigningKey,
@@ -119,7 +119,7 @@ async function requestToken(issuer: string, request: TokenRequest = {}): Promise
   throw new Error(`no token: ${JSON.stringify(body)}`);
 }
 
-/** A token of any kind, signed with the key of a provider. */
+/** Signs a token of any kind with the key of a provider. */
 export function sign({ jwk }: SigningKey, claims: JWTPayload, typ: string | undefined): Promise<string> {
   const header = { alg: jwk.alg, kid: jwk.kid, ...(typ === undefined ? {} : { typ }) };
   return new SignJWT(claims).setProtectedHeader(header).sign(jwk);

@@ -7,11 +7,11 @@ const READY = Buffer.from('Z\0\0\0\x05I', 'latin1');
 
 interface MovingPooler {
   readonly port: number;
-  /** Gives all idle client connections another server connection, as a pooler in transaction mode may at any time. */
+  /** Moves all idle client connections to other server connections, as a pooler in transaction mode may at any time. */
   moveTo(target: number): Promise<void>;
 }
 
-/** A pooler in the one respect that matters here: clients stay connected while their servers change. No passwords. */
+/** A minimal pooler: clients stay connected while their server connections change. No passwords. */
 export async function startMovingPooler(
   t: Pick<TestContext, 'after'>,
   firstTarget: number,
@@ -61,7 +61,7 @@ export async function startMovingPooler(
   };
 }
 
-/** Repeats the start-up message of a client on a new connection; resolves when the server is ready for queries. */
+/** Repeats the start-up message of a client on a new connection. Resolves when the server is ready for queries. */
 async function login(port: number, startup: Buffer | undefined): Promise<Socket> {
   const socket = connect(port, '127.0.0.1');
   if (startup !== undefined) socket.write(startup);

@@ -6,28 +6,28 @@ interface Span {
   readonly name: string;
   readonly traceId: string;
   readonly spanId: string;
-  /** Empty for one that begins its trace. */
+  /** Empty for the root of a trace. */
   readonly parentId: string;
   /** Nanoseconds. */
   readonly duration: bigint;
   readonly attributes: Readonly<Record<string, string | number>>;
-  /** 2 is an error, 0 says nothing. */
+  /** 2: error. 0: unset. */
   readonly status: number;
-  /** The attributes of the resource it comes from. */
+  /** The attributes of its resource. */
   readonly resource: Readonly<Record<string, string | number>>;
 }
 
-/** A collector of traces by OTLP over HTTP, as one would stand beside the service. */
+/** A collector of traces by OTLP over HTTP. */
 interface Collector {
-  /** For OTEL_EXPORTER_OTLP_ENDPOINT. */
+  /** The value of OTEL_EXPORTER_OTLP_ENDPOINT. */
   readonly url: string;
-  /** The messages that came, as they were. */
+  /** The raw messages received. */
   readonly messages: readonly Buffer[];
-  /** The spans in them. */
+  /** The spans in those messages. */
   spans(): Span[];
 }
 
-/** Starts a collector; it stops after the test. */
+/** Starts a collector. It stops after the test. */
 export async function startCollector(lifetime: Lifetime): Promise<Collector> {
   const messages: Buffer[] = [];
   const server = createServer((request, response) => {
@@ -50,7 +50,7 @@ export async function startCollector(lifetime: Lifetime): Promise<Collector> {
 
 type Field = bigint | Buffer;
 
-/** The fields of a message of Protocol Buffers, by their number. */
+/** Reads the fields of a Protocol Buffers message, by number. */
 function readFields(message: Buffer): Map<number, Field[]> {
   const fields = new Map<number, Field[]>();
   let at = 0;
@@ -81,7 +81,7 @@ function readFields(message: Buffer): Map<number, Field[]> {
       case 5:
         return BigInt(take(4).readUInt32LE());
       default:
-        throw new Error(`no wire type of proto3: ${type}`);
+        throw new Error(`unknown wire type in proto3: ${type}`);
     }
   }
 
@@ -96,7 +96,7 @@ function readFields(message: Buffer): Map<number, Field[]> {
 const below = (message: Buffer, number: number): Buffer[] =>
   (readFields(message).get(number) ?? []).filter((field) => Buffer.isBuffer(field));
 
-/** By opentelemetry/proto/collector/trace/v1/trace_service.proto and what it imports. */
+/** Follows opentelemetry/proto/collector/trace/v1/trace_service.proto and its imports. */
 function readSpans(message: Buffer): Span[] {
   return below(message, 1).flatMap((ofResource) => {
     const resource = attributesOf(below(ofResource, 1)[0] ?? Buffer.alloc(0), 1);

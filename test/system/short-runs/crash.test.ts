@@ -20,13 +20,13 @@ const faults: readonly Fault[] = [
     name: 'lost acknowledged create',
     fits: (state) => state !== null && state.tag === null,
     sql: 'DELETE FROM plants WHERE id = ?',
-    found: /^plant \d+ was created, with an answer, and is missing$/,
+    found: /^plant \d+ was acknowledged as created, and is missing$/,
   },
   {
     name: 'undone acknowledged deletion',
     fits: (state) => state === null,
     sql: "INSERT INTO plants (owner, id, name) VALUES ('crash', ?, 'a plant that was deleted')",
-    found: /^plant \d+ was deleted, with an answer, and is there: .*a plant that was deleted/,
+    found: /^plant \d+ was acknowledged as deleted, and exists: .*a plant that was deleted/,
   },
   {
     name: 'half-written plant',
@@ -38,7 +38,7 @@ const faults: readonly Fault[] = [
     name: 'plant that no client wrote',
     fits: () => true,
     sql: "INSERT INTO plants (owner, id, name) VALUES ('crash', -1 - ?, 'a stranger')",
-    found: /^plant -\d+ is there and nobody wrote it$/,
+    found: /^plant -\d+ exists and was never written$/,
   },
   {
     name: 'plant of another owner',

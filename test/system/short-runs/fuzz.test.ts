@@ -25,7 +25,7 @@ describe('random requests', () => {
       name: 'never answers one kind of body',
       answer: (body: string) => (body.includes('[') ? undefined : 204),
       withinMs: 400,
-      found: /nothing came within 400 ms\n.*\[.*\n {2}again: --seed \d+ --path \d/,
+      found: /no data within 400 ms\n.*\[.*\n {2}again: --seed \d+ --path \d/,
     },
   ]) {
     it(`detects a service that ${name}`, async (t) => {

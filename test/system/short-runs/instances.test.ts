@@ -8,7 +8,7 @@ import type { Store, Write } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { describeRecording, recordWorkload } from '../../long/instances.ts';
 import { engines, execute } from '../../support/engines.ts';
-import { REFUSE_SEVERAL_OWNERS } from '../../support/faults/citus-delete-limit.ts';
+import { REJECT_SEVERAL_OWNERS } from '../../support/faults/citus-delete-limit.ts';
 import { describeViolation, findViolation } from '../../support/linearizability.ts';
 import { bearer } from '../../support/service.ts';
 import {
@@ -199,7 +199,7 @@ for (const how of ['all together', 'owner by owner'])
   test(`concurrent changes of the same plants in any order, ${how} → no deadlock`, async (t) => {
     const url = await freshDatabase(t);
     await migratePostgres(url);
-    if (how === 'owner by owner') await execute(url, REFUSE_SEVERAL_OWNERS);
+    if (how === 'owner by owner') await execute(url, REJECT_SEVERAL_OWNERS);
     const stores = await Promise.all(Array.from({ length: INSTANCES }, () => openOn(url)));
     const ids = Array.from({ length: 24 }, (_, index) => index);
     const until = performance.now() + 1_000;
@@ -229,7 +229,7 @@ for (const how of ['all together', 'owner by owner'])
   test(`concurrent deletions of the same plants in any order, ${how} → no deadlock`, async (t) => {
     const url = await freshDatabase(t);
     await migratePostgres(url);
-    if (how === 'owner by owner') await execute(url, REFUSE_SEVERAL_OWNERS);
+    if (how === 'owner by owner') await execute(url, REJECT_SEVERAL_OWNERS);
     const stores = await Promise.all(Array.from({ length: INSTANCES }, () => openOn(url)));
     const ids = Array.from({ length: 600 }, (_, index) => index);
     // With many other rows, PostgreSQL looks up the deleted plants by index.

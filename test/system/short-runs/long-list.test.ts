@@ -12,10 +12,10 @@ import {
 import { Connection } from '../../support/clients/keep-alive-client.ts';
 import { engines } from '../../support/engines.ts';
 import {
-  forgetPeak,
   inMebibytes,
   MEBIBYTE,
   peakMemory,
+  resetPeakMemory,
   residentMemory,
 } from '../../support/process-resources.ts';
 import { newInstallation } from '../../support/program.ts';
@@ -80,7 +80,7 @@ describe('list of 100,000 plants without a limit', () => {
     await fillStore(installation.databaseUrl, 'alice', PLANTS, LONG_NAMES);
     const service = await installation.serve();
     const before = await residentMemory(service);
-    await forgetPeak(service);
+    await resetPeakMemory(service);
 
     const list = await startList(service, token);
     await readAbout(list, MEBIBYTE);

@@ -70,17 +70,20 @@ describe('ten times the maximum load', () => {
     const good: OverloadFigures = {
       capacity: 100,
       full: quick,
-      overloaded: { offered: 1_000, admitted: quick, refused: quick },
+      overloaded: { offered: 1_000, admitted: quick, rejected: quick },
       recovery: 1,
       problems: [],
     };
     assert.deepEqual(overloadFaults(good, 10), []);
     for (const [harm, fault] of [
       [{ overloaded: { ...good.overloaded, offered: 500 } }, /only 500 requests/],
-      [{ overloaded: { ...good.overloaded, admitted: { ...quick, p99: 301 } } }, /admitted took too long/],
-      [{ overloaded: { ...good.overloaded, refused: { ...quick, p99: 301 } } }, /refused had to wait/],
-      [{ overloaded: { ...good.overloaded, refused: { ...quick, count: 0 } } }, /nothing was refused/],
-      [{ recovery: 6 }, /too long to recover/],
+      [
+        { overloaded: { ...good.overloaded, admitted: { ...quick, p99: 301 } } },
+        /admitted requests took too long/,
+      ],
+      [{ overloaded: { ...good.overloaded, rejected: { ...quick, p99: 301 } } }, /rejections took too long/],
+      [{ overloaded: { ...good.overloaded, rejected: { ...quick, count: 0 } } }, /no request was rejected/],
+      [{ recovery: 6 }, /recovery took too long/],
       [{ problems: ['a 503 has no Retry-After'] }, /no Retry-After/],
     ] as const) {
       const [only, ...more] = overloadFaults({ ...good, ...harm }, 10);

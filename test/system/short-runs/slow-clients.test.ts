@@ -37,8 +37,8 @@ describe('slow clients', () => {
     for (const [harm, fault] of [
       [{ connected: 100 }, /only 100 of 150/],
       [{ others: { ...quick, p99: 120 } }, /waited too long/],
-      [{ after: { ...held, files: 43 } }, /3 sockets are left/],
-      [{ after: { ...held, memory: 200 * MEBIBYTE } }, /did not come back/],
+      [{ after: { ...held, files: 43 } }, /3 sockets are still open/],
+      [{ after: { ...held, memory: 200 * MEBIBYTE } }, /was not released/],
       [{ problems: ['another client got 503'] }, /got 503/],
     ] as const) {
       const [only, ...more] = slowFaults({ ...good, ...harm }, CLIENTS);

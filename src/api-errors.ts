@@ -22,7 +22,7 @@ export const errorMeanings = {
   41700: 'the `Expect` header asks for something other than 100-continue',
   42900: 'too many requests; `Retry-After` says when to come back',
   43100: 'the headers are too large',
-  50000: 'a fault of ours; the message says nothing of the inside',
+  50000: 'internal error; the message reveals no internals',
   50100: 'the method is not implemented',
   50300:
     'the store is unavailable, or the outcome of the write is unknown; `Retry-After` says when to try again',

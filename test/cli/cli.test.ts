@@ -128,12 +128,12 @@ it('plant-store --version → version of the package', async (t) => {
 
 it('user without a home and without a passwd entry, as in a container → runs', async (t) => {
   const installation = await newInstallation(t);
-  const asNobody =
+  const asUnprivileged =
     process.getuid?.() === 0
       ? ['setpriv', '--reuid', '65432', '--regid', '65432', '--clear-groups']
       : ['unshare', '--user', '--map-user', '65432'];
   const wrap = (command: readonly string[]): readonly string[] => [
-    ...['env', '--unset=HOME', '--unset=NODE_COMPILE_CACHE', ...asNobody],
+    ...['env', '--unset=HOME', '--unset=NODE_COMPILE_CACHE', ...asUnprivileged],
     ...command,
   ];
   if ((await endOf(installation.start([], { wrap: () => wrap(['true']) }))).code !== 0) {

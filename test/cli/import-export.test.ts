@@ -340,8 +340,8 @@ describe('export', TOGETHER, () => {
   it('owner without plants → empty file; missing store → rejected', async (t) => {
     const { installation, run } = await prepare(t);
     await run(['import', 'alice', EXAMPLE]);
-    const { code, stdout, stderr } = await run(['export', 'nobody']);
-    assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: '', stderr: 'nobody has no plants\n' });
+    const { code, stdout, stderr } = await run(['export', 'zoe']);
+    assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: '', stderr: 'zoe has no plants\n' });
     const none: Ended = await installation.run(['export', 'alice']);
     assert.equal(none.code, 1);
     assert.match(none.stderr, /there is no store at .*--database-url/);

@@ -55,18 +55,18 @@ test('checkpoints fail, then writes: each is logged once and counted, /ready is 
   assert.ok((await metric('plant_store_checkpoint_failures_total')) >= 2);
   assert.ok((await metric('plant_store_wal_bytes')) > (LIMIT_KIB / 2) * 1_024);
 
-  const healed = await liftLimit(t, installation, service);
-  const after = await createUntilFailure(healed, token, {
+  const recovered = await liftLimit(t, installation, service);
+  const after = await createUntilFailure(recovered, token, {
     name: SHORT_NAME,
     from: LAST_IDS + 10_000n,
     limit: 130,
   });
   assert.equal(after.failure, undefined);
-  if (healed === service) {
+  if (recovered === service) {
     await service.logged(({ msg }) => msg === 'writes succeed again');
     await service.logged(({ msg }) => msg === 'checkpoints succeed again');
   }
-  assert.equal((await healed.stop()).code, 0);
+  assert.equal((await recovered.stop()).code, 0);
   const { ids, integrity } = inspect(installation.file);
   assert.equal(integrity, 'ok');
   assert.deepEqual(

@@ -49,17 +49,17 @@ describe('fsync fails at a commit', () => {
     }
 
     const again = await installation.serve({ env: PRODUCTION });
-    const anew = await createUntilFailure(again, token, { name: SHORT_NAME, from: 10_000n, limit: 3 });
-    assert.equal(anew.failure, undefined);
+    const later = await createUntilFailure(again, token, { name: SHORT_NAME, from: 10_000n, limit: 3 });
+    assert.equal(later.failure, undefined);
     assert.equal((await again.stop()).code, 0);
     const { ids, integrity } = inspect(installation.file);
     assert.equal(integrity, 'ok');
     assert.deepEqual(
-      [...healthy.acknowledged, ...anew.acknowledged].filter((id) => !ids.has(id)),
+      [...healthy.acknowledged, ...later.acknowledged].filter((id) => !ids.has(id)),
       [],
     );
     // The outcome of the failed write is unknown, as its response says.
-    assert.ok(ids.size <= healthy.acknowledged.length + anew.acknowledged.length + 1);
+    assert.ok(ids.size <= healthy.acknowledged.length + later.acknowledged.length + 1);
   });
 });
 

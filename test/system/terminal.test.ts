@@ -45,7 +45,7 @@ it('npm run dev: a source changes → restarts', async (t) => {
   await serving(0);
   const change = () => appendFile(join(installation.folder, 'src', 'plant.ts'), '// changed\n');
   await change();
-  // Which files to watch is told by the process while it starts, and may arrive after the first change. Once one was
+  // The process reports the files to watch while it starts, perhaps after the first change. Once one was
   // noticed there must be no other, which would end what it started.
   const changing = setInterval(change, 5_000);
   await program.logged(({ msg }) => msg === 'stopping').finally(() => clearInterval(changing));

@@ -24,7 +24,7 @@ describe('unusable store', { concurrency: 4 }, () => {
       t.diagnostic('not run: this user may write to everything, and may not mount');
       return;
     }
-    await assertRefused(installation, /(?:EROFS|EACCES).*must be writable/, reading);
+    await assertRejected(installation, /(?:EROFS|EACCES).*must be writable/, reading);
   });
 
   it('folder read-only → does not start; the message names the remedy', async (t) => {
@@ -34,7 +34,7 @@ describe('unusable store', { concurrency: 4 }, () => {
       t.diagnostic('not run: this user may write to everything, and may not mount');
       return;
     }
-    await assertRefused(installation, /must be writable/, reading);
+    await assertRejected(installation, /must be writable/, reading);
     chmodSync(installation.folder, 0o700);
   });
 
@@ -62,20 +62,20 @@ describe('unusable store', { concurrency: 4 }, () => {
     const db = new DatabaseSync(installation.file);
     db.exec("INSERT INTO migrations (name) VALUES ('9999-of-the-future.sql')");
     db.close();
-    await assertRefused(installation, /newer version.*9999-of-the-future\.sql/);
+    await assertRejected(installation, /newer version.*9999-of-the-future\.sql/);
   });
 
   it('file is not a database → does not start', async (t) => {
     const installation = await newInstallation(t);
     writeFileSync(installation.file, 'id,name\n1,Black alder\n'.repeat(500));
-    await assertRefused(installation, /not a database/);
+    await assertRejected(installation, /not a database/);
   });
 
   it('first page damaged → does not start', async (t) => {
     const installation = await withOnePlant(t);
     const bytes = readFileSync(installation.file);
     writeFileSync(installation.file, bytes.fill(0xa5, 100, 300));
-    await assertRefused(installation, /malformed/);
+    await assertRejected(installation, /malformed/);
   });
 
   for (const command of [
@@ -130,7 +130,7 @@ describe('unusable store', { concurrency: 4 }, () => {
     const installation = await withOnePlant(t);
     using other = new DatabaseSync(installation.file);
     other.exec('BEGIN IMMEDIATE');
-    await assertRefused(installation, /database is locked/);
+    await assertRejected(installation, /database is locked/);
   });
 
   it('locked while serving → writes get 503, reads work, and the service recovers', async (t) => {
@@ -173,7 +173,7 @@ async function withOnePlant(t: TestContext): Promise<Installation> {
 }
 
 /** Asserts that the service fails to start, prints one line, and leaves the file unchanged. */
-async function assertRefused(
+async function assertRejected(
   installation: Installation,
   reason: RegExp,
   options: ProgramOptions = {},

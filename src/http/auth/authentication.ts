@@ -52,7 +52,7 @@ export interface Authentication {
   recheck(request: FastifyRequest, scope: Scope): Promise<void>;
 }
 
-/** The permissions of a valid token, ours or the identity provider's. */
+/** The permissions of a valid token, of the service or of the identity provider. */
 export type Grant = Pick<Token, 'owner' | 'scopes' | 'expiresAt' | 'revokedAt'>;
 
 /** Verifies a token that does not have our format. Resolves to its grant, or to undefined if it is invalid. */

@@ -21,7 +21,7 @@ const ALGORITHMS = [
 const MAX_LENGTH = 8_192;
 const COMPACT_JWS = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/;
 
-/** Max difference between the issuer's clock and ours. */
+/** Max difference between the clocks of the issuer and the service. */
 const CLOCK_TOLERANCE_S = 30;
 
 interface OidcOptions {

@@ -109,12 +109,12 @@ describe('requests of a token', () => {
     const service = await startService(t, await sqlite.freshUrl(t), flags);
     const first = await provider.accessToken();
     const bits = BASE64URL.indexOf(first.slice(-1));
-    const reencoded = first.slice(0, -1) + BASE64URL.charAt(bits ^ 1);
+    const equivalent = first.slice(0, -1) + BASE64URL.charAt(bits ^ 1);
     assert.deepEqual(
-      Buffer.from(reencoded.split('.')[2] ?? '', 'base64url'),
+      Buffer.from(equivalent.split('.')[2] ?? '', 'base64url'),
       Buffer.from(first.split('.')[2] ?? '', 'base64url'),
     );
-    assert.equal(await statusOf(service, reencoded), 401);
+    assert.equal(await statusOf(service, equivalent), 401);
     assert.equal(await statusOf(service, first), 200);
     assert.equal(await statusOf(service, await provider.accessToken()), 200);
     await assertTooMany(await list(service, await provider.accessToken()));

@@ -132,7 +132,7 @@ describe('a connection is kept', () => {
   test('when the work that has it fails by itself, whose error stays what it is', async (t) => {
     const { connections } = await open(t);
     const before = await processOf(connections);
-    const fault = new TypeError('a fault of ours');
+    const fault = new TypeError('a programming error');
     const work = async (): Promise<never> => {
       throw fault;
     };

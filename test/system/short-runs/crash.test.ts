@@ -43,8 +43,8 @@ const faults: readonly Fault[] = [
   {
     name: 'plant of another owner',
     fits: () => true,
-    sql: "INSERT INTO plants (owner, id, name) VALUES ('nobody', ?, 'a stranger')",
-    found: /^plant \d+ of nobody appeared$/,
+    sql: "INSERT INTO plants (owner, id, name) VALUES ('zoe', ?, 'a stranger')",
+    found: /^plant \d+ of zoe appeared$/,
   },
 ];
 

@@ -65,9 +65,9 @@ export default {
     ),
     forbid(
       'store-interfaces',
-      'The interfaces of the store know only tokens.',
+      'The interfaces of the store know only plants and tokens.',
       { path: '^src/store/(?:store|bulk-store)\\.ts$' },
-      { path: '^src/', pathNot: '^src/token\\.ts$' },
+      { path: '^src/', pathNot: '^src/(?:plant|token)\\.ts$' },
     ),
     forbid(
       'store-below',

@@ -1,6 +1,6 @@
 /**
- * Every error that can leave the service. The number is status × 100 + n (RFC 9110 §15 gives the status),
- * it never changes its meaning, and the list is closed: what is not here is a 50000.
+ * Every error that the service returns. A code is the HTTP status (RFC 9110 §15) × 100 + n and never changes its meaning.
+ * The list is closed: any other error becomes a 50000.
  */
 export const errorMeanings = {
   40000: 'a field, parameter or header is invalid; the message names it',
@@ -22,7 +22,7 @@ export const errorMeanings = {
   41700: 'the `Expect` header asks for something other than 100-continue',
   42900: 'too many requests; `Retry-After` says when to come back',
   43100: 'the headers are too large',
-  50000: 'internal error; the message reveals no internals',
+  50000: 'internal error; the message reveals no details',
   50100: 'the method is not implemented',
   50300:
     'the store is unavailable, or the outcome of the write is unknown; `Retry-After` says when to try again',
@@ -34,12 +34,12 @@ export type ErrorCode = keyof typeof errorMeanings;
 
 export const errorCodes = Object.keys(errorMeanings).map(Number) as readonly ErrorCode[];
 
-/** The HTTP status an error code stands for. */
+/** The HTTP status of an error code. */
 export function statusOf(code: ErrorCode): number {
   return Math.floor(code / 100);
 }
 
-/** A refusal the client is meant to read: its code, a message that says what would be right, extra headers. */
+/** An error for the client: its code, a message that says what is valid, and extra headers. */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly code: ErrorCode;
@@ -52,12 +52,12 @@ export class ApiError extends Error {
   }
 }
 
-/** The message of whatever was thrown. */
+/** The message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** The code that Node or a library gave what was thrown, such as `ENOENT`; empty without one. */
+/** The code that Node or a library gave an error, such as `ENOENT`; empty without one. */
 export function codeOf(error: unknown): string {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
 }

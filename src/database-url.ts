@@ -3,27 +3,27 @@ import { resolve } from 'node:path';
 const DEMAND =
   'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
 
-/** What means something elsewhere, and would be the name of a file here. */
+/** Forms with a meaning in other programs. Here they would be file names. */
 const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
   [
     /^sqlite:\/\//,
     'must have no // after sqlite: sqlite:plants.db is a file in the working directory, sqlite:/var/lib/plants.db one by its whole path',
   ],
-  [/^sqlite::memory:/, 'must name a file, such as sqlite:/tmp/plants.db; no store is kept in memory alone'],
+  [/^sqlite::memory:/, 'must name a file, such as sqlite:/tmp/plants.db; a store in memory is not supported'],
   [
     /^sqlite:~/,
     'must have a whole path for ~, such as sqlite:/home/alice/plants.db, or sqlite:"$HOME"/plants.db in a shell',
   ],
-  [/^sqlite:.*\?/s, 'must be sqlite:FILE without ? and what follows it; a file takes no parameters'],
+  [/^sqlite:.*\?/s, 'must be sqlite:FILE without ? and the text after it; a file has no parameters'],
 ];
 
 const POSTGRES_DEMAND =
   'must be postgres://USER:PASSWORD@HOST:PORT/DATABASE, with what is not a letter, a digit or one of -._~ in USER and PASSWORD percent-encoded, such as %23 for #';
 
-/** What pg knows of TLS. Anything else it passes over, and a URL with a slip in `sslmode` would do without TLS. */
+/** The TLS options of pg. It ignores others, so a typing error in `sslmode` would turn TLS off. */
 const TLS_OPTIONS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation'];
 
-/** What a text would have to be to name a store; undefined when it does. */
+/** Completes "the database URL …" with the rule that a URL breaks. Undefined for a valid URL. */
 export function demandOfDatabaseUrl(url: string): string | undefined {
   if (!/^(?:sqlite:.|postgres(?:ql)?:\/\/.)/s.test(url)) return DEMAND;
   if (sqliteFile(url) === undefined) return demandOfPostgresUrl(url);
@@ -38,7 +38,7 @@ function demandOfPostgresUrl(url: string): string | undefined {
   return `must not have ${unknown} among its options, which has no effect; those of TLS are sslmode, sslrootcert, sslcert and sslkey`;
 }
 
-// A password with one of / ? # ends what names the hosts too soon, in a port that is none as a rule.
+// An unencoded / ? or # in the password ends the host part too early; then the port is usually invalid.
 function isPostgresUrl(url: string): boolean {
   const authority = url
     .replace(/^[a-z]+:\/\//, '')
@@ -48,12 +48,12 @@ function isPostgresUrl(url: string): boolean {
   return !url.includes('#') && hosts.every((host) => host === '' || URL.canParse(`postgres://${host}`));
 }
 
-/** The file of an embedded store; undefined when a URL names the other engine. */
+/** The file of a SQLite store; undefined for a PostgreSQL URL. */
 export function sqliteFile(url: string): string | undefined {
   return /^sqlite:(.+)$/s.exec(url)?.[1];
 }
 
-/** Where a store is, for logs and messages: a file by its whole path, a URL without its password. */
+/** The location of a store for logs and messages: an absolute path, or a URL without its password. */
 export function placeOf(url: string): string {
   const file = sqliteFile(url);
   return file === undefined ? withoutPassword(url) : resolve(file);

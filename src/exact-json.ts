@@ -32,13 +32,13 @@ const U = 0x75;
 const OPENING_BRACE = 0x7b;
 const CLOSING_BRACE = 0x7d;
 
-/** The bit that makes an ASCII letter lower case. */
+/** This bit makes an ASCII letter lower case. */
 const LOWER_CASE = 0x20;
 
 const MAX_EXACT_DIGITS = 15;
 const ESCAPED_UNIT_LENGTH = '\\u0000'.length;
 
-// Tables of 256 bytes: the fastest test of a byte in a loop. Beyond the end of a text they are asked for U+0000.
+// Tables of 256 bytes are the fastest test of a byte in a loop. After the end of a text the index is 0 (U+0000).
 const isSpace = tableOf((byte) => [TAB, LINE_FEED, RETURN, SPACE].includes(byte));
 const isDigit = tableOf((byte) => byte >= ZERO && byte <= NINE);
 const isPlain = tableOf((byte) => byte >= SPACE && byte !== QUOTE && byte !== BACKSLASH);
@@ -65,15 +65,20 @@ export class JsonInvalid extends Error {
  * Skips the rest without building it: the cost depends on the length alone. Throws JsonInvalid.
  *
  * @param fields names of ASCII letters and digits
+ * @param numberFields those of them whose integers are numbers instead of bigints
  */
-export function parseJson(bytes: Buffer, fields: readonly string[]): unknown {
+export function parseJson(
+  bytes: Buffer,
+  fields: readonly string[],
+  numberFields: readonly string[] = [],
+): unknown {
   if (bytes.length === 0) throw new JsonInvalid('is empty; it must be a JSON object');
   if (!isUtf8(bytes)) throw new JsonInvalid('is not UTF-8');
   const start = skipSpace(bytes, 0);
   const members = fields.map((name): Member => ({ name, start: 0, end: 0 }));
   const end = skipSpace(bytes, skipValue(bytes, start, MAX_JSON_DEPTH, members));
   if (end < bytes.length) throw expected('the end of the text', bytes, end);
-  return bytes[start] === OPENING_BRACE ? decodeMembers(bytes, members) : undefined;
+  return bytes[start] === OPENING_BRACE ? decodeMembers(bytes, members, numberFields) : undefined;
 }
 
 // Each of these functions takes the start of a token or value and returns its end.
@@ -197,7 +202,7 @@ function note(
   }
 }
 
-/** Compares a valid string with a field name in place: decoding every name of a long object would cost too much. */
+/** Compares a string with a field name without decoding it, which is too slow for an object with many names. */
 function isName(name: string, bytes: Buffer, start: number, end: number): boolean {
   if (end - start !== name.length) return end - start > name.length && isEscapedName(name, bytes, start, end);
   for (let index = 0; index < name.length; index += 1) {
@@ -216,7 +221,7 @@ function isEscapedName(name: string, bytes: Buffer, start: number, end: number):
   return at === end;
 }
 
-/** The code unit of `\uXXXX`; undefined for the other escapes, none of which is a letter or a digit. */
+/** The code unit of `\uXXXX`. Undefined for other escapes: none is a letter or a digit. */
 function unitOfEscape(bytes: Buffer, start: number): number | undefined {
   if (bytes[start + 1] !== U) return undefined;
   let unit = 0;
@@ -231,15 +236,21 @@ function hexValue(byte = 0): number {
   return letter >= A && letter <= F ? letter - A + 10 : -1;
 }
 
-function decodeMembers(bytes: Buffer, members: readonly Member[]): Record<string, unknown> {
+function decodeMembers(
+  bytes: Buffer,
+  members: readonly Member[],
+  numberFields: readonly string[],
+): Record<string, unknown> {
   const object: Record<string, unknown> = {};
   for (const { name, start, end } of members) {
-    if (end > 0) object[name] = decode(bytes, start, end);
+    if (end === 0) continue;
+    const value = decode(bytes, start, end);
+    object[name] = typeof value === 'bigint' && numberFields.includes(name) ? Number(value) : value;
   }
   return object;
 }
 
-/** The value of a valid text. */
+/** Decodes a valid JSON value. */
 function decode(bytes: Buffer, start: number, end: number): unknown {
   switch (bytes[start]) {
     case QUOTE:
@@ -270,7 +281,7 @@ function decodeNumber(bytes: Buffer, start: number, end: number): bigint | numbe
   return parseIntegerSource(source) ?? Number(source);
 }
 
-/** The value of so few digits that a double holds it exactly, as with most ids; undefined if there is more than digits. */
+/** Decodes up to 15 digits, which a double holds exactly; most ids are so short. Undefined for other characters. */
 function decodeDigits(bytes: Buffer, start: number, end: number): number | undefined {
   let value = 0;
   for (let at = start; at < end; at += 1) {

@@ -4,7 +4,7 @@ import { Type } from 'typebox';
 export const INT64_MIN = -(2n ** 63n);
 export const INT64_MAX = 2n ** 63n - 1n;
 
-// TypeBox compiles the bounds of a bigint to doubles, which would let 2^63 through: hence the exact check.
+// The exact check is needed: TypeBox compiles the bounds of a bigint to doubles, which accept 2^63.
 export const Int64 = Type.Refine(
   Type.BigInt({
     format: 'int64',
@@ -46,29 +46,60 @@ export type NewPlant = Type.Static<typeof NewPlant>;
 /** The names of all fields of a NewPlant. */
 export const newPlantFields: readonly string[] = Object.keys(NewPlant.properties);
 
-/** The JSON of a plant, byte for byte as both engines render it in lists. */
-export function renderPlant({ name, tag }: Plant): string {
-  return JSON.stringify({ name, tag });
+/** Those of them that are integers within the safe range, unlike an int64. */
+export const numberFields = newPlantFields.filter((name) => Type.IsInteger(Reflect.get(fields, name)));
+
+/** The fields of a Plant, in the order of JSON, CSV and the columns of the stores. */
+export const plantFields: readonly (keyof Plant)[] = Object.keys(fields).filter(isPlantField);
+
+function isPlantField(name: string): name is keyof Plant {
+  return Object.hasOwn(fields, name);
 }
 
-/** What an idempotency key must be, in words. */
+/** True for a field that a plant may lack. */
+export function isOptionalField(field: keyof Plant): boolean {
+  return Type.IsOptional(fields[field]);
+}
+
+/** A plant as a store keeps it; an absent field is null. */
+export type PlantRow = { readonly owner: string; readonly id: bigint } & {
+  readonly [F in keyof Plant]-?: undefined extends Plant[F] ? NonNullable<Plant[F]> | null : Plant[F];
+};
+
+/** The row of a new plant. */
+export function toPlantRow(owner: string, { id, name, tag }: NewPlant): PlantRow {
+  return { owner, id, name, tag: tag ?? null };
+}
+
+/** A plant whose absent fields are left out, or null. */
+export type NullablePlant = { readonly [F in keyof Plant]: Plant[F] | PlantRow[F] };
+
+/** The JSON of a plant, byte for byte as both engines render it in lists. */
+export function renderPlant({ name, tag }: NullablePlant): string {
+  return JSON.stringify({ name, tag: tag ?? undefined } satisfies Record<keyof Plant, unknown>);
+}
+
+/** The rule for idempotency keys, for messages. */
 export const IDEMPOTENCY_KEY_RULE = '1 to 255 visible ASCII characters';
 
-/** Whether a text is what an idempotency key must be. */
+/** True for a valid idempotency key. */
 export function isIdempotencyKey(text: string): boolean {
   return /^[\x21-\x7e]{1,255}$/.test(text);
 }
 
-/** What an idempotency key stands for: SHA-256 over all fields of the plant, unambiguously joined. */
-export function digestPlant({ id, name, tag }: NewPlant): Uint8Array {
-  return createHash('sha256')
-    .update(JSON.stringify([id.toString(), name, tag]))
-    .digest();
+const FIRST_VERSION_VALUES = ['id', 'name', 'tag'].length;
+
+/** SHA-256 over all fields of a plant, unambiguously joined. An idempotency key is bound to it. */
+export function digestPlant(plant: NewPlant): Uint8Array {
+  const values = [plant.id.toString(), ...plantFields.map((field) => plant[field])];
+  // A field added later is left out where it is absent at the end, so that keys outlive an upgrade.
+  while (values.length > FIRST_VERSION_VALUES && values.at(-1) === undefined) values.pop();
+  return createHash('sha256').update(JSON.stringify(values)).digest();
 }
 
 /**
- * The integer that the source text of a JSON number (RFC 8259 §6) stands for: `7`, `7.0`, `70e-1`, `-0`.
- * Undefined when the value has a fraction, or so many digits that no int64 can equal it.
+ * Returns the integer value of a JSON number (RFC 8259 §6), given its text: `7`, `7.0`, `70e-1`, `-0`.
+ * Undefined when the value has a fraction, or too many digits for an int64.
  */
 export function parseIntegerSource(source: string): bigint | undefined {
   const match = /^(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?$/.exec(source);
@@ -82,7 +113,7 @@ export function parseIntegerSource(source: string): bigint | undefined {
   return BigInt(`${sign}${significant}${'0'.repeat(zeros)}`);
 }
 
-// Not by a regular expression, which would try every run of zeros in the middle to its end.
+// A regular expression would scan every run of zeros in the middle to its end.
 function lengthWithoutZeros(digits: string): number {
   let length = digits.length;
   while (digits[length - 1] === '0') length -= 1;

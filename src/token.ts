@@ -4,7 +4,7 @@ import { crc32 } from 'node:zlib';
 export const scopes = ['plants:read', 'plants:write'] as const;
 export type Scope = (typeof scopes)[number];
 
-/** What the store keeps of a token. Times are milliseconds since the epoch. */
+/** A token as the store keeps it. Times are milliseconds since the epoch. */
 export interface Token {
   /** The public name, which `token list` shows and `token revoke` takes. */
   readonly id: string;
@@ -28,7 +28,7 @@ const SUBJECT_OWNER = /^https?:\/\/[!"$-~]{1,247}#[ -~]{1,255}$/;
 
 export const DEFAULT_EXPIRES = '90d';
 
-/** How stale the recorded last use of a token may be: at most one write a minute for each token. */
+/** The last use of a token is recorded once a minute. */
 export const LAST_USE_STEP_MS = 60_000;
 
 function base62(value: bigint, length: number): string {
@@ -41,21 +41,21 @@ function checksum(text: string): string {
   return base62(BigInt(crc32(text)), CHECKSUM_LENGTH);
 }
 
-/** A new secret: `plt_`, 32 random bytes as 43 base62 characters, and their CRC-32 as 6 more. */
+/** Makes a secret: `plt_`, 32 random bytes as 43 base62 characters, and their CRC-32 as 6 more. */
 export function mintSecret(): string {
   const random = BigInt(`0x${randomBytes(32).toString('hex')}`);
   const body = PREFIX + base62(random, SECRET_LENGTH);
   return body + checksum(body);
 }
 
-/** Whether a text has the form and the checksum of a token; tells typing errors from tokens without a store. */
+/** Checks the form and the checksum of a token. This finds typing errors without a query to the store. */
 export function isWellFormedSecret(text: string): boolean {
   if (!/^plt_[0-9A-Za-z]{49}$/.test(text)) return false;
   const body = text.slice(0, -CHECKSUM_LENGTH);
   return checksum(body) === text.slice(-CHECKSUM_LENGTH);
 }
 
-/** SHA-256 of a secret: the only trace of it that is stored. */
+/** SHA-256 of a secret. The store keeps only this digest. */
 export function digestSecret(secret: string): Uint8Array {
   return hash('sha256', secret, 'buffer');
 }
@@ -64,12 +64,12 @@ function mintTokenId(): string {
   return Array.from({ length: 12 }, () => ALPHABET.charAt(randomInt(62))).join('');
 }
 
-/** Whether a text can be the id of a token. */
+/** True for the form of a token id. */
 export function isTokenId(text: string): boolean {
   return /^[0-9A-Za-z]{12}$/.test(text);
 }
 
-/** The record of a token made at `now`, in milliseconds since the epoch. */
+/** Makes the record of a token created at `now`, in milliseconds since the epoch. */
 export function newToken(
   secret: string,
   owner: string,
@@ -89,31 +89,31 @@ export function newToken(
   };
 }
 
-/** Whether a text can name an owner: 1 to 128 letters, digits and `._@+-`, beginning with a letter or digit. */
+/** True for the name of an owner: 1 to 128 letters, digits and `._@+-`, starting with a letter or digit. */
 export function isOwner(text: string): boolean {
   return OWNER.test(text);
 }
 
 /**
- * The owner that a subject of an OpenID Connect issuer is: the two with a `#` between them, which neither an issuer nor
- * a local owner has. Undefined unless the subject is 1 to 255 printable ASCII characters (OpenID Connect Core §2).
+ * Returns the owner for a subject of an OpenID Connect issuer: issuer, `#`, subject. Neither an issuer nor a local
+ * owner contains `#`. Undefined unless the subject is 1 to 255 printable ASCII characters (OpenID Connect Core §2).
  */
 export function ownerOfSubject(issuer: string, subject: string): string | undefined {
   const owner = `${issuer}#${subject}`;
   return isOwnerOfSubject(owner) ? owner : undefined;
 }
 
-/** Whether a text can be what `ownerOfSubject` makes. */
+/** True for an owner in the form that `ownerOfSubject` returns. */
 export function isOwnerOfSubject(text: string): boolean {
   return SUBJECT_OWNER.test(text);
 }
 
-/** Whether a text can be the note on a token: up to 255 characters that a terminal shows as they are. */
+/** True for the name of a token: up to 255 characters, without control or format characters. */
 export function isTokenName(text: string): boolean {
   return /^[^\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]{0,255}$/u.test(text);
 }
 
-/** The scopes in a list separated by commas or spaces, in the order of `scopes`; undefined when one is unknown. */
+/** Parses scopes separated by commas or spaces, into the order of `scopes`. Undefined when one is unknown. */
 export function parseScopes(text: string): readonly Scope[] | undefined {
   const wanted = text.split(/[\s,]+/).filter((part) => part !== '');
   const known = scopes.filter((scope) => wanted.includes(scope));
@@ -121,8 +121,8 @@ export function parseScopes(text: string): readonly Scope[] | undefined {
 }
 
 /**
- * When a token made at `now` expires: `90d`, `12h` or `30m` later, null for `never`; undefined for other texts. Times are
- * milliseconds since the epoch.
+ * Parses the lifetime of a token created at `now`: `90d`, `12h`, `30m` or `never`. Returns the time of expiry in
+ * milliseconds since the epoch, null for `never`, undefined for other texts.
  */
 export function parseExpires(text: string, now: number): number | null | undefined {
   if (text === 'never') return null;
@@ -132,7 +132,7 @@ export function parseExpires(text: string, now: number): number | null | undefin
   return now + Number(match[1]) * unit;
 }
 
-/** Whether a token opens anything at `now`, in milliseconds since the epoch. */
+/** True when a token is neither revoked nor expired at `now`, in milliseconds since the epoch. */
 export function isValid(token: Pick<Token, 'expiresAt' | 'revokedAt'>, now: number): boolean {
   return token.revokedAt === null && (token.expiresAt === null || now < token.expiresAt);
 }

@@ -3,15 +3,15 @@ import type { TLocalizedValidationError } from 'typebox/error';
 import { Compile } from 'typebox/schema';
 
 interface Violation {
-  /** The field at fault; empty when it is the value as a whole. */
+  /** The invalid field; empty when the whole value is invalid. */
   readonly field: string;
-  /** What would be right: `is required`, `must be a string`. */
+  /** The rule that the value breaks: `is required`, `must be a string`. */
   readonly demand: string;
 }
 
 type Checked<T> = { readonly value: T } | { readonly violation: Violation };
 
-/** Compiles a schema to a check that passes a value on, typed, or names the first field at fault. */
+/** Compiles a schema to a check. It returns the value with its type, or the first violation. */
 export function compileCheck<S extends TSchema>(schema: S): (value: unknown) => Checked<Static<S>> {
   const validator = Compile(schema);
   return (value) => {
@@ -32,13 +32,13 @@ function explain(schema: TSchema, value: unknown, error: TLocalizedValidationErr
   return { field, demand: demandOf(property, Reflect.get(Object(value), field), error) };
 }
 
-/** The schema of a property, also when a schema was copied without the marks of TypeBox. */
+/** The schema of a property. Works for a copied schema too, which lacks the marks of TypeBox. */
 export function propertyOf(schema: TSchema, name: string): TSchema | undefined {
   const property: unknown = Reflect.get(propertiesOf(schema), name);
   return Type.IsSchema(property) ? property : undefined;
 }
 
-/** The properties that a schema names. */
+/** The properties of a schema. */
 export function propertiesOf(schema: TSchema): object {
   const properties: unknown = Reflect.get(schema, 'properties');
   return typeof properties === 'object' && properties !== null ? properties : {};
@@ -55,8 +55,8 @@ function demandOf(schema: TSchema, value: unknown, error: TLocalizedValidationEr
 }
 
 /**
- * Compiles a schema to what makes of a text from a path, a query, a flag or a variable what it stands for: an integer,
- * a boolean or itself. A text that represents nothing becomes NaN or stays as it is, for the check to reject.
+ * Compiles a parser from a string (of a path, query, flag, variable or CSV cell) to the type of a schema: integer,
+ * boolean or string. An invalid string becomes NaN or stays a string; the check then rejects it.
  */
 export function compileFromText(schema: TSchema | undefined): (text: unknown) => unknown {
   const read = readerOf(schema);

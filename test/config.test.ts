@@ -14,11 +14,11 @@ import {
 interface Values {
   readonly good: readonly (readonly [text: string, value: unknown])[];
   readonly bad: readonly string[];
-  /** What has to be given as well. */
-  readonly beside?: Partial<Record<Setting, string>>;
+  /** Other settings that are required too. */
+  readonly others?: Partial<Record<Setting, string>>;
 }
 
-/** Settings whose value no message repeats, since it may hold a password. */
+/** Settings whose values no message shows: they may contain a password. */
 const secretive: readonly Setting[] = ['databaseUrl', 'oidcIssuer', 'corsOrigin'];
 
 const integers = [
@@ -51,7 +51,7 @@ const host: Values = {
     ['0.0.0.0', '0.0.0.0'],
     ['localhost', 'localhost'],
   ],
-  // An empty one would mean every address there is.
+  // An empty one would mean every address.
   bad: [''],
 };
 
@@ -62,7 +62,7 @@ const rate: Values = {
   ],
   bad: [...integers, '1000000001', '10/s'],
 };
-// What is in it shows when it is read.
+// Its content is checked when it is read.
 const file: Values = {
   good: [
     ['tls.pem', 'tls.pem'],
@@ -71,7 +71,7 @@ const file: Values = {
   bad: [],
 };
 
-/** For each setting, texts it takes, with the values they stand for, and texts it refuses. */
+/** Valid texts of each setting with their values, and invalid texts. */
 const values: Readonly<Record<Setting, Values>> = {
   host,
   adminHost: host,
@@ -172,7 +172,7 @@ const values: Readonly<Record<Setting, Values>> = {
       'https://id.example/\n',
       `https://id.example/${'x'.repeat(240)}`,
     ],
-    beside: { oidcAudience: 'plants' },
+    others: { oidcAudience: 'plants' },
   },
   oidcAudience: {
     good: [
@@ -180,7 +180,7 @@ const values: Readonly<Record<Setting, Values>> = {
       ['https://plants.example/', 'https://plants.example/'],
     ],
     bad: ['plants store', 'plants\n', 'plänts', 'x'.repeat(256)],
-    beside: { oidcIssuer: 'https://id.example' },
+    others: { oidcIssuer: 'https://id.example' },
   },
   headerLimit: {
     good: [
@@ -279,8 +279,8 @@ const values: Readonly<Record<Setting, Values>> = {
       'https://*.example/x',
     ],
   },
-  tlsCert: { ...file, beside: { tlsKey: 'tls.key' } },
-  tlsKey: { ...file, beside: { tlsCert: 'tls.pem' } },
+  tlsCert: { ...file, others: { tlsKey: 'tls.key' } },
+  tlsKey: { ...file, others: { tlsCert: 'tls.pem' } },
   hsts: rate,
   logLevel: {
     good: ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'].map(
@@ -422,7 +422,7 @@ describe('a configuration', () => {
       assert.throws(() => loadConfig({ databaseUrl }, {}), demand);
   });
 
-  test('refuses an option for TLS that has no effect on PostgreSQL', () => {
+  test('rejects an option for TLS that has no effect on PostgreSQL', () => {
     for (const option of ['sslmod', 'ssl_mode', 'ssl-mode', 'SSLMODE', 'sslcrl', 'ssl%6dod'])
       assert.throws(
         () => loadConfig({ databaseUrl: `postgres://u:p@a,b/d?application_name=x&${option}=require` }, {}),
@@ -464,13 +464,13 @@ describe('the names of a setting', () => {
 
 for (const setting of settings) {
   describe(`the setting ${setting}`, () => {
-    const { good, bad, beside = {} } = values[setting];
+    const { good, bad, others = {} } = values[setting];
     const variable = variableOf(setting);
 
     test('is taken from its flag and from its variable', () => {
       for (const [text, value] of good) {
-        assert.equal(loadConfig({ ...beside, [setting]: text }, {})[setting], value);
-        if (text !== '') assert.equal(loadConfig(beside, { [variable]: text })[setting], value);
+        assert.equal(loadConfig({ ...others, [setting]: text }, {})[setting], value);
+        if (text !== '') assert.equal(loadConfig(others, { [variable]: text })[setting], value);
       }
     });
 
@@ -478,16 +478,16 @@ for (const setting of settings) {
       const [first = ['', ''], second = ['', '']] = good;
       assert.notEqual(first[1], second[1]);
       assert.equal(
-        loadConfig({ ...beside, [setting]: first[0] }, { [variable]: second[0] })[setting],
+        loadConfig({ ...others, [setting]: first[0] }, { [variable]: second[0] })[setting],
         first[1],
       );
       assert.equal(
-        loadConfig({ ...beside, [setting]: second[0] }, { [variable]: first[0] })[setting],
+        loadConfig({ ...others, [setting]: second[0] }, { [variable]: first[0] })[setting],
         second[1],
       );
     });
 
-    test('is refused when it is bad, by a message that says where it was given, what, and what would be right', () => {
+    test('invalid → a message with its source, its value and the rule', () => {
       const isComplaint = (source: string, text: string) => (error: unknown) => {
         const begin = secretive.includes(setting) ? source : `${source} is ${JSON.stringify(text)}; it`;
         return (

@@ -1,4 +1,4 @@
-/** A text and whether it is JSON by the grammar of RFC 8259. */
+/** A text, and true when it is JSON by the grammar of RFC 8259. */
 export interface JsonCase {
   /** The rule it is about, with the number of the section. */
   readonly rule: string;
@@ -320,7 +320,7 @@ const strings = [
     '"\\ud800\\ud800\\udc00"',
   ),
   ...valid(
-    '§7 all other characters stand for themselves',
+    '§7 all other characters represent themselves',
     '"/"',
     '"\u007f"',
     '"\u0080"',
@@ -510,7 +510,7 @@ export const jsonCases: readonly JsonCase[] = [
   ...encoding,
 ];
 
-/** Texts that are a NewPlant with the id 1, the name `x` and nothing else that counts, each written in another way. */
+/** Different notations of one NewPlant with the id 1 and the name `x`. */
 export const plantTexts: readonly string[] = [
   '{"id":1,"name":"x"}',
   '{"name":"x","id":1}',

@@ -11,7 +11,7 @@ const ROUNDS = 15;
 
 const check = compileCheck(NewPlant);
 
-/** Does all that a creation does with a body before it asks the store. */
+/** Does the work of a creation before its store access. */
 function take(body: Buffer): void {
   try {
     const checked = check(parseJson(body, newPlantFields));
@@ -35,7 +35,7 @@ test(`a body of 64 KiB costs no more than ${MAX_CPU_MS} ms of CPU, whatever it c
   for (let round = 0; round < WARM_UPS; round += 1) for (const { body } of costlyBodies) take(body);
   for (const { name, body } of costlyBodies) {
     await t.test(name, (t) => {
-      // The least of several rounds: the CPU time of a process includes compiling and collecting garbage.
+      // The minimum of several rounds: CPU time includes compilation and garbage collection.
       const least = Math.min(...Array.from({ length: ROUNDS }, () => cpuMs(() => take(body))));
       t.diagnostic(`${least.toFixed(2)} ms`);
       assert.ok(least <= MAX_CPU_MS, `${least} ms`);

@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { JsonInvalid, parseJson } from '../src/exact-json.ts';
 import { newPlantFields, parseIntegerSource } from '../src/plant.ts';
 
-/** Marks the source of a number, which no string of a parsed text can be confused with. */
+/** Marks the source of a number; no string of a parsed text can contain the mark. */
 class Source {
   readonly text: string;
   constructor(text: string) {
@@ -131,7 +131,7 @@ const pieces = fc.constantFrom(
   '"id":',
 );
 
-/** A text with a few places changed, most often to something that is not JSON. */
+/** A text with a few changed places, usually invalid JSON. */
 const mutatedText = fc
   .tuple(
     anyText,

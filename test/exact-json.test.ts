@@ -5,7 +5,7 @@ import { type JsonCase, jsonCases, plantTexts } from './exact-json-cases.ts';
 import { engines } from './support/engines.ts';
 import { bearer, startService } from './support/service.ts';
 
-/** Posts bodies to a service of its own. */
+/** Starts a service and posts bodies to it. */
 async function startPosting(t: TestContext) {
   const [engine] = engines;
   assert.ok(engine !== undefined);
@@ -25,7 +25,7 @@ async function startPosting(t: TestContext) {
       const response = await fetch(`${url}/plants/${id}`, { method: 'DELETE', headers });
       assert.equal(response.status, 204);
     },
-    /** A NewPlant with an id of its own and the bytes as the value of a field that nobody knows. */
+    /** A NewPlant with a new id and an unknown field that has the bytes as its value. */
     withUnknownField(value: Buffer | string): Buffer<ArrayBuffer> {
       lastId += 1;
       const before = `{"id":${lastId},"name":"x","unknown":`;
@@ -39,7 +39,7 @@ function byRule(cases: readonly JsonCase[]): ReadonlyMap<string, readonly JsonCa
   return Map.groupBy(cases, ({ rule }) => rule);
 }
 
-/** A case as a reader of a failure wants it. */
+/** Formats a case for the message of a failure. */
 function show(bytes: Buffer): string {
   const text = JSON.stringify(bytes.toString('latin1'));
   return text.length > 80 ? `${text.slice(0, 80)}… (${bytes.length} bytes)` : text;
@@ -84,7 +84,7 @@ describe('the grammar of RFC 8259', () => {
     }
   });
 
-  test('an invalid text is refused as no JSON even where its fields would be refused too', async (t) => {
+  test('an invalid text is rejected as no JSON even where its fields are invalid too', async (t) => {
     const { post } = await startPosting(t);
     for (const text of ['{"id":"1","name":1', '{"id":1.5,}', '[1', '"a', '{"name":null,"id":1,"tag":01}']) {
       assert.equal((await post(text)).error, 40001, text);
@@ -191,7 +191,7 @@ describe('nesting', () => {
     }
   });
 
-  test('a body that is all nesting is refused, closed or not', async (t) => {
+  test('a body that is only nesting is rejected, closed or not', async (t) => {
     const { post, withUnknownField } = await startPosting(t);
     for (const pair of brackets) {
       for (const levels of [500, 2_500, 5_000]) {
@@ -214,5 +214,14 @@ describe('nesting', () => {
     for (const wide of [`[${'[],'.repeat(15_000)}[]]`, `{${'"a":{},'.repeat(8_000)}"b":[]}`]) {
       assert.equal((await post(withUnknownField(wide))).status, 200);
     }
+  });
+});
+
+test('integers of number fields are numbers, those of other fields bigints', () => {
+  const text = Buffer.from('{"id":7,"height":7.0,"name":"x"}');
+  assert.deepEqual(parseJson(text, ['id', 'height', 'name'], ['height', 'name']), {
+    id: 7n,
+    height: 7,
+    name: 'x',
   });
 });

@@ -20,7 +20,7 @@ async function read(format: Format, content: string | Buffer, chunk = 64 * 1024)
   return entries;
 }
 
-/** The entries as a reader of reports sees them: the name of a plant, or the reason. */
+/** The entries as text: the name of a plant, or the reason. */
 async function outline(format: Format, content: string | Buffer, chunk?: number): Promise<string[]> {
   const entries = await read(format, content, chunk);
   return entries.map((entry) => `${entry.line}: ${'plant' in entry ? entry.plant.name : entry.reason}`);
@@ -45,7 +45,7 @@ for (const [name, format] of formats) {
       }
     });
 
-    test('the lines it names are those of the file', async () => {
+    test('line numbers are those of the file', async () => {
       const plants = hostilePlants(500, 7);
       const text = format.header + format.write(plants);
       const lines = text.split('\n');
@@ -55,7 +55,7 @@ for (const [name, format] of formats) {
       }
     });
 
-    test('a mark before UTF-8, CRLF and a missing last line end change nothing', async () => {
+    test('a byte order mark, CRLF and a missing last line end have no effect', async () => {
       const text =
         format.header +
         format.write([
@@ -71,7 +71,7 @@ for (const [name, format] of formats) {
 }
 
 describe('NDJSON', () => {
-  test('writes a plant a line, id first, without a tag where there is none', () => {
+  test('writes one plant per line, id first, without an absent tag', () => {
     const text = ndjson.write([
       { id: 1n, name: 'a' },
       { id: -2n, name: 'b', tag: '' },
@@ -85,7 +85,7 @@ describe('NDJSON', () => {
     assert.deepEqual(ids, [9_007_199_254_740_993n, 7n, 70n]);
   });
 
-  test('a bad line costs no other, and says why in the words of a request', async () => {
+  test('an invalid line does not affect others; its reason is worded as for a request', async () => {
     const lines = [
       '{"id":1,"name":"good"}',
       '{"id":1,"name":',
@@ -133,7 +133,7 @@ describe('NDJSON', () => {
     assert.deepEqual(reported, [{ entry: { line: 1, reason }, sent: MAX_LINE_BYTES + chunk.length }]);
   });
 
-  test('a line that is not UTF-8, or too long, is bad', async () => {
+  test('a line that is not UTF-8, or too long, is invalid', async () => {
     const long = Buffer.alloc(MAX_LINE_BYTES + 1, 'x');
     const broken = Buffer.from([0x22, 0xff, 0x22, 0x0a]);
     const good = Buffer.from('{"id":1,"name":"good"}\n');
@@ -149,7 +149,7 @@ describe('NDJSON', () => {
 });
 
 describe('CSV', () => {
-  test('quotes what has to be quoted, and an empty text, but not an absent tag', () => {
+  test('quotes where necessary, and empty texts, but not absent tags', () => {
     const plants = [
       { id: 1n, name: 'a' },
       { id: 2n, name: '', tag: '' },
@@ -158,7 +158,7 @@ describe('CSV', () => {
     assert.equal(csv.write(plants), '1,a,\n2,"",""\n3,"say ""hi"", \nor",=1+1\n');
   });
 
-  test('columns stand in any order, others are ignored, and the tag may be missing', async () => {
+  test('columns may be in any order, others are ignored, and the tag may be missing', async () => {
     const text = 'colour,name,id\ngreen,Alder,1\n,Elm,2\n';
     assert.deepEqual(await read(csv, text), [
       { line: 2, plant: { id: 1n, name: 'Alder' } },
@@ -166,7 +166,7 @@ describe('CSV', () => {
     ]);
   });
 
-  test('a bad line costs no other, and is named by its number in the file', async () => {
+  test('an invalid line does not affect others; its number is that in the file', async () => {
     const lines = [
       'id,name,tag',
       '1,"two\r\nlines",',
@@ -193,7 +193,7 @@ describe('CSV', () => {
     ]);
   });
 
-  test('text that is not UTF-8 is bad, and not replaced', async () => {
+  test('text that is not UTF-8 is invalid, and not replaced', async () => {
     const content = Buffer.concat([
       Buffer.from('id,name\n1,'),
       Buffer.from([0xc3, 0x28]),
@@ -202,7 +202,7 @@ describe('CSV', () => {
     assert.deepEqual(await outline(csv, content), ['2: the field `name` is not UTF-8', '3: é']);
   });
 
-  test('a header that names no columns is said, and nothing is read', async () => {
+  test('header without column names → error, and nothing is read', async () => {
     for (const text of ['', '1,Alder,Alnus\n', 'id\n1\n', 'id,name,id\n1,a,2\n']) {
       await assert.rejects(read(csv, text), (error: unknown) => {
         return error instanceof FileInvalid && /id,name,tag/.test(error.message);
@@ -210,7 +210,7 @@ describe('CSV', () => {
     }
   });
 
-  test('a quote that is never closed says where it began, and does not fill the memory', async () => {
+  test('unclosed quote → the error has its line, and memory is bounded', async () => {
     assert.deepEqual(await outline(csv, 'id,name\n1,a\n2,"b\n3,c\n'), [
       '2: a',
       '3: the line is not CSV: Quote Not Closed: the parsing is finished with an opening quote',

@@ -12,9 +12,9 @@ import {
 import { openStore } from '../src/store/open-engine.ts';
 import { compileCheck } from '../src/validation.ts';
 import { connections, engines } from './support/engines.ts';
-import { upTo } from './support/store-setup.ts';
+import { create, upTo } from './support/store-setup.ts';
 
-describe('the integer a JSON number stands for', () => {
+describe('the integer value of a JSON number', () => {
   const integers: readonly (readonly [string, bigint])[] = [
     ['0', 0n],
     ['-0', 0n],
@@ -100,7 +100,7 @@ describe('the integer a JSON number stands for', () => {
     '٣',
   ];
 
-  test('is exact, in whatever way it is written', () => {
+  test('is exact in every notation', () => {
     for (const [source, value] of integers) assert.equal(parseIntegerSource(source), value, source);
   });
 
@@ -108,15 +108,15 @@ describe('the integer a JSON number stands for', () => {
     for (const source of notIntegers) assert.equal(parseIntegerSource(source), undefined, source);
   });
 
-  test('is undefined for a number of more digits than an int64 has', () => {
+  test('is undefined for more digits than an int64 has', () => {
     for (const source of tooManyDigits) assert.equal(parseIntegerSource(source), undefined, source);
   });
 
-  test('is undefined for a text that is no number', () => {
+  test('is undefined for a text that is not a number', () => {
     for (const source of notNumbers) assert.equal(parseIntegerSource(source), undefined, source);
   });
 
-  test('is found in a time that grows with the length of the text, not with its square', () => {
+  test('takes linear time', () => {
     const started = performance.now();
     for (const source of [
       `1${'0'.repeat(60_000)}1`,
@@ -137,7 +137,7 @@ describe('a new plant', () => {
     return 'violation' in checked ? [checked.violation.field, checked.violation.demand] : undefined;
   };
 
-  test('has an id that is an int64, exactly', () => {
+  test('has an id that is an exact int64', () => {
     for (const id of [INT64_MIN, -1n, 0n, 2n ** 53n + 1n, INT64_MAX])
       assert.deepEqual(check({ id, name: '' }), { value: { id, name: '' } });
     const demand = `must be an integer from ${INT64_MIN} to ${INT64_MAX}`;
@@ -146,7 +146,7 @@ describe('a new plant', () => {
     assert.deepEqual(violationOf({ id: '7', name: '' }), ['id', `${demand}, not a string`]);
   });
 
-  test('has a name and may have a tag, any text that a store can keep', () => {
+  test('has a name and may have a tag: any text that a store can keep', () => {
     const demand = 'must be a string without U+0000 and lone surrogates';
     for (const text of ['', ' ', '🌱', '\u{10ffff}', '\ufffd', 'x'.repeat(100_000)])
       assert.equal(violationOf({ id: 1n, name: text, tag: text }), undefined);
@@ -156,7 +156,7 @@ describe('a new plant', () => {
     }
   });
 
-  test('is an object with the fields it needs', () => {
+  test('is an object with the required fields', () => {
     assert.deepEqual(violationOf({ name: '' }), ['id', 'is required']);
     assert.deepEqual(violationOf({ id: 1n }), ['name', 'is required']);
     for (const value of [null, 7, 'plant', true, undefined])
@@ -173,7 +173,7 @@ describe('the digest of a plant', () => {
     assert.match(digest(1n, 'a'), /^[0-9a-f]{64}$/);
   });
 
-  test('is another for another plant, however its fields are cut', () => {
+  test('differs for different plants, however the text is split into fields', () => {
     const digests = [
       digest(1n, 'a'),
       digest(1n, 'a', ''),
@@ -203,7 +203,7 @@ describe('the JSON of a plant', () => {
     { name: '🌱 שלום e\u0301', tag: "it's" },
   ];
 
-  test('has the name, and the tag where there is one, and nothing else', () => {
+  test('has only the name, and the tag if present', () => {
     assert.equal(renderPlant({ name: 'a' }), '{"name":"a"}');
     assert.equal(renderPlant({ name: 'a', tag: '' }), '{"name":"a","tag":""}');
     const more = { tag: 'b', id: 7n, name: 'a', other: 1 };
@@ -214,10 +214,7 @@ describe('the JSON of a plant', () => {
     test(`is the same bytes in a list from ${engine.name}`, async (t) => {
       const onFatal = assert.ifError;
       const store = await openStore(await engine.freshUrl(t), { onFatal, now: Date.now, connections });
-      for (const [index, { name, tag = null }] of plants.entries()) {
-        const id = BigInt(index);
-        await store.write({ kind: 'createPlant', owner: 'alice', id, name, tag, idempotency: null });
-      }
+      for (const [index, plant] of plants.entries()) await store.write(create(BigInt(index), plant));
       const { json } = await store.listPlants('alice', { from: INT64_MIN, to: INT64_MAX }, upTo(100));
       await store.close();
       assert.equal(json, `[${plants.map(renderPlant).join(',')}]`);

@@ -19,7 +19,7 @@ import {
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 const HOUR_MS = 3_600_000;
 
-/** CRC-32 (ISO 3309) bit by bit, as the definition says. */
+/** CRC-32 (ISO 3309), computed bit by bit. */
 function crc32(text: string): number {
   let rest = 0xffffffff;
   for (const byte of Buffer.from(text)) {
@@ -46,7 +46,7 @@ describe('a new secret', () => {
     }
   });
 
-  test('never comes twice', () => {
+  test('is never repeated', () => {
     assert.equal(new Set(sample).size, sample.length);
   });
 
@@ -65,7 +65,7 @@ describe('a new secret', () => {
 describe('the checksum of a secret', () => {
   const some = sample.slice(0, 20);
 
-  test('catches every change of a single character', () => {
+  test('detects every change of a single character', () => {
     for (const secret of some) {
       for (let place = 0; place < secret.length; place += 1) {
         for (const other of `${ALPHABET}_-`) {
@@ -77,7 +77,7 @@ describe('the checksum of a secret', () => {
     }
   });
 
-  test('catches every swap of two neighbours', () => {
+  test('detects every swap of two neighbours', () => {
     for (const secret of sample.slice(0, 500)) {
       for (let place = 0; place + 1 < secret.length; place += 1) {
         const [a, b] = [secret.charAt(place), secret.charAt(place + 1)];
@@ -88,7 +88,7 @@ describe('the checksum of a secret', () => {
     }
   });
 
-  test('catches what is missing, doubled or around it', () => {
+  test('detects missing, doubled and surrounding characters', () => {
     for (const secret of some) {
       for (let place = 0; place < secret.length; place += 1) {
         const character = secret.charAt(place);
@@ -105,7 +105,7 @@ describe('the checksum of a secret', () => {
   });
 });
 
-describe('what is kept of a secret', () => {
+describe('the stored form of a secret', () => {
   test('is its SHA-256', () => {
     const hex = Buffer.from(digestSecret('abc')).toString('hex');
     assert.equal(hex, 'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad');
@@ -114,7 +114,7 @@ describe('what is kept of a secret', () => {
     }
   });
 
-  test('is a token with an id of its own, neither used nor revoked', () => {
+  test('is a token with a new id, neither used nor revoked', () => {
     const [secret = ''] = sample;
     const fields = { scopes: ['plants:read'], expiresAt: 9_000, name: 'phone' } as const;
     const { id, digest, ...rest } = newToken(secret, 'alice', fields, 5_000);
@@ -133,7 +133,7 @@ describe('what is kept of a secret', () => {
 });
 
 describe('when a token expires', () => {
-  test('is a number of minutes, hours or days from now, or never', () => {
+  test('is a number of minutes, hours or days after now, or never', () => {
     const now = Date.UTC(2026, 0, 1);
     assert.equal(parseExpires('30m', now), now + HOUR_MS / 2);
     assert.equal(parseExpires('12h', now), now + 12 * HOUR_MS);
@@ -165,7 +165,7 @@ describe('when a token expires', () => {
     for (const text of others) assert.equal(parseExpires(text, 0), undefined, JSON.stringify(text));
   });
 
-  test('it is valid until that very moment, unless it is revoked', () => {
+  test('the token is valid until that time, unless it is revoked', () => {
     assert.equal(isValid({ expiresAt: 1_000, revokedAt: null }, 999), true);
     assert.equal(isValid({ expiresAt: 1_000, revokedAt: null }, 1_000), false);
     assert.equal(isValid({ expiresAt: 1_000, revokedAt: null }, 1_001), false);
@@ -179,7 +179,7 @@ describe('when a token expires', () => {
 describe('scopes', () => {
   const both = ['plants:read', 'plants:write'];
 
-  test('are listed with commas or spaces, in any order, and come out in one', () => {
+  test('are separated by commas or spaces, in any order, and are returned in a fixed order', () => {
     assert.deepEqual(parseScopes('plants:read'), ['plants:read']);
     assert.deepEqual(parseScopes('plants:write'), ['plants:write']);
     for (const text of [
@@ -192,7 +192,7 @@ describe('scopes', () => {
     assert.deepEqual(parseScopes('plants:read,plants:read'), ['plants:read']);
   });
 
-  test('are none when one is unknown or there is none', () => {
+  test('are undefined when one is unknown or there is none', () => {
     const others = ['', ' ', ',', 'read', 'plants', 'plants:*', 'PLANTS:READ', 'plants:read;plants:write'];
     others.push('plants:read,admin', 'plants:read,plants:readx', 'plants:delete', '__proto__');
     for (const text of others) assert.equal(parseScopes(text), undefined, JSON.stringify(text));
@@ -200,7 +200,7 @@ describe('scopes', () => {
 });
 
 describe('an owner', () => {
-  test('is 1 to 128 letters, digits and ._@+-, a letter or digit first', () => {
+  test('is 1 to 128 letters, digits and ._@+-, starting with a letter or digit', () => {
     const owners = ['a', 'Z', '0', 'alice', 'alice@example.org', 'a.b_c-d+e@f', '1234', 'a'.repeat(128)];
     for (const text of owners) assert.equal(isOwner(text), true, text);
   });
@@ -229,10 +229,10 @@ describe('an owner', () => {
   });
 });
 
-describe('the owner that a subject of an issuer is', () => {
+describe('the owner of a subject of an issuer', () => {
   const issuer = 'https://id.example/realms/plants/';
 
-  test('is both, and no local owner', () => {
+  test('has both parts, and is never a local owner', () => {
     for (const subject of ['alice', 'a b', '#', 'https://id.example#alice', '~'.repeat(255)]) {
       const owner = ownerOfSubject(issuer, subject);
       assert.ok(owner !== undefined, subject);
@@ -241,7 +241,7 @@ describe('the owner that a subject of an issuer is', () => {
     }
   });
 
-  test('is none for a subject that no store would surely keep apart, nor is a local owner one', () => {
+  test('is undefined for a subject that a store might confuse with another', () => {
     for (const subject of ['', 'x'.repeat(256), 'a\0', 'a\n', 'é', '\ud800']) {
       assert.equal(ownerOfSubject(issuer, subject), undefined, JSON.stringify(subject));
     }
@@ -257,8 +257,8 @@ describe('the owner that a subject of an issuer is', () => {
   });
 });
 
-describe('the note on a token', () => {
-  test('is up to 255 characters that a terminal shows as they are', () => {
+describe('the name of a token', () => {
+  test('is up to 255 printable characters', () => {
     const notes = [
       '',
       'phone',
@@ -272,7 +272,7 @@ describe('the note on a token', () => {
     for (const text of notes) assert.equal(isTokenName(text), true, text);
   });
 
-  test('is nothing that moves the cursor, breaks the line or hides', () => {
+  test('has no characters that move the cursor, break the line or are invisible', () => {
     const others = [
       '\n',
       'a\nb',

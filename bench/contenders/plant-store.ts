@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { connectionOptions, loadConfig } from '../../src/config.ts';
+import { toPlantRow } from '../../src/plant.ts';
 import { openStore } from '../../src/store/open-engine.ts';
 import type { Store } from '../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
@@ -115,8 +116,12 @@ async function fillWithExamples(store: Store): Promise<undefined> {
 }
 
 function createPlants(store: Store, plants: Iterable<ExamplePlant>): Promise<void> {
-  return manyAtOnce(plants, ({ id, name, tag = null }) =>
-    store.write({ kind: 'createPlant', owner: OWNER, id: BigInt(id), name, tag, idempotency: null }),
+  return manyAtOnce(plants, ({ id, ...fields }) =>
+    store.write({
+      kind: 'createPlant',
+      ...toPlantRow(OWNER, { ...fields, id: BigInt(id) }),
+      idempotency: null,
+    }),
   );
 }
 

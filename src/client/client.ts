@@ -12,49 +12,49 @@ export interface Plant {
 
 /** A plant to create. */
 export interface NewPlant extends Plant {
-  /** An int64. A number must be a safe integer, since beyond 2^53 it may be another id already. */
+  /** An int64. A number must be a safe integer: above 2^53 it may already be another id. */
   readonly id: bigint | number;
 }
 
-/** What every call takes. */
+/** Options of every call. */
 export interface CallOptions {
-  /** Ends the call, waits and retries included; it rejects with the signal's reason. */
+  /** Ends the call with its pauses and retries. The call rejects with the signal's reason. */
   readonly signal?: AbortSignal;
 }
 
-/** What a creation takes besides. */
+/** Options of a creation. */
 export interface CreateOptions extends CallOptions {
-  /** Makes creations with the same key one and the same for 24 hours; a new one for each call unless given. */
+  /** Within 24 hours, a second creation with the same key has no effect. Default: a new key for each call. */
   readonly idempotencyKey?: string;
 }
 
-/** What a list takes besides. */
+/** Options of a list. */
 export interface ListOptions extends CallOptions {
-  /** Plants in a page, that is in one request, 1 to 2,147,483,647; 1,000 unless given. */
+  /** Plants per page, which is one request: 1 to 2,147,483,647. Default: 1,000. */
   readonly limit?: number;
 }
 
 /**
- * The operations of the service. All reject with PlantStoreError, or with the reason of an aborted signal; with RangeError
- * or TypeError, before anything is sent, when the service could not take what they are given.
+ * The operations of the service. All reject with PlantStoreError, or with the reason of an aborted signal. Invalid
+ * arguments cause a RangeError or TypeError before anything is sent.
  */
 export interface Client {
-  /** Creates a plant; resolves once it is on disk. Repeating it after a failure is safe. */
+  /** Creates a plant; resolves when it is on disk. It is safe to retry after a failure. */
   createPlant(plant: NewPlant, options?: CreateOptions): Promise<Plant>;
-  /** All plants in the order of their ids, read page by page as they are asked for. */
+  /** Lists all plants in the order of their ids. The next page is read when it is needed. */
   listPlants(options?: ListOptions): AsyncGenerator<Plant, void, undefined>;
   /**
-   * Deletes a plant; resolves once that is on disk. When an answer was lost and the plant is gone at the next try, it
+   * Deletes a plant; resolves when that is on disk. When a response was lost and the retry finds no plant, it
    * counts as deleted.
    */
   deletePlant(id: bigint | number, options?: CallOptions): Promise<void>;
 }
 
-/** Where the service is, what shows who calls, and how patient the client is. */
+/** The address of the service, the token, timeout and retries. */
 export interface ClientOptions extends Omit<SendOptions, 'fetch'> {
-  /** Where the service is, with its base path if it has one, such as `https://plants.example/v1`. */
+  /** The address of the service with its base path, such as `https://plants.example/v1`. */
   readonly url: string | URL;
-  /** The fetch of the platform unless given. */
+  /** Default: the fetch of the platform. */
   readonly fetch?: typeof fetch;
 }
 
@@ -62,7 +62,7 @@ const PLANTS_IN_PAGE = 1_000;
 const INT32_MAX = 2 ** 31 - 1;
 const NO_SUCH_PLANT = 40400;
 
-/** A client of one Plant Store. Throws TypeError for a url or a token that cannot be one. */
+/** Creates a client of one Plant Store. Throws TypeError for an invalid url or token. */
 export function createClient({ url, fetch = globalThis.fetch, ...options }: ClientOptions): Client {
   const plants = collectionAt(url);
   const send = createSend({ fetch, ...options });
@@ -105,27 +105,60 @@ export function createClient({ url, fetch = globalThis.fetch, ...options }: Clie
 }
 
 function collectionAt(url: string | URL): URL {
-  // Without its scheme, the host of `localhost:8080` reads as one. The value is not repeated: it may have a password in it.
+  // In `localhost:8080` the host parses as a scheme. The message does not show the value: it may have a password.
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
     throw new TypeError(
       'the option url must be an http:// or https:// address, such as http://127.0.0.1:8080',
     );
   }
   const { origin, pathname } = new URL(url);
-  // As one text: relative to the origin, a path that begins with `//` would name another host, which would get the token.
+  // Joined as text: as a relative URL, a path that starts with `//` names another host, which would get the token.
   return new URL(`${origin}${pathname.replace(/\/+$/, '')}/plants`);
 }
 
-/** Written by hand, since JSON.stringify takes no bigint. Throws for what the types forbid: not all callers have them. */
-function bodyOf({ id, name, tag }: NewPlant): string {
-  const digits = int64(id);
-  if (typeof name !== 'string') throw new TypeError('the name of a plant must be a string');
-  if (tag !== undefined && typeof tag !== 'string')
-    throw new TypeError('the tag of a plant must be a string, or left out');
-  return `{"id":${digits},${JSON.stringify({ name, tag }).slice(1)}`;
+interface FieldRule {
+  readonly accepts: (value: unknown) => boolean;
+  /** Completes the sentence "the name of a plant …". */
+  readonly rule: string;
 }
 
-/** The digits of an id. Throws RangeError when it is no int64, or a number that may have been another one. */
+const FIELDS = Object.entries({
+  name: { accepts: isString, rule: 'must be a string' },
+  tag: { accepts: isStringOrAbsent, rule: 'must be a string, or left out' },
+} satisfies Record<keyof Plant, FieldRule>);
+
+function isString(value: unknown): boolean {
+  return typeof value === 'string';
+}
+
+function isStringOrAbsent(value: unknown): boolean {
+  return value === undefined || typeof value === 'string';
+}
+
+function isPlant(value: object): value is Plant {
+  return FIELDS.every(([field, { accepts }]) => accepts(Reflect.get(value, field)));
+}
+
+/** Copies the fields of a plant; others are left out. */
+function pickFields(value: object): object {
+  const picked: Record<string, unknown> = {};
+  for (const [field] of FIELDS) {
+    const member: unknown = Reflect.get(value, field);
+    if (member !== undefined) picked[field] = member;
+  }
+  return picked;
+}
+
+/** Renders the id by hand: JSON.stringify takes no bigint. Checks at run time too: callers may have no types. */
+function bodyOf(plant: NewPlant): string {
+  const digits = int64(plant.id);
+  for (const [field, { accepts, rule }] of FIELDS) {
+    if (!accepts(Reflect.get(plant, field))) throw new TypeError(`the ${field} of a plant ${rule}`);
+  }
+  return `{"id":${digits},${JSON.stringify(pickFields(plant)).slice(1)}`;
+}
+
+/** The digits of an id. Throws RangeError unless it is an int64 as bigint, or a safe integer. */
 function int64(id: bigint | number): string {
   if (typeof id !== 'bigint' && typeof id !== 'number') {
     throw new RangeError(`the id is neither a bigint nor a number, but of the type ${typeof id}`);
@@ -144,14 +177,13 @@ function isGone(failure: unknown): boolean {
 }
 
 function plantOf(value: unknown, answer: Answer): Plant {
-  if (typeof value !== 'object' || value === null || !('name' in value)) throw unexpected(answer);
-  const { name } = value;
-  const tag = 'tag' in value ? value.tag : undefined;
-  if (typeof name !== 'string' || !(tag === undefined || typeof tag === 'string')) throw unexpected(answer);
-  return tag === undefined ? { name } : { name, tag };
+  if (typeof value !== 'object' || value === null) throw unexpected(answer);
+  const plant = pickFields(value);
+  if (!isPlant(plant)) throw unexpected(answer);
+  return plant;
 }
 
-/** RFC 8288. A link to another origin would take the token there. */
+/** Reads the `next` link (RFC 8288). Rejects another origin, which would get the token. */
 function nextOf(answer: Answer, page: URL): URL | undefined {
   const target = /<([^>]*)>; *rel="?next"?/.exec(answer.headers.get('link') ?? '')?.[1];
   if (target === undefined) return undefined;

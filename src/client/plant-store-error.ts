@@ -1,4 +1,4 @@
-/** What is known of a call that failed; its members are those of PlantStoreError. */
+/** The facts about a failed call; its members are those of PlantStoreError. */
 export interface Failure {
   readonly error?: number | undefined;
   readonly status?: number | undefined;
@@ -7,16 +7,16 @@ export interface Failure {
   readonly cause?: unknown;
 }
 
-/** A call that failed, for whatever reason: refused by the service, or never answered. */
+/** A failed call: the service rejected it, or no response came. */
 export class PlantStoreError extends Error {
   override readonly name = 'PlantStoreError';
-  /** The code of the service, such as 40002; undefined when something else answered, or nothing. */
+  /** The error code of the service, such as 40002. Undefined when no response came, or it is from another program. */
   readonly error: number | undefined;
-  /** The HTTP status; undefined without an answer. */
+  /** The HTTP status; undefined without a response. */
   readonly status: number | undefined;
-  /** What names the request in the log of the service. */
+  /** The id of the request in the log of the service. */
   readonly requestId: string | undefined;
-  /** Whether the call may have been carried out all the same: some try of it was sent and not answered, or got a 503 that says so. */
+  /** True when the call may have been executed: an attempt got no response, or a 503 that says so. */
   readonly outcomeUnknown: boolean;
 
   constructor(message: string, { error, status, requestId, outcomeUnknown, cause }: Failure) {

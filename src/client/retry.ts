@@ -1,12 +1,12 @@
 const FIRST_PAUSE_MS = 100;
 const LONGEST_PAUSE_MS = 5_000;
 
-/** A service that asks for more patience than this gets none: the caller is told instead. */
+/** With a longer `Retry-After` the call fails at once. */
 const LONGEST_RETRY_AFTER_MS = 60_000;
 
 /**
- * Milliseconds to wait before the next try: random up to a bound that doubles with each (full jitter; M. Brooker,
- * Exponential Backoff And Jitter, 2015), behind what `Retry-After` (RFC 9110 §10.2.3) asks for. Undefined when that is too long.
+ * Milliseconds until the next attempt: `Retry-After` (RFC 9110 §10.2.3) plus a random pause below a limit that doubles each
+ * time (full jitter; M. Brooker, Exponential Backoff And Jitter, 2015). Undefined when `Retry-After` is too long.
  */
 export function pauseBefore(triesAgain: number, headers: Headers | undefined): number | undefined {
   const asked = retryAfterMs(headers?.get('retry-after') ?? '');

@@ -1,7 +1,7 @@
 import { PlantStoreError } from './plant-store-error.ts';
 import { pause, pauseBefore } from './retry.ts';
 
-/** A request, but for its token. */
+/** A request without its token. */
 interface Request {
   readonly method: 'GET' | 'POST' | 'DELETE';
   readonly url: URL;
@@ -10,46 +10,46 @@ interface Request {
   readonly signal?: AbortSignal | undefined;
 }
 
-/** An answer that came whole. */
+/** A complete response. */
 export interface Answer {
   readonly status: number;
   readonly headers: Headers;
   readonly text: string;
 }
 
-/** Gives an access token, at once or later. When it fails, so does the call, with that as the cause. */
+/** Returns an access token. When it fails, the call fails with that error as its cause. */
 export type GiveToken = () => string | Promise<string>;
 
-/** What requests are sent by. */
+/** Options of every request. */
 export interface SendOptions {
-  /** An access token, or what gives one; it is asked before each try, and once more when the service refuses its token. */
+  /** An access token, or a function that returns one. It is called before each attempt, and again once after a 401. */
   readonly token: string | GiveToken;
-  /** Milliseconds that one try may take, its token and its whole answer included; 10,000 unless given. */
+  /** Timeout of one attempt in milliseconds, from the call for a token to the end of the response. Default: 10,000. */
   readonly timeoutMs?: number;
-  /** How often a call is tried again when it may succeed then; 4 unless given. */
+  /** Max number of retries after a transient error. Default: 4. */
   readonly retries?: number;
   readonly fetch: typeof fetch;
 }
 
-/** Resolves to an answer of success; rejects with PlantStoreError, or with the reason of the caller's signal. */
+/** Resolves to a success response. Rejects with PlantStoreError, or with the reason of the caller's signal. */
 export type Send = (request: Request) => Promise<Answer>;
 
 const TIMEOUT_MS = 10_000;
 const RETRIES = 4;
 
-/** What may be over at the next try: too many requests, a proxy without a service behind it, an overload or a stop. */
-const PASSING_STATUSES = [429, 502, 503, 504];
+/** Transient: too many requests, a proxy without a running service, overload, shutdown. */
+const TRANSIENT_STATUSES = [429, 502, 503, 504];
 
-/** The code of a 503 that tells nothing of whether a write was carried out. */
+/** The code of a 503 after which the outcome of a write is unknown. */
 const UNAVAILABLE = 50300;
 
 /** b64token of RFC 6750 §2.1. */
 const ACCESS_TOKEN = /^[A-Za-z0-9\-._~+/]+=*$/;
 
-/** Why fetch has failed where it never had a connection to send on: Node says so by these codes, others by none. */
+/** Node's codes for errors before a connection exists, so that nothing was sent. Other platforms have no such codes. */
 const UNSENT_CODES: readonly unknown[] = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN'];
 
-/** Sends requests with a token, within a time, and again when that is safe, which it is for each operation of the service. */
+/** Sends requests with a token, a timeout and retries. Each operation of the service is safe to retry. */
 export function createSend({ token, timeoutMs = TIMEOUT_MS, retries = RETRIES, fetch }: SendOptions): Send {
   if (typeof token !== 'function') checked(token);
 
@@ -63,7 +63,7 @@ export function createSend({ token, timeoutMs = TIMEOUT_MS, retries = RETRIES, f
       const message = `${missing} ${method} ${url.origin}${url.pathname} ${how}`;
       return new PlantStoreError(message, { outcomeUnknown, cause });
     };
-    // Thrown, not returned: whether to ask again is for the function to know.
+    // Thrown, not returned: a failed token function is not retried.
     const given = await tokenBefore(end, token).catch((cause: unknown) => {
       throw failure('no token for', cause, unknownBefore);
     });
@@ -95,7 +95,7 @@ export function createSend({ token, timeoutMs = TIMEOUT_MS, retries = RETRIES, f
         retries - left,
         answer instanceof PlantStoreError ? undefined : answer.headers,
       );
-      const isTransient = failure.status === undefined || PASSING_STATUSES.includes(failure.status);
+      const isTransient = failure.status === undefined || TRANSIENT_STATUSES.includes(failure.status);
       if (!isTransient || left < 1 || wait === undefined) throw failure;
       left -= 1;
       await pause(wait, request.signal);
@@ -103,7 +103,7 @@ export function createSend({ token, timeoutMs = TIMEOUT_MS, retries = RETRIES, f
   };
 }
 
-/** The token, unless the signal is aborted first: then rejects with its reason, whatever the function does. */
+/** Resolves to the token. Rejects with the reason of the signal when that is aborted first. */
 function tokenBefore(signal: AbortSignal, token: string | GiveToken): Promise<string> {
   return new Promise((resolve, reject) => {
     signal.addEventListener('abort', () => reject(signal.reason));
@@ -112,13 +112,13 @@ function tokenBefore(signal: AbortSignal, token: string | GiveToken): Promise<st
   });
 }
 
-/** Throws TypeError for what is no access token, and does not repeat it: it may be a secret with something around it. */
+/** Throws TypeError for an invalid token. The message does not show it: it may contain a secret. */
 function checked(token: unknown): string {
   if (typeof token === 'string' && ACCESS_TOKEN.test(token)) return token;
   throw new TypeError('the option token must be an access token, or a function that gives one');
 }
 
-/** What an answer other than success means. */
+/** The error for a response other than success. */
 function apiErrorOf({ status, headers, text }: Answer, outcomeUnknown: boolean): PlantStoreError {
   const { error, message } = errorBodyOf(text);
   return new PlantStoreError(
@@ -139,7 +139,7 @@ function errorBodyOf(text: string): { error?: number; message?: string } {
   return typeof error === 'number' && typeof message === 'string' ? { error, message } : {};
 }
 
-/** The value of a JSON text; undefined when it is none. */
+/** Parses JSON; undefined for invalid JSON. */
 export function jsonOf(text: string): unknown {
   try {
     return JSON.parse(text);
@@ -148,7 +148,7 @@ export function jsonOf(text: string): unknown {
   }
 }
 
-// The platforms hide the reason that matters, such as ECONNREFUSED, one level down.
+// Platforms put the actual reason, such as ECONNREFUSED, into `cause`.
 function innermost(error: unknown): unknown {
   return error instanceof Error && error.cause instanceof Error ? error.cause : error;
 }
@@ -158,7 +158,7 @@ function codeOf(error: unknown): unknown {
   return inner instanceof Error && 'code' in inner ? inner.code : undefined;
 }
 
-// Where several addresses were tried, the error of all has a code and no message.
+// After attempts at several addresses, the error has a code and no message.
 function reasonOf(error: unknown): string {
   const inner = innermost(error);
   return inner instanceof Error ? inner.message || String(codeOf(error)) : String(inner);

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { type CsvError, type Parser, parse } from 'csv-parse';
 import { stringify } from 'csv-stringify/sync';
-import { Int64, type NewPlant } from '../plant.ts';
+import { isOptionalField, NewPlant, plantFields } from '../plant.ts';
 import { compileFromText } from '../validation.ts';
 import {
   countLines,
@@ -13,24 +13,27 @@ import {
   withoutByteOrderMark,
 } from './format.ts';
 
-const COLUMNS = ['id', 'name', 'tag'] as const;
-type Column = (typeof COLUMNS)[number];
+const COLUMNS = ['id', ...plantFields] as const;
+type Column = keyof NewPlant;
 
-const readId = compileFromText(Int64);
+const REQUIRED_COLUMNS = COLUMNS.filter((column) => column === 'id' || !isOptionalField(column));
 
-/** A text, or nothing: `,,` is not there, `,"",` is empty. PostgreSQL's COPY tells NULL from an empty text the same way. */
+/** Reads the cell of a column: a number where the schema has one, or else the text. */
+const readers = new Map(COLUMNS.map((column) => [column, compileFromText(NewPlant.properties[column])]));
+
+/** `,,` is null and `,"",` is an empty text, as in PostgreSQL's COPY. */
 type Cell = string | null;
 
 /**
- * CSV (RFC 4180) with a header that names the columns `id`, `name` and, if need be, `tag`, in any order; others are ignored.
- * Texts stand as they are, also those that a spreadsheet takes for formulas.
+ * CSV (RFC 4180) with a header. Columns may be in any order; unknown ones are ignored, those of optional fields may be absent.
+ * Texts are not changed, even those that a spreadsheet would read as formulas.
  */
 export const csv: Format = { read, header: `${COLUMNS.join(',')}\n`, write };
 
-function write(plants: readonly NewPlant[]): string {
-  // Quotes what has to be, and what is empty.
+function write(plants: Parameters<Format['write']>[0]): string {
+  // Also quotes empty texts.
   return stringify(
-    plants.map(({ id, name, tag }) => [id, name, tag ?? null]),
+    plants.map((plant) => COLUMNS.map((column) => plant[column] ?? null)),
     { quoted_match: /^$/ },
   );
 }
@@ -48,11 +51,11 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
   }
 
   function takeError(error: CsvError): void {
-    // Behind it, csv-parse would lose what else there is of a chunk.
+    // After this error csv-parse would lose the rest of the chunk.
     if (error.code === 'CSV_MAX_RECORD_SIZE') throw new FileInvalid(error.message);
     const bytes = Number(error.bytes);
     const line = lines.upTo(error.code.startsWith('CSV_RECORD_') ? bytes - 1 : bytes);
-    // One quote out of place is often many errors.
+    // One misplaced quote often causes many errors; report the line once.
     if (line !== lastBad) entries.push({ line, reason: `the line is not CSV: ${reasonOf(error)}` });
     lastBad = line;
   }
@@ -74,7 +77,7 @@ function startParser(
   onError: (error: CsvError) => void,
 ): Parser {
   const parser = parse({
-    // As bytes: csv-parse would replace what is not UTF-8 without a word.
+    // Bytes as characters: csv-parse would silently replace invalid UTF-8.
     encoding: 'latin1',
     record_delimiter: ['\r\n', '\n'],
     skip_empty_lines: true,
@@ -90,7 +93,7 @@ function startParser(
       return null;
     },
   });
-  // Whoever writes is told as well.
+  // The callbacks of `write` and `end` receive the same error.
   parser.on('error', () => undefined);
   return parser.resume();
 }
@@ -110,8 +113,8 @@ function end(parser: Parser): Promise<void> {
 function findColumns(header: readonly Cell[]): ReadonlyMap<Column, number> {
   const places = new Map(COLUMNS.map((column) => [column, header.indexOf(column)]));
   const repeated = COLUMNS.find((column) => header.indexOf(column) !== header.lastIndexOf(column));
-  if (places.get('id') === -1 || places.get('name') === -1 || repeated !== undefined) {
-    throw new FileInvalid('the first line must name the columns, such as id,name,tag');
+  if (REQUIRED_COLUMNS.some((column) => places.get(column) === -1) || repeated !== undefined) {
+    throw new FileInvalid(`the first line must name the columns, such as ${COLUMNS.join(',')}`);
   }
   return places;
 }
@@ -123,12 +126,12 @@ function toPlantEntry(line: number, cells: readonly Cell[], places: ReadonlyMap<
     if (cell === null) continue;
     const text = decode(cell);
     if (text === undefined) return { line, reason: `the field \`${column}\` is not UTF-8` };
-    fields[column] = column === 'id' ? readId(text) : text;
+    fields[column] = readers.get(column)?.(text);
   }
   return toEntry(line, fields);
 }
 
-/** The text that bytes stand for, each of them a character; undefined when they are not UTF-8. */
+/** Decodes a cell that has one character per byte. Undefined for invalid UTF-8. */
 function decode(cell: string): string | undefined {
   if (isAscii(cell)) return cell;
   const bytes = Buffer.from(cell, 'latin1');

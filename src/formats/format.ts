@@ -1,26 +1,26 @@
-import { NewPlant } from '../plant.ts';
+import { NewPlant, type NullablePlant } from '../plant.ts';
 import { compileCheck } from '../validation.ts';
 
-/** What stands at a line of a file, the first being 1: a plant, or the reason why there is none. */
+/** The result of one line: a plant, or the reason why the line is invalid. Line numbers start at 1. */
 export type Entry =
   | { readonly line: number; readonly plant: NewPlant }
   | { readonly line: number; readonly reason: string };
 
-/** A way to write plants to a file and to read them from it, both byte for byte. */
+/** A file format for plants. */
 export interface Format {
-  /** The plants of a file, a bad line costing no other. Rejects with FileInvalid when nothing can be read. */
+  /** Reads plants. An invalid line does not affect others. Rejects with FileInvalid when the file is unusable. */
   read(chunks: AsyncIterable<Buffer>): AsyncIterable<readonly Entry[]>;
-  /** What stands before the first plant. */
+  /** The text before the first plant. */
   readonly header: string;
-  write(plants: readonly NewPlant[]): string;
+  write(plants: readonly (NullablePlant & { readonly id: bigint })[]): string;
 }
 
-/** A file that is not what it should be as a whole. */
+/** The whole file is invalid, so no line can be read. */
 export class FileInvalid extends Error {
   override readonly name = 'FileInvalid';
 }
 
-/** Longer lines are refused: more than any body that the service takes, so that memory stays bounded. */
+/** Longer lines are rejected, which bounds memory. No request body is as long. */
 export const MAX_LINE_BYTES = 32 * 1024 * 1024;
 
 const BYTE_ORDER_MARK = Buffer.from('\ufeff');
@@ -28,7 +28,7 @@ const NEWLINE = 0x0a;
 
 const check = compileCheck(NewPlant);
 
-/** The entry of a value that should be a plant, by the rules and in the words of createPlant. */
+/** Validates a parsed value; the reasons are worded as those of createPlant. */
 export function toEntry(line: number, value: unknown): Entry {
   const checked = check(value);
   if ('value' in checked) return { line, plant: checked.value };
@@ -36,7 +36,7 @@ export function toEntry(line: number, value: unknown): Entry {
   return { line, reason: `${field === '' ? 'the line' : `the field \`${field}\``} ${demand}` };
 }
 
-/** The bytes of a file without the mark that some programs put before UTF-8 (RFC 3629 §6). */
+/** Removes the byte order mark that some programs write before UTF-8 (RFC 3629 §6). */
 export async function* withoutByteOrderMark(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let start: Buffer | undefined = Buffer.alloc(0);
   for await (const chunk of chunks) {
@@ -52,7 +52,7 @@ export async function* withoutByteOrderMark(chunks: AsyncIterable<Buffer>): Asyn
   if (start !== undefined) yield start;
 }
 
-/** Counts the lines of a file that passes in chunks. */
+/** Counts the lines of a file that is read in chunks. */
 export function countLines() {
   let chunks: Buffer[] = [];
   let start = 0;
@@ -63,7 +63,7 @@ export function countLines() {
     add(chunk: Buffer): void {
       chunks.push(chunk);
     },
-    /** The line of a byte, given its offset, which must not be less than the one asked for before. */
+    /** Returns the line of a byte, given its offset. Offsets must not decrease from call to call. */
     upTo(wanted: number): number {
       for (let chunk = chunks[0]; chunk !== undefined && offset < wanted; chunk = chunks[0]) {
         const at = chunk.indexOf(NEWLINE, offset - start);

@@ -1,5 +1,5 @@
 import { JsonInvalid, parseJson } from '../exact-json.ts';
-import { type NewPlant, newPlantFields, renderPlant } from '../plant.ts';
+import { newPlantFields, numberFields, renderPlant } from '../plant.ts';
 import {
   type Entry,
   FileInvalid,
@@ -9,7 +9,7 @@ import {
   withoutByteOrderMark,
 } from './format.ts';
 
-/** A line that goes on for longer ends the import: `/dev/zero` has no line end at all. */
+/** A longer line ends the import: `/dev/zero`, for example, has no line end. */
 const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
 
 const NEWLINE = 0x0a;
@@ -17,18 +17,18 @@ const SPACE = 0x20;
 const TAB = 0x09;
 const RETURN = 0x0d;
 
-/** A plant a line, as JSON (https://github.com/ndjson/ndjson-spec). Empty lines are passed over. */
+/** One plant per line, as JSON (https://github.com/ndjson/ndjson-spec). Empty lines are skipped. */
 export const ndjson: Format = { read, header: '', write };
 
-// The id apart, since JSON.stringify takes no bigint.
-function write(plants: readonly NewPlant[]): string {
+// The id is written by hand: JSON.stringify takes no bigint.
+function write(plants: Parameters<Format['write']>[0]): string {
   return plants.map((plant) => `{"id":${plant.id},${renderPlant(plant).slice(1)}\n`).join('');
 }
 
 async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Entry[]> {
   let begun: readonly Buffer[] = [];
   let begunBytes = 0;
-  /** Whether the line that has begun was reported as too long. */
+  /** True after the current line was reported as too long. */
   let isReported = false;
   let line = 1;
 
@@ -81,7 +81,7 @@ function tooLong(line: number): Entry {
 function parseLine(line: number, bytes: Buffer): Entry | undefined {
   if (isBlank(bytes)) return undefined;
   try {
-    return toEntry(line, parseJson(bytes, newPlantFields));
+    return toEntry(line, parseJson(bytes, newPlantFields, numberFields));
   } catch (error: unknown) {
     if (error instanceof JsonInvalid) return { line, reason: `the line ${error.message}` };
     throw error;

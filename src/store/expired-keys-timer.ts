@@ -1,21 +1,24 @@
 const EVERY_MS = 60_000;
 
 interface KeyExpiry {
-  /** Does it now, too. */
+  /** Deletes expired keys now, in addition to the timer. */
   now(): void;
   end(): void;
 }
 
 /**
- * Has old idempotency keys forgotten once a minute. A failure is told and ends nothing, since the next minute is another
- * try; one that comes of the end is nobody's concern.
+ * Deletes expired idempotency keys every minute. An error is reported and the next minute retries; errors after `end`
+ * are ignored.
  */
-export function startKeyExpiry(forget: () => Promise<void>, onFailure: (error: unknown) => void): KeyExpiry {
+export function startKeyExpiry(
+  deleteExpired: () => Promise<void>,
+  onFailure: (error: unknown) => void,
+): KeyExpiry {
   let isEnded = false;
 
   async function attempt(): Promise<void> {
     try {
-      await forget();
+      await deleteExpired();
     } catch (error: unknown) {
       if (!isEnded) onFailure(error);
     }

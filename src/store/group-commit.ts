@@ -18,17 +18,17 @@ interface Waiting {
 
 export interface GroupCommitOptions {
   readonly commit: (batch: readonly Write[]) => Promise<readonly Outcome[]>;
-  /** Writes in one batch, at most. */
+  /** Max writes in one batch. */
   readonly maxBatch: number;
-  /** Batches under way at once; 1 keeps writes in the order of their arrival. */
+  /** Max pending batches; 1 keeps writes in the order of their arrival. */
   readonly maxInFlight: number;
-  /** Writes that may wait for a batch; one more is refused with StoreOverloaded. */
+  /** Max queued writes; more are rejected with StoreOverloaded. */
   readonly maxWaiting: number;
-  /** How long a write may wait for a batch, about; then it is refused with StoreUnavailable. For ever unless given. */
+  /** Approximate time that a write may be queued; then it is rejected with StoreUnavailable. Default: no limit. */
   readonly maxWaitMs?: number;
   /**
-   * What a write changes. Of writes that share a key one at a time is under way, in the order of their arrival:
-   * batches that never want what another has changed cannot wait for each other in a circle.
+   * Returns keys for the rows that a write changes. Writes that share a key are executed one after the other, in
+   * the order of their arrival, so pending batches cannot deadlock.
    */
   readonly keysOf?: (write: Write) => readonly string[];
 }
@@ -36,12 +36,12 @@ export interface GroupCommitOptions {
 interface GroupCommit {
   write(write: Write): Promise<Outcome>;
   load(): Omit<StoreLoad, keyof EngineLoad>;
-  /** Refuses further writes and resolves when all that were taken have their outcomes. */
+  /** Rejects further writes. Resolves when all earlier ones have their outcomes. */
   close(): Promise<void>;
 }
 
 /**
- * Gathers writes into batches, so that many share one fsync: while a batch commits, the next one gathers
+ * Collects writes in batches, so that many share one fsync: while one batch commits, the next is collected
  * (group commit; Gray and Reuter, Transaction Processing, 1993, §9.4.7).
  */
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
@@ -66,7 +66,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     });
   }
 
-  // One turn of the event loop later, so that all requests that arrived together go together.
+  // In the next event-loop iteration, so that requests that arrived together share a batch.
   function schedule(): void {
     if (scheduled || inFlight >= maxInFlight) return;
     scheduled = true;
@@ -96,7 +96,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     idle.resolve();
   }
 
-  // While batches are stuck, those behind them must not add up their times; nothing was sent of these writes.
+  // Times out queued writes while batches stall. These writes were never sent.
   function rejectLate(ms: number): void {
     const latest = performance.now() - ms;
     const late = waiting.filter(({ since }) => since <= latest);
@@ -107,7 +107,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     endWhenIdle();
   }
 
-  /** Takes what waits and shares no key with what is under way, nor with what waits before it. */
+  /** Takes the queued writes that share no key with a pending write, nor with one before them in the queue. */
   function takeBatch(): Waiting[] {
     const batch: Waiting[] = [];
     const left: Waiting[] = [];

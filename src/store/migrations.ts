@@ -1,7 +1,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { StoreNotOpened } from './store.ts';
 
-/** What an engine lends to the migrations while it holds a transaction that keeps others out. */
+/** An engine during migrations. It holds a transaction that excludes other processes. */
 export interface MigrationTarget {
   run(sql: string): Promise<void> | void;
   applied(): Promise<string[]> | string[];
@@ -9,10 +9,9 @@ export interface MigrationTarget {
 }
 
 /**
- * Applies the SQL files of a folder that a store has not seen, in the order of their numbers.
- * Resolves to their names. Rejects with StoreNotOpened when the store has seen more than there is, except for the one
- * that comes next: a version works with the migration of the version after it, so that it can start again while that
- * one takes over, or to take its place.
+ * Applies the missing SQL files of a folder in the order of their numbers. Resolves to their names.
+ * A store may be one migration ahead: each version works with the next migration, for rolling upgrades and rollbacks.
+ * Rejects with StoreNotOpened when it is further ahead.
  */
 export async function applyMigrations(folder: URL, target: MigrationTarget): Promise<readonly string[]> {
   const { files, missing, unknown } = compareMigrations(folder, await target.applied());
@@ -29,13 +28,13 @@ async function runFile(file: URL, name: string, target: MigrationTarget): Promis
   try {
     await target.run(readFileSync(file, 'utf8'));
   } catch (error: unknown) {
-    // Not in another error, since its code says what it means: a lock, a store that may not be written, a lost host.
+    // Not wrapped: callers need the error's code, such as that of a lock, a read-only store or a lost host.
     if (error instanceof Error) error.message = `the migration ${name} failed: ${error.message}`;
     throw error;
   }
 }
 
-/** What keeps a store with these migrations from being read as it is: a newer version made it, or an older one. */
+/** Returns why this version cannot read a store with these migrations: a newer or an older version made it. */
 export function inspectMigrations(folder: URL, applied: readonly string[]): readonly string[] {
   const { missing, unknown } = compareMigrations(folder, applied);
   if (unknown.length > 0) return [madeByNewer(unknown)];

@@ -17,12 +17,12 @@ import {
 const MAX_BATCH = 1_024;
 const MAX_WAITING = 10_000;
 
-/** While one batch commits on the server, the next is on its way there. */
+/** While the server commits one batch, the next is sent. */
 const POSTGRES_BATCHES_IN_FLIGHT = 2;
 
 /**
- * Opens the store that a URL names, `sqlite:data/plants.db` or `postgres://…`, after bringing its schema up to date.
- * Rejects with StoreNotOpened, with a message for the operator.
+ * Migrates and opens the store of a URL, `sqlite:data/plants.db` or `postgres://…`.
+ * Rejects with StoreNotOpened and a message for the operator.
  */
 export async function openStore(url: string, options: StoreOptions): Promise<Store> {
   const file = sqliteFile(url);
@@ -64,13 +64,13 @@ function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOption
   };
 }
 
-// Imported when needed: it is large, and the embedded engine does without it.
+// Imported only when used: it is large.
 async function openOnPostgres(url: string, options: StoreOptions): Promise<Engine> {
   const { openPostgres } = await import('./postgres/engine.ts');
   return openPostgres(url, options);
 }
 
-/** Opens a store for commands that move it in bulk; its schema is left as it is. Rejects with StoreNotOpened. */
+/** Opens a store for bulk commands, without migrating it. Rejects with StoreNotOpened. */
 export async function openBulk(url: string, connections: ConnectionOptions): Promise<Bulk> {
   const file = sqliteFile(url);
   if (file === undefined) {
@@ -82,8 +82,8 @@ export async function openBulk(url: string, connections: ConnectionOptions): Pro
 }
 
 /**
- * Backs an embedded store up to an empty file, also while others write to it; progress is in pages.
- * Rejects when the copy is not sound.
+ * Backs up an embedded store to an empty file; others may write meanwhile. Progress is in pages.
+ * Rejects when the copy is damaged.
  */
 export async function backUpStore(
   url: string,
@@ -96,7 +96,7 @@ export async function backUpStore(
   await backUpSqlite(file, to, onProgress);
 }
 
-/** Brings the schema of a store up to date and resolves to the names of the migrations it applied. */
+/** Migrates a store. Resolves to the names of the applied migrations. */
 export async function migrateStore(url: string): Promise<readonly string[]> {
   const file = sqliteFile(url);
   if (file === undefined) {
@@ -107,12 +107,12 @@ export async function migrateStore(url: string): Promise<readonly string[]> {
   return migrateSqlite(file);
 }
 
-/** Whether a URL names the embedded engine. */
+/** True for the URL of an embedded store. */
 export function isEmbedded(url: string): boolean {
   return sqliteFile(url) !== undefined;
 }
 
-/** Whether there is something to open: an embedded store that has no file yet is the one thing there is not. */
+/** False for an embedded store whose file does not exist. */
 export function storeExists(url: string): boolean {
   const file = sqliteFile(url);
   return file === undefined || existsSync(file);

@@ -1,27 +1,30 @@
+import { type Plant, type PlantRow, plantFields } from '../plant.ts';
 import { parseScopes, type Token } from '../token.ts';
-import type { KeyRow, PlantRow } from './bulk-store.ts';
+import type { KeyRow } from './bulk-store.ts';
 import type { Outcome } from './store.ts';
 
 type Row = Readonly<Record<string, unknown>>;
 
-/** A page of rows, for commands that move all there are: so many at most, and so many characters of names and tags about. */
+/** Limits of a page of rows in commands. The one for characters is approximate. */
 export const ROWS_IN_PAGE = 1_000;
 export const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
 
-/** Finds a row if the store has any; every engine names its tables the same. */
+/** Finds any row; both engines have the same table names. */
 export const FIND_ANY_ROW =
   'SELECT 1 FROM plants UNION ALL SELECT 1 FROM tokens UNION ALL SELECT 1 FROM idempotency_keys LIMIT 1';
 
-/** How many characters of names and tags a row has. */
-export function charactersIn({ name, tag }: Row): number {
-  return lengthOf(name) + lengthOf(tag);
+/** Counts the characters in the texts of a row. */
+export function charactersIn(row: { readonly [F in keyof Plant]?: unknown }): number {
+  let characters = 0;
+  for (const field of plantFields) characters += lengthOf(row[field]);
+  return characters;
 }
 
 function lengthOf(value: unknown): number {
   return typeof value === 'string' ? value.length : 0;
 }
 
-/** The token in a row of `tokens`; every engine names its columns the same. */
+/** The token in a row of `tokens`; both engines have the same column names. */
 export function toToken(row: Row): Token {
   const { digest } = row;
   const scopes = parseScopes(String(row.scopes));
@@ -44,14 +47,25 @@ function toTime(value: unknown): number | null {
   return value === null || value === undefined ? null : Number(value);
 }
 
-/** The outcome of a key that created a plant before, given its row of `idempotency_keys` and the digest of the plant now. */
+/** The outcome for a used key, given its row of `idempotency_keys` and the digest of the new plant. */
 export function toReplay(row: Row, digest: Uint8Array): Outcome {
   const first = row.digest;
   return first instanceof Uint8Array && Buffer.compare(first, digest) === 0 ? 'createdReplayed' : 'keyReused';
 }
 
+/** The columns of `plants` for the fields of a Plant. Columns have the names of the fields. */
+export const FIELD_COLUMNS = plantFields.join(', ');
+
+/** The columns of `plants`, in the order of `plantValues`. */
+export const PLANT_COLUMNS = `owner, id, ${FIELD_COLUMNS}`;
+
+/** The values of a plant, in the order of `PLANT_COLUMNS`. */
+export function plantValues(plant: PlantRow) {
+  return [plant.owner, plant.id, ...plantFields.map((field) => plant[field])];
+}
+
 /** The plant in a row of `plants`. */
-export function toPlantRow(row: Row): PlantRow {
+export function readPlantRow(row: Row): PlantRow {
   return {
     owner: String(row.owner),
     id: typeof row.id === 'bigint' ? row.id : BigInt(String(row.id)),
@@ -60,7 +74,7 @@ export function toPlantRow(row: Row): PlantRow {
   };
 }
 
-/** The columns of `tokens`, in the order in which `columnsOf` has their values. */
+/** The columns of `tokens`, in the order of `columnsOf`. */
 export const TOKEN_COLUMNS =
   'owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at';
 

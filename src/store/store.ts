@@ -1,38 +1,35 @@
+import type { PlantRow } from '../plant.ts';
 import type { Token } from '../token.ts';
 
 /**
- * A change to the store. An engine takes writes in batches and answers each with its own outcome. Times are
- * milliseconds since the epoch.
+ * A change to the store. Engines execute writes in batches and return an outcome for each. Times are milliseconds
+ * since the epoch.
  */
 export type Write =
-  | {
+  | (PlantRow & {
       readonly kind: 'createPlant';
-      readonly owner: string;
-      readonly id: bigint;
-      readonly name: string;
-      readonly tag: string | null;
       readonly idempotency: { readonly key: string; readonly digest: Uint8Array } | null;
-    }
+    })
   | { readonly kind: 'deletePlant'; readonly owner: string; readonly id: bigint }
   | { readonly kind: 'createToken'; readonly token: Token }
   | { readonly kind: 'revokeToken'; readonly id: string; readonly at: number }
   | { readonly kind: 'recordTokenUse'; readonly id: string; readonly at: number };
 
-/** The result of a write. `createdReplayed`: the idempotency key created this plant before; nothing was done again. */
+/** The result of a write. `createdReplayed`: an earlier write with this idempotency key created the plant. */
 export type Outcome = 'created' | 'createdReplayed' | 'idTaken' | 'keyReused' | 'deleted' | 'absent' | 'done';
 
-/** How a batch of writes ended. */
+/** The result of a batch of writes. */
 export type CommitResult = 'committed' | 'failed';
 
-/** The state of a store at a moment. */
+/** The current load of a store. */
 export interface StoreLoad extends EngineLoad {
-  /** Writes that wait for a batch. */
+  /** Writes queued for a batch. */
   readonly writesWaiting: number;
-  /** Writes in batches that are under way. */
+  /** Writes in pending batches. */
   readonly writesInFlight: number;
 }
 
-/** The engine's part of it; what an engine does not have is 0. */
+/** The load of an engine; values that an engine lacks are 0. */
 export interface EngineLoad {
   readonly connections: ConnectionCounts;
   /** The size of the embedded engine's write-ahead log, in bytes. */
@@ -49,123 +46,123 @@ export interface TimelineRegression {
   readonly highest: number;
 }
 
-/** Work of a store that may fail for a while: batches of writes, and checkpoints of the embedded engine. */
+/** Tasks that may fail transiently: batches of writes, and checkpoints of the embedded engine. */
 export type StoreTask = 'writes' | 'checkpoints';
 
-/** Connections to a database; all are 0 on an engine that has none. */
+/** Connections to a database; all 0 on the embedded engine. */
 export interface ConnectionCounts {
   readonly idle: number;
   readonly busy: number;
-  /** Statements and batches that wait for a connection. */
+  /** Statements and batches queued for a connection. */
   readonly waiting: number;
 }
 
-/** The ids a page is taken from, both ends included. */
+/** The range of ids of a page; both ends are included. */
 export interface IdRange {
   readonly from: bigint;
   readonly to: bigint;
 }
 
-/** Limits of a page; the page ends at whichever it reaches first. */
+/** Limits of a page. It ends at the limit that it reaches first. */
 export interface PageLimit {
   readonly plants: number;
-  /** UTF-8 bytes of JSON. A page has at least one plant, even if that one is larger. */
+  /** UTF-8 bytes of JSON. A page has at least one plant, even if that is larger. */
   readonly bytes: number;
 }
 
 /** Plants in ascending order of id. */
 export interface PlantPage {
-  /** The JSON array of the plants, rendered by the engine; the same bytes from every engine. Up to `bytes`, or one plant. */
+  /** The JSON array of the plants, the same bytes on every engine. Up to `bytes` long, or one plant. */
   readonly json: string;
   /** May be below the limit of plants although `more` is true. */
   readonly count: number;
   /** The id of the last plant; undefined on an empty page. */
   readonly last: bigint | undefined;
-  /** Whether plants follow in the range. */
+  /** True when the range has more plants. */
   readonly more: boolean;
 }
 
 /**
- * The port to a store of plants and tokens. Reads see every write that was acknowledged before they began.
+ * The interface of the service to plants and tokens. A read sees every write that was acknowledged before it began.
  * All methods reject with StoreUnavailable when the store cannot answer.
  */
 export interface Store {
-  /** Carries out one write, alone or together with others; resolves when it is durable. */
+  /** Executes one write, possibly in a batch with others; resolves when it is durable. */
   write(write: Write): Promise<Outcome>;
-  /** The first plants of an owner in a range. Memory is bounded by the limit, or by one plant. */
+  /** Returns the first plants of an owner in a range. The limit, or one plant, bounds memory. */
   listPlants(owner: string, range: IdRange, limit: PageLimit): Promise<PlantPage>;
   findToken(digest: Uint8Array): Promise<Token | undefined>;
   findTokenById(id: string): Promise<Token | undefined>;
-  /** Whether there is any token, revoked and expired ones included. */
+  /** True when any token exists; revoked and expired ones count. */
   hasTokens(): Promise<boolean>;
-  /** Resolves when the store answers, and lets the service do what it needs to. */
+  /** Resolves when the store answers and the service has the privileges that it needs. */
   ping(): Promise<void>;
-  /** In memory, but for the size of one file; never throws. */
+  /** Reads memory and the size of one file; never throws. */
   load(): StoreLoad;
-  /** Commits what waits and lets go of the store. No call may follow. */
+  /** Commits queued writes and closes the store. No call may follow. */
   close(): Promise<void>;
 }
 
-/** What an engine provides; `openStore` adds the group commit. */
+/** The interface of an engine; `openStore` adds the group commit. */
 export interface Engine extends Omit<Store, 'write' | 'load'> {
   load(): EngineLoad;
   /**
    * Commits all writes in one transaction, in their order, and resolves to an outcome for each once they are durable.
-   * Rejects with StoreUnavailable, or with BatchRejected when nothing was done and a smaller batch may succeed.
+   * Rejects with StoreUnavailable, or with BatchRejected when nothing changed and a smaller batch may succeed.
    */
   commit(batch: readonly Write[]): Promise<readonly Outcome[]>;
 }
 
-/** The store cannot take the request now, or cannot say what became of it. */
+/** The store cannot execute the request now, or its outcome is unknown. */
 export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable';
 }
 
-/** What the store keeps cannot be read, now or later. */
+/** Stored data is damaged; retries fail too. */
 export class StoreDamaged extends StoreUnavailable {}
 
-/** More writes wait than the store is willing to hold. */
+/** The queue of writes is full. */
 export class StoreOverloaded extends Error {
   override readonly name = 'StoreOverloaded';
 }
 
-/** A batch was rolled back because of what is in it; its members are worth trying one by one. */
+/** A batch was rolled back because of one of its writes. Retry them one by one. */
 export class BatchRejected extends Error {
   override readonly name = 'BatchRejected';
 }
 
-/** The store was made by a newer version, or is no store of ours, or cannot be opened. */
+/** The store cannot be opened, belongs to a newer version, or is another program's database. */
 export class StoreNotOpened extends Error {
   override readonly name = 'StoreNotOpened';
 }
 
-/** How the engine on PostgreSQL uses its connections; the embedded engine has none. */
+/** Settings for connections to PostgreSQL; the embedded engine has none. */
 export interface ConnectionOptions {
-  /** Connections at most, to the primary. */
+  /** Max connections to the primary. */
   readonly poolSize: number;
-  /** How long a request may wait for a connection. */
+  /** Timeout for getting a connection. */
   readonly acquireTimeoutMs: number;
-  /** How long a statement may take. */
+  /** Timeout of one statement. */
   readonly statementTimeoutMs: number;
-  /** Whether statements are prepared by name; a pooler in transaction mode may not allow it. */
+  /** Prepares statements by name. A pooler in transaction mode may not support it. */
   readonly prepare: boolean;
 }
 
 export interface StoreOptions {
-  /** Called once when the store can no longer be trusted; the process must end and start anew. */
+  /** Called once after a fatal error; the process must restart. */
   readonly onFatal: (error: Error) => void;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
   readonly connections: ConnectionOptions;
-  /** Called after each batch, with the writes in it and the seconds it took. */
+  /** Called after each batch, with its number of writes and its duration in seconds. */
   readonly onCommit?: (writes: number, seconds: number, result: CommitResult) => void;
-  /** Called when old idempotency keys could not be removed; that is tried again within a minute. */
+  /** Called when expired idempotency keys could not be deleted; the retry follows within a minute. */
   readonly onKeysNotDeleted?: (error: unknown) => void;
   /** Called after each batch and each checkpoint; `failure` is undefined when it succeeded. */
   readonly onTaskEnd?: (task: StoreTask, failure: unknown) => void;
-  /** Called when a PostgreSQL primary is on a lower timeline than one before it. */
+  /** Called when a PostgreSQL primary is on a lower timeline than an earlier one. */
   readonly onTimelineRegression?: (regression: TimelineRegression) => void;
 }
 
-/** How long an idempotency key stands for its first answer. */
+/** Lifetime of an idempotency key. */
 export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1_000;

@@ -7,13 +7,16 @@ import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { copyContents } from '../../src/cli/commands/copy-command.ts';
 import { ndjson } from '../../src/formats/ndjson.ts';
-import type { Bulk, Filling, KeyRow, PlantRow } from '../../src/store/bulk-store.ts';
+import type { PlantRow } from '../../src/plant.ts';
+import type { Bulk, Filling, KeyRow } from '../../src/store/bulk-store.ts';
 import { migrateStore, openBulk, openStore } from '../../src/store/open-engine.ts';
 import type { Store } from '../../src/store/store.ts';
 import { digestSecret, mintSecret, newToken, scopes } from '../../src/token.ts';
 import { hostilePlants } from '../support/data/hostile-plants.ts';
 import { connections, engines, execute } from '../support/engines.ts';
+import { plantRow } from '../support/plants.ts';
 import { assertFails, newInstallation } from '../support/program.ts';
+import { create } from '../support/store-setup.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
 const [sqlite, postgres] = engines;
@@ -83,17 +86,11 @@ describe('plants moved between formats and engines', () => {
         { scopes, expiresAt: null, name: 'the greenhouse' },
         Date.now(),
       );
-      const create = {
-        kind: 'createPlant',
-        owner: 'alice',
-        id: 1n,
-        name: 'Alder',
-        tag: null,
-        idempotency: { key: 'once', digest: Buffer.alloc(32, 1) },
-      } as const;
+      const idempotency = { key: 'once', digest: Buffer.alloc(32, 1) };
+      const creation = create(1n, { name: 'Alder', idempotency });
       await withStore(source, async (store) => {
         await store.write({ kind: 'createToken', token });
-        assert.equal(await store.write(create), 'created');
+        assert.equal(await store.write(creation), 'created');
       });
       const { code, stdout } = await run(['copy', source, target, '--json']);
       assert.equal(code, 0);
@@ -103,7 +100,7 @@ describe('plants moved between formats and engines', () => {
           { ...(await store.findToken(digestSecret(secret))), digest: '' },
           { ...token, digest: '' },
         );
-        assert.equal(await store.write(create), 'createdReplayed');
+        assert.equal(await store.write(creation), 'createdReplayed');
       });
     });
   }
@@ -160,10 +157,7 @@ describe('plants moved between formats and engines', () => {
 });
 
 describe('the verification of a copy', () => {
-  const rows: readonly PlantRow[] = [
-    { owner: 'alice', id: 1n, name: 'Alder', tag: null },
-    { owner: 'alice', id: 2n, name: 'Elm', tag: '' },
-  ];
+  const rows: readonly PlantRow[] = [plantRow(1n, { name: 'Alder' }), plantRow(2n, { name: 'Elm', tag: '' })];
   const keys: readonly KeyRow[] = [
     { owner: 'alice', key: 'k', digest: Buffer.alloc(32), outcome: 'created', firstUsedAt: 1 },
   ];

@@ -6,7 +6,7 @@ import { engines } from '../support/engines.ts';
 import { exchangeAll, plant, secretOf } from '../support/scenario-setup.ts';
 import { startService } from '../support/service.ts';
 
-/** A row's request as a call of the client; resolves to the JSON of what the call gave, if it gives anything. */
+/** A row's request as a call of the client; resolves to the JSON of its result, if it has one. */
 type Call = (client: Client) => Promise<string | undefined>;
 
 const rows = scenarioGroups.flatMap((group) => group.rows);
@@ -16,7 +16,7 @@ const calls = rows.flatMap((row, index) => {
 });
 
 for (const engine of engines) {
-  test(`the rows of the API table that the client can ask for hold through it on ${engine.name}`, async (t) => {
+  test(`the rows of the API table that the client can send hold through it on ${engine.name}`, async (t) => {
     const services = {
       none: await startService(t, await engine.freshUrl(t)),
       '/v1': await startService(t, await engine.freshUrl(t), { basePath: '/v1' }),
@@ -35,7 +35,7 @@ for (const engine of engines) {
   });
 }
 
-test('the client can ask for many rows of the table, of every operation', () => {
+test('the client can send many rows of the table, for every operation', () => {
   for (const method of ['POST', 'GET', 'DELETE']) {
     const count = calls.filter(({ row }) => row.method === method).length;
     assert.ok(count >= 10, `${method}: ${count}`);
@@ -85,7 +85,7 @@ function creationOf({ headers = [], body }: Scenario): Call | undefined {
   return async (client) => JSON.stringify(await client.createPlant(plant, options));
 }
 
-/** The plant that a body says in the form the client says it; undefined for a body that the client cannot send. */
+/** The plant of a request body in the client's form. Undefined for a body that the client cannot send. */
 function newPlantOf(body: string): NewPlant | undefined {
   const [, digits = ''] = /^\{"id":(0|-?[1-9][0-9]{0,18}),/.exec(body) ?? [];
   if (digits === '' || BigInt(digits) !== BigInt.asIntN(64, BigInt(digits))) return undefined;

@@ -32,7 +32,7 @@ for (const engine of engines) {
       await service.close();
     });
 
-    test('reads only the pages that are asked for', async (t) => {
+    test('reads only the pages that are needed', async (t) => {
       const service = await startService(t, await engine.freshUrl(t));
       const client = createClient({ url: service.url, token: await service.token() });
       for (const id of [1, 2, 3, 4]) await client.createPlant({ id, name: `${id}`, tag: '' });
@@ -44,7 +44,7 @@ for (const engine of engines) {
       assert.equal(service.logLines.filter((line) => line.includes('"operation":"listPlants"')).length, 1);
     });
 
-    test('asks a function for a token before each try, and once more when it is refused', async (t) => {
+    test('calls the token function before each attempt, and once more after a 401', async (t) => {
       const service = await startService(t, await engine.freshUrl(t));
       const good = await service.token();
       const given = ['expired', good, good];
@@ -55,7 +55,7 @@ for (const engine of engines) {
       await service.close();
     });
 
-    test('loses nothing and makes nothing twice when answers are lost', async (t) => {
+    test('responses lost → every plant is created once', async (t) => {
       const service = await startService(t, await engine.freshUrl(t));
       const proxy = await startTcpProxy(t, Number(new URL(service.url).port));
       const client = createClient({ url: `http://127.0.0.1:${proxy.port}`, token: await service.token() });
@@ -76,7 +76,7 @@ for (const engine of engines) {
   });
 }
 
-describe('what the service could not take is refused before anything is sent', () => {
+describe('an invalid argument is rejected before anything is sent', () => {
   const sent: unknown[] = [];
   const client = createClient({
     url: 'http://127.0.0.1:8080',
@@ -87,7 +87,7 @@ describe('what the service could not take is refused before anything is sent', (
     },
   });
   const ids = [2 ** 53, 1.5, Number.NaN, 2n ** 63n, -(2n ** 63n) - 1n];
-  // What callers without types can say.
+  // Values that callers without types can pass.
   const noIds: unknown[] = ['7', '', null, undefined, true, {}, [7]];
   const noTexts: unknown[] = [7, null, true, {}, Symbol.iterator];
 
@@ -134,15 +134,15 @@ describe('what the service could not take is refused before anything is sent', (
 
   for (const token of [undefined, null, '', 'two words', 'ends\n', 'plt_ä']) {
     test(`a token such as ${inspect(token)}, which the message does not repeat`, async () => {
-      const refusal = {
+      const rejection = {
         name: 'TypeError',
         message: 'the option token must be an access token, or a function that gives one',
       };
       const url = 'http://127.0.0.1:8080';
-      assert.throws(() => Reflect.apply(createClient, undefined, [{ url, token }]), refusal);
+      assert.throws(() => Reflect.apply(createClient, undefined, [{ url, token }]), rejection);
       const fetch = async (): Promise<Response> => new Response(`${sent.push('called')}`);
       const late = Reflect.apply(createClient, undefined, [{ url, token: () => token, fetch }]);
-      await assert.rejects(late.deletePlant(7), refusal);
+      await assert.rejects(late.deletePlant(7), rejection);
       assert.deepEqual(sent, []);
     });
   }
@@ -156,7 +156,7 @@ describe('what the service could not take is refused before anything is sent', (
 });
 
 describe('a call that fails', () => {
-  test('is tried again when that may help, after the time that Retry-After asks for, with the same key', async (t) => {
+  test('transient error → retried after Retry-After, with the same key', async (t) => {
     const keys: unknown[] = [];
     const times: number[] = [];
     const url = await serve(t, (request, response) => {
@@ -175,7 +175,7 @@ describe('a call that fails', () => {
     assert.match(String(keys[0]), /^[0-9a-f-]{36}$/);
   });
 
-  test('is not tried again when it is refused, nor more often than was said, nor when it should wait for long', async (t) => {
+  test('not retried after a client error, over the limit of retries, or with a long Retry-After', async (t) => {
     let requests = 0;
     const answers = [
       { status: 400, body: '{"error":40002,"message":"taken"}', requests: 1 },
@@ -208,7 +208,7 @@ describe('a call that fails', () => {
     }
   });
 
-  test('says that nobody answered, and why', async (t) => {
+  test('no response → the message gives the reason', async (t) => {
     const silent = await serve(t, () => undefined);
     const client = createClient({ url: silent, token: 'secret', timeoutMs: 50, retries: 1 });
     await assert.rejects(client.deletePlant(7), {
@@ -220,12 +220,12 @@ describe('a call that fails', () => {
     });
   });
 
-  test('says that it cannot have been carried out where nobody listens, or the name is unknown', async (t) => {
+  test('connection rejecting or unknown host → outcomeUnknown is false', async (t) => {
     const url = await serve(t, () => undefined);
     const { port } = new URL(url);
-    const nobody = await freePort();
+    const unusedPort = await freePort();
     for (const [host, reason] of [
-      [`127.0.0.1:${nobody}`, 'ECONNREFUSED'],
+      [`127.0.0.1:${unusedPort}`, 'ECONNREFUSED'],
       [`plants.invalid:${port}`, 'ENOTFOUND|EAI_AGAIN'],
     ] as const) {
       const client = createClient({ url: `http://${host}`, token: 'secret', retries: 1 });
@@ -238,7 +238,7 @@ describe('a call that fails', () => {
     }
   });
 
-  test('may have been carried out when any try was sent, though the last was not', async (t) => {
+  test('one attempt was sent, the last was not → outcomeUnknown is true', async (t) => {
     const cutting = await serve(t, (request) => request.socket.destroy());
     const nowhere = `http://127.0.0.1:${await freePort()}`;
     let requests = 0;
@@ -257,7 +257,7 @@ describe('a call that fails', () => {
     });
   });
 
-  test('names the reason when none of the addresses of a name answers', async () => {
+  test('no address of a host answers → the message gives the reason', async () => {
     const port = await freePort();
     const lookup: LookupFunction = (_name, _options, give) =>
       give(null, [
@@ -274,7 +274,7 @@ describe('a call that fails', () => {
     });
   });
 
-  test('does not count a plant as deleted that was gone before the service could be reached', async (t) => {
+  test('plant absent at the first attempt that was sent → not counted as deleted', async (t) => {
     let requests = 0;
     const gone = await serve(t, (_request, response) => {
       response.writeHead(404).end('{"error":40400,"message":"no such plant"}');
@@ -292,7 +292,7 @@ describe('a call that fails', () => {
     assert.equal(requests, 2);
   });
 
-  test('says that no token was to be had, once, and why', async () => {
+  test('token function fails → one call of it, and the message gives the reason', async () => {
     const cause = new Error('the identity provider is closed');
     const givers: readonly GiveToken[] = [
       () => Promise.reject(cause),
@@ -319,7 +319,7 @@ describe('a call that fails', () => {
     }
   });
 
-  test('may have been carried out when a try was sent and there was no token for the next', async (t) => {
+  test('attempt sent, then no token for the retry → outcomeUnknown is true', async (t) => {
     const given = ['secret'];
     const url = await serve(t, (request) => request.socket.destroy());
     const token: GiveToken = async () => given.shift() ?? Promise.reject(new Error('no more'));
@@ -327,7 +327,7 @@ describe('a call that fails', () => {
     await assert.rejects(call, { message: /^no token for POST .*no more/, outcomeUnknown: true });
   });
 
-  test('does not wait for a token beyond its time, nor beyond its signal', async (t) => {
+  test('waiting for a token ends with the timeout and with the signal', async (t) => {
     const asked = Promise.withResolvers<void>();
     const silent = await serve(t, () => asked.resolve());
     const token: GiveToken = async () => (await fetch(silent)).text();
@@ -347,7 +347,7 @@ describe('a call that fails', () => {
     await assert.rejects(call, reason);
   });
 
-  test('ends when its signal is aborted, under way and between two tries', async (t) => {
+  test('signal aborted during an attempt or a pause → the call ends', async (t) => {
     const reason = new Error('enough');
     const arrived = Promise.withResolvers<void>();
     const silent = await serve(t, () => arrived.resolve());
@@ -367,21 +367,21 @@ describe('a call that fails', () => {
     await assert.rejects(createClient({ url: busy, token: 'secret' }).deletePlant(7, { signal }), reason);
   });
 
-  test('ends when its signal is aborted at the moment a refusal arrives', { timeout: 5_000 }, async () => {
+  test('signal aborted when an error response arrives → the call ends', { timeout: 5_000 }, async () => {
     const reason = new Error('enough');
     const controller = new AbortController();
-    const refused = async (): Promise<Response> =>
+    const rejecting = async (): Promise<Response> =>
       Object.assign(new Response(null, { status: 503, headers: { 'retry-after': '30' } }), {
         text: async () => {
           controller.abort(reason);
           return '';
         },
       });
-    const client = createClient({ url: 'http://plants.example', token: 'secret', fetch: refused });
+    const client = createClient({ url: 'http://plants.example', token: 'secret', fetch: rejecting });
     await assert.rejects(client.deletePlant(7, { signal: controller.signal }), reason);
   });
 
-  test('tells of an answer that is not of a Plant Store', async (t) => {
+  test('response from another program → the message says so', async (t) => {
     const url = await serve(t, (_request, response) => response.end('<html>welcome</html>'));
     const client = createClient({ url, token: 'secret' });
     await assert.rejects(
@@ -393,7 +393,7 @@ describe('a call that fails', () => {
 });
 
 describe('a token', () => {
-  test('goes nowhere else, wherever a Link points', async (t) => {
+  test('is not sent to another origin of a Link', async (t) => {
     const elsewhere = 'https://elsewhere.example/plants';
     const url = await serve(t, (_request, response) => {
       response.setHeader('link', `<${elsewhere}>; rel="next"`).end('[{"name":"Fern"}]');
@@ -403,7 +403,7 @@ describe('a token', () => {
     await assert.rejects(list.next(), PlantStoreError);
   });
 
-  test('goes to the host of the url, though its path begins with two slashes', async (t) => {
+  test('is sent to the host of the url, even with a path that starts with two slashes', async (t) => {
     const paths: unknown[] = [];
     const url = await serve(t, ({ url: path }, response) => {
       paths.push(path);

@@ -1,21 +1,17 @@
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
+import type { PlantRow } from '../../src/plant.ts';
 import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
-import {
-  type Bulk,
-  type Contents,
-  type KeyRow,
-  type PlantRow,
-  StoreNotEmpty,
-} from '../../src/store/bulk-store.ts';
+import { type Bulk, type Contents, type KeyRow, StoreNotEmpty } from '../../src/store/bulk-store.ts';
 import { migrateStore, openBulk, openStore } from '../../src/store/open-engine.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { connections, engines, type TestEngine } from '../support/engines.ts';
+import { plantRow } from '../support/plants.ts';
 import { upTo } from '../support/store-setup.ts';
 
 const NOW = Date.UTC(2026, 0, 1);
 
-/** A new store, opened in bulk; it closes before the engine takes it away. */
+/** A new store, opened as Bulk; it closes before the engine removes it. */
 async function prepare(t: TestContext, engine: TestEngine): Promise<{ url: string; bulk: Bulk }> {
   const opened: Bulk[] = [];
   t.after(() => Promise.all(opened.map((bulk) => bulk.close())));
@@ -27,7 +23,7 @@ async function prepare(t: TestContext, engine: TestEngine): Promise<{ url: strin
 }
 
 function plant(id: bigint, name = `plant ${id}`, owner = 'alice', tag: string | null = null): PlantRow {
-  return { owner, id, name, tag };
+  return plantRow(id, { owner, name, tag });
 }
 
 function plants(count: number, owner = 'alice'): PlantRow[] {
@@ -59,7 +55,7 @@ async function everything(contents: Contents) {
 
 for (const engine of engines) {
   describe(`a store in bulk on ${engine.name}`, () => {
-    test('plants that are saved are read by owner and id, with every id exact and an absent tag kept from an empty one', async (t) => {
+    test('saved plants are read by owner and id; ids are exact, and absent and empty tags differ', async (t) => {
       const { bulk } = await prepare(t, engine);
       const saved = [
         plant(INT64_MAX, 'last', 'alice', ''),
@@ -75,7 +71,7 @@ for (const engine of engines) {
       assert.deepEqual(await bulk.read((contents) => contents.countPlants('alice')), 4);
     });
 
-    test('fail saves nothing of a batch with an id that is taken', async (t) => {
+    test('fail: a taken id → nothing of the batch is saved', async (t) => {
       const { bulk } = await prepare(t, engine);
       await bulk.savePlants([plant(2n)], 'fail');
       const batch = [plant(1n), plant(2n, 'other'), plant(3n), plant(3n, 'again')];
@@ -83,7 +79,7 @@ for (const engine of engines) {
       assert.deepEqual(await plantsOf(bulk), [plant(2n)]);
     });
 
-    test('skip leaves what is there, and of two in one batch saves the first', async (t) => {
+    test('skip: stored plants stay; of duplicates in a batch the first is saved', async (t) => {
       const { bulk } = await prepare(t, engine);
       await bulk.savePlants([plant(2n)], 'fail');
       const batch = [plant(3n), plant(2n, 'other'), plant(1n), plant(3n, 'again')];
@@ -91,7 +87,7 @@ for (const engine of engines) {
       assert.deepEqual(await plantsOf(bulk), [plant(1n), plant(2n), plant(3n)]);
     });
 
-    test('replace overwrites name and tag, and of two in one batch the last counts', async (t) => {
+    test('replace: overwrites name and tag; of duplicates in a batch the last is saved', async (t) => {
       const { bulk } = await prepare(t, engine);
       await bulk.savePlants([plant(2n, 'old', 'alice', 'tag'), plant(2n, 'of bob', 'bob')], 'fail');
       const batch = [plant(3n), plant(2n, 'new'), plant(3n, 'again', 'alice', 'tag')];
@@ -103,7 +99,7 @@ for (const engine of engines) {
       ]);
     });
 
-    test('what is saved is what the service lists', async (t) => {
+    test('the service lists the saved plants', async (t) => {
       const { url, bulk } = await prepare(t, engine);
       await bulk.savePlants([plant(1n, 'a "plant"', 'alice', '')], 'fail');
       const store = await openStore(url, { now: () => NOW, onFatal: assert.fail, connections });
@@ -115,7 +111,7 @@ for (const engine of engines) {
       }
     });
 
-    test('reading sees the store as it was at one moment, over any number of pages', async (t) => {
+    test('read: a snapshot, over any number of pages', async (t) => {
       const { url, bulk } = await prepare(t, engine);
       const all = plants(2_500);
       await bulk.savePlants(all, 'fail');
@@ -133,7 +129,7 @@ for (const engine of engines) {
       }
     });
 
-    test('reading that is broken off lets the next one begin', async (t) => {
+    test('read: after an interrupted read the next one works', async (t) => {
       const { bulk } = await prepare(t, engine);
       await bulk.savePlants(plants(1_500), 'fail');
       const broken = bulk.read(async (contents) => {
@@ -143,7 +139,7 @@ for (const engine of engines) {
       assert.equal((await plantsOf(bulk)).length, 1_500);
     });
 
-    test('filling carries plants, tokens and keys, and they are read back as they were', async (t) => {
+    test('fill: plants, tokens and keys are read back unchanged', async (t) => {
       const { bulk } = await prepare(t, engine);
       const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: 'a' }, NOW);
       const other = { ...token, id: 'another00001', digest: Buffer.alloc(32, 7), createdAt: NOW + 1 };
@@ -180,7 +176,7 @@ for (const engine of engines) {
       );
     });
 
-    test('filling that fails leaves the store empty', async (t) => {
+    test('fill: an error leaves the store empty', async (t) => {
       const { bulk } = await prepare(t, engine);
       const failed = bulk.fill(async (filling) => {
         await filling.addPlants(plants(10));
@@ -192,7 +188,7 @@ for (const engine of engines) {
       assert.equal((await plantsOf(bulk)).length, 3);
     });
 
-    test('filling refuses a store that has anything in it, be it a plant, a token or a key', async (t) => {
+    test('fill: a store with a plant, a token or a key → StoreNotEmpty', async (t) => {
       const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: '' }, NOW);
       const contents = [
         (bulk: Bulk) => bulk.fill((filling) => filling.addPlants([plant(1n)])),
@@ -209,13 +205,13 @@ for (const engine of engines) {
       }
     });
 
-    test('a sound store has no faults; an empty database is none', async (t) => {
+    test('inspect: no faults in a sound store; an empty database is not a store', async (t) => {
       const { bulk } = await prepare(t, engine);
       assert.deepEqual(await bulk.inspect(), []);
       const empty = await engine.freshUrl(t);
       const bare = await openBulk(empty, connections);
       try {
-        assert.match((await bare.inspect()).join(), /something else/);
+        assert.match((await bare.inspect()).join(), /another program/);
       } finally {
         await bare.close();
       }

@@ -11,14 +11,15 @@ import {
   type Write,
 } from '../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
+import { create as creation } from '../support/store-setup.ts';
 
-/** A write that takes longer than this to get its outcome never gets one. */
+/** After this time a write counts as stuck. */
 const PATIENCE_MS = 10_000;
 
-/** A batch under way, which ends as the test says. */
+/** A pending batch; the test ends it. */
 interface Batch {
   readonly ids: readonly number[];
-  /** Every member gets an outcome that tells its id, so that none can be taken for another's. */
+  /** Resolves; the outcome of each write contains its id, so that outcomes cannot be confused. */
   succeed(): void;
   fail(error: Error): void;
 }
@@ -54,7 +55,7 @@ function createHeld(limits: Partial<Omit<GroupCommitOptions, 'commit'>> = {}) {
     group,
     begun,
     write: (...ids: readonly number[]) => ids.map((id) => group.write(remove(id))),
-    /** The ids of the batches begun so far, once whatever could begin has. */
+    /** The ids of the batches, after all that can start have started. */
     idsBegun: async (): Promise<readonly (readonly number[])[]> => {
       await turns();
       return begun.map(({ ids }) => ids);
@@ -62,8 +63,8 @@ function createHeld(limits: Partial<Omit<GroupCommitOptions, 'commit'>> = {}) {
   };
 }
 
-/** A group commit over a commit that ends by itself and refuses whole batches that have a certain id in them. */
-function createRefusing(poison: (id: number) => Error | undefined) {
+/** A group commit whose engine rejects batches with certain ids. */
+function createRejecting(poison: (id: number) => Error | undefined) {
   const batches: (readonly number[])[] = [];
   let underWay = 0;
   const group = createGroupCommit({
@@ -87,7 +88,7 @@ function createRefusing(poison: (id: number) => Error | undefined) {
   return { batches, write: (...ids: readonly number[]) => ids.map((id) => group.write(remove(id))) };
 }
 
-/** Long enough for everything that waits for the event loop alone. */
+/** Enough event-loop iterations for all pending callbacks. */
 async function turns(): Promise<void> {
   for (let turn = 0; turn < 5; turn += 1) await setImmediate();
 }
@@ -106,7 +107,7 @@ async function assertRejected(
   await Promise.all(promises.map((promise) => assert.rejects(promise, expected)));
 }
 
-/** How each of some writes ended. To be asked before they end. */
+/** The outcomes or errors of writes. Call it before they end. */
 async function statusesOf(promises: readonly Promise<unknown>[]): Promise<readonly string[]> {
   return (await Promise.allSettled(promises)).map(({ status }) => status);
 }
@@ -121,8 +122,8 @@ async function isSettled(promise: Promise<unknown>): Promise<boolean> {
   return settled;
 }
 
-describe('gathering', { timeout: PATIENCE_MS }, () => {
-  test('writes of one turn of the event loop go together, in their order', async () => {
+describe('collecting', { timeout: PATIENCE_MS }, () => {
+  test('writes of one event-loop iteration share a batch, in their order', async () => {
     const { begun, write, idsBegun } = createHeld();
     const writes = write(3, 1, 2);
     assert.deepEqual(await idsBegun(), [[3, 1, 2]]);
@@ -130,7 +131,7 @@ describe('gathering', { timeout: PATIENCE_MS }, () => {
     assert.deepEqual(await Promise.all(writes), ['absent', 'absent', 'deleted']);
   });
 
-  test('a write alone does not wait for others', async () => {
+  test('a single write does not wait for others', async () => {
     const { begun, write, idsBegun } = createHeld();
     const [alone] = write(2);
     assert.deepEqual(await idsBegun(), [[2]]);
@@ -138,7 +139,7 @@ describe('gathering', { timeout: PATIENCE_MS }, () => {
     assert.equal(await alone, 'deleted');
   });
 
-  test('writes that arrive while a batch is under way gather into the next one', async () => {
+  test('writes that arrive during a batch are collected for the next one', async () => {
     const { begun, write, idsBegun } = createHeld();
     const first = write(1);
     await idsBegun();
@@ -153,7 +154,7 @@ describe('gathering', { timeout: PATIENCE_MS }, () => {
     assert.deepEqual(await Promise.all(next), ['deleted', 'absent', 'deleted']);
   });
 
-  test('a batch begins by itself after a time without writes', async () => {
+  test('a batch starts after a time without writes', async () => {
     const { begun, write, idsBegun } = createHeld();
     for (const id of [0, 1, 2]) {
       const writes = write(id);
@@ -164,7 +165,7 @@ describe('gathering', { timeout: PATIENCE_MS }, () => {
     assert.deepEqual(await idsBegun(), [[0], [1], [2]]);
   });
 
-  test('no answer comes before its batch has ended', async () => {
+  test('no outcome is returned before the end of its batch', async () => {
     const { begun, write, idsBegun } = createHeld();
     const [first] = write(1);
     assert.ok(first !== undefined);
@@ -176,7 +177,7 @@ describe('gathering', { timeout: PATIENCE_MS }, () => {
 });
 
 describe('limits', { timeout: PATIENCE_MS }, () => {
-  test('a batch has at most maxBatch writes; the rest follow in order', async () => {
+  test('a batch has up to maxBatch writes; the rest follow in order', async () => {
     const { begun, write, idsBegun } = createHeld({ maxBatch: 2 });
     const writes = write(1, 2, 3, 4, 5);
     for (const index of [0, 1, 2]) {
@@ -187,7 +188,7 @@ describe('limits', { timeout: PATIENCE_MS }, () => {
     assert.deepEqual(await idsBegun(), [[1, 2], [3, 4], [5]]);
   });
 
-  test('with maxInFlight 1, one batch at a time', async () => {
+  test('maxInFlight 1: one batch at a time', async () => {
     const { begun, write, idsBegun } = createHeld({ maxBatch: 1 });
     const writes = write(1, 2, 3);
     assert.deepEqual(await idsBegun(), [[1]]);
@@ -199,7 +200,7 @@ describe('limits', { timeout: PATIENCE_MS }, () => {
     await Promise.all(writes);
   });
 
-  test('with maxInFlight 3, up to three batches at a time, and another as soon as any of them ends', async () => {
+  test('maxInFlight 3: up to three batches at a time, and another when any of them ends', async () => {
     const { begun, write, idsBegun } = createHeld({ maxBatch: 1, maxInFlight: 3 });
     const statuses = statusesOf(write(1, 2, 3, 4, 5));
     assert.deepEqual(await idsBegun(), [[1], [2], [3]]);
@@ -211,7 +212,7 @@ describe('limits', { timeout: PATIENCE_MS }, () => {
     assert.deepEqual(await statuses, ['fulfilled', 'fulfilled', 'fulfilled', 'rejected', 'fulfilled']);
   });
 
-  test('one write more than maxWaiting is refused; those that were taken are carried out', async () => {
+  test('more than maxWaiting writes → the new one is rejected; the queued ones are executed', async () => {
     const { begun, write, idsBegun } = createHeld({ maxWaiting: 3 });
     const first = write(0);
     await idsBegun();
@@ -230,11 +231,11 @@ describe('limits', { timeout: PATIENCE_MS }, () => {
   });
 });
 
-/** The digits of the id of a write are what it changes. */
+/** The keys of a write are the digits of its id. */
 const keysOf = (write: Write): readonly string[] => `${idOf(write)}`.split('');
 
 describe('writes that share a key', { timeout: PATIENCE_MS }, () => {
-  test('never go in one batch, and keep the order of their arrival', async () => {
+  test('are never in one batch, and keep the order of their arrival', async () => {
     const { begun, write, idsBegun } = createHeld({ maxInFlight: 3, keysOf });
     const writes = write(1, 2, 12, 3, 23, 1);
     assert.deepEqual(await idsBegun(), [[1, 2, 3]]);
@@ -246,7 +247,7 @@ describe('writes that share a key', { timeout: PATIENCE_MS }, () => {
     assert.deepEqual(await Promise.all(writes), [1, 2, 12, 3, 23, 1].map(outcomeOf));
   });
 
-  test('wait for each other until the batch of the first has ended, however it ends, while others go', async () => {
+  test('wait until the batch of the first has ended, with success or not; others continue', async () => {
     const { begun, write, idsBegun } = createHeld({ maxInFlight: 3, keysOf });
     const statuses = statusesOf(write(1));
     await idsBegun();
@@ -261,14 +262,8 @@ describe('writes that share a key', { timeout: PATIENCE_MS }, () => {
 });
 
 test('on PostgreSQL writes share a key when they touch the same plant, idempotency key or token', () => {
-  const create = (owner: string, id: bigint, key?: string): Write => ({
-    kind: 'createPlant',
-    owner,
-    id,
-    name: '',
-    tag: null,
-    idempotency: key === undefined ? null : { key, digest: new Uint8Array() },
-  });
+  const create = (owner: string, id: bigint, key?: string): Write =>
+    creation(id, { owner, idempotency: key === undefined ? null : { key, digest: new Uint8Array() } });
   const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: '' }, 0);
   const share = (a: Write, b: Write): boolean => lockKeys(a).some((key) => lockKeys(b).includes(key));
   const sharing: readonly (readonly [Write, Write])[] = [
@@ -294,18 +289,18 @@ test('on PostgreSQL writes share a key when they touch the same plant, idempoten
 });
 
 describe('failures', { timeout: PATIENCE_MS }, () => {
-  test('a refused batch is tried member by member, in order: only what is refused alone fails', async () => {
-    const refusal = new BatchRejected('three');
-    const { batches, write } = createRefusing((id) => (id === 3 ? refusal : undefined));
+  test('a rejected batch is retried write by write, in order: only a write rejected alone fails', async () => {
+    const rejection = new BatchRejected('three');
+    const { batches, write } = createRejecting((id) => (id === 3 ? rejection : undefined));
     const [two, three, four] = write(2, 3, 4);
     assert.ok(three !== undefined);
-    await assert.rejects(three, refusal);
+    await assert.rejects(three, rejection);
     assert.deepEqual(await Promise.all([two, four]), ['deleted', 'deleted']);
     assert.deepEqual(batches, [[2, 3, 4], [2], [3], [4]]);
   });
 
-  test('several members can be refused, and later writes wait until all were tried', async () => {
-    const { batches, write } = createRefusing((id) => (id > 5 ? new BatchRejected(`${id}`) : undefined));
+  test('several writes can be rejected; later ones wait until all are retried', async () => {
+    const { batches, write } = createRejecting((id) => (id > 5 ? new BatchRejected(`${id}`) : undefined));
     const statuses = statusesOf(write(6, 1, 7));
     await setImmediate();
     const later = write(2);
@@ -314,15 +309,15 @@ describe('failures', { timeout: PATIENCE_MS }, () => {
     assert.deepEqual(batches, [[6, 1, 7], [6], [1], [7], [2]]);
   });
 
-  test('a write that is refused alone is not tried again', async () => {
-    const { batches, write } = createRefusing((id) => (id === 3 ? new BatchRejected('three') : undefined));
+  test('a write rejected alone is not retried', async () => {
+    const { batches, write } = createRejecting((id) => (id === 3 ? new BatchRejected('three') : undefined));
     await assertRejected(write(3), BatchRejected);
     assert.deepEqual(batches, [[3]]);
   });
 
-  test('when the store fails while members are tried one by one, those it did answer keep their outcome', async () => {
+  test('store fails during the retries → finished writes keep their outcome', async () => {
     let tries = 0;
-    const { write } = createRefusing((id) => {
+    const { write } = createRejecting((id) => {
       if (id !== 3) return undefined;
       tries += 1;
       return tries === 1 ? new BatchRejected('three') : new StoreUnavailable('gone');
@@ -333,21 +328,21 @@ describe('failures', { timeout: PATIENCE_MS }, () => {
     assert.deepEqual(await Promise.all([two, four]), ['deleted', 'deleted']);
   });
 
-  test('any other error is that of every member, and the next batch goes on', async () => {
+  test('any other error rejects every write of the batch; the next batch is executed', async () => {
     const { begun, write, idsBegun } = createHeld();
     const lost = new StoreUnavailable('gone');
-    const refused = assertRejected(write(1, 2), lost);
+    const rejected = assertRejected(write(1, 2), lost);
     await idsBegun();
     const later = write(4);
     at(begun, 0).fail(lost);
-    await refused;
+    await rejected;
     assert.deepEqual(await idsBegun(), [[1, 2], [4]]);
     at(begun, 1).succeed();
     assert.deepEqual(await Promise.all(later), ['deleted']);
   });
 
-  test('a commit that throws rather than rejects fails its members all the same', async () => {
-    const { write } = createRefusing(() => new TypeError('thrown'));
+  test('a commit that throws synchronously rejects its writes', async () => {
+    const { write } = createRejecting(() => new TypeError('thrown'));
     await assertRejected(write(1, 2), TypeError);
     const thrown = new TypeError('at once');
     const group = createGroupCommit({
@@ -362,7 +357,7 @@ describe('failures', { timeout: PATIENCE_MS }, () => {
     await group.close();
   });
 
-  test('a member the engine leaves without an outcome fails, rather than wait for ever', async () => {
+  test('a write without an outcome from the engine is rejected', async () => {
     const group = createGroupCommit({
       maxBatch: 10,
       maxInFlight: 1,
@@ -376,7 +371,7 @@ describe('failures', { timeout: PATIENCE_MS }, () => {
 });
 
 describe('closing', { timeout: PATIENCE_MS }, () => {
-  test('it lets every write that was taken end, those that wait too, and refuses more', async () => {
+  test('finishes every accepted write, also queued ones, and rejects more', async () => {
     const { group, begun, write, idsBegun } = createHeld({ maxBatch: 2 });
     const writes = write(2, 4, 6);
     await idsBegun();
@@ -391,7 +386,7 @@ describe('closing', { timeout: PATIENCE_MS }, () => {
     await closed;
   });
 
-  test('it waits for every batch under way, whichever ends last', async () => {
+  test('waits for every pending batch', async () => {
     const { group, begun, write, idsBegun } = createHeld({ maxBatch: 1, maxInFlight: 3 });
     const statuses = statusesOf(write(1, 2, 3));
     await idsBegun();
@@ -405,7 +400,7 @@ describe('closing', { timeout: PATIENCE_MS }, () => {
     assert.deepEqual(await statuses, ['fulfilled', 'rejected', 'fulfilled']);
   });
 
-  test('it takes writes along that were submitted just before it', async () => {
+  test('includes writes submitted just before it', async () => {
     const { group, begun, write, idsBegun } = createHeld();
     const writes = write(2);
     const closed = group.close();
@@ -415,7 +410,7 @@ describe('closing', { timeout: PATIENCE_MS }, () => {
     await closed;
   });
 
-  test('it is done at once when nothing is under way, and may be asked twice', async () => {
+  test('resolves at once when nothing is pending, and can be called twice', async () => {
     const { group, idsBegun } = createHeld();
     await Promise.all([group.close(), group.close()]);
     await assert.rejects(group.write(remove(1)), StoreUnavailable);

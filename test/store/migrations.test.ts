@@ -15,11 +15,12 @@ import { SQLITE_MIGRATIONS } from '../../src/store/sqlite/migrate.ts';
 import { type Outcome, StoreNotOpened, type Write } from '../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { connections, engines, execute, freshFolder, rowsOf } from '../support/engines.ts';
-import { upTo } from '../support/store-setup.ts';
+import { create, upTo } from '../support/store-setup.ts';
 
 const OPEN = new URL('../../src/store/open-engine.ts', import.meta.url);
+const SETUP = new URL('../support/store-setup.ts', import.meta.url);
 
-/** The names a database says were applied. */
+/** The names of the applied migrations in a database. */
 function namesIn(db: DatabaseSync): string[] {
   return db
     .prepare('SELECT name FROM migrations ORDER BY rowid')
@@ -34,7 +35,7 @@ function tablesOf(db: DatabaseSync): readonly string[] {
     .map(({ name }) => String(name));
 }
 
-/** What an engine lends, on a database of the test. */
+/** A migration target on a database of the test. */
 function targetOn(db: DatabaseSync): MigrationTarget {
   return {
     run: (sql) => db.exec(sql),
@@ -91,7 +92,7 @@ describe('migrations', () => {
     assert.deepEqual({ ...db.prepare('SELECT id FROM c').get() }, { id: 2 });
   });
 
-  test('are applied once each; only what is new is applied later', async (t) => {
+  test('are applied once each; later only new ones are applied', async (t) => {
     const { db, migrate } = await prepare(t);
     assert.deepEqual(await migrate(first), ['0001-trees.sql']);
     assert.deepEqual(await migrate({}), []);
@@ -110,7 +111,7 @@ describe('migrations', () => {
     assert.deepEqual(await migrate({ ...others, ...first }), ['0001-trees.sql']);
   });
 
-  test('leave nothing behind when one fails, not even those before it, and the message names it', async (t) => {
+  test('one fails → all are rolled back, and the message names it', async (t) => {
     const { db, migrate } = await prepare(t);
     await migrate(first);
     const bad = { '0003-bad.sql': 'CREATE TABLE half (id INTEGER); CREATE TABLE trees (id INTEGER);' };
@@ -118,8 +119,8 @@ describe('migrations', () => {
     await assert.rejects(migrate({ ...second, ...bad, ...later }), /0003-bad\.sql.*trees already exists/s);
     assert.deepEqual(tablesOf(db), ['leaves', 'migrations', 'trees']);
     assert.deepEqual(namesIn(db), ['0001-trees.sql']);
-    const mended = { '0003-bad.sql': 'CREATE TABLE mended (id INTEGER);' };
-    assert.deepEqual(await migrate(mended), ['0002-roots.sql', '0003-bad.sql', '0004-later.sql']);
+    const fixed = { '0003-bad.sql': 'CREATE TABLE fixed (id INTEGER);' };
+    assert.deepEqual(await migrate(fixed), ['0002-roots.sql', '0003-bad.sql', '0004-later.sql']);
   });
 
   for (const [what, known, seen] of [
@@ -128,7 +129,7 @@ describe('migrations', () => {
     ['which is ahead, and lacks one', second, ['0003-c.sql']],
     ['which is ahead by a file without a number', {}, ['b.sql']],
   ] as const)
-    test(`are refused on a store ${what}, before anything is done`, async (t) => {
+    test(`are rejected on a store ${what}, before any change`, async (t) => {
       const { db, migrate } = await prepare(t);
       await migrate(first);
       for (const name of seen) db.prepare('INSERT INTO migrations VALUES (?)').run(name);
@@ -139,7 +140,7 @@ describe('migrations', () => {
       assert.deepEqual(tablesOf(db), ['leaves', 'migrations', 'trees']);
     });
 
-  test('leave a store that is one ahead as it is', async (t) => {
+  test('do not change a store that is one migration ahead', async (t) => {
     const { db, migrate } = await prepare(t);
     await migrate(first);
     db.exec("INSERT INTO migrations VALUES ('0002-b.sql')");
@@ -215,19 +216,18 @@ for (const engine of engines) {
 }
 
 for (const engine of engines) {
-  test(`a store goes on, and opens again, when the version after it adds columns, as in a rolling upgrade, on ${engine.name}`, async (t) => {
+  test(`the next version adds columns (rolling upgrade) → the store keeps working and opens again, on ${engine.name}`, async (t) => {
     const url = await engine.freshUrl(t);
     const store = await openStore(url, { now: Date.now, connections, onFatal: assert.fail });
     t.after(() => store.close());
-    const fields = { owner: 'alice', name: 'Alder', tag: null } as const;
 
     async function doAll(id: bigint): Promise<void> {
       const idempotency = { key: `${id}`, digest: Buffer.alloc(32) };
       const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: '' }, 0);
       const script: readonly (readonly [Write, Outcome])[] = [
-        [{ kind: 'createPlant', ...fields, id, idempotency: null }, 'created'],
-        [{ kind: 'createPlant', ...fields, id: -id, idempotency }, 'created'],
-        [{ kind: 'createPlant', ...fields, id: -id, idempotency }, 'createdReplayed'],
+        [create(id, { name: 'Alder' }), 'created'],
+        [create(-id, { name: 'Alder', idempotency }), 'created'],
+        [create(-id, { name: 'Alder', idempotency }), 'createdReplayed'],
         [{ kind: 'createToken', token }, 'done'],
         [{ kind: 'recordTokenUse', id: token.id, at: 60_000 }, 'done'],
         [{ kind: 'revokeToken', id: token.id, at: 60_000 }, 'done'],
@@ -241,7 +241,7 @@ for (const engine of engines) {
       assert.equal(await store.hasTokens(), true);
     }
 
-    // Often enough that whatever is prepared is, on every connection.
+    // Enough rounds to prepare all statements on every connection.
     for (let id = 1n; id <= 20n; id += 1n) await doAll(id);
     for (const table of ['plants', 'idempotency_keys', 'tokens'])
       await execute(url, `ALTER TABLE ${table} ADD COLUMN added text`);
@@ -258,7 +258,7 @@ for (const engine of engines) {
 }
 
 for (const encoding of ['LATIN1', 'SQL_ASCII']) {
-  test(`a PostgreSQL database in ${encoding} is refused, since it cannot keep every name`, async (t) => {
+  test(`a PostgreSQL database in ${encoding} is rejected, since it cannot store every name`, async (t) => {
     const url = new URL(process.env.TEST_DATABASE_URL ?? '');
     const name = `test_${encoding.toLowerCase()}`;
     const create = `CREATE DATABASE ${name} ENCODING '${encoding}' LOCALE_PROVIDER libc LOCALE 'C' TEMPLATE template0`;
@@ -267,21 +267,21 @@ for (const encoding of ['LATIN1', 'SQL_ASCII']) {
     url.pathname = `/${name}`;
     await assert.rejects(migrateStore(url.href), {
       name: 'StoreNotOpened',
-      message: `the database must be in UTF8, and is in ${encoding}: make one by CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`,
+      message: `the encoding of the database must be UTF8, not ${encoding}; create one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`,
     });
     assert.deepEqual(await rowsOf(url.href, "SELECT FROM pg_tables WHERE schemaname = 'public'"), []);
   });
 }
 
-/** Migrates, opens, writes to and closes the store of each URL it is sent, and says which migrations it applied. */
+/** Migrates, opens, writes to and closes the store of each URL it receives, and returns the applied migrations. */
 const WORK = `
   const { migrateStore, openStore } = await import(${JSON.stringify(OPEN.href)});
+  const { create } = await import(${JSON.stringify(SETUP.href)});
   process.on('message', async (url) => {
     try {
       const applied = await migrateStore(url);
       const store = await openStore(url, { now: Date.now, onFatal: (error) => process.send(String(error)), connections: ${JSON.stringify(connections)} });
-      const write = { kind: 'createPlant', owner: 'alice', name: '', tag: null, idempotency: null };
-      const outcome = await store.write({ ...write, id: BigInt(process.pid) });
+      const outcome = await store.write(create(BigInt(process.pid)));
       await store.close();
       process.send({ applied, outcome });
     } catch (error) {
@@ -312,7 +312,7 @@ async function ask(worker: ChildProcess, url: string): Promise<unknown> {
 }
 
 for (const engine of engines) {
-  test(`processes that open one new store on ${engine.name} at once all succeed, and one migrates it`, async (t) => {
+  test(`processes open one new store on ${engine.name} together → all succeed, and one migrates it`, async (t) => {
     const workers = await Promise.all(Array.from({ length: 3 }, () => startWorker(t)));
     const all = await migrateStore(await engine.freshUrl(t));
     for (let round = 0; round < 8; round += 1) {
@@ -327,13 +327,13 @@ for (const engine of engines) {
   });
 }
 
-test('an SQLite file that another process is just making is waited for, without blocking this one', async (t) => {
+test('another process is creating the SQLite file → wait, without blocking this process', async (t) => {
   const file = join(await freshFolder(), 'plants.db');
   const other = new DatabaseSync(file);
   t.after(() => other.close());
   other.exec('BEGIN IMMEDIATE; CREATE TABLE half_made (id INTEGER)');
   const migrated = migrateStore(`sqlite:${file}`);
-  // Long enough for a first try to have failed, should it fail at all.
+  // Enough time for the first attempt to fail.
   const released = setTimeout(100).then(() => other.exec('ROLLBACK'));
   const [names] = await Promise.all([migrated, released]);
   assert.ok(names.length > 0);

@@ -20,7 +20,7 @@ import {
 } from '../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { connections, freshFolder } from '../support/engines.ts';
-import { upTo } from '../support/store-setup.ts';
+import { create as creation, upTo } from '../support/store-setup.ts';
 
 const DAY_MS = 86_400_000;
 const PAGE_BYTES = 4_096;
@@ -32,7 +32,7 @@ interface Opened {
   close(): Promise<void>;
 }
 
-/** A store on a file, which closes after the test. Failures that end a process are gathered instead. */
+/** A store on a file, which closes after the test. Fatal errors are collected. */
 async function open(t: TestContext, file: string): Promise<Opened> {
   const fatal: Error[] = [];
   const clock = { now: Date.UTC(2026, 0, 1) };
@@ -51,7 +51,7 @@ async function freshFile(): Promise<string> {
   return join(await freshFolder(), 'plants.db');
 }
 
-/** What a connection of its own sees in the file; it changes nothing. */
+/** Reads the file over a separate connection. */
 function look<T>(file: string, work: (db: DatabaseSync) => T): T {
   const db = openForReading(file);
   try {
@@ -74,7 +74,7 @@ function countOf(file: string, table: string): unknown {
   return rowsOf(file, `SELECT count(*) AS count FROM ${table}`)[0]?.count;
 }
 
-/** Changes a closed file behind the back of every store. */
+/** Changes a closed file with SQL. */
 function tamper(file: string, sql: string): void {
   const db = new DatabaseSync(file);
   db.exec(sql);
@@ -83,7 +83,7 @@ function tamper(file: string, sql: string): void {
 
 function create(id: number, name = `plant ${id}`, key?: string): Write {
   const idempotency = key === undefined ? null : { key, digest: Buffer.alloc(32, name) };
-  return { kind: 'createPlant', owner: 'alice', id: BigInt(id), name, tag: null, idempotency };
+  return creation(BigInt(id), { name, idempotency });
 }
 
 function remove(id: number): Write {
@@ -108,7 +108,7 @@ function isNotOpened(...words: readonly RegExp[]) {
 }
 
 describe('the file', () => {
-  test('is written with a write-ahead log and an fsync at every commit', async (t) => {
+  test('uses a write-ahead log and an fsync at every commit', async (t) => {
     const file = await freshFile();
     const { close } = await open(t, file);
     await close();
@@ -119,7 +119,7 @@ describe('the file', () => {
     assert.deepEqual(rowsOf(file, 'PRAGMA journal_mode'), [{ journal_mode: 'wal' }]);
   });
 
-  test('is read over connections that cannot write', async (t) => {
+  test('is read over read-only connections', async (t) => {
     const file = await freshFile();
     await open(t, file);
     look(file, (db) => assert.throws(() => db.exec('DELETE FROM plants'), /readonly/));
@@ -141,7 +141,7 @@ describe('the file', () => {
     ]);
   });
 
-  test('and its folders are open to nobody else, whatever the umask', async (t) => {
+  test('and its folders are private, whatever the umask', async (t) => {
     const before = process.umask(0);
     t.after(() => process.umask(before));
     const folder = await freshFolder();
@@ -153,7 +153,7 @@ describe('the file', () => {
     assert.deepEqual([file, `${file}-wal`, `${file}-shm`].map(modeOf), ['600', '600', '600']);
   });
 
-  test('is whole after creates, deletes, keys and tokens, while open and once closed', async (t) => {
+  test('passes the integrity check after creates, deletes, keys and tokens, while open and after close', async (t) => {
     const file = await freshFile();
     const { store, close, clock } = await open(t, file);
     await writeAll(
@@ -181,12 +181,11 @@ describe('the file', () => {
     const file = await freshFile();
     const { store } = await open(t, file);
     await store.write(create(1, '{"a":[1]}'));
-    const idempotency = null;
-    await store.write({ kind: 'createPlant', owner: 'alice', id: 2n, name: '[]', tag: '{}', idempotency });
+    await store.write(creation(2n, { name: '[]', tag: '{}' }));
     assert.equal((await listAll(store)).json, '[{"name":"{\\"a\\":[1]}"},{"name":"[]","tag":"{}"}]');
   });
 
-  test('renders a page anew once another connection has committed, were it of another program', async (t) => {
+  test('renders a page again after a commit of another connection or program', async (t) => {
     const file = await freshFile();
     const { store } = await open(t, file);
     await store.write(create(1, 'Alder'));
@@ -197,16 +196,16 @@ describe('the file', () => {
     assert.equal((await listAll(store)).json, '[{"name":"Black alder"}]');
   });
 
-  test('has a log that is used again, however many commits there are', async (t) => {
+  test('reuses its log, however many commits there are', async (t) => {
     const file = await freshFile();
     const { store } = await open(t, file);
     const name = 'x'.repeat(20_000);
     for (let id = 0; id < 500; id += 1) await store.write(create(id, name));
     assert.ok(statSync(file).size > 500 * name.length * 0.5, 'most of it has come to the file');
-    assert.ok(statSync(`${file}-wal`).size < 500 * name.length * 0.5, 'the log has begun anew');
+    assert.ok(statSync(`${file}-wal`).size < 500 * name.length * 0.5, 'the log was reused');
   });
 
-  test('is the one whose name is given, even a name that means something to SQLite', async (t) => {
+  test('has the given name, even one with a special meaning in SQLite', async (t) => {
     const folder = await freshFolder();
     const before = process.cwd();
     process.chdir(folder);
@@ -223,7 +222,7 @@ describe('the file', () => {
 });
 
 describe('a file that cannot be a store', () => {
-  test('is not opened when it is no database, and stays as it is', async (t) => {
+  test('no database → not opened and not changed', async (t) => {
     const file = await freshFile();
     const text = 'id,name\n1,Black alder\n'.repeat(500);
     writeFileSync(file, text);
@@ -231,7 +230,7 @@ describe('a file that cannot be a store', () => {
     assert.equal(readFileSync(file, 'utf8'), text);
   });
 
-  test('is not opened when it is a folder, or in a folder that is a file, and says so at once', async (t) => {
+  test('folder, or in a folder that is a file → not opened, and the message says so', async (t) => {
     const folder = await freshFolder();
     const started = performance.now();
     await assert.rejects(open(t, folder), isNotOpened(new RegExp(folder)));
@@ -241,7 +240,7 @@ describe('a file that cannot be a store', () => {
     assert.ok(performance.now() - started < 8_000, 'it was waited for, as for a lock');
   });
 
-  test('is not opened when a newer version made it, and stays as it is', async (t) => {
+  test('created by a newer version → not opened and not changed', async (t) => {
     const file = await freshFile();
     await (await open(t, file)).close();
     tamper(file, "INSERT INTO migrations (name) VALUES ('9999-of-the-future.sql')");
@@ -250,16 +249,16 @@ describe('a file that cannot be a store', () => {
     assert.deepEqual(readFileSync(file), before);
   });
 
-  test('is not opened when it is a database of something else, and stays as it is', async (t) => {
+  test('database of another program → not opened and not changed', async (t) => {
     const file = await freshFile();
     tamper(file, 'CREATE TABLE plants (latin TEXT); INSERT INTO plants VALUES (1)');
     const before = readFileSync(file);
-    await assert.rejects(open(t, file), isNotOpened(/something else/, new RegExp(file)));
+    await assert.rejects(open(t, file), isNotOpened(/another program/, new RegExp(file)));
     assert.deepEqual(readFileSync(file), before);
   });
 
   for (const table of ['plants', 'tokens', 'idempotency_keys']) {
-    test(`is not opened when it lacks its table ${table}`, async (t) => {
+    test(`without the table ${table} → not opened`, async (t) => {
       const file = await freshFile();
       await (await open(t, file)).close();
       tamper(file, `DROP TABLE ${table}`);
@@ -267,7 +266,7 @@ describe('a file that cannot be a store', () => {
     });
   }
 
-  test('is not opened when its first page is damaged', async (t) => {
+  test('first page damaged → not opened', async (t) => {
     const file = await freshFile();
     await (await open(t, file)).close();
     overwrite(file, 100, Buffer.alloc(200, 0xa5));
@@ -295,7 +294,7 @@ async function damagedFile(t: TestContext): Promise<string> {
   return file;
 }
 
-describe('a file that turns out corrupt', () => {
+describe('a corrupt page found by the running store', () => {
   async function assertBroken({ store, fatal, close }: Opened, file: string): Promise<void> {
     assert.equal(fatal.length, 1);
     assert.ok(fatal[0] instanceof StoreUnavailable);
@@ -307,14 +306,14 @@ describe('a file that turns out corrupt', () => {
     await close();
   }
 
-  test('is trusted no more once a read meets it, and says so once', async (t) => {
+  test('in a read → fatal, reported once', async (t) => {
     const file = await damagedFile(t);
     const opened = await open(t, file);
     await assert.rejects(listAll(opened.store), StoreUnavailable);
     await assertBroken(opened, file);
   });
 
-  test('is trusted no more once a write meets it, and says so once', async (t) => {
+  test('in a write → fatal, reported once', async (t) => {
     const file = await damagedFile(t);
     const opened = await open(t, file);
     const writes = [opened.store.write(remove(1_000)), opened.store.write(create(5_000))];
@@ -324,7 +323,7 @@ describe('a file that turns out corrupt', () => {
 });
 
 describe('a writer thread that ends', { timeout: 30_000 }, () => {
-  test('fails the store once: writes under way and later are refused, and it can still be closed', async (t) => {
+  test('fails the store once: pending and later writes are rejected, and close works', async (t) => {
     const threads: Worker[] = [];
     const gather = (thread: Worker): unknown => threads.push(thread);
     process.on('worker', gather);
@@ -333,22 +332,22 @@ describe('a writer thread that ends', { timeout: 30_000 }, () => {
     await store.write(create(1));
     const [thread] = threads;
     assert.ok(thread !== undefined && threads.length === 1);
-    const refused = assert.rejects(store.write(create(2)), StoreUnavailable);
+    const rejected = assert.rejects(store.write(create(2)), StoreUnavailable);
     await thread.terminate();
-    await refused;
+    await rejected;
     await assert.rejects(store.write(create(3)), StoreUnavailable);
     assert.equal(fatal.length, 1);
     assert.match(String(fatal[0]), /writer thread ended/);
     await close();
   });
 
-  test('refuses the writes under way even when what is told of it throws', async () => {
+  test('rejects pending writes even when onFatal throws', async () => {
     const script = `
       import { openStore } from ${JSON.stringify(new URL('../../src/store/open-engine.ts', import.meta.url))};
       const threads = [];
       process.on('worker', (thread) => threads.push(thread));
       process.on('uncaughtException', () => console.log('thrown'));
-      const onFatal = () => { throw new Error('told'); };
+      const onFatal = () => { throw new Error('thrown by onFatal'); };
       const store = await openStore('sqlite:${await freshFile()}', { onFatal, now: Date.now });
       const write = () => store.write({ kind: 'deletePlant', owner: 'alice', id: 1n }).then(write);
       setTimeout(() => threads[0].terminate());
@@ -363,7 +362,7 @@ describe('a writer thread that ends', { timeout: 30_000 }, () => {
 });
 
 describe('pages in memory', () => {
-  test('do not outlive a commit of another connection, in whatever phase of a turn they were read', async (t) => {
+  test('do not outlive a commit of another connection, in any phase of the event loop', async (t) => {
     const file = await freshFile();
     const { store } = await open(t, file);
     const other = openForWriting(file);
@@ -372,7 +371,7 @@ describe('pages in memory', () => {
     for (let id = 0; id < 20; id += 1) {
       await nextTurn();
       assert.equal((await listAll(store)).count, id);
-      // Comes back while the next turn polls, as a request does: before that turn's callbacks of setImmediate.
+      // Resolves in the poll phase of the next iteration, as a request does: before its setImmediate callbacks.
       const arrival = stat(file);
       insert.run(id);
       await arrival;
@@ -382,14 +381,14 @@ describe('pages in memory', () => {
 });
 
 describe('idempotency keys', () => {
-  /** Lets a minute pass for the timers of the store; everything else takes its real time. */
+  /** Advances the timers of the store by a minute; other timers run in real time. */
   async function passMinute(t: TestContext, store: Store): Promise<void> {
     t.mock.timers.tick(60_000);
-    // Behind whatever the timer set off, since one thread carries all of it out in order.
+    // Runs after the work of the timer: one thread executes both in order.
     assert.equal(await store.write(remove(-1)), 'absent');
   }
 
-  test('are deleted within a minute of their end, and not before', async (t) => {
+  test('are deleted within a minute of their expiry, and not before', async (t) => {
     t.mock.timers.enable({ apis: ['setInterval'] });
     const file = await freshFile();
     const { store, clock } = await open(t, file);

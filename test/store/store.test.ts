@@ -5,7 +5,7 @@ import { testJson, testPageBytes, testPages, testPlants } from './contract/plant
 import { testTokenLife, testTokens } from './contract/tokens.ts';
 import { testConcurrency, testLife } from './contract/writes.ts';
 
-// What every store does, whatever its engine: this is the definition of one.
+// The contract of a store, on every engine.
 for (const engine of engines) {
   describe(`a store on ${engine.name}`, () => {
     describe('plants', () => testPlants(engine));

@@ -3,11 +3,12 @@ import { mintSecret, newToken, type Scope, scopes } from '../../src/token.ts';
 import { headerOf, sendRequest } from './clients/raw-http.ts';
 import type { Exchange, Scenario, TokenKind } from './data/api-scenarios.ts';
 import type { TestService } from './service.ts';
+import { create } from './store-setup.ts';
 
 /** Creates the plants that a row requires. */
 export async function plant({ store }: TestService, owner: string, { given = [] }: Scenario): Promise<void> {
-  const writes = given.map(({ id, name, tag = null, of }) =>
-    store.write({ kind: 'createPlant', owner: ownerOf(owner, of), id, name, tag, idempotency: null }),
+  const writes = given.map(({ id, of, ...fields }) =>
+    store.write(create(id, { ...fields, owner: ownerOf(owner, of) })),
   );
   assert.deepEqual(
     await Promise.all(writes),

@@ -15,6 +15,7 @@ import {
 } from '../../src/store/store.ts';
 import type { Token } from '../../src/token.ts';
 import { connections, type TestEngine } from './engines.ts';
+import { type PlantFields, plantRow } from './plants.ts';
 
 export const EVERY_ID: IdRange = { from: INT64_MIN, to: INT64_MAX };
 
@@ -73,16 +74,16 @@ export async function openOne(t: TestContext, engine: TestEngine): Promise<Store
   return (await open()).store;
 }
 
-interface PlantFields {
-  readonly owner?: string;
-  readonly name?: string;
-  readonly tag?: string | null;
-  readonly idempotency?: { readonly key: string; readonly digest: Uint8Array };
+interface CreationFields extends PlantFields {
+  readonly idempotency?: { readonly key: string; readonly digest: Uint8Array } | null;
 }
 
-export function create(id: bigint, fields: PlantFields = {}): Write {
-  const { owner = 'alice', name = `plant ${id}`, tag = null, idempotency = null } = fields;
-  return { kind: 'createPlant', owner, id, name, tag, idempotency };
+/** The creation of a plant; absent fields are those of a plain plant of alice. */
+export function create(
+  id: bigint,
+  { idempotency, ...fields }: CreationFields = {},
+): Extract<Write, { kind: 'createPlant' }> {
+  return { kind: 'createPlant', ...plantRow(id, fields), idempotency: idempotency ?? null };
 }
 
 export function remove(id: bigint, owner = 'alice'): Write {

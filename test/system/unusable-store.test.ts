@@ -8,6 +8,7 @@ import { openStore } from '../../src/store/open-engine.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';
 import { connections } from '../support/engines.ts';
 import { type Installation, newInstallation, type ProgramOptions } from '../support/program.ts';
+import { create } from '../support/store-setup.ts';
 
 const PRODUCTION = { NODE_ENV: 'production' };
 const FERN = { name: 'Fern', tag: null };
@@ -166,8 +167,7 @@ async function withOnePlant(t: TestContext): Promise<Installation> {
       throw error;
     },
   });
-  const plant = { owner: 'alice', id: 1n, ...FERN, idempotency: null };
-  assert.equal(await store.write({ kind: 'createPlant', ...plant }), 'created');
+  assert.equal(await store.write(create(1n, FERN)), 'created');
   await store.close();
   return installation;
 }

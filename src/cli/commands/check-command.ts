@@ -1,8 +1,8 @@
 import { Command } from 'commander';
 import { messageOf } from '../../api-errors.ts';
 import type { Flags } from '../../config.ts';
-import { IDEMPOTENCY_KEY_RULE, isIdempotencyKey, NewPlant } from '../../plant.ts';
-import type { Bulk, Contents, KeyRow, PlantRow } from '../../store/bulk-store.ts';
+import { IDEMPOTENCY_KEY_RULE, isIdempotencyKey, NewPlant, type PlantRow } from '../../plant.ts';
+import type { Bulk, Contents, KeyRow } from '../../store/bulk-store.ts';
 import { StoreDamaged, StoreUnavailable } from '../../store/store.ts';
 import { isTokenName, type Token } from '../../token.ts';
 import { compileCheck } from '../../validation.ts';
@@ -91,9 +91,10 @@ async function countPlants(bulk: Bulk): Promise<number | undefined> {
 
 const checkPlant = compileCheck(NewPlant);
 
-function faultOfPlant({ owner, id, name, tag }: PlantRow): string | undefined {
+function faultOfPlant({ owner, id, ...fields }: PlantRow): string | undefined {
   if (owner === '') return `the plant ${id}: its owner is empty`;
-  const checked = checkPlant({ id, name, ...(tag === null ? {} : { tag }) });
+  const present = Object.entries(fields).filter(([, value]) => value !== null);
+  const checked = checkPlant({ id, ...Object.fromEntries(present) });
   if ('value' in checked) return undefined;
   return `the plant ${id} of ${owner}: its ${checked.violation.field} ${checked.violation.demand}`;
 }

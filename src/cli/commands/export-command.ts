@@ -48,7 +48,7 @@ function exportPlants(bulk: Bulk, owner: string, format: Format, to: NodeJS.Writ
     async function* texts(): AsyncGenerator<string> {
       yield format.header;
       for await (const page of contents.plants(owner)) {
-        yield format.write(page.map(({ id, name, tag }) => ({ id, name, ...(tag === null ? {} : { tag }) })));
+        yield format.write(page);
         written += page.length;
         progress.advance(written);
       }

@@ -1,7 +1,9 @@
 import { Command, Option } from 'commander';
 import type { Flags } from '../../config.ts';
 import type { Entry, Format } from '../../formats/format.ts';
-import { type Bulk, type OnConflict, onConflicts, type PlantRow } from '../../store/bulk-store.ts';
+import { type PlantRow, toPlantRow } from '../../plant.ts';
+import { type Bulk, type OnConflict, onConflicts } from '../../store/bulk-store.ts';
+import { charactersIn } from '../../store/rows.ts';
 import { StoreUnavailable } from '../../store/store.ts';
 import { parseFile, rejectUnlessOwner } from '../arguments.ts';
 import { CommandFailed } from '../errors.ts';
@@ -144,9 +146,8 @@ async function* toBatches(
         reportBad(entry.line, entry.reason);
         continue;
       }
-      const { id, name, tag = null } = entry.plant;
-      batch.push({ line: entry.line, plant: { owner, id, name, tag } });
-      characters += name.length + (tag?.length ?? 0);
+      batch.push({ line: entry.line, plant: toPlantRow(owner, entry.plant) });
+      characters += charactersIn(entry.plant);
       if (batch.length < PLANTS_IN_BATCH && characters < CHARACTERS_IN_BATCH) continue;
       yield batch;
       batch = [];

@@ -8,6 +8,7 @@ import {
   NewPlant as NewPlantSchema,
   Plant,
   renderPlant,
+  toPlantRow,
 } from '../../plant.ts';
 import type { Outcome, Store } from '../../store/store.ts';
 import { asJson, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
@@ -58,10 +59,7 @@ export function createPlant(store: Store): HandlerOf<typeof createPlantOperation
     const key = request.headers['idempotency-key'];
     const outcome = await store.write({
       kind: 'createPlant',
-      owner: ownerOf(request),
-      id: plant.id,
-      name: plant.name,
-      tag: plant.tag ?? null,
+      ...toPlantRow(ownerOf(request), plant),
       idempotency: key === undefined ? null : { key, digest: digestPlant(plant) },
     });
     if (outcome === 'createdReplayed') reply.header('idempotent-replayed', 'true');

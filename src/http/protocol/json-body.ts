@@ -1,11 +1,11 @@
 import { ApiError } from '../../api-errors.ts';
 import { JsonInvalid, parseJson } from '../../exact-json.ts';
-import { newPlantFields } from '../../plant.ts';
+import { newPlantFields, numberFields } from '../../plant.ts';
 
 /** Parses a body as the JSON of a NewPlant. Throws an ApiError (40001). */
 export function parseJsonBody(bytes: Buffer): unknown {
   try {
-    return parseJson(bytes, newPlantFields);
+    return parseJson(bytes, newPlantFields, numberFields);
   } catch (error: unknown) {
     if (error instanceof JsonInvalid) throw new ApiError(40001, `the body ${error.message}`);
     throw error;

@@ -26,14 +26,14 @@ interface Member {
 interface Terms {
   /** Milliseconds since the epoch. */
   readonly now: number;
-  /** Whether the writes of each owner take statements of their own. */
+  /** Uses separate statements for each owner. */
   readonly perOwner: boolean;
 }
 
 /**
- * Carries out writes of which no two share a lock key, so that it does not matter which is first: one statement for all
- * creations and one for all deletions, or for those of each owner. Locks are taken kind by kind (keys, creations,
- * deletions, tokens) and sorted within each, the same everywhere, so that batches never deadlock.
+ * Executes writes without a common lock key, so their order does not matter: one statement for all creations and one for
+ * all deletions, or those of each owner. Every batch locks in the same order, by kind (keys, creations, deletions,
+ * tokens) and sorted within it, so batches never deadlock.
  */
 export async function commitBatch(
   connection: Connection,
@@ -46,7 +46,7 @@ export async function commitBatch(
   return members.map(settledOutcome);
 }
 
-/** Whether a batch is of creations without keys alone. */
+/** True when a batch has only creations without keys. */
 export function isOfCreations(batch: readonly Write[]): batch is readonly Creation[] {
   return batch.every(isUnkeyedCreation);
 }
@@ -56,7 +56,7 @@ function settledOutcome({ write, outcome }: Member): Outcome {
   return outcome;
 }
 
-/** What no two writes of a batch may share. */
+/** Keys that are unique within a batch. */
 export function lockKeys(write: Write): string[] {
   switch (write.kind) {
     case 'createPlant': {
@@ -87,8 +87,8 @@ function isOneStatement(members: readonly Member[], perOwner: boolean): boolean 
   return false;
 }
 
-// BEGIN travels with the first statement of the work; COMMIT waits for its results, since it must not follow a failure.
-// Neither is prepared: what is on its way behind a BEGIN that failed, at a pooler that cannot prepare, would go alone.
+// BEGIN is sent with the first statement; COMMIT waits for the results, since it must not follow a failure.
+// Neither is prepared: where a pooler cannot prepare, BEGIN would fail and the pipelined statements would run alone.
 async function inPipelinedTransaction(connection: Connection, work: () => Promise<void>): Promise<void> {
   const begun = connection.query({ text: 'BEGIN' });
   try {
@@ -144,7 +144,7 @@ async function remove(
   settle(members, deleted, 'deleted', 'absent');
 }
 
-/** The writes of each statement: all in one, or those of each owner, in the order of the owners. */
+/** Groups the writes for statements: all in one, or one group for each owner, sorted by owner. */
 function partsOf<M extends Member & { write: Creation | Deletion }>(
   members: readonly M[],
   perOwner: boolean,
@@ -160,7 +160,7 @@ function settle(
   ifChanged: Outcome,
   otherwise: Outcome,
 ): void {
-  // Nearly always that is all of them, and nothing to look up.
+  // Usually all rows changed and no lookup is needed.
   const keys =
     changed.length === members.length
       ? undefined
@@ -172,9 +172,9 @@ function settle(
 }
 
 /**
- * Inserts the keys that are new, or 24 hours old, as if their plants were created; a transaction that wants one of them
- * waits for this one. Settles the writes whose keys created a plant before. A row 'idTaken' is of an earlier version,
- * which also kept the keys of creations that failed, and counts as absent.
+ * Inserts new and expired keys with the outcome 'created'; other transactions wait for these rows. Settles the writes
+ * whose keys are in use. A row 'idTaken' comes from an earlier version, which also kept the keys of failed creations;
+ * it counts as absent.
  */
 async function claimKeys(
   connection: Connection,
@@ -199,7 +199,7 @@ async function claimKeys(
                SET digest = excluded.digest, outcome = excluded.outcome, first_used_at = excluded.first_used_at
                WHERE old.first_used_at <= excluded.first_used_at - ${KEY_LIFETIME_MS} OR old.outcome = 'idTaken'
              RETURNING owner, key`,
-      // The time comes in an array as well: Citus loses the type of a parameter that is none.
+      // The time is an array too: Citus loses the type of a scalar parameter.
       values: [owners, keys, ordered.map(({ digest }) => digest), ordered.map(() => now)],
     }),
     connection.query(findKeys(ordered)),
@@ -209,12 +209,12 @@ async function claimKeys(
   for (const { member, owner, key, digest } of claims) {
     const row = first.get(`${owner} ${key}`);
     if (mine.has(`${owner} ${key}`)) continue;
-    if (row === undefined) throw new StoreUnavailable('an idempotency key is neither free nor to be found');
+    if (row === undefined) throw new StoreUnavailable('an idempotency key is in use but cannot be found');
     member.outcome = toReplay(row, digest);
   }
 }
 
-/** Removes the keys of creations that failed, so that a retry is evaluated again. */
+/** Deletes the keys of failed creations, so that a retry is executed again. */
 async function releaseKeys(
   connection: Connection,
   members: readonly (Member & { write: KeyedCreation })[],

@@ -1,19 +1,14 @@
-import {
-  type Bulk,
-  type Contents,
-  type Filling,
-  type OnConflict,
-  type PlantRow,
-  StoreNotEmpty,
-} from '../bulk-store.ts';
+import type { PlantRow } from '../../plant.ts';
+import { type Bulk, type Contents, type Filling, type OnConflict, StoreNotEmpty } from '../bulk-store.ts';
 import { inspectMigrations } from '../migrations.ts';
 import {
   CHARACTERS_IN_PAGE,
   charactersIn,
   FIND_ANY_ROW,
+  PLANT_COLUMNS,
   ROWS_IN_PAGE,
+  readPlantRow,
   toKeyRow,
-  toPlantRow,
   toToken,
 } from '../rows.ts';
 import type { ConnectionOptions } from '../store.ts';
@@ -24,10 +19,10 @@ import { requirePrimary } from './primary-check.ts';
 import { retrying } from './retry-transient.ts';
 import { type Connection, createPlants, createTokens, type Row, replacePlants } from './statements.ts';
 
-/** How large rows are is known only from those before; the first ones may be large. */
+/** The size of rows is estimated from earlier ones, so the first page is small. */
 const ROWS_IN_FIRST_PAGE = 16;
 
-/** Opens a store on PostgreSQL for commands that move it in bulk; its schema is left as it is. */
+/** Opens a store on PostgreSQL for bulk commands, without migrating it. */
 export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk {
   const connections = new Connections(url, options);
 
@@ -78,7 +73,7 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
   };
 }
 
-/** The errors of a connection in the words of the port; those of the work that uses it stay what they are. */
+/** Converts the errors of a connection to those of `Bulk`. Other errors are not changed. */
 function explaining(connection: Connection): Connection {
   return {
     query: (statement) =>
@@ -88,7 +83,7 @@ function explaining(connection: Connection): Connection {
   };
 }
 
-/** Resolves to the places of the plants whose ids were taken. */
+/** Resolves to the indexes of the plants whose ids were taken. */
 async function save(
   connection: Connection,
   plants: readonly PlantRow[],
@@ -99,7 +94,7 @@ async function save(
     text: 'SELECT owner, id FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))',
     values: [plants.map(({ owner }) => owner), plants.map(({ id }) => id.toString())],
   });
-  // A row cannot be changed twice by one statement, so the last of each plant stands for all.
+  // One statement cannot change a row twice, so only the last version of each plant is sent.
   const last = new Map(plants.map((plant) => [keyOf(plant), plant]));
   await connection.query(replacePlants([...last.values()]));
   const known = new Set(existing.map(keyOf));
@@ -109,7 +104,7 @@ async function save(
   );
 }
 
-/** The places of the plants that did not create their rows, given those that were created. */
+/** The indexes of the plants that were not created, given those that were. */
 function placesLeft(
   plants: readonly PlantRow[],
   created: readonly { readonly owner?: unknown; readonly id?: unknown }[],
@@ -139,7 +134,7 @@ function contentsOf(connection: Connection): Contents {
         count = Math.min(fitting, 4 * count, ROWS_IN_PAGE);
       }
     } finally {
-      // In a transaction that failed there is nothing left to close.
+      // A failed transaction has already closed the cursor.
       await connection.query({ text: 'CLOSE pages' }).catch(() => undefined);
     }
   }
@@ -155,8 +150,8 @@ function contentsOf(connection: Connection): Contents {
     },
     plants: (owner) =>
       owner === undefined
-        ? pages('SELECT owner, id, name, tag FROM plants ORDER BY owner, id', toPlantRow)
-        : pages('SELECT owner, id, name, tag FROM plants WHERE owner = $1 ORDER BY id', toPlantRow, [owner]),
+        ? pages(`SELECT ${PLANT_COLUMNS} FROM plants ORDER BY owner, id`, readPlantRow)
+        : pages(`SELECT ${PLANT_COLUMNS} FROM plants WHERE owner = $1 ORDER BY id`, readPlantRow, [owner]),
     tokens: () => pages('SELECT * FROM tokens ORDER BY created_at, id COLLATE "C"', toToken),
     keys: () => pages('SELECT * FROM idempotency_keys', toKeyRow),
   };
@@ -194,7 +189,7 @@ async function rejectUnlessEmpty(connection: Connection): Promise<void> {
 
 async function readSchemaFaults(connection: Connection): Promise<readonly string[]> {
   const [table] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
-  if (table?.found !== true) return ['this is a database of something else, or an empty one'];
+  if (table?.found !== true) return ['this is an empty database or that of another program'];
   const applied = await connection.query({ text: 'SELECT name FROM migrations' });
   return inspectMigrations(
     POSTGRES_MIGRATIONS,

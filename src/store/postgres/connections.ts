@@ -12,18 +12,18 @@ import { rowsOfPrimary, withRole } from './primary-check.ts';
 import type { Connection, Row, Statement } from './statements.ts';
 import { FIND_TIMELINE, type Timelines, watchTimelines } from './timelines.ts';
 
-/** The fields of a notice that are read. */
+/** The used fields of a notice. */
 interface Notice {
   readonly severity: string | undefined;
   readonly message: string | undefined;
 }
 
-/** How much longer than the server's own limit this side waits, before it takes the connection for dead. */
+/** After the server's statement timeout plus this time, the connection counts as dead. */
 const ANSWER_GRACE_MS = 500;
 
 /**
- * The connections to the primary. With several hosts in the URL (as libpq has them) it is looked for among them,
- * again whenever a connection or a statement says that the host is not it any more.
+ * Connections to the primary. With several hosts in the URL (as in libpq) it finds the primary among them, and again
+ * whenever an error shows that the host is no longer the primary.
  */
 export class Connections {
   readonly #pools: readonly pg.Pool[];
@@ -32,7 +32,7 @@ export class Connections {
   readonly #timelines: Timelines;
   #current = 0;
 
-  /** Throws StoreNotOpened when the URL makes no sense. */
+  /** Throws StoreNotOpened for an invalid URL. */
   constructor(
     url: string,
     options: ConnectionOptions,
@@ -45,17 +45,17 @@ export class Connections {
     this.#pools = hosts.map((host) => createPool(host.url, options, hosts.length, this.#timelines));
   }
 
-  /** Runs one statement that writes on a connection of its own. A standby rejects it by itself. */
+  /** Runs one write statement. A standby rejects it. */
   async query(statement: Statement): Promise<readonly Row[]> {
     return this.use((connection) => connection.query(statement));
   }
 
-  /** Runs one statement that reads; rejects with StoreUnavailable on a standby, also behind a pooler. */
+  /** Runs one read statement. Rejects with StoreUnavailable on a standby, even behind a pooler. */
   async read(statement: Statement): Promise<readonly Row[]> {
     return this.use(async (connection) => rowsOfPrimary(await connection.query(withRole(statement))));
   }
 
-  /** Lends a connection to some work, and rejects as that does. A connection that failed is not used again. */
+  /** Calls `work` with a connection and rejects with its error. A failed connection is not reused. */
   async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
     const { client, index } = await this.#acquire();
     const warnings: string[] = [];
@@ -65,7 +65,7 @@ export class Connections {
     client.on('notice', warn);
     try {
       const result = await work({ query: (statement) => this.#send(client, statement) });
-      // A commit that gives up waiting for its synchronous standby succeeds, with no more than a warning.
+      // A commit that stops waiting for its synchronous standby succeeds with only a warning.
       if (warnings.length > 0) throw new StoreUnavailable(`PostgreSQL warned: ${warnings.join('; ')}`);
       client.release();
       return result;
@@ -125,13 +125,13 @@ export class Connections {
       };
       return (await query(client, config, this.#options)).rows;
     } catch (error: unknown) {
-      // A reset, the end of the connection, a time that ran out: nothing but their wording is common to all.
+      // pg has no common code for resets, closed connections and timeouts.
       throw isFromServer(error) ? error : noConnection(error);
     }
   }
 }
 
-/** Runs work in a transaction. It ends as `endFor` says, and with a rollback if the work rejects. */
+/** Runs `work` in a transaction. Ends it as `endFor` returns; rolls back if `work` rejects. */
 export async function inTransaction<T>(
   connection: Connection,
   begin: `BEGIN${string}`,
@@ -149,14 +149,14 @@ export async function inTransaction<T>(
 }
 
 /**
- * Rolls a transaction back and rejects with the reason for that; or with StoreUnavailable when the connection is to be
- * given up, since the server did not roll back.
+ * Rolls a transaction back and rejects with `reason`. Rejects with StoreUnavailable when the rollback fails, so that the
+ * connection is closed.
  */
 export async function rollBack(connection: Connection, reason: unknown): Promise<never> {
   try {
     await connection.query({ text: 'ROLLBACK' });
   } catch (error: unknown) {
-    // What ended a connection tells more than that it is gone.
+    // Keep the first error: it says more than "connection lost".
     if (!isAboutHost(reason))
       throw new StoreUnavailable(`a transaction could not be rolled back: ${messageOf(error)}`, {
         cause: error,
@@ -165,7 +165,7 @@ export async function rollBack(connection: Connection, reason: unknown): Promise
   throw reason;
 }
 
-/** Lets go of its socket when a login fails on this side, which pg leaves to the patience of the server: a minute. */
+/** Closes its socket when a login fails on this side. pg leaves it open until the server's timeout of a minute. */
 class Client extends pg.Client {
   constructor(config?: pg.ClientConfig) {
     super(config);
@@ -174,7 +174,7 @@ class Client extends pg.Client {
 }
 
 /**
- * Sends a query, and destroys the connection when the answer is late. Uses neither the promises of pg nor its
+ * Sends a query, and closes the connection after the timeout. Uses neither the promises of pg nor its
  * `query_timeout`, which keep each query in memory until the next full collection (docs/performance.md).
  */
 function query(
@@ -208,39 +208,39 @@ function createPool(url: string, options: ConnectionOptions, hosts: number, time
       prepareSession(client, options, hosts, timelines).then(() => done(), done);
     },
   });
-  // A connection that dies is replaced when the next one is needed. While it is lent its statements fail, and while it
-  // is idle there is nobody to tell; without these listeners it would end the process.
+  // A lost connection is replaced when needed; statements in flight reject. Without these listeners its error event
+  // would end the process.
   pool.on('error', () => undefined);
   pool.on('connect', (client) => client.on('error', () => undefined));
   return pool;
 }
 
-/** Not as start-up parameters, which poolers refuse; and on the primary alone. */
+/** Sets the session's timeouts (poolers reject them as start-up parameters) and rejects hosts other than the primary. */
 async function prepareSession(
   client: pg.Client,
   options: ConnectionOptions,
   hosts: number,
   timelines: Timelines,
 ): Promise<void> {
-  // A transaction whose instance vanished must not keep its locks until the network notices, which takes hours.
+  // The server must end the transaction of a lost instance: the network notices the loss only after hours.
   const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
                SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;
-  // Servers without timelines answer with an error, and have none to compare.
+  // Servers without timelines return an error.
   const [, { rows }, timeline] = await Promise.all([
     query(client, set, options),
     query(client, ask, options),
     query(client, FIND_TIMELINE, options).catch(() => undefined),
   ]);
-  // A standby may lack what was acknowledged. A primary that is read-only can still list, unless there is a better one.
+  // A standby may lack acknowledged writes. A read-only primary can still list, so it is used when it is the only host.
   const [role] = rows;
   if (role?.standby === 'on' || (hosts > 1 && role?.read_only !== 'off'))
     throw new StoreUnavailable('the host is not the primary');
   timelines.note(timeline?.rows[0]?.timeline);
 }
 
-/** One URL a host, and its place in words: `postgres://user@a:5432,b:5433/db` names two. */
+/** Splits a URL into one for each host: `postgres://user@a:5432,b:5433/db` has two. */
 function splitHosts(url: string): { readonly place: string; readonly url: string }[] {
   const match = /^(postgres(?:ql)?:\/\/)(?:([^/?]*)@)?([^/?]*)(.*)$/.exec(url);
   if (match === null)

@@ -18,10 +18,10 @@ import { readPage } from './pages.ts';
 import { retrying } from './retry-transient.ts';
 import { createNewPlants, type Row, type Statement } from './statements.ts';
 
-/** How long it is looked whether ids are taken, once one was. */
-const LOOK_FOR_MS = 1_000;
+/** After a taken id, optimistic inserts pause for this time. */
+const OPTIMISM_PAUSE_MS = 1_000;
 
-/** What the service does to its tables; `FOR UPDATE` asks for UPDATE too. */
+/** The privileges that the service needs; `FOR UPDATE` needs UPDATE too. */
 const FIND_MISSING_GRANTS: Statement = {
   name: 'find-missing-grants',
   text: `SELECT string_agg(grants.action || ' on ' || grants.of, ', ' ORDER BY grants.of, grants.action) AS missing
@@ -32,10 +32,10 @@ const FIND_MISSING_GRANTS: Statement = {
           WHERE NOT has_table_privilege(grants.of, grants.action)`,
 };
 
-/** Commits that failed one after the other before it is asked why. */
+/** After this number of failed commits in a row, waits for a standby are counted. */
 const SUSPICIOUS_FAILURES = 2;
 
-/** Opens the engine for many instances on one PostgreSQL; it keeps no state of its own. Rejects with StoreNotOpened. */
+/** Opens the engine on PostgreSQL, which several instances can share. Rejects with StoreNotOpened. */
 export async function openPostgres(
   url: string,
   { now, connections: options, onKeysNotDeleted = () => undefined, onTimelineRegression }: StoreOptions,
@@ -77,8 +77,8 @@ export async function openPostgres(
   let goesPerOwner = false;
 
   /**
-   * Does work for all owners together, and owner by owner once the server has refused that: where owners are spread over
-   * servers, as by Citus, rows of several cannot be locked by one statement.
+   * Runs `work` for all owners together, or separately for each owner after the server has rejected that. Citus
+   * shards by owner and cannot lock rows of several owners in one statement.
    */
   async function togetherOrPerOwner<T>(work: (perOwner: boolean) => Promise<T>): Promise<T> {
     const perOwner = goesPerOwner;
@@ -100,27 +100,27 @@ export async function openPostgres(
     }
   }
 
-  let looksUntil = 0;
+  let optimisticFrom = 0;
 
   /**
-   * Creates plants in the hope that all are new, as most are: to look for each costs the server a third more. Resolves to
-   * undefined, and has done nothing, where one was not or was not long ago: each time, the server logs an error.
+   * Optimistic insert, without ON CONFLICT, which costs the server a third more. Resolves to undefined, and changes
+   * nothing, when an id is taken, and for a second after that: the server logs an error each time.
    */
   async function createOptimistically(batch: readonly Write[]): Promise<readonly Outcome[] | undefined> {
-    if (performance.now() < looksUntil || !isOfCreations(batch)) return undefined;
+    if (performance.now() < optimisticFrom || !isOfCreations(batch)) return undefined;
     try {
       await connections.query(createNewPlants(batch));
       return batch.map(() => 'created');
     } catch (error: unknown) {
       if (!mayBeUniqueViolation(error)) throw error;
-      looksUntil = performance.now() + LOOK_FOR_MS;
+      optimisticFrom = performance.now() + OPTIMISM_PAUSE_MS;
       return undefined;
     }
   }
 
   /**
-   * A commit that waits for a synchronous standby outlives the connection it came by, since to end it would show a
-   * write that the standby lacks. So many of them at most, or the server has no connections left to read by.
+   * A commit that waits for a synchronous standby continues after its connection is closed: ending it would make a write
+   * visible that the standby lacks. A limit on them leaves the server connections for reads.
    */
   async function rejectWithoutStandby(): Promise<void> {
     const waiting = await countStandbyWaits();
@@ -138,7 +138,7 @@ export async function openPostgres(
       });
       return Number(row?.waiting);
     } catch (error: unknown) {
-      // Other servers that speak the protocol need not tell, and then nothing is known against another try.
+      // Other servers with this protocol may not support the query; then retry.
       if (isFromServer(error)) return 0;
       throw error;
     }
@@ -147,14 +147,14 @@ export async function openPostgres(
   async function findTokenBy(column: 'digest' | 'id', value: unknown): Promise<Token | undefined> {
     const [row] = await read({
       name: `find-token-by-${column}`,
-      // Not `*`: a column more would change what a prepared statement returns, which PostgreSQL rejects.
+      // Not `*`: a new column would change the result of a prepared statement, which PostgreSQL rejects.
       text: `SELECT ${TOKEN_COLUMNS} FROM tokens WHERE ${column} = $1`,
       values: [value],
     });
     return row === undefined ? undefined : toToken(row);
   }
 
-  // The first time also tells whether the server takes the rows of several owners together.
+  // The first run also finds out whether the server accepts rows of several owners in one statement.
   keyExpiry.now();
 
   return {

@@ -3,13 +3,12 @@ import type { Connection, Row } from './statements.ts';
 
 const KEYS_AT_ONCE = 1_000;
 
-/** Fewer where each may take a statement of its own, since statements that are sent together hold up all else. */
+/** Smaller, since each key may need its own statement, and pipelined statements delay others. */
 const KEYS_AT_ONCE_PER_OWNER = 100;
 
 /**
- * Removes the idempotency keys that were first used at a time (in milliseconds since the epoch) or earlier, of all owners
- * together or by statements for each owner. Those that somebody else holds are passed over, so that nobody waits for
- * anybody. Resolves to how many it removed.
+ * Deletes the idempotency keys first used at `until` (milliseconds since the epoch) or earlier, in one statement for all
+ * owners or one for each. Skips locked keys, so it never waits. Resolves to the number of deleted keys.
  */
 export async function deleteExpiredKeys(
   connections: Connections,
@@ -26,7 +25,7 @@ export async function deleteExpiredKeys(
 
 async function removeTogether(connections: Connections, until: number): Promise<number> {
   const removed = await connections.query({
-    name: 'forget-keys',
+    name: 'delete-keys',
     text: `DELETE FROM idempotency_keys WHERE (owner, key) IN
              (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= $1
                ORDER BY first_used_at LIMIT ${KEYS_AT_ONCE} FOR UPDATE SKIP LOCKED)
@@ -54,7 +53,7 @@ async function removeKeys(connection: Connection, old: readonly Row[], until: nu
   const removed = await Promise.all(
     [...owners].map(([owner, rows]) =>
       connection.query({
-        name: 'forget-keys-of-owner',
+        name: 'delete-keys-of-owner',
         text: `DELETE FROM idempotency_keys WHERE owner = $1 AND key IN
                  (SELECT key FROM idempotency_keys
                    WHERE owner = $1 AND key = ANY ($2::text[]) AND first_used_at <= $3

@@ -6,14 +6,14 @@ import type { Connection } from './statements.ts';
 
 export const POSTGRES_MIGRATIONS = new URL('./migrations/', import.meta.url);
 
-/** Any number that no other program takes for its advisory locks: "plants" in ASCII. */
+/** An advisory lock that other programs are unlikely to use: "plants" in ASCII. */
 const MIGRATION_LOCK = 0x706c616e7473;
 
-/** Long enough for the instance that came first to finish. */
+/** Must exceed the time of a migration in another instance. */
 const TIMEOUT_MS = 60_000;
 
 /**
- * Applies the migrations a database lacks, all or none; of several instances that start at once, one at a time.
+ * Applies the missing migrations of a database, all or none. Instances that start together do it one at a time.
  * Resolves to their names; rejects with StoreNotOpened.
  */
 export async function migratePostgres(url: string): Promise<readonly string[]> {
@@ -58,11 +58,11 @@ async function rejectOtherEncodings(connection: Connection): Promise<void> {
   const encoding = String(row?.server_encoding);
   if (encoding !== 'UTF8')
     throw new StoreNotOpened(
-      `the database must be in UTF8, and is in ${encoding}: make one by CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`,
+      `the encoding of the database must be UTF8, not ${encoding}; create one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0`,
     );
 }
 
-// CREATE TABLE IF NOT EXISTS wants the right to create tables even where there is nothing to create.
+// CREATE TABLE IF NOT EXISTS needs the CREATE privilege even when the table exists.
 async function ensureRecord(connection: Connection): Promise<void> {
   const [row] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
   if (row?.found === true) return;

@@ -1,19 +1,27 @@
+import { isOptionalField, plantFields } from '../../plant.ts';
+import { FIELD_COLUMNS } from '../rows.ts';
 import { type IdRange, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
 import type { Row, Statement } from './statements.ts';
 
-const PLANT = `'{"name":' || to_json(name)::text || coalesce(',"tag":' || to_json(tag)::text, '') || '}'`;
+/** A plant as JSON. The first field is never absent, so that a comma stands before each of the others. */
+const PLANT = `${plantFields
+  .map((field, place) => {
+    const member = `'${place === 0 ? '{' : ','}"${field}":' || to_json(${field})::text`;
+    return isOptionalField(field) ? `coalesce(${member}, '')` : member;
+  })
+  .join(' || ')} || '}'`;
 
-/** Bytes of texts in a row, which `octet_length` knows without reading large ones. */
-const RAW_BYTES = 'octet_length(name) + coalesce(octet_length(tag), 0)';
+/** Bytes in the fields of a row; `octet_length` of a text does not read it. */
+const RAW_BYTES = plantFields.map((field) => `coalesce(octet_length(${field}::text), 0)`).join(' + ');
 
 const MORE = 'EXISTS (SELECT 1 FROM plants WHERE owner = $1 AND id > last AND id <= $3) AS more';
 
-/** Bytes of texts that a page of any number of plants may render before it is known to be too long. */
+/** Max bytes of texts that a page renders before its size is known. */
 const RENDERED_BYTES = 4 * 1024 * 1024;
 
 /**
- * Reads a page. Nearly always all rows up to the limit of plants fit, and one statement renders them. It skips rows that
- * are too large for that; where there are any, or the page is too long, another statement adds up the sizes row by row.
+ * Reads a page. Usually all rows up to the limit of plants fit, and one statement renders them, without very large rows.
+ * If there are such rows, or the page is too long, a second statement adds up the sizes row by row.
  */
 export async function readPage(
   query: (statement: Statement) => Promise<readonly Row[]>,
@@ -50,22 +58,22 @@ const ALL_ROWS: Statement = {
   text: `SELECT CASE WHEN largest <= $5 THEN '[' || coalesce(json, '') || ']' END AS json, count, last, ${MORE}
            FROM (SELECT string_agg(CASE WHEN ${RAW_BYTES} <= $5 THEN ${PLANT} END, ',' ORDER BY id) AS json,
                         count(*) AS count, max(id) AS last, coalesce(max(${RAW_BYTES}), 0) AS largest
-                   FROM (SELECT id, name, tag FROM plants
+                   FROM (SELECT id, ${FIELD_COLUMNS} FROM plants
                           WHERE owner = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT $4) AS page) AS rendered`,
 };
 
 const FITTING_ROWS: Statement = {
   name: 'list-large-plants',
-  // `OFFSET 0` keeps the planner from rendering a row once for each place that mentions its JSON.
+  // `OFFSET 0` makes the planner render a row once, not once for each use of its JSON.
   text: `SELECT '[' || coalesce(json, '') || ']' AS json, count, last, ${MORE}
            FROM (SELECT string_agg(plant, ',' ORDER BY id) AS json, count(*) AS count, max(id) AS last
                    FROM (SELECT id, plant, place,
                                 1 + sum(octet_length(plant) + 1) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS size
                            FROM (SELECT id, place, ${PLANT} AS plant
-                                   FROM (SELECT id, name, tag,
+                                   FROM (SELECT id, ${FIELD_COLUMNS},
                                                 row_number() OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS place,
                                                 sum(${RAW_BYTES}) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS raw
-                                           FROM (SELECT id, name, tag FROM plants
+                                           FROM (SELECT id, ${FIELD_COLUMNS} FROM plants
                                                   WHERE owner = $1 AND id BETWEEN $2 AND $3
                                                   ORDER BY id LIMIT $4) AS first) AS counted
                                   WHERE raw <= $5 OR place = 1

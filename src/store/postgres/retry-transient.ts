@@ -4,7 +4,7 @@ import { isWorthRetrying } from './errors.ts';
 const TRIES = 8;
 const RETRY_STEP_MS = 5;
 
-/** Does work again, up to `TRIES` times in all, when the server undid it for the sake of somebody else's. */
+/** Retries `work` after deadlocks and serialization failures, up to `TRIES` attempts. */
 export async function retrying<T>(work: () => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries += 1) {
     try {

@@ -1,8 +1,8 @@
+import { type Plant, type PlantRow, plantFields } from '../../plant.ts';
 import type { Token } from '../../token.ts';
-import type { PlantRow } from '../bulk-store.ts';
-import { columnsOf, TOKEN_COLUMNS } from '../rows.ts';
+import { columnsOf, PLANT_COLUMNS, TOKEN_COLUMNS } from '../rows.ts';
 
-/** A statement: its text, its values, and the name it is prepared under when it comes often. */
+/** A statement: text, values, and a name when it is worth preparing. */
 export interface Statement {
   readonly name?: string;
   readonly text: string;
@@ -11,24 +11,36 @@ export interface Statement {
 
 export type Row = Readonly<Record<string, unknown>>;
 
-/** A connection held for a while. */
+/** A connection for one unit of work. */
 export interface Connection {
   /**
-   * Sends a statement without waiting for those before it (pipelining). Rejects with the error the server answers, or
-   * with StoreUnavailable when it answers nothing.
+   * Sends a statement without waiting for earlier ones (pipelining). Rejects with the server's error, or with
+   * StoreUnavailable when the server does not answer.
    */
   query(statement: Statement): Promise<readonly Row[]>;
 }
 
-const INSERT_PLANTS = `INSERT INTO plants (owner, id, name, tag)
-  SELECT * FROM unnest($1::text[], $2::bigint[], $3::text[], $4::text[])`;
+/** The types of the columns that hold the fields of a Plant. */
+const FIELD_TYPES: Readonly<Record<keyof Plant, 'text' | 'integer' | 'bigint'>> = {
+  name: 'text',
+  tag: 'text',
+};
 
-/** Creates plants that are all new; when one is not, the server refuses them all (23505). */
+const FIELD_PARAMETERS = plantFields
+  .map((field, place) => `$${place + 3}::${FIELD_TYPES[field]}[]`)
+  .join(', ');
+
+const INSERT_PLANTS = `INSERT INTO plants (${PLANT_COLUMNS})
+  SELECT * FROM unnest($1::text[], $2::bigint[], ${FIELD_PARAMETERS})`;
+
+const ASSIGNMENTS = plantFields.map((field) => `${field} = excluded.${field}`).join(', ');
+
+/** Creates plants that are all new. When one exists, the server rejects the statement (23505). */
 export function createNewPlants(plants: readonly PlantRow[]): Statement {
   return { name: 'create-new-plants', text: INSERT_PLANTS, values: plantColumns(plants) };
 }
 
-/** Creates the plants that are not there yet and returns their keys; of several with one key, the first. */
+/** Creates the plants that do not exist and returns their keys. Of duplicates it creates the first. */
 export function createPlants(plants: readonly PlantRow[]): Statement {
   return {
     name: 'create-plants',
@@ -37,22 +49,21 @@ export function createPlants(plants: readonly PlantRow[]): Statement {
   };
 }
 
-/** Creates plants, or overwrites those that are there. No two may have one key. */
+/** Creates or overwrites plants. Their keys must be unique. */
 export function replacePlants(plants: readonly PlantRow[]): Statement {
   return {
-    text: `${INSERT_PLANTS} ON CONFLICT (owner, id) DO UPDATE SET name = excluded.name, tag = excluded.tag`,
+    text: `${INSERT_PLANTS} ON CONFLICT (owner, id) DO UPDATE SET ${ASSIGNMENTS}`,
     values: plantColumns(plants),
   };
 }
 
-/** In the order of their keys, so that nobody who does so too is waited for in a circle. */
+/** Sorted by key to prevent deadlocks. */
 function plantColumns(plants: readonly PlantRow[]): readonly unknown[] {
   const sorted = plants.toSorted(byKey);
   return [
     sorted.map(({ owner }) => owner),
     sorted.map(({ id }) => id.toString()),
-    sorted.map(({ name }) => name),
-    sorted.map(({ tag }) => tag),
+    ...plantFields.map((field) => sorted.map((plant) => plant[field])),
   ];
 }
 
@@ -79,8 +90,8 @@ interface PlantKey {
 }
 
 /**
- * Deletes plants, and returns the keys of those that were there. The rows are locked in the order of their keys first: a
- * DELETE by itself takes them in whatever order its plan meets them.
+ * Deletes plants and returns the keys of those that existed. Locks the rows in the order of their keys first: a DELETE
+ * locks in the order of its plan.
  */
 export function deletePlants(keys: readonly PlantKey[]): Statement {
   const ids = keys.map(({ id }) => id.toString());
@@ -111,7 +122,7 @@ interface Key {
   readonly key: string;
 }
 
-/** Finds what was stored under idempotency keys. */
+/** Finds idempotency keys. */
 export function findKeys(keys: readonly Key[]): Statement {
   const { name, where, values } = selection(keys);
   return {
@@ -121,13 +132,13 @@ export function findKeys(keys: readonly Key[]): Statement {
   };
 }
 
-/** Removes idempotency keys, whatever is stored under them. */
+/** Deletes idempotency keys. */
 export function removeKeys(keys: readonly Key[]): Statement {
   const { name, where, values } = selection(keys);
   return { name: `remove-${name}`, text: `DELETE FROM idempotency_keys WHERE ${where}`, values };
 }
 
-// With one owner named, a server that spreads owners goes to one place (Citus), and locks nothing in the others.
+// With a single owner, a server that shards by owner (Citus) uses one shard and locks nothing in others.
 function selection(keys: readonly Key[]) {
   const names = keys.map(({ key }) => key);
   if (isOfOneOwner(keys))

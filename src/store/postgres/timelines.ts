@@ -7,7 +7,7 @@ export const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby',
 /** Compares the timelines of primaries with the highest so far. */
 export interface Timelines {
   note(timeline: unknown): void;
-  /** How often a primary was on a lower timeline than one before it. */
+  /** Number of primaries on a lower timeline than an earlier one. */
   regressions(): number;
 }
 

@@ -7,9 +7,9 @@ import { notOpened, reasonOf } from './errors.ts';
 const PAGES_AT_ONCE = 256;
 
 /**
- * Copies an embedded store to an empty file, as it is when this begins, whatever is written meanwhile; then checks the copy.
- * Rejects with StoreNotOpened when there is no store to read, and with StoreUnavailable when the copy cannot be written, is
- * not sound, or is not what was read.
+ * Copies a snapshot of an embedded store to an empty file; others may write meanwhile. Then verifies the copy.
+ * Rejects with StoreNotOpened when the store cannot be read, and with StoreUnavailable when the copy cannot be written,
+ * is damaged, or differs.
  */
 export async function backUpSqlite(
   file: string,
@@ -30,7 +30,7 @@ async function copyAndVerify(
 ): Promise<void> {
   const db = openForReading(file);
   try {
-    // Held to the end: without it, each write of another connection would make the backup begin again.
+    // Without this transaction, each write of another connection would restart the backup.
     db.exec('BEGIN');
     const rows = countRows(db);
     await backup(db, to, {
@@ -58,12 +58,12 @@ async function verify(file: string, expected: string): Promise<void> {
     }
   } finally {
     db.close();
-    // Made by opening it, and empty.
+    // Opening created these files; they are empty.
     await Promise.all([rm(`${file}-wal`, { force: true }), rm(`${file}-shm`, { force: true })]);
   }
 }
 
-/** How many rows each table has, such as `630 plants, 1 tokens`. */
+/** Counts the rows of each table: `630 plants, 1 tokens`. */
 function countRows(db: DatabaseSync): string {
   const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").all();
   return tables

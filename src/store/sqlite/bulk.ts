@@ -1,19 +1,15 @@
 import type { DatabaseSync, SQLOutputValue } from 'node:sqlite';
-import {
-  type Bulk,
-  type Contents,
-  type Filling,
-  type OnConflict,
-  type PlantRow,
-  StoreNotEmpty,
-} from '../bulk-store.ts';
+import { type PlantRow, plantFields } from '../../plant.ts';
+import { type Bulk, type Contents, type Filling, type OnConflict, StoreNotEmpty } from '../bulk-store.ts';
 import {
   CHARACTERS_IN_PAGE,
   charactersIn,
   FIND_ANY_ROW,
+  PLANT_COLUMNS,
+  plantValues,
   ROWS_IN_PAGE,
+  readPlantRow,
   toKeyRow,
-  toPlantRow,
   toToken,
 } from '../rows.ts';
 import { StoreDamaged, StoreUnavailable } from '../store.ts';
@@ -24,12 +20,12 @@ import { inspectSchema, inspectSqlite } from './integrity.ts';
 
 const CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
 
-/** Opens an embedded store for commands that move it in bulk; its schema is left as it is. Rejects with StoreNotOpened. */
+/** Opens an embedded store for bulk commands, without migrating it. Rejects with StoreNotOpened. */
 export async function openSqliteBulk(file: string): Promise<Bulk> {
   const db = openOrExplain(file, openForReading);
   let writing: Writing | undefined;
 
-  /** Made when there is something to write, since it changes the file: its journal mode, if nothing else. */
+  /** Opened at the first write: opening it changes the journal mode of the file. */
   function writer(): Writing {
     writing ??= createWriting(openOrExplain(file, openForWriting));
     return writing;
@@ -69,7 +65,7 @@ async function answering<T>(file: string, work: () => Promise<T>): Promise<T> {
     return await work();
   } catch (error: unknown) {
     const severity = severityOf(error);
-    if (severity === 'refused') throw error;
+    if (severity === 'rejected') throw error;
     const message = isForbidden(error)
       ? notOpened(file, error).message
       : `the store cannot go on: ${reasonOf(error)}`;
@@ -106,8 +102,8 @@ function contentsOf(db: DatabaseSync): Contents {
     },
     plants: (owner) =>
       owner === undefined
-        ? pages('SELECT owner, id, name, tag FROM plants ORDER BY owner, id', toPlantRow)
-        : pages('SELECT owner, id, name, tag FROM plants WHERE owner = ? ORDER BY id', toPlantRow, owner),
+        ? pages(`SELECT ${PLANT_COLUMNS} FROM plants ORDER BY owner, id`, readPlantRow)
+        : pages(`SELECT ${PLANT_COLUMNS} FROM plants WHERE owner = ? ORDER BY id`, readPlantRow, owner),
     tokens: () => pages('SELECT * FROM tokens ORDER BY created_at, id', toToken),
     keys: () => pages('SELECT * FROM idempotency_keys', toKeyRow),
   };
@@ -122,17 +118,17 @@ interface Writing {
 function createWriting(db: DatabaseSync): Writing {
   const insertPlant = prepareInsertPlant(db);
   const insertToken = prepareInsertToken(db);
-  const replacePlant = db.prepare('UPDATE plants SET name = ?3, tag = ?4 WHERE owner = ?1 AND id = ?2');
+  const assignments = plantFields.map((field, place) => `${field} = ?${place + 3}`).join(', ');
+  const replacePlant = db.prepare(`UPDATE plants SET ${assignments} WHERE owner = ?1 AND id = ?2`);
   const insertKey = db.prepare(
     'INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at) VALUES (?, ?, ?, ?, ?)',
   );
   let characters = 0;
 
   function save(plant: PlantRow, onConflict: OnConflict): boolean {
-    const { owner, id, name, tag } = plant;
-    characters += name.length + (tag?.length ?? 0);
+    characters += charactersIn(plant);
     if (insertPlant(plant)) return true;
-    if (onConflict === 'replace') replacePlant.run(owner, id, name, tag);
+    if (onConflict === 'replace') replacePlant.run(...plantValues(plant));
     return false;
   }
 
@@ -146,7 +142,7 @@ function createWriting(db: DatabaseSync): Writing {
     return taken;
   }
 
-  // By hand, as in the service: an automatic one hides its errors.
+  // Explicit, as in the service: automatic checkpoints hide their errors.
   function checkpoint(): void {
     characters = 0;
     db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();

@@ -1,13 +1,13 @@
 import { resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 
-/** How long a write waits for another process that writes to the same file. */
+/** Time that a write waits for the lock of another process. */
 const WRITE_LOCK_TIMEOUT_MS = 5_000;
 
-/** How long a read may wait; only recovery after a crash makes it wait at all. */
+/** Time that a read waits for a lock. Reads wait only during recovery after a crash. */
 const READ_LOCK_TIMEOUT_MS = 1_000;
 
-/** Opens the one connection that writes. Its checkpoints are the caller's to run: an automatic one hides its errors. */
+/** Opens the only writing connection. The caller runs checkpoints: automatic ones hide their errors. */
 export function openForWriting(file: string, lockTimeoutMs = WRITE_LOCK_TIMEOUT_MS): DatabaseSync {
   return open(
     file,
@@ -16,12 +16,12 @@ export function openForWriting(file: string, lockTimeoutMs = WRITE_LOCK_TIMEOUT_
   );
 }
 
-/** Opens a connection that only reads, next to the one that writes. */
+/** Opens a connection for reads only. */
 export function openForReading(file: string, lockTimeoutMs = READ_LOCK_TIMEOUT_MS): DatabaseSync {
   return open(file, lockTimeoutMs, 'PRAGMA query_only = ON');
 }
 
-/** Runs work in a transaction that no other writes beside. It ends as `endFor` says, and with a rollback if the work throws. */
+/** Runs `work` in the only writing transaction. Ends it as `endFor` returns; rolls back if `work` throws. */
 export function inTransaction<T>(
   db: DatabaseSync,
   work: () => T,
@@ -38,7 +38,7 @@ export function inTransaction<T>(
   }
 }
 
-/** The same for work that takes its time, where nothing else uses the connection meanwhile. */
+/** The same for asynchronous work. Nothing else may use the connection meanwhile. */
 export async function inLongTransaction<T>(db: DatabaseSync, work: () => Promise<T>): Promise<T> {
   db.exec('BEGIN IMMEDIATE');
   try {
@@ -51,12 +51,12 @@ export async function inLongTransaction<T>(db: DatabaseSync, work: () => Promise
   }
 }
 
-// What fails may have rolled it back already, as a full disk does (https://sqlite.org/lang_transaction.html, §3).
+// Some errors, such as a full disk, have already rolled it back (https://sqlite.org/lang_transaction.html, §3).
 function rollBack(db: DatabaseSync): void {
   if (db.isTransaction) db.exec('ROLLBACK');
 }
 
-// SQLite gives names such as `:memory:` and `file:…` a meaning; a path has none.
+// An absolute path, since names such as `:memory:` and `file:…` have a special meaning in SQLite.
 function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSync {
   const db = new DatabaseSync(resolve(file), { timeout: lockTimeoutMs });
   try {

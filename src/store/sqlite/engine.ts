@@ -15,14 +15,14 @@ import { migrateSqlite } from './migrate.ts';
 import { openReader } from './reader.ts';
 import type { WriterMessage, WriterReply, WriterRequest } from './writer-thread.ts';
 
-// Under node the sources run as they are; in the published package they are compiled.
+// In the repository node runs the .ts file; the published package has the compiled one.
 const WRITER = new URL(
   import.meta.url.endsWith('.ts') ? './writer-thread.ts' : './writer-thread.js',
   import.meta.url,
 );
 
 /**
- * Opens the embedded engine: one connection on this thread for reads, one on a thread of its own for writes.
+ * Opens the embedded engine: one connection on this thread for reads, one on the writer thread for writes.
  * Rejects with StoreNotOpened.
  */
 export async function openSqlite(
@@ -33,21 +33,21 @@ export async function openSqlite(
   let broken: StoreUnavailable | undefined;
   let checkpointFailures = 0;
 
-  // What waits is refused first, since nobody knows what `onFatal` does.
+  // Rejects queued writes first: `onFatal` may end the process.
   function breakWith(
     reason: string,
-    refuse: (failure: StoreUnavailable) => void = () => undefined,
+    rejectQueued: (failure: StoreUnavailable) => void = () => undefined,
   ): StoreUnavailable {
     const isFirst = broken === undefined;
     broken ??= new StoreUnavailable(`the store ${file} failed: ${reason}`);
-    refuse(broken);
+    rejectQueued(broken);
     if (isFirst) onFatal(broken);
     return broken;
   }
 
   function meaningOf(error: unknown): Error {
     if (severityOf(error) === 'fatal') return breakWith(reasonOf(error));
-    if (severityOf(error) === 'passing') return new StoreUnavailable(reasonOf(error));
+    if (severityOf(error) === 'transient') return new StoreUnavailable(reasonOf(error));
     return error instanceof Error ? error : new Error(String(error));
   }
 
@@ -63,7 +63,7 @@ export async function openSqlite(
   });
   const keyExpiry = startKeyExpiry(deleteExpiredKeys, onKeysNotDeleted);
 
-  // A batch at a time, so that writes get their turn in between.
+  // One batch at a time, so that writes can run between batches.
   async function deleteExpiredKeys(): Promise<void> {
     const reply = await writer.request({ kind: 'deleteExpiredKeys', now: now() });
     if (reply.kind === 'failure') throw failureOf(reply);
@@ -72,7 +72,7 @@ export async function openSqlite(
 
   function failureOf({ severity, reason }: Extract<WriterReply, { kind: 'failure' }>): Error {
     if (severity === 'fatal') return breakWith(reason);
-    return severity === 'passing' ? new StoreUnavailable(reason) : new BatchRejected(reason);
+    return severity === 'transient' ? new StoreUnavailable(reason) : new BatchRejected(reason);
   }
 
   async function read<T>(work: () => T): Promise<T> {
@@ -127,7 +127,7 @@ interface Writer {
 }
 
 interface WriterEvents {
-  breakWith(reason: string, refuse: (failure: StoreUnavailable) => void): void;
+  breakWith(reason: string, rejectQueued: (failure: StoreUnavailable) => void): void;
   endCheckpoint(failure: string | undefined): void;
 }
 
@@ -168,7 +168,7 @@ async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEve
 
   async function close(): Promise<void> {
     closing = true;
-    // A thread that ended by itself answers nothing any more.
+    // A thread that has already ended sends no reply.
     await Promise.race([request({ kind: 'close' }).catch(() => undefined), ended]);
     await worker.terminate();
     await ended;

@@ -2,7 +2,7 @@ import { dirname } from 'node:path';
 import { codeOf, messageOf } from '../../api-errors.ts';
 import { StoreNotOpened } from '../store.ts';
 
-/** Primary result codes (https://sqlite.org/rescode.html); an extended code carries its primary one in the low byte. */
+/** Primary result codes (https://sqlite.org/rescode.html). The low byte of an extended code is its primary code. */
 const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;
 const SQLITE_NOMEM = 7;
@@ -14,14 +14,14 @@ const SQLITE_CANTOPEN = 14;
 const SQLITE_TOOBIG = 18;
 const SQLITE_NOTADB = 26;
 
-/** Extended ones: a write that found no room (a quota, a limit of the process); nothing of it counts before its fsync. */
+/** Extended codes: a write found no room (a quota, a process limit); nothing is committed before the fsync. */
 const SQLITE_IOERR_WRITE = 10 | (3 << 8);
 
-/** The file of shared memory could not grow, which a full disk causes too. */
+/** The shared-memory file could not grow; a full disk causes it too. */
 const SQLITE_IOERR_SHMSIZE = 10 | (19 << 8);
-const PASSING_EXTENDED = new Set([SQLITE_IOERR_WRITE, SQLITE_IOERR_SHMSIZE]);
+const TRANSIENT_EXTENDED = new Set([SQLITE_IOERR_WRITE, SQLITE_IOERR_SHMSIZE]);
 
-const PASSING = new Set([
+const TRANSIENT = new Set([
   SQLITE_BUSY,
   SQLITE_LOCKED,
   SQLITE_NOMEM,
@@ -32,30 +32,30 @@ const PASSING = new Set([
 const FATAL = new Set([SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_NOTADB]);
 
 /**
- * What an error of SQLite means for the service: `passing`, nothing was done and a later try may succeed (a full disk, a lock);
- * `fatal`, neither the file nor the outcome can be trusted any more (a failed fsync, a corrupt page);
- * `refused`, something in the request itself.
+ * The severity of an SQLite error. `transient`: nothing changed and a retry may succeed (a full disk, a lock).
+ * `fatal`: the file and the outcome are unreliable (a failed fsync, a corrupt page). `rejected`: the request itself
+ * is invalid.
  */
-export type Severity = 'passing' | 'fatal' | 'refused';
+export type Severity = 'transient' | 'fatal' | 'rejected';
 
 export function severityOf(error: unknown): Severity {
   const code = resultCodeOf(error);
-  if (code === undefined) return 'refused';
-  if (PASSING.has(code & 0xff) || PASSING_EXTENDED.has(code)) return 'passing';
-  return FATAL.has(code & 0xff) ? 'fatal' : 'refused';
+  if (code === undefined) return 'rejected';
+  if (TRANSIENT.has(code & 0xff) || TRANSIENT_EXTENDED.has(code)) return 'transient';
+  return FATAL.has(code & 0xff) ? 'fatal' : 'rejected';
 }
 
-/** Whether another connection holds a lock, which it will let go of. */
+/** True when another connection holds a lock. */
 export function isLocked(error: unknown): boolean {
   return hasCode(error, [SQLITE_BUSY, SQLITE_LOCKED]);
 }
 
-/** Whether a value exceeded `limits.length` of the connection. */
+/** True when a value exceeds `limits.length` of the connection. */
 export function isTooBig(error: unknown): boolean {
   return hasCode(error, [SQLITE_TOOBIG]);
 }
 
-/** Whether this user may not write what SQLite writes even to read: the file, its folder, what lies beside it. */
+/** True when this user lacks write access. SQLite needs it even to read: the file, its folder, `-wal` and `-shm`. */
 export function isForbidden(error: unknown): boolean {
   return hasCode(error, [SQLITE_CANTOPEN, SQLITE_READONLY]) || ['EACCES', 'EROFS'].includes(codeOf(error));
 }
@@ -72,7 +72,7 @@ function resultCodeOf(error: unknown): number | undefined {
     : undefined;
 }
 
-/** The reason an operator reads: SQLite's message with its extended result code. */
+/** The reason for the operator: SQLite's message with its extended result code. */
 export function reasonOf(error: unknown): string {
   if (error instanceof Error && 'syscall' in error && error.syscall === 'mkdir' && 'path' in error)
     return `the folder ${String(error.path)} cannot be made (${codeOf(error)})`;
@@ -96,7 +96,7 @@ function reasonOfPath(error: unknown, file: string): string | undefined {
   }
 }
 
-/** What keeps a file from being opened as a store, in words for the operator. */
+/** The error for a file that cannot be opened as a store, with a message for the operator. */
 export function notOpened(file: string, error: unknown): StoreNotOpened {
   if (error instanceof StoreNotOpened) return error;
   const need = isForbidden(error) ? '; the file and its folder must be writable by this user' : '';

@@ -1,14 +1,15 @@
 import type { DatabaseSync } from 'node:sqlite';
+import type { PlantRow } from '../../plant.ts';
 import type { Token } from '../../token.ts';
-import type { PlantRow } from '../bulk-store.ts';
-import { columnsOf, TOKEN_COLUMNS } from '../rows.ts';
+import { columnsOf, PLANT_COLUMNS, plantValues, TOKEN_COLUMNS } from '../rows.ts';
 
-/** Prepares the creation of a plant; it returns whether the id was free. */
+/** Prepares the creation of a plant. The function returns true when the id was free. */
 export function prepareInsertPlant(db: DatabaseSync): (plant: PlantRow) => boolean {
+  const places = PLANT_COLUMNS.replaceAll(/\w+/g, '?');
   const statement = db.prepare(
-    'INSERT INTO plants (owner, id, name, tag) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING',
+    `INSERT INTO plants (${PLANT_COLUMNS}) VALUES (${places}) ON CONFLICT DO NOTHING`,
   );
-  return ({ owner, id, name, tag }) => Number(statement.run(owner, id, name, tag).changes) > 0;
+  return (plant) => Number(statement.run(...plantValues(plant)).changes) > 0;
 }
 
 /** Prepares the creation of a token. */

@@ -1,10 +1,11 @@
 import { isUtf8 } from 'node:buffer';
 import type { DatabaseSync } from 'node:sqlite';
+import { plantFields } from '../../plant.ts';
 import { inspectMigrations } from '../migrations.ts';
 import { reasonOf, severityOf } from './errors.ts';
 import { SQLITE_MIGRATIONS } from './migrate.ts';
 
-/** What is wrong with an embedded store as such: pages, indexes, schema, encoding. Empty for a sound one. */
+/** Returns the faults of pages, indexes, schema and encoding. Empty for a sound store. */
 export async function inspectSqlite(db: DatabaseSync): Promise<readonly string[]> {
   try {
     const damages = db
@@ -16,15 +17,15 @@ export async function inspectSqlite(db: DatabaseSync): Promise<readonly string[]
     const schema = await inspectSchema(db);
     return schema.length > 0 ? schema : inspectEncoding(db);
   } catch (error: unknown) {
-    if (severityOf(error) === 'passing') throw error;
+    if (severityOf(error) === 'transient') throw error;
     return [reasonOf(error)];
   }
 }
 
-/** Whether it is of this version. Empty when it is. */
+/** Returns why the schema is not that of this version; empty when it is. */
 export async function inspectSchema(db: DatabaseSync): Promise<readonly string[]> {
   const table = db.prepare("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'").get();
-  if (table === undefined) return ['this is a database of something else, or an empty file'];
+  if (table === undefined) return ['this is an empty file or the database of another program'];
   const applied = db.prepare('SELECT name FROM migrations').all();
   return inspectMigrations(
     SQLITE_MIGRATIONS,
@@ -32,11 +33,10 @@ export async function inspectSchema(db: DatabaseSync): Promise<readonly string[]
   );
 }
 
-// SQLite takes text as it comes, and reading it would replace what is not UTF-8 without a word.
+// SQLite does not validate text, and reads as text silently replace invalid UTF-8.
 function inspectEncoding(db: DatabaseSync): readonly string[] {
-  const statement = db.prepare(
-    "SELECT owner, id, CAST(owner || name || coalesce(tag, '') AS BLOB) AS bytes FROM plants",
-  );
+  const text = ['owner', ...plantFields.map((field) => `coalesce(${field}, '')`)].join(' || ');
+  const statement = db.prepare(`SELECT owner, id, CAST(${text} AS BLOB) AS bytes FROM plants`);
   statement.setReadBigInts(true);
   const faults: string[] = [];
   for (const { owner, id, bytes } of statement.iterate()) {

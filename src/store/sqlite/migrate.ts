@@ -19,12 +19,12 @@ import { isLocked, notOpened } from './errors.ts';
 
 export const SQLITE_MIGRATIONS = new URL('./migrations/', import.meta.url);
 
-/** How long to wait for another process that migrates the same file. */
+/** Timeout for another process that migrates the same file. */
 const LOCK_TIMEOUT_MS = 10_000;
 const LOCK_RETRY_MS = 20;
 
 /**
- * Creates the file (for its owner alone) where there is none and applies the migrations it lacks, all or none.
+ * Creates the file (mode 0600) if it does not exist, and applies the missing migrations, all or none.
  * Resolves to their names; rejects with StoreNotOpened.
  */
 export async function migrateSqlite(file: string): Promise<readonly string[]> {
@@ -44,7 +44,7 @@ export async function migrateSqlite(file: string): Promise<readonly string[]> {
   }
 }
 
-// Tries again while another process makes the same file; to wait inside SQLite would block what else starts meanwhile.
+// Retries while another process creates the same file. A wait inside SQLite would block this thread.
 async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
   for (const deadline = performance.now() + LOCK_TIMEOUT_MS; ; await setTimeout(LOCK_RETRY_MS)) {
     try {
@@ -58,7 +58,7 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
 function createPrivately(file: string): void {
   if (existsSync(file)) {
     if (statSync(file).isDirectory()) throw new StoreNotOpened(`${file} is a folder; name a file in it`);
-    // SQLite would open a file that it may only read, and fail at the first write.
+    // SQLite opens a read-only file and fails at the first write.
     accessSync(file, constants.W_OK);
     return;
   }
@@ -69,7 +69,7 @@ function createPrivately(file: string): void {
   syncFolder(folder);
 }
 
-// One by one: for a folder that cannot be made in one that is there, such as /proc, `recursive` tries for ever.
+// One by one: `recursive` never returns when the parent exists but rejects new folders, such as /proc.
 function makeFolders(folder: string): void {
   if (existsSync(folder)) return;
   makeFolders(dirname(folder));
@@ -81,26 +81,26 @@ function makeFolder(folder: string): void {
   try {
     mkdirSync(folder, { mode: 0o700 });
   } catch (error: unknown) {
-    // Another process that opens the same store may have made it.
+    // Another process that opens the same store may have created it.
     if (existsSync(folder)) return;
     throw error;
   }
 }
 
-// A new name is on disk once the folder that has it is (fsync(2), notes).
+// A new file name is durable after an fsync of its folder (fsync(2), notes).
 function syncFolder(folder: string): void {
   const descriptor = openSync(folder, 'r');
   fsyncSync(descriptor);
   closeSync(descriptor);
 }
 
-// Before it is opened for writing, which changes the journal mode of the file for good.
+// Runs before the file is opened for writing, which changes its journal mode permanently.
 function rejectForeign(file: string): void {
   const db = openForReading(file, 0);
   try {
     const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
     if (tables.length === 0 || tables.some(({ name }) => name === 'migrations')) return;
-    throw new StoreNotOpened(`${file} is a database of something else; name another file`);
+    throw new StoreNotOpened(`${file} is the database of another program; name another file`);
   } finally {
     db.close();
   }

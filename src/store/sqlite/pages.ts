@@ -1,36 +1,49 @@
 import type { DatabaseSync, SQLOutputValue, StatementSync } from 'node:sqlite';
+import { isOptionalField, type Plant, plantFields } from '../../plant.ts';
+import { FIELD_COLUMNS } from '../rows.ts';
 import { type IdRange, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
 import { isTooBig } from './errors.ts';
 
-const PLANT = `CASE WHEN tag IS NULL THEN json_object('name', name) ELSE json_object('name', name, 'tag', tag) END`;
+// A CASE for each set of present fields: json_patch, which drops nulls, takes four times as long.
+/** A plant as JSON. */
+const PLANT = renderFields([], plantFields);
 
-/** Bytes that JSON makes of one byte at most (`\u0001`), and room for the names of the members. */
+function renderFields(present: readonly string[], [field, ...rest]: readonly (keyof Plant)[]): string {
+  if (field === undefined) return `json_object(${present.join(', ')})`;
+  const withField = renderFields([...present, `'${field}', ${field}`], rest);
+  if (!isOptionalField(field)) return withField;
+  return `CASE WHEN ${field} IS NULL THEN ${renderFields(present, rest)} ELSE ${withField} END`;
+}
+
+/** Bytes in the fields of a row; `octet_length` reads the header of the row, not its texts. */
+const FIELD_BYTES = plantFields.map((field) => `coalesce(octet_length(${field}), 0)`).join(' + ');
+
+/** JSON makes up to 6 bytes of one (`\u0001`). Each member also has a name, or a number of up to 20 digits. */
 const JSON_GROWTH = 6;
-const MEMBER_NAMES = 64;
+const MEMBER_NAMES = 32 * plantFields.length;
 
-/** The limit on values stays above what the other statements of the connection read and bind. */
+/** The limit on values must exceed all that other statements of the connection read and bind. */
 const SMALLEST_VALUE_LIMIT = 64 * 1024;
 
-/** So many plants, each below the limit on values, fit into memory whatever their size. */
+/** This number of plants, each below the limit on values, always fits into memory. */
 const SHORT_PAGE = 64;
 
 type ReadPage = (owner: string, range: IdRange, limit: PageLimit) => PlantPage;
 
 /**
- * Prepares the statements that read pages on a connection. SQLite's own limit on values (`sqlite3_limit`) bounds their
- * memory: most pages take one statement under that limit, and one that exceeds it is read again row by row.
+ * Prepares the statements that read pages. SQLite's limit on values (`sqlite3_limit`) bounds their memory. Most pages
+ * take one statement below that limit; a page that exceeds it is read again row by row.
  */
 export function preparePages(db: DatabaseSync): ReadPage {
-  // `json_group_array` is faster, and checks the limit only when the array is complete; `group_concat` while it grows.
+  // `json_group_array` is faster but checks the limit at its end; `group_concat` checks it at each row.
   const short = prepareWhole(db, `json_group_array(${PLANT})`);
   const long = prepareWhole(db, `'[' || coalesce(group_concat(${PLANT}), '') || ']'`);
-  // `octet_length` reads the header of a row, not its text.
   const single = db.prepare(
-    `SELECT id, CASE WHEN octet_length(name) + coalesce(octet_length(tag), 0) <= ?4 THEN ${PLANT} END AS json
+    `SELECT id, CASE WHEN ${FIELD_BYTES} <= ?4 THEN ${PLANT} END AS json
        FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id`,
   );
   single.setReadBigInts(true);
-  // Without `group_concat`, which would copy a large plant once more.
+  // No `group_concat`: it would copy a large plant once more.
   const one = db.prepare(
     `SELECT '[' || ${PLANT} || ']' AS json, 1 AS count, id AS last,
             EXISTS (SELECT 1 FROM plants AS next WHERE next.owner = ?1 AND next.id > plants.id AND next.id <= ?3) AS more
@@ -46,7 +59,7 @@ export function preparePages(db: DatabaseSync): ReadPage {
   }
 
   function toPage({ json, count, last, more }: Record<string, SQLOutputValue>, from: bigint): PlantPage {
-    // A value that is too long for a string of V8 (2^29 - 24 characters) comes back missing.
+    // A value that exceeds V8's max string length (2^29 - 24 characters) is returned as undefined.
     if (typeof json !== 'string') throw unreadable(from);
     return {
       json,
@@ -56,7 +69,7 @@ export function preparePages(db: DatabaseSync): ReadPage {
     };
   }
 
-  /** Undefined when the page exceeds the limit of bytes. */
+  /** Reads a page in one statement; undefined when it exceeds the limit of bytes. */
   function tryWhole(owner: string, range: IdRange, { plants, bytes }: PageLimit): PlantPage | undefined {
     limitValues(Math.max(bytes, SMALLEST_VALUE_LIMIT));
     try {
@@ -70,7 +83,7 @@ export function preparePages(db: DatabaseSync): ReadPage {
     }
   }
 
-  /** As many plants as fit; undefined when the first one alone exceeds the limit of bytes. */
+  /** Reads the plants that fit; undefined when the first one exceeds the limit of bytes. */
   function readFitting(
     owner: string,
     { from, to }: IdRange,
@@ -112,13 +125,13 @@ export function preparePages(db: DatabaseSync): ReadPage {
   };
 }
 
-// `+`, since SQLite compiles a statement again whenever a bare parameter of LIMIT is bound, to plan for its value.
+// `+`: SQLite compiles a statement again at each bind of a bare LIMIT parameter, to plan for its value.
 function prepareWhole(db: DatabaseSync, array: string): StatementSync {
   const statement = db.prepare(
     `SELECT json, count, last,
             EXISTS (SELECT 1 FROM plants WHERE owner = ?1 AND id > last AND id <= ?3) AS more
        FROM (SELECT ${array} AS json, count(*) AS count, max(id) AS last
-               FROM (SELECT id, name, tag FROM plants
+               FROM (SELECT id, ${FIELD_COLUMNS} FROM plants
                       WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT +?4))`,
   );
   statement.setReadBigInts(true);

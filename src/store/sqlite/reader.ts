@@ -7,13 +7,13 @@ import type { IdRange, PageLimit, PlantPage } from '../store.ts';
 import { openForReading } from './connection.ts';
 import { preparePages } from './pages.ts';
 
-/** Characters of the pages that are kept in memory: of all together, and of the longest. */
+/** Max characters of all cached pages, and of one. */
 const CACHE_CHARACTERS = 4 * 1024 * 1024;
 const LONGEST_CACHED_CHARACTERS = 16 * 1024;
 
-/** What is read from the store, synchronously, on a connection of its own. */
+/** Synchronous reads on their own connection. */
 interface Reader {
-  /** Must be called after a commit of this process, before anybody learns of it. */
+  /** Must be called after each commit of this process, before its outcomes are reported. */
   noteCommit(): void;
   listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage;
   findToken(digest: Uint8Array): Token | undefined;
@@ -40,14 +40,12 @@ export async function openReader(file: string): Promise<Reader> {
   let pagesVersion: unknown;
   let versionKnownIn: number | undefined;
 
-  // The version changes with each commit of any other connection, and this one never writes: what was read is true until
-  // then. Once a turn of the event loop is enough, since the requests of a turn had arrived when it began, and it costs
-  // two locks on the file. Commits of this process are told of by themselves. The count of turns goes up before
-  // requests arrive; setImmediate alone, when called in its own phase, would come behind those of the next turn.
+  // data_version changes when another connection commits. It is read once per event-loop iteration: two file locks.
+  // loopCount grows before requests arrive; setImmediate from the check phase runs after the next iteration's requests.
   function dropOutdatedPages(): void {
-    const turn = performance.nodeTiming.uvMetricsInfo.loopCount;
-    if (turn === versionKnownIn) return;
-    versionKnownIn = turn;
+    const iteration = performance.nodeTiming.uvMetricsInfo.loopCount;
+    if (iteration === versionKnownIn) return;
+    versionKnownIn = iteration;
     setImmediate(noteCommit);
     const version = dataVersion.get()?.data_version;
     if (version === pagesVersion) return;

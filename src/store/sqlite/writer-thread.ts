@@ -1,34 +1,34 @@
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import { parentPort, workerData } from 'node:worker_threads';
 import { LAST_USE_STEP_MS } from '../../token.ts';
-import { toReplay } from '../rows.ts';
+import { charactersIn, toReplay } from '../rows.ts';
 import { KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
 import { inTransaction, openForWriting } from './connection.ts';
 import { reasonOf, type Severity, severityOf } from './errors.ts';
 import { prepareInsertPlant, prepareInsertToken } from './inserts.ts';
 
-/** What the thread that owns the write connection is told. Times are milliseconds since the epoch. */
+/** A request to the writer thread. Times are milliseconds since the epoch. */
 export type WriterRequest =
   | { readonly kind: 'commit'; readonly batch: readonly Write[]; readonly now: number }
   | { readonly kind: 'deleteExpiredKeys'; readonly now: number }
   | { readonly kind: 'close' };
 
-/** Its answers, one to each request, in their order. */
+/** A reply of the writer thread: one for each request, in their order. */
 export type WriterReply =
   | { readonly kind: 'outcomes'; readonly outcomes: readonly Outcome[] }
-  /** Whether there may be more keys to forget. */
+  /** `more`: there may be more expired keys. */
   | { readonly kind: 'deletedKeys'; readonly more: boolean }
   | { readonly kind: 'failure'; readonly severity: Severity; readonly reason: string }
   | { readonly kind: 'closed' };
 
-/** Sent without a request: once that it is ready, the end of each checkpoint, and that the file cannot be trusted. */
+/** Also sent without a request: `ready` once, `checkpointed` after each checkpoint, `broken` after a fatal error. */
 export type WriterMessage =
   | WriterReply
   | { readonly kind: 'ready' }
   | { readonly kind: 'checkpointed'; readonly failure: string | undefined }
   | { readonly kind: 'broken'; readonly reason: string };
 
-const KEYS_FORGOTTEN_AT_ONCE = 1_000;
+const EXPIRED_KEYS_PER_BATCH = 1_000;
 const COMMITS_BETWEEN_CHECKPOINTS = 64;
 const CHARACTERS_BETWEEN_CHECKPOINTS = 4 * 1024 * 1024;
 
@@ -39,7 +39,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
   const apply = createApply(db);
   const deleteExpiredKeys = db.prepare(
     `DELETE FROM idempotency_keys WHERE (owner, key) IN
-       (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${KEYS_FORGOTTEN_AT_ONCE})`,
+       (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${EXPIRED_KEYS_PER_BATCH})`,
   );
   let commits = 0;
   let characters = 0;
@@ -63,7 +63,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
         return {
           kind: 'deletedKeys',
           more:
-            Number(deleteExpiredKeys.run(request.now - KEY_LIFETIME_MS).changes) === KEYS_FORGOTTEN_AT_ONCE,
+            Number(deleteExpiredKeys.run(request.now - KEY_LIFETIME_MS).changes) === EXPIRED_KEYS_PER_BATCH,
         };
       case 'close':
         db.close();
@@ -71,7 +71,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
     }
   }
 
-  // After the answers have left, so that no request waits for it. After a transient error a later one is tried.
+  // Runs after the replies are sent, so no request waits for it. After a transient error the next one retries.
   function checkpoint(): void {
     commits = 0;
     characters = 0;
@@ -104,10 +104,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
 }
 
 function textIn(batch: readonly Write[]): number {
-  return batch.reduce(
-    (sum, write) => (write.kind === 'createPlant' ? sum + write.name.length + (write.tag?.length ?? 0) : sum),
-    0,
-  );
+  return batch.reduce((sum, write) => (write.kind === 'createPlant' ? sum + charactersIn(write) : sum), 0);
 }
 
 function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {

@@ -4,10 +4,10 @@ import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
 import { get, type IncomingMessage } from 'node:http';
 import { type TestContext, test } from 'node:test';
-import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
-import type { PlantRow } from '../../../src/store/bulk-store.ts';
+import { INT64_MAX, INT64_MIN, type PlantRow } from '../../../src/plant.ts';
 import { migrateStore, openBulk, openStore } from '../../../src/store/open-engine.ts';
 import { connections, engines, type TestEngine } from '../../support/engines.ts';
+import { plantRow } from '../../support/plants.ts';
 import {
   inMebibytes,
   MEBIBYTE,
@@ -36,8 +36,8 @@ function* largePlants(): Generator<PlantRow> {
   ];
   for (const [index, size] of sizes.entries()) {
     const id = BigInt(index * 10);
-    yield { owner: 'alice', id, name: textOf(index, size), tag: index % 2 === 0 ? null : 'large' };
-    yield { owner: 'alice', id: id + 1n, name: `small ${index}`, tag: null };
+    yield plantRow(id, { name: textOf(index, size), tag: index % 2 === 0 ? null : 'large' });
+    yield plantRow(id + 1n, { name: `small ${index}` });
   }
 }
 
@@ -99,7 +99,7 @@ for (const engine of engines) {
     await migrateStore(url);
     const bulk = await openBulk(url, connections);
     const name = '\u0001'.repeat(32 * MEBIBYTE);
-    await bulk.savePlants([{ owner: 'alice', id: 1n, name, tag: null }], 'fail');
+    await bulk.savePlants([plantRow(1n, { name })], 'fail');
     await bulk.close();
     const store = await openStore(url, { now: Date.now, onFatal: assert.fail, connections });
     t.after(() => store.close());

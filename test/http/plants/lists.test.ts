@@ -6,6 +6,7 @@ import { setImmediate } from 'node:timers/promises';
 import { headerOf, sendRequest } from '../../support/clients/raw-http.ts';
 import { engines, type TestEngine } from '../../support/engines.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
+import { create } from '../../support/store-setup.ts';
 
 interface Page {
   readonly names: readonly string[];
@@ -236,11 +237,7 @@ async function make(
 ): Promise<void> {
   for (let from = 0; from < plants.length; from += MADE_AT_ONCE) {
     const outcomes = await Promise.all(
-      plants
-        .slice(from, from + MADE_AT_ONCE)
-        .map(({ id, name }) =>
-          store.write({ kind: 'createPlant', owner, id, name, tag: null, idempotency: null }),
-        ),
+      plants.slice(from, from + MADE_AT_ONCE).map(({ id, name }) => store.write(create(id, { owner, name }))),
     );
     assert.ok(outcomes.every((outcome) => outcome === 'created'));
   }
@@ -301,8 +298,7 @@ function startChurn({ store }: TestService, staying: readonly bigint[], writers 
   const run = async (first: number): Promise<void> => {
     for (let step = first; !stopped; step += 7) {
       const plant = { owner: 'alice', id: (staying[(step * 31) % staying.length] ?? 0n) + 1n };
-      const fields = { name: String(plant.id), tag: null, idempotency: null };
-      const outcome = await store.write({ kind: 'createPlant', ...plant, ...fields });
+      const outcome = await store.write(create(plant.id, { name: String(plant.id) }));
       if (outcome === 'idTaken') await store.write({ kind: 'deletePlant', ...plant });
       changes += 1;
       await setImmediate();

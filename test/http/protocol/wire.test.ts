@@ -10,7 +10,7 @@ import { openFiles } from '../../support/process-resources.ts';
 import { newInstallation } from '../../support/program.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
 import { startService, type TestService } from '../../support/service.ts';
-import { upTo } from '../../support/store-setup.ts';
+import { create, upTo } from '../../support/store-setup.ts';
 import { KEPT, type WireCase, wireSections } from './wire-cases.ts';
 
 const cases = wireSections.flatMap((section) => section.cases);
@@ -161,8 +161,7 @@ async function check(
   const { leaves = KEPT } = wireCase;
   const owner = `${prefix}-${cases.indexOf(wireCase)}`;
   const token = await service.token(owner);
-  const plant = { owner, id: 1n, name: 'Kept', tag: null, idempotency: null };
-  assert.equal(await service.store.write({ kind: 'createPlant', ...plant }), 'created');
+  assert.equal(await service.store.write(create(1n, { owner, name: 'Kept' })), 'created');
   await converse(service.url, wireCase, token, 20_000, sendAll);
   const { json } = await service.store.listPlants(owner, { from: 0n, to: 9n }, upTo(10));
   assert.equal(json, leaves);

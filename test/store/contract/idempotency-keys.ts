@@ -19,7 +19,7 @@ const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
 
 export function testIdempotency(engine: TestEngine): void {
-  test('a key repeats its first answer, and nothing is created twice', async (t) => {
+  test('a used key repeats its first outcome, and creates nothing', async (t) => {
     const store = await openOne(t, engine);
     assert.equal(await store.write(createOnce(1n, 'key')), 'created');
     assert.equal(await store.write(createOnce(1n, 'key')), 'createdReplayed');
@@ -28,7 +28,7 @@ export function testIdempotency(engine: TestEngine): void {
     assert.deepEqual(await namesOf(store), []);
   });
 
-  test('a creation that failed leaves no key: the retry is evaluated again', async (t) => {
+  test('a failed creation leaves no key: the retry is executed again', async (t) => {
     const { url, open } = await prepare(t, engine);
     const { store } = await open();
     await store.write(create(1n));
@@ -42,7 +42,7 @@ export function testIdempotency(engine: TestEngine): void {
     assert.deepEqual(await namesOf(store), ['a plant']);
   });
 
-  test('a key of a creation that failed is free for another plant', async (t) => {
+  test('the key of a failed creation is free for another plant', async (t) => {
     const store = await openOne(t, engine);
     await store.write(create(1n));
     assert.equal(await store.write(createOnce(1n, 'key')), 'idTaken');
@@ -50,7 +50,7 @@ export function testIdempotency(engine: TestEngine): void {
     assert.equal(await store.write(createOnce(1n, 'key')), 'keyReused');
   });
 
-  test('of creations submitted together, those that fail leave no key', async (t) => {
+  test('creations submitted together: those that fail leave no key', async (t) => {
     const { url, open } = await prepare(t, engine);
     const { store } = await open();
     await createAll(store, [1n, 2n, 3n]);
@@ -78,7 +78,7 @@ export function testIdempotency(engine: TestEngine): void {
     assert.equal(await countKeys(url), 1);
   });
 
-  test('of many failing creates with one key, on two stores, all fail and none leaves a key', async (t) => {
+  test('many failing creates with one key on two stores → all fail, and no key is left', async (t) => {
     const { url, open } = await prepare(t, engine);
     const [first, second] = [await open(), await open()];
     await first.store.write(create(1n));
@@ -88,7 +88,7 @@ export function testIdempotency(engine: TestEngine): void {
     assert.equal(await countKeys(url), 0);
   });
 
-  test('a key that was used for another plant is reused, and that changes nothing', async (t) => {
+  test('key used for another plant → keyReused, and nothing changes', async (t) => {
     const store = await openOne(t, engine);
     await store.write(createOnce(1n, 'key'));
     assert.equal(await store.write(createOnce(1n, 'key', 'another plant')), 'keyReused');
@@ -97,7 +97,7 @@ export function testIdempotency(engine: TestEngine): void {
     assert.deepEqual(await namesOf(store), ['a plant']);
   });
 
-  test('keys are apart by owner and by every character', async (t) => {
+  test('keys differ by owner and by every character', async (t) => {
     const store = await openOne(t, engine);
     assert.equal(await store.write(createOnce(1n, 'key')), 'created');
     assert.equal(await store.write(createOnce(1n, 'key', 'of bob', 'bob')), 'created');
@@ -109,13 +109,13 @@ export function testIdempotency(engine: TestEngine): void {
     assert.equal(await store.write(createOnce(1n, 'key', 'of bob', 'bob')), 'createdReplayed');
   });
 
-  test('a create without a key knows nothing of keys', async (t) => {
+  test('a create without a key ignores keys', async (t) => {
     const store = await openOne(t, engine);
     await store.write(createOnce(1n, 'key'));
     assert.equal(await store.write(create(1n, { name: 'a plant' })), 'idTaken');
   });
 
-  test('of many creates with one key at once, one creates and the others repeat its answer', async (t) => {
+  test('many creates with one key together → one creates, the others are replays', async (t) => {
     const { open } = await prepare(t, engine);
     const [first, second] = [await open(), await open()];
     const same = Array.from({ length: 200 }, () => createOnce(1n, 'key'));
@@ -126,7 +126,7 @@ export function testIdempotency(engine: TestEngine): void {
     assert.deepEqual(await namesOf(first.store), ['a plant']);
   });
 
-  test('of many plants with one key at once, one is created and the others reuse the key', async (t) => {
+  test('many plants with one key together → one is created, the others are keyReused', async (t) => {
     const store = await openOne(t, engine);
     const different = Array.from({ length: 200 }, (_, index) =>
       createOnce(BigInt(index), 'key', `plant ${index}`),
@@ -137,11 +137,11 @@ export function testIdempotency(engine: TestEngine): void {
     assert.deepEqual(await namesOf(store), [`plant ${outcomes.indexOf('created')}`]);
   });
 
-  test('a write that was refused leaves its key unused', async (t) => {
+  test('a rejected write leaves its key unused', async (t) => {
     const store = await openOne(t, engine);
-    const refused = store.write(createOnce(2n ** 63n, 'key'));
+    const rejected = store.write(createOnce(2n ** 63n, 'key'));
     const neighbour = store.write(createOnce(2n, 'neighbour'));
-    await assertRejected(refused);
+    await assertRejected(rejected);
     assert.equal(await neighbour, 'created');
     assert.equal(await store.write(createOnce(1n, 'key')), 'created');
     assert.equal(await store.write(createOnce(2n, 'neighbour')), 'createdReplayed');
@@ -149,7 +149,7 @@ export function testIdempotency(engine: TestEngine): void {
 }
 
 export function testIdempotencyInTime(engine: TestEngine): void {
-  test('a key holds for 24 hours from its first use, and is new after them', async (t) => {
+  test('a key expires 24 hours after its first use', async (t) => {
     const { clock, open } = await prepare(t, engine);
     const { store } = await open();
     await store.write(createOnce(1n, 'key'));
@@ -166,7 +166,7 @@ export function testIdempotencyInTime(engine: TestEngine): void {
     assert.deepEqual(await namesOf(store), ['a plant', 'of the next day']);
   });
 
-  test('after 24 hours the same plant is judged anew', async (t) => {
+  test('after 24 hours the same plant is a new creation', async (t) => {
     const { clock, open } = await prepare(t, engine);
     const { store } = await open();
     await store.write(createOnce(1n, 'key'));
@@ -188,7 +188,7 @@ export function testIdempotencyInTime(engine: TestEngine): void {
     assert.equal(await store.write(createOnce(3n, 'created')), 'created');
   });
 
-  test('keys are all deleted within a minute of their end, however many they are', async (t) => {
+  test('any number of keys is deleted within a minute of their expiry', async (t) => {
     t.mock.timers.enable({ apis: ['setInterval'] });
     const { url, clock, open } = await prepare(t, engine);
     const { store } = await open();
@@ -203,7 +203,7 @@ export function testIdempotencyInTime(engine: TestEngine): void {
     assert.equal(await countKeys(url), 0);
   });
 
-  test('keys that cannot be deleted are told of, and deleted a minute after they can', async (t) => {
+  test('keys cannot be deleted → reported, and retried every minute', async (t) => {
     t.mock.timers.enable({ apis: ['setInterval'] });
     const failure = Promise.withResolvers<unknown>();
     const { url, clock, open } = await prepare(t, engine, { onKeysNotDeleted: failure.resolve });

@@ -36,7 +36,7 @@ export function testPlants(engine: TestEngine): void {
     assert.deepEqual(await namesOf(store), ['second']);
   });
 
-  test('a delete takes exactly one plant, and none when the id is absent', async (t) => {
+  test('a delete removes one plant, or none when the id is absent', async (t) => {
     const store = await openOne(t, engine);
     await createAll(store, [1n, 2n, 3n]);
     assert.equal(await store.write(remove(4n)), 'absent');
@@ -44,7 +44,7 @@ export function testPlants(engine: TestEngine): void {
     assert.deepEqual(await namesOf(store), ['plant 1', 'plant 3']);
   });
 
-  test('ids that no double tells apart are plants of their own', async (t) => {
+  test('ids that are equal as doubles are separate plants', async (t) => {
     const store = await openOne(t, engine);
     const twoTo53 = 2n ** 53n;
     const ids = [INT64_MIN, INT64_MIN + 1n, -twoTo53 - 1n, -twoTo53, -twoTo53 + 1n, -1n, 0n, 1n];
@@ -61,7 +61,7 @@ export function testPlants(engine: TestEngine): void {
     }
   });
 
-  test('owners share nothing: not ids, not lists, not deletes', async (t) => {
+  test('owners are isolated: ids, lists and deletes', async (t) => {
     const store = await openOne(t, engine);
     const owners = ['alice', 'Alice', 'alice.', 'bob'];
     for (const owner of owners)
@@ -74,7 +74,7 @@ export function testPlants(engine: TestEngine): void {
     }
   });
 
-  test('a read sees a write as soon as it is acknowledged, in every store on the URL', async (t) => {
+  test('a read sees every acknowledged write, in every store on the URL', async (t) => {
     const { open } = await prepare(t, engine);
     const [first, second] = [await open(), await open()];
     for (let id = 1n; id <= 50n; id += 1n) {
@@ -98,18 +98,18 @@ export function testPages(engine: TestEngine): void {
     });
   });
 
-  test('plants come in ascending order of id, not of arrival or of text', async (t) => {
+  test('plants are sorted by the number of their id', async (t) => {
     const store = await openOne(t, engine);
     for (const id of [10n, -9n, 2n, -10n, 9n, 100n, 0n]) await store.write(create(id));
     const expected = [-10n, -9n, 0n, 2n, 9n, 10n, 100n].map((id) => `plant ${id}`);
     assert.deepEqual(await namesOf(store), expected);
   });
 
-  test('a page says how many plants it has, which is the last, and whether more follow', async (t) => {
+  test('a page has the count, the last id, and whether more follow', async (t) => {
     const store = await openOne(t, engine);
     await createAll(store, [10n, 20n, 30n]);
-    const page = async (from: bigint, to: bigint, atMost: number) => {
-      const { count, last, more } = await store.listPlants('alice', { from, to }, upTo(atMost));
+    const page = async (from: bigint, to: bigint, limit: number) => {
+      const { count, last, more } = await store.listPlants('alice', { from, to }, upTo(limit));
       return [count, last, more];
     };
     assert.deepEqual(await page(INT64_MIN, INT64_MAX, 2), [2, 20n, true]);
@@ -119,12 +119,12 @@ export function testPages(engine: TestEngine): void {
     assert.deepEqual(await page(31n, INT64_MAX, 4), [0, undefined, false]);
   });
 
-  test('a range has both its ends, and nothing beyond them counts as more', async (t) => {
+  test('a range includes both ends, and plants outside do not count as more', async (t) => {
     const store = await openOne(t, engine);
     const ids = [INT64_MIN, 10n, 20n, 30n, INT64_MAX];
     await createAll(store, ids);
-    const page = async (from: bigint, to: bigint, atMost: number) => {
-      const found = await store.listPlants('alice', { from, to }, upTo(atMost));
+    const page = async (from: bigint, to: bigint, limit: number) => {
+      const found = await store.listPlants('alice', { from, to }, upTo(limit));
       return [parsePlants(found).map(({ name }) => name), found.more];
     };
     assert.deepEqual(await page(10n, 20n, 5), [['plant 10', 'plant 20'], false]);
@@ -142,7 +142,7 @@ export function testPages(engine: TestEngine): void {
     assert.deepEqual([count, last, more], [1, 1n, false]);
   });
 
-  test('pages of any size, each from behind the last, join to the whole', async (t) => {
+  test('pages of any size, each after the last id, join to the whole list', async (t) => {
     const store = await openOne(t, engine);
     const ids = Array.from({ length: 100 }, (_, index) => BigInt(index - 50) * 1_000_003n);
     await createAll(store, shuffle(ids));
@@ -160,7 +160,7 @@ export function testPages(engine: TestEngine): void {
   });
 }
 
-/** Texts that go wrong where a text is cut, folded, normalised, trimmed or escaped in another way than JSON.stringify does. */
+/** Texts that detect cutting, case folding, normalization, trimming and escapes that differ from JSON.stringify. */
 function hostileTexts(): readonly string[] {
   const controls = Array.from({ length: 0x1f }, (_, index) => String.fromCodePoint(index + 1));
   const bmp = Array.from({ length: 0xffff }, (_, index) => String.fromCharCode(index + 1));
@@ -204,14 +204,14 @@ export function testJson(engine: TestEngine): void {
     return store.listPlants('alice', EVERY_ID, upTo(plants.length));
   }
 
-  test('it is what JSON.stringify gives, byte for byte, for any name', async (t) => {
+  test('is equal to that of JSON.stringify, byte for byte, for any name', async (t) => {
     const plants = hostileTexts().map((name) => ({ name }));
     const page = await listed(await openOne(t, engine), plants);
     assert.equal(page.json, JSON.stringify(plants));
     assert.equal(page.count, plants.length);
   });
 
-  test('it is what JSON.stringify gives, byte for byte, for any tag', async (t) => {
+  test('is equal to that of JSON.stringify, byte for byte, for any tag', async (t) => {
     const plants = hostileTexts().map((tag) => ({ name: `name of ${tag}`, tag }));
     const page = await listed(await openOne(t, engine), plants);
     assert.equal(page.json, JSON.stringify(plants));
@@ -249,7 +249,7 @@ export function testPageBytes(engine: TestEngine): void {
     return store;
   }
 
-  test('a page ends before it would exceed the limit of bytes, and says that more follow', async (t) => {
+  test('a page ends below the limit of bytes, and says that more follow', async (t) => {
     const plants = Array.from({ length: 10 }, (_, index) => ({ name: `plant ${index}` }));
     const store = await storeOf(t, plants);
     const three = Buffer.byteLength(renderedAs(plants.slice(0, 3)));
@@ -263,7 +263,7 @@ export function testPageBytes(engine: TestEngine): void {
       assert.deepEqual(await pagesOf(store, { plants: 100, bytes }), { counts, json: renderedAs(plants) });
   });
 
-  test('a page ends at the limit of plants, or at that of bytes, whichever is first', async (t) => {
+  test('a page ends at the limit of plants or of bytes, whichever is first', async (t) => {
     const plants = Array.from({ length: 9 }, (_, index) => ({
       name: `${index}`.repeat(index < 4 ? 1 : 40_000),
     }));
@@ -272,7 +272,7 @@ export function testPageBytes(engine: TestEngine): void {
     assert.deepEqual(found, { counts: [3, 3, 2, 1], json: renderedAs(plants) });
   });
 
-  test('escapes count as the bytes that they are in JSON', async (t) => {
+  test('escapes count with their bytes in JSON', async (t) => {
     const plants = Array.from({ length: 20 }, () => ({
       name: '\u0001'.repeat(1_000),
       tag: '🌱"'.repeat(10),
@@ -286,7 +286,7 @@ export function testPageBytes(engine: TestEngine): void {
     }
   });
 
-  test('a plant larger than a page is a page by itself, wherever it stands', async (t) => {
+  test('a plant larger than a page is a page alone, at any position', async (t) => {
     const sizes = [10, 300_000, 10, 10, 70_000, 200_000, 65_500, 10, 65_536];
     const plants = sizes.map((size, index) => ({ name: `${index}`.repeat(size), tag: '"'.repeat(size % 7) }));
     const store = await storeOf(t, plants);
@@ -295,7 +295,7 @@ export function testPageBytes(engine: TestEngine): void {
     assert.equal(json, renderedAs(plants));
   });
 
-  test('a page that was cut by bytes is not taken for one with another limit', async (t) => {
+  test('a page cut by the limit of bytes is not used for another limit', async (t) => {
     const plants = Array.from({ length: 8 }, (_, index) => ({ name: `plant ${index}` }));
     const store = await storeOf(t, plants);
     for (const bytes of [60, 1_000, 60, 90])

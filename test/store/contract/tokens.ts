@@ -10,7 +10,7 @@ function tokenOf(owner: string, fields: Partial<Token> = {}): Token {
   return { ...token, ...fields };
 }
 
-/** Digests as engines give them may be any kind of Uint8Array. */
+/** Engines may return digests as any subclass of Uint8Array. */
 function comparable(token: Token | undefined) {
   return token === undefined ? undefined : { ...token, digest: Buffer.from(token.digest).toString('hex') };
 }
@@ -47,7 +47,7 @@ export function testTokens(engine: TestEngine): void {
       assert.deepEqual(comparable(await store.findToken(token.digest)), comparable(token));
   });
 
-  test('a digest that is not exactly that of a token finds nothing', async (t) => {
+  test('a digest that differs from that of a token finds nothing', async (t) => {
     const store = await openOne(t, engine);
     const token = tokenOf('alice');
     await addTokens(store, [token]);
@@ -58,7 +58,7 @@ export function testTokens(engine: TestEngine): void {
     assert.equal(await store.findToken(new Uint8Array(32)), undefined);
   });
 
-  test('tokens are listed from the oldest to the newest, and by id where they are of one time', async (t) => {
+  test('tokens are listed by time of creation, then by id', async (t) => {
     const { url, open } = await prepare(t, engine);
     const { store } = await open();
     const tokens = [
@@ -86,7 +86,7 @@ export function testTokens(engine: TestEngine): void {
     assert.equal(await store.findTokenById('aaaaaaaaaaaa'), undefined);
   });
 
-  test('a store with a token has tokens, even if that one is revoked and expired', async (t) => {
+  test('a revoked and expired token counts as a token', async (t) => {
     const { open } = await prepare(t, engine);
     const [{ store }, other] = [await open(), await open()];
     await addTokens(store, [tokenOf('alice', { createdAt: 1, expiresAt: 2, revokedAt: 2 })]);
@@ -94,7 +94,7 @@ export function testTokens(engine: TestEngine): void {
     assert.equal(await other.store.hasTokens(), true);
   });
 
-  test('a token is found by its id, exactly, whatever its owner', async (t) => {
+  test('a token is found by its exact id, whatever its owner', async (t) => {
     const store = await openOne(t, engine);
     const tokens = [
       tokenOf('alice', { id: 'aaaaaaaaaaaa' }),
@@ -107,7 +107,7 @@ export function testTokens(engine: TestEngine): void {
       assert.equal(await store.findTokenById(id), undefined);
   });
 
-  test('a token whose id or digest is taken is refused alone', async (t) => {
+  test('a token with a taken id or digest is rejected alone', async (t) => {
     const { url, open } = await prepare(t, engine);
     const { store } = await open();
     const token = tokenOf('alice');
@@ -122,7 +122,7 @@ export function testTokens(engine: TestEngine): void {
 }
 
 export function testTokenLife(engine: TestEngine): void {
-  test('a token is revoked for good, at the first time it was', async (t) => {
+  test('a revoked token stays revoked and keeps the first time', async (t) => {
     const { open } = await prepare(t, engine);
     const [{ store }, other] = [await open(), await open()];
     const [token, untouched] = [tokenOf('alice'), tokenOf('alice')];
@@ -141,7 +141,7 @@ export function testTokenLife(engine: TestEngine): void {
     assert.equal(await store.write({ kind: 'recordTokenUse', id, at: 1 }), 'absent');
   });
 
-  test('the last use of a token is recorded at most once a minute, and never goes back', async (t) => {
+  test('the last use of a token is recorded up to once a minute, and never goes back', async (t) => {
     const store = await openOne(t, engine);
     const [token, untouched] = [tokenOf('alice'), tokenOf('alice')];
     await addTokens(store, [token, untouched]);

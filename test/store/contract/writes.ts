@@ -18,12 +18,12 @@ import {
 } from '../../support/store-setup.ts';
 
 export function testConcurrency(engine: TestEngine): void {
-  test('writes of one id are carried out in the order they were submitted', async (t) => {
+  test('writes of one id are executed in the order of their submission', async (t) => {
     const store = await openOne(t, engine);
     const ids = Array.from({ length: 100 }, (_, index) => BigInt(index));
     const writes = ids.flatMap((id) => [
       create(id, { name: 'first' }),
-      create(id, { name: 'refused' }),
+      create(id, { name: 'taken' }),
       remove(id),
       remove(id),
       create(id, { name: `last ${id}` }),
@@ -37,7 +37,7 @@ export function testConcurrency(engine: TestEngine): void {
     );
   });
 
-  test('of 2,000 creates of 1,500 ids, each id has exactly one winner, and it is the one listed', async (t) => {
+  test('2,000 creates of 1,500 ids → one creation per id, and that plant is listed', async (t) => {
     const store = await openOne(t, engine);
     const attempts = Array.from({ length: 2_000 }, (_, index) => ({
       id: BigInt(index % 1_500),
@@ -63,7 +63,7 @@ export function testConcurrency(engine: TestEngine): void {
     );
   });
 
-  test('a write that no store can hold is refused alone; those around it succeed, in order', async (t) => {
+  test('an impossible write is rejected alone; the others succeed in order', async (t) => {
     const store = await openOne(t, engine);
     const before = Array.from({ length: 100 }, (_, index) => store.write(create(BigInt(index))));
     const tooLarge = store.write(create(2n ** 63n));
@@ -77,14 +77,14 @@ export function testConcurrency(engine: TestEngine): void {
     assert.equal(count, 201);
   });
 
-  test('a write that no store can hold is refused alone even when it is alone', async (t) => {
+  test('an impossible write without others is rejected', async (t) => {
     const store = await openOne(t, engine);
     await assertRejected(store.write(create(2n ** 63n)));
     assert.equal(await store.write(create(1n)), 'created');
     assert.deepEqual(await namesOf(store), ['plant 1']);
   });
 
-  test('two stores on one URL write at the same time, and each id still has one winner', async (t) => {
+  test('two stores on one URL write at the same time → one creation per id', async (t) => {
     const { open } = await prepare(t, engine);
     const [first, second] = [await open(), await open()];
     const ids = Array.from({ length: 300 }, (_, index) => BigInt(index));
@@ -107,7 +107,7 @@ export function testConcurrency(engine: TestEngine): void {
 }
 
 export function testLife(engine: TestEngine): void {
-  test('closing commits what was submitted before, and refuses what comes later', async (t) => {
+  test('close commits earlier writes and rejects later ones', async (t) => {
     const { open } = await prepare(t, engine);
     const first = await open();
     const submitted = writeAll(
@@ -124,7 +124,7 @@ export function testLife(engine: TestEngine): void {
     assert.deepEqual([count, last], [500, 499n]);
   });
 
-  test('one store closes without harm to another on the same URL', async (t) => {
+  test('closing one store does not affect another on the same URL', async (t) => {
     const { open } = await prepare(t, engine);
     const [first, second] = [await open(), await open()];
     await first.store.write(create(1n));
@@ -133,14 +133,14 @@ export function testLife(engine: TestEngine): void {
     assert.deepEqual(await namesOf(second.store), ['plant 1', 'plant 2']);
   });
 
-  test('two stores can be opened at the same moment on a new URL', async (t) => {
+  test('two stores can be opened at the same time on a new URL', async (t) => {
     const { open } = await prepare(t, engine);
     const [first, second] = await Promise.all([open(), open()]);
     assert.equal(await first.store.write(create(1n)), 'created');
     assert.equal(await second.store.write(create(1n)), 'idTaken');
   });
 
-  test('a fault beside the store is not taken for one of it, and later writes go on', async (t) => {
+  test('an error outside the store does not fail the store, and later writes succeed', async (t) => {
     const { open, clock } = await prepare(t, engine);
     const { store } = await open();
     clock.fault = new Error('the clock stands still');

@@ -8,7 +8,7 @@ import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
 
-/** One connection at most, through a proxy, so that its process on the server tells whether it was replaced. */
+/** One connection through a proxy. Its server process shows whether it was replaced. */
 async function open(t: TestContext) {
   assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));
@@ -36,7 +36,7 @@ describe('a connection is lost', () => {
     });
   }
 
-  test('when it is cut while a statement is under way, and for the statements after that', async (t) => {
+  test('when it is cut during a statement, and for later statements', async (t) => {
     const { connections, proxy } = await open(t);
     const before = await processOf(connections);
     const cut = proxy.expect(/SELECT 1/, 'cut after');
@@ -48,7 +48,7 @@ describe('a connection is lost', () => {
     assert.notEqual(await processOf(connections), before);
   });
 
-  test('when a statement gets no answer in time', async (t) => {
+  test('when a statement times out', async (t) => {
     const { connections, proxy } = await open(t);
     const before = await processOf(connections);
     const stalled = proxy.expect(/SELECT 1/, 'stall');
@@ -58,7 +58,7 @@ describe('a connection is lost', () => {
     assert.notEqual(await processOf(connections), before);
   });
 
-  test('when a transaction gets no answer to its rollback, whatever the reason for that was', async (t) => {
+  test('when a rollback times out, whatever its reason', async (t) => {
     const { connections, proxy } = await open(t);
     const before = await processOf(connections);
     const stalled = proxy.expect(/ROLLBACK/, 'stall');
@@ -74,7 +74,7 @@ describe('a connection is lost', () => {
     assert.notEqual(await processOf(connections), before);
   });
 
-  test('when the server refuses to roll a transaction back', async (t) => {
+  test('when the server rejects a rollback', async (t) => {
     const { connections } = await open(t);
     const before = await processOf(connections);
     const unwilling = ({ query }: Connection): Connection => ({
@@ -92,7 +92,7 @@ describe('a connection is lost', () => {
     assert.notEqual(await processOf(connections), before);
   });
 
-  test('when the server ends it in a transaction, which is told as the reason', async (t) => {
+  test('when the server ends it in a transaction, and the error says so', async (t) => {
     const { connections } = await open(t);
     const before = await processOf(connections);
     const end = { text: 'SELECT pg_terminate_backend(pg_backend_pid())' };
@@ -103,7 +103,7 @@ describe('a connection is lost', () => {
     assert.notEqual(await processOf(connections), before);
   });
 
-  test('when there is none to be had in time', async (t) => {
+  test('when none is available in time', async (t) => {
     const { connections } = await open(t);
     await connections.use(() => assertLost(connections, processOf));
   });
@@ -119,7 +119,7 @@ describe('a connection is lost', () => {
 });
 
 describe('a connection is kept', () => {
-  test('when the server refuses a statement', async (t) => {
+  test('when the server rejects a statement', async (t) => {
     const { connections } = await open(t);
     const before = await processOf(connections);
     await assert.rejects(
@@ -129,7 +129,7 @@ describe('a connection is kept', () => {
     assert.equal(await processOf(connections), before);
   });
 
-  test('when the work that has it fails by itself, whose error stays what it is', async (t) => {
+  test('when `work` fails with its own error, which is not changed', async (t) => {
     const { connections } = await open(t);
     const before = await processOf(connections);
     const fault = new TypeError('a programming error');
@@ -141,7 +141,7 @@ describe('a connection is kept', () => {
   });
 });
 
-test('no host of several has a connection: the reason of each is told', async (t) => {
+test('no host accepts a connection → the error has the reason of each', async (t) => {
   assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));
   const { host, pathname } = url;

@@ -4,7 +4,7 @@ import { openStore } from '../../../src/store/open-engine.ts';
 import { Connections } from '../../../src/store/postgres/connections.ts';
 import type { Outcome, Store, Write } from '../../../src/store/store.ts';
 import { engines, execute, connections as options } from '../../support/engines.ts';
-import { upTo } from '../../support/store-setup.ts';
+import { create as creation, upTo } from '../../support/store-setup.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
 
@@ -19,11 +19,11 @@ async function openFresh(t: TestContext): Promise<{ url: string; store: Store }>
   return { url, store };
 }
 
-test('ids that are taken make PostgreSQL refuse a batch, and log an error, once a second at most', async (t) => {
+test('ids taken → PostgreSQL rejects a batch and logs an error, up to once a second', async (t) => {
   const { url, store } = await openFresh(t);
   const database = new Connections(url, options);
   t.after(() => database.close());
-  // A sequence counts what is undone as well.
+  // A sequence also counts rolled-back work.
   await database.query({
     text: `CREATE SEQUENCE statements;
            CREATE FUNCTION count_statement() RETURNS trigger LANGUAGE plpgsql AS
@@ -31,31 +31,23 @@ test('ids that are taken make PostgreSQL refuse a batch, and log an error, once 
            CREATE TRIGGER count_statements BEFORE INSERT ON plants
              FOR EACH STATEMENT EXECUTE FUNCTION count_statement()`,
   });
-  const create = (id: number): Promise<Outcome> =>
-    store.write({
-      kind: 'createPlant',
-      owner: 'alice',
-      id: BigInt(id),
-      name: 'Alder',
-      tag: null,
-      idempotency: null,
-    });
+  const create = (id: number): Promise<Outcome> => store.write(creation(BigInt(id)));
 
   assert.equal(await create(1), 'created');
   const begun = performance.now();
   const some = await Promise.all([2, 1, 3].map(create));
-  assert.deepEqual(some, ['created', 'idTaken', 'created'], 'nothing of a batch that was refused is lost');
+  assert.deepEqual(some, ['created', 'idTaken', 'created'], 'nothing of a rejected batch is lost');
   for (let tries = 0; tries < TRIES; tries += 1) assert.equal(await create(1), 'idTaken');
   const seconds = (performance.now() - begun) / 1_000;
 
   const [row] = await database.query({ text: 'SELECT last_value FROM statements' });
-  const refused = Number(row?.last_value) - 1 - 1 - TRIES;
-  assert.ok(refused >= 1 && refused <= 1 + seconds, `${refused} in ${seconds} s`);
+  const rejected = Number(row?.last_value) - 1 - 1 - TRIES;
+  assert.ok(rejected >= 1 && rejected <= 1 + seconds, `${rejected} in ${seconds} s`);
 });
 
-test('a batch that the server undid for the sake of another is carried out all the same, and once', async (t) => {
+test('the server rolls a batch back for another transaction → it is retried and executed once', async (t) => {
   const { url, store } = await openFresh(t);
-  // As of a deadlock and of a failed serialization; a sequence counts what is undone as well.
+  // The codes of a deadlock and of a serialization failure. A sequence also counts rolled-back work.
   await execute(
     url,
     `CREATE SEQUENCE tries;
@@ -67,40 +59,38 @@ test('a batch that the server undid for the sake of another is carried out all t
      END$$;
      CREATE TRIGGER undo BEFORE INSERT OR DELETE ON plants FOR EACH STATEMENT EXECUTE FUNCTION undo()`,
   );
-  const plant = { kind: 'createPlant', owner: 'alice', id: 1n, name: 'Alder', tag: null } as const;
   const script: readonly (readonly [Write, Outcome])[] = [
-    [{ ...plant, idempotency: null }, 'created'],
+    [creation(1n), 'created'],
     [{ kind: 'deletePlant', owner: 'alice', id: 1n }, 'deleted'],
-    [{ ...plant, idempotency: { key: 'one', digest: Buffer.alloc(32) } }, 'created'],
+    [creation(1n, { idempotency: { key: 'one', digest: Buffer.alloc(32) } }), 'created'],
   ];
   for (const [write, outcome] of script) assert.equal(await store.write(write), outcome);
 });
 
-test('a taken id is found as such where the server calls it an internal error, as Citus does', async (t) => {
+test('id taken, reported as an internal error (Citus) → idTaken', async (t) => {
   const { url, store } = await openFresh(t);
   await execute(
     url,
     `INSERT INTO plants (owner, id, name) VALUES ('alice', 1, 'Alder');
      CREATE SEQUENCE tries;
-     CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+     CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
        IF nextval('tries') = 1 THEN
          RAISE EXCEPTION 'duplicate key value violates unique constraint "plants_pkey_102038"' USING ERRCODE = 'XX000';
        END IF;
        RETURN NULL;
      END$$;
-     CREATE TRIGGER refuse BEFORE INSERT ON plants FOR EACH STATEMENT EXECUTE FUNCTION refuse()`,
+     CREATE TRIGGER reject BEFORE INSERT ON plants FOR EACH STATEMENT EXECUTE FUNCTION reject()`,
   );
-  const create = (id: bigint): Promise<Outcome> =>
-    store.write({ kind: 'createPlant', owner: 'alice', id, name: 'Birch', tag: null, idempotency: null });
+  const create = (id: bigint): Promise<Outcome> => store.write(creation(id, { name: 'Birch' }));
   assert.deepEqual(await Promise.all([1n, 2n].map(create)), ['idTaken', 'created']);
 });
 
-test('of plants that two hopeful instances create at once, each is created once', async (t) => {
+test('two instances insert the same plants optimistically → each plant is created once', async (t) => {
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   const ids = Array.from({ length: 100 }, (_, index) => BigInt(index));
   for (let round = 0; round < ROUNDS; round += 1) {
-    // Every round has its own, since one that met a plant hopes no more for a second.
+    // New stores in each round: after a taken id, a store stops optimistic inserts for a second.
     const stores = await Promise.all(
       ['Alder', 'Birch'].map(async (name) => {
         const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
@@ -112,8 +102,7 @@ test('of plants that two hopeful instances create at once, each is created once'
     const tries = await Promise.all(
       stores.flatMap(({ name, store }, index) =>
         (index === 0 ? ids : ids.toReversed()).map(async (id) => {
-          const write = { kind: 'createPlant', owner, id, name, tag: null, idempotency: null } as const;
-          return { id, name, outcome: await store.write(write) };
+          return { id, name, outcome: await store.write(creation(id, { owner, name })) };
         }),
       ),
     );

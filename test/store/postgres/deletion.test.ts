@@ -5,6 +5,7 @@ import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
 import type { Outcome, Write } from '../../../src/store/store.ts';
 import { engines, execute, connections as options, rowsOf } from '../../support/engines.ts';
 import { REJECT_SEVERAL_OWNERS } from '../../support/faults/citus-delete-limit.ts';
+import { create } from '../../support/store-setup.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
 
@@ -13,7 +14,7 @@ const IDS = [1n, 2n, 3n, 4n];
 
 const deletion = (owner: string, id: bigint): Write => ({ kind: 'deletePlant', owner, id });
 
-test('where rows of several owners cannot be locked together, writes go owner by owner', async (t) => {
+test('rows of several owners cannot be locked together → writes run per owner', async (t) => {
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await migratePostgres(url);
@@ -25,14 +26,7 @@ test('where rows of several owners cannot be locked together, writes go owner by
 
   for (let round = 0; round < 3; round += 1) {
     const idempotency = (id: bigint) => (id === 2n ? { key: `${round}`, digest: Buffer.alloc(32) } : null);
-    const created = await each((owner, id) => ({
-      kind: 'createPlant',
-      owner,
-      id,
-      name: 'Alder',
-      tag: null,
-      idempotency: idempotency(id),
-    }));
+    const created = await each((owner, id) => create(id, { owner, idempotency: idempotency(id) }));
     assert.deepEqual(new Set(created), new Set(['created']));
     assert.deepEqual(new Set(await each(deletion)), new Set(['deleted']));
     assert.deepEqual(new Set(await each(deletion)), new Set(['absent']));

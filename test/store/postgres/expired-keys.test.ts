@@ -10,7 +10,7 @@ const postgres = engines.find(({ name }) => name === 'postgres');
 const UNTIL = 1_000;
 const OWNERS = 3;
 
-/** A store with idempotency keys of several owners in turn, so many of an age. */
+/** A store with a number of idempotency keys of each age, from several owners. */
 async function storeWith(t: TestContext, ages: Readonly<Record<number, number>>): Promise<string> {
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
@@ -38,18 +38,18 @@ async function agesIn(url: string): Promise<unknown> {
 }
 
 for (const perOwner of [false, true]) {
-  const forget = (connections: Connections): Promise<number> =>
+  const deleteKeys = (connections: Connections): Promise<number> =>
     deleteExpiredKeys(connections, UNTIL, perOwner);
 
   describe(perOwner ? 'owner by owner' : 'all owners together', () => {
-    test('old keys of any number of owners are removed, and no others', async (t) => {
+    test('expired keys of any number of owners are deleted, and no others', async (t) => {
       const url = await storeWith(t, { 1: 2_300, [UNTIL]: 200, [UNTIL + 1]: 50 });
-      assert.equal(await forget(connect(t, url)), 2_500);
+      assert.equal(await deleteKeys(connect(t, url)), 2_500);
       assert.deepEqual(await agesIn(url), { [UNTIL + 1]: 50 });
-      assert.equal(await forget(connect(t, url)), 0);
+      assert.equal(await deleteKeys(connect(t, url)), 0);
     });
 
-    test('a key that somebody holds is passed over, and nobody waits', async (t) => {
+    test('a locked key is skipped without waiting', async (t) => {
       const url = await storeWith(t, { 1: 20 });
       const [holder, other] = [connect(t, url), connect(t, url)];
       await holder.use((connection) =>
@@ -57,17 +57,17 @@ for (const perOwner of [false, true]) {
           await connection.query({
             text: "SELECT FROM idempotency_keys WHERE owner = 'owner 1' AND key = '1 7' FOR UPDATE",
           });
-          assert.equal(await forget(other), 19);
+          assert.equal(await deleteKeys(other), 19);
         }),
       );
-      assert.equal(await forget(other), 1);
+      assert.equal(await deleteKeys(other), 1);
     });
 
-    test('instances that remove at the same time remove each key once', async (t) => {
+    test('several instances delete at the same time → each key is deleted once', async (t) => {
       const url = await storeWith(t, { 1: 5_000 });
-      const removed = await Promise.all([1, 2, 3].map(() => forget(connect(t, url))));
-      // One that found everything held by the others leaves the rest to them.
-      const rest = await forget(connect(t, url));
+      const removed = await Promise.all([1, 2, 3].map(() => deleteKeys(connect(t, url))));
+      // An instance that finds all keys locked leaves them to the others.
+      const rest = await deleteKeys(connect(t, url));
       assert.equal(
         removed.reduce((sum, count) => sum + count, rest),
         5_000,

@@ -12,25 +12,26 @@ import { freshFolder } from '../../support/engines.ts';
 import { type PostgresServer, startPostgres } from '../../support/servers/postgres-server.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
+import { create, remove } from '../../support/store-setup.ts';
 import { Ledger } from '../../support/write-ledger.ts';
 
-/** Longer than a busy machine stands still, which must not be taken for a fault of the server. */
+/** Longer than the pauses of a busy machine, which must not count as a fault of the server. */
 const TIMEOUT_MS = 2_000;
 const TIMEOUTS = {
   databaseAcquireTimeout: String(TIMEOUT_MS),
   databaseStatementTimeout: String(TIMEOUT_MS),
 };
 
-/** Waiting for another batch, for a connection and for a statement, and as much again for a busy machine. */
+/** The sum of the timeouts for a batch, a connection and a statement, doubled for a busy machine. */
 const PATIENCE_MS = 6 * (TIMEOUT_MS + 500);
 
-/** How long a service may take to notice that its server is well again, on a busy machine. */
+/** Limit of the recovery of a service on a busy machine. */
 const RECOVERY_MS = 15_000;
 
 let server: PostgresServer;
 
 before(async () => {
-  // What is written outlives a crash of the server without reaching the disk, and its restarts take less long.
+  // Without fsync, writes survive a crash of the server (not of the machine), and restarts are faster.
   server = await startPostgres(['fsync = off']);
 });
 
@@ -78,19 +79,19 @@ async function assertUnavailable(response: Response): Promise<void> {
   assert.match(response.headers.get('x-request-id') ?? '', /^[\w-]{8,}$/);
 }
 
-/** Asks again and again, for as long as the answer is 503. Rejects when it does not end in time. */
+/** Repeats a request while the response is 503. Rejects after a timeout. */
 async function whenAvailable(ask: () => Promise<Response>): Promise<Response> {
   const since = performance.now();
   for (;;) {
     const response = await ask();
     if (response.status !== 503) return response;
-    assert.ok(performance.now() - since < RECOVERY_MS, 'the service did not heal in time');
+    assert.ok(performance.now() - since < RECOVERY_MS, 'the service did not recover in time');
     await assertUnavailable(response);
     await setTimeout(20);
   }
 }
 
-async function assertHeals(caller: Caller, id: number): Promise<void> {
+async function assertRecovers(caller: Caller, id: number): Promise<void> {
   assert.equal((await whenAvailable(() => caller.create(id))).status, 200);
   assert.equal((await whenAvailable(() => caller.list())).status, 200);
   assert.equal((await whenAvailable(() => caller.remove(id))).status, 204);
@@ -104,7 +105,7 @@ async function dropConnections(database: string): Promise<void> {
 
 const databaseOf = (url: string): string => new URL(url).pathname.slice(1);
 
-test('a stopped server is a 503 for every operation, and a started one heals the service', async (t) => {
+test('server stopped → 503 for every operation; server started → the service recovers', async (t) => {
   const service = await startService(t, await freshDatabase(), TIMEOUTS);
   const caller = await callerOf(service);
   assert.equal((await caller.create(1)).status, 200);
@@ -118,12 +119,12 @@ test('a stopped server is a 503 for every operation, and a started one heals the
   } finally {
     await server.start();
   }
-  await assertHeals(caller, 3);
+  await assertRecovers(caller, 3);
   assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
   assert.deepEqual(await (await caller.list()).json(), [{ name: 'plant 1' }]);
 });
 
-test('a server that has no connection left is a 503 until it has', async (t) => {
+test('server without free connections → 503 until one is free', async (t) => {
   const role = `limited_${randomBytes(6).toString('hex')}`;
   const url = new URL(await freshDatabase());
   const database = databaseOf(url.href);
@@ -136,10 +137,10 @@ test('a server that has no connection left is a 503 until it has', async (t) => 
   await assertUnavailable(await caller.list());
   await assertUnavailable(await caller.create(2));
   await server.sql(`ALTER ROLE ${role} CONNECTION LIMIT -1`);
-  await assertHeals(caller, 3);
+  await assertRecovers(caller, 3);
 });
 
-test('a database that takes no connections for a while is a 503 until it does', async (t) => {
+test('database accepts no connections → 503 until it does', async (t) => {
   const url = await freshDatabase();
   const database = databaseOf(url);
   const caller = await callerOf(await startService(t, url, TIMEOUTS));
@@ -149,10 +150,10 @@ test('a database that takes no connections for a while is a 503 until it does', 
   await assertUnavailable(await caller.list());
   await Promise.all([2, 3, 4].map(async (id) => assertUnavailable(await caller.create(id))));
   await server.sql(`ALTER DATABASE ${database} ALLOW_CONNECTIONS true`);
-  await assertHeals(caller, 5);
+  await assertRecovers(caller, 5);
 });
 
-test('a server that became read-only is a 503 for writes alone, and no connection remembers it', async (t) => {
+test('server became read-only → 503 for writes only, and no connection keeps that state', async (t) => {
   const url = await freshDatabase();
   const database = databaseOf(url);
   const caller = await callerOf(await startService(t, url, TIMEOUTS));
@@ -166,20 +167,20 @@ test('a server that became read-only is a 503 for writes alone, and no connectio
   const lists = await Promise.all(Array.from({ length: 10 }, () => caller.list()));
   assert.ok(lists.every(({ status }) => status === 200));
   await server.sql(`ALTER DATABASE ${database} RESET default_transaction_read_only`);
-  await assertHeals(caller, 2);
+  await assertRecovers(caller, 2);
 });
 
-/** The server ends by itself what nobody waits for any more, if a moment later. Rejects when it does not. */
+/** Waits until the server ends abandoned statements. Rejects when it does not. */
 async function whenNoLockIsAwaited(database: string): Promise<void> {
   const since = performance.now();
   const waiting = `SELECT 1 FROM pg_stat_activity WHERE datname = '${database}' AND wait_event_type = 'Lock'`;
   while ((await server.sql(waiting)).length > 0) {
-    assert.ok(performance.now() - since < RECOVERY_MS, 'the server goes on with what nobody waits for');
+    assert.ok(performance.now() - since < RECOVERY_MS, 'the server continues abandoned statements');
     await setTimeout(20);
   }
 }
 
-test('a server that is slow is a 503 within the timeouts, for those too that find no connection free', async (t) => {
+test('slow server → 503 within the timeouts, also for requests queued for a connection', async (t) => {
   const url = await freshDatabase();
   const service = await startService(t, url, { ...TIMEOUTS, databasePoolSize: '3' });
   const caller = await callerOf(service);
@@ -201,10 +202,10 @@ test('a server that is slow is a 503 within the timeouts, for those too that fin
   } finally {
     await other.end();
   }
-  await assertHeals(caller, 2);
+  await assertRecovers(caller, 2);
 });
 
-test('a server that is silent is a 503 within the timeouts, while who needs no store is answered at once', async (t) => {
+test('silent server → 503 within the timeouts; requests without a store access are answered at once', async (t) => {
   const proxy = await startTcpProxy(t, server.port);
   const service = await startService(t, await freshDatabase(proxy.port), TIMEOUTS);
   const caller = await callerOf(service);
@@ -219,16 +220,16 @@ test('a server that is silent is a 503 within the timeouts, while who needs no s
       return answer;
     },
   );
-  const refusals = await askWithoutStore(service);
+  const codes = await askWithoutStore(service);
   assert.equal(answered, 0, 'the store answered first');
-  assert.deepEqual(refusals, [40100, 40101, 40000, 40401, 40401, 40500, 40004]);
+  assert.deepEqual(codes, [40100, 40101, 40000, 40401, 40401, 40500, 40004]);
   for (const answer of asked) await assertUnavailable(await answer);
   assert.ok(performance.now() - since < PATIENCE_MS);
   proxy.recover();
-  await assertHeals(caller, 4);
+  await assertRecovers(caller, 4);
 });
 
-/** The error codes of requests that are refused before anybody needs to know the store. */
+/** The error codes of requests that are rejected without a store access. */
 async function askWithoutStore({ url }: TestService): Promise<number[]> {
   const list = `${url}/plants`;
   const misspelt = bearer(`plt_${'0'.repeat(49)}`);
@@ -250,7 +251,7 @@ async function errorIn(response: Response): Promise<number> {
   return error;
 }
 
-/** The error code that a request with just these header lines gets. */
+/** The error code for a request with only these header lines. */
 async function sendRaw(url: string, headers: string): Promise<number> {
   const { hostname, port } = new URL(url);
   const socket = connect(Number(port), hostname);
@@ -265,7 +266,7 @@ async function sendRaw(url: string, headers: string): Promise<number> {
 
 const COMMIT = /COMMIT|\0commit\0/;
 
-test('a connection lost before a COMMIT arrives is a 503, and its key creates the plant then', async (t) => {
+test('connection lost before COMMIT → 503; the retry with the same key creates the plant', async (t) => {
   const proxy = await startTcpProxy(t, server.port);
   const caller = await callerOf(await startService(t, await freshDatabase(proxy.port), TIMEOUTS));
   const cut = proxy.expect(COMMIT, 'cut before');
@@ -277,7 +278,7 @@ test('a connection lost before a COMMIT arrives is a 503, and its key creates th
   assert.deepEqual(await (await caller.list()).json(), [{ name: 'plant 1' }]);
 });
 
-test('a connection lost after a COMMIT is a 503, and its key tells that the plant was created', async (t) => {
+test('connection lost after COMMIT → 503; the retry with the same key is a replay', async (t) => {
   const proxy = await startTcpProxy(t, server.port);
   const caller = await callerOf(await startService(t, await freshDatabase(proxy.port), TIMEOUTS));
   const cut = proxy.expect(COMMIT, 'cut after');
@@ -290,7 +291,7 @@ test('a connection lost after a COMMIT is a 503, and its key tells that the plan
   assert.deepEqual(await (await caller.list()).json(), [{ name: 'plant 1' }]);
 });
 
-test('an instance that vanishes before its COMMIT holds up nobody else', async (t) => {
+test('an instance lost before its COMMIT does not block others', async (t) => {
   const proxy = await startTcpProxy(t, server.port);
   const url = await freshDatabase();
   const vanishing = await startService(t, url.replace(String(server.port), String(proxy.port)), TIMEOUTS);
@@ -304,7 +305,7 @@ test('an instance that vanishes before its COMMIT holds up nobody else', async (
   proxy.recover();
 });
 
-/** The server takes up its settings on its own time; from then on this commit does not end. */
+/** Waits until the server applies the setting; then this commit does not end. */
 async function whenCommitsWait(): Promise<void> {
   for (let probe = 0; ; probe += 1) {
     const client = new pg.Client({ connectionString: server.url(), query_timeout: 200 });
@@ -321,14 +322,14 @@ async function whenCommitsWait(): Promise<void> {
   }
 }
 
-test('a write that its synchronous standby does not have is not acknowledged, and reads go on', async (t) => {
+test('a write that the synchronous standby lacks is not acknowledged; reads continue', async (t) => {
   const url = await freshDatabase();
-  // What the database says counts for nothing.
+  // The claim of the database is ignored.
   await server.sql(`ALTER DATABASE ${databaseOf(url)} SET synchronous_commit = off`);
   const settings = { ...TIMEOUTS, databaseStatementTimeout: '700', databasePoolSize: '3' };
   const caller = await callerOf(await startService(t, url, settings));
   assert.equal((await caller.create(1)).status, 200);
-  await server.sql("ALTER SYSTEM SET synchronous_standby_names = 'nobody'");
+  await server.sql("ALTER SYSTEM SET synchronous_standby_names = 'missing'");
   try {
     await server.sql('SELECT pg_reload_conf()');
     await whenCommitsWait();
@@ -346,12 +347,12 @@ test('a write that its synchronous standby does not have is not acknowledged, an
     await server.sql('ALTER SYSTEM RESET synchronous_standby_names');
     await server.sql('SELECT pg_reload_conf()');
   }
-  await assertHeals(caller, 4);
+  await assertRecovers(caller, 4);
   const again = await whenAvailable(() => caller.create(11, 'key-10'));
   assert.deepEqual([again.status, again.headers.get('idempotent-replayed')], [200, 'true']);
 });
 
-test('a write that is behind others that are stuck is refused when its own time is over', async (t) => {
+test('a write queued behind stalled writes is rejected after its own timeout', async (t) => {
   const proxy = await startTcpProxy(t, server.port);
   const timeouts = { databaseAcquireTimeout: '1000', databaseStatementTimeout: '2500' };
   const caller = await callerOf(await startService(t, await freshDatabase(proxy.port), timeouts));
@@ -372,22 +373,21 @@ test('a write that is behind others that are stuck is refused when its own time 
   proxy.recover();
 });
 
-test('the book of the writers shows a plant that is lost, and one that is too many', async (t) => {
+test('the ledger of the writers detects a lost plant and an extra one', async (t) => {
   for (const change of ['deletePlant', 'createPlant'] as const) {
     const service = await startService(t, `sqlite:${await freshFolder()}/plants.db`);
     const ledger = new Ledger({ fronts: [service], token: await service.token(), writers: 2 });
     for (let count = 0; count < 10; count += 1) await ledger.nextAcknowledged();
     await ledger.finish();
     // The first plant is never deleted, the second always is.
-    const write = { owner: 'alice', name: '2', tag: null, idempotency: null };
-    await service.store.write({ ...write, kind: change, id: change === 'deletePlant' ? 1n : 2n });
+    await service.store.write(change === 'deletePlant' ? remove(1n) : create(2n, { name: '2' }));
     await assert.rejects(ledger.settle(), /acknowledged (?:creations|deletions) are lost/);
   }
 });
 
 const PASSWORD = 'hunter2-hunter2';
 
-test('a password in the URL never shows in answers or in the log', async (t) => {
+test('a password in the URL never appears in responses or in the log', async (t) => {
   const url = new URL(await freshDatabase());
   url.password = PASSWORD;
   const service = await startService(t, url.href, TIMEOUTS);
@@ -403,7 +403,7 @@ test('a password in the URL never shows in answers or in the log', async (t) => 
   assert.ok(![...texts, ...service.logLines].some((text) => text.includes(PASSWORD)));
 });
 
-test('a database that cannot be opened is told without the password in its URL', async () => {
+test('database cannot be opened → the message omits the password of the URL', async () => {
   for (const url of [
     `postgres://postgres:${PASSWORD}@127.0.0.1:1/plants`,
     `postgres://postgres:${PASSWORD}@127.0.0.1:port/plants`,

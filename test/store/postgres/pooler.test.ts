@@ -14,7 +14,7 @@ import { freePort } from '../../support/servers/free-port.ts';
 import { createStandby, startPostgres } from '../../support/servers/postgres-server.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 import { bearer, startService } from '../../support/service.ts';
-import { upTo } from '../../support/store-setup.ts';
+import { create, upTo } from '../../support/store-setup.ts';
 
 const OWNER = 'alice';
 const ALL = { from: INT64_MIN, to: INT64_MAX };
@@ -47,12 +47,12 @@ async function open(t: TestContext, url: string, prepare: boolean): Promise<Stor
 
 function creation(id: number, key?: string): Write {
   const idempotency = key === undefined ? null : { key, digest: new Uint8Array([id]) };
-  return { kind: 'createPlant', owner: OWNER, id: BigInt(id), name: `plant ${id}`, tag: null, idempotency };
+  return create(BigInt(id), { owner: OWNER, idempotency });
 }
 
 const deletion = (id: number): Write => ({ kind: 'deletePlant', owner: OWNER, id: BigInt(id) });
 
-/** A bit of everything that a store does, alone and together with the rest. */
+/** Calls every operation of a store, one by one and together. */
 async function assertWorks(store: Store): Promise<void> {
   const [first, second] = [mintSecret(), mintSecret()].map((secret) =>
     newToken(secret, OWNER, { scopes, expiresAt: null, name: 'test' }, Date.now()),
@@ -74,7 +74,7 @@ async function assertWorks(store: Store): Promise<void> {
   ];
   for (const [write, outcome] of script) assert.equal(await store.write(write), outcome);
 
-  // All of it at once, with lists and look-ups between, so that connections change hands.
+  // All together, with lists and look-ups between, so that connections change their clients.
   const ids = Array.from({ length: 300 }, (_, index) => 100 + index);
   await store.write({ kind: 'createToken', token: second });
   const crowd = ids.flatMap((id) => [
@@ -97,7 +97,7 @@ async function assertWorks(store: Store): Promise<void> {
   assert.equal(await store.hasTokens(), true);
 }
 
-/** Gathers the names that statements are prepared under, from what clients send (PostgreSQL documentation, §54.7: Parse). */
+/** Collects the names of prepared statements from the bytes of clients (PostgreSQL documentation, §54.7: Parse). */
 function createNameReader(): { names: Set<string>; read: (bytes: Buffer, connection: Socket) => void } {
   const names = new Set<string>();
   const unread = new Map<Socket, Buffer>();
@@ -127,11 +127,11 @@ for (const prepare of [true, false]) {
   });
 }
 
-/** From 1.21 on PgBouncer keeps prepared statements apart in transaction mode. */
+/** PgBouncer supports prepared statements in transaction mode since 1.21. */
 const KEEPS_STATEMENTS = 1_021;
 
 interface Pooler {
-  /** 1018 for 1.18. */
+  /** 1018 means 1.18. */
   readonly version: number;
   /** Starts it in transaction mode before a server, with few connections; resolves to its port. */
   start(t: TestContext, server: URL): Promise<number>;
@@ -187,7 +187,7 @@ async function startPgBouncer(t: TestContext, server: URL, settings: readonly st
 const pgBouncer = findPgBouncer();
 if (pgBouncer !== undefined) {
   const { version, start } = pgBouncer;
-  test('behind PgBouncer the server becomes a standby: reads alone get no answer from it, and /ready is 503', async (t) => {
+  test('server behind PgBouncer becomes a standby → reads are rejected and /ready is 503', async (t) => {
     const primary = await startPostgres(['fsync = off']);
     t.after(() => primary.remove());
     await migrateStore(primary.url());

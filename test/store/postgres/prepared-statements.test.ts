@@ -5,23 +5,17 @@ import { commitBatch } from '../../../src/store/postgres/batch.ts';
 import { Connections } from '../../../src/store/postgres/connections.ts';
 import { isAcrossShards } from '../../../src/store/postgres/errors.ts';
 import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
-import type { Write } from '../../../src/store/store.ts';
+
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { engines, execute, connections as options } from '../../support/engines.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
+import { create } from '../../support/store-setup.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
 
-const creation: Write = {
-  kind: 'createPlant',
-  owner: 'alice',
-  id: 1n,
-  name: 'Alder',
-  tag: null,
-  idempotency: { key: 'one', digest: Buffer.alloc(32) },
-};
+const creation = create(1n, { idempotency: { key: 'one', digest: Buffer.alloc(32) } });
 
-test('what begins and ends a transaction is not prepared, so that it cannot fail where the rest goes on', async (t) => {
+test('BEGIN and COMMIT are not prepared, so that they cannot fail alone', async (t) => {
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await migratePostgres(url);
@@ -37,7 +31,7 @@ test('what begins and ends a transaction is not prepared, so that it cannot fail
   assert.deepEqual(verbs.sort(), ['INSERT', 'INSERT', 'SELECT']);
 });
 
-test('a migration changes what prepared statements return → they are prepared again, and batches go on together', async (t) => {
+test('migration changes the columns of prepared statements → they are prepared again, in the same mode', async (t) => {
   assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));
   const sent: string[] = [];
@@ -69,7 +63,7 @@ test('a migration changes what prepared statements return → they are prepared 
   assert.doesNotMatch(sent.join(''), /delete-plants-of-owner/);
 });
 
-test('0A000 is about shards where Citus says so, and not where PostgreSQL lacks a feature', async (t) => {
+test('0A000 means shards only when the message is from Citus', async (t) => {
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   const unsupported = (message: string) => Object.assign(new Error(message), { code: '0A000' });

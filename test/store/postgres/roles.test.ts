@@ -27,7 +27,7 @@ async function migrateForAnother(t: TestContext): Promise<{ url: string; app: st
   return { url, app };
 }
 
-test('an account that may not change the schema serves a store that another one migrated', async (t) => {
+test('an account without schema privileges can serve a store that another account migrated', async (t) => {
   const { url, app } = await migrateForAnother(t);
   const service = await startService(t, accountUrl(url, app));
   const token = await service.token();
@@ -45,7 +45,7 @@ test('an account that may not change the schema serves a store that another one 
   assert.equal(deleted.status, 204);
 });
 
-test('an account that lacks a grant is not ready, and is told which', async (t) => {
+test('account lacks a privilege → not ready, and the log names it', async (t) => {
   const { url, app } = await migrateForAnother(t);
   await run(url, `REVOKE DELETE ON plants, tokens FROM ${app}; REVOKE SELECT ON tokens FROM ${app}`);
   const service = await startService(t, accountUrl(url, app));
@@ -60,19 +60,19 @@ test('an account that lacks a grant is not ready, and is told which', async (t) 
   assert.match(await metrics(), /^plant_store_ready\{check="store"[^}]*\} 1$/m);
 });
 
-test('old keys that the account may not remove are told of in the log', async (t) => {
+test('account may not delete expired keys → warning in the log', async (t) => {
   const { url, app } = await migrateForAnother(t);
   await run(url, `REVOKE DELETE ON idempotency_keys FROM ${app}`);
   const service = await startService(t, accountUrl(url, app));
-  const told = (): unknown =>
+  const logged = (): unknown =>
     service.logLines
       .map((line) => JSON.parse(line))
       .find(({ msg }) => msg === 'expired idempotency keys were not deleted');
-  while (told() === undefined) await fetch(`${service.adminUrl}/ready`);
-  assert.match(JSON.stringify(told()), /"level":40,.*permission denied for table idempotency_keys/);
+  while (logged() === undefined) await fetch(`${service.adminUrl}/ready`);
+  assert.match(JSON.stringify(logged()), /"level":40,.*permission denied for table idempotency_keys/);
 });
 
-test('a command without the password that the server asks for says so and ends, and does not wait for the server', async (t) => {
+test('command without the required password → error at once', async (t) => {
   const server = await startPostgres();
   t.after(() => server.remove());
   await server.sql("CREATE ROLE app LOGIN PASSWORD 'right'");
@@ -89,7 +89,7 @@ test('a command without the password that the server asks for says so and ends, 
   assertFails(ended, /the server asks for a password, and the database URL has none/);
 });
 
-test('a password that was changed under a running service is 503, and the service goes on once it is right', async (t) => {
+test('password changed while the service runs → 503 until it is correct again', async (t) => {
   const server = await startPostgres();
   t.after(() => server.remove());
   await server.sql("CREATE ROLE app LOGIN SUPERUSER PASSWORD 'first'");
@@ -106,9 +106,9 @@ test('a password that was changed under a running service is 503, and the servic
 
   await server.sql("ALTER ROLE app PASSWORD 'second'");
   await server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
-  const refused = await create();
+  const rejected = await create();
   assert.deepEqual(
-    [refused.status, refused.headers.get('retry-after'), await codeOf(refused)],
+    [rejected.status, rejected.headers.get('retry-after'), await codeOf(rejected)],
     [503, '1', 50300],
   );
   const ready = await fetch(`${service.adminUrl}/ready`);
@@ -132,7 +132,7 @@ function accountUrl(url: string, account: string): string {
   return other.href;
 }
 
-/** Makes an account with its grants; it goes away after the test, when the database is gone. */
+/** Creates an account with its grants; it is dropped after the test, when the database is gone. */
 async function asAdmin(
   t: Pick<TestContext, 'after'>,
   url: string,

@@ -11,7 +11,7 @@ import { type PostgresServer, startPostgres } from '../../support/servers/postgr
 
 const run = promisify(execFile);
 
-/** A host that the certificate of the server is for, and one that leads there too and that it is not for. */
+/** Two hosts of the server: its certificate is valid for the first only. */
 const NAMED = 'localhost';
 const UNNAMED = '127.0.0.1';
 
@@ -74,13 +74,13 @@ function open(server: PostgresServer, host: string, query: string): Promise<Stor
   );
 }
 
-/** The time of a server, as it writes it. */
+/** The time of a server, in its format. */
 async function timeAt(server: PostgresServer): Promise<string> {
   const [row] = await server.sql('SELECT clock_timestamp()::text AS time');
   return String(row?.time);
 }
 
-/** The TLS of the connections that a store has made since; the server may not yet have ended those of one before. */
+/** The TLS of connections made after a time: those of an earlier store may still be open. */
 async function encryptionSince(server: PostgresServer, time: string): Promise<readonly unknown[]> {
   const rows = await server.sql(
     `SELECT DISTINCT ssl FROM pg_stat_ssl JOIN pg_stat_activity USING (pid)
@@ -112,7 +112,7 @@ describe('a server with TLS', () => {
     });
   }
 
-  const refused: readonly (readonly [query: string, host: string, why: RegExp])[] = [
+  const rejected: readonly (readonly [query: string, host: string, why: RegExp])[] = [
     ['sslmode=require&sslrootcert=STRANGER', NAMED, /certificate/],
     ['sslmode=verify-ca&sslrootcert=STRANGER', NAMED, /certificate/],
     ['sslmode=verify-ca', NAMED, /sslrootcert/],
@@ -122,8 +122,8 @@ describe('a server with TLS', () => {
     ['sslmode=verify-full&sslrootcert=/nowhere/ca.crt', NAMED, /\/nowhere\/ca\.crt/],
     ['sslmode=verify-full&sslrootcert=AUTHORITY', UNNAMED, /does not match|altnames/],
   ];
-  for (const [query, host, why] of refused) {
-    test(`is refused at ${host} with '${query}', and the message says why`, async () => {
+  for (const [query, host, why] of rejected) {
+    test(`is rejected at ${host} with '${query}', and the message says why`, async () => {
       await assertNotOpened(open(withTls, host, query), why);
     });
   }
@@ -131,7 +131,7 @@ describe('a server with TLS', () => {
 
 describe('a server without TLS', () => {
   for (const query of ['sslmode=prefer', 'sslmode=require', 'sslmode=verify-full&sslrootcert=AUTHORITY']) {
-    test(`is refused with '${query}': nothing falls back to plain text`, async () => {
+    test(`is rejected with '${query}', without a fallback to plain text`, async () => {
       await assertNotOpened(open(withoutTls, NAMED, query), /does not support SSL/);
     });
   }

@@ -8,9 +8,9 @@ import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { connections as options } from '../../support/engines.ts';
 import { startMovingPooler } from '../../support/servers/moving-pooler.ts';
 import { createStandby, startPostgres } from '../../support/servers/postgres-server.ts';
-import { upTo } from '../../support/store-setup.ts';
+import { create, upTo } from '../../support/store-setup.ts';
 
-test('a standby, which may lack what was acknowledged, is never read, also when it is the only host', async (t) => {
+test('a standby may lack acknowledged writes → it is never read, even as the only host', async (t) => {
   const primary = await startPostgres(['fsync = off']);
   t.after(() => primary.remove());
   await migrateStore(primary.url());
@@ -26,7 +26,7 @@ test('a standby, which may lack what was acknowledged, is never read, also when 
       message: /the host is not the primary$/,
     },
   );
-  // As a service does whose host name leads elsewhere after a while.
+  // Like a service whose host name later resolves to another server.
   const connections = new Connections(standby.url(), options);
   t.after(() => connections.close());
   const list = connections.query({ text: 'SELECT * FROM plants' });
@@ -40,11 +40,11 @@ type Read = Exclude<keyof Engine, 'commit' | 'load' | 'close'>;
 
 const ALL = { from: INT64_MIN, to: INT64_MAX };
 
-/** All reads of the service; the compiler names one that is missing. Each finds something, and then nothing. */
+/** All reads of the service; the compiler reports a missing one. Each has a call with a result and one without. */
 const READS: Readonly<Record<Read, readonly ((store: Store, digest: Uint8Array) => Promise<unknown>)[]>> = {
   listPlants: [
     (store) => store.listPlants('alice', ALL, upTo(10)),
-    (store) => store.listPlants('nobody', ALL, upTo(10)),
+    (store) => store.listPlants('zoe', ALL, upTo(10)),
   ],
   findToken: [
     (store, digest) => store.findToken(digest),
@@ -55,7 +55,7 @@ const READS: Readonly<Record<Read, readonly ((store: Store, digest: Uint8Array) 
   ping: [(store) => store.ping()],
 };
 
-test('a pooler moves the sessions to a standby → every read is rejected, also one that finds nothing', async (t) => {
+test('pooler moves the sessions to a standby → every read is rejected, even with an empty result', async (t) => {
   const primary = await startPostgres(['fsync = off']);
   t.after(() => primary.remove());
   await migrateStore(primary.url());
@@ -73,14 +73,7 @@ test('a pooler moves the sessions to a standby → every read is rejected, also 
   t.after(() => store.close());
   const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: 'test' }, Date.now());
   await store.write({ kind: 'createToken', token });
-  await store.write({
-    kind: 'createPlant',
-    owner: 'alice',
-    id: 1n,
-    name: 'Alder',
-    tag: null,
-    idempotency: null,
-  });
+  await store.write(create(1n));
 
   const reads = Object.entries(READS).flatMap(([name, calls]) => calls.map((call) => ({ name, call })));
   for (const { name, call } of reads) {

@@ -19,6 +19,7 @@ import {
   RoundRobin,
   startInstances,
 } from '../../support/service-instances.ts';
+import { create as newCreation } from '../../support/store-setup.ts';
 
 const INSTANCES = 3;
 
@@ -170,24 +171,13 @@ function shuffled<T>(values: readonly T[]): T[] {
 /** Several owners, whose plants share batches. */
 const ownerOf = (id: number): string => `crowd ${id % 3}`;
 
-const creation = (id: number): Write => ({
-  kind: 'createPlant',
-  owner: ownerOf(id),
-  id: BigInt(id),
-  name: 'plant',
-  tag: null,
-  idempotency: null,
-});
+const creation = (id: number): Write => newCreation(BigInt(id), { owner: ownerOf(id) });
 
-const keyedCreation = (id: number, key: number): Write => ({
-  ...creation(id),
-  kind: 'createPlant',
-  owner: ownerOf(id),
-  id: BigInt(id),
-  name: 'plant',
-  tag: null,
-  idempotency: { key: `key ${key}`, digest: new Uint8Array([id]) },
-});
+const keyedCreation = (id: number, key: number): Write =>
+  newCreation(BigInt(id), {
+    owner: ownerOf(id),
+    idempotency: { key: `key ${key}`, digest: new Uint8Array([id]) },
+  });
 
 const deletion = (id: number): Write => ({
   kind: 'deletePlant',

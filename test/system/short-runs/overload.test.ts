@@ -4,6 +4,7 @@ import { describe, it } from 'node:test';
 import { measureOverload, type OverloadFigures, overloadFaults } from '../../long/overload.ts';
 import { engines } from '../../support/engines.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
+import { create as newCreation } from '../../support/store-setup.ts';
 
 const [sqlite = assert.fail()] = engines;
 
@@ -47,8 +48,7 @@ describe('more requests than --max-in-flight', () => {
     const service = await startService(t, await sqlite.freshUrl(t), { maxInFlight: '2' });
     const headers = bearer(await service.token());
     const name = 'n'.repeat(20_000);
-    const write = (id: bigint) =>
-      service.store.write({ kind: 'createPlant', owner: 'alice', id, name, tag: null, idempotency: null });
+    const write = (id: bigint) => service.store.write(newCreation(id, { name }));
     await Promise.all(Array.from({ length: 1_500 }, (_, index) => write(BigInt(index))));
     const slow = await Promise.all([1, 2].map(() => fetch(`${service.url}/plants`, { headers })));
     assert.equal((await fetch(`${service.url}/plants?limit=1`, { headers })).status, 200);

@@ -1,6 +1,6 @@
 import { InvalidArgumentError } from 'commander';
 import { isOwner, isOwnerOfSubject } from '../token.ts';
-import { CommandFailed } from './errors.ts';
+import { CommandFailed } from './command-errors.ts';
 
 const LOCAL_DEMAND = '1 to 128 letters, digits and ._@+-, beginning with a letter or digit';
 

@@ -2,7 +2,7 @@ import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
 import { link, open, rename, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { codeOf } from '../api-errors.ts';
-import { CommandFailed, explainFileError } from './errors.ts';
+import { CommandFailed, explainFileError } from './command-errors.ts';
 import { onSignal } from './signal-handler.ts';
 
 /**

@@ -4,7 +4,7 @@ import { type Command, Option } from 'commander';
 import { csv } from '../formats/csv.ts';
 import type { Format } from '../formats/format.ts';
 import { ndjson } from '../formats/ndjson.ts';
-import { CommandFailed, explainFileError } from './errors.ts';
+import { CommandFailed, explainFileError } from './command-errors.ts';
 
 const formats = { ndjson, csv };
 export type FormatName = keyof typeof formats;

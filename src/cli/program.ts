@@ -6,7 +6,7 @@ import { CannotListen } from '../http/protocol/bind-listeners.ts';
 import { CertificateInvalid } from '../http/protocol/tls.ts';
 import { BatchRejected, StoreNotOpened, StoreUnavailable } from '../store/store.ts';
 import { version } from '../version.ts';
-import { CommandFailed } from './errors.ts';
+import { CommandFailed } from './command-errors.ts';
 import { escapeLine, escapeLines } from './message.ts';
 
 // Each command is imported on demand, so that it does not slow down the start of the others.

@@ -93,7 +93,7 @@ export class Ledger {
     const present = new Set(plants.map(({ name }) => name));
     assert.equal(present.size, plants.length, 'a plant is listed twice');
     const expected = this.#created.difference(this.#deleted);
-    assertNone([...expected.difference(present)], 'acknowledged creations were lost');
+    assertNone([...expected.difference(present)], 'acknowledged creations are lost');
     assertNone(
       [...present.difference(expected).difference(this.#unknown)],
       'acknowledged deletions are lost, or plants were created twice',

@@ -4,7 +4,7 @@ import { placeOf } from '../../database-url.ts';
 import { backUpStore, isEmbedded } from '../../store/open-engine.ts';
 import { parseFile } from '../arguments.ts';
 import { writeAtomically } from '../atomic-file.ts';
-import { CommandFailed } from '../errors.ts';
+import { CommandFailed } from '../command-errors.ts';
 import { addSettings, configOf } from '../flags.ts';
 import { writeMessage } from '../message.ts';
 import { DATABASE_URL_HINT, rejectUnlessExists } from '../open-store.ts';

@@ -6,7 +6,7 @@ import type { Bulk, Contents, KeyRow } from '../../store/bulk-store.ts';
 import { StoreDamaged, StoreUnavailable } from '../../store/store.ts';
 import { isTokenName, type Token } from '../../token.ts';
 import { compileCheck } from '../../validation.ts';
-import { CommandFailed } from '../errors.ts';
+import { CommandFailed } from '../command-errors.ts';
 import { addSettings } from '../flags.ts';
 import { escapeLine, pluralize } from '../message.ts';
 import { withBulk } from '../open-store.ts';

@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { demandOfDatabaseUrl, placeOf } from '../../database-url.ts';
 import { type Bulk, type Contents, type Filling, StoreNotEmpty } from '../../store/bulk-store.ts';
-import { CommandFailed } from '../errors.ts';
+import { CommandFailed } from '../command-errors.ts';
 import { pluralize } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import { type Progress, startProgress } from '../progress.ts';

@@ -6,7 +6,7 @@ import { type Bulk, type OnConflict, onConflicts } from '../../store/bulk-store.
 import { charactersIn } from '../../store/rows.ts';
 import { StoreUnavailable } from '../../store/store.ts';
 import { parseFile, rejectUnlessOwner } from '../arguments.ts';
-import { CommandFailed } from '../errors.ts';
+import { CommandFailed } from '../command-errors.ts';
 import { addSettings } from '../flags.ts';
 import { pluralize, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';

@@ -21,7 +21,7 @@ import {
   type Token,
 } from '../../token.ts';
 import { rejectUnlessLocalOwner } from '../arguments.ts';
-import { CommandFailed } from '../errors.ts';
+import { CommandFailed } from '../command-errors.ts';
 import { addSettings, configOf } from '../flags.ts';
 import { escapeLine, writeMessage } from '../message.ts';
 import { withBulk, withStore } from '../open-store.ts';

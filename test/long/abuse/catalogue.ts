@@ -176,8 +176,9 @@ const readers: readonly Attack[] = [
             short: {
               connections: 60,
               env: SHORT_TIMEOUTS,
-              seconds: 8,
-              bounds: { closedMs: SHORT_WRITE_TIMEOUT },
+              // A list may wait 5 s for room, and only then stall.
+              seconds: 20,
+              bounds: { closedMs: 20_000 },
             },
           }),
       }),

@@ -49,12 +49,19 @@ it('npm run dev: a source changes → restarts', async (t) => {
   // noticed there must be no other, which would end what it started.
   const changing = setInterval(change, 5_000);
   await program.logged(({ msg }) => msg === 'stopping').finally(() => clearInterval(changing));
-  const second = await serving(1);
+  // On a slow machine a second change may be noticed too: then the second process stops, and a third one serves.
+  let status = 0;
+  for (let count = 1; status !== 200; count += 1) {
+    const { adminUrl } = await serving(count);
+    status = await fetch(`${adminUrl}/ready`).then(
+      (response) => response.status,
+      () => 0,
+    );
+  }
   assert.ok(
     program.log.some(({ msg }) => msg === 'stopped'),
     'the first was stopped properly',
   );
-  assert.equal((await fetch(`${second.adminUrl}/ready`)).status, 200);
   program.kill('SIGTERM');
   await program.ended;
 });

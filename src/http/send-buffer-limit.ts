@@ -1,6 +1,7 @@
 import { ApiError } from '../api-errors.ts';
 import type { BatchedResponse } from './batched-response.ts';
 import { RETRY_SOON } from './error-response.ts';
+import { ClientGone } from './operation.ts';
 
 /** How long a response waits for memory before it fails with 50301. */
 const WAIT_MS = 5_000;
@@ -12,6 +13,7 @@ interface Waiting {
   readonly response: HeldBytes;
   readonly memory: number;
   readonly resolve: () => void;
+  readonly reject: (error: Error) => void;
 }
 
 /** Limits the memory, in bytes, of all long responses while their clients read. Short responses are not counted. */
@@ -43,24 +45,27 @@ export class SendBudget {
    * timeout.
    */
   async reserve(memory: number, response: HeldBytes): Promise<void> {
-    if (this.#waiting.length > 0 || !this.#hasRoom(memory, response)) {
-      await new Promise<void>((resolve, reject) => {
-        const timer = setTimeout(() => {
-          this.#waiting.splice(this.#waiting.indexOf(waiting), 1);
-          reject(tooMuch());
-          this.#wakeNext();
-        }, WAIT_MS);
-        const waiting: Waiting = {
-          response,
-          memory,
-          resolve: () => {
-            clearTimeout(timer);
-            resolve();
-          },
-        };
-        this.#waiting.push(waiting);
-      });
-    } else this.#addReserved(memory);
+    if (this.#waiting.length === 0 && this.#hasRoom(memory, response)) {
+      this.#addReserved(memory);
+      return;
+    }
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.#waiting.push({ response, memory, resolve, reject });
+    const timer = setTimeout(() => this.cancel(response, tooMuch()), WAIT_MS);
+    try {
+      await promise;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Ends the wait of a response, if it waits. */
+  cancel(response: HeldBytes, reason: Error): void {
+    const index = this.#waiting.findIndex((waiting) => waiting.response === response);
+    if (index === -1) return;
+    const [waiting] = this.#waiting.splice(index, 1);
+    waiting?.reject(reason);
+    this.#wakeNext();
   }
 
   release(memory: number, reserved: number): void {
@@ -82,7 +87,7 @@ export class SendBudget {
   #wakeNext(): void {
     for (
       let next = this.#waiting[0];
-      next !== undefined && (next.response.isClosed || this.#hasRoom(next.memory, next.response));
+      next !== undefined && this.#hasRoom(next.memory, next.response);
       next = this.#waiting[0]
     ) {
       this.#waiting.shift();
@@ -99,6 +104,10 @@ function tooMuch(): ApiError {
   });
 }
 
+function clientGone(): ClientGone {
+  return new ClientGone('the client is gone');
+}
+
 /** The part of the budget that one response holds until it closes. */
 export class HeldBytes {
   isClosed: boolean;
@@ -112,6 +121,7 @@ export class HeldBytes {
     this.isClosed = response.destroyed;
     response.once('close', () => {
       this.isClosed = true;
+      budget.cancel(this, clientGone());
       budget.release(this.#memory, this.reserved);
     });
   }
@@ -126,17 +136,18 @@ export class HeldBytes {
 
   /**
    * Waits until the bytes fit, or no other response holds reserved memory. Rejects with an ApiError (50301) after a
-   * timeout.
+   * timeout, and with ClientGone once the connection is closed.
    */
   async reserve(bytes: number): Promise<void> {
-    if (this.isClosed || bytes <= 0) return;
+    if (this.isClosed) throw clientGone();
     const memory = bytes * MEMORY_PER_BYTE;
     await this.#budget.reserve(memory, this);
-    if (this.isClosed) this.#budget.release(memory, memory);
-    else {
-      this.#memory += memory;
-      this.reserved += memory;
+    if (this.isClosed) {
+      this.#budget.release(memory, memory);
+      throw clientGone();
     }
+    this.#memory += memory;
+    this.reserved += memory;
   }
 
   /** Releases bytes that the client has accepted, or that were reserved and are not needed. */

@@ -144,6 +144,8 @@ test('half a request after a complete one → header timeout applies, not the ke
 const LONG_NAME = '\u690d'.repeat(20_000);
 const SHORT_PLANTS = 64;
 const LONG_PLANTS = 20;
+/** Their list of 7 MB is more than the operating system buffers for a client that does not read. */
+const UNREAD_PLANTS = 120;
 
 for (const engine of engines) {
   test(`list: later plants longer than the first, total above --send-buffer-limit → complete, on ${engine.name}`, async (t) => {
@@ -164,6 +166,39 @@ for (const engine of engines) {
     }
   });
 }
+
+test('closed lists that waited for memory → places free at once, also behind one that still waits', async (t) => {
+  const service = await startService(t, await freshUrl(t), { sendBufferLimit: '1048576', maxInFlight: '4' });
+  const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };
+  for (let id = 0; id <= UNREAD_PLANTS; id += 1) {
+    const body = JSON.stringify({ id, name: id === 0 ? 'Fern' : LONG_NAME });
+    assert.equal((await fetch(`${service.url}/plants`, { method: 'POST', headers, body })).status, 200);
+  }
+  const askForAll = async (): Promise<Socket> => {
+    const { hostname, port } = new URL(service.url);
+    const socket = connect(Number(port), hostname);
+    socket.write(
+      renderRequest({ method: 'GET', path: '/plants?limit=1000', headers: Object.entries(headers) }),
+    );
+    await once(socket, 'connect');
+    t.after(() => socket.destroy());
+    return socket;
+  };
+  const statusOfShort = async () => (await fetch(`${service.url}/plants?limit=1`, { headers })).status;
+  // The first holds the memory. The others take all places of their owner while they wait for it.
+  const unread = await askForAll();
+  await once(unread, 'readable');
+  const oldest = await askForAll();
+  const others = [await askForAll(), await askForAll()];
+  while ((await statusOfShort()) === 200);
+  for (const socket of others) socket.resetAndDestroy();
+  while ((await statusOfShort()) !== 200);
+  assert.equal(oldest.readableLength, 0, 'the places were freed only when the oldest list stopped waiting');
+  unread.destroy();
+  await once(oldest, 'readable');
+  assert.match(String(oldest.read()), /^HTTP\/1\.1 200 OK\r\n/);
+  oldest.destroy();
+});
 
 /** Checks the headers that every error has. */
 function assertMarked({ headers }: RawAnswer): void {

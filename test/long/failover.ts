@@ -1,7 +1,7 @@
 import type { TestContext } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { readFlags } from '../support/script-flags.ts';
-import { createStandby, type PostgresServer, startPostgres } from '../support/servers/postgres-server.ts';
+import { type PostgresServer, startPair } from '../support/servers/postgres-server.ts';
 import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
 import { bearer } from '../support/service.ts';
 import {
@@ -40,7 +40,8 @@ export async function failOver(
   t: Pick<TestContext, 'after'>,
   { death, acknowledgements, settings, environment }: FailoverOptions,
 ): Promise<Failover> {
-  const { primary, standby } = await startPair(t, settings);
+  const { primary, standby } = await startPair(t, { settings });
+  await makeSynchronous(primary);
   const network = await startTcpProxy(t, primary.port);
   const port = death === 'silence' ? network.port : primary.port;
   const url = `postgres://postgres@127.0.0.1:${port},127.0.0.1:${standby.port}/postgres`;
@@ -88,21 +89,10 @@ async function pass(ledger: Ledger, acknowledgements: number): Promise<void> {
   for (let count = 0; count < acknowledgements; count += 1) await ledger.nextAcknowledged();
 }
 
-async function startPair(
-  t: Pick<TestContext, 'after'>,
-  settings: readonly string[],
-): Promise<{ primary: PostgresServer; standby: PostgresServer }> {
-  const primary = await startPostgres(settings);
-  t.after(() => primary.remove());
-  await primary.stop();
-  const standby = await createStandby(primary, settings);
-  t.after(() => standby.remove());
-  await primary.start();
-  await standby.start();
+async function makeSynchronous(primary: PostgresServer): Promise<void> {
   await primary.sql("ALTER SYSTEM SET synchronous_standby_names = 'standby'");
   await primary.sql('SELECT pg_reload_conf()');
   while (!(await isSynchronous(primary))) await setTimeout(20);
-  return { primary, standby };
 }
 
 async function isSynchronous(primary: PostgresServer): Promise<boolean> {

@@ -34,7 +34,7 @@ export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admiss
     if (owner !== undefined) takeShare(owner);
     inFlight += 1;
     try {
-      const slot = waitForSlot();
+      const slot = waitForSlot(owner);
       if (slot !== undefined) await slot;
       return await work();
     } finally {

@@ -3,15 +3,19 @@ const BUDGET_MS = 5;
 /** Max queued requests started in one iteration. */
 const MAX_STARTED = 64;
 
-/** Returns undefined if a request may run at once; otherwise a promise that resolves when it may. */
-export type WaitForSlot = () => Promise<void> | undefined;
+/**
+ * Returns undefined if a request of this owner may run at once; otherwise a promise that resolves when it may. Owners
+ * take turns. Without an owner, requests take turns as if they were of one more owner.
+ */
+export type WaitForSlot = (owner: string | undefined) => Promise<void> | undefined;
 
 /**
  * Limits handler time per event-loop iteration to 5 ms and queues the rest. Queued requests are counted as in flight;
  * unread in the buffers of their connections they would not be.
  */
 export function createLoopBudget(): WaitForSlot {
-  const waiting: (() => void)[] = [];
+  /** The queued requests of each owner, by turn. */
+  const queues = new Map<string | undefined, (() => void)[]>();
   let began: number | undefined;
   let atOnce = 1;
 
@@ -24,16 +28,32 @@ export function createLoopBudget(): WaitForSlot {
     const now = performance.now();
     atOnce = now - since < BUDGET_MS ? Math.min(atOnce * 2, MAX_STARTED) : Math.max(1, atOnce >> 1);
     began = undefined;
-    if (waiting.length === 0) return;
+    if (queues.size === 0) return;
     begin(now);
-    for (const go of waiting.splice(0, atOnce)) go();
+    for (let started = 0; started < atOnce && queues.size > 0; started += 1) startNext();
   }
 
-  return () => {
+  function startNext(): void {
+    for (const [owner, queue] of queues) {
+      queues.delete(owner);
+      queue.shift()?.();
+      if (queue.length > 0) queues.set(owner, queue);
+      return;
+    }
+  }
+
+  function enqueue(owner: string | undefined): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    const queue = queues.get(owner);
+    if (queue === undefined) queues.set(owner, [resolve]);
+    else queue.push(resolve);
+    return promise;
+  }
+
+  return (owner) => {
     const now = performance.now();
     if (began === undefined) begin(now);
-    else if (waiting.length > 0 || now - began > BUDGET_MS)
-      return new Promise((resolve) => waiting.push(resolve));
+    else if (queues.size > 0 || now - began > BUDGET_MS) return enqueue(owner);
     return undefined;
   };
 }

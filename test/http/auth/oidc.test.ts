@@ -179,15 +179,18 @@ test('alg none, HS256, changed claims or key in the header → 40101', async (t)
   await assertInvalid(service, `${inline}.${payload}.${signature}`, 'a key in the header');
 });
 
+/** A token that differs from a valid one: its `typ`, claims that are changed, and names of claims it lacks. */
+type TokenVariant = readonly [
+  title: string,
+  typ: string | undefined,
+  changed: JWTPayload,
+  ...without: string[],
+];
+
 test('missing or invalid claim, or not a bearer access token → 40101', async (t) => {
   const setting = await start(t);
   const { service } = setting;
-  const kinds: readonly (readonly [
-    title: string,
-    typ: string | undefined,
-    changed: JWTPayload,
-    ...without: string[],
-  ])[] = [
+  const variants: readonly TokenVariant[] = [
     ['no exp', 'at+jwt', {}, 'exp'],
     ['no sub', 'at+jwt', {}, 'sub'],
     ['no aud', 'at+jwt', {}, 'aud'],
@@ -201,7 +204,7 @@ test('missing or invalid claim, or not a bearer access token → 40101', async (
     ['an ID token without typ', undefined, {}, 'scope'],
     ['a logout token', 'logout+jwt', {}],
   ];
-  for (const [title, typ, changed, ...without] of kinds) {
+  for (const [title, typ, changed, ...without] of variants) {
     await assertInvalid(service, await sign(firstKey, claims(setting, changed, without), typ), title);
   }
 });
@@ -209,12 +212,7 @@ test('missing or invalid claim, or not a bearer access token → 40101', async (
 test('access tokens as other providers issue them → accepted', async (t) => {
   const setting = await start(t);
   const { service } = setting;
-  const kinds: readonly (readonly [
-    title: string,
-    typ: string | undefined,
-    changed: JWTPayload,
-    ...without: string[],
-  ])[] = [
+  const variants: readonly TokenVariant[] = [
     ['the full media type', 'application/at+jwt', {}],
     ['JWT', 'JWT', {}],
     ['no typ', undefined, {}],
@@ -223,7 +221,7 @@ test('access tokens as other providers issue them → accepted', async (t) => {
     ['scp as a list', undefined, { scp: ['openid', 'plants:read'] }, 'scope'],
     ['a subject of 255 characters', 'at+jwt', { sub: '|'.repeat(255) }],
   ];
-  for (const [title, typ, changed, ...without] of kinds) {
+  for (const [title, typ, changed, ...without] of variants) {
     const token = await sign(firstKey, claims(setting, changed, without), typ);
     assert.equal((await list(service, token)).status, 200, title);
   }

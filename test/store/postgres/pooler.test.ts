@@ -11,7 +11,7 @@ import type { Outcome, Store, Write } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { engines, freshFolder } from '../../support/engines.ts';
 import { freePort } from '../../support/servers/free-port.ts';
-import { createStandby, startPostgres } from '../../support/servers/postgres-server.ts';
+import { startPair } from '../../support/servers/postgres-server.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 import { bearer, startService } from '../../support/service.ts';
 import { create, upTo } from '../../support/store-setup.ts';
@@ -188,13 +188,7 @@ const pgBouncer = findPgBouncer();
 if (pgBouncer !== undefined) {
   const { version, start } = pgBouncer;
   test('server behind PgBouncer becomes a standby → reads are rejected and /ready is 503', async (t) => {
-    const primary = await startPostgres(['fsync = off']);
-    t.after(() => primary.remove());
-    await migrateStore(primary.url());
-    await primary.stop();
-    const standby = await createStandby(primary, ['fsync = off']);
-    t.after(() => standby.remove());
-    await Promise.all([primary.start(), standby.start()]);
+    const { primary, standby } = await startPair(t, { prepare: migrateStore });
     const port = await start(t, new URL(primary.url()));
     const service = await startService(t, through(new URL(primary.url()), port), {
       databasePrepare: 'false',

@@ -7,17 +7,11 @@ import { type Engine, type Store, StoreUnavailable } from '../../../src/store/st
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { connections as options } from '../../support/engines.ts';
 import { startMovingPooler } from '../../support/servers/moving-pooler.ts';
-import { createStandby, startPostgres } from '../../support/servers/postgres-server.ts';
+import { startPair } from '../../support/servers/postgres-server.ts';
 import { create, upTo } from '../../support/store-setup.ts';
 
 test('a standby may lack acknowledged writes → it is never read, even as the only host', async (t) => {
-  const primary = await startPostgres(['fsync = off']);
-  t.after(() => primary.remove());
-  await migrateStore(primary.url());
-  await primary.stop();
-  const standby = await createStandby(primary, ['fsync = off']);
-  t.after(() => standby.remove());
-  await standby.start();
+  const { standby } = await startPair(t, { prepare: migrateStore });
 
   await assert.rejects(
     openStore(standby.url(), { now: Date.now, connections: options, onFatal: assert.fail }),
@@ -56,13 +50,7 @@ const READS: Readonly<Record<Read, readonly ((store: Store, digest: Uint8Array) 
 };
 
 test('pooler moves the sessions to a standby → every read is rejected, even with an empty result', async (t) => {
-  const primary = await startPostgres(['fsync = off']);
-  t.after(() => primary.remove());
-  await migrateStore(primary.url());
-  await primary.stop();
-  const standby = await createStandby(primary, ['fsync = off']);
-  t.after(() => standby.remove());
-  await Promise.all([primary.start(), standby.start()]);
+  const { primary, standby } = await startPair(t, { prepare: migrateStore });
   const pooler = await startMovingPooler(t, primary.port);
   const url = `postgres://postgres@127.0.0.1:${pooler.port}/postgres`;
   const store = await openStore(url, {

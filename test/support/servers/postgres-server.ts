@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { chown, cp, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
+import type { TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { freePort } from './free-port.ts';
@@ -50,10 +51,7 @@ export async function startPostgres(settings: readonly string[] = []): Promise<P
 }
 
 /** Copies a stopped server as a standby, which follows it after both have started. */
-export async function createStandby(
-  primary: PostgresServer,
-  settings: readonly string[] = [],
-): Promise<PostgresServer> {
+async function createStandby(primary: PostgresServer, settings: readonly string[]): Promise<PostgresServer> {
   const folder = await freshFolder();
   await cp(primary.folder, folder, { recursive: true, preserveTimestamps: true });
   await writeFile(join(folder, 'standby.signal'), '');
@@ -65,6 +63,24 @@ export async function createStandby(
   ]);
   await own(folder);
   return standby;
+}
+
+/** Starts a primary and a standby that follows it. `prepare` fills the primary first. Removes both after the test. */
+export async function startPair(
+  t: Pick<TestContext, 'after'>,
+  {
+    settings = ['fsync = off'],
+    prepare,
+  }: { readonly settings?: readonly string[]; readonly prepare?: (url: string) => Promise<unknown> } = {},
+): Promise<{ primary: PostgresServer; standby: PostgresServer }> {
+  const primary = await startPostgres(settings);
+  t.after(() => primary.remove());
+  await prepare?.(primary.url());
+  await primary.stop();
+  const standby = await createStandby(primary, settings);
+  t.after(() => standby.remove());
+  await Promise.all([primary.start(), standby.start()]);
+  return { primary, standby };
 }
 
 async function serverIn(folder: string, settings: readonly string[]): Promise<PostgresServer> {

@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 
 /** Time that a write waits for the lock of another process. */
-const WRITE_LOCK_TIMEOUT_MS = 5_000;
+export const WRITE_LOCK_TIMEOUT_MS = 5_000;
 
 /** Time that a read waits for a lock. Reads wait only during recovery after a crash. */
 const READ_LOCK_TIMEOUT_MS = 1_000;

@@ -22,8 +22,8 @@ interface Notice {
 const ANSWER_GRACE_MS = 500;
 
 /**
- * Connections to the primary. With several hosts in the URL (as in libpq) it finds the primary among them, and again
- * whenever an error shows that the host is no longer the primary.
+ * Connections to the primary. With several hosts in the URL (as in libpq) it searches the primary among them. It
+ * searches again when an error shows that the host is no longer the primary.
  */
 export class Connections {
   readonly #pools: readonly pg.Pool[];

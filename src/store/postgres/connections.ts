@@ -131,7 +131,10 @@ export class Connections {
   }
 }
 
-/** Runs `work` in a transaction. Ends it as `endFor` returns; rolls back if `work` rejects. */
+/**
+ * Runs `work` in a transaction. `endFor` decides whether its result is committed or rolled back. Rolls back if `work`
+ * rejects.
+ */
 export async function inTransaction<T>(
   connection: Connection,
   begin: `BEGIN${string}`,

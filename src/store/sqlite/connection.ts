@@ -21,7 +21,10 @@ export function openForReading(file: string, lockTimeoutMs = READ_LOCK_TIMEOUT_M
   return open(file, lockTimeoutMs, 'PRAGMA query_only = ON');
 }
 
-/** Runs `work` in the only writing transaction. Ends it as `endFor` returns; rolls back if `work` throws. */
+/**
+ * Runs `work` in the only writing transaction. `endFor` decides whether its result is committed or rolled back. Rolls
+ * back if `work` throws.
+ */
 export function inTransaction<T>(
   db: DatabaseSync,
   work: () => T,

@@ -51,7 +51,8 @@ export async function startTcpProxy(
     let atAnswer: Expected | undefined;
     for (const socket of both) {
       sockets.add(socket);
-      // A socket that fails also closes; while all traffic stalls, the other side must not notice.
+      // Errors need no handling here: a socket that fails also closes. While all traffic stalls, the other side must
+      // see neither.
       socket
         .on('error', () => undefined)
         .on('close', () => {

@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { engines } from '../support/engines.ts';
-import { newInstallation, TOGETHER } from '../support/program.ts';
-import { bearer } from '../support/service.ts';
+import { engines } from '../../support/engines.ts';
+import { newInstallation, TOGETHER } from '../../support/program.ts';
+import { bearer } from '../../support/service.ts';
 
 const FERN = '{"id":7,"name":"Fern"}\n';
 

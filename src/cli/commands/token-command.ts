@@ -3,7 +3,6 @@ import { pipeline } from 'node:stream/promises';
 import { Command } from 'commander';
 import type { Flags } from '../../config.ts';
 import { type Audit, createAudit } from '../../observability/audit-log.ts';
-import { createCommandLog } from '../../observability/log.ts';
 import type { Contents } from '../../store/bulk-store.ts';
 import type { Store } from '../../store/store.ts';
 import {
@@ -59,7 +58,8 @@ function createTokenCommand(context: CommandContext): Command {
       const secret = mintSecret();
       const token = newToken(secret, owner, { scopes: wanted, expiresAt, name }, now);
       await withStore(context, flags, (store) => store.write({ kind: 'createToken', token }));
-      auditOf(context, flags).tokenCreated(token);
+      const audit = await auditOf(context, flags);
+      audit.tokenCreated(token);
       if (context.stderr.isTTY === true) writeMessage(context.stderr, describeCreation(token));
       await print(context, `${secret}\n`);
     },
@@ -93,7 +93,7 @@ function revokeTokenCommand(context: CommandContext): Command {
     .argument('<id>', 'id from `token list`, or the token itself');
   return addSettings(command, ['databaseUrl']).action(async (named: string, flags: Flags) => {
     const token = await withStore(context, flags, (store) => revoke(store, named), 'existing');
-    if (token.revokedAt === null) auditOf(context, flags).tokenRevoked(token.id);
+    if (token.revokedAt === null) (await auditOf(context, flags)).tokenRevoked(token.id);
     await print(context, describeRevocation(token));
   });
 }
@@ -120,7 +120,9 @@ function describeRevocation({ id, owner, revokedAt }: Token): string {
   return `${id} of ${owner} was already revoked at ${formatTime(revokedAt)}\n`;
 }
 
-function auditOf(context: CommandContext, flags: Flags): Audit {
+// Imported on demand: `token list` has no log.
+async function auditOf(context: CommandContext, flags: Flags): Promise<Audit> {
+  const { createCommandLog } = await import('../../observability/log.ts');
   return createAudit(createCommandLog(configOf(context, flags).logLevel, context.stderr));
 }
 

@@ -35,7 +35,7 @@ export async function createLog(level: string): Promise<ServiceLog> {
     const pretty = await prettyStream({ ignore: 'requestId' });
     return logTo({ write: (line) => void pretty.write(line) }, level);
   }
-  const writer = createLogWriter(1, { minWrite: MIN_WRITE, onDropped: (lines) => reportDropped(lines) });
+  const writer = createLogWriter({ minWrite: MIN_WRITE, onDropped: (lines) => reportDropped(lines) });
   const serviceLog = logTo(writer, level);
   const reportDropped = (lines: number): void => {
     serviceLog.log.warn({ lines }, 'lines were dropped, since the log was not read or could not be written');

@@ -18,6 +18,9 @@ export const SHUTDOWN_MS = STOP_MS + 500;
 /** Ctrl-C under npm arrives twice, from the terminal and from npm. Only a later signal forces the exit. */
 const SAME_SIGNAL_MS = 500;
 
+/** Time between two looks at the parent process. Node has no event for its end. */
+const PARENT_CHECK_MS = 200;
+
 export function serveCommand(): Command {
   const command = new Command('serve').description('migrates the store and starts the service');
   return addSettings(command).action(async (flags: Flags) => {
@@ -28,6 +31,7 @@ export function serveCommand(): Command {
     const traces = wantsTraces(process.env);
     const starting = startServer({ config, serviceLog, traces, onFatal: broken.resolve });
     const stop = stopOnSignal(starting, log, config.stopDelay + SHUTDOWN_MS);
+    if (process.env.npm_lifecycle_event !== undefined) stopWithParent(log, stop);
     void broken.promise.then((err) => {
       log.fatal({ err }, 'the store cannot be trusted any more; stopping. Check it before the next start');
       stop(1);
@@ -101,6 +105,18 @@ function stopOnSignal(starting: Promise<Server>, log: Logger, graceMs: number): 
     });
   }
   return stop;
+}
+
+/** Stops the server after its parent has ended. npm sends a signal only to the shell that it starts the service in. */
+function stopWithParent(log: Logger, stop: (exitCode: number) => void): void {
+  const parent = process.ppid;
+  const timer = setInterval(() => {
+    if (process.ppid === parent) return;
+    clearInterval(timer);
+    log.info('the shell of npm has ended; stopping');
+    stop(0);
+  }, PARENT_CHECK_MS);
+  timer.unref();
 }
 
 /** Reloads the certificate on SIGHUP. Without TLS the signal keeps its default action. */

@@ -24,9 +24,9 @@ if (cache !== undefined) {
   process.env.NODE_COMPILE_CACHE = cache;
   module.enableCompileCache(cache);
 }
-// A clone has the sources, which Node runs directly. The published package has the compiled files.
+// A clone has the sources, which Node runs directly. The published package has the bundle.
 const hasSources = existsSync(new URL('../src/cli/program.ts', import.meta.url));
-const { runProgram } = await import(hasSources ? '../src/cli/program.ts' : '../dist/cli/program.js');
+const { runProgram } = await import(hasSources ? '../src/cli/program.ts' : '../lib/cli/program.js');
 await runProgram();
 
 /**

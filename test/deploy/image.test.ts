@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { statSync } from 'node:fs';
-import { join } from 'node:path';
+import { cp, readdir, symlink } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
 import manifest from '../../package.json' with { type: 'json' };
 import { loadConfig } from '../../src/config.ts';
@@ -50,11 +51,28 @@ describe('Dockerfile', () => {
     for (const source of sources) assert.ok(statSync(join(ROOT, source)), source);
   });
 
-  test('entry point → existing command, without a shell', async () => {
+  test('build commands → make what the image copies; its entry point is an existing command, without a shell', async () => {
+    const app = await freshFolder();
+    for (const line of valuesOf('COPY').filter((one) => !one.startsWith('--from=')))
+      for (const source of line.split(' ').slice(0, -1))
+        await cp(join(ROOT, source), join(app, source), { recursive: true });
+    await symlink(join(ROOT, 'node_modules'), join(app, 'node_modules'));
+    const [install, build = ''] = valuesOf('RUN');
+    assert.equal(install, 'npm ci --ignore-scripts');
+    // As in the image, no command of a package is on the path.
+    const PATH = `${dirname(process.execPath)}:/usr/bin:/bin`;
+    await run('sh', ['-euc', build], { cwd: app, env: { PATH } });
+
+    const copied = valuesOf('COPY').flatMap(
+      (line) => /^--from=build (?:--\S+ )*\/app\/(\S+) /.exec(line)?.[1] ?? [],
+    );
+    assert.deepEqual(copied, ['dist/package', 'data']);
+    assert.deepEqual(await readdir(join(app, 'data')), []);
     const [program = '', ...flags] = stringsIn(valuesOf('ENTRYPOINT')[0]);
     const command = stringsIn(valuesOf('CMD')[0]);
     assert.equal(program, 'node');
-    const { stdout } = await run(process.execPath, [...flags, ...command, '--help'], { cwd: ROOT });
+    const cwd = join(app, 'dist/package');
+    const { stdout } = await run(process.execPath, [...flags, ...command, '--help'], { cwd });
     assert.match(stdout, /Usage: plant-store serve/);
   });
 

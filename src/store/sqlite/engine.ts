@@ -1,5 +1,6 @@
-import { once } from 'node:events';
+import { on } from 'node:events';
 import { statSync } from 'node:fs';
+import type { Worker } from 'node:worker_threads';
 import { startThread } from '../../packaged-files.ts';
 import { startKeyExpiry } from '../expired-keys-timer.ts';
 import {
@@ -127,7 +128,7 @@ interface WriterEvents {
 
 async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEvents): Promise<Writer> {
   const worker = startThread('store/sqlite/writer-thread', file);
-  await once(worker, 'message').catch((error: unknown) => {
+  await untilReady(worker).catch((error: unknown) => {
     throw notOpened(file, error);
   });
   const waiting: PromiseWithResolvers<WriterReply>[] = [];
@@ -142,7 +143,8 @@ async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEve
     });
   }
 
-  worker.on('message', (message: WriterMessage) => {
+  worker.on('message', (message: unknown) => {
+    if (!isOfWriter(message)) return;
     if (message.kind === 'broken') fail(message.reason);
     else if (message.kind === 'checkpointed') endCheckpoint(message.failure);
     else if (message.kind !== 'ready') waiting.shift()?.resolve(message);
@@ -169,4 +171,13 @@ async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEve
   }
 
   return { request, close };
+}
+
+async function untilReady(worker: Worker): Promise<void> {
+  for await (const [message] of on(worker, 'message')) if (isOfWriter(message)) return;
+}
+
+/** Under `node --watch`, Node reports the files that the thread imports on the same channel. */
+function isOfWriter(message: unknown): message is WriterMessage {
+  return typeof message === 'object' && message !== null && 'kind' in message;
 }

@@ -20,7 +20,7 @@ import { isLocked, notOpened } from './errors.ts';
 export const SQLITE_MIGRATIONS = 'store/sqlite/migrations/';
 
 /** Timeout for another process that migrates the same file. */
-const LOCK_TIMEOUT_MS = 10_000;
+export const LOCK_TIMEOUT_MS = 10_000;
 const LOCK_RETRY_MS = 20;
 
 /**

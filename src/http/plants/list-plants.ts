@@ -31,9 +31,12 @@ const SHORT_BYTES = 64 * 1024;
 /** Interval of token checks. Together with the token cache (500 ms), a revocation takes effect within a second. */
 const RECHECK_MS = 400;
 
+const OPENING_BRACKET = 91;
 const COMMA = 44;
 const EMPTY = '[]';
 const END = Buffer.from(']');
+
+const encoder = new TextEncoder();
 
 const Cursor = Type.Refine(
   Type.String({
@@ -103,18 +106,22 @@ export function listPlants(
 ): HandlerOf<typeof listPlantsOperation> {
   const gatherLimited = createGate(CONCURRENT_GATHERS);
 
-  // All pages share one buffer, and no JSON string of a page is kept while the client reads.
+  // All pages share one buffer.
   async function* streamed(pages: PlantPages, first: string[], held: HeldBytes): AsyncGenerator<Buffer> {
-    const shared = Buffer.allocUnsafeSlow(SHORT_BYTES);
-    for (
-      let page = await encodeNext(first.pop(), shared, held);
-      page !== undefined;
-      page = await encodeNext(await nextOf(pages, PAGE_BYTES), shared, held, COMMA)
-    ) {
-      yield* inPieces(page);
-      if (page.length > SHORT_BYTES) held.remove(page.length);
+    const shared = Buffer.allocUnsafeSlow(PIECE_BYTES);
+    let begin = OPENING_BRACKET;
+    for (let json = first.pop(); json !== undefined; json = await nextOf(pages, PAGE_BYTES)) {
+      const { length } = json;
+      if (length > SHORT_BYTES) await held.reserve(length);
+      for (const piece of encodeMembers(json, begin, shared)) {
+        onSent(piece.length);
+        yield piece;
+      }
+      if (length > SHORT_BYTES) held.remove(length);
+      begin = COMMA;
     }
-    yield* inPieces(END);
+    onSent(END.length);
+    yield END;
   }
 
   function* inPieces(bytes: Buffer): Generator<Buffer> {
@@ -225,26 +232,20 @@ async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefi
   return json === EMPTY ? undefined : json;
 }
 
-/** Encodes a page, into `buffer` if it fits. `begin`, if given, replaces the first byte. Undefined without a page. */
-async function encodeNext(
-  json: string | undefined,
-  buffer: Buffer,
-  held: HeldBytes,
-  begin?: number,
-): Promise<Buffer | undefined> {
-  if (json === undefined) return undefined;
-  const page = encode(json, buffer);
-  if (page.length > SHORT_BYTES) await held.reserve(page.length);
-  if (begin !== undefined) page[0] = begin;
-  return page;
-}
-
-/** Encodes a JSON array without its closing bracket, into `buffer` if it fits. */
-function encode(json: string, buffer?: Buffer): Buffer {
-  const bytes = Buffer.byteLength(json) - END.length;
-  const target = buffer !== undefined && bytes <= buffer.length ? buffer : Buffer.allocUnsafeSlow(bytes);
-  target.write(json);
-  return target.subarray(0, bytes);
+/**
+ * Encodes a JSON array without its closing bracket, in pieces that share one buffer. `begin` replaces the first byte. A
+ * large plant is never in memory as a string and as bytes.
+ */
+function* encodeMembers(json: string, begin: number, shared: Buffer): Generator<Buffer> {
+  const end = json.length - END.length;
+  for (let from = 0; from < end; ) {
+    // A slice that ends between two surrogates has more bytes than the buffer, so that it is never used up.
+    const slice = json.slice(from, Math.min(from + PIECE_BYTES, end));
+    const { read, written } = encoder.encodeInto(slice, shared);
+    if (from === 0) shared[0] = begin;
+    from += read;
+    yield shared.subarray(0, written);
+  }
 }
 
 function rangeAfter(cursor: string | undefined): IdRange {

@@ -28,6 +28,8 @@ const SMALLEST_VALUE_LIMIT = 64 * 1024;
 /** This number of plants, each below the limit on values, always fits into memory. */
 const SHORT_PAGE = 64;
 
+const EMPTY_PAGE: PlantPage = { json: '[]', count: 0, last: undefined, more: false };
+
 type ReadPage = (owner: string, range: IdRange, limit: PageLimit) => PlantPage;
 
 /**
@@ -43,9 +45,9 @@ export function preparePages(db: DatabaseSync): ReadPage {
        FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id`,
   );
   single.setReadBigInts(true);
-  // No `group_concat`: it would copy a large plant once more.
+  // `||` and `group_concat` would copy a large plant once more.
   const one = db.prepare(
-    `SELECT '[' || ${PLANT} || ']' AS json, 1 AS count, id AS last,
+    `SELECT concat('[', ${PLANT}, ']') AS json, 1 AS count, id AS last,
             EXISTS (SELECT 1 FROM plants AS next WHERE next.owner = ?1 AND next.id > plants.id AND next.id <= ?3) AS more
        FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT 1`,
   );
@@ -114,13 +116,16 @@ export function preparePages(db: DatabaseSync): ReadPage {
   function readOne(owner: string, { from, to }: IdRange): PlantPage {
     limitValues(Number.POSITIVE_INFINITY);
     try {
-      return toPage(one.get(owner, from, to) ?? {}, from);
+      const row = one.get(owner, from, to);
+      return row === undefined ? EMPTY_PAGE : toPage(row, from);
     } catch (error: unknown) {
       throw isTooBig(error) ? unreadable(from) : error;
     }
   }
 
   return (owner, range, limit) => {
+    // SQLite reads whole rows to find the first id: with rows of megabytes, each statement saved counts.
+    if (limit.plants === 1) return readOne(owner, range);
     return tryWhole(owner, range, limit) ?? readFitting(owner, range, limit) ?? readOne(owner, range);
   };
 }

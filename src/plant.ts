@@ -1,10 +1,9 @@
 import { createHash } from 'node:crypto';
-import { Type } from 'typebox';
+import { type Static, Type } from './schema.ts';
 
 export const INT64_MIN = -(2n ** 63n);
 export const INT64_MAX = 2n ** 63n - 1n;
 
-// The exact check is needed: TypeBox compiles the bounds of a bigint to doubles, which accept 2^63.
 export const Int64 = Type.Refine(
   Type.BigInt({
     format: 'int64',
@@ -16,10 +15,10 @@ export const Int64 = Type.Refine(
     `must be an integer from ${INT64_MIN} to ${INT64_MAX}${typeof value === 'string' ? ', not a string' : ''}`,
 );
 
-// Only documented: as `pattern`, it would exhaust the stack on a long text. RE2 has no `\u`, hence `\x`.
+// `\x`, since the expressions of some generators (RE2) have no `\u`.
 const text = (description: string) =>
   Type.Refine(
-    Type.String({ description, documentedPattern: '^[^\\x00]*$' }),
+    Type.String({ description, pattern: '^[^\\x00]*$' }),
     (value) => value.isWellFormed() && !value.includes('\0'),
     () => 'must be a string without U+0000 and lone surrogates',
   );
@@ -35,7 +34,7 @@ export const Plant = Type.Object(fields, {
   description: 'A plant as the service returns it.',
   examples: [{ name: 'Black alder', tag: 'Alnus glutinosa' }],
 });
-export type Plant = Type.Static<typeof Plant>;
+export type Plant = Static<typeof Plant>;
 
 export const NewPlant = Type.Object(
   { ...fields, id: Int64 },
@@ -44,12 +43,12 @@ export const NewPlant = Type.Object(
     examples: [{ id: 7, name: 'Black alder', tag: 'Alnus glutinosa' }],
   },
 );
-export type NewPlant = Type.Static<typeof NewPlant>;
+export type NewPlant = Static<typeof NewPlant>;
 
 /** The names of all fields of a NewPlant. */
 export const newPlantFields: readonly string[] = Object.keys(NewPlant.properties);
 
-/** Those of them that are integers within the safe range, unlike an int64. */
+/** The fields with integers that fit a JavaScript number, unlike an int64. */
 export const numberFields = newPlantFields.filter((name) => Type.IsInteger(Reflect.get(fields, name)));
 
 /** The fields of a Plant, in the order of JSON, CSV and the columns of the stores. */
@@ -74,7 +73,7 @@ export function toPlantRow(owner: string, { id, name, tag }: NewPlant): PlantRow
   return { owner, id, name, tag: tag ?? null };
 }
 
-/** A plant whose absent fields are left out, or null. */
+/** A plant; absent fields are missing or null. */
 export type NullablePlant = { readonly [F in keyof Plant]: Plant[F] | PlantRow[F] };
 
 /** The JSON of a plant, byte for byte as both engines render it in lists. */
@@ -97,7 +96,8 @@ const FIRST_VERSION_VALUES = ['id', 'name', 'tag'].length;
 /** SHA-256 over all fields of a plant, unambiguously joined. An idempotency key is bound to it. */
 export function digestPlant(plant: NewPlant): Uint8Array {
   const values = [plant.id.toString(), ...plantFields.map((field) => plant[field])];
-  // A field added later is left out where it is absent at the end, so that keys outlive an upgrade.
+  // Trailing absent fields are left out. So a field that an upgrade adds does not change the digests of plants without
+  // it.
   while (values.length > FIRST_VERSION_VALUES && values.at(-1) === undefined) values.pop();
   return createHash('sha256').update(JSON.stringify(values)).digest();
 }

@@ -1,6 +1,6 @@
-import { type TSchema, Type } from 'typebox';
 import { type ErrorCode, errorMeanings, statusOf } from '../api-errors.ts';
 import { NewPlant, Plant } from '../plant.ts';
+import { type TSchema, Type } from '../schema.ts';
 import { type Scope, scopes } from '../token.ts';
 import { headerCase } from './header-case.ts';
 import type { Operation } from './operation.ts';
@@ -173,7 +173,8 @@ function headersOf(status: number | 'default', scope: Scope): Record<string, TSc
   }
   if (status === 429 || status === 503) {
     const description = 'Seconds to wait before a retry.';
-    return { 'Retry-After': Type.Integer({ format: 'int32', minimum: 1, description, examples: [1] }) };
+    const seconds = { format: 'int32', minimum: 1, maximum: 2 ** 31 - 1, description, examples: [1] };
+    return { 'Retry-After': Type.Integer(seconds) };
   }
   return {};
 }
@@ -204,7 +205,7 @@ function reference(schema: TSchema): Json {
   return name === undefined ? toJsonSchema(schema) : { $ref: `#/components/schemas/${name}` };
 }
 
-/** Converts a TypeBox schema. JSON Schema has no bigint: it becomes an integer. */
+/** Converts a schema. JSON Schema has no bigint: it becomes an integer. */
 function toJsonSchema(schema: TSchema): Record<string, Json> {
   if (Type.IsArray(schema)) {
     return { ...withoutMembers(schema, 'items'), items: reference(schema.items) };
@@ -216,12 +217,8 @@ function toJsonSchema(schema: TSchema): Record<string, Json> {
     ]);
     return { ...withoutMembers(schema, 'properties'), properties: Object.fromEntries(properties) };
   }
-  const { documentedPattern: pattern, ...plain } = withoutMembers(schema);
-  return {
-    ...plain,
-    ...(Type.IsBigInt(schema) ? { type: 'integer' } : {}),
-    ...(pattern === undefined ? {} : { pattern }),
-  };
+  const plain = withoutMembers(schema);
+  return Type.IsBigInt(schema) ? { ...plain, type: 'integer' } : plain;
 }
 
 function withoutMembers(schema: TSchema, ...names: readonly string[]): Record<string, Json> {

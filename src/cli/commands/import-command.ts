@@ -1,12 +1,14 @@
 import { Command, Option } from 'commander';
 import type { Flags } from '../../config.ts';
 import type { Entry, Format } from '../../formats/format.ts';
+import { ndjson } from '../../formats/ndjson.ts';
 import { type PlantRow, toPlantRow } from '../../plant.ts';
 import { type Bulk, type OnConflict, onConflicts } from '../../store/bulk-store.ts';
 import { charactersIn } from '../../store/rows.ts';
 import { StoreUnavailable } from '../../store/store.ts';
-import { parseFile, rejectUnlessOwner } from '../arguments.ts';
+import { rejectUnlessOwner } from '../arguments.ts';
 import { CommandFailed } from '../command-errors.ts';
+import { type CommandContext, print } from '../context.ts';
 import { addSettings } from '../flags.ts';
 import { pluralize, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
@@ -15,6 +17,7 @@ import {
   type FormatName,
   formatOf,
   openSource,
+  parsePlantFile,
   type Source,
   STANDARD_STREAM,
 } from '../plant-file.ts';
@@ -25,7 +28,13 @@ import { onSignal } from '../signal-handler.ts';
 const PLANTS_IN_BATCH = 2_000;
 const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
 
-const RETRY_HINT = 'import the file again with --on-conflict skip to finish';
+/** Further invalid lines are only counted. */
+const INVALID_LINES_SHOWN = 20;
+
+/** A second import replaces only if the first one did: otherwise plants keep their old values. */
+function againFlag(onConflict: OnConflict): string {
+  return `--on-conflict ${onConflict === 'replace' ? 'replace' : 'skip'}`;
+}
 
 type ImportFlags = Flags & { onConflict: OnConflict; format?: FormatName; json?: true };
 
@@ -37,11 +46,11 @@ interface Counts {
   bad: number;
 }
 
-export function importCommand(): Command {
+export function importCommand(context: CommandContext): Command {
   const command = new Command('import')
     .description('creates the plants of a file for an owner; reports and skips invalid lines')
     .argument('<owner>', 'owner of the new plants')
-    .argument('[file]', 'NDJSON or CSV; - for standard input', parseFile, STANDARD_STREAM)
+    .argument('[file]', 'NDJSON or CSV; - for standard input', parsePlantFile(context), STANDARD_STREAM)
     .addOption(
       new Option('--on-conflict <what>', 'action for a plant whose id is taken')
         .choices(onConflicts)
@@ -52,16 +61,13 @@ export function importCommand(): Command {
     async (owner: string, file: string, flags: ImportFlags) => {
       rejectUnlessOwner(owner);
       const format = formatOf(file, flags.format);
-      const source = await openSource(file);
-      const counts = await withBulk({ flags }, (bulk) =>
-        importPlants(bulk, owner, { format, source, onConflict: flags.onConflict }),
-      );
-      process.stdout.write(flags.json === true ? `${JSON.stringify(counts)}\n` : describe(counts, owner));
-      if (counts.bad > 0) {
-        throw new CommandFailed(
-          `${pluralize(counts.bad, 'invalid line')} skipped; correct the file and import it again with --on-conflict skip`,
-        );
-      }
+      const source = await openSource(context, file);
+      const counts = await withBulk(context, { flags }, (bulk) =>
+        importPlants(context, bulk, owner, { format, source, onConflict: flags.onConflict }),
+      ).finally(() => source.chunks.destroy());
+      await print(context, flags.json === true ? `${JSON.stringify(counts)}\n` : `${saved(counts, owner)}\n`);
+      const mayBeCsv = format === ndjson && flags.format === undefined;
+      if (counts.bad > 0) throw new CommandFailed(describeBad(counts, flags.onConflict, mayBeCsv));
     },
   );
 }
@@ -79,17 +85,23 @@ interface Line {
 }
 
 async function importPlants(
+  context: CommandContext,
   bulk: Bulk,
   owner: string,
   { format, source, onConflict }: Import,
 ): Promise<Counts> {
   const counts: Counts = { created: 0, skipped: 0, replaced: 0, bad: 0 };
   // Without a bar at an interactive terminal: it would overwrite typed text.
-  const progress = startProgress('plants', source.size, process.stderr.isTTY && !source.isTyped);
+  const progress = startProgress(
+    context.stderr,
+    'plants',
+    source.size,
+    context.stderr.isTTY === true && !source.isTyped,
+  );
   let isSaving = false;
   let stoppedBy: NodeJS.Signals | undefined;
   // A signal waits for the current batch, but not for a read, which may block for ever on a terminal.
-  const stopListening = onSignal((signal) => {
+  const stopListening = onSignal(context, (signal) => {
     stoppedBy = signal;
     if (!isSaving) endBy(signal);
   });
@@ -97,8 +109,12 @@ async function importPlants(
   // Ends by the signal itself: only then does a shell stop a list of commands.
   function endBy(signal: NodeJS.Signals): void {
     progress.stop();
-    writeMessage(`plant-store: interrupted; ${pluralize(counts.created, 'plant')} created; ${RETRY_HINT}`);
-    process.kill(process.pid, signal);
+    writeMessage(context.stderr, `plant-store: interrupted; ${unfinished()}`);
+    context.end(signal);
+  }
+
+  function unfinished(): string {
+    return `${saved(counts)}; import the file again with ${againFlag(onConflict)} to finish`;
   }
 
   let bytes = 0;
@@ -112,7 +128,7 @@ async function importPlants(
 
   function reportBad(line: number, reason: string): void {
     counts.bad += 1;
-    progress.note(`line ${line}: ${reason}`);
+    if (counts.bad <= INVALID_LINES_SHOWN) progress.note(`line ${line}: ${reason}`);
   }
 
   try {
@@ -126,7 +142,7 @@ async function importPlants(
     return counts;
   } catch (error: unknown) {
     if (!(error instanceof StoreUnavailable)) throw error;
-    throw new CommandFailed(`${error.message}; ${pluralize(counts.created, 'plant')} created; ${RETRY_HINT}`);
+    throw new CommandFailed(`${error.message}; ${unfinished()}`);
   } finally {
     stopListening();
     progress.stop();
@@ -179,7 +195,16 @@ async function saveBatch(
   counts[onConflict === 'replace' ? 'replaced' : 'skipped'] += taken.length;
 }
 
-function describe({ created, skipped, replaced }: Counts, owner: string): string {
+/** Counts the saved plants: `2 plants of alice created, 1 replaced`. */
+function saved({ created, skipped, replaced }: Counts, owner?: string): string {
+  const whose = owner === undefined ? '' : ` of ${owner}`;
   const others = [skipped > 0 ? `, ${skipped} skipped` : '', replaced > 0 ? `, ${replaced} replaced` : ''];
-  return `${pluralize(created, 'plant')} of ${owner} created${others.join('')}\n`;
+  return `${pluralize(created, 'plant')}${whose} created${others.join('')}`;
+}
+
+function describeBad(counts: Counts, onConflict: OnConflict, mayBeCsv: boolean): string {
+  const { bad, created, skipped, replaced } = counts;
+  const shown = bad > INVALID_LINES_SHOWN ? ` (the first ${INVALID_LINES_SHOWN} are shown)` : '';
+  const hint = mayBeCsv && created + skipped + replaced === 0 ? '. For CSV, add --format csv' : '';
+  return `${pluralize(bad, 'invalid line')} skipped${shown}; correct the file and import it again with ${againFlag(onConflict)}${hint}`;
 }

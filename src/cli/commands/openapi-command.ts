@@ -2,9 +2,10 @@ import { Command, InvalidArgumentError } from 'commander';
 import type { Flags } from '../../config.ts';
 import { operations } from '../../http/app.ts';
 import { renderOpenApi } from '../../http/openapi.ts';
+import { type CommandContext, print } from '../context.ts';
 import { addSettings, configOf } from '../flags.ts';
 
-export function openapiCommand(): Command {
+export function openapiCommand(context: CommandContext): Command {
   const command = new Command('openapi')
     .description('prints the OpenAPI document')
     .option(
@@ -12,11 +13,13 @@ export function openapiCommand(): Command {
       'URL of the service for clients, with its base path if it has one',
       parseServer,
     );
-  return addSettings(command, ['basePath']).action(({ server, ...flags }: Flags & { server?: string }) => {
-    const text = renderOpenApi(operations, server ?? configOf(flags).basePath);
-    const document: unknown = JSON.parse(text);
-    process.stdout.write(`${JSON.stringify(document, null, 2)}\n`);
-  });
+  return addSettings(command, ['basePath']).action(
+    async ({ server, ...flags }: Flags & { server?: string }) => {
+      const text = renderOpenApi(operations, server ?? configOf(context, flags).basePath);
+      const document: unknown = JSON.parse(text);
+      await print(context, `${JSON.stringify(document, null, 2)}\n`);
+    },
+  );
 }
 
 /** Parses the URL of a service. Generators append paths to it, so it has no query, fragment or final slash. */

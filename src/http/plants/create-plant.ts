@@ -1,4 +1,3 @@
-import { Type } from 'typebox';
 import { ApiError } from '../../api-errors.ts';
 import {
   digestPlant,
@@ -11,8 +10,11 @@ import {
   renderPlant,
   toPlantRow,
 } from '../../plant.ts';
-import type { Outcome, Store } from '../../store/store.ts';
+import { Type } from '../../schema.ts';
+import { KEY_LIFETIME_MS, type Outcome, type Store } from '../../store/store.ts';
 import { asJson, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
+
+const KEY_LIFETIME_HOURS = KEY_LIFETIME_MS / 3_600_000;
 
 const IdempotencyKey = Type.Refine(
   Type.String({
@@ -20,9 +22,9 @@ const IdempotencyKey = Type.Refine(
     maxLength: 255,
     pattern: IDEMPOTENCY_KEY.source,
     description:
-      'Makes the request safe to retry. For 24 hours after the plant was created, the same key with the same plant ' +
-      'gets the first response again. A failed creation does not use its key. Choose a new key for each plant, such ' +
-      'as a UUID.',
+      `Makes the request safe to retry. For ${KEY_LIFETIME_HOURS} hours after the plant was created, the same key with ` +
+      'the same plant gets the first response again. A failed creation does not use its key. Choose a new key for ' +
+      'each plant, such as a UUID.',
   }),
   isIdempotencyKey,
   () => `must be ${IDEMPOTENCY_KEY_RULE}`,
@@ -44,7 +46,7 @@ export const createPlantOperation = {
     description: 'The plant was created.',
     body: Plant,
     headers: {
-      'Idempotent-Replayed': Type.Literal('true', {
+      'Idempotent-Replayed': Type.Enum(['true'], {
         description:
           'Present when the response repeats that of an earlier request with the same Idempotency-Key.',
         examples: ['true'],

@@ -15,16 +15,19 @@ export const Int64 = Type.Refine(
     `must be an integer from ${INT64_MIN} to ${INT64_MAX}${typeof value === 'string' ? ', not a string' : ''}`,
 );
 
+// `\x`, since the expressions of some generators (RE2) have no `\u`.
 const text = (description: string) =>
   Type.Refine(
-    Type.String({ description }),
+    Type.String({ description, pattern: '^[^\\x00]*$' }),
     (value) => value.isWellFormed() && !value.includes('\0'),
     () => 'must be a string without U+0000 and lone surrogates',
   );
 
 const fields = {
-  name: text('The name of the plant.'),
-  tag: Type.Optional(text('Tag that specifies the type of the plant.')),
+  name: text('The name of the plant: any text without U+0000 and lone surrogates.'),
+  tag: Type.Optional(
+    text('Tag that specifies the type of the plant: any text without U+0000 and lone surrogates.'),
+  ),
 };
 
 export const Plant = Type.Object(fields, {
@@ -81,9 +84,11 @@ export function renderPlant({ name, tag }: NullablePlant): string {
 /** The rule for idempotency keys, for messages. */
 export const IDEMPOTENCY_KEY_RULE = '1 to 255 visible ASCII characters';
 
+export const IDEMPOTENCY_KEY = /^[!-~]{1,255}$/;
+
 /** True for a valid idempotency key. */
 export function isIdempotencyKey(text: string): boolean {
-  return /^[\x21-\x7e]{1,255}$/.test(text);
+  return IDEMPOTENCY_KEY.test(text);
 }
 
 const FIRST_VERSION_VALUES = ['id', 'name', 'tag'].length;

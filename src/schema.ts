@@ -15,6 +15,7 @@ export interface Violation {
 interface Keywords {
   readonly description?: string;
   readonly format?: string;
+  readonly pattern?: string;
   readonly default?: unknown;
   readonly examples?: readonly unknown[];
 }

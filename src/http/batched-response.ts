@@ -1,5 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { headerCase } from './header-case.ts';
 import { http } from './node-http.ts';
 
 interface Ended {
@@ -40,6 +41,22 @@ export class BatchedResponse<
     ended.push({ response: this, send: () => Reflect.apply(super.end, this, args) });
     return this;
   }
+
+  override setHeader(name: string, value: number | string | readonly string[]): this {
+    return super.setHeader(headerCase(name), value);
+  }
+
+  override writeHead(status: number, ...rest: readonly unknown[]): this {
+    return Reflect.apply(super.writeHead, this, [status, ...rest.map(inHeaderCase)]);
+  }
+}
+
+/** Returns headers with their names in the documented case. Any other value stays as it is. */
+function inHeaderCase(headers: unknown): unknown {
+  if (typeof headers !== 'object' || headers === null || Array.isArray(headers)) return headers;
+  const cased: Record<string, unknown> = {};
+  for (const name of Object.keys(headers)) cased[headerCase(name)] = Reflect.get(headers, name);
+  return cased;
 }
 
 /** Returns the response that Fastify's reply wraps. */

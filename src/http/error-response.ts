@@ -1,6 +1,7 @@
 import type { FastifyBaseLogger, FastifyReply, FastifyRequest } from 'fastify';
 import { ApiError, codeOf, statusOf } from '../api-errors.ts';
 import { StoreOverloaded, StoreUnavailable } from '../store/store.ts';
+import { headerCase } from './header-case.ts';
 import { http } from './node-http.ts';
 import { asJson, ClientGone } from './operation.ts';
 import { packetOf, RequestTimeout, TargetTooLong } from './receive-errors.ts';
@@ -116,6 +117,6 @@ export function renderRawError(apiError: ApiError, headers: Readonly<Record<stri
     date: new Date().toUTCString(),
     connection: 'close',
   };
-  const lines = Object.entries(fields).map(([name, value]) => `${name}: ${value}\r\n`);
+  const lines = Object.entries(fields).map(([name, value]) => `${headerCase(name)}: ${value}\r\n`);
   return `HTTP/1.1 ${status} ${http.STATUS_CODES[status] ?? ''}\r\n${lines.join('')}\r\n${body}`;
 }

@@ -2,7 +2,8 @@ import { type ErrorCode, errorMeanings, statusOf } from '../api-errors.ts';
 import { NewPlant, Plant } from '../plant.ts';
 import { type TSchema, Type } from '../schema.ts';
 import { type Scope, scopes } from '../token.ts';
-import type { Operation, ResponseHeader } from './operation.ts';
+import { headerCase } from './header-case.ts';
+import type { Operation } from './operation.ts';
 
 /** Version of the API, as given by the specification. */
 const INTERFACE_VERSION = '1.0.0';
@@ -12,6 +13,19 @@ const EVERYWHERE: readonly ErrorCode[] = [
   40000, 40004, 40100, 40101, 40300, 40800, 41300, 41400, 41500, 41700, 42900, 43100, 50000, 50300, 50301,
   50302,
 ];
+
+/**
+ * The statuses that a response of an operation documents, with a short description. The other errors share the response
+ * `default`: generators make a type and a branch of every response.
+ */
+const STATUSES: Readonly<Record<number, string>> = {
+  400: 'Invalid request',
+  401: 'No token, or an invalid one',
+  403: 'The token lacks the scope',
+  404: 'No such plant',
+  429: 'Too many requests',
+  503: 'Unavailable or overloaded',
+};
 
 const ErrorBody = Type.Object(
   {
@@ -37,8 +51,8 @@ const components = new Map<TSchema, string>([
 
 type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
 
-/** Renders the OpenAPI 3.1 document of the operations as JSON. */
-export function renderOpenApi(operations: readonly Operation[], basePath: string): string {
+/** Renders the OpenAPI 3.1 document of the operations as JSON. `server` is the URL or the base path of the service. */
+export function renderOpenApi(operations: readonly Operation[], server: string): string {
   const paths: Record<string, Record<string, Json>> = {};
   for (const operation of operations) {
     const path = operation.url.replace(/:(\w+)/g, '{$1}');
@@ -53,7 +67,7 @@ export function renderOpenApi(operations: readonly Operation[], basePath: string
         'Stores plants: create, list and delete. A token gives access only to the plants of its owner.',
       license: { name: 'MIT', identifier: 'MIT' },
     },
-    servers: [{ url: basePath === '' ? '/' : basePath }],
+    servers: [{ url: server === '' ? '/' : server }],
     security: [{ bearer: [] }],
     tags: [{ name: 'plants', description: 'The plants of the caller.' }],
     paths,
@@ -101,78 +115,89 @@ function parameters(place: string, schema: TSchema | undefined): Json[] {
       required,
       description,
       schema: rest,
-      ...(Array.isArray(examples) ? { examples: { usual: parameterExample(examples[0], required) } } : {}),
+      ...(Array.isArray(examples) ? { examples: { usual: { value: examples[0] } } } : {}),
     };
   });
 }
 
-// `x-disabled`: otherwise the page at /docs would send the example of an optional parameter by default.
-function parameterExample(value: Json, required: boolean): Json {
-  return required ? { value } : { value, 'x-disabled': true };
-}
-
-/** Returns a header name in its usual case: `Idempotency-Key` for `idempotency-key`. */
-export function headerCase(name: string): string {
-  return name.replace(/(^|-)[a-z]/g, (letter) => letter.toUpperCase());
-}
-
 function responses({ scope, success, errors }: Operation): Json {
   const codes = [...new Set([...EVERYWHERE, ...errors])].sort((a, b) => a - b);
-  const byStatus = Map.groupBy(codes, statusOf);
+  const byStatus = Map.groupBy(codes, (code) => {
+    const status = statusOf(code);
+    return status in STATUSES ? status : 'default';
+  });
   return {
     [success.status]: {
       description: success.description,
-      headers: { 'X-Request-Id': requestId, ...describeHeaders(success.headers ?? {}) },
+      headers: describeHeaders(success.headers),
       ...(success.body === undefined ? {} : { content: { 'application/json': content(success.body) } }),
+      ...(success.links === undefined ? {} : { links: describeLinks(success.links) }),
     },
     ...Object.fromEntries(
-      [...byStatus].map(([status, group]) => [status, errorResponse(group, headersOf(status, scope))]),
+      [...byStatus].map(([status, group]) => [status, errorResponse(status, group, scope)]),
     ),
   };
 }
 
-const requestId = header({
-  description: 'Identifies this request in the log of the service.',
-  example: 'q3Zk0a1B-7',
-});
+function describeLinks(links: NonNullable<Operation['success']['links']>): Json {
+  const described = Object.entries(links).map(([operationId, link]) => [
+    operationId,
+    { operationId, ...link },
+  ]);
+  return Object.fromEntries(described);
+}
 
-function errorResponse(codes: readonly ErrorCode[], headers: Readonly<Record<string, ResponseHeader>>): Json {
-  const examples = codes.map((code) => [code, { value: { error: code, message: errorMeanings[code] } }]);
+function errorResponse(status: number | 'default', codes: readonly ErrorCode[], scope: Scope): Json {
+  const title = status === 'default' ? 'Any other error' : STATUSES[status];
+  const examples = codes.map((code) => {
+    const message = errorMeanings[code];
+    return [code, { summary: message, value: { error: code, message } }];
+  });
   return {
-    description: codes.map((code) => `${code}: ${errorMeanings[code]}.`).join(' '),
-    headers: { 'X-Request-Id': requestId, ...describeHeaders(headers) },
+    description: `${title}: ${codes.join(', ')}.`,
+    headers: describeHeaders(headersOf(status, scope)),
     content: { 'application/json': { schema: reference(ErrorBody), examples: Object.fromEntries(examples) } },
   };
 }
 
 /** Returns the headers that errors with this status carry in every operation. */
-function headersOf(status: number, scope: Scope): Record<string, ResponseHeader> {
+function headersOf(status: number | 'default', scope: Scope): Record<string, TSchema> {
   if (status === 401 || status === 403) {
     const lack = status === 401 ? '' : `, error="insufficient_scope", scope="${scope}"`;
     return {
-      'WWW-Authenticate': {
+      'WWW-Authenticate': Type.String({
         description: 'The required credentials or scope (RFC 6750 §3).',
-        example: `Bearer realm="plant-store"${lack}`,
-      },
+        examples: [`Bearer realm="plant-store"${lack}`],
+      }),
     };
   }
   if (status === 429 || status === 503) {
-    return { 'Retry-After': { description: 'Seconds to wait before a retry.', example: '1' } };
+    const description = 'Seconds to wait before a retry.';
+    const seconds = { format: 'int32', minimum: 1, maximum: 2 ** 31 - 1, description, examples: [1] };
+    return { 'Retry-After': Type.Integer(seconds) };
   }
   return {};
 }
 
-function describeHeaders(headers: Readonly<Record<string, ResponseHeader>>): Record<string, Json> {
-  return Object.fromEntries(Object.entries(headers).map(([name, one]) => [name, header(one)]));
-}
+const requestId = Type.String({
+  description: 'Identifies this request in the log of the service.',
+  examples: ['q3Zk0a1B-7'],
+});
 
-function header({ description, example }: ResponseHeader): Json {
-  return { description, schema: { type: 'string' }, example };
+function describeHeaders(headers: Readonly<Record<string, TSchema>> = {}): Json {
+  const described = Object.entries({ 'X-Request-Id': requestId, ...headers }).map(([name, schema]) => {
+    const { description = '', examples, ...rest } = toJsonSchema(schema);
+    return [name, { description, schema: rest, ...exampleOf(examples) }];
+  });
+  return Object.fromEntries(described);
 }
 
 function content(schema: TSchema): Json {
-  const { examples } = toJsonSchema(schema);
-  return { schema: reference(schema), ...(Array.isArray(examples) ? { example: examples[0] } : {}) };
+  return { schema: reference(schema), ...exampleOf(toJsonSchema(schema).examples) };
+}
+
+function exampleOf(examples: Json | undefined): { readonly example?: Json } {
+  return Array.isArray(examples) ? { example: examples[0] } : {};
 }
 
 function reference(schema: TSchema): Json {

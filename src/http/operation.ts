@@ -32,9 +32,11 @@ export interface OperationSchema {
   readonly body?: TSchema;
 }
 
-export interface ResponseHeader {
+/** Another operation that takes a value of this one, as a link of OpenAPI. */
+interface OperationLink {
   readonly description: string;
-  readonly example: string;
+  /** Parameters of the other operation, as runtime expressions such as `$request.body#/id`. */
+  readonly parameters: Readonly<Record<string, string>>;
 }
 
 /** The single definition of an operation. Routes, validation, types and the OpenAPI document derive from it. */
@@ -51,7 +53,9 @@ export interface Operation {
     readonly status: number;
     readonly description: string;
     readonly body?: TSchema;
-    readonly headers?: Readonly<Record<string, ResponseHeader>>;
+    readonly headers?: Readonly<Record<string, TSchema>>;
+    /** Keyed by the operationId of the other operation. */
+    readonly links?: Readonly<Record<string, OperationLink>>;
   };
   /** Error codes in addition to those of every operation. */
   readonly errors: readonly ErrorCode[];

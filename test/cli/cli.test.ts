@@ -150,6 +150,37 @@ describe('openapi', TOGETHER, () => {
     assert.deepEqual(await (await fetch(`${service.url}/openapi.json`)).json(), printed);
   });
 
+  for (const [given, printed] of [
+    ['https://plants.example', 'https://plants.example'],
+    ['http://plants.example:8080/', 'http://plants.example:8080'],
+    ['https://example.org/v1', 'https://example.org/v1'],
+  ] as const) {
+    it(`--server ${given} → the server is ${printed}`, async (t) => {
+      const installation = await newInstallation(t);
+      const { code, stdout, stderr } = await installation.run(['openapi', '--server', given], {
+        env: { BASE_PATH: '/other' },
+      });
+      assert.deepEqual({ code, stderr }, { code: 0, stderr: '' });
+      const { servers }: { servers: unknown } = JSON.parse(stdout);
+      assert.deepEqual(servers, [{ url: printed }]);
+    });
+  }
+
+  for (const given of [
+    '',
+    '/v1',
+    'plants.example',
+    'ftp://plants.example',
+    'https://u:p@plants.example',
+    'https://a.example?b',
+  ]) {
+    it(`--server '${given}' → rejected, with an example`, async (t) => {
+      const installation = await newInstallation(t);
+      const ended = await installation.run(['openapi', '--server', given]);
+      assertFails(ended, /--server <url>.*URL such as https:\/\/plants\.example/s);
+    });
+  }
+
   it('works without a store', async (t) => {
     const installation = await newInstallation(t);
     const { code, stdout } = await installation.run(['openapi']);

@@ -7,6 +7,9 @@ import { test } from 'node:test';
 import { Check } from 'typebox/schema';
 import { operations } from '../../src/http/app.ts';
 import { renderOpenApi } from '../../src/http/openapi.ts';
+import { decodeCursor } from '../../src/http/plants/cursor.ts';
+import { isIdempotencyKey, NewPlant } from '../../src/plant.ts';
+import { compileCheck } from '../../src/validation.ts';
 import { type Scenario, scenarioGroups } from '../support/data/api-scenarios.ts';
 import { engines, freshFolder } from '../support/engines.ts';
 import { startService } from '../support/service.ts';
@@ -29,7 +32,7 @@ for (const engine of engines) {
   }
 }
 
-test('redocly, recommended rules, with and without a base path → no errors or warnings', async () => {
+test('redocly, strict recommended rules, with and without a base path → no errors or warnings', async () => {
   const folder = await freshFolder();
   for (const basePath of ['', '/v1/greenhouse']) {
     const file = join(folder, `openapi${basePath.replaceAll('/', '-')}.json`);
@@ -112,6 +115,44 @@ test('the operations have exactly these parameters', () => {
   assert.deepEqual(parametersOf('deletePlant'), { id: 'path required integer int64' });
 });
 
+test('an optional parameter has no example, since tools would send it', () => {
+  for (const { operationId } of operations) {
+    for (const parameter of Object.values(membersOf(operationOf(operationId), 'parameters'))) {
+      const isRequired = at(parameter, 'required') === true;
+      assert.deepEqual([...examplesIn(parameter)].length, isRequired ? 1 : 0, String(at(parameter, 'name')));
+    }
+  }
+});
+
+test('the cursor in the example of `Link` is valid', () => {
+  const link = at(operationOf('listPlants'), 'responses', '200', 'headers', 'Link', 'example');
+  const [, cursor = ''] = /cursor=([^>]+)>/.exec(String(link)) ?? [];
+  assert.equal(decodeCursor(cursor), 20n);
+});
+
+test('createPlant links to deletePlant by the id of the request', () => {
+  const { deletePlant: link } = membersOf(operationOf('createPlant'), 'responses', '200', 'links');
+  assert.equal(at(link, 'operationId'), 'deletePlant');
+  assert.deepEqual(at(link, 'parameters'), { id: '$request.body#/id' });
+});
+
+test('each operation documents the common errors by status, and the others as default', () => {
+  const common = ['400', '401', '403', '429', '503', 'default'];
+  const statusesOf = (operationId: keyof typeof PATHS) =>
+    Object.keys(membersOf(operationOf(operationId), 'responses'));
+  assert.deepEqual(statusesOf('createPlant'), ['200', ...common]);
+  assert.deepEqual(statusesOf('listPlants'), ['200', ...common]);
+  assert.deepEqual(statusesOf('deletePlant'), ['204', '400', '401', '403', '404', '429', '503', 'default']);
+});
+
+test('descriptions of responses are short', () => {
+  for (const { operationId } of operations) {
+    for (const response of Object.values(membersOf(operationOf(operationId), 'responses'))) {
+      assert.ok(String(at(response, 'description')).length < 90, String(at(response, 'description')));
+    }
+  }
+});
+
 test('every operation requires a bearer token with its scope', () => {
   assert.equal(at(document, 'components', 'securitySchemes', 'bearer', 'type'), 'http');
   assert.equal(at(document, 'components', 'securitySchemes', 'bearer', 'scheme'), 'bearer');
@@ -131,7 +172,7 @@ test('every response except success has the schema Error', () => {
   for (const { operationId, success } of operations) {
     for (const [status, response] of Object.entries(membersOf(operationOf(operationId), 'responses'))) {
       if (status === String(success.status)) continue;
-      assert.ok(Number(status) >= 400, `${operationId} ${status}`);
+      assert.ok(Number(status) >= 400 || status === 'default', `${operationId} ${status}`);
       assert.deepEqual(at(response, 'content', 'application/json', 'schema'), {
         $ref: '#/components/schemas/Error',
       });
@@ -180,13 +221,39 @@ test('the schema NewPlant rejects what the service rejects', () => {
   assert.ok(!matches(newPlant, { id: 7, name: 'Fern', tag: null }));
 });
 
+test('the patterns accept exactly what the service accepts', () => {
+  const nameSchema = at(document, 'components', 'schemas', 'NewPlant', 'properties', 'name');
+  const keySchema = at(Object.values(membersOf(operationOf('createPlant'), 'parameters'))[0], 'schema');
+  const texts = [
+    '',
+    '\0',
+    'a\0b',
+    'a\nb\n',
+    '\u{1F331}',
+    '\x7f',
+    ' ',
+    '!',
+    '~',
+    'é',
+    'k'.repeat(255),
+    'k'.repeat(256),
+  ];
+  const checkPlant = compileCheck(NewPlant);
+  for (const text of texts) {
+    const isName = 'value' in checkPlant({ id: 7n, name: text });
+    assert.equal(matches(nameSchema, text), isName, `name ${JSON.stringify(text)}`);
+    assert.equal(matches(keySchema, text), isIdempotencyKey(text), `key ${JSON.stringify(text)}`);
+  }
+});
+
 test('every status, error and header in the API table is documented for its operation', () => {
   let checked = 0;
   for (const row of scenarioGroups.flatMap((group) => group.rows)) {
     const operationId = operationIdOf(row);
     if (operationId === undefined) continue;
-    const response = at(operationOf(operationId), 'responses', String(row.status));
-    assert.ok(response !== undefined, `${operationId} ${row.status}: ${row.title}`);
+    const documentedResponses = membersOf(operationOf(operationId), 'responses');
+    const response = documentedResponses[row.status] ?? documentedResponses.default;
+    assert.ok(row.status >= 400 || response !== documentedResponses.default, `${operationId} ${row.status}`);
     if (row.error !== undefined) {
       const example = at(response, 'content', 'application/json', 'examples', String(row.error));
       assert.equal(at(example, 'value', 'error'), row.error, `${operationId} ${row.error}: ${row.title}`);
@@ -206,7 +273,7 @@ async function lint(file: string, cwd: string): Promise<string> {
   const manifest = createRequire(import.meta.url).resolve('@redocly/cli/package.json');
   const program = join(dirname(manifest), 'bin', 'cli.js');
   const env = { ...process.env, REDOCLY_TELEMETRY: 'off', REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true' };
-  const options = ['lint', '--extends=recommended', '--format=json', file];
+  const options = ['lint', '--extends=recommended-strict', '--format=json', file];
   return new Promise((resolve, reject) => {
     execFile(
       process.execPath,

@@ -60,7 +60,10 @@ test('npm ci in a clone → installs Node and builds the page, also with NODE_EN
     await copyFile(join(ROOT, file), join(folder, file));
   }
   const env = { ...process.env, NODE_ENV: 'production' };
-  const { stdout } = await run('npm', ['ci', '--dry-run', '--ignore-scripts'], { cwd: folder, env });
+  const { stdout } = await run('npm', ['ci', '--dry-run', '--ignore-scripts', '--loglevel=notice'], {
+    cwd: folder,
+    env,
+  });
   for (const name of ['node', '@scalar/fastify-api-reference']) {
     assert.match(stdout, new RegExp(`^add ${name} `, 'm'));
   }

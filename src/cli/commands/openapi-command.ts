@@ -1,4 +1,4 @@
-import { Command } from 'commander';
+import { Command, InvalidArgumentError } from 'commander';
 import type { Flags } from '../../config.ts';
 import { operations } from '../../http/app.ts';
 import { renderOpenApi } from '../../http/openapi.ts';
@@ -6,9 +6,29 @@ import { type CommandContext, print } from '../context.ts';
 import { addSettings, configOf } from '../flags.ts';
 
 export function openapiCommand(context: CommandContext): Command {
-  const command = new Command('openapi').description('prints the OpenAPI document');
-  return addSettings(command, ['basePath']).action(async (flags: Flags) => {
-    const document: unknown = JSON.parse(renderOpenApi(operations, configOf(context, flags).basePath));
-    await print(context, `${JSON.stringify(document, null, 2)}\n`);
-  });
+  const command = new Command('openapi')
+    .description('prints the OpenAPI document')
+    .option(
+      '--server <url>',
+      'URL of the service for clients, with its base path if it has one',
+      parseServer,
+    );
+  return addSettings(command, ['basePath']).action(
+    async ({ server, ...flags }: Flags & { server?: string }) => {
+      const text = renderOpenApi(operations, server ?? configOf(context, flags).basePath);
+      const document: unknown = JSON.parse(text);
+      await print(context, `${JSON.stringify(document, null, 2)}\n`);
+    },
+  );
+}
+
+/** Parses the URL of a service. Generators append paths to it, so it has no query, fragment or final slash. */
+function parseServer(text: string): string {
+  const url = URL.parse(text);
+  const isHttp = url?.protocol === 'http:' || url?.protocol === 'https:';
+  if (url === null || !isHttp || url.username !== '' || url.password !== '' || /[?#]/.test(text))
+    throw new InvalidArgumentError(
+      'It must be a URL such as https://plants.example or https://example.org/v1.',
+    );
+  return url.href.replace(/\/+$/, '');
 }

@@ -1,6 +1,7 @@
 import { ApiError } from '../../api-errors.ts';
 import {
   digestPlant,
+  IDEMPOTENCY_KEY,
   IDEMPOTENCY_KEY_RULE,
   isIdempotencyKey,
   type NewPlant,
@@ -19,10 +20,11 @@ const IdempotencyKey = Type.Refine(
   Type.String({
     minLength: 1,
     maxLength: 255,
+    pattern: IDEMPOTENCY_KEY.source,
     description:
-      `Makes the request safe to retry: for ${KEY_LIFETIME_HOURS} hours after the plant was created, the same key with ` +
-      'the same plant gets the first response again. A failed creation does not use its key.',
-    examples: ['5b0c7f5e-6f0d-4f57-9a5c-1d1f0f6d9a11'],
+      `Makes the request safe to retry. For ${KEY_LIFETIME_HOURS} hours after the plant was created, the same key with ` +
+      'the same plant gets the first response again. A failed creation does not use its key. Choose a new key for ' +
+      'each plant, such as a UUID.',
   }),
   isIdempotencyKey,
   () => `must be ${IDEMPOTENCY_KEY_RULE}`,
@@ -44,10 +46,16 @@ export const createPlantOperation = {
     description: 'The plant was created.',
     body: Plant,
     headers: {
-      'Idempotent-Replayed': {
+      'Idempotent-Replayed': Type.Enum(['true'], {
         description:
           'Present when the response repeats that of an earlier request with the same Idempotency-Key.',
-        example: 'true',
+        examples: ['true'],
+      }),
+    },
+    links: {
+      deletePlant: {
+        description: 'Deletes the created plant, by the `id` of the request.',
+        parameters: { id: '$request.body#/id' },
       },
     },
   },

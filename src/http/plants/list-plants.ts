@@ -39,8 +39,8 @@ const encoder = new TextEncoder();
 
 const Cursor = Type.Refine(
   Type.String({
-    description: 'The position where the list continues, from the `Link` header of the previous page.',
-    examples: ['AAAAAAAAABQcvOUA'],
+    pattern: '^[A-Za-z0-9_-]+$',
+    description: 'Where the list continues: the `cursor` in the `Link` header of the previous page.',
   }),
   (cursor) => decodeCursor(cursor) !== undefined,
   () => 'must be a cursor from a `Link` header of this service',
@@ -63,7 +63,6 @@ export const listPlantsOperation = {
           minimum: 0,
           maximum: INT32_MAX,
           description: 'The maximum number of plants to return; all when absent.',
-          examples: [20],
         }),
       ),
       cursor: Type.Optional(Cursor),
@@ -76,10 +75,10 @@ export const listPlantsOperation = {
       examples: [[{ name: 'Alder', tag: 'Alnus' }, { name: 'Black alder' }]],
     }),
     headers: {
-      Link: {
+      Link: Type.String({
         description: 'The next page, when more plants follow a list with a `limit` (RFC 8288).',
-        example: '</plants?limit=20&cursor=AAAAAAAAABQcvOUA>; rel="next"',
-      },
+        examples: [`</plants?limit=20&cursor=${encodeCursor(20n)}>; rel="next"`],
+      }),
     },
   },
   errors: [],

@@ -1,7 +1,7 @@
 import { ApiError } from '../../api-errors.ts';
 import type { TSchema } from '../../schema.ts';
 import { compileCheck, compileFromText, propertiesOf, propertyOf } from '../../validation.ts';
-import { headerCase } from '../openapi.ts';
+import { headerCase } from '../header-case.ts';
 import { parseJsonBody } from './json-body.ts';
 
 /** Replaces Fastify's schema compilers, which it would load at every start and never use here. */

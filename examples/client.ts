@@ -1,5 +1,5 @@
 // In a project that installs the package, import from 'plant-store/client'.
-import { createClient, PlantStoreError } from '../src/client/client.ts';
+import { createClient, PlantStoreError } from '../client/src/client.ts';
 
 /**
  * Uses the typed client: creates a plant, lists all, and deletes it twice. The second deletion shows an error.

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { createClient, type Plant as PlantOfClient } from '../src/client/client.ts';
+import { createClient, type Plant as PlantOfClient } from '../client/src/client.ts';
 import { csv } from '../src/formats/csv.ts';
 import type { Entry } from '../src/formats/format.ts';
 import { ndjson } from '../src/formats/ndjson.ts';

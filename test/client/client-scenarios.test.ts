@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type Client, createClient, type NewPlant, PlantStoreError } from '../../src/client/client.ts';
+import { type Client, createClient, type NewPlant, PlantStoreError } from '../../client/src/client.ts';
 import { type Scenario, scenarioGroups } from '../support/data/api-scenarios.ts';
 import { engines } from '../support/engines.ts';
 import { exchangeAll, plant, secretOf } from '../support/scenario-setup.ts';

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, type LookupFunction } from 'node:net';
 import { describe, test } from 'node:test';
 import { inspect } from 'node:util';
-import { createClient, type GiveToken, PlantStoreError } from '../../src/client/client.ts';
+import { createClient, type GiveToken, PlantStoreError } from '../../client/src/client.ts';
 import type { NewPlant, Plant } from '../../src/plant.ts';
 import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
 import { engines } from '../support/engines.ts';

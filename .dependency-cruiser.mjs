@@ -117,12 +117,7 @@ export default {
       { path: '^src/', pathNot: '^src/(?:server\\.ts$|cli/)' },
       { path: '^src/http/(?:app|admin)\\.ts$' },
     ),
-    forbid(
-      'http-apart',
-      'HTTP knows no file format.',
-      { path: '^src/http/' },
-      { path: '^src/formats/' },
-    ),
+    forbid('http-apart', 'HTTP knows no file format.', { path: '^src/http/' }, { path: '^src/formats/' }),
     forbid(
       'observability-below',
       'Logs, traces and metrics know the domain and the types of the store.',

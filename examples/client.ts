@@ -1,4 +1,4 @@
-// In a project that installs the package, import from 'plant-store/client'.
+// In a project that installs the package, import from 'plant-store-client'.
 import { createClient, PlantStoreError } from '../client/src/client.ts';
 
 /**
@@ -24,5 +24,5 @@ try {
   await client.deletePlant(id);
 } catch (failure: unknown) {
   if (!(failure instanceof PlantStoreError)) throw failure;
-  process.stdout.write(`${failure.error ?? 'no response'}: ${failure.message}\n`);
+  process.stdout.write(`${failure.code ?? 'no response'}: ${failure.message}\n`);
 }

@@ -1,165 +1,150 @@
+import {
+  type Attempt,
+  type CallOptions,
+  type ClientOptions,
+  checkedHeaders,
+  checkedInteger,
+  checkedToken,
+} from './options.ts';
 import { PlantStoreError } from './plant-store-error.ts';
-import { pause, pauseBefore } from './retry.ts';
+import { type Answer, answerOf, errorOf } from './response.ts';
+import { pause, pauseBefore, within } from './retry.ts';
 
 /** A request without its token. */
 interface Request {
-  readonly method: 'GET' | 'POST' | 'DELETE';
+  readonly operation: Attempt['operation'];
+  readonly method: Attempt['method'];
   readonly url: URL;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
-  readonly signal?: AbortSignal | undefined;
-}
-
-/** A complete response. */
-export interface Answer {
-  readonly status: number;
-  readonly headers: Headers;
-  readonly text: string;
-}
-
-/** Returns an access token. When it fails, the call fails with that error as its cause. */
-export type GiveToken = () => string | Promise<string>;
-
-/** Options of every request. */
-export interface SendOptions {
-  /** An access token, or a function that returns one. It is called before each attempt, and again once after a 401. */
-  readonly token: string | GiveToken;
-  /** Timeout of one attempt in milliseconds, from the call for a token to the end of the response. Default: 10,000. */
-  readonly timeoutMs?: number;
-  /** Max number of retries after a transient error. Default: 4. */
-  readonly retries?: number;
-  readonly fetch: typeof fetch;
 }
 
 /** Resolves to a success response. Rejects with PlantStoreError, or with the reason of the caller's signal. */
-export type Send = (request: Request) => Promise<Answer>;
+type Send = (request: Request) => Promise<Answer>;
 
-const TIMEOUT_MS = 10_000;
-const RETRIES = 4;
+/** The end of an attempt. */
+interface Outcome {
+  readonly answer?: Answer;
+  /** A PlantStoreError, or the reason of the aborted signal; undefined after a success. */
+  readonly failure: unknown;
+  /** True if a retry may succeed. */
+  readonly isTransient: boolean;
+}
+
+/** Options of a call after the defaults. */
+interface Limits {
+  readonly timeoutMs: number;
+  readonly retries: number;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+const DEFAULTS: Limits = { timeoutMs: 10_000, retries: 4, headers: {} };
 
 /** Transient: too many requests, a proxy without a running service, overload, shutdown. */
 const TRANSIENT_STATUSES = [429, 502, 503, 504];
 
-/** The code of a 503 after which the outcome of a write is unknown. */
-const UNAVAILABLE = 50300;
+/**
+ * Errors before a connection exists, so that nothing was sent: codes of Node and Bun, and the text of Deno's HTTP library
+ * (hyper). Browsers give no reason.
+ */
+const UNSENT = /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|client error \(Connect\)/;
 
-/** b64token of RFC 6750 §2.1. */
-const ACCESS_TOKEN = /^[A-Za-z0-9\-._~+/]+=*$/;
-
-/** Node's codes for errors before a connection exists, so that nothing was sent. Other platforms have no such codes. */
-const UNSENT_CODES: readonly unknown[] = ['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN'];
-
-/** Sends requests with a token, a timeout and retries. Each operation of the service is safe to retry. */
-export function createSend({ token, timeoutMs = TIMEOUT_MS, retries = RETRIES, fetch }: SendOptions): Send {
-  if (typeof token !== 'function') checked(token);
-
-  async function attempt(request: Request, unknownBefore: boolean): Promise<Answer | PlantStoreError> {
-    const { method, url, body = null, signal } = request;
-    const timeout = AbortSignal.timeout(timeoutMs);
-    const end = signal === undefined ? timeout : AbortSignal.any([signal, timeout]);
-    const failure = (missing: string, cause: unknown, outcomeUnknown: boolean): PlantStoreError => {
-      signal?.throwIfAborted();
-      const how = timeout.aborted ? `within ${timeoutMs} ms` : `(${reasonOf(cause)})`;
-      const message = `${missing} ${method} ${url.origin}${url.pathname} ${how}`;
-      return new PlantStoreError(message, { outcomeUnknown, cause });
-    };
-    // Thrown, not returned: a failed token function is not retried.
-    const given = await tokenBefore(end, token).catch((cause: unknown) => {
-      throw failure('no token for', cause, unknownBefore);
-    });
-    const headers = new Headers({ ...request.headers, authorization: `Bearer ${checked(given)}` });
-    try {
-      const response = await fetch(url, { method, headers, body, signal: end });
-      return { status: response.status, headers: response.headers, text: await response.text() };
-    } catch (cause: unknown) {
-      const wasSent = !UNSENT_CODES.includes(codeOf(cause));
-      return failure('no answer from', cause, unknownBefore || wasSent);
-    }
-  }
-
-  return async function send(request) {
-    let renewals = typeof token === 'function' ? 1 : 0;
-    let outcomeUnknown = false;
-    for (let left = retries; ; ) {
-      request.signal?.throwIfAborted();
-      const answer = await attempt(request, outcomeUnknown);
-      if (!(answer instanceof PlantStoreError) && answer.status < 300) return answer;
-      const failure: PlantStoreError =
-        answer instanceof PlantStoreError ? answer : apiErrorOf(answer, outcomeUnknown);
-      outcomeUnknown = failure.outcomeUnknown;
-      if (failure.status === 401 && renewals > 0) {
-        renewals -= 1;
-        continue;
-      }
-      const wait = pauseBefore(
-        retries - left,
-        answer instanceof PlantStoreError ? undefined : answer.headers,
-      );
-      const isTransient = failure.status === undefined || TRANSIENT_STATUSES.includes(failure.status);
-      if (!isTransient || left < 1 || wait === undefined) throw failure;
-      left -= 1;
-      await pause(wait, request.signal);
-    }
+/** Checks options. Throws RangeError or TypeError for invalid ones. */
+function limitsOf(options: Omit<CallOptions, 'signal'>, defaults: Limits): Limits {
+  const { timeoutMs = defaults.timeoutMs, retries = defaults.retries, headers = {} } = options;
+  return {
+    timeoutMs: checkedInteger('timeoutMs', timeoutMs, 1),
+    retries: checkedInteger('retries', retries, 0),
+    headers: { ...defaults.headers, ...checkedHeaders(headers) },
   };
 }
 
-/** Resolves to the token. Rejects with the reason of the signal when that is aborted first. */
-function tokenBefore(signal: AbortSignal, token: string | GiveToken): Promise<string> {
-  return new Promise((resolve, reject) => {
-    signal.addEventListener('abort', () => reject(signal.reason));
-    const given = async (): Promise<string> => (typeof token === 'function' ? token() : token);
-    given().then(resolve, reject);
-  });
+/**
+ * Returns a function that checks the options of a call and returns its way to send: with a token, a timeout and retries.
+ * Each operation of the service is safe to retry.
+ */
+export function createSender(options: ClientOptions): (options: CallOptions) => Send {
+  const { token, fetch = globalThis.fetch, beforeAttempt, afterAttempt } = options;
+  const clientLimits = limitsOf(options, DEFAULTS);
+  const isFunction = typeof token === 'function';
+  if (!isFunction) checkedToken(token);
+
+  return (options) => {
+    const { timeoutMs, retries, headers: common } = limitsOf(options, clientLimits);
+    const { signal } = options;
+
+    return async ({ operation, method, url, headers: own, body }) => {
+      const target = `${method} ${url.origin}${url.pathname}`;
+      let canRenew = isFunction;
+      let retried = 0;
+      let outcomeUnknown = false;
+
+      async function attempt(headers: Headers): Promise<Outcome> {
+        let hasToken = false;
+        let cause: unknown;
+        let reason = `within ${timeoutMs} ms`;
+        try {
+          const answer = await within(timeoutMs, signal, async (end) => {
+            const given = checkedToken(isFunction ? await token() : token);
+            end.throwIfAborted();
+            hasToken = true;
+            headers.set('authorization', `Bearer ${given}`);
+            const request = { method, headers, body: body ?? null, signal: end, redirect: 'manual' } as const;
+            return answerOf(await fetch(url, request));
+          });
+          if (answer !== undefined) {
+            // After an attempt without a response, a missing plant counts as deleted: by that attempt.
+            const isGone = operation === 'deletePlant' && outcomeUnknown;
+            const failure = errorOf(answer, target, outcomeUnknown, isGone);
+            return { answer, failure, isTransient: TRANSIENT_STATUSES.includes(answer.info.status) };
+          }
+        } catch (error: unknown) {
+          if (signal?.aborted) return { failure: signal.reason, isTransient: false };
+          cause = error;
+          reason = `(${reasonOf(error)})`;
+        }
+        const failure = new PlantStoreError(
+          `no ${hasToken ? 'answer from' : 'token for'} ${target} ${reason}`,
+          { outcomeUnknown: outcomeUnknown || (hasToken && !UNSENT.test(reason)), cause },
+        );
+        return { failure, isTransient: hasToken };
+      }
+
+      /** Milliseconds until the next attempt; undefined if there is none. */
+      function delayAfter({ failure, isTransient }: Outcome): number | undefined {
+        if (!(failure instanceof PlantStoreError)) return undefined;
+        outcomeUnknown = failure.outcomeUnknown;
+        if (failure.status === 401 && canRenew) {
+          canRenew = false;
+          return 0;
+        }
+        if (!isTransient || retried === retries) return undefined;
+        retried += 1;
+        return pauseBefore(retried, failure.headers);
+      }
+
+      for (let number = 1; ; number += 1) {
+        const headers = new Headers({ ...common, ...own });
+        const facts = { operation, method, url: url.href, attempt: number };
+        beforeAttempt?.({ ...facts, headers });
+        const start = performance.now();
+        const outcome = await attempt(headers);
+        const { answer, failure } = outcome;
+        const retryInMs = delayAfter(outcome);
+        const ms = performance.now() - start;
+        afterAttempt?.({ ...facts, ms, response: answer?.info, error: failure, retryInMs });
+        if (answer !== undefined && failure === undefined) return answer;
+        if (retryInMs === undefined) throw failure;
+        await pause(retryInMs, signal);
+      }
+    };
+  };
 }
 
-/** Throws TypeError for an invalid token. The message does not show it: it may contain a secret. */
-function checked(token: unknown): string {
-  if (typeof token === 'string' && ACCESS_TOKEN.test(token)) return token;
-  throw new TypeError('the option token must be an access token, or a function that gives one');
-}
-
-/** The error for a response other than success. */
-function apiErrorOf({ status, headers, text }: Answer, outcomeUnknown: boolean): PlantStoreError {
-  const { error, message } = errorBodyOf(text);
-  return new PlantStoreError(
-    message ?? `the answer was ${status}, and not by a Plant Store: ${text.slice(0, 100)}`,
-    {
-      error,
-      status,
-      requestId: headers.get('x-request-id') ?? undefined,
-      outcomeUnknown: outcomeUnknown || error === UNAVAILABLE || (error === undefined && status >= 500),
-    },
-  );
-}
-
-function errorBodyOf(text: string): { error?: number; message?: string } {
-  const body = jsonOf(text);
-  if (typeof body !== 'object' || body === null || !('error' in body) || !('message' in body)) return {};
-  const { error, message } = body;
-  return typeof error === 'number' && typeof message === 'string' ? { error, message } : {};
-}
-
-/** Parses JSON; undefined for invalid JSON. */
-export function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
-// Platforms put the actual reason, such as ECONNREFUSED, into `cause`.
-function innermost(error: unknown): unknown {
-  return error instanceof Error && error.cause instanceof Error ? error.cause : error;
-}
-
-function codeOf(error: unknown): unknown {
-  const inner = innermost(error);
-  return inner instanceof Error && 'code' in inner ? inner.code : undefined;
-}
-
-// After attempts at several addresses, the error has a code and no message.
+/** The message of an error, which has its code. Platforms put the actual one, such as ECONNREFUSED, into `cause`. */
 function reasonOf(error: unknown): string {
-  const inner = innermost(error);
-  return inner instanceof Error ? inner.message || String(codeOf(error)) : String(inner);
+  const inner = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+  if (!(inner instanceof Error)) return String(inner);
+  // After attempts at several addresses, there is only a code.
+  return inner.message || ('code' in inner ? String(inner.code) : inner.name);
 }

@@ -6,8 +6,9 @@ const LONGEST_PAUSE_MS = 5_000;
 const LONGEST_RETRY_AFTER_MS = 60_000;
 
 /**
- * Milliseconds until a retry, the first being 1: `Retry-After` (RFC 9110 §10.2.3) plus a random pause below a limit that doubles each
- * time (full jitter; M. Brooker, Exponential Backoff And Jitter, 2015). Undefined when `Retry-After` is too long.
+ * Milliseconds until a retry, the first being 1: `Retry-After` (RFC 9110 §10.2.3) plus a random pause below a limit that
+ * doubles each time (full jitter; M. Brooker, Exponential Backoff And Jitter, 2015). Undefined when `Retry-After` is too
+ * long.
  */
 export function pauseBefore(retry: number, headers: Headers | undefined): number | undefined {
   const asked = retryAfterMs(headers?.get('retry-after') ?? '');

@@ -135,7 +135,7 @@ test('docs/configuration.md lists exactly the flags of the help, with commands a
 test('docs/configuration.md lists exactly the variables without a flag', () => {
   const rows = table('docs/configuration.md', 'Flag').filter(([flag]) => flag === '');
   const documented = rows.flatMap(([, variable]) => codes(variable));
-  const read = matchesIn(sources, /\b(?:process\.env|environment)\.(\w+)/g).map(([, , variable]) => variable);
+  const read = matchesIn(sources, /\b(?:env|environment)\.([A-Z_]+)/g).map(([, , variable]) => variable);
   assert.deepEqual(documented.sort(), [...new Set(read)].sort());
 });
 

@@ -8,10 +8,9 @@ import { publint } from 'publint';
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const run = promisify(execFile);
 
-/** Packs the package of the service, or that of a workspace. Resolves to the tarball. */
-export async function pack(folder: string, ...workspace: readonly string[]): Promise<string> {
-  const where = workspace.flatMap((name) => ['--workspace', name]);
-  const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', folder, ...where], {
+/** Packs a package: a folder or a workspace, as npm takes it. Resolves to the tarball. */
+export async function pack(folder: string, ...which: readonly string[]): Promise<string> {
+  const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', folder, ...which], {
     cwd: ROOT,
   });
   const name = /"filename": "([^"]+)"/.exec(stdout)?.[1];

@@ -13,11 +13,11 @@ const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const run = promisify(execFile);
 
 /** Installed separately, since only this file needs them. */
-const TOOLS = ['@arethetypeswrong/cli@0.18.5', 'esbuild@0.28.2', 'pnpm@12.21.0', 'yarn@1.22.22'];
+const TOOLS = ['@arethetypeswrong/cli@0.18.5', 'pnpm@12.21.0', 'yarn@1.22.22'];
 
 /** Runs the tools on a tarball, each in a fresh folder. */
 const folder = await freshFolder();
-const tarball = await pack(folder, 'client');
+const tarball = await pack(folder, '--workspace', 'client');
 const bin = join(folder, 'tools', 'node_modules', '.bin');
 
 /** Creates a project. Resolves to its folder. */
@@ -105,7 +105,7 @@ describe("the client's package", () => {
     await npmInstall(project, tarball);
     await writeFile(join(project, 'all.js'), "export * from 'plant-store-client';\n");
     const flags = ['--bundle', '--minify', '--format=esm', 'all.js'];
-    const { stdout } = await run(join(bin, 'esbuild'), flags, { cwd: project });
+    const { stdout } = await run('esbuild', flags, { cwd: project });
     const { length } = gzipSync(stdout, { level: 9 });
     assert.ok(length <= 3_500, `${length} bytes`);
   });

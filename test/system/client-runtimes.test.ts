@@ -96,7 +96,7 @@ const OBSERVED = {
 };
 
 const folder = await freshFolder();
-const tarball = await pack(folder, 'client');
+const tarball = await pack(folder, '--workspace', 'client');
 
 async function startOnFile(t: TestContext, corsOrigin: string): Promise<TestService> {
   return startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`, { corsOrigin });

@@ -9,6 +9,7 @@ import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { createClient } from '../../client/src/client.ts';
+import manifest from '../../package.json' with { type: 'json' };
 import { freshFolder } from '../support/engines.ts';
 import { contentsOf, npmInstall, pack, publintMessages } from '../support/packages.ts';
 import { newInstallation } from '../support/program.ts';
@@ -18,7 +19,8 @@ const run = promisify(execFile);
 
 /** A folder with only the packed package installed. */
 const installed = await newInstallation({ after });
-const tarball = await pack(installed.folder);
+await run('npm', ['run', 'build'], { cwd: ROOT });
+const tarball = await pack(installed.folder, './dist/package');
 await writeFile(join(installed.folder, 'package.json'), '{"private":true,"type":"module"}');
 const npmSaid = await npmInstall(installed.folder, tarball);
 
@@ -34,13 +36,25 @@ test('npm ci in a clone → installs Node and builds the page, also with NODE_EN
   }
 });
 
-test('installed package → has no install script to approve', () => {
-  assert.doesNotMatch(npmSaid, /scripts|plant-store/);
+test('installed package → the only package, without an install script to approve', async () => {
+  assert.doesNotMatch(npmSaid, /scripts|plant-store|deprecated|EBADENGINE/);
+  const { stdout } = await run('npm', ['ls', '--all', '--parseable'], { cwd: installed.folder });
+  assert.deepEqual(stdout.trim().split('\n').slice(1), [
+    join(installed.folder, 'node_modules', 'plant-store'),
+  ]);
+});
+
+test('package → has the licence of every bundled package', async () => {
+  const folder = join(installed.folder, 'node_modules', 'plant-store');
+  const notices = await readFile(join(folder, 'THIRD-PARTY.txt'), 'utf8');
+  for (const name of Object.keys(manifest.dependencies))
+    assert.match(notices, new RegExp(`^${name} \\d+\\.\\d+\\.\\d+ \\(`, 'm'));
 });
 
 test('package → passes publint and contains only the expected files', async () => {
   assert.deepEqual(await publintMessages(tarball), []);
-  assert.deepEqual(await contentsOf(tarball), ['LICENSE', 'README.md', 'bin', 'dist', 'package.json']);
+  const contents = ['CHANGELOG.md', 'LICENSE', 'README.md', 'THIRD-PARTY.txt', 'bin', 'lib', 'package.json'];
+  assert.deepEqual(await contentsOf(tarball), contents);
 });
 
 describe('the installed program', () => {

@@ -29,9 +29,9 @@ export default {
     ),
     forbid(
       'src-alone',
-      'src imports no test, benchmark or build script.',
+      'src imports no test, benchmark or build script, nor the client.',
       { path: '^src/' },
-      { path: '^(?:test|bench|build|deploy|examples)/' },
+      { path: '^(?:client|test|bench|build|deploy|examples)/' },
     ),
     forbid(
       'domain-alone',
@@ -73,7 +73,7 @@ export default {
       'store-below',
       'The store knows neither HTTP nor the command line nor the log.',
       { path: '^src/store/' },
-      { path: '^src/(?:http|client|formats|observability)/' },
+      { path: '^src/(?:http|formats|observability)/' },
     ),
     forbid(
       'engines-apart',
@@ -117,12 +117,7 @@ export default {
       { path: '^src/', pathNot: '^src/(?:server\\.ts$|cli/)' },
       { path: '^src/http/(?:app|admin)\\.ts$' },
     ),
-    forbid(
-      'http-apart',
-      'HTTP knows no file format.',
-      { path: '^src/http/' },
-      { path: '^src/(?:formats|client)/' },
-    ),
+    forbid('http-apart', 'HTTP knows no file format.', { path: '^src/http/' }, { path: '^src/formats/' }),
     forbid(
       'observability-below',
       'Logs, traces and metrics know the domain and the types of the store.',
@@ -137,9 +132,9 @@ export default {
     ),
     forbid(
       'client-alone',
-      'The client imports nothing of src.',
-      { path: '^src/client/' },
-      { path: '.', pathNot: '^src/client/' },
+      'The client imports nothing but its own files.',
+      { path: '^client/' },
+      { path: '.', pathNot: '^client/' },
     ),
     forbid(
       'test-support-below',
@@ -149,7 +144,7 @@ export default {
     ),
     keep('sqlite', '^(?:node:)?sqlite$', '^src/store/sqlite/'),
     keep('pg', '^node_modules/(?:pg|pg-protocol)/|^pg-protocol', '^src/store/postgres/'),
-    keep('node-http', '^(?:node:)?https?$', '^src/(?:http|client)/'),
+    keep('node-http', '^(?:node:)?https?$', '^src/http/'),
     keep('fastify', '^node_modules/fastify/', '^src/(?:http/|server\\.ts$|observability/tracing\\.ts$)'),
     keep('opentelemetry', '^node_modules/@opentelemetry/', '^src/observability/tracing\\.ts$'),
     keep(

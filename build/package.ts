@@ -18,7 +18,6 @@ for (const file of ['bin', 'README.md', 'LICENSE', 'CHANGELOG.md'])
 writeFileSync(join(TO, 'THIRD-PARTY.txt'), renderThirdParty(files));
 
 const { name, version, description, license, type, bin, engines } = manifest;
-const client = { types: './lib/client/client.d.ts', default: './lib/client/client.js' };
-const exports = { './client': client, './package.json': './package.json' };
+const exports = { './package.json': './package.json' };
 const published = { name, version, description, license, type, bin, exports, engines };
 writeFileSync(join(TO, 'package.json'), `${JSON.stringify(published, null, 2)}\n`);

@@ -1,5 +1,5 @@
-// In a project that installs the package, import from 'plant-store/client'.
-import { createClient, PlantStoreError } from '../src/client/client.ts';
+// In a project that installs the package, import from 'plant-store-client'.
+import { createClient, PlantStoreError } from '../client/src/client.ts';
 
 /**
  * Uses the typed client: creates a plant, lists all, and deletes it twice. The second deletion shows an error.
@@ -24,5 +24,5 @@ try {
   await client.deletePlant(id);
 } catch (failure: unknown) {
   if (!(failure instanceof PlantStoreError)) throw failure;
-  process.stdout.write(`${failure.error ?? 'no response'}: ${failure.message}\n`);
+  process.stdout.write(`${failure.code ?? 'no response'}: ${failure.message}\n`);
 }

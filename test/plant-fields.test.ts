@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { createClient, type Plant as PlantOfClient } from '../src/client/client.ts';
+import {
+  createClient,
+  type NewPlant as NewPlantOfClient,
+  type Plant as PlantOfClient,
+} from '../client/src/client.ts';
 import { csv } from '../src/formats/csv.ts';
 import type { Entry } from '../src/formats/format.ts';
 import { ndjson } from '../src/formats/ndjson.ts';
@@ -35,13 +39,15 @@ function without(plant: Plant, field: keyof Plant): Plant {
   return { name: plant.name, ...others };
 }
 
-// Both compile only when the client and the service have the same fields with the same types.
+// They compile only when the client and the service have the same fields with the same types.
 const toClient = (plant: Required<Plant>): Required<PlantOfClient> => plant;
 const toService = (plant: Required<PlantOfClient>): Required<Plant> => plant;
+const toCreate = (plant: Required<Plant>): Required<Omit<NewPlantOfClient, 'id'>> => plant;
 
 describe('every field of a plant', () => {
   test('has a value in the full plant, and another in the other full plant', () => {
     assert.deepEqual(Object.keys(toService(toClient(FULL_FIELDS))), plantFields);
+    assert.deepEqual(toCreate(FULL_FIELDS), FULL_FIELDS);
     for (const field of plantFields) assert.notEqual(FULL_PLANT[field], OTHER_FULL_PLANT[field], field);
   });
 
@@ -95,7 +101,7 @@ describe('every field of a plant', () => {
       const url = await engine.freshUrl(t);
       const service = await startService(t, url);
       const alice = createClient({ url: service.url, token: await service.token('alice') });
-      assert.deepEqual(await alice.createPlant(FULL_PLANT), FULL_FIELDS);
+      assert.deepEqual((await alice.createPlant(FULL_PLANT)).plant, FULL_FIELDS);
       const installation = await newInstallation(t);
       const run = async (...args: string[]): Promise<string> => {
         const { code, stdout, stderr } = await installation.run(args, { env: { DATABASE_URL: url } });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type Client, createClient, type NewPlant, PlantStoreError } from '../../src/client/client.ts';
+import { type Client, createClient, type NewPlant, PlantStoreError } from '../../client/src/client.ts';
+import { isIdempotencyKey } from '../../src/plant.ts';
 import { type Scenario, scenarioGroups } from '../support/data/api-scenarios.ts';
 import { engines } from '../support/engines.ts';
 import { exchangeAll, plant, secretOf } from '../support/scenario-setup.ts';
@@ -53,7 +54,7 @@ async function check(
   }
   await assert.rejects(called, (failure: unknown) => {
     assert.ok(failure instanceof PlantStoreError);
-    assert.deepEqual({ error: failure.error, status: failure.status }, { error, status });
+    assert.deepEqual({ code: failure.code, status: failure.status }, { code: error, status });
     assert.ok(failure.message.includes(names), failure.message);
     assert.match(failure.requestId ?? '', /./);
     return true;
@@ -80,9 +81,10 @@ function creationOf({ headers = [], body }: Scenario): Call | undefined {
     ([name, value]) => name !== 'Idempotency-Key' && `${name}: ${value}` !== 'Content-Type: application/json',
   );
   if (plant === undefined || keys.length > 1 || others.length > 0 || headers.length === 0) return undefined;
+  if (!keys.every(isIdempotencyKey)) return undefined;
   const [idempotencyKey] = keys;
   const options = idempotencyKey === undefined ? {} : { idempotencyKey };
-  return async (client) => JSON.stringify(await client.createPlant(plant, options));
+  return async (client) => JSON.stringify((await client.createPlant(plant, options)).plant);
 }
 
 /** The plant of a request body in the client's form. Undefined for a body that the client cannot send. */

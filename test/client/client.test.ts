@@ -3,8 +3,7 @@ import { once } from 'node:events';
 import { connect, type LookupFunction } from 'node:net';
 import { describe, test } from 'node:test';
 import { inspect } from 'node:util';
-import { createClient, type GiveToken, PlantStoreError } from '../../src/client/client.ts';
-import type { NewPlant, Plant } from '../../src/plant.ts';
+import { createClient, type GiveToken, PlantStoreError } from '../../client/src/client.ts';
 import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
 import { engines } from '../support/engines.ts';
 import { freePort } from '../support/servers/free-port.ts';
@@ -19,9 +18,9 @@ for (const engine of engines) {
       const client = createClient({ url: service.url, token: await service.token() });
       const ids = [INT64_MIN, -1n, 0, 7, 2n ** 53n + 1n, INT64_MAX];
       for (const id of ids)
-        assert.deepEqual(await client.createPlant({ id, name: `${id}` }), { name: `${id}` });
-      for (const limit of [1, 2, 6, 7]) {
-        const plants = await Array.fromAsync(client.listPlants({ limit }));
+        assert.deepEqual((await client.createPlant({ id, name: `${id}` })).plant, { name: `${id}` });
+      for (const pageSize of [1, 2, 6, 7]) {
+        const plants = await Array.fromAsync(client.listPlants({ pageSize }));
         assert.deepEqual(
           plants,
           ids.map((id) => ({ name: `${id}` })),
@@ -36,7 +35,7 @@ for (const engine of engines) {
       const service = await startService(t, await engine.freshUrl(t));
       const client = createClient({ url: service.url, token: await service.token() });
       for (const id of [1, 2, 3, 4]) await client.createPlant({ id, name: `${id}`, tag: '' });
-      for await (const plant of client.listPlants({ limit: 2 })) {
+      for await (const plant of client.listPlants({ pageSize: 2 })) {
         assert.deepEqual(plant, { name: '1', tag: '' });
         break;
       }
@@ -49,9 +48,9 @@ for (const engine of engines) {
       const good = await service.token();
       const given = ['expired', good, good];
       const client = createClient({ url: service.url, token: async () => given.shift() ?? 'none' });
-      assert.deepEqual(await client.createPlant({ id: 7, name: 'Fern' }), { name: 'Fern' });
+      assert.deepEqual((await client.createPlant({ id: 7, name: 'Fern' })).plant, { name: 'Fern' });
       await client.deletePlant(7);
-      await assert.rejects(client.deletePlant(7), { error: 40101, status: 401 });
+      await assert.rejects(client.deletePlant(7), { code: 40101, status: 401 });
       await service.close();
     });
 
@@ -61,7 +60,7 @@ for (const engine of engines) {
       const client = createClient({ url: `http://127.0.0.1:${proxy.port}`, token: await service.token() });
       for (const accident of ['cut before', 'cut after'] as const) {
         const created = proxy.expect(/POST/, accident);
-        assert.deepEqual(await client.createPlant({ id: 7, name: accident }), { name: accident });
+        assert.deepEqual((await client.createPlant({ id: 7, name: accident })).plant, { name: accident });
         await created;
         const listed = proxy.expect(/GET/, accident);
         assert.deepEqual(await Array.fromAsync(client.listPlants()), [{ name: accident }]);
@@ -70,7 +69,7 @@ for (const engine of engines) {
         await client.deletePlant(7);
         await deleted;
       }
-      await assert.rejects(client.deletePlant(7), { error: 40400, status: 404, outcomeUnknown: false });
+      await assert.rejects(client.deletePlant(7), { code: 40400, status: 404, outcomeUnknown: false });
       await service.close();
     });
   });
@@ -119,30 +118,18 @@ describe('an invalid argument is rejected before anything is sent', () => {
     assert.deepEqual(sent, []);
   });
 
-  for (const limit of [0, -1, 1.5, 2 ** 31, Number.NaN]) {
-    test(`pages of ${limit} plants`, async () => {
-      await assert.rejects(Array.fromAsync(client.listPlants({ limit })), RangeError);
-      assert.deepEqual(sent, []);
-    });
-  }
-
-  test('an idempotency key that no header can have', async () => {
-    const call = client.createPlant({ id: 7, name: 'Fern' }, { idempotencyKey: 'a\nb' });
-    await assert.rejects(call, TypeError);
-    assert.deepEqual(sent, []);
-  });
-
   for (const token of [undefined, null, '', 'two words', 'ends\n', 'plt_ä']) {
     test(`a token such as ${inspect(token)}, which the message does not repeat`, async () => {
       const rejection = {
         name: 'TypeError',
-        message: 'the option token must be an access token, or a function that gives one',
+        message: 'the option token must be an access token or a function',
       };
       const url = 'http://127.0.0.1:8080';
       assert.throws(() => Reflect.apply(createClient, undefined, [{ url, token }]), rejection);
       const fetch = async (): Promise<Response> => new Response(`${sent.push('called')}`);
       const late = Reflect.apply(createClient, undefined, [{ url, token: () => token, fetch }]);
-      await assert.rejects(late.deletePlant(7), rejection);
+      const message = `no token for DELETE ${url}/plants/7 (${rejection.message})`;
+      await assert.rejects(late.deletePlant(7), { name: 'PlantStoreError', message, outcomeUnknown: false });
       assert.deepEqual(sent, []);
     });
   }
@@ -168,11 +155,11 @@ describe('a call that fails', () => {
       else response.end('{"name":"Fern"}');
     });
     const client = createClient({ url, token: 'secret' });
-    assert.deepEqual(await client.createPlant({ id: 7, name: 'Fern' }), { name: 'Fern' });
+    assert.deepEqual((await client.createPlant({ id: 7, name: 'Fern' })).plant, { name: 'Fern' });
     const [first = 0, second = 0] = times;
     assert.ok(second - first >= 999, `tried again after ${second - first} ms`);
     assert.equal(new Set(keys).size, 1);
-    assert.match(String(keys[0]), /^[0-9a-f-]{36}$/);
+    assert.match(String(keys[0]), /^\d+(?:-\d+){3}$/);
   });
 
   test('not retried after a client error, over the limit of retries, or with a long Retry-After', async (t) => {
@@ -201,7 +188,7 @@ describe('a call that fails', () => {
       const failure = await client.createPlant({ id: 7, name: 'Fern' }).catch((error: unknown) => error);
       assert.ok(failure instanceof PlantStoreError);
       assert.equal(failure.status, status);
-      assert.equal(failure.error, /\d{5}/.test(body) ? Number(/\d{5}/.exec(body)?.[0]) : undefined);
+      assert.equal(failure.code, /\d{5}/.test(body) ? Number(/\d{5}/.exec(body)?.[0]) : undefined);
       assert.match(failure.message, /taken|overloaded|slower|short and stout/);
       assert.equal(failure.requestId, 'r1');
       assert.equal(requests, answer.requests);
@@ -215,7 +202,7 @@ describe('a call that fails', () => {
       name: 'PlantStoreError',
       message: `no answer from DELETE ${silent}/plants/7 within 50 ms`,
       status: undefined,
-      error: undefined,
+      code: undefined,
       outcomeUnknown: true,
     });
   });
@@ -288,7 +275,7 @@ describe('a call that fails', () => {
         return fetch(requests === 1 ? nowhere : input, init);
       },
     });
-    await assert.rejects(client.deletePlant(7), { error: 40400, outcomeUnknown: false });
+    await assert.rejects(client.deletePlant(7), { code: 40400, outcomeUnknown: false });
     assert.equal(requests, 2);
   });
 
@@ -310,7 +297,7 @@ describe('a call that fails', () => {
       await assert.rejects(client.deletePlant(7), {
         name: 'PlantStoreError',
         message: 'no token for DELETE http://127.0.0.1:8080/v1/plants/7 (the identity provider is closed)',
-        error: undefined,
+        code: undefined,
         status: undefined,
         outcomeUnknown: false,
         cause,
@@ -394,13 +381,16 @@ describe('a call that fails', () => {
 
 describe('a token', () => {
   test('is not sent to another origin of a Link', async (t) => {
-    const elsewhere = 'https://elsewhere.example/plants';
-    const url = await serve(t, (_request, response) => {
-      response.setHeader('link', `<${elsewhere}>; rel="next"`).end('[{"name":"Fern"}]');
+    const paths: unknown[] = [];
+    const url = await serve(t, ({ url: path }, response) => {
+      paths.push(path);
+      if (paths.length === 1)
+        response.setHeader('link', '<https://elsewhere.example/trees?cursor=a%26b>; rel="next"');
+      response.end('[{"name":"Fern"}]');
     });
-    const list = createClient({ url, token: 'secret' }).listPlants();
-    assert.deepEqual((await list.next()).value, { name: 'Fern' });
-    await assert.rejects(list.next(), PlantStoreError);
+    const list = createClient({ url, token: 'secret' }).listPlants({ pageSize: 1 });
+    assert.deepEqual(await Array.fromAsync(list), [{ name: 'Fern' }, { name: 'Fern' }]);
+    assert.deepEqual(paths, ['/plants?limit=1', '/plants?limit=1&cursor=a%26b']);
   });
 
   test('is sent to the host of the url, even with a path that starts with two slashes', async (t) => {
@@ -414,15 +404,6 @@ describe('a token', () => {
     await client.deletePlant(7);
     assert.deepEqual(paths, ['//v1/plants?limit=1000', '//v1/plants/7']);
   });
-});
-
-test('the plants of the client are those of the service', () => {
-  const toService = (
-    plant: Parameters<ReturnType<typeof createClient>['createPlant']>[0],
-  ): Omit<NewPlant, 'id'> => plant;
-  const fromService = (plant: Plant): Awaited<ReturnType<ReturnType<typeof createClient>['createPlant']>> =>
-    plant;
-  assert.deepEqual(toService({ id: 7n, ...fromService({ name: 'Fern' }) }), { id: 7n, name: 'Fern' });
 });
 
 async function neverCalled(): Promise<never> {

@@ -6,7 +6,7 @@ import { relative } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { createClient } from '../../src/client/client.ts';
+import { createClient } from '../../client/src/client.ts';
 import { engines } from '../support/engines.ts';
 import { serve } from '../support/servers/stub-server.ts';
 import { startService } from '../support/service.ts';

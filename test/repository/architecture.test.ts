@@ -10,7 +10,8 @@ const ROOT = join(import.meta.dirname, '../..');
 const MAX_FILES = 14;
 
 /** The source files, relative to the repository. */
-const sources = readdirSync(join(ROOT, 'src'), { recursive: true, withFileTypes: true })
+const sources = ['src', 'client/src']
+  .flatMap((folder) => readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true }))
   .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
   .map((entry) => relative(ROOT, join(entry.parentPath, entry.name)));
 

@@ -19,13 +19,17 @@ interface Locked {
   readonly license?: string;
   readonly dev?: boolean;
   readonly hasInstallScript?: boolean;
+  /** True for a workspace of this repository. */
+  readonly link?: boolean;
 }
 
 type Lock = Readonly<Record<string, Locked>>;
 
 function readLock(file: string): Lock {
   const { packages } = JSON.parse(readFileSync(new URL(file, import.meta.url), 'utf8'));
-  return Object.fromEntries(Object.entries<Locked>(packages).filter(([path]) => path !== ''));
+  return Object.fromEntries(
+    Object.entries<Locked>(packages).filter(([path, { link }]) => path.includes('node_modules/') && !link),
+  );
 }
 
 const nameOf = (path: string): string => path.split('node_modules/').at(-1) ?? path;

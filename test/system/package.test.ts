@@ -8,51 +8,21 @@ import type { Readable } from 'node:stream';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { publint } from 'publint';
+import { createClient } from '../../client/src/client.ts';
 import manifest from '../../package.json' with { type: 'json' };
 import { freshFolder } from '../support/engines.ts';
+import { contentsOf, npmInstall, pack, publintMessages } from '../support/packages.ts';
 import { newInstallation } from '../support/program.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const run = promisify(execFile);
 
-/** Sample code of a user of the client, in TypeScript. The JavaScript version has no `types`. */
-const PROGRAM = `
-const client = createClient({ url: process.argv[2] ?? '', token: process.argv[3] ?? '' });
-const { name } = await client.createPlant({ id: 9007199254740993n, name: 'Fern', tag: 'Polypodium' });
-for await (const plant of client.listPlants()) console.log(name, plant.tag);
-await client.deletePlant(9007199254740993n);
-await client.deletePlant(9007199254740993n).catch((failure) => {
-  if (failure instanceof PlantStoreError) console.log(failure.error);
-});
-`;
-const IN_JAVASCRIPT = `import { createClient, PlantStoreError } from 'plant-store/client';\n${PROGRAM}`;
-const IN_TYPESCRIPT = `import { type Client, createClient, type Plant, PlantStoreError } from 'plant-store/client';
-declare const process: { argv: string[] };
-declare const console: { log(...values: unknown[]): void };
-export const first = async (client: Client): Promise<Plant | void> => (await client.listPlants({ limit: 1 }).next()).value;
-${PROGRAM}`;
-
 /** A folder with only the packed package installed. */
 const installed = await newInstallation({ after });
-const tarball = await pack(installed.folder);
+await run('npm', ['run', 'build'], { cwd: ROOT });
+const tarball = await pack(installed.folder, './dist/package');
 await writeFile(join(installed.folder, 'package.json'), '{"private":true,"type":"module"}');
 const npmSaid = await npmInstall(installed.folder, tarball);
-
-async function pack(folder: string): Promise<string> {
-  await run('npm', ['run', 'build'], { cwd: ROOT });
-  const flags = ['--json', '--pack-destination', folder];
-  const { stdout } = await run('npm', ['pack', './dist/package', ...flags], { cwd: ROOT });
-  const name = /"filename": "([^"]+)"/.exec(stdout)?.[1];
-  assert.ok(name !== undefined, stdout);
-  return join(folder, name);
-}
-
-/** Installs packages into a folder. Resolves to the warnings of npm. */
-async function npmInstall(folder: string, ...packages: readonly string[]): Promise<string> {
-  const flags = ['--loglevel=warn', '--prefer-offline', '--no-audit', '--no-fund'];
-  return (await run('npm', ['install', ...flags, ...packages], { cwd: folder })).stderr;
-}
 
 test('npm ci in a clone → installs Node and builds the page, also with NODE_ENV=production', async () => {
   const folder = await freshFolder();
@@ -85,45 +55,9 @@ test('package → has the licence of every bundled package', async () => {
 });
 
 test('package → passes publint and contains only the expected files', async () => {
-  const bytes = await readFile(tarball);
-  const copy = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
-  const { messages } = await publint({ pack: { tarball: copy }, strict: true });
-  assert.deepEqual(messages, []);
-  const { stdout } = await run('tar', ['--list', '--file', tarball]);
-  const rooms = new Set(
-    stdout
-      .trim()
-      .split('\n')
-      .map((path) => path.split('/').slice(1, 2).join('/')),
-  );
-  assert.deepEqual([...rooms].sort(), [
-    'CHANGELOG.md',
-    'LICENSE',
-    'README.md',
-    'THIRD-PARTY.txt',
-    'bin',
-    'lib',
-    'package.json',
-  ]);
-});
-
-test('installed client → works from JavaScript and from strict TypeScript', async () => {
-  const { folder } = installed;
-  await writeFile(join(folder, 'client.js'), IN_JAVASCRIPT);
-  await writeFile(join(folder, 'client.ts'), IN_TYPESCRIPT);
-  const flags = ['--strict', '--noEmit', '--module', 'nodenext', '--target', 'es2024', '--types', ''];
-  const { stdout } = await run('tsc', [...flags, 'client.ts'], { cwd: folder }).catch((error: unknown) => {
-    assert.ok(error instanceof Error && 'stdout' in error);
-    return { stdout: String(error.stdout) };
-  });
-  assert.equal(stdout, '');
-  const service = await serveWith(process.execPath);
-  for (const file of ['client.js', 'client.ts']) {
-    const token = (await plantStore(process.execPath, 'token', 'create', 'alice')).stdout.trim();
-    const { stdout } = await run(process.execPath, [file, service.url, token], { cwd: folder });
-    assert.equal(stdout, 'Fern Polypodium\n40400\n');
-  }
-  assert.equal((await service.stop()).code, 0);
+  assert.deepEqual(await publintMessages(tarball), []);
+  const contents = ['CHANGELOG.md', 'LICENSE', 'README.md', 'THIRD-PARTY.txt', 'bin', 'lib', 'package.json'];
+  assert.deepEqual(await contentsOf(tarball), contents);
 });
 
 describe('the installed program', () => {
@@ -155,8 +89,9 @@ describe('the installed program', () => {
     assert.match((await run(node, ['--version'])).stdout, /^v24\./);
     const service = await serveWith(node);
     const token = (await plantStore(node, 'token', 'create', 'bob')).stdout.trim();
-    const { stdout } = await run(node, ['client.js', service.url, token], { cwd: installed.folder });
-    assert.equal(stdout, 'Fern Polypodium\n40400\n');
+    const client = createClient({ url: service.url, token });
+    await client.createPlant({ id: 9007199254740993n, name: 'Fern' });
+    assert.deepEqual(await Array.fromAsync(client.listPlants()), [{ name: 'Fern' }]);
     assert.equal((await service.stop()).code, 0);
   });
 

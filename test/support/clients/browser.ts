@@ -10,6 +10,9 @@ import manifest from '../../../package.json' with { type: 'json' };
 const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
 const CACHE = join(ROOT, 'node_modules', '.cache', 'plant-store');
 
+/** A host name of this machine. A page of it is no secure context on plain HTTP, other than one of 127.0.0.1. */
+export const PLAIN_HOST = 'plants.test';
+
 /**
  * Starts a real Chromium that can only reach this machine. On Linux x64 it is the one from npm, with the libraries
  * and the font of the same package, so that no system package is needed. On other systems it is the installed Chrome.
@@ -19,7 +22,10 @@ export async function launchBrowser(): Promise<Browser> {
     ...(process.platform === 'linux' && process.arch === 'x64'
       ? await packagedChromium()
       : { channel: 'chrome' }),
-    args: ['--disable-gpu', '--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1'],
+    args: [
+      '--disable-gpu',
+      `--host-resolver-rules=MAP ${PLAIN_HOST} 127.0.0.1, MAP * ~NOTFOUND, EXCLUDE 127.0.0.1`,
+    ],
   });
 }
 

@@ -1,0 +1,205 @@
+import { type CallOptions, type ClientOptions, checkedInteger, checkedKey, collectionAt } from './options.ts';
+import { digitsOf, isPlant, jsonOfPlant, type NewPlant, type Plant } from './plant-json.ts';
+import { type Answer, type ResponseInfo, unexpected } from './response.ts';
+import { createSender } from './send.ts';
+
+export { ErrorCode } from './error-codes.ts';
+export type {
+  Attempt,
+  AttemptEnd,
+  AttemptStart,
+  CallOptions,
+  ClientOptions,
+  GiveToken,
+  HeaderOptions,
+} from './options.ts';
+export type { NewPlant, Plant } from './plant-json.ts';
+export { PlantStoreError } from './plant-store-error.ts';
+export type { ResponseInfo } from './response.ts';
+
+/** Options of a creation. */
+export interface CreateOptions extends CallOptions {
+  /**
+   * 1 to 255 visible ASCII characters. Within 24 hours, a second creation with the same key has no effect. Default: a new
+   * key for each call.
+   */
+  readonly idempotencyKey?: string | undefined;
+}
+
+/** Options of a list. */
+export interface ListOptions extends CallOptions {
+  /** Plants per page, which is one request: 1 to 2,147,483,647. Default: 1,000. */
+  readonly pageSize?: number | undefined;
+  /** Where to begin: the cursor of a page. Default: at the first plant. */
+  readonly cursor?: string | undefined;
+}
+
+/** A created plant, and the response. */
+export interface CreateResult extends ResponseInfo {
+  readonly plant: Plant;
+  /** True when an earlier request with the same key created the plant, and this one had no effect. */
+  readonly replayed: boolean;
+}
+
+/** A page of a list, and its response. */
+export interface PlantPage extends ResponseInfo {
+  readonly plants: readonly Plant[];
+  /** Where the next page begins. Undefined for the last page. */
+  readonly cursor: string | undefined;
+}
+
+/** A list of plants in the order of their ids. Requests are sent when it is iterated, one for each page. */
+export interface PlantList extends AsyncIterable<Plant> {
+  [Symbol.asyncIterator](): AsyncGenerator<Plant, void, undefined>;
+  /**
+   * Iterates over the pages.
+   *
+   * @example
+   * ```ts
+   * import type { Client } from 'plant-store-client';
+   *
+   * async function readPage(client: Client, cursor?: string): Promise<string | undefined> {
+   *   for await (const page of client.listPlants({ pageSize: 20, cursor }).pages()) {
+   *     console.log(page.plants);
+   *     return page.cursor;
+   *   }
+   *   return undefined;
+   * }
+   * ```
+   */
+  pages(): AsyncGenerator<PlantPage, void, undefined>;
+}
+
+/**
+ * The operations of the service. A failed call rejects with PlantStoreError, or with the reason of an aborted signal.
+ * Invalid arguments cause a RangeError or TypeError before anything is sent.
+ */
+export interface Client {
+  /**
+   * Creates a plant; resolves when it is on disk. It is safe to retry after a failure.
+   *
+   * @example
+   * ```ts
+   * import type { Client } from 'plant-store-client';
+   *
+   * async function order(client: Client, orderNumber: string): Promise<boolean> {
+   *   const plant = { id: 9223372036854775807n, name: 'Black alder', tag: 'Alnus glutinosa' };
+   *   const { replayed } = await client.createPlant(plant, { idempotencyKey: `order-${orderNumber}` });
+   *   return replayed;
+   * }
+   * ```
+   */
+  createPlant(plant: NewPlant, options?: CreateOptions): Promise<CreateResult>;
+  /**
+   * Lists all plants in the order of their ids. The next page is read when it is needed.
+   *
+   * @example
+   * ```ts
+   * import type { Client } from 'plant-store-client';
+   *
+   * async function printPlants(client: Client): Promise<void> {
+   *   for await (const { name, tag } of client.listPlants()) console.log(name, tag ?? 'no tag');
+   * }
+   * ```
+   */
+  listPlants(options?: ListOptions): PlantList;
+  /**
+   * Deletes a plant; resolves when that is on disk. When a response was lost and the retry finds no plant, it
+   * counts as deleted.
+   *
+   * @example
+   * ```ts
+   * import type { Client } from 'plant-store-client';
+   *
+   * async function remove(client: Client): Promise<string | undefined> {
+   *   const { requestId } = await client.deletePlant(9223372036854775807n, { timeoutMs: 2_000, retries: 1 });
+   *   return requestId;
+   * }
+   * ```
+   */
+  deletePlant(id: bigint | number, options?: CallOptions): Promise<ResponseInfo>;
+}
+
+const PLANTS_IN_PAGE = 1_000;
+
+/**
+ * Creates a client of one Plant Store. Throws TypeError or RangeError for invalid options.
+ *
+ * @example
+ * ```ts
+ * import { createClient } from 'plant-store-client';
+ *
+ * const client = createClient({
+ *   url: 'https://plants.example/v1',
+ *   token: 'plt_…',
+ *   afterAttempt: ({ operation, ms, response }) => console.log(operation, ms, response?.status),
+ * });
+ * ```
+ */
+export function createClient(options: ClientOptions): Client {
+  const plants = collectionAt(options.url);
+  const sendWith = createSender(options);
+
+  async function createPlant(
+    plant: NewPlant,
+    { idempotencyKey = newKey(), ...options }: CreateOptions = {},
+  ): Promise<CreateResult> {
+    const body = jsonOfPlant(plant);
+    const headers = { 'content-type': 'application/json', 'idempotency-key': checkedKey(idempotencyKey) };
+    const request = { operation: 'createPlant', method: 'POST', url: plants, headers, body } as const;
+    const answer = await sendWith(options)(request);
+    const replayed = answer.info.headers.has('idempotent-replayed');
+    return { plant: plantIn(answer.json, answer), replayed, ...answer.info };
+  }
+
+  function listPlants({ pageSize = PLANTS_IN_PAGE, cursor, ...options }: ListOptions = {}): PlantList {
+    const limit = checkedInteger('pageSize', pageSize, 1);
+    const send = sendWith(options);
+
+    async function* pages(): AsyncGenerator<PlantPage, void, undefined> {
+      let next = cursor;
+      do {
+        const url = new URL(`?limit=${limit}`, plants);
+        if (next !== undefined) url.searchParams.set('cursor', next);
+        const answer = await send({ operation: 'listPlants', method: 'GET', url });
+        if (!Array.isArray(answer.json)) throw unexpected(answer);
+        const page = answer.json.map((plant) => plantIn(plant, answer));
+        next = nextCursor(answer);
+        yield { plants: page, cursor: next, ...answer.info };
+      } while (next !== undefined);
+    }
+
+    async function* each(): AsyncGenerator<Plant, void, undefined> {
+      for await (const page of pages()) yield* page.plants;
+    }
+
+    return { pages, [Symbol.asyncIterator]: each };
+  }
+
+  async function deletePlant(id: bigint | number, options: CallOptions = {}): Promise<ResponseInfo> {
+    const url = new URL(`${plants.href}/${digitsOf(id)}`);
+    const answer = await sendWith(options)({ operation: 'deletePlant', method: 'DELETE', url });
+    return answer.info;
+  }
+
+  return { createPlant, listPlants, deletePlant };
+}
+
+/** 128 random bits. Pages on plain HTTP have no crypto.randomUUID. */
+function newKey(): string {
+  return crypto.getRandomValues(new Uint32Array(4)).join('-');
+}
+
+function plantIn(value: unknown, answer: Answer): Plant {
+  if (isPlant(value)) return value;
+  throw unexpected(answer);
+}
+
+/** The cursor in the `next` link (RFC 8288). Only the cursor is used, so that no link can divert the token. */
+function nextCursor(answer: Answer): string | undefined {
+  const target = /<([^>]*)>; *rel="?next"?/.exec(answer.info.headers.get('link') ?? '')?.[1];
+  if (target === undefined) return undefined;
+  const cursor = new URLSearchParams(target.split('?')[1]).get('cursor');
+  if (cursor === null) throw unexpected(answer);
+  return cursor;
+}

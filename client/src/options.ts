@@ -1,0 +1,127 @@
+import type { ResponseInfo } from './response.ts';
+
+/** Returns an access token. When it fails, the call fails with that error as its cause. */
+export type GiveToken = () => string | Promise<string>;
+
+/** Names and values of headers: an object, Headers, or a Map. */
+export type HeaderOptions = Readonly<Record<string, string>> | Iterable<readonly [string, string]>;
+
+/** Options of every call. */
+export interface CallOptions {
+  /** Ends the call with its pauses and retries. The call rejects with the signal's reason. */
+  readonly signal?: AbortSignal | undefined;
+  /**
+   * Timeout of one attempt in milliseconds, from the call for a token to the end of the response: 1 to 2,147,483,647 (24
+   * days). Default: that of the client.
+   */
+  readonly timeoutMs?: number | undefined;
+  /** Max number of retries after a transient error: 0 to 2,147,483,647. Default: that of the client. */
+  readonly retries?: number | undefined;
+  /** Headers of each request, in addition to those of the client, such as `traceparent`. */
+  readonly headers?: HeaderOptions | undefined;
+}
+
+/** The address of the service, the token, and defaults for all calls. */
+export interface ClientOptions {
+  /** The address of the service with its base path, such as `https://plants.example/v1`. */
+  readonly url: string | URL;
+  /** An access token, or a function that returns one. It is called before each attempt, and again once after a 401. */
+  readonly token: string | GiveToken;
+  /** As in CallOptions. Default: 10,000. */
+  readonly timeoutMs?: number | undefined;
+  /** As in CallOptions. Default: 4. */
+  readonly retries?: number | undefined;
+  /** Headers of every request. */
+  readonly headers?: HeaderOptions | undefined;
+  /** Default: the fetch of the platform. */
+  readonly fetch?: typeof fetch | undefined;
+  /** Called before each attempt. An error that it throws ends the call. */
+  readonly beforeAttempt?: ((attempt: AttemptStart) => void) | undefined;
+  /** Called after each attempt. An error that it throws ends the call. */
+  readonly afterAttempt?: ((attempt: AttemptEnd) => void) | undefined;
+}
+
+/** An attempt: one request of a call. */
+export interface Attempt {
+  readonly operation: 'createPlant' | 'listPlants' | 'deletePlant';
+  readonly method: 'GET' | 'POST' | 'DELETE';
+  readonly url: string;
+  /** 1 for the first attempt of a request, 2 for its first retry. */
+  readonly attempt: number;
+}
+
+export interface AttemptStart extends Attempt {
+  /** The headers of the request without the token. A hook may add some. */
+  readonly headers: Headers;
+}
+
+export interface AttemptEnd extends Attempt {
+  /** Duration in milliseconds, with the wait for the token. */
+  readonly ms: number;
+  /** Undefined if there was none. */
+  readonly response: ResponseInfo | undefined;
+  /** A PlantStoreError, or the reason of the aborted signal; undefined after a success. */
+  readonly error: unknown;
+  /** Milliseconds until the next attempt. Undefined if this was the last one. */
+  readonly retryInMs: number | undefined;
+}
+
+/** The limit of timers, and of the API's page size. */
+const INT32_MAX = 2 ** 31 - 1;
+
+/** Visible ASCII. */
+const ACCESS_TOKEN = /^[!-~]+$/;
+
+/** A name of RFC 9110 §5.6.2, except those that the client sets itself. */
+const HEADER_NAME = /^(?!(?:authorization|content-type|idempotency-key)$)[\w!#$%&'*+.^`|~-]+$/;
+
+/** A value of RFC 9110 §5.5, which has no line breaks. */
+const HEADER_VALUE = /^[\t -~\x80-\xff]*$/;
+
+/** Returns the collection of plants at a base URL. Throws TypeError for an invalid one. */
+export function collectionAt(url: string | URL): URL {
+  // In `localhost:8080` the host parses as a scheme. The message does not show the value: it may have a password.
+  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
+    throw new TypeError('the option url must be an http:// or https:// address');
+  }
+  const { origin, pathname } = new URL(url);
+  // Joined as text: as a relative URL, a path that starts with `//` names another host, which would get the token.
+  return new URL(`${origin}${pathname.replace(/\/+$/, '')}/plants`);
+}
+
+/** Throws TypeError for an invalid token. The message does not show it: it may contain a secret. */
+export function checkedToken(token: unknown): string {
+  if (fits(token, ACCESS_TOKEN)) return token;
+  throw new TypeError('the option token must be an access token or a function');
+}
+
+/** Throws TypeError for a key that the service would reject. */
+export function checkedKey(key: unknown): string {
+  if (fits(key, /^[!-~]{1,255}$/)) return key;
+  throw new TypeError('the option idempotencyKey must be 1 to 255 visible ASCII characters');
+}
+
+function fits(value: unknown, pattern: RegExp): value is string {
+  return typeof value === 'string' && pattern.test(value);
+}
+
+/** Throws RangeError for anything but an integer from `min` to 2^31 - 1. */
+export function checkedInteger(name: string, value: number, min: number): number {
+  if (Number.isInteger(value) && value >= min && value <= INT32_MAX) return value;
+  throw new RangeError(`the option ${name} must be an integer from ${min} to ${INT32_MAX}, not ${value}`);
+}
+
+/** Returns headers with lower-case names. Throws TypeError for invalid ones. The message does not show a value. */
+export function checkedHeaders(headers: HeaderOptions): Record<string, string> {
+  const checked: Record<string, string> = {};
+  for (const [name, value] of Symbol.iterator in headers ? headers : Object.entries(headers)) {
+    const key = name.toLowerCase();
+    if (!fits(key, HEADER_NAME) || !fits(value, HEADER_VALUE)) {
+      throw new TypeError(
+        `the option headers cannot have ${JSON.stringify(name)}: invalid, or set by the client`,
+      );
+    }
+    checked[key] = value;
+  }
+  return checked;
+}

@@ -1,0 +1,69 @@
+/** A plant as the service returns it. */
+export interface Plant {
+  /** Any text, also the empty one. */
+  readonly name: string;
+  /** Any text. Absent if the plant has none. */
+  readonly tag?: string;
+}
+
+/** A plant to create. */
+export interface NewPlant {
+  /** An int64. A number must be a safe integer: above 2^53 it may already be another id. */
+  readonly id: bigint | number;
+  /** Any text, also the empty one. */
+  readonly name: string;
+  /** Any text. */
+  readonly tag?: string | undefined;
+}
+
+interface FieldRule {
+  readonly accepts: (value: unknown) => boolean;
+  /** Completes the sentence "the name of a plant …". */
+  readonly rule: string;
+}
+
+const FIELDS = {
+  name: { accepts: isString, rule: 'must be a string' },
+  tag: { accepts: isStringOrAbsent, rule: 'must be a string or absent' },
+} satisfies Record<keyof Plant, FieldRule>;
+
+function isString(value: unknown): boolean {
+  return typeof value === 'string';
+}
+
+function isStringOrAbsent(value: unknown): boolean {
+  return value === undefined || isString(value);
+}
+
+/** The fault of the first invalid field; undefined for a plant. */
+function faultOf(value: object): string | undefined {
+  const invalid = Object.entries(FIELDS).find(([field, { accepts }]) => !accepts(Reflect.get(value, field)));
+  return invalid && `the ${invalid[0]} of a plant ${invalid[1].rule}`;
+}
+
+/** True for a plant in a parsed response. */
+export function isPlant(value: unknown): value is Plant {
+  return faultOf(Object(value)) === undefined;
+}
+
+/**
+ * The JSON of a plant to create, without other fields. Throws RangeError or TypeError for an invalid one, since callers may
+ * have no types. The id is rendered by hand: JSON.stringify takes no bigint.
+ */
+export function jsonOfPlant(plant: NewPlant): string {
+  const digits = digitsOf(plant.id);
+  const fault = faultOf(plant);
+  if (fault !== undefined) throw new TypeError(fault);
+  return `{"id":${digits},${JSON.stringify(plant, Object.keys(FIELDS)).slice(1)}`;
+}
+
+/** The digits of an id. Throws RangeError unless it is an int64 as bigint, or a safe integer. */
+export function digitsOf(id: bigint | number): string {
+  if (typeof id !== 'bigint' && !Number.isSafeInteger(id)) {
+    throw new RangeError(`the id must be a bigint or a safe integer, not the ${typeof id} ${String(id)}`);
+  }
+  if (BigInt.asIntN(64, BigInt(id)) !== BigInt(id)) {
+    throw new RangeError(`the id ${id} is not an integer from -2^63 to 2^63 - 1`);
+  }
+  return String(id);
+}

@@ -1,0 +1,150 @@
+import {
+  type Attempt,
+  type CallOptions,
+  type ClientOptions,
+  checkedHeaders,
+  checkedInteger,
+  checkedToken,
+} from './options.ts';
+import { PlantStoreError } from './plant-store-error.ts';
+import { type Answer, answerOf, errorOf } from './response.ts';
+import { pause, pauseBefore, within } from './retry.ts';
+
+/** A request without its token. */
+interface Request {
+  readonly operation: Attempt['operation'];
+  readonly method: Attempt['method'];
+  readonly url: URL;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string;
+}
+
+/** Resolves to a success response. Rejects with PlantStoreError, or with the reason of the caller's signal. */
+type Send = (request: Request) => Promise<Answer>;
+
+/** The end of an attempt. */
+interface Outcome {
+  readonly answer?: Answer;
+  /** A PlantStoreError, or the reason of the aborted signal; undefined after a success. */
+  readonly failure: unknown;
+  /** True if a retry may succeed. */
+  readonly isTransient: boolean;
+}
+
+/** Options of a call after the defaults. */
+interface Limits {
+  readonly timeoutMs: number;
+  readonly retries: number;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+const DEFAULTS: Limits = { timeoutMs: 10_000, retries: 4, headers: {} };
+
+/** Transient: too many requests, a proxy without a running service, overload, shutdown. */
+const TRANSIENT_STATUSES = [429, 502, 503, 504];
+
+/**
+ * Errors before a connection exists, so that nothing was sent: codes of Node and Bun, and the text of Deno's HTTP library
+ * (hyper). Browsers give no reason.
+ */
+const UNSENT = /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|client error \(Connect\)/;
+
+/** Checks options. Throws RangeError or TypeError for invalid ones. */
+function limitsOf(options: Omit<CallOptions, 'signal'>, defaults: Limits): Limits {
+  const { timeoutMs = defaults.timeoutMs, retries = defaults.retries, headers = {} } = options;
+  return {
+    timeoutMs: checkedInteger('timeoutMs', timeoutMs, 1),
+    retries: checkedInteger('retries', retries, 0),
+    headers: { ...defaults.headers, ...checkedHeaders(headers) },
+  };
+}
+
+/**
+ * Returns a function that checks the options of a call and returns its way to send: with a token, a timeout and retries.
+ * Each operation of the service is safe to retry.
+ */
+export function createSender(options: ClientOptions): (options: CallOptions) => Send {
+  const { token, fetch = globalThis.fetch, beforeAttempt, afterAttempt } = options;
+  const clientLimits = limitsOf(options, DEFAULTS);
+  const isFunction = typeof token === 'function';
+  if (!isFunction) checkedToken(token);
+
+  return (options) => {
+    const { timeoutMs, retries, headers: common } = limitsOf(options, clientLimits);
+    const { signal } = options;
+
+    return async ({ operation, method, url, headers: own, body }) => {
+      const target = `${method} ${url.origin}${url.pathname}`;
+      let canRenew = isFunction;
+      let retried = 0;
+      let outcomeUnknown = false;
+
+      async function attempt(headers: Headers): Promise<Outcome> {
+        let hasToken = false;
+        let cause: unknown;
+        let reason = `within ${timeoutMs} ms`;
+        try {
+          const answer = await within(timeoutMs, signal, async (end) => {
+            const given = checkedToken(isFunction ? await token() : token);
+            end.throwIfAborted();
+            hasToken = true;
+            headers.set('authorization', `Bearer ${given}`);
+            const request = { method, headers, body: body ?? null, signal: end, redirect: 'manual' } as const;
+            return answerOf(await fetch(url, request));
+          });
+          if (answer !== undefined) {
+            // After an attempt without a response, a missing plant counts as deleted: by that attempt.
+            const isGone = operation === 'deletePlant' && outcomeUnknown;
+            const failure = errorOf(answer, target, outcomeUnknown, isGone);
+            return { answer, failure, isTransient: TRANSIENT_STATUSES.includes(answer.info.status) };
+          }
+        } catch (error: unknown) {
+          if (signal?.aborted) return { failure: signal.reason, isTransient: false };
+          cause = error;
+          reason = `(${reasonOf(error)})`;
+        }
+        const failure = new PlantStoreError(
+          `no ${hasToken ? 'answer from' : 'token for'} ${target} ${reason}`,
+          { outcomeUnknown: outcomeUnknown || (hasToken && !UNSENT.test(reason)), cause },
+        );
+        return { failure, isTransient: hasToken };
+      }
+
+      /** Milliseconds until the next attempt; undefined if there is none. */
+      function delayAfter({ failure, isTransient }: Outcome): number | undefined {
+        if (!(failure instanceof PlantStoreError)) return undefined;
+        outcomeUnknown = failure.outcomeUnknown;
+        if (failure.status === 401 && canRenew) {
+          canRenew = false;
+          return 0;
+        }
+        if (!isTransient || retried === retries) return undefined;
+        retried += 1;
+        return pauseBefore(retried, failure.headers);
+      }
+
+      for (let number = 1; ; number += 1) {
+        const headers = new Headers({ ...common, ...own });
+        const facts = { operation, method, url: url.href, attempt: number };
+        beforeAttempt?.({ ...facts, headers });
+        const start = performance.now();
+        const outcome = await attempt(headers);
+        const { answer, failure } = outcome;
+        const retryInMs = delayAfter(outcome);
+        const ms = performance.now() - start;
+        afterAttempt?.({ ...facts, ms, response: answer?.info, error: failure, retryInMs });
+        if (answer !== undefined && failure === undefined) return answer;
+        if (retryInMs === undefined) throw failure;
+        await pause(retryInMs, signal);
+      }
+    };
+  };
+}
+
+/** The message of an error, which has its code. Platforms put the actual one, such as ECONNREFUSED, into `cause`. */
+function reasonOf(error: unknown): string {
+  const inner = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+  if (!(inner instanceof Error)) return String(inner);
+  // After attempts at several addresses, there is only a code.
+  return inner.message || ('code' in inner ? String(inner.code) : inner.name);
+}

@@ -1,0 +1,228 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { describe, test } from 'node:test';
+import { promisify } from 'node:util';
+import {
+  type AttemptEnd,
+  type ClientOptions,
+  createClient,
+  PlantStoreError,
+} from '../../client/src/client.ts';
+import { freePort } from '../support/servers/free-port.ts';
+import { serve } from '../support/servers/stub-server.ts';
+
+const FERN = { id: 7, name: 'Fern' };
+
+describe('a redirect', () => {
+  for (const status of [301, 302, 303, 307, 308]) {
+    test(`${status} → rejected with its target, not followed and not retried`, async (t) => {
+      const requests: unknown[] = [];
+      const target = 'https://plants.example/plants';
+      const url = await serve(t, (request, response) => {
+        requests.push(request.method);
+        response.writeHead(status, { location: target, 'x-request-id': 'r1' }).end('{"name":"Fern"}');
+      });
+      const client = createClient({ url, token: 'secret' });
+      await assert.rejects(client.createPlant(FERN), {
+        name: 'PlantStoreError',
+        message: `POST ${url}/plants was redirected to ${target}; fix the option url`,
+        code: undefined,
+        status,
+        requestId: 'r1',
+        outcomeUnknown: false,
+      });
+      await assert.rejects(Array.fromAsync(client.listPlants()), { status });
+      await assert.rejects(client.deletePlant(7), { status });
+      assert.deepEqual(requests, ['POST', 'GET', 'DELETE']);
+    });
+  }
+
+  test('that the platform hides, as browsers do → rejected without its target', async () => {
+    const hidden = Object.defineProperties(new Response(null), {
+      type: { value: 'opaqueredirect' },
+      status: { value: 0 },
+    });
+    const client = createClient({ url: 'http://plants.lan', token: 'secret', fetch: async () => hidden });
+    await assert.rejects(client.deletePlant(7), {
+      message: 'DELETE http://plants.lan/plants/7 was redirected; fix the option url',
+      status: undefined,
+    });
+  });
+});
+
+describe('options of a call', () => {
+  test('timeoutMs and retries → instead of those of the client', async (t) => {
+    const attempts: number[] = [];
+    const url = await serve(t, () => undefined);
+    const afterAttempt: ClientOptions['afterAttempt'] = ({ attempt }) => void attempts.push(attempt);
+    const client = createClient({ url, token: 'secret', retries: 0, afterAttempt });
+    const options = { timeoutMs: 50, retries: 2 };
+    const rejection = { message: /within 50 ms$/, outcomeUnknown: true };
+    await assert.rejects(client.createPlant(FERN, options), rejection);
+    await assert.rejects(client.deletePlant(7, options), rejection);
+    await assert.rejects(Array.fromAsync(client.listPlants(options)), rejection);
+    assert.deepEqual(attempts, [1, 2, 3, 1, 2, 3, 1, 2, 3]);
+  });
+});
+
+describe('hooks', () => {
+  test('a retry and a success → called before and after each attempt, without the token', async (t) => {
+    const received: unknown[] = [];
+    const url = await serve(t, (request, response) => {
+      received.push([request.headers['x-attempt'], request.headers.authorization]);
+      response.setHeader('x-request-id', `r${received.length}`);
+      if (received.length === 1) response.writeHead(503).end('{"error":50301,"message":"overloaded"}');
+      else response.end('{"name":"Fern"}');
+    });
+    const before: unknown[] = [];
+    const after: AttemptEnd[] = [];
+    const client = createClient({
+      url,
+      token: 'secret',
+      beforeAttempt: ({ headers, ...facts }) => {
+        before.push({ ...facts, names: [...headers.keys()] });
+        headers.set('x-attempt', `${facts.attempt}`);
+        headers.set('authorization', 'from the hook');
+      },
+      afterAttempt: (attempt) => void after.push(attempt),
+    });
+    await client.createPlant(FERN);
+    const facts = { operation: 'createPlant', method: 'POST', url: `${url}/plants` };
+    const names = ['content-type', 'idempotency-key'];
+    assert.deepEqual(before, [
+      { ...facts, attempt: 1, names },
+      { ...facts, attempt: 2, names },
+    ]);
+    assert.deepEqual(received, [
+      ['1', 'Bearer secret'],
+      ['2', 'Bearer secret'],
+    ]);
+    const [first, second] = after;
+    assert.deepEqual([first?.attempt, first?.response?.status, first?.response?.requestId], [1, 503, 'r1']);
+    assert.ok(first?.error instanceof PlantStoreError && first.error.code === 50301);
+    assert.ok(first.retryInMs !== undefined && first.retryInMs < 100);
+    assert.deepEqual(
+      [second?.attempt, second?.response?.status, second?.response?.requestId],
+      [2, 200, 'r2'],
+    );
+    assert.deepEqual([second?.error, second?.retryInMs], [undefined, undefined]);
+    for (const { ms } of after) assert.ok(ms > 0 && ms < 10_000);
+  });
+
+  test('each way to fail → called with the error, and without a next attempt', async (t) => {
+    const after: AttemptEnd[] = [];
+    const afterAttempt: ClientOptions['afterAttempt'] = (attempt) => void after.push(attempt);
+    const reason = new Error('enough');
+    const controller = new AbortController();
+    const silent = await serve(t, () => controller.abort(reason));
+    const nowhere = `http://127.0.0.1:${await freePort()}`;
+    const noToken = () => Promise.reject(reason);
+    for (const [url, token, error] of [
+      [nowhere, 'secret', /no answer from DELETE/],
+      [nowhere, noToken, /no token for DELETE/],
+    ] as const) {
+      const client = createClient({ url, token, retries: 0, afterAttempt });
+      await assert.rejects(client.deletePlant(7), error);
+    }
+    const aborted = createClient({ url: silent, token: 'secret', afterAttempt });
+    await assert.rejects(aborted.deletePlant(7, { signal: controller.signal }), reason);
+    assert.deepEqual(
+      after.map(({ response, retryInMs, error }) => [response, retryInMs, error instanceof PlantStoreError]),
+      [
+        [undefined, undefined, true],
+        [undefined, undefined, true],
+        [undefined, undefined, false],
+      ],
+    );
+    assert.equal(after[2]?.error, reason);
+  });
+
+  test('that throws → ends the call with its error', async (t) => {
+    let requests = 0;
+    const url = await serve(t, (_request, response) => {
+      requests += 1;
+      response.writeHead(503).end();
+    });
+    const thrown = new Error('the hook failed');
+    const hook = (): never => {
+      throw thrown;
+    };
+    await assert.rejects(createClient({ url, token: 'secret', beforeAttempt: hook }).deletePlant(7), thrown);
+    assert.equal(requests, 0);
+    await assert.rejects(createClient({ url, token: 'secret', afterAttempt: hook }).deletePlant(7), thrown);
+    assert.equal(requests, 1);
+  });
+});
+
+/** Runs a program of a user. The client is imported from its sources. */
+async function runProgram(program: string): Promise<{ stdout: string; ms: number }> {
+  const source = `import { createClient } from '${new URL('../../client/src/client.ts', import.meta.url)}';\n${program}`;
+  const start = performance.now();
+  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', source]);
+  return { stdout, ms: performance.now() - start };
+}
+
+describe('a process with nothing else to do', () => {
+  test('a token function that never settles → the call rejects by its timeout', async () => {
+    const { stdout } = await runProgram(`
+      const token = () => new Promise(() => {});
+      const client = createClient({ url: 'http://127.0.0.1:8080', token, timeoutMs: 50 });
+      await client.deletePlant(7).catch(({ message }) => console.log(message));`);
+    assert.equal(stdout, 'no token for DELETE http://127.0.0.1:8080/plants/7 within 50 ms\n');
+  });
+
+  test('a call has ended → its timer does not keep the process alive', async (t) => {
+    const url = await serve(t, (_request, response) => response.writeHead(204).end());
+    const { ms } = await runProgram(`
+      await createClient({ url: '${url}', token: 'secret', timeoutMs: 60_000 }).deletePlant(7);
+      await createClient({ url: '${url}', token: () => Promise.reject(), timeoutMs: 60_000 }).deletePlant(7).catch(() => {});`);
+    assert.ok(ms < 30_000, `${ms} ms`);
+  });
+});
+
+describe('fetch of the user', () => {
+  test('that ignores its signal → the call still ends by its timeout, and by its signal', async () => {
+    const reason = new Error('enough');
+    const controller = new AbortController();
+    let calls = 0;
+    const fetch = () => {
+      calls += 1;
+      if (calls === 2) setImmediate(() => controller.abort(reason));
+      return new Promise<never>(() => {});
+    };
+    const client = createClient({ url: 'http://plants.example', token: 'secret', retries: 0, fetch });
+    await assert.rejects(client.deletePlant(7, { timeoutMs: 20 }), /within 20 ms$/);
+    await assert.rejects(client.deletePlant(7, { signal: controller.signal }), reason);
+  });
+
+  for (const [error, isUnknown] of [
+    // As Deno 2 words them.
+    [
+      'error sending request for url (http://h/plants): client error (Connect): tcp connect error: Connection timed out (os error 110)',
+      false,
+    ],
+    [
+      'error sending request for url (http://h/plants): client error (Connect): dns error: failed to lookup address information',
+      false,
+    ],
+    [
+      'error sending request for url (http://h/plants): client error (SendRequest): connection closed before message completed',
+      true,
+    ],
+  ] as const) {
+    test(`on Deno: ${error} → outcomeUnknown is ${isUnknown}`, async () => {
+      const fetch = () => Promise.reject(new TypeError(error));
+      const client = createClient({ url: 'http://h', token: 'secret', retries: 0, fetch });
+      await assert.rejects(client.createPlant(FERN), { outcomeUnknown: isUnknown });
+    });
+  }
+});
+
+test('an error of another copy of the package is an instance too', () => {
+  const other = class PlantStoreError extends Error {
+    override readonly name = 'PlantStoreError';
+  };
+  assert.ok(new other() instanceof PlantStoreError);
+  assert.ok(!(new Error('no') instanceof PlantStoreError));
+  assert.ok(!(Object('PlantStoreError') instanceof PlantStoreError));
+});

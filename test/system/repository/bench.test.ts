@@ -5,17 +5,17 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { compare } from '../../bench/compare.ts';
-import { autocannonGenerator } from '../../bench/load/autocannon.ts';
-import { type Job, runLoad } from '../../bench/load/generator.ts';
-import { openLoop } from '../../bench/load/open-loop.ts';
-import { measureStalls } from '../../bench/report/cpu-stalls.ts';
-import { figuresOf, ratioOf } from '../../bench/report/figures.ts';
-import { targetsTable } from '../../bench/report/targets.ts';
-import { freshFolder } from '../support/engines.ts';
-import { serve } from '../support/servers/stub-server.ts';
+import { compare } from '../../../bench/compare.ts';
+import { autocannonGenerator } from '../../../bench/load/autocannon.ts';
+import { type Job, runLoad } from '../../../bench/load/generator.ts';
+import { openLoop } from '../../../bench/load/open-loop.ts';
+import { measureStalls } from '../../../bench/report/cpu-stalls.ts';
+import { figuresOf, ratioOf } from '../../../bench/report/figures.ts';
+import { targetsTable } from '../../../bench/report/targets.ts';
+import { freshFolder } from '../../support/engines.ts';
+import { serve } from '../../support/servers/stub-server.ts';
 
-const RUN = join(import.meta.dirname, '../../bench/run.ts');
+const RUN = join(import.meta.dirname, '../../../bench/run.ts');
 const SHORT = ['--rounds', '1', '--seconds', '1', '--warm-up', '0', '--no-alternatives'];
 
 interface Written {

@@ -4,9 +4,9 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { freshFolder } from '../support/engines.ts';
+import { freshFolder } from '../../support/engines.ts';
 
-const REPORTER = fileURLToPath(new URL('../support/engine-counts.ts', import.meta.url));
+const REPORTER = fileURLToPath(new URL('../../support/engine-counts.ts', import.meta.url));
 
 /** Runs a test file with this body for every engine. Returns the output of the reporter. */
 async function countedOf(body: string) {

@@ -7,8 +7,8 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { describe, it, type TestContext } from 'node:test';
 import { promisify } from 'node:util';
-import { endOf, type LogLine, newInstallation, type Program } from '../support/program.ts';
-import { bearer } from '../support/service.ts';
+import { endOf, type LogLine, newInstallation, type Program } from '../../support/program.ts';
+import { bearer } from '../../support/service.ts';
 
 /** More lines than the pipe and the buffer for `answered` lines can hold. */
 const REQUESTS = 4_500;
@@ -52,7 +52,7 @@ const EACH = 20_000;
 
 /** Logs a flood of lines that clients cause, then two important ones. Reports the dropped lines on stderr. */
 const FLOOD = `
-  import { createLog } from ${JSON.stringify(new URL('../../src/observability/log.ts', import.meta.url).href)};
+  import { createLog } from ${JSON.stringify(new URL('../../../src/observability/log.ts', import.meta.url).href)};
   const { log, linesDropped } = await createLog('info');
   for (let n = 0; n < ${EACH}; n += 1) log.info({ requestId: 'abcdefgh', operation: 'none', status: 400 }, 'rejected');
   for (let n = 0; n < ${EACH}; n += 1) log.error({ requestId: 'abcdefgh', err: 'the store is away' }, 'failed');

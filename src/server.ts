@@ -15,7 +15,7 @@ import { isEmbedded, openStore } from './store/open-engine.ts';
 import type { Store } from './store/store.ts';
 import { version } from './version.ts';
 
-/** Grace period with `Connection: close` responses after the listener closed. */
+/** Grace period with `Connection: close` responses after the listener closed, if a connection is open. */
 const LINGER_MS = 500;
 
 /** Timeout for requests in flight after the grace period. */
@@ -98,7 +98,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     // node:http's own close() drops idle connections immediately, where a request may be arriving.
     TcpServer.prototype.close.call(app.server);
     if (how === 'gracefully') {
-      await setTimeout(LINGER_MS);
+      await within(LINGER_MS, connections.whenEmpty());
       // Reads requests that arrived while the process was suspended, before it closes idle connections.
       await setImmediate();
     }
@@ -225,12 +225,14 @@ async function openIssuer(config: Config, log: Logger, now: () => number): Promi
 
 /** Waits a limited time for requests in flight, then destroys the remaining connections. */
 async function drain(app: FastifyInstance, connections: Connections, graceMs: number): Promise<void> {
-  const deadline = new AbortController();
-  await Promise.race([
-    connections.closeWhenIdle(),
-    setTimeout(graceMs, undefined, { signal: deadline.signal }).catch(() => undefined),
-  ]);
-  deadline.abort();
+  await within(graceMs, connections.closeWhenIdle());
   connections.destroy();
   await app.close();
+}
+
+/** Resolves with an event, or after a time. */
+async function within(ms: number, event: Promise<void>): Promise<void> {
+  const deadline = new AbortController();
+  await Promise.race([event, setTimeout(ms, undefined, { signal: deadline.signal }).catch(() => undefined)]);
+  deadline.abort();
 }

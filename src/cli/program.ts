@@ -22,8 +22,8 @@ const commands: Readonly<Record<string, () => Promise<Command>>> = {
   openapi: async () => (await import('./commands/openapi-command.ts')).openapiCommand(),
 };
 
-/** Runs the command in `process.argv`. Writes a failure to stderr and sets the exit code to 1. */
-export async function runProgram(): Promise<void> {
+/** Creates the program with one command, or with all for the help and for an unknown command. */
+export async function createProgram(name?: string): Promise<Command> {
   const program = new Command('plant-store')
     .description('A small HTTP/JSON service that stores plants.')
     .version(version)
@@ -31,11 +31,16 @@ export async function runProgram(): Promise<void> {
       outputError: (text, write) => write(escapeLines(text.replace(/^error: /, 'plant-store: '))),
     })
     .showHelpAfterError('(run with --help for usage)');
-  // Loads all commands for the help and for an unknown command.
-  const requested = Object.entries(commands).filter(([name]) => name === process.argv[2]);
-  for (const [, load] of requested.length > 0 ? requested : Object.entries(commands))
+  const requested = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined;
+  for (const load of requested === undefined ? Object.values(commands) : [requested])
     program.addCommand(await load());
   inheritSettings(program);
+  return program;
+}
+
+/** Runs the command in `process.argv`. Writes a failure to stderr and sets the exit code to 1. */
+export async function runProgram(): Promise<void> {
+  const program = await createProgram(process.argv[2]);
   const reportFailure = createFailureReporter();
   process.stdout.on('error', reportFailure);
   // An error of stderr cannot be reported.

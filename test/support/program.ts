@@ -5,6 +5,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { PATIENCE_MS } from './patience.ts';
 
 /** The cleanup hook of a test; a TestContext has it. */
 export interface Lifetime {
@@ -89,15 +90,12 @@ export const TOGETHER = { concurrency: 2 };
 /** Variables that make the program treat its stderr as a terminal. */
 export const ON_A_TERMINAL = { NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true' };
 
-/** Time limit for a program to exit or to become ready. */
-const PATIENCE_MS = 60_000;
-
-// Compile cache shared by the short runs of a test file; without it most of their time is compilation.
-const compileCache = mkdtempSync(join(tmpdir(), 'plant-store-compiled-'));
+// Compiled code, shared by all programs of a run; without it most of the time of a short one is compilation.
+const compileCache = process.env.NODE_COMPILE_CACHE ?? mkdtempSync(join(tmpdir(), 'plant-store-compiled-'));
 const living = new Set<ChildProcess>();
 process.once('exit', () => {
   for (const child of living) killGroup(child);
-  rmSync(compileCache, { recursive: true, force: true });
+  if (process.env.NODE_COMPILE_CACHE === undefined) rmSync(compileCache, { recursive: true, force: true });
 });
 
 /** Creates an empty folder without a store. It is removed at the end, after every program in it has exited. */

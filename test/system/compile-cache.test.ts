@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { chmod, chown, mkdir, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { needs } from '../support/needs.ts';
 import { type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 
 const CACHE = join('.cache', 'plant-store');
@@ -33,7 +34,7 @@ describe('the cache of compiled code', TOGETHER, () => {
       assert.deepEqual(await readdir(join(installation.folder, CACHE)), ['v26']);
     });
 
-  it('another user owns it → not used', { skip: process.getuid?.() !== 0 }, async (t) => {
+  it('another user owns it → not used', needs('root', process.getuid?.() === 0), async (t) => {
     const installation = await newInstallation(t);
     await mkdir(join(installation.folder, CACHE), { recursive: true, mode: 0o700 });
     await chown(join(installation.folder, CACHE), 65_534, 65_534);

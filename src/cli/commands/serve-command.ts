@@ -1,9 +1,9 @@
 import { setFlagsFromString } from 'node:v8';
 import { Command } from 'commander';
-import type { Logger } from 'pino';
 import type { Config, Flags } from '../../config.ts';
 import { type Audit, createAudit } from '../../observability/audit-log.ts';
 import { createLog } from '../../observability/log.ts';
+import type { EventLog } from '../../observability/log-events.ts';
 import { type Server, STOP_MS, startServer } from '../../server.ts';
 import { isEmbedded } from '../../store/open-engine.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../../token.ts';
@@ -29,7 +29,7 @@ export function serveCommand(): Command {
     const starting = startServer({ config, serviceLog, traces, onFatal: broken.resolve });
     const stop = stopOnSignal(starting, log, config.stopDelay + SHUTDOWN_MS);
     void broken.promise.then((err) => {
-      log.fatal({ err }, 'the store cannot be trusted any more; stopping. Check it before the next start');
+      log.event('the store cannot be trusted any more; stopping. Check it before the next start', { err });
       stop(1);
     });
     const server = await starting;
@@ -41,7 +41,7 @@ export function serveCommand(): Command {
     try {
       if (!(await server.store.hasTokens())) process.stdout.write(await welcome(server, createAudit(log)));
     } catch (err: unknown) {
-      log.fatal({ err }, 'the first token could not be created; stopping');
+      log.event('the first token could not be created; stopping', { err });
       stop(1);
     }
   });
@@ -58,7 +58,7 @@ function disableAllocationSitePretenuring(): void {
 }
 
 /** Stops the server on signals and unexpected errors, also during the start. Returns the function that stops it. */
-function stopOnSignal(starting: Promise<Server>, log: Logger, graceMs: number): (exitCode: number) => void {
+function stopOnSignal(starting: Promise<Server>, log: EventLog, graceMs: number): (exitCode: number) => void {
   let stoppingSince: number | undefined;
   let exitCode = 0;
 
@@ -67,7 +67,7 @@ function stopOnSignal(starting: Promise<Server>, log: Logger, graceMs: number): 
     if (stoppingSince !== undefined) return;
     stoppingSince = performance.now();
     setTimeout(() => {
-      log.error('requests did not finish in time; exiting');
+      log.event('requests did not finish in time; exiting', {});
       process.exit(1);
     }, graceMs).unref();
     void close();
@@ -79,10 +79,10 @@ function stopOnSignal(starting: Promise<Server>, log: Logger, graceMs: number): 
     if (server === undefined) return;
     try {
       await server.close('gracefully');
-      log.info('stopped');
+      log.event('stopped', {});
       process.exit(exitCode);
     } catch (err: unknown) {
-      log.error({ err }, 'shutdown failed');
+      log.event('shutdown failed', { err });
       process.exit(1);
     }
   }
@@ -90,13 +90,13 @@ function stopOnSignal(starting: Promise<Server>, log: Logger, graceMs: number): 
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     process.on(signal, () => {
       if (stoppingSince !== undefined && performance.now() - stoppingSince > SAME_SIGNAL_MS) process.exit(1);
-      log.info({ signal }, 'stopping');
+      log.event('stopping', { signal });
       stop(0);
     });
   }
   for (const event of ['uncaughtException', 'unhandledRejection'] as const) {
     process.on(event, (err: unknown) => {
-      log.fatal({ err }, 'unexpected error; stopping');
+      log.event('unexpected error; stopping', { err });
       stop(1);
     });
   }
@@ -104,13 +104,13 @@ function stopOnSignal(starting: Promise<Server>, log: Logger, graceMs: number): 
 }
 
 /** Reloads the certificate on SIGHUP. Without TLS the signal keeps its default action. */
-function reloadOnSighup({ tls }: Server, log: Logger): void {
+function reloadOnSighup({ tls }: Server, log: EventLog): void {
   if (tls === undefined) return;
   process.on('SIGHUP', () => {
     try {
-      log.info({ validTo: tls.renew() }, 'the certificate was reloaded');
+      log.event('the certificate was reloaded', { validTo: tls.renew() });
     } catch (err: unknown) {
-      log.error({ err }, 'the certificate could not be reloaded; the previous one stays in use');
+      log.event('the certificate could not be reloaded; the previous one stays in use', { err });
     }
   });
 }
@@ -119,13 +119,14 @@ function shouldCreateFirstToken({ databaseUrl }: Config): boolean {
   return process.env.NODE_ENV !== 'production' && isEmbedded(databaseUrl);
 }
 
-async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: Logger): Promise<void> {
+async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: EventLog): Promise<void> {
   if (oidcIssuer !== '') return;
   // A store that does not respond is reported with each request.
   const hasTokens = await store.hasTokens().catch(() => true);
   if (!hasTokens)
-    log.warn(
+    log.event(
       'no tokens yet, so every request for plants gets 401; create one: plant-store token create OWNER',
+      {},
     );
 }
 

@@ -132,14 +132,15 @@ test('collector accepts connections and never responds → requests and shutdown
   const port = await listenOnFreePort(silent);
   t.after(() => void silent.close());
   const installation = await newInstallation(t);
-  const env = { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` };
+  // Longer than the limit of a shutdown, after which the exit code is 1.
+  const env = {
+    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}`,
+    OTEL_EXPORTER_OTLP_TIMEOUT: '120000',
+  };
   const token = await installation.token();
   const service = await installation.serve({ env });
   assert.equal((await fetch(`${service.url}/plants`, { headers: bearer(token) })).status, 200);
-  const stopping = performance.now();
-  const { code } = await service.stop();
-  assert.equal(code, 0);
-  assert.ok(performance.now() - stopping < 8_000);
+  assert.equal((await service.stop()).code, 0);
 });
 
 test('collector unreachable → a line in the log', async (t) => {

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -90,12 +89,13 @@ export const TOGETHER = { concurrency: 2 };
 /** Variables that make the program treat its stderr as a terminal. */
 export const ON_A_TERMINAL = { NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true' };
 
-// Compiled code, shared by all programs of a run; without it most of the time of a short one is compilation.
-const compileCache = process.env.NODE_COMPILE_CACHE ?? mkdtempSync(join(tmpdir(), 'plant-store-compiled-'));
+/** Variables that the programs of a run inherit: where compiled code is shared, and where coverage is collected. */
+const OF_RUN = ['NODE_COMPILE_CACHE', 'NODE_DISABLE_COMPILE_CACHE', 'NODE_V8_COVERAGE'];
+
+const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => OF_RUN.includes(name)));
 const living = new Set<ChildProcess>();
 process.once('exit', () => {
   for (const child of living) killGroup(child);
-  if (process.env.NODE_COMPILE_CACHE === undefined) rmSync(compileCache, { recursive: true, force: true });
 });
 
 /** Creates an empty folder without a store. It is removed at the end, after every program in it has exited. */
@@ -165,7 +165,7 @@ function startProgram(
   remembers: ((line: LogLine) => boolean) | undefined,
 ): Program {
   const [name = '', ...args] = command;
-  const env = { PATH: process.env.PATH, HOME: cwd, TMPDIR: tmpdir(), NODE_COMPILE_CACHE: compileCache };
+  const env = { ...inherited, PATH: process.env.PATH, HOME: cwd, TMPDIR: tmpdir() };
   const child = spawn(name, args, {
     cwd,
     env: { ...env, ...variables },

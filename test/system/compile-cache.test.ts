@@ -53,7 +53,7 @@ describe('the cache of compiled code', TOGETHER, () => {
 
 /** Runs the program with umask 0, without the shared cache of the tests. */
 async function version({ run }: Installation, env: Readonly<Record<string, string>> = {}): Promise<void> {
-  const script = 'umask 000 && unset NODE_COMPILE_CACHE && exec "$@"';
+  const script = 'umask 000 && unset NODE_COMPILE_CACHE NODE_DISABLE_COMPILE_CACHE && exec "$@"';
   const wrap = (command: readonly string[]) => ['bash', '-c', script, 'bash', ...command];
   const { code, stderr } = await run(['--version'], { env, wrap });
   assert.deepEqual([code, stderr], [0, '']);

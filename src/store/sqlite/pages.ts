@@ -28,6 +28,8 @@ const SMALLEST_VALUE_LIMIT = 64 * 1024;
 /** This number of plants, each below the limit on values, always fits into memory. */
 const SHORT_PAGE = 64;
 
+const EMPTY_PAGE: PlantPage = { json: '[]', count: 0, last: undefined, more: false };
+
 type ReadPage = (owner: string, range: IdRange, limit: PageLimit) => PlantPage;
 
 /**
@@ -114,13 +116,16 @@ export function preparePages(db: DatabaseSync): ReadPage {
   function readOne(owner: string, { from, to }: IdRange): PlantPage {
     limitValues(Number.POSITIVE_INFINITY);
     try {
-      return toPage(one.get(owner, from, to) ?? {}, from);
+      const row = one.get(owner, from, to);
+      return row === undefined ? EMPTY_PAGE : toPage(row, from);
     } catch (error: unknown) {
       throw isTooBig(error) ? unreadable(from) : error;
     }
   }
 
   return (owner, range, limit) => {
+    // SQLite reads whole rows to find the first id: with rows of megabytes, each statement saved counts.
+    if (limit.plants === 1) return readOne(owner, range);
     return tryWhole(owner, range, limit) ?? readFitting(owner, range, limit) ?? readOne(owner, range);
   };
 }

@@ -7,13 +7,12 @@ import { DatabaseSync } from 'node:sqlite';
 import type { TestContext } from 'node:test';
 import pg from 'pg';
 import { connectionOptions, loadConfig } from '../../src/config.ts';
+import { PATIENT_CONNECTIONS } from './patience.ts';
 
 /**
  * Default options to open a store in tests: those of the service, with longer timeouts for a busy machine.
  */
-export const connections = connectionOptions(
-  loadConfig({ databaseAcquireTimeout: '30000', databaseStatementTimeout: '30000' }, {}),
-);
+export const connections = connectionOptions(loadConfig(PATIENT_CONNECTIONS, {}));
 
 /** A store engine that every suite runs on. */
 export interface TestEngine {

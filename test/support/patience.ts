@@ -3,6 +3,12 @@ import { setTimeout } from 'node:timers/promises';
 /** The limit of every wait in the tests: far above what anything takes on a busy machine. */
 export const PATIENCE_MS = 60_000;
 
+/** Settings of connections to PostgreSQL with timeouts for a busy machine. */
+export const PATIENT_CONNECTIONS = {
+  databaseAcquireTimeout: String(PATIENCE_MS),
+  databaseStatementTimeout: String(PATIENCE_MS),
+};
+
 /** Waits for a condition that no event announces. Rejects with the last state after {@link PATIENCE_MS}. */
 export async function until(
   condition: () => boolean | Promise<boolean>,

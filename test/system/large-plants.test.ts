@@ -114,7 +114,7 @@ async function start(t: TestContext, engine: TestEngine) {
   const url = await engine.freshUrl(t);
   const expected = await fill(url);
   const installation = await newInstallation(t);
-  const env = { DATABASE_URL: url, DATABASE_STATEMENT_TIMEOUT: '30000', ...FRUGAL };
+  const env = { DATABASE_URL: url, DATABASE_STATEMENT_TIMEOUT: '60000', ...FRUGAL };
   const token = (await installation.run(['token', 'create', 'alice'], { env })).stdout.trim();
   const service = await installation.serve({ env });
   return { service, token, url, expected };

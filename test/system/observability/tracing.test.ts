@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
 import { test } from 'node:test';
-import manifest from '../../package.json' with { type: 'json' };
-import { wantsTraces } from '../../src/cli/otel-variables.ts';
-import { ConfigInvalid } from '../../src/config.ts';
-import { engines } from '../support/engines.ts';
-import { newInstallation } from '../support/program.ts';
-import { freePort, listenOnFreePort } from '../support/servers/free-port.ts';
-import { startCollector } from '../support/servers/otlp-collector.ts';
-import { bearer } from '../support/service.ts';
+import manifest from '../../../package.json' with { type: 'json' };
+import { wantsTraces } from '../../../src/cli/otel-variables.ts';
+import { ConfigInvalid } from '../../../src/config.ts';
+import { engines } from '../../support/engines.ts';
+import { newInstallation } from '../../support/program.ts';
+import { freePort, listenOnFreePort } from '../../support/servers/free-port.ts';
+import { startCollector } from '../../support/servers/otlp-collector.ts';
+import { bearer } from '../../support/service.ts';
 
 const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 const PARENT_ID = 'b7ad6b7169203331';

@@ -6,7 +6,7 @@ import { createRejectedTokens, type RejectedTokens } from '../../../src/http/aut
 
 const MINUTE_MS = 60_000;
 
-/** lru-cache reads its clock at most once a millisecond of real time. */
+/** lru-cache caches the time of its clock for a millisecond. */
 const CLOCK_IS_READ_MS = 2;
 
 /** Rejected tokens with a clock that the test sets. */

@@ -1,6 +1,6 @@
 import type { Contender, Measurement } from './contenders/contender.ts';
 
-/** All runs of a workload: those of each contender, in the order of the rounds. */
+/** The runs of a workload: for each contender, one run a round. */
 export interface Comparison {
   readonly work: string;
   readonly contenders: readonly Runs[];

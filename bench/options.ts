@@ -13,7 +13,7 @@ export interface Options {
   /** Seconds of load before the first round, not measured. */
   readonly warmUp: number;
   readonly generator: Generator;
-  /** Whether the alternatives are installed and measured too. */
+  /** True to install and measure the alternatives too. */
   readonly withAlternatives: boolean;
   /** The file for the JSON; undefined for none. */
   readonly json: string | undefined;

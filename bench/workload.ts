@@ -23,7 +23,7 @@ export interface Workload {
 export const LISTED = 20;
 export const NEW_PLANT = { name: 'Black alder', tag: 'Alnus glutinosa' };
 
-// Each run has distinct ids, apart from those of other runs and of the listed plants, which count from 1.
+// The ids of a run differ from those of other runs, and from those of the listed plants, which are 1, 2, 3 and so on.
 const IDS_A_RUN = 100_000_000;
 const FIRST_TO_DELETE = 1_000 * IDS_A_RUN;
 
@@ -47,7 +47,7 @@ export const createAtRandom: Workload = {
   ids: (run) => ({ order: 'random', seed: ((run + 1) * 0x9e3779b1) >>> 0, lane: run }),
 };
 
-/** Creates after all existing plants, including those of `createAtRandom`. */
+/** Creates with ids above all existing ones, and above those of `createAtRandom`. */
 export const createBehindAll: Workload = {
   name: 'create, ids in order',
   requests: [create],

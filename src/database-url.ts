@@ -7,18 +7,18 @@ const DEMAND =
 const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
   [
     /^sqlite:\/\//,
-    'must have no // after sqlite: sqlite:plants.db is a file in the working directory, sqlite:/var/lib/plants.db one by its whole path',
+    'must be sqlite:FILE without //, such as sqlite:plants.db in the working directory, or sqlite:/var/lib/plants.db',
   ],
   [/^sqlite::memory:/, 'must name a file, such as sqlite:/tmp/plants.db; a store in memory is not supported'],
   [
     /^sqlite:~/,
-    'must have a whole path for ~, such as sqlite:/home/alice/plants.db, or sqlite:"$HOME"/plants.db in a shell',
+    'must have an absolute path instead of ~, such as sqlite:/home/alice/plants.db, or sqlite:"$HOME"/plants.db in a shell',
   ],
-  [/^sqlite:.*\?/s, 'must be sqlite:FILE without ? and the text after it; a file has no parameters'],
+  [/^sqlite:.*\?/s, 'must be sqlite:FILE without ? and parameters, which a file does not have'],
 ];
 
 const POSTGRES_DEMAND =
-  'must be postgres://USER:PASSWORD@HOST:PORT/DATABASE, with what is not a letter, a digit or one of -._~ in USER and PASSWORD percent-encoded, such as %23 for #';
+  'must be postgres://USER:PASSWORD@HOST:PORT/DATABASE; in USER and PASSWORD, percent-encode all except letters, digits and -._~, such as %23 for #';
 
 /** The TLS options of pg. It ignores others, so a typing error in `sslmode` would turn TLS off. */
 const TLS_OPTIONS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation'];
@@ -35,7 +35,7 @@ function demandOfPostgresUrl(url: string): string | undefined {
   const options = new URLSearchParams(url.split('?').slice(1).join('?'));
   const unknown = options.keys().find((key) => /^ssl/i.test(key) && !TLS_OPTIONS.includes(key));
   if (unknown === undefined) return undefined;
-  return `must not have ${unknown} among its options, which has no effect; those of TLS are sslmode, sslrootcert, sslcert and sslkey`;
+  return `must not have the option ${unknown}, which has no effect; the TLS options are sslmode, sslrootcert, sslcert and sslkey`;
 }
 
 // An unencoded / ? or # in the password ends the host part too early; then the port is usually invalid.

@@ -38,7 +38,8 @@ const LOWER_CASE = 0x20;
 const MAX_EXACT_DIGITS = 15;
 const ESCAPED_UNIT_LENGTH = '\\u0000'.length;
 
-// Tables of 256 bytes are the fastest test of a byte in a loop. After the end of a text the index is 0 (U+0000).
+// Tables of 256 flags are the fastest way to classify bytes in a loop. Past the end of the text, byte 0 is looked up:
+// no table has it.
 const isSpace = tableOf((byte) => [TAB, LINE_FEED, RETURN, SPACE].includes(byte));
 const isDigit = tableOf((byte) => byte >= ZERO && byte <= NINE);
 const isPlain = tableOf((byte) => byte >= SPACE && byte !== QUOTE && byte !== BACKSLASH);
@@ -60,12 +61,13 @@ export class JsonInvalid extends Error {
 }
 
 /**
- * Validates bytes as JSON (RFC 8259) and returns the named fields of the object in them; of duplicates the last.
- * A number is a bigint if its value is an integer; arrays and objects are empty. Undefined if the text is no object.
- * Skips the rest without building it: the cost depends on the length alone. Throws JsonInvalid.
+ * Validates bytes as JSON (RFC 8259). Returns an object with only the named fields, or undefined for JSON that is not
+ * an object. Of duplicate fields the last counts. A number is a bigint if its value is an integer; a field with an
+ * array or object gets an empty one. Other content is validated but not built, so the cost depends on the length alone.
+ * Throws JsonInvalid.
  *
  * @param fields names of ASCII letters and digits
- * @param numberFields those of them whose integers are numbers instead of bigints
+ * @param numberFields the fields whose integers become numbers instead of bigints
  */
 export function parseJson(
   bytes: Buffer,
@@ -221,7 +223,7 @@ function isEscapedName(name: string, bytes: Buffer, start: number, end: number):
   return at === end;
 }
 
-/** The code unit of `\uXXXX`. Undefined for other escapes: none is a letter or a digit. */
+/** The code unit of `\uXXXX`. Undefined for other escapes, which never represent a letter or a digit. */
 function unitOfEscape(bytes: Buffer, start: number): number | undefined {
   if (bytes[start + 1] !== U) return undefined;
   let unit = 0;

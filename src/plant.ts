@@ -46,7 +46,7 @@ export type NewPlant = Type.Static<typeof NewPlant>;
 /** The names of all fields of a NewPlant. */
 export const newPlantFields: readonly string[] = Object.keys(NewPlant.properties);
 
-/** Those of them that are integers within the safe range, unlike an int64. */
+/** The fields with integers that fit a JavaScript number, unlike an int64. */
 export const numberFields = newPlantFields.filter((name) => Type.IsInteger(Reflect.get(fields, name)));
 
 /** The fields of a Plant, in the order of JSON, CSV and the columns of the stores. */
@@ -71,7 +71,7 @@ export function toPlantRow(owner: string, { id, name, tag }: NewPlant): PlantRow
   return { owner, id, name, tag: tag ?? null };
 }
 
-/** A plant whose absent fields are left out, or null. */
+/** A plant; absent fields are missing or null. */
 export type NullablePlant = { readonly [F in keyof Plant]: Plant[F] | PlantRow[F] };
 
 /** The JSON of a plant, byte for byte as both engines render it in lists. */
@@ -92,7 +92,8 @@ const FIRST_VERSION_VALUES = ['id', 'name', 'tag'].length;
 /** SHA-256 over all fields of a plant, unambiguously joined. An idempotency key is bound to it. */
 export function digestPlant(plant: NewPlant): Uint8Array {
   const values = [plant.id.toString(), ...plantFields.map((field) => plant[field])];
-  // A field added later is left out where it is absent at the end, so that keys outlive an upgrade.
+  // Trailing absent fields are left out. So a field that an upgrade adds does not change the digests of plants without
+  // it.
   while (values.length > FIRST_VERSION_VALUES && values.at(-1) === undefined) values.pop();
   return createHash('sha256').update(JSON.stringify(values)).digest();
 }

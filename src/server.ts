@@ -16,16 +16,16 @@ import type { Store } from './store/store.ts';
 import { version } from './version.ts';
 
 /** Grace period with `Connection: close` responses after the listener closed, if a connection is open. */
-const LINGER_MS = 500;
+export const GRACE_MS = 500;
 
 /** Timeout for requests in flight after the grace period. */
-const DRAIN_MS = 7_500;
+export const DRAIN_MS = 7_500;
 
 /** Timeout for the last spans and the last requests of the admin listener, after the drain. */
-const LAST_MS = 1_000;
+export const LAST_MS = 1_000;
 
 /** Limit for a shutdown, without the stop delay and the close of the store. */
-export const STOP_MS = LINGER_MS + DRAIN_MS + LAST_MS;
+export const STOP_MS = GRACE_MS + DRAIN_MS + LAST_MS;
 
 export interface Server {
   /** Base URL of the service, such as `http://127.0.0.1:8080/v1`. */
@@ -95,10 +95,10 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   async function close(how: 'gracefully' | 'immediately' = 'immediately'): Promise<void> {
     isStopping = true;
     if (how === 'gracefully') await setTimeout(config.stopDelay);
-    // node:http's own close() drops idle connections immediately, where a request may be arriving.
+    // Not the close() of node:http: it drops idle connections at once, although a request may be arriving.
     TcpServer.prototype.close.call(app.server);
     if (how === 'gracefully') {
-      await within(LINGER_MS, connections.whenEmpty());
+      await within(GRACE_MS, connections.whenEmpty());
       // Reads requests that arrived while the process was suspended, before it closes idle connections.
       await setImmediate();
     }

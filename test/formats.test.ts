@@ -210,6 +210,28 @@ describe('CSV', () => {
     }
   });
 
+  for (const [what, content, message] of [
+    [
+      'semicolons',
+      '\ufeffid;name;tag\r\n1;Alder;\r\n',
+      /^the columns are separated by semicolons; use commas/,
+    ],
+    ['tabs', 'id\tname\n1\tAlder\n', /^the columns are separated by tabs; use commas/],
+    ['upper case', 'ID,Name,Tag\n1,Alder,\n', /^the column names must be in lower case, such as id,name,tag/],
+    ['an empty file', '', /^the file is empty; the first line must name the columns/],
+    ['UTF-16', Buffer.from('\ufeffid,name\n1,a\n', 'utf16le'), /^the file is UTF-16; save it as UTF-8$/],
+    ['UTF-16, high byte first', utf16be('\ufeffid,name\n'), /^the file is UTF-16; save it as UTF-8$/],
+    ['UTF-16 without mark', Buffer.from('id,name\n', 'utf16le'), /^the file is UTF-16; save it as UTF-8$/],
+  ] as const) {
+    test(`${what} → the error says what to change`, async () => {
+      await assert.rejects(read(csv, content), (error: unknown) => {
+        assert.ok(error instanceof FileInvalid);
+        assert.match(error.message, message);
+        return true;
+      });
+    });
+  }
+
   test('unclosed quote → the error has its line, and memory is bounded', async () => {
     assert.deepEqual(await outline(csv, 'id,name\n1,a\n2,"b\n3,c\n'), [
       '2: a',
@@ -219,3 +241,7 @@ describe('CSV', () => {
     await assert.rejects(read(csv, endless), FileInvalid);
   });
 });
+
+function utf16be(text: string): Buffer {
+  return Buffer.from(text, 'utf16le').swap16();
+}

@@ -4,7 +4,10 @@ import { examplePlants } from './example-plants.ts';
 
 const examples = examplePlants();
 const list = listOf(LISTED);
-/** The body for all paths except the list of the benchmark; the first argument is the number of plants in that list. */
+/**
+ * The response body for all paths except the benchmark's list. The first argument of the program is the number of
+ * plants in that list.
+ */
 const longList = process.argv[2] === undefined ? list : listOf(Number(process.argv[2]));
 
 function listOf(length: number): Buffer {

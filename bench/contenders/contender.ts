@@ -5,12 +5,13 @@ export interface CpuUse {
   readonly server: number;
   readonly serverMainThread: number;
   /**
-   * Without the start of the generator, if it reports that separately; a Node script takes most of a second to start.
+   * Excludes the start of the generator where it reports that separately: a Node script takes most of a second to
+   * start.
    */
   readonly generator: number;
   /** The number of threads that the generator can keep busy. */
   readonly generatorThreads: number;
-  /** The use by other processes than the server and the generator; undefined when it cannot be separated. */
+  /** Of processes other than the server and the generator. Undefined when it cannot be separated. */
   readonly others: number | undefined;
 }
 

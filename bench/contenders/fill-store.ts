@@ -1,7 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { NEW_PLANT } from '../workload.ts';
 
-/** A lane that no run of random ids uses. */
+/** The lane of these ids (bench/load/ids.ts). Lanes of runs are lower, so no run uses these ids. */
 const LANE = 1_023;
 
 /**

@@ -52,7 +52,7 @@ export function resetPeakBytes(pid: number): void {
   try {
     writeFileSync(`/proc/${pid}/clear_refs`, '5');
   } catch {
-    // The peak then covers the whole life of the process.
+    // It cannot be reset, so the peak covers the whole life of the process.
   }
 }
 

@@ -13,7 +13,7 @@ export interface RunningSubject {
   readonly url: string;
   readonly pid: number;
   readonly headers: Readonly<Record<string, string>>;
-  /** A file of tokens, one a line, that the requests use in rotation; undefined when the headers suffice. */
+  /** A file of tokens, one a line, that the requests use in rotation. Undefined when all use the token in `headers`. */
   readonly secretsFile?: string | undefined;
   /** Adapts the requests of a workload to this subject. */
   requestsOf(workload: Workload): readonly RequestTemplate[];

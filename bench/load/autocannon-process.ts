@@ -6,7 +6,7 @@ import type { Job, Tally } from './generator.ts';
 import { createIds } from './ids.ts';
 import { percentile } from './percentile.ts';
 
-/** A part of a job, for worker `index` of `count`. */
+/** The share of a job for one of `count` workers; `index` is its number. */
 interface Share {
   readonly job: Job;
   readonly index: number;

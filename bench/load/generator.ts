@@ -15,7 +15,7 @@ export interface Job {
   readonly seconds: number;
 }
 
-/** The JSON line that a generator prints. */
+/** The results, which a generator prints as a JSON line. */
 export interface Tally {
   /** Responses received, of any status. */
   readonly answers: number;
@@ -47,7 +47,7 @@ export function runLoad(generator: Generator, job: Job, signal: AbortSignal): Pr
   return runForTally(generator.command(job), signal);
 }
 
-/** Runs a program that prints a tally. */
+/** Runs a program that prints a JSON line with its results. */
 export async function runForTally([program, ...args]: Command, signal: AbortSignal): Promise<Tally> {
   const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'], signal });
   const [output, [code]] = await Promise.all([text(child.stdout), once(child, 'close')]);
@@ -58,6 +58,7 @@ export async function runForTally([program, ...args]: Command, signal: AbortSign
 
 function parseTally(json: string): Tally {
   const tally: Tally = JSON.parse(json);
-  // A server that hangs breaks no connection within a short run.
+  // Without any response the run failed. A server that hangs keeps its connections open, so the generator counts no
+  // failure.
   return tally.answers > 0 ? tally : { ...tally, failures: Math.max(1, tally.failures) };
 }

@@ -9,7 +9,7 @@ import { percentile } from './percentile.ts';
 const TICK_MS = 1;
 
 /** Time limit for the last responses. */
-const LINGER_MS = 5_000;
+const LAST_RESPONSES_MS = 5_000;
 
 interface Connection {
   readonly socket: Socket;
@@ -66,7 +66,7 @@ async function run({ url, connections, seconds }: Job, perSecond: number): Promi
     while (waiting.length < upToNow) waiting.push(due);
     send();
   }
-  const deadline = performance.now() + LINGER_MS;
+  const deadline = performance.now() + LAST_RESPONSES_MS;
   while (latencies.length < waiting.length && performance.now() < deadline) await setTimeout(TICK_MS);
   const { user, system } = process.cpuUsage(cpuBefore);
   latencies.sort((a, b) => a - b);

@@ -15,7 +15,7 @@ interface Figures {
 /** Above this share of a core, a thread counts as saturated. */
 const BUSY = 0.9;
 
-/** The medians over the rounds; undefined when the generator limited most of them. */
+/** The medians over the rounds. Undefined when the load generator was the bottleneck in most rounds. */
 export function figuresOf(runs: readonly Measurement[]): Figures | undefined {
   if (runs.length === 0 || runs.filter(isGeneratorLimit).length > runs.length / 2) return undefined;
   const medianOf = (read: (run: Measurement) => number | undefined): number | undefined =>
@@ -38,8 +38,8 @@ interface Ratio {
 }
 
 /**
- * The ratio of one contender's runs to another's in the same rounds: the median of the ratios and their range.
- * Undefined when one of them has no figures.
+ * Compares two contenders, round by round. Returns the median of the ratios and their range, or undefined when one of
+ * the two has no figures.
  */
 export function ratioOf(runs: readonly Measurement[], others: readonly Measurement[]): Ratio | undefined {
   if (figuresOf(runs) === undefined || figuresOf(others) === undefined) return undefined;

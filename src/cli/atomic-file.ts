@@ -12,7 +12,7 @@ import { onSignal } from './signal-handler.ts';
 export async function writeAtomically<T>(file: string, work: (partial: string) => Promise<T>): Promise<T> {
   rejectExisting(file);
   const partial = `${file}.partial`;
-  // Before the file is created. That is synchronous, so no signal is handled in between.
+  // Listens before the file is created. Creation is synchronous, so no signal falls between it and `try`.
   const stopListening = onSignal((signal) => {
     removeSync(partial);
     process.kill(process.pid, signal);

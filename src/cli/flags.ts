@@ -11,6 +11,8 @@ import {
   settings,
   variableOf,
 } from '../config.ts';
+import { writeMessage } from './message.ts';
+import { misspelledVariables } from './misspelled-variables.ts';
 
 /** Adds the flags of settings to a command. Its help shows their ranges, variables and defaults. */
 export function addSettings(command: Command, wanted: readonly Setting[] = settings): Command {
@@ -32,7 +34,9 @@ function describe(setting: Setting): string {
   return `${helpOf(setting).description} (${notes.filter((note) => note !== undefined).join(', ')})`;
 }
 
-/** Reads the configuration from a command's flags and the environment. Throws ConfigInvalid. */
+/** Reads the configuration from flags and variables. Warns of variables with a typing error. Throws ConfigInvalid. */
 export function configOf(flags: Flags): Config {
+  for (const [given, meant] of misspelledVariables(process.env))
+    writeMessage(`plant-store: ${given} is not a setting; did you mean ${meant}?`);
   return loadConfig(flags, process.env);
 }

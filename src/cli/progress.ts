@@ -13,6 +13,11 @@ export interface Progress {
 
 const REDRAW_MS = 100;
 
+/** The columns of all but the bar, for a million plants. */
+const TEXT_COLUMNS = 50;
+const MIN_BAR_COLUMNS = 10;
+const MAX_BAR_COLUMNS = 40;
+
 /**
  * Shows count, rate and remaining time on standard error, if that is a terminal. Uses no colours.
  * Without a total it shows no bar and no remaining time. When not shown, it still writes notes.
@@ -28,10 +33,13 @@ export function startProgress(unit: string, total?: number, isShown = process.st
   }
   const start = performance.now();
   const counts = `{count} ${unit} | {rate}/s`;
+  const barColumns = Math.min(MAX_BAR_COLUMNS, (stderr.columns ?? 80) - TEXT_COLUMNS);
+  const drawn = barColumns < MIN_BAR_COLUMNS ? '' : '[{bar}] ';
   const bar = new SingleBar(
     {
       stream: stderr,
-      format: total === undefined ? counts : `[{bar}] {percentage}% | ${counts} | {eta_formatted} left`,
+      format: total === undefined ? counts : `${drawn}{percentage}% | ${counts} | {eta_formatted} left`,
+      barsize: Math.max(MIN_BAR_COLUMNS, barColumns),
       etaBuffer: 100,
       clearOnComplete: true,
       forceRedraw: true,
@@ -40,13 +48,13 @@ export function startProgress(unit: string, total?: number, isShown = process.st
     Presets.legacy,
   );
   bar.start(total ?? 0, 0, { count: 0, rate: 0 });
-  let drawn = start;
+  let drawnAt = start;
 
   return {
     advance: (count, value = count) => {
       const now = performance.now();
-      if (now - drawn < REDRAW_MS) return;
-      drawn = now;
+      if (now - drawnAt < REDRAW_MS) return;
+      drawnAt = now;
       const rate = Math.round(count / ((now - start) / 1_000));
       bar.update(value, { count: count.toLocaleString('en'), rate: rate.toLocaleString('en') });
       bar.render();

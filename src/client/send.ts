@@ -63,7 +63,7 @@ export function createSend({ token, timeoutMs = TIMEOUT_MS, retries = RETRIES, f
       const message = `${missing} ${method} ${url.origin}${url.pathname} ${how}`;
       return new PlantStoreError(message, { outcomeUnknown, cause });
     };
-    // Thrown, not returned: a failed token function is not retried.
+    // Throws instead of returning: a failed token function must not be retried.
     const given = await tokenBefore(end, token).catch((cause: unknown) => {
       throw failure('no token for', cause, unknownBefore);
     });

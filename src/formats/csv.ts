@@ -1,6 +1,5 @@
 import { isUtf8 } from 'node:buffer';
 import { type CsvError, type Parser, parse } from 'csv-parse';
-import { stringify } from 'csv-stringify/sync';
 import { isOptionalField, NewPlant, plantFields } from '../plant.ts';
 import { compileFromText } from '../validation.ts';
 import {
@@ -31,11 +30,14 @@ type Cell = string | null;
 export const csv: Format = { read, header: `${COLUMNS.join(',')}\n`, write };
 
 function write(plants: Parameters<Format['write']>[0]): string {
-  // Also quotes empty texts.
-  return stringify(
-    plants.map((plant) => COLUMNS.map((column) => plant[column] ?? null)),
-    { quoted_match: /^$/ },
-  );
+  return plants.map((plant) => `${COLUMNS.map((column) => toCell(plant[column])).join(',')}\n`).join('');
+}
+
+/** Renders a value; an empty text gets quotes, since an empty cell means an absent field. */
+function toCell(value: bigint | number | string | null | undefined): string {
+  const text = String(value ?? '');
+  const needsQuotes = value === '' || /[",\r\n]/.test(text);
+  return needsQuotes ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
 async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Entry[]> {
@@ -77,7 +79,7 @@ function startParser(
   onError: (error: CsvError) => void,
 ): Parser {
   const parser = parse({
-    // Bytes as characters: csv-parse would silently replace invalid UTF-8.
+    // One character per byte; `decode` makes UTF-8 of it. With UTF-8, csv-parse would silently replace invalid bytes.
     encoding: 'latin1',
     record_delimiter: ['\r\n', '\n'],
     skip_empty_lines: true,
@@ -114,9 +116,21 @@ function findColumns(header: readonly Cell[]): ReadonlyMap<Column, number> {
   const places = new Map(COLUMNS.map((column) => [column, header.indexOf(column)]));
   const repeated = COLUMNS.find((column) => header.indexOf(column) !== header.lastIndexOf(column));
   if (REQUIRED_COLUMNS.some((column) => places.get(column) === -1) || repeated !== undefined) {
-    throw new FileInvalid(`the first line must name the columns, such as ${COLUMNS.join(',')}`);
+    throw new FileInvalid(`${faultOf(header)}, such as ${COLUMNS.join(',')}`);
   }
   return places;
+}
+
+function faultOf(header: readonly Cell[]): string {
+  const [first] = header;
+  if (first === undefined) return 'the file is empty; the first line must name the columns';
+  const separator = header.length === 1 ? /[;\t]/.exec(first ?? '')?.[0] : undefined;
+  if (separator !== undefined)
+    return `the columns are separated by ${separator === ';' ? 'semicolons' : 'tabs'}; use commas`;
+  const lowerCase = header.map((cell) => cell?.toLowerCase());
+  return REQUIRED_COLUMNS.every((column) => lowerCase.includes(column) && !header.includes(column))
+    ? 'the column names must be in lower case'
+    : 'the first line must name the columns';
 }
 
 function toPlantEntry(line: number, cells: readonly Cell[], places: ReadonlyMap<Column, number>): Entry {
@@ -131,7 +145,7 @@ function toPlantEntry(line: number, cells: readonly Cell[], places: ReadonlyMap<
   return toEntry(line, fields);
 }
 
-/** Decodes a cell that has one character per byte. Undefined for invalid UTF-8. */
+/** Decodes a cell that was read as latin1, one character per byte, to UTF-8. Undefined for invalid UTF-8. */
 function decode(cell: string): string | undefined {
   if (isAscii(cell)) return cell;
   const bytes = Buffer.from(cell, 'latin1');

@@ -24,6 +24,8 @@ export class FileInvalid extends Error {
 export const MAX_LINE_BYTES = 32 * 1024 * 1024;
 
 const BYTE_ORDER_MARK = Buffer.from('\ufeff');
+/** The begin of a text in UTF-16: a byte order mark, or an ASCII character. */
+const BEGINS_UTF_16 = /^(?:\xff\xfe|\xfe\xff|\0[^\0]|[^\0]\0)/;
 const NEWLINE = 0x0a;
 
 const check = compileCheck(NewPlant);
@@ -36,7 +38,7 @@ export function toEntry(line: number, value: unknown): Entry {
   return { line, reason: `${field === '' ? 'the line' : `the field \`${field}\``} ${demand}` };
 }
 
-/** Removes the byte order mark that some programs write before UTF-8 (RFC 3629 §6). */
+/** Removes the byte order mark that some programs write before UTF-8 (RFC 3629 §6). Throws FileInvalid for UTF-16. */
 export async function* withoutByteOrderMark(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let start: Buffer | undefined = Buffer.alloc(0);
   for await (const chunk of chunks) {
@@ -46,6 +48,8 @@ export async function* withoutByteOrderMark(chunks: AsyncIterable<Buffer>): Asyn
     }
     start = Buffer.concat([start, chunk]);
     if (start.length < BYTE_ORDER_MARK.length) continue;
+    if (BEGINS_UTF_16.test(start.toString('latin1', 0, BYTE_ORDER_MARK.length)))
+      throw new FileInvalid('the file is UTF-16; save it as UTF-8');
     yield start.subarray(start.indexOf(BYTE_ORDER_MARK) === 0 ? BYTE_ORDER_MARK.length : 0);
     start = undefined;
   }
@@ -63,7 +67,7 @@ export function countLines() {
     add(chunk: Buffer): void {
       chunks.push(chunk);
     },
-    /** Returns the line of a byte, given its offset. Offsets must not decrease from call to call. */
+    /** Returns the line of a byte, given the offset of the byte. Offsets must not decrease from call to call. */
     upTo(wanted: number): number {
       for (let chunk = chunks[0]; chunk !== undefined && offset < wanted; chunk = chunks[0]) {
         const at = chunk.indexOf(NEWLINE, offset - start);

@@ -34,7 +34,7 @@ const SCRAPES_RENDERED = 10;
 const SECOND_MS = 1_000;
 
 /** Timeout of a readiness check: shorter than the probe interval of common load balancers. */
-const CHECK_MS = 1_000;
+export const CHECK_MS = 1_000;
 
 /** Creates the application for operators: /live, /ready and /metrics. Never on the public port. */
 export function createAdmin({ registry, checks, limits, connections, log }: AdminOptions): FastifyInstance {

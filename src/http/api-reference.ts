@@ -5,7 +5,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ApiError } from '../api-errors.ts';
 import { responseOf } from './batched-response.ts';
 import type { SendBudget } from './send-buffer-limit.ts';
-import type { SendPieces } from './streamed-response.ts';
+import { inPieces, PIECE_BYTES, type SendPieces } from './streamed-response.ts';
 
 /** Scalar as one gzipped script; `npm ci` builds it from the package (build/api-reference.ts). */
 const SCRIPT_FILE = new URL('./api-reference.js.gz', import.meta.url);
@@ -63,9 +63,6 @@ const PAGE_HEADERS = {
   'referrer-policy': 'no-referrer',
   'cache-control': 'no-cache',
 };
-
-/** Bytes of the script in one write. */
-const PIECE_BYTES = 64 * 1024;
 
 /** Serves the API reference: a page at /docs that renders /openapi.json, and its script. */
 export async function addApiReference(
@@ -143,10 +140,6 @@ function checkPreconditions(headers: IncomingHttpHeaders, etag: string): void {
 /** Checks for a tag in `If-Match` or `If-None-Match`; `*` matches any version (RFC 9110 §13.1.2). */
 function hasTag(field: string | undefined, etag: string): boolean {
   return field !== undefined && (field.trim() === '*' || field.includes(etag));
-}
-
-function* inPieces(bytes: Buffer): Generator<Buffer> {
-  for (let from = 0; from < bytes.length; from += PIECE_BYTES) yield bytes.subarray(from, from + PIECE_BYTES);
 }
 
 function escapeAttribute(text: string): string {

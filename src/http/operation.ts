@@ -70,8 +70,8 @@ type RequestOf<O extends Operation> = FastifyRequest<{
 }>;
 
 /**
- * Handles an operation. Resolves to the response body, for the router to send. Resolving to the reply instead would wait
- * for the client to read it, and would keep the request's slot for that time.
+ * Handles an operation. Resolves to the response body, which the router sends. Do not return the reply: the router
+ * would wait until the client has read it, and the request would keep its slot meanwhile.
  */
 export type HandlerOf<O extends Operation> = (
   request: RequestOf<O>,

@@ -6,8 +6,8 @@ import { ClientGone } from './operation.ts';
 /** How long a response waits for memory before it fails with 50301. */
 const WAIT_MS = 5_000;
 
-/** Bytes of memory per byte of a response, with the garbage of rendering it (measured). */
-const MEMORY_PER_BYTE = 2;
+/** Bytes of memory counted per byte of a response: rendering it leaves garbage (measured). */
+export const MEMORY_PER_BYTE = 2;
 
 interface Waiting {
   readonly response: HeldBytes;
@@ -19,7 +19,7 @@ interface Waiting {
 /** Limits the memory, in bytes, of all long responses while their clients read. Short responses are not counted. */
 export class SendBudget {
   readonly #limit: number;
-  /** First come, first served. */
+  /** Responses that wait for memory, in the order of their arrival. */
   readonly #waiting: Waiting[] = [];
   #used = 0;
   /** The part of `used` that was taken by `reserve`. */

@@ -10,6 +10,14 @@ interface PieceHooks {
   readonly onBrokenOff: (request: FastifyRequest, error: unknown) => void;
 }
 
+/** Max bytes in one write to a response. */
+export const PIECE_BYTES = 64 * 1024;
+
+/** Divides a body for `SendPieces`. */
+export function* inPieces(bytes: Buffer): Generator<Buffer> {
+  for (let from = 0; from < bytes.length; from += PIECE_BYTES) yield bytes.subarray(from, from + PIECE_BYTES);
+}
+
 export type SendPieces = (
   request: FastifyRequest,
   reply: FastifyReply,
@@ -40,7 +48,7 @@ async function writeAll(
   response: BatchedResponse,
   pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
 ): Promise<void> {
-  // Promise.race with a promise for the close would keep a reaction in memory for each piece.
+  // Not Promise.race with one promise for the close: that promise would keep a reaction for each piece.
   let rejectPiece: ((error: ClientGone) => void) | undefined;
   const onClose = (): void => rejectPiece?.(new ClientGone('the client is gone'));
   response.once('close', onClose);

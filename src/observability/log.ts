@@ -37,7 +37,7 @@ export interface ServiceLog {
 /** Creates a log on stdout: JSON lines, or readable lines on a terminal. */
 export async function createLog(level: string): Promise<ServiceLog> {
   if (process.stdout.isTTY) {
-    const pretty = await prettyStream({ ignore: 'requestId' });
+    const pretty = await prettyStream({ ignore: 'requestId', singleLine: true });
     return logTo({ write: (line) => void pretty.write(line) }, level);
   }
   const writer = createLogWriter(1, { minWrite: MIN_WRITE, onDropped: (lines) => reportDropped(lines) });

@@ -20,7 +20,7 @@ export interface Contents {
   keys(): AsyncIterable<readonly KeyRow[]>;
 }
 
-/** Writes to an empty store, before they are committed. */
+/** The writes of `fill`, which other clients see only after the commit. */
 export interface Filling extends Contents {
   addPlants(plants: readonly PlantRow[]): Promise<void>;
   addTokens(tokens: readonly Token[]): Promise<void>;

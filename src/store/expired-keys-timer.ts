@@ -1,4 +1,4 @@
-const EVERY_MS = 60_000;
+export const EVERY_MS = 60_000;
 
 interface KeyExpiry {
   /** Deletes expired keys now, in addition to the timer. */

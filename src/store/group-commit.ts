@@ -8,6 +8,9 @@ import {
   type Write,
 } from './store.ts';
 
+export const MAX_BATCH = 1_024;
+export const MAX_WAITING = 10_000;
+
 interface Waiting {
   readonly write: Write;
   readonly keys: readonly string[];
@@ -18,12 +21,12 @@ interface Waiting {
 
 export interface GroupCommitOptions {
   readonly commit: (batch: readonly Write[]) => Promise<readonly Outcome[]>;
-  /** Max writes in one batch. */
-  readonly maxBatch: number;
-  /** Max pending batches; 1 keeps writes in the order of their arrival. */
+  /** Max writes in one batch. Default: MAX_BATCH. */
+  readonly maxBatch?: number;
+  /** Max batches in flight; 1 keeps writes in the order of their arrival. */
   readonly maxInFlight: number;
-  /** Max queued writes; more are rejected with StoreOverloaded. */
-  readonly maxWaiting: number;
+  /** Max queued writes; more are rejected with StoreOverloaded. Default: MAX_WAITING. */
+  readonly maxWaiting?: number;
   /** Approximate time that a write may be queued; then it is rejected with StoreUnavailable. Default: no limit. */
   readonly maxWaitMs?: number;
   /**
@@ -45,7 +48,8 @@ interface GroupCommit {
  * (group commit; Gray and Reuter, Transaction Processing, 1993, §9.4.7).
  */
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
-  const { commit, maxBatch, maxInFlight, maxWaiting, maxWaitMs, keysOf = () => [] } = options;
+  const { commit, maxBatch = MAX_BATCH, maxInFlight, maxWaiting = MAX_WAITING } = options;
+  const { maxWaitMs, keysOf = () => [] } = options;
   const keysInFlight = new Set<string>();
   let waiting: Waiting[] = [];
   let inFlight = 0;
@@ -59,7 +63,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   function write(write: Write): Promise<Outcome> {
     if (closed) return Promise.reject(new StoreUnavailable('the store is closing'));
     if (waiting.length >= maxWaiting)
-      return Promise.reject(new StoreOverloaded(`${maxWaiting} writes wait already`));
+      return Promise.reject(new StoreOverloaded(`${maxWaiting} writes are already queued`));
     return new Promise((resolve, reject) => {
       waiting.push({ write, keys: keysOf(write), since: performance.now(), resolve, reject });
       schedule();
@@ -103,7 +107,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     if (late.length === 0) return;
     waiting = waiting.filter(({ since }) => since > latest);
     for (const { reject } of late)
-      reject(new StoreUnavailable(`writes before this one have taken over ${ms} ms`));
+      reject(new StoreUnavailable(`the write was queued for more than ${ms} ms`));
     endWhenIdle();
   }
 
@@ -131,7 +135,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
       const outcomes = await commit(batch.map((member) => member.write));
       for (const [index, member] of batch.entries()) {
         const outcome = outcomes[index];
-        if (outcome === undefined) member.reject(new Error('the engine left a write without an outcome'));
+        if (outcome === undefined) member.reject(new Error('the engine returned no outcome for a write'));
         else member.resolve(outcome);
       }
     } catch (error: unknown) {

@@ -14,9 +14,6 @@ import {
   type StoreOptions,
 } from './store.ts';
 
-const MAX_BATCH = 1_024;
-const MAX_WAITING = 10_000;
-
 /** While the server commits one batch, the next is sent. */
 const POSTGRES_BATCHES_IN_FLIGHT = 2;
 
@@ -29,9 +26,7 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
   const engine = file === undefined ? await openOnPostgres(url, options) : await openSqlite(file, options);
   const writes = createGroupCommit({
     commit: reported((batch) => engine.commit(batch), options),
-    maxBatch: MAX_BATCH,
     maxInFlight: file === undefined ? POSTGRES_BATCHES_IN_FLIGHT : 1,
-    maxWaiting: MAX_WAITING,
     ...(file === undefined && { keysOf: lockKeys, maxWaitMs: options.connections.acquireTimeoutMs }),
   });
   return {

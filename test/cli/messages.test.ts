@@ -67,16 +67,16 @@ describe('a path that cannot be a store or a backup', TOGETHER, () => {
   for (const [args, message] of [
     [
       ['migrate', '--database-url', 'sqlite:x.db/'],
-      /cannot open the store x\.db\/: it names a folder; name a file in it/,
+      /cannot open the store x\.db\/: it is a folder; name a file in it/,
     ],
     [['migrate', '--database-url', `sqlite:${long}`], /cannot open the store n+: its name is too long/],
     [
       ['migrate', '--database-url', 'sqlite:/proc/x.db'],
-      /cannot open the store \/proc\/x\.db: no file can be made there/,
+      /cannot open the store \/proc\/x\.db: no file can be created there/,
     ],
     [
       ['migrate', '--database-url', 'sqlite:/dev/null/x.db'],
-      /cannot open the store \/dev\/null\/x\.db: \/dev\/null is no folder/,
+      /cannot open the store \/dev\/null\/x\.db: \/dev\/null is not a folder/,
     ],
     [['backup', 'x.bak/'], /cannot create x\.bak\/: it is a folder; name a file in it/],
     [['backup', long], /cannot create n+: its name is too long/],

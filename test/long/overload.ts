@@ -34,8 +34,8 @@ interface Outcome {
 }
 
 /**
- * The bounds: how many times slower than at full load admitted requests may be, the max seconds of recovery, and the
- * share of the load that must really be sent.
+ * The bounds: how much slower than at full load admitted requests may be, the max seconds of recovery, and the least
+ * share of the load that is sent.
  */
 const OVERLOAD_LIMITS = { slower: 3, recovery: 5, offered: 0.9 };
 

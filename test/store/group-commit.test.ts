@@ -362,7 +362,7 @@ describe('failures', () => {
       commit: async () => ['deleted'],
     });
     const [first, second] = [group.write(remove(1)), group.write(remove(2))];
-    await assert.rejects(second, /without an outcome/);
+    await assert.rejects(second, /returned no outcome/);
     assert.equal(await first, 'deleted');
   });
 });

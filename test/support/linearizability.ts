@@ -31,7 +31,9 @@ interface Violation {
 /** The visible state of a plant: its name, or undefined when it is absent. */
 type State = string | undefined;
 
-/** A possible course of the history so far: the state, and the pending operations that already took effect. */
+/**
+ * A possible course of the history so far: the state of the plant, and the pending operations that already took effect.
+ */
 interface Course {
   readonly state: State;
   readonly done: readonly number[];
@@ -43,11 +45,10 @@ const MAX_COURSES = 200_000;
 /**
  * Searches for an order of the operations that a single store could have executed, each between its request and its
  * response (linearizability; Herlihy and Wing, ACM TOPLAS 12(3), 1990). The property is local, so each key is judged
- * separately. Returns undefined when every key has such an order, otherwise the first key without one.
- *
- * The search is that of Wing and Gong (Testing and Verifying Concurrent Objects, JPDC 17, 1993) with the improvements
- * of Lowe (Testing for Linearizability, Concurrency and Computation 29(4), 2017). It follows the responses in time. A
- * pending operation takes effect only when a response requires it. Each pair of state and set is visited once.
+ * alone. Returns undefined when every key has such an order, otherwise the first key without one. The search is that of
+ * Wing and Gong (Testing and Verifying Concurrent Objects, JPDC 17, 1993), improved by Lowe (Testing for
+ * Linearizability, Concurrency and Computation 29(4), 2017). It follows the responses in time. A pending operation
+ * takes effect only when a response requires it. Each pair of state and set is visited once.
  */
 export function findViolation(history: readonly Operation[]): Violation | undefined {
   for (const [key, operations] of Map.groupBy(history, (operation) => operation.key)) {

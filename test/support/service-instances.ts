@@ -140,7 +140,7 @@ export interface Answer {
   readonly body: string;
 }
 
-/** Anything whose address may change between requests. */
+/** A service or a proxy, whose address may change between requests. */
 export interface Addressed {
   readonly url: string;
 }

@@ -137,7 +137,7 @@ export function countOf(outcomes: readonly Outcome[], outcome: Outcome): number 
   return outcomes.filter((one) => one === outcome).length;
 }
 
-/** Returns a fixed permutation: the step has no common factor with the length. */
+/** Returns a fixed permutation of the items. The step has no common factor with their number. */
 export function shuffle<T>(values: readonly T[]): T[] {
   return values.map((value, index) => values[(index * 7_919) % values.length] ?? value);
 }

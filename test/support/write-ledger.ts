@@ -4,13 +4,13 @@ import { bearer } from './service.ts';
 import { type Addressed, type Answer, Client, type Question } from './service-instances.ts';
 
 interface LedgerOptions {
-  /** The addresses of one store; the requests rotate over them. */
+  /** Services or proxies in front of one store. Requests go to each in turn. */
   readonly fronts: readonly Addressed[];
   readonly token: string;
   readonly writers: number;
 }
 
-/** The guarantees that the responses to the writers give, and how often a response gave none. */
+/** The writes whose outcome the responses guarantee, and the number of writes without such a response. */
 export interface Balance {
   readonly created: number;
   readonly deleted: number;
@@ -36,7 +36,7 @@ export class Ledger {
   readonly #surprises: string[] = [];
   readonly #writers: Promise<unknown>;
   #acknowledged = Promise.withResolvers<void>();
-  /** The fronts that {@link everyFrontAcknowledged} still waits for. */
+  /** The fronts that have not acknowledged a write since {@link everyFrontAcknowledged} was called. */
   #silent = new Set<Addressed>();
   #running = true;
   #serial = 0;
@@ -56,7 +56,10 @@ export class Ledger {
     await Promise.race([this.#acknowledged.promise, this.#writers]);
   }
 
-  /** Resolves when each front has acknowledged a write after this call. Rejects like {@link nextAcknowledged}. */
+  /**
+   * Resolves when each front has acknowledged a write after this call. Rejects when a request of a writer got no
+   * response.
+   */
   async everyFrontAcknowledged(): Promise<void> {
     this.#silent = new Set(this.#options.fronts);
     while (this.#silent.size > 0) await this.nextAcknowledged();

@@ -28,6 +28,24 @@ for (const { what, env, isColoured } of [
   });
 }
 
+it('the log on a terminal has one line for each request', async (t) => {
+  const installation = await newInstallation(t);
+  const onTerminal = {
+    NODE_OPTIONS: '--import=data:text/javascript,process.stdout.isTTY=true',
+    NO_COLOR: '1',
+  };
+  const program = installation.start(['serve', '--port', '0', '--admin-port', '0'], { env: onTerminal });
+  const address = /DELETE (\S+)\/plants\/1 /;
+  const url = await program.wrote(() => address.exec(program.output.stdout)?.[1]);
+  const begin = program.output.stdout.length;
+  await fetch(`${url}/openapi.json`);
+  const logged = (): string => program.output.stdout.slice(begin);
+  await program.wrote(() => /answered.*\n/s.exec(logged())?.[0]);
+  assert.match(logged().trim(), /^\[.*\] INFO: answered .*"operation":"openapi".*"status":200.*$/);
+  program.kill('SIGTERM');
+  assert.equal((await program.ended).code, 0);
+});
+
 it('npm run dev: a source changes → restarts', async (t) => {
   const installation = await newInstallation(t);
   for (const folder of ['bin', 'src'])
@@ -61,6 +79,11 @@ it('npm run dev: a source changes → restarts', async (t) => {
   assert.ok(
     program.log.some(({ msg }) => msg === 'stopped'),
     'the first was stopped properly',
+  );
+  assert.deepEqual(
+    program.log.filter(({ level }) => Number(level) >= 50),
+    [],
+    'no errors',
   );
   program.kill('SIGTERM');
   await program.ended;

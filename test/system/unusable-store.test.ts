@@ -82,7 +82,7 @@ describe('unusable store', { concurrency: 4 }, () => {
       const installation = await newInstallation(t);
       const url = 'sqlite:/proc/nosuch/folder/plants.db';
       const { code, stdout, stderr } = await installation.run([...command, '--database-url', url]);
-      const reason = 'the folder /proc/nosuch cannot be made (ENOENT)';
+      const reason = 'the folder /proc/nosuch cannot be created (ENOENT)';
       assert.deepEqual(
         { code, stdout, stderr },
         {

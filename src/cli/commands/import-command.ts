@@ -1,6 +1,7 @@
 import { Command, Option } from 'commander';
 import type { Flags } from '../../config.ts';
 import type { Entry, Format } from '../../formats/format.ts';
+import { ndjson } from '../../formats/ndjson.ts';
 import { type PlantRow, toPlantRow } from '../../plant.ts';
 import { type Bulk, type OnConflict, onConflicts } from '../../store/bulk-store.ts';
 import { charactersIn } from '../../store/rows.ts';
@@ -25,7 +26,13 @@ import { onSignal } from '../signal-handler.ts';
 const PLANTS_IN_BATCH = 2_000;
 const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
 
-const RETRY_HINT = 'import the file again with --on-conflict skip to finish';
+/** Further invalid lines are only counted. */
+const INVALID_LINES_SHOWN = 20;
+
+/** A second import replaces only if the first one did: otherwise plants keep their old values. */
+function againFlag(onConflict: OnConflict): string {
+  return `--on-conflict ${onConflict === 'replace' ? 'replace' : 'skip'}`;
+}
 
 type ImportFlags = Flags & { onConflict: OnConflict; format?: FormatName; json?: true };
 
@@ -56,12 +63,9 @@ export function importCommand(): Command {
       const counts = await withBulk({ flags }, (bulk) =>
         importPlants(bulk, owner, { format, source, onConflict: flags.onConflict }),
       );
-      process.stdout.write(flags.json === true ? `${JSON.stringify(counts)}\n` : describe(counts, owner));
-      if (counts.bad > 0) {
-        throw new CommandFailed(
-          `${pluralize(counts.bad, 'invalid line')} skipped; correct the file and import it again with --on-conflict skip`,
-        );
-      }
+      process.stdout.write(flags.json === true ? `${JSON.stringify(counts)}\n` : `${saved(counts, owner)}\n`);
+      const mayBeCsv = format === ndjson && flags.format === undefined;
+      if (counts.bad > 0) throw new CommandFailed(describeBad(counts, flags.onConflict, mayBeCsv));
     },
   );
 }
@@ -97,8 +101,12 @@ async function importPlants(
   // Ends by the signal itself: only then does a shell stop a list of commands.
   function endBy(signal: NodeJS.Signals): void {
     progress.stop();
-    writeMessage(`plant-store: interrupted; ${pluralize(counts.created, 'plant')} created; ${RETRY_HINT}`);
+    writeMessage(`plant-store: interrupted; ${unfinished()}`);
     process.kill(process.pid, signal);
+  }
+
+  function unfinished(): string {
+    return `${saved(counts)}; import the file again with ${againFlag(onConflict)} to finish`;
   }
 
   let bytes = 0;
@@ -112,7 +120,7 @@ async function importPlants(
 
   function reportBad(line: number, reason: string): void {
     counts.bad += 1;
-    progress.note(`line ${line}: ${reason}`);
+    if (counts.bad <= INVALID_LINES_SHOWN) progress.note(`line ${line}: ${reason}`);
   }
 
   try {
@@ -126,7 +134,7 @@ async function importPlants(
     return counts;
   } catch (error: unknown) {
     if (!(error instanceof StoreUnavailable)) throw error;
-    throw new CommandFailed(`${error.message}; ${pluralize(counts.created, 'plant')} created; ${RETRY_HINT}`);
+    throw new CommandFailed(`${error.message}; ${unfinished()}`);
   } finally {
     stopListening();
     progress.stop();
@@ -179,7 +187,16 @@ async function saveBatch(
   counts[onConflict === 'replace' ? 'replaced' : 'skipped'] += taken.length;
 }
 
-function describe({ created, skipped, replaced }: Counts, owner: string): string {
+/** Counts the saved plants: `2 plants of alice created, 1 replaced`. */
+function saved({ created, skipped, replaced }: Counts, owner?: string): string {
+  const whose = owner === undefined ? '' : ` of ${owner}`;
   const others = [skipped > 0 ? `, ${skipped} skipped` : '', replaced > 0 ? `, ${replaced} replaced` : ''];
-  return `${pluralize(created, 'plant')} of ${owner} created${others.join('')}\n`;
+  return `${pluralize(created, 'plant')}${whose} created${others.join('')}`;
+}
+
+function describeBad(counts: Counts, onConflict: OnConflict, mayBeCsv: boolean): string {
+  const { bad, created, skipped, replaced } = counts;
+  const shown = bad > INVALID_LINES_SHOWN ? ` (the first ${INVALID_LINES_SHOWN} are shown)` : '';
+  const hint = mayBeCsv && created + skipped + replaced === 0 ? '. For CSV, add --format csv' : '';
+  return `${pluralize(bad, 'invalid line')} skipped${shown}; correct the file and import it again with ${againFlag(onConflict)}${hint}`;
 }

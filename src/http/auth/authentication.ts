@@ -14,8 +14,8 @@ import {
 import { countOf } from '../header-count.ts';
 import type { RejectedTokens } from './rate-limit.ts';
 
-/** TTL of the token cache: half of the second within which a revocation must take effect. */
-const TOKEN_FRESH_MS = 500;
+/** TTL of the token cache. With `RECHECK_MS` (list-plants.ts), a revocation takes effect within a second. */
+export const TOKEN_FRESH_MS = 500;
 const TOKENS_CACHED = 10_000;
 
 const CHALLENGE = 'Bearer realm="plant-store"';

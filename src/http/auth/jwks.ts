@@ -10,11 +10,11 @@ import { ApiError } from '../../api-errors.ts';
 import { compileCheck } from '../../validation.ts';
 
 /** Keys older than this are refreshed in the background (stale-while-revalidate). A withdrawn key may live this long. */
-const REFRESH_MS = 300_000;
+export const REFRESH_MS = 300_000;
 /** Max age of keys while the provider cannot be reached. */
-const KEPT_MS = 86_400_000;
+export const KEPT_MS = 86_400_000;
 /** Minimum time between two reads, so that a flood of unknown keys does not flood the provider. */
-const COOLDOWN_MS = 10_000;
+export const COOLDOWN_MS = 10_000;
 const TIMEOUT_MS = 5_000;
 
 const NO_KEYS = createLocalJWKSet({ keys: [] });
@@ -43,10 +43,10 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
   let readAt = 0;
   let triedAt = Number.NEGATIVE_INFINITY;
   let reading: Promise<boolean> | undefined;
-  /** Key ids that were looked up after the last read; those absent from `keys` do not exist. */
+  /** Key ids that were looked up after the last read. One that is not in `keys` does not exist at the provider. */
   const lookedUp = new Set<string>();
 
-  // The absolute value: a clock that was set back lies before the recorded times.
+  // Absolute, so that times also expire after the clock was set back.
   const since = (time: number): number => Math.abs(now() - time);
 
   /** Reads the keys, once for concurrent callers. Resolves to false if that failed, or is not due yet. */
@@ -87,7 +87,7 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
         lookedUp.add(kid);
         return keys(header, token);
       }
-      // Not a 40101 below: the key may be new at the issuer.
+      // A 50302, unless the keys were read after the first use of this id: the provider may have a new key.
       if (lookedUp.has(kid)) throw error;
       throw unavailable(COOLDOWN_MS - since(triedAt));
     }

@@ -18,11 +18,11 @@ const ALGORITHMS = [
   'Ed25519',
 ];
 
-const MAX_LENGTH = 8_192;
+export const MAX_JWT_LENGTH = 8_192;
 const COMPACT_JWS = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/;
 
 /** Max difference between the clocks of the issuer and the service. */
-const CLOCK_TOLERANCE_S = 30;
+export const CLOCK_TOLERANCE_S = 30;
 
 interface OidcOptions {
   /** Issuer identifier, a URL, exactly as in the `iss` claim of its tokens. */
@@ -64,7 +64,9 @@ export function createOidc({ issuer, audience, now, onKeysUnreadable }: OidcOpti
 
 function isCompactJws(secret: string): boolean {
   return (
-    secret.length <= MAX_LENGTH && COMPACT_JWS.test(secret) && secret.split('.').every(isCanonicalBase64Url)
+    secret.length <= MAX_JWT_LENGTH &&
+    COMPACT_JWS.test(secret) &&
+    secret.split('.').every(isCanonicalBase64Url)
   );
 }
 

@@ -5,7 +5,7 @@ import { LRUCache } from 'lru-cache';
 import { ApiError } from '../../api-errors.ts';
 import { ownerOf } from '../operation.ts';
 
-const WINDOW_MS = 60_000;
+export const WINDOW_MS = 60_000;
 
 /** Max entries of each cache; the least recently used are evicted. */
 const MAX_ENTRIES = 10_000;

@@ -4,7 +4,7 @@ import { RETRY_SOON } from '../error-response.ts';
 import type { WaitForSlot } from './loop-budget.ts';
 
 /** The share of the limit that one owner may use, so that other owners always get slots. */
-const OWNER_SHARE = 0.75;
+export const OWNER_SHARE = 0.75;
 
 /** Limits the requests that use the store at once. Requests that wait for their client do not count. */
 export interface Admission {

@@ -5,16 +5,16 @@ const MAX_STARTED = 64;
 
 /**
  * Returns undefined if a request of this owner may run at once; otherwise a promise that resolves when it may. Owners
- * take turns. Without an owner, requests take turns as if they were of one more owner.
+ * take turns. Requests without an owner share a queue, like those of one owner.
  */
 export type WaitForSlot = (owner: string | undefined) => Promise<void> | undefined;
 
 /**
- * Limits handler time per event-loop iteration to 5 ms and queues the rest. Queued requests are counted as in flight;
- * unread in the buffers of their connections they would not be.
+ * Limits handler time per event-loop iteration to 5 ms and queues the rest. Queued requests count as in flight. Unread
+ * requests, which wait in socket buffers, would not count.
  */
 export function createLoopBudget(): WaitForSlot {
-  /** The queued requests of each owner, by turn. */
+  /** The queued requests of each owner. The first owner is next. */
   const queues = new Map<string | undefined, (() => void)[]>();
   let began: number | undefined;
   let atOnce = 1;

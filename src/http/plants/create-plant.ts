@@ -10,16 +10,18 @@ import {
   renderPlant,
   toPlantRow,
 } from '../../plant.ts';
-import type { Outcome, Store } from '../../store/store.ts';
+import { KEY_LIFETIME_MS, type Outcome, type Store } from '../../store/store.ts';
 import { asJson, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
+
+const KEY_LIFETIME_HOURS = KEY_LIFETIME_MS / 3_600_000;
 
 const IdempotencyKey = Type.Refine(
   Type.String({
     minLength: 1,
     maxLength: 255,
     description:
-      'Makes the request safe to retry: for 24 hours after the plant was created, the same key with the same plant ' +
-      'gets the first response again. A failed creation does not use its key.',
+      `Makes the request safe to retry: for ${KEY_LIFETIME_HOURS} hours after the plant was created, the same key with ` +
+      'the same plant gets the first response again. A failed creation does not use its key.',
     examples: ['5b0c7f5e-6f0d-4f57-9a5c-1d1f0f6d9a11'],
   }),
   isIdempotencyKey,

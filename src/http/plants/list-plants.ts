@@ -6,34 +6,36 @@ import type { IdRange, Store } from '../../store/store.ts';
 import { type BatchedResponse, responseOf } from '../batched-response.ts';
 import { asJson, ClientGone, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
 import type { HeldBytes, SendBudget } from '../send-buffer-limit.ts';
-import type { SendPieces } from '../streamed-response.ts';
+import { inPieces, PIECE_BYTES, type SendPieces } from '../streamed-response.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
 import { createGate, type WaitForPageSlot } from './page-slots.ts';
 import { PAGE_BYTES, PlantPages } from './pagination.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
 
+const MEBIBYTE = 2 ** 20;
+
 /** A list with a limit ends at this size, with a `Link` to the rest. */
-const GATHERED_BYTES = 8 * 1024 * 1024;
+export const GATHERED_BYTES = 8 * MEBIBYTE;
 
 /** Max lists with a limit gathered concurrently. More would make each slower and hold its memory longer. */
-const CONCURRENT_GATHERS = 4;
-
-/** Max bytes in one write to a response. */
-const PIECE_BYTES = 64 * 1024;
+export const CONCURRENT_GATHERS = 4;
 
 /** Memory counted for a list without a limit: a few pages. For a slow client the kernel buffers megabytes more. */
-const STREAM_BYTES = 6 * PAGE_BYTES;
+export const STREAM_BYTES = 6 * PAGE_BYTES;
 
 /** A list up to this size is sent at once; its memory is not counted. */
-const SHORT_BYTES = 64 * 1024;
+const SHORT_BYTES = PAGE_BYTES;
 
-/** Interval of token checks. Together with the token cache (500 ms), a revocation takes effect within a second. */
-const RECHECK_MS = 400;
+/** Interval of token checks. With `TOKEN_FRESH_MS` (authentication.ts), a revocation takes effect within a second. */
+export const RECHECK_MS = 400;
 
+const OPENING_BRACKET = 91;
 const COMMA = 44;
 const EMPTY = '[]';
 const END = Buffer.from(']');
+
+const encoder = new TextEncoder();
 
 const Cursor = Type.Refine(
   Type.String({
@@ -51,7 +53,7 @@ export const listPlantsOperation = {
   summary: 'List plants',
   description:
     'Returns all plants that the caller has access to, in ascending order of their ids, or the first `limit` of them. ' +
-    'A page that reaches 8 MiB ends before its `limit`, with a `Link` to the rest.',
+    `A page that reaches ${GATHERED_BYTES / MEBIBYTE} MiB ends before its \`limit\`, with a \`Link\` to the rest.`,
   scope: 'plants:read',
   schema: {
     querystring: Type.Object({
@@ -104,23 +106,22 @@ export function listPlants(
 ): HandlerOf<typeof listPlantsOperation> {
   const gatherLimited = createGate(CONCURRENT_GATHERS);
 
-  // All pages share one buffer, and no JSON string of a page is kept while the client reads.
+  // All pages share one buffer.
   async function* streamed(pages: PlantPages, first: string[], held: HeldBytes): AsyncGenerator<Buffer> {
-    const shared = Buffer.allocUnsafeSlow(SHORT_BYTES);
-    for (
-      let page = await encodeNext(first.pop(), shared, held);
-      page !== undefined;
-      page = await encodeNext(await nextOf(pages, PAGE_BYTES), shared, held, COMMA)
-    ) {
-      yield* inPieces(page);
-      if (page.length > SHORT_BYTES) held.remove(page.length);
+    const shared = Buffer.allocUnsafeSlow(PIECE_BYTES);
+    let begin = OPENING_BRACKET;
+    for (let json = first.pop(); json !== undefined; json = await nextOf(pages, PAGE_BYTES)) {
+      const { length } = json;
+      if (length > SHORT_BYTES) await held.reserve(length);
+      yield* counted(encodeMembers(json, begin, shared));
+      if (length > SHORT_BYTES) held.remove(length);
+      begin = COMMA;
     }
-    yield* inPieces(END);
+    yield* counted([END]);
   }
 
-  function* inPieces(bytes: Buffer): Generator<Buffer> {
-    for (let from = 0; from < bytes.length; from += PIECE_BYTES) {
-      const piece = bytes.subarray(from, from + PIECE_BYTES);
+  function* counted(pieces: Iterable<Buffer>): Generator<Buffer> {
+    for (const piece of pieces) {
       onSent(piece.length);
       yield piece;
     }
@@ -141,7 +142,7 @@ export function listPlants(
       await recheck(request);
     });
     const first = (await pages.next(SHORT_BYTES)) ?? EMPTY;
-    // 'close' was emitted already, so nothing below would be released.
+    // The response has already emitted 'close', so memory that is reserved now would never be released.
     if (response.destroyed) throw new ClientGone('the client is gone');
     if (pages.ended && first.length <= SHORT_BYTES) {
       addLink(reply, path, limit, pages.cutAt);
@@ -160,7 +161,7 @@ export function listPlants(
       const gathered = await gatherLimited(() => gather(pages, first, expected, held));
       addLink(reply, path, limit, pages.cutAt);
       reply.header('content-length', gathered.length);
-      sendPieces(request, reply, inPieces(gathered));
+      sendPieces(request, reply, counted(inPieces(gathered)));
     }
     return undefined;
   };
@@ -192,8 +193,8 @@ function endWhenRevoked(
 }
 
 /**
- * Gathers the pages of a list with a limit in one block of memory, since many small ones leave gaps that are not returned
- * to the system. `expected` is the size of the block, for which memory is reserved.
+ * Gathers the pages of a list with a limit in one block of memory. Many small blocks would leave gaps that the system
+ * does not get back. `expected` is the size of the block, for which memory is reserved.
  */
 async function gather(pages: PlantPages, first: string, expected: number, held: HeldBytes): Promise<Buffer> {
   let list = Buffer.allocUnsafeSlow(expected);
@@ -226,26 +227,20 @@ async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefi
   return json === EMPTY ? undefined : json;
 }
 
-/** Encodes a page, into `buffer` if it fits. `begin`, if given, replaces the first byte. Undefined without a page. */
-async function encodeNext(
-  json: string | undefined,
-  buffer: Buffer,
-  held: HeldBytes,
-  begin?: number,
-): Promise<Buffer | undefined> {
-  if (json === undefined) return undefined;
-  const page = encode(json, buffer);
-  if (page.length > SHORT_BYTES) await held.reserve(page.length);
-  if (begin !== undefined) page[0] = begin;
-  return page;
-}
-
-/** Encodes a JSON array without its closing bracket, into `buffer` if it fits. */
-function encode(json: string, buffer?: Buffer): Buffer {
-  const bytes = Buffer.byteLength(json) - END.length;
-  const target = buffer !== undefined && bytes <= buffer.length ? buffer : Buffer.allocUnsafeSlow(bytes);
-  target.write(json);
-  return target.subarray(0, bytes);
+/**
+ * Encodes a JSON array without its closing bracket, in pieces that share one buffer. `begin` replaces the first byte. A
+ * large plant is never in memory as a string and as bytes.
+ */
+function* encodeMembers(json: string, begin: number, shared: Buffer): Generator<Buffer> {
+  const end = json.length - END.length;
+  for (let from = 0; from < end; ) {
+    // A slice that ends between two surrogates has more bytes than the buffer, so that it is never used up.
+    const slice = json.slice(from, Math.min(from + PIECE_BYTES, end));
+    const { read, written } = encoder.encodeInto(slice, shared);
+    if (from === 0) shared[0] = begin;
+    from += read;
+    yield shared.subarray(0, written);
+  }
 }
 
 function rangeAfter(cursor: string | undefined): IdRange {

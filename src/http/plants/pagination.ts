@@ -6,7 +6,7 @@ export const PAGE_BYTES = 64 * 1024;
 /** Target size of the next page: below the limit, so that most pages need one statement. */
 const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 
-/** Max plants in one read: first, and after their size is known. */
+/** Max plants in the first read, and in later ones, when their size is known. */
 const FIRST_PAGE = 64;
 const LONGEST_PAGE = 2_048;
 

@@ -3,12 +3,12 @@ import type { Connection } from './http-connection.ts';
 import { lookAtSendQueues } from './kernel-send-queue.ts';
 
 /** Resolution of all timeouts. */
-const TICK_MS = 1_000;
+export const TICK_MS = 1_000;
 
 /** Ticks between two reads of the kernel's send queues; a read takes some milliseconds. */
 const QUEUE_READ_TICKS = 2;
 
-/** Share of the limit freed at once when it is reached, so that a flood does not search for every connection. */
+/** Share of the connections that one search closes at the limit, so that a flood does not need a search each. */
 const FREED_SHARE = 0.01;
 
 /**

@@ -7,9 +7,10 @@ import { Framing, isLineEnd } from './message-framing.ts';
 
 const NOTHING = Buffer.alloc(0);
 
-/** Max bytes read and discarded after a response that was sent before the request had ended (RFC 9112 §9.6). */
-const MAX_DISCARDED_BYTES = 65_536;
-const LINGER_MS = 1_000;
+/** Max bytes read and discarded after the last response of a connection (RFC 9112 §9.6). */
+export const MAX_DISCARDED_BYTES = 65_536;
+/** How long a connection is read after its last response. */
+export const LINGER_MS = 1_000;
 
 /** Timeouts in ticks, about a second each. Ticks do not count while the process is suspended. */
 interface ConnectionTimeouts {
@@ -47,7 +48,7 @@ export class Connection {
   readonly #framing: Framing;
   /** Bytes not parsed yet: an incomplete request line, or pipelined requests. */
   #unparsed: Buffer = NOTHING;
-  /** A request that is not dispatched yet, since more of its bytes have arrived and are parsed first. */
+  /** A request that is not dispatched yet: more of its bytes have arrived, and are parsed first. */
   #next: BatchedResponse | undefined;
   #current: BatchedResponse | undefined;
   /** An error of the parser or the socket that belongs to no request. */

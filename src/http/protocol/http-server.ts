@@ -5,8 +5,8 @@ import { ApiError } from '../../api-errors.ts';
 import { BatchedResponse } from '../batched-response.ts';
 import { RETRY_SOON } from '../error-response.ts';
 import { http } from '../node-http.ts';
-import type { Connections } from './connection-registry.ts';
-import { Connection, type ConnectionOptions } from './http-connection.ts';
+import { type Connections, TICK_MS } from './connection-registry.ts';
+import { Connection, type ConnectionOptions, LINGER_MS } from './http-connection.ts';
 import type { Tls } from './tls.ts';
 
 /** Limits for clients. Sizes are in bytes, times in milliseconds. */
@@ -101,7 +101,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
 }
 
 function timeoutsOf(limits: Limits): ConnectionOptions['timeouts'] {
-  const ticks = (ms: number): number => Math.ceil(ms / 1_000);
+  const ticks = (ms: number): number => Math.ceil(ms / TICK_MS);
   return {
     headers: ticks(limits.headersMs),
     request: ticks(limits.requestMs),
@@ -131,7 +131,7 @@ function limitConnections(server: Server, { tls, connections, renderError }: Lis
       return;
     }
     rejected += 1;
-    const linger = setTimeout(() => socket.destroy(), 1_000).unref();
+    const linger = setTimeout(() => socket.destroy(), LINGER_MS).unref();
     socket.on('error', () => socket.destroy());
     socket.once('close', () => {
       rejected -= 1;

@@ -4,7 +4,7 @@ const CR = 13;
 const LF = 10;
 const HEAD_END = Buffer.from('\r\n\r\n');
 
-/** Max bytes in a slice of a chunked body: the parser makes an object for each chunk. */
+/** Max bytes of a chunked body that the parser gets at once: it makes an object for each chunk. */
 const CHUNKED_SLICE_BYTES = 1_024;
 
 /** The start of a request line (RFC 9112 §3): a method, then nothing or a space. */

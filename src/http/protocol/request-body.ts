@@ -5,8 +5,8 @@ import { type BatchedResponse, responseOf } from '../batched-response.ts';
 import { countOf } from '../header-count.ts';
 
 /** Max pieces of a body, since each takes the parser microseconds: a base, and one more per so many bytes. */
-const MIN_PIECES = 512;
-const BYTES_OF_PIECE = 128;
+export const BASE_PIECES = 512;
+export const BYTES_PER_PIECE = 128;
 
 /**
  * Returns a hook that waits until the whole request has arrived: headers, body and trailers. Sets `request.body` to the
@@ -62,7 +62,7 @@ export function receiveBody(limit: number) {
       try {
         if (size === 0) checkContent(request);
         if (size + piece.length > limit) throw tooLarge;
-        if (pieces > MIN_PIECES + size / BYTES_OF_PIECE) throw tooManyPieces;
+        if (pieces > BASE_PIECES + size / BYTES_PER_PIECE) throw tooManyPieces;
         if (size + piece.length > body.length) body = grown(body, size + piece.length);
         size += piece.copy(body, size);
       } catch (error: unknown) {

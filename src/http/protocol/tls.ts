@@ -28,7 +28,7 @@ export interface Tls {
   createServer(options: ServerOptions): Server;
   /**
    * Reads the files again. New connections use the new certificate; open ones are not affected. Returns the end of its
-   * validity. Throws CertificateInvalid; then the old certificate stays in use.
+   * validity (ISO 8601). Throws CertificateInvalid; then the old certificate stays in use.
    */
   renew(): string;
 }
@@ -56,7 +56,7 @@ export function openTls(
       pair = readPair(certFile, keyFile);
       reportExposed(keyFile, onExposed);
       for (const server of servers) server.setSecureContext({ ...pair, ...SETTINGS });
-      return new X509Certificate(pair.cert).validTo;
+      return new X509Certificate(pair.cert).validToDate.toISOString();
     },
   };
 }

@@ -31,9 +31,9 @@ interface Terms {
 }
 
 /**
- * Executes writes without a common lock key, so their order does not matter: one statement for all creations and one for
- * all deletions, or those of each owner. Every batch locks in the same order, by kind (keys, creations, deletions,
- * tokens) and sorted within it, so batches never deadlock.
+ * Executes writes that share no lock key, so their order does not matter. There is one statement for all creations and
+ * one for all deletions, or one for those of each owner. All batches lock in the same order, so they never deadlock: by
+ * kind (keys, creations, deletions, tokens), and sorted within a kind.
  */
 export async function commitBatch(
   connection: Connection,
@@ -52,7 +52,7 @@ export function isOfCreations(batch: readonly Write[]): batch is readonly Creati
 }
 
 function settledOutcome({ write, outcome }: Member): Outcome {
-  if (outcome === undefined) throw new StoreUnavailable(`PostgreSQL left a ${write.kind} without an outcome`);
+  if (outcome === undefined) throw new StoreUnavailable(`PostgreSQL returned no outcome for ${write.kind}`);
   return outcome;
 }
 
@@ -209,7 +209,8 @@ async function claimKeys(
   for (const { member, owner, key, digest } of claims) {
     const row = first.get(`${owner} ${key}`);
     if (mine.has(`${owner} ${key}`)) continue;
-    if (row === undefined) throw new StoreUnavailable('an idempotency key is in use but cannot be found');
+    if (row === undefined)
+      throw new StoreUnavailable('an idempotency key is in use, but its row was not found');
     member.outcome = toReplay(row, digest);
   }
 }

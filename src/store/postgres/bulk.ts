@@ -104,7 +104,7 @@ async function save(
   );
 }
 
-/** The indexes of the plants that were not created, given those that were. */
+/** Returns the indexes of the plants that were not created, given the keys of those that were. */
 function placesLeft(
   plants: readonly PlantRow[],
   created: readonly { readonly owner?: unknown; readonly id?: unknown }[],
@@ -189,7 +189,7 @@ async function rejectUnlessEmpty(connection: Connection): Promise<void> {
 
 async function readSchemaFaults(connection: Connection): Promise<readonly string[]> {
   const [table] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
-  if (table?.found !== true) return ['this is an empty database or that of another program'];
+  if (table?.found !== true) return ['this database is empty, or belongs to another program'];
   const applied = await connection.query({ text: 'SELECT name FROM migrations' });
   return inspectMigrations(
     POSTGRES_MIGRATIONS,

@@ -22,8 +22,8 @@ interface Notice {
 const ANSWER_GRACE_MS = 500;
 
 /**
- * Connections to the primary. With several hosts in the URL (as in libpq) it finds the primary among them, and again
- * whenever an error shows that the host is no longer the primary.
+ * Connections to the primary. With several hosts in the URL (as in libpq) it searches the primary among them. It
+ * searches again when an error shows that the host is no longer the primary.
  */
 export class Connections {
   readonly #pools: readonly pg.Pool[];
@@ -131,7 +131,10 @@ export class Connections {
   }
 }
 
-/** Runs `work` in a transaction. Ends it as `endFor` returns; rolls back if `work` rejects. */
+/**
+ * Runs `work` in a transaction. `endFor` decides whether its result is committed or rolled back. Rolls back if `work`
+ * rejects.
+ */
 export async function inTransaction<T>(
   connection: Connection,
   begin: `BEGIN${string}`,

@@ -32,7 +32,7 @@ const FIND_MISSING_GRANTS: Statement = {
           WHERE NOT has_table_privilege(grants.of, grants.action)`,
 };
 
-/** After this number of failed commits in a row, waits for a standby are counted. */
+/** After this number of failed commits in a row, commits that wait for a standby are counted first. */
 const SUSPICIOUS_FAILURES = 2;
 
 /** Opens the engine on PostgreSQL, which several instances can share. Rejects with StoreNotOpened. */
@@ -119,13 +119,13 @@ export async function openPostgres(
   }
 
   /**
-   * A commit that waits for a synchronous standby continues after its connection is closed: ending it would make a write
-   * visible that the standby lacks. A limit on them leaves the server connections for reads.
+   * Rejects while too many commits wait for a synchronous standby. Such a commit continues after its connection is
+   * closed. Without a limit, all connections of the server would wait, and none would be left for reads.
    */
   async function rejectWithoutStandby(): Promise<void> {
     const waiting = await countStandbyWaits();
     if (waiting >= options.poolSize)
-      throw new StoreUnavailable(`${waiting} commits wait for a synchronous standby already`);
+      throw new StoreUnavailable(`${waiting} commits are already waiting for a synchronous standby`);
   }
 
   async function countStandbyWaits(): Promise<number> {

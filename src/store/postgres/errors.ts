@@ -5,8 +5,9 @@ import { BatchRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
 const RETRIED = new Set(['40001', '40P01']);
 
 /**
- * Transient errors: connection exceptions, rejected logins (during a change of password), insufficient resources, operator
- * intervention (shutdown, cancel by timeout), system errors, read-only and aborted transactions, lost locks.
+ * Transient errors. Classes: connection exceptions, rejected logins (while a password changes), insufficient resources,
+ * operator intervention (shutdown, cancel by timeout), system errors. Codes: read-only and aborted transactions, lost
+ * locks.
  */
 const TRANSIENT_CLASSES = new Set(['08', '28', '53', '57', '58', 'XX']);
 const TRANSIENT_CODES = new Set(['25006', '25P02', '25P03', '25P04', '3D000', '40003', '55P03']);

@@ -3,7 +3,7 @@ import type { Connection, Row } from './statements.ts';
 
 const KEYS_AT_ONCE = 1_000;
 
-/** Smaller, since each key may need its own statement, and pipelined statements delay others. */
+/** Lower than for all owners together: each key may need its own statement, which delays pipelined statements. */
 const KEYS_AT_ONCE_PER_OWNER = 100;
 
 /**

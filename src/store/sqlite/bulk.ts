@@ -18,7 +18,8 @@ import { isForbidden, notOpened, reasonOf, severityOf } from './errors.ts';
 import { prepareInsertPlant, prepareInsertToken } from './inserts.ts';
 import { inspectSchema, inspectSqlite } from './integrity.ts';
 
-const CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
+/** Four times that of the service (writer-thread.ts): fewer checkpoints for a bulk command, a longer log meanwhile. */
+const BULK_CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
 
 /** Opens an embedded store for bulk commands, without migrating it. Rejects with StoreNotOpened. */
 export async function openSqliteBulk(file: string): Promise<Bulk> {
@@ -68,7 +69,7 @@ async function answering<T>(file: string, work: () => Promise<T>): Promise<T> {
     if (severity === 'rejected') throw error;
     const message = isForbidden(error)
       ? notOpened(file, error).message
-      : `the store cannot go on: ${reasonOf(error)}`;
+      : `the store ${file} failed: ${reasonOf(error)}`;
     const Failure = severity === 'fatal' ? StoreDamaged : StoreUnavailable;
     throw new Failure(message, { cause: error });
   }
@@ -138,7 +139,7 @@ function createWriting(db: DatabaseSync): Writing {
       () => plants.flatMap((plant, place) => (save(plant, onConflict) ? [] : [place])),
       (places) => (onConflict === 'fail' && places.length > 0 ? 'ROLLBACK' : 'COMMIT'),
     );
-    if (characters >= CHARACTERS_BETWEEN_CHECKPOINTS) checkpoint();
+    if (characters >= BULK_CHARACTERS_BETWEEN_CHECKPOINTS) checkpoint();
     return taken;
   }
 

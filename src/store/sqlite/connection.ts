@@ -2,7 +2,7 @@ import { resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 
 /** Time that a write waits for the lock of another process. */
-const WRITE_LOCK_TIMEOUT_MS = 5_000;
+export const WRITE_LOCK_TIMEOUT_MS = 5_000;
 
 /** Time that a read waits for a lock. Reads wait only during recovery after a crash. */
 const READ_LOCK_TIMEOUT_MS = 1_000;
@@ -21,7 +21,10 @@ export function openForReading(file: string, lockTimeoutMs = READ_LOCK_TIMEOUT_M
   return open(file, lockTimeoutMs, 'PRAGMA query_only = ON');
 }
 
-/** Runs `work` in the only writing transaction. Ends it as `endFor` returns; rolls back if `work` throws. */
+/**
+ * Runs `work` in the only writing transaction. `endFor` decides whether its result is committed or rolled back. Rolls
+ * back if `work` throws.
+ */
 export function inTransaction<T>(
   db: DatabaseSync,
   work: () => T,

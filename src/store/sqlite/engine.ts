@@ -1,4 +1,4 @@
-import { once } from 'node:events';
+import { on } from 'node:events';
 import { statSync } from 'node:fs';
 import { Worker } from 'node:worker_threads';
 import { startKeyExpiry } from '../expired-keys-timer.ts';
@@ -133,7 +133,7 @@ interface WriterEvents {
 
 async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEvents): Promise<Writer> {
   const worker = new Worker(WRITER, { workerData: file });
-  await once(worker, 'message').catch((error: unknown) => {
+  await untilReady(worker).catch((error: unknown) => {
     throw notOpened(file, error);
   });
   const waiting: PromiseWithResolvers<WriterReply>[] = [];
@@ -148,7 +148,8 @@ async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEve
     });
   }
 
-  worker.on('message', (message: WriterMessage) => {
+  worker.on('message', (message: unknown) => {
+    if (!isOfWriter(message)) return;
     if (message.kind === 'broken') fail(message.reason);
     else if (message.kind === 'checkpointed') endCheckpoint(message.failure);
     else if (message.kind !== 'ready') waiting.shift()?.resolve(message);
@@ -175,4 +176,13 @@ async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEve
   }
 
   return { request, close };
+}
+
+async function untilReady(worker: Worker): Promise<void> {
+  for await (const [message] of on(worker, 'message')) if (isOfWriter(message)) return;
+}
+
+/** Under `node --watch`, Node reports the files that the thread imports on the same channel. */
+function isOfWriter(message: unknown): message is WriterMessage {
+  return typeof message === 'object' && message !== null && 'kind' in message;
 }

@@ -75,7 +75,7 @@ function resultCodeOf(error: unknown): number | undefined {
 /** The reason for the operator: SQLite's message with its extended result code. */
 export function reasonOf(error: unknown): string {
   if (error instanceof Error && 'syscall' in error && error.syscall === 'mkdir' && 'path' in error)
-    return `the folder ${String(error.path)} cannot be made (${codeOf(error)})`;
+    return `the folder ${String(error.path)} cannot be created (${codeOf(error)})`;
   const code = resultCodeOf(error);
   return code === undefined ? messageOf(error) : `${messageOf(error)} (SQLite code ${code})`;
 }
@@ -84,13 +84,13 @@ function reasonOfPath(error: unknown, file: string): string | undefined {
   if (!(error instanceof Error && 'syscall' in error && error.syscall === 'open')) return undefined;
   switch (codeOf(error)) {
     case 'EISDIR':
-      return 'it names a folder; name a file in it';
+      return 'it is a folder; name a file in it';
     case 'ENAMETOOLONG':
       return 'its name is too long';
     case 'ENOENT':
-      return 'no file can be made there';
+      return 'no file can be created there';
     case 'ENOTDIR':
-      return `${dirname(file)} is no folder`;
+      return `${dirname(file)} is not a folder`;
     default:
       return undefined;
   }

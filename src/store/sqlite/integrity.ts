@@ -25,7 +25,7 @@ export async function inspectSqlite(db: DatabaseSync): Promise<readonly string[]
 /** Returns why the schema is not that of this version; empty when it is. */
 export async function inspectSchema(db: DatabaseSync): Promise<readonly string[]> {
   const table = db.prepare("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'").get();
-  if (table === undefined) return ['this is an empty file or the database of another program'];
+  if (table === undefined) return ['this file is empty, or the database of another program'];
   const applied = db.prepare('SELECT name FROM migrations').all();
   return inspectMigrations(
     SQLITE_MIGRATIONS,

@@ -20,7 +20,7 @@ import { isLocked, notOpened } from './errors.ts';
 export const SQLITE_MIGRATIONS = new URL('./migrations/', import.meta.url);
 
 /** Timeout for another process that migrates the same file. */
-const LOCK_TIMEOUT_MS = 10_000;
+export const LOCK_TIMEOUT_MS = 10_000;
 const LOCK_RETRY_MS = 20;
 
 /**

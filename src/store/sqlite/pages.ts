@@ -45,9 +45,9 @@ export function preparePages(db: DatabaseSync): ReadPage {
        FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id`,
   );
   single.setReadBigInts(true);
-  // No `group_concat`: it would copy a large plant once more.
+  // `||` and `group_concat` would copy a large plant once more.
   const one = db.prepare(
-    `SELECT '[' || ${PLANT} || ']' AS json, 1 AS count, id AS last,
+    `SELECT concat('[', ${PLANT}, ']') AS json, 1 AS count, id AS last,
             EXISTS (SELECT 1 FROM plants AS next WHERE next.owner = ?1 AND next.id > plants.id AND next.id <= ?3) AS more
        FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT 1`,
   );

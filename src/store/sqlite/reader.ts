@@ -7,7 +7,7 @@ import type { IdRange, PageLimit, PlantPage } from '../store.ts';
 import { openForReading } from './connection.ts';
 import { preparePages } from './pages.ts';
 
-/** Max characters of all cached pages, and of one. */
+/** Max characters of all cached pages together, and of a single one. */
 const CACHE_CHARACTERS = 4 * 1024 * 1024;
 const LONGEST_CACHED_CHARACTERS = 16 * 1024;
 
@@ -40,8 +40,9 @@ export async function openReader(file: string): Promise<Reader> {
   let pagesVersion: unknown;
   let versionKnownIn: number | undefined;
 
-  // data_version changes when another connection commits. It is read once per event-loop iteration: two file locks.
-  // loopCount grows before requests arrive; setImmediate from the check phase runs after the next iteration's requests.
+  // data_version changes when another connection commits. It takes two file locks, so it is read once an iteration.
+  // setImmediate alone could be late: called in the check phase, it runs after the next requests. So loopCount decides
+  // too.
   function dropOutdatedPages(): void {
     const iteration = performance.nodeTiming.uvMetricsInfo.loopCount;
     if (iteration === versionKnownIn) return;

@@ -76,6 +76,21 @@ for (const engine of engines) {
     await service.close();
   });
 
+  test(`plants larger than a page, of characters with surrogates → exact, on ${engine.name}`, async (t) => {
+    const service = await startService(t, await engine.freshUrl(t), { bodyLimit: '4194304' });
+    const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };
+    // One of them has a character at each end of a piece.
+    const plants = ['', 'x'].map((begin) => ({ name: begin + '\u{1f331}'.repeat(100_000) }));
+    for (const [id, plant] of plants.entries()) {
+      const body = JSON.stringify({ id, ...plant });
+      assert.equal((await fetch(`${service.url}/plants`, { method: 'POST', headers, body })).status, 200);
+    }
+    for (const query of ['', '?limit=2']) {
+      const list = await (await fetch(`${service.url}/plants${query}`, { headers })).text();
+      assert.ok(list === JSON.stringify(plants), query);
+    }
+  });
+
   test(`concurrent creations and deletions → each lasting plant is listed exactly once, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     const staying = Array.from({ length: 1_500 }, (_, index) => BigInt(index * 2 - 1_500));

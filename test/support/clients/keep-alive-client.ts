@@ -2,7 +2,7 @@ import { Agent, type IncomingMessage, request } from 'node:http';
 
 export interface Answer {
   readonly status: number;
-  /** Whether the response is an idempotent replay. */
+  /** True for an idempotent replay. */
   readonly replayed: boolean;
   readonly body: string;
 }

@@ -14,15 +14,15 @@ export interface Scenario extends RawRequest {
   readonly basePath?: '/v1';
   /** The existing plants; they belong to the caller by default. */
   readonly given?: readonly GivenPlant[];
-  /** Requests sent before, with a token that has all scopes. */
+  /** Requests sent before this one, with a token that has all scopes. */
   readonly before?: readonly Exchange[];
   /** The token of the caller; one with both scopes by default. */
   readonly token?: TokenKind;
   /** The values of the `Authorization` headers; `Bearer {token}` by default. */
   readonly authorization?: readonly string[];
-  /** The complete message, where method, path, headers and body cannot express it; those then only describe it. */
+  /** The complete message, for one that method, path, headers and body cannot express. */
   readonly raw?: string;
-  /** Whether the client ends its sending side after the message. */
+  /** True when the client ends its sending side after the message. */
   readonly endsEarly?: true;
   readonly status: number;
   /** The error code in the body. */
@@ -39,7 +39,7 @@ export interface Scenario extends RawRequest {
   readonly interim?: readonly number[];
   /** The title of another row that must get the same bytes, except headers that always differ. */
   readonly sameAs?: string;
-  /** Requests sent after, with a token that has all scopes. */
+  /** Requests sent after this one, with a token that has all scopes. */
   readonly after?: readonly Exchange[];
 }
 

@@ -1,4 +1,4 @@
-/** A body of the max size that is expensive to parse or validate for a naive parser. */
+/** A body of the max size that costs a naive parser much time to parse or to validate. */
 interface CostlyBody {
   readonly name: string;
   readonly body: Buffer;

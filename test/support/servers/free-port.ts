@@ -5,8 +5,8 @@ import { createServer, type Server } from 'node:net';
 import { codeOf } from '../../../src/api-errors.ts';
 
 /**
- * The upper end is below the ephemeral ports, on Linux from 32,768 on: other tests use many of those, and such a port
- * would be free only for a moment.
+ * The upper end is below the ephemeral ports (on Linux 32,768 and up). Other tests use many of those, so such a port
+ * would be free for a moment only.
  */
 const CHOSEN = [10_000, 32_768] as const;
 

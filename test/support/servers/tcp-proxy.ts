@@ -8,7 +8,7 @@ interface TcpProxy {
   readonly port: number;
   /** Stops all traffic in both directions. Connections stay open and see no error. */
   stall(): void;
-  /** Delays all data from the server by this many milliseconds. Resolves when delayed data contains the text. */
+  /** Delays all data from the server. Resolves at the first delayed data that contains the text. */
   delay(ms: number, text: string): Promise<void>;
   /** Ends the faults. Data held back is lost with its connections; new connections work. */
   recover(): void;
@@ -17,8 +17,8 @@ interface TcpProxy {
 }
 
 /**
- * Closes the connection before the data arrives, or after the server executed it and before the response arrives; or
- * stalls all.
+ * `cut before` closes the connection before the data arrives. `cut after` closes it when the server has executed the
+ * data, before the response arrives. `stall` stops all traffic.
  */
 type Accident = 'cut before' | 'cut after' | 'stall';
 
@@ -51,7 +51,8 @@ export async function startTcpProxy(
     let atAnswer: Expected | undefined;
     for (const socket of both) {
       sockets.add(socket);
-      // A socket that fails also closes; while all traffic stalls, the other side must not notice.
+      // Errors need no handling here: a socket that fails also closes. While all traffic stalls, the other side must
+      // see neither.
       socket
         .on('error', () => undefined)
         .on('close', () => {

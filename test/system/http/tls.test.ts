@@ -107,6 +107,7 @@ describe('TLS on', TOGETHER, () => {
     await certificate(installation, 'second');
     service.kill('SIGHUP');
     const { validTo } = await service.logged(({ msg }) => msg === 'the certificate was reloaded');
+    assert.equal(new Date(String(validTo)).toISOString(), validTo);
     assert.ok(Date.parse(String(validTo)) > Date.now());
     assert.equal(await nameAt(port), 'second.plants.test');
     assert.equal(await ask(`${service.url}/openapi.json`, agent), before, 'not the same connection');

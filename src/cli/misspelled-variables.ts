@@ -1,0 +1,31 @@
+import { settings, variableOf } from '../config.ts';
+
+/** Finds variables that are nearly that of a setting, each with that variable. */
+export function misspelledVariables(
+  environment: Readonly<Record<string, string | undefined>>,
+): readonly (readonly [given: string, meant: string])[] {
+  // Short names, such as PORT, are near those of other programs.
+  const known = settings.map(variableOf).filter((name) => name.includes('_'));
+  return Object.keys(environment).flatMap((given) => {
+    if (known.includes(given)) return [];
+    const meant = known.find((name) => isSameWord(given, name) || isOneEditApart(given, name));
+    return meant === undefined ? [] : [[given, meant] as const];
+  });
+}
+
+function isSameWord(given: string, name: string): boolean {
+  return given.replaceAll('_', '').toUpperCase() === name.replaceAll('_', '');
+}
+
+/** True when one character was added, left out or replaced, or two neighbours were exchanged. */
+function isOneEditApart(given: string, name: string): boolean {
+  const shorter = Math.min(given.length, name.length);
+  let begin = 0;
+  while (begin < shorter && given[begin] === name[begin]) begin += 1;
+  let end = 0;
+  while (end < shorter - begin && given.at(-1 - end) === name.at(-1 - end)) end += 1;
+  const typed = given.slice(begin, given.length - end);
+  const meant = name.slice(begin, name.length - end);
+  if (typed.length <= 1 && meant.length <= 1) return true;
+  return typed.length === 2 && typed === [...meant].reverse().join('');
+}

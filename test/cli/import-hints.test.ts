@@ -1,0 +1,119 @@
+import assert from 'node:assert/strict';
+import { open, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, it, type TestContext } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import { migrateStore } from '../../src/store/open-engine.ts';
+import { endOf, newInstallation, ON_A_TERMINAL, TOGETHER } from '../support/program.ts';
+
+/** Creates an installation with an empty store, and a function that imports a text. */
+async function prepare(t: TestContext) {
+  const installation = await newInstallation(t);
+  const database = join(installation.folder, 'plants.db');
+  await migrateStore(`sqlite:${database}`);
+
+  async function importText(text: string, name = 'plants.ndjson', flags: readonly string[] = []) {
+    const file = join(installation.folder, name);
+    await writeFile(file, text);
+    const env = { DATABASE_URL: `sqlite:${database}` };
+    return installation.run(['import', 'alice', file, ...flags], { env });
+  }
+
+  return { installation, database, importText };
+}
+
+/** Resolves once a store has a plant. */
+async function isSaved(database: string): Promise<void> {
+  using db = new DatabaseSync(database, { readOnly: true });
+  const any = db.prepare('SELECT 1 FROM plants');
+  while (any.get() === undefined) await setImmediate();
+}
+
+describe('what to do after an import that did not finish', TOGETHER, () => {
+  for (const [onConflict, again] of [
+    ['fail', 'skip'],
+    ['skip', 'skip'],
+    ['replace', 'replace'],
+  ] as const) {
+    it(`interrupted, --on-conflict ${onConflict} → import again with ${again}`, async (t) => {
+      const { installation, database } = await prepare(t);
+      const pipe = join(installation.folder, 'pipe.ndjson');
+      assert.equal((await endOf(installation.start([], { wrap: () => ['mkfifo', pipe] }))).code, 0);
+      const args = ['import', 'alice', pipe, '--on-conflict', onConflict];
+      const program = installation.start(args, { env: { DATABASE_URL: `sqlite:${database}` } });
+      const writer = await open(pipe, 'w');
+      await writer.write(Array.from({ length: 2_000 }, (_, id) => `{"id":${id},"name":"plant"}\n`).join(''));
+      await isSaved(database);
+      program.kill('SIGINT');
+      const { signal, stderr } = await endOf(program);
+      await writer.close();
+      assert.equal(signal, 'SIGINT');
+      assert.match(
+        stderr,
+        new RegExp(`interrupted; 2000 plants created; .* with --on-conflict ${again} to finish\n$`),
+      );
+    });
+
+    it(`invalid line, --on-conflict ${onConflict} → import again with ${again}`, async (t) => {
+      const { importText } = await prepare(t);
+      const text = '{"id":1,"name":"Alder"}\nbad\n';
+      const { code, stderr } = await importText(text, 'plants.ndjson', ['--on-conflict', onConflict]);
+      assert.equal(code, 1);
+      assert.match(stderr, new RegExp(`1 invalid line skipped; .* with --on-conflict ${again}\n$`));
+    });
+  }
+});
+
+describe('many invalid lines', TOGETHER, () => {
+  it('→ the first 20 are reported, and the number of all', async (t) => {
+    const { importText } = await prepare(t);
+    const { code, stderr } = await importText(`{"id":1,"name":"Alder"}\n${'bad\n'.repeat(1_000)}`);
+    assert.equal(code, 1);
+    const reports = stderr.trimEnd().split('\n');
+    assert.equal(reports.length, 21);
+    assert.match(reports[19] ?? '', /^line 21: /);
+    assert.match(reports[20] ?? '', /1000 invalid lines skipped \(the first 20 are shown\)/);
+    assert.doesNotMatch(stderr, /--format csv/);
+  });
+
+  it('no line is valid NDJSON → names the flag for CSV', async (t) => {
+    const { importText } = await prepare(t);
+    const { code, stderr } = await importText('id,name\n1,Alder\n');
+    assert.equal(code, 1);
+    assert.match(stderr, /2 invalid lines skipped; .*\. For CSV, add --format csv\n$/);
+  });
+});
+
+it('variable with a typing error → a warning with the name of the setting', async (t) => {
+  const installation = await newInstallation(t);
+  // cspell:disable-next-line
+  const { code, stderr } = await installation.run(['token', 'list'], { env: { BODYLIMIT: '1' } });
+  assert.equal(code, 1);
+  // cspell:disable-next-line
+  assert.match(stderr, /^plant-store: BODYLIMIT is not a setting; did you mean BODY_LIMIT\?\n/);
+});
+
+for (const [columns, bar] of [
+  [50, /^\d+% \| [\d,]+ plants \| [\d,]+\/s \| \d+s left/m],
+  [70, /^\[[=-]{10,25}\] +\d+% \| [\d,]+ plants \| [\d,]+\/s \| \d+s left/m],
+] as const) {
+  it(`terminal of ${columns} columns → the progress fits`, async (t) => {
+    const installation = await newInstallation(t);
+    const file = join(installation.folder, 'plants.ndjson');
+    await writeFile(
+      file,
+      Array.from({ length: 100_000 }, (_, id) => `{"id":${id},"name":"plant"}\n`).join(''),
+    );
+    const NODE_OPTIONS = `${ON_A_TERMINAL.NODE_OPTIONS};process.stderr.columns=${columns}`;
+    const { code, stderr } = await installation.run(['import', 'alice', file], { env: { NODE_OPTIONS } });
+    assert.equal(code, 0);
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: the bar is drawn by control sequences
+    const drawn = stderr.split(/\r|\n|\u001b\[\d*[A-Za-z]/).filter((line) => line.includes('plants |'));
+    assert.ok(drawn.length > 0);
+    for (const line of drawn) {
+      assert.match(line, bar);
+      assert.ok(line.length <= columns, line);
+    }
+  });
+}

@@ -4,12 +4,18 @@ import { abuse, shortFormOf } from '../../long/abuse/abuse.ts';
 import type { Bounds } from '../../long/abuse/attack.ts';
 import { catalogue } from '../../long/abuse/catalogue.ts';
 import { type Grounds, prepareGrounds } from '../../long/abuse/target.ts';
-import { type AbuseFigures, abuseFaults, USUAL_BOUNDS } from '../../long/abuse/verdict.ts';
+import {
+  type AbuseFigures,
+  abuseFaults,
+  isMachineBusy,
+  USUAL_BOUNDS,
+  withoutSpeed,
+} from '../../long/abuse/verdict.ts';
 import { engines, type TestEngine } from '../../support/engines.ts';
 import { needs } from '../../support/needs.ts';
 import { MEBIBYTE } from '../../support/process-resources.ts';
 
-/** Bounds for a busy machine. `npm run test:abuse` checks the promised ones, on an idle machine. */
+/** Wider bounds on time. `npm run test:abuse` checks the promised ones, on an idle machine. */
 const SLACK = 8;
 
 const attacks = catalogue.flatMap((row) => shortFormOf(row) ?? []);
@@ -114,6 +120,22 @@ describe('the bounds of an attack', () => {
       assert.deepEqual(more, []);
     });
   }
+
+  it('busy machine → only bounds on speed are not judged', () => {
+    const alone = (p99: number) => ({ ...GOOD.alone, requests: { ...WAITS, p99 } });
+    assert.deepEqual(
+      [25, 26].map((p99) => isMachineBusy({ ...GOOD, alone: alone(p99) })),
+      [false, true],
+    );
+    const bounds = withoutSpeed(ALL_BOUNDS);
+    const judged = harms.filter(([harm]) => abuseFaults({ ...GOOD, ...harm }, bounds, 0).length > 0);
+    const bySpeed = /only|p99|longest|closed|idle|the stop|arrived/;
+    assert.deepEqual(
+      judged.map(([, fault]) => fault.source),
+      harms.map(([, fault]) => fault.source).filter((source) => !bySpeed.test(source)),
+    );
+    assert.ok(judged.length >= 5);
+  });
 
   it('the catalogue has at least 20 attacks with unique names', () => {
     assert.ok(catalogue.length >= 20);

@@ -35,9 +35,9 @@ export default {
     ),
     forbid(
       'domain-alone',
-      'The domain imports nothing of src.',
-      { path: '^src/(?:plant|token|api-errors|database-url|version)\\.ts$' },
-      { path: '^src/' },
+      'The domain imports nothing of src but schemas.',
+      { path: '^src/(?:schema|plant|token|api-errors|database-url|version)\\.ts$' },
+      { path: '^src/', pathNot: '^src/schema\\.ts$' },
     ),
     forbid(
       'root-first',

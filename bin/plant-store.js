@@ -25,9 +25,9 @@ if (cache !== undefined) {
   module.enableCompileCache(cache);
 }
 // A clone has the sources, which Node runs directly. The published package has the compiled files.
-const hasSources = existsSync(new URL('../src/cli/program.ts', import.meta.url));
-const { runProgram } = await import(hasSources ? '../src/cli/program.ts' : '../dist/cli/program.js');
-await runProgram();
+const hasSources = existsSync(new URL('../src/cli/main.ts', import.meta.url));
+const { main } = await import(hasSources ? '../src/cli/main.ts' : '../dist/cli/main.js');
+await main();
 
 /**
  * Creates and returns a folder for compiled code in the home folder. Undefined where other users could write code to

@@ -1,6 +1,7 @@
 import type { Command, Option } from 'commander';
 import manifest from '../package.json' with { type: 'json' };
 import { errorMeanings } from '../src/api-errors.ts';
+import type { CommandContext } from '../src/cli/context.ts';
 import { otelVariables } from '../src/cli/otel-variables.ts';
 import { createProgram } from '../src/cli/program.ts';
 import { defaultOf, flagOf, helpOf, limitsOf, loadConfig, settings, variableOf } from '../src/config.ts';
@@ -19,13 +20,24 @@ export interface CommandFacts {
   readonly options: readonly Option[];
 }
 
+/** Nothing is run in it. */
+const CONTEXT: CommandContext = {
+  env: {},
+  stdin: process.stdin,
+  stdout: process.stdout,
+  stderr: process.stderr,
+  cwd: '.',
+  signals: process,
+  end: () => undefined,
+};
+
 /** Lists the program, its commands and their subcommands. */
 export async function listCommands(): Promise<readonly CommandFacts[]> {
   const list = (command: Command, name: string): CommandFacts[] => [
     { name, subcommands: command.commands.map((one) => one.name()), options: command.options },
     ...command.commands.flatMap((one) => list(one, `${name} ${one.name()}`.trim())),
   ];
-  return list(await createProgram(), '');
+  return list(await createProgram(CONTEXT), '');
 }
 
 /** All tables of the pages that repeat facts of the code. */

@@ -1,6 +1,6 @@
 import { isIP } from 'node:net';
-import { type Static, Type } from 'typebox';
 import { demandOfDatabaseUrl } from './database-url.ts';
+import { type Static, Type } from './schema.ts';
 import { compileCheck, compileFromText, propertyOf } from './validation.ts';
 
 const KIBIBYTE = 1024;
@@ -87,7 +87,7 @@ export const Config = Type.Object({
       ...help('The store', 'url', 'location of the store: sqlite:FILE or postgres://…'),
     }),
     (url) => demandOfDatabaseUrl(url) === undefined,
-    (url) => demandOfDatabaseUrl(url) ?? '',
+    (url) => demandOfDatabaseUrl(String(url)) ?? '',
   ),
   databasePoolSize: integer(help('The store', 'number', 'max connections to PostgreSQL'), [2, 1_000], 10),
   databaseAcquireTimeout: milliseconds(

@@ -1,10 +1,9 @@
 import { createHash } from 'node:crypto';
-import { Type } from 'typebox';
+import { type Static, Type } from './schema.ts';
 
 export const INT64_MIN = -(2n ** 63n);
 export const INT64_MAX = 2n ** 63n - 1n;
 
-// The exact check is needed: TypeBox compiles the bounds of a bigint to doubles, which accept 2^63.
 export const Int64 = Type.Refine(
   Type.BigInt({
     format: 'int64',
@@ -32,7 +31,7 @@ export const Plant = Type.Object(fields, {
   description: 'A plant as the service returns it.',
   examples: [{ name: 'Black alder', tag: 'Alnus glutinosa' }],
 });
-export type Plant = Type.Static<typeof Plant>;
+export type Plant = Static<typeof Plant>;
 
 export const NewPlant = Type.Object(
   { ...fields, id: Int64 },
@@ -41,7 +40,7 @@ export const NewPlant = Type.Object(
     examples: [{ id: 7, name: 'Black alder', tag: 'Alnus glutinosa' }],
   },
 );
-export type NewPlant = Type.Static<typeof NewPlant>;
+export type NewPlant = Static<typeof NewPlant>;
 
 /** The names of all fields of a NewPlant. */
 export const newPlantFields: readonly string[] = Object.keys(NewPlant.properties);

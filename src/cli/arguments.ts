@@ -1,13 +1,19 @@
 import { InvalidArgumentError } from 'commander';
 import { isOwner, isOwnerOfSubject } from '../token.ts';
 import { CommandFailed } from './command-errors.ts';
+import { absolutePath, type CommandContext } from './context.ts';
 
 const LOCAL_DEMAND = '1 to 128 letters, digits and ._@+-, beginning with a letter or digit';
 
-/** Parses a file argument. Rejects an empty one, which a shell makes of a variable that is not set. */
-export function parseFile(text: string): string {
-  if (text === '') throw new InvalidArgumentError('It must name a file.');
-  return text;
+/**
+ * Creates a parser for a file argument, which returns its absolute path. It rejects an empty argument, which a shell
+ * makes of a variable that is not set.
+ */
+export function parseFile(context: CommandContext): (text: string) => string {
+  return (text) => {
+    if (text === '') throw new InvalidArgumentError('It must name a file.');
+    return absolutePath(context, text);
+  };
 }
 
 /** Throws CommandFailed unless the argument is an owner of local tokens. */

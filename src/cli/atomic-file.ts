@@ -3,19 +3,24 @@ import { link, open, rename, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { codeOf } from '../api-errors.ts';
 import { CommandFailed, explainFileError } from './command-errors.ts';
+import type { CommandContext } from './context.ts';
 import { onSignal } from './signal-handler.ts';
 
 /**
  * Writes a new file atomically: `work` writes to FILE.partial, which gets its name once it is complete and on disk.
  * The file mode is 0600. Rejects with CommandFailed when the file exists.
  */
-export async function writeAtomically<T>(file: string, work: (partial: string) => Promise<T>): Promise<T> {
+export async function writeAtomically<T>(
+  context: CommandContext,
+  file: string,
+  work: (partial: string) => Promise<T>,
+): Promise<T> {
   rejectExisting(file);
   const partial = `${file}.partial`;
   // Listens before the file is created. Creation is synchronous, so no signal falls between it and `try`.
-  const stopListening = onSignal((signal) => {
+  const stopListening = onSignal(context, (signal) => {
     removeSync(partial);
-    process.kill(process.pid, signal);
+    context.end(signal);
   });
   try {
     create(file, partial);

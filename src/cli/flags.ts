@@ -11,6 +11,8 @@ import {
   settings,
   variableOf,
 } from '../config.ts';
+import { sqliteFile } from '../database-url.ts';
+import { absolutePath, type CommandContext } from './context.ts';
 import { writeMessage } from './message.ts';
 import { misspelledVariables } from './misspelled-variables.ts';
 
@@ -34,9 +36,25 @@ function describe(setting: Setting): string {
   return `${helpOf(setting).description} (${notes.filter((note) => note !== undefined).join(', ')})`;
 }
 
-/** Reads the configuration from flags and variables. Warns of variables with a typing error. Throws ConfigInvalid. */
-export function configOf(flags: Flags): Config {
-  for (const [given, meant] of misspelledVariables(process.env))
-    writeMessage(`plant-store: ${given} is not a setting; did you mean ${meant}?`);
-  return loadConfig(flags, process.env);
+/**
+ * Reads the configuration from a command's flags and the environment. Its paths are absolute. Warns of variables with a
+ * typing error. Throws ConfigInvalid.
+ */
+export function configOf(context: CommandContext, flags: Flags): Config {
+  for (const [given, meant] of misspelledVariables(context.env))
+    writeMessage(context.stderr, `plant-store: ${given} is not a setting; did you mean ${meant}?`);
+  const config = loadConfig(flags, context.env);
+  const pathOf = (file: string): string => (file === '' ? '' : absolutePath(context, file));
+  return {
+    ...config,
+    databaseUrl: absoluteUrl(context, config.databaseUrl),
+    tlsCert: pathOf(config.tlsCert),
+    tlsKey: pathOf(config.tlsKey),
+  };
+}
+
+/** The URL of a store, with the absolute path of an embedded one. */
+export function absoluteUrl(context: CommandContext, url: string): string {
+  const file = sqliteFile(url);
+  return file === undefined ? url : `sqlite:${absolutePath(context, file)}`;
 }

@@ -1,10 +1,12 @@
+import type { Output } from './context.ts';
+
 /** Control characters (C0, DEL, C1), line separators, and characters that change the text direction (UAX #9). */
 const UNSAFE = /[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu;
 const UNSAFE_IN_LINES = /(?!\n)[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu;
 
 /** Writes a line to standard error, with control characters escaped: messages may quote any input. */
-export function writeMessage(line: string): void {
-  process.stderr.write(`${escapeLine(line)}\n`);
+export function writeMessage(stderr: Output, line: string): void {
+  stderr.write(`${escapeLine(line)}\n`);
 }
 
 /** Escapes characters that control a terminal, line breaks included. */

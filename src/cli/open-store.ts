@@ -3,6 +3,7 @@ import { placeOf } from '../database-url.ts';
 import type { Bulk } from '../store/bulk-store.ts';
 import { migrateStore, openBulk, openStore, storeExists } from '../store/open-engine.ts';
 import { type Store, StoreNotOpened } from '../store/store.ts';
+import type { CommandContext } from './context.ts';
 import { configOf } from './flags.ts';
 import { writeMessage } from './message.ts';
 
@@ -17,16 +18,17 @@ const BULK_STATEMENT_TIMEOUT_MS = 600_000;
  * Creates a missing store, except with `existing`.
  */
 export async function withStore<T>(
+  context: CommandContext,
   flags: Flags,
   work: (store: Store) => Promise<T>,
   which: 'existing' | 'any' = 'any',
 ): Promise<T> {
-  const config = configOf(flags);
+  const config = configOf(context, flags);
   if (which === 'existing') rejectUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
   const fatal = Promise.withResolvers<never>();
   // Prevents an unhandled rejection while the store opens; the race below still gets the error.
   fatal.promise.catch(() => undefined);
-  const store = await announceIfCreated(config.databaseUrl, () =>
+  const store = await announceIfCreated(context, config.databaseUrl, () =>
     openStore(config.databaseUrl, {
       now: Date.now,
       onFatal: fatal.reject,
@@ -49,14 +51,15 @@ interface StoreAddress {
 
 /** Like `withStore`, for work on the whole store. Migrates it first, unless `migrate` is false. */
 export async function withBulk<T>(
-  { flags = {}, url = configOf(flags).databaseUrl, hint = DATABASE_URL_HINT }: StoreAddress,
+  context: CommandContext,
+  { flags = {}, url = configOf(context, flags).databaseUrl, hint = DATABASE_URL_HINT }: StoreAddress,
   work: (bulk: Bulk) => Promise<T>,
   { which = 'any', migrate = true }: { readonly which?: 'existing' | 'any'; readonly migrate?: boolean } = {},
 ): Promise<T> {
   if (which === 'existing') rejectUnlessExists(url, hint);
-  if (migrate) await announceIfCreated(url, () => migrateStore(url));
+  if (migrate) await announceIfCreated(context, url, () => migrateStore(url));
   const bulk = await openBulk(url, {
-    ...connectionOptions(configOf(flags)),
+    ...connectionOptions(configOf(context, flags)),
     statementTimeoutMs: BULK_STATEMENT_TIMEOUT_MS,
   });
   try {
@@ -73,9 +76,13 @@ export function rejectUnlessExists(url: string, hint: string): void {
 }
 
 /** Opens a store. Reports a new one on standard error, since the user may have meant another path. */
-export async function announceIfCreated<T>(url: string, open: () => Promise<T>): Promise<T> {
+export async function announceIfCreated<T>(
+  context: CommandContext,
+  url: string,
+  open: () => Promise<T>,
+): Promise<T> {
   const isNew = !storeExists(url);
   const opened = await open();
-  if (isNew) writeMessage(`created a new store at ${placeOf(url)}`);
+  if (isNew) writeMessage(context.stderr, `created a new store at ${placeOf(url)}`);
   return opened;
 }

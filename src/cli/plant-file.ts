@@ -1,10 +1,13 @@
 import { type FileHandle, open } from 'node:fs/promises';
 import { extname } from 'node:path';
+import type { Readable } from 'node:stream';
 import { type Command, Option } from 'commander';
 import { csv } from '../formats/csv.ts';
 import type { Format } from '../formats/format.ts';
 import { ndjson } from '../formats/ndjson.ts';
+import { parseFile } from './arguments.ts';
 import { CommandFailed, explainFileError } from './command-errors.ts';
+import type { CommandContext } from './context.ts';
 
 const formats = { ndjson, csv };
 export type FormatName = keyof typeof formats;
@@ -17,6 +20,12 @@ const extensions: Readonly<Record<string, FormatName>> = {
 
 /** The file argument that means standard input or output. */
 export const STANDARD_STREAM = '-';
+
+/** Creates a parser for the file argument of plants: the absolute path of a file, or `-`. */
+export function parsePlantFile(context: CommandContext): (text: string) => string {
+  const parse = parseFile(context);
+  return (text) => (text === STANDARD_STREAM ? text : parse(text));
+}
 
 /** Adds the flag for the file format to a command. */
 export function addFormat(command: Command): Command {
@@ -33,9 +42,9 @@ export function formatOf(file: string, flag: FormatName | undefined): Format {
   );
 }
 
-/** The input of an import. */
+/** The input of an import. Destroy `chunks` at the end. */
 export interface Source {
-  readonly chunks: AsyncIterable<Buffer>;
+  readonly chunks: Readable;
   /** The total in bytes, if known. */
   readonly size: number | undefined;
   /** True when standard input is a terminal. */
@@ -43,12 +52,14 @@ export interface Source {
 }
 
 /** Opens a file or standard input for reading. Rejects with CommandFailed when the file cannot be read. */
-export async function openSource(file: string): Promise<Source> {
-  if (file === STANDARD_STREAM)
-    return { chunks: process.stdin, size: undefined, isTyped: process.stdin.isTTY };
+export async function openSource({ stdin }: CommandContext, file: string): Promise<Source> {
+  if (file === STANDARD_STREAM) return { chunks: stdin, size: undefined, isTyped: stdin.isTTY === true };
   const handle = await openFile(file);
   const stats = await handle.stat();
-  if (stats.isDirectory()) throw new CommandFailed(`cannot read ${file}: it is a folder`);
+  if (stats.isDirectory()) {
+    await handle.close();
+    throw new CommandFailed(`cannot read ${file}: it is a folder`);
+  }
   const chunks = handle.createReadStream({ highWaterMark: 256 * 1024 });
   return { chunks, size: stats.isFile() ? stats.size : undefined, isTyped: false };
 }

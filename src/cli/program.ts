@@ -7,56 +7,93 @@ import { CertificateInvalid } from '../http/protocol/tls.ts';
 import { BatchRejected, StoreNotOpened, StoreUnavailable } from '../store/store.ts';
 import { version } from '../version.ts';
 import { CommandFailed } from './command-errors.ts';
+import { type CommandContext, type Output, print } from './context.ts';
 import { escapeLine, escapeLines } from './message.ts';
 
 // Each command is imported on demand, so that it does not slow down the start of the others.
-const commands: Readonly<Record<string, () => Promise<Command>>> = {
-  serve: async () => (await import('./commands/serve-command.ts')).serveCommand(),
-  token: async () => (await import('./commands/token-command.ts')).tokenCommand(),
-  import: async () => (await import('./commands/import-command.ts')).importCommand(),
-  export: async () => (await import('./commands/export-command.ts')).exportCommand(),
-  copy: async () => (await import('./commands/copy-command.ts')).copyCommand(),
-  backup: async () => (await import('./commands/backup-command.ts')).backupCommand(),
-  check: async () => (await import('./commands/check-command.ts')).checkCommand(),
-  migrate: async () => (await import('./commands/migrate-command.ts')).migrateCommand(),
-  openapi: async () => (await import('./commands/openapi-command.ts')).openapiCommand(),
+const commands: Readonly<Record<string, () => Promise<(context: CommandContext) => Command>>> = {
+  serve: async () => (await import('./commands/serve-command.ts')).serveCommand,
+  token: async () => (await import('./commands/token-command.ts')).tokenCommand,
+  import: async () => (await import('./commands/import-command.ts')).importCommand,
+  export: async () => (await import('./commands/export-command.ts')).exportCommand,
+  copy: async () => (await import('./commands/copy-command.ts')).copyCommand,
+  backup: async () => (await import('./commands/backup-command.ts')).backupCommand,
+  check: async () => (await import('./commands/check-command.ts')).checkCommand,
+  migrate: async () => (await import('./commands/migrate-command.ts')).migrateCommand,
+  openapi: async () => (await import('./commands/openapi-command.ts')).openapiCommand,
 };
 
+/**
+ * Runs the command in the arguments. Writes a failure to standard error. Resolves to the exit code: when the command is
+ * done, or for `serve` when the service accepts requests.
+ */
+export async function runProgram(argv: readonly string[], context: CommandContext): Promise<number> {
+  let exitCode = 0;
+  const report = createFailureReporter(context.stderr);
+  const fail = (error: unknown): void => {
+    exitCode = error instanceof CommanderError ? error.exitCode : 1;
+    report(error);
+  };
+  context.stdout.on('error', fail);
+  // An error of stderr cannot be reported.
+  context.stderr.on('error', () => undefined);
+  await runCommand(argv, context).catch(fail);
+  return exitCode;
+}
+
+async function runCommand(argv: readonly string[], context: CommandContext): Promise<void> {
+  let helpPrinted = Promise.resolve();
+  const printHelp = (text: string): void => {
+    helpPrinted = print(context, text);
+  };
+  const program = await createProgram(context, argv[0], printHelp);
+  try {
+    await program.parseAsync(argv, { from: 'user' });
+  } finally {
+    await helpPrinted;
+  }
+}
+
 /** Creates the program with one command, or with all for the help and for an unknown command. */
-export async function createProgram(name?: string): Promise<Command> {
+export async function createProgram(
+  context: CommandContext,
+  name?: string,
+  printHelp: (text: string) => void = (text) => void context.stdout.write(text),
+): Promise<Command> {
+  const { stdout, stderr } = context;
   const program = new Command('plant-store')
     .description('A small HTTP/JSON service that stores plants.')
     .version(version)
     .configureOutput({
+      writeOut: printHelp,
+      writeErr: (text) => void stderr.write(text),
       outputError: (text, write) => write(escapeLines(text.replace(/^error: /, 'plant-store: '))),
+      getOutHelpWidth: () => widthOf(stdout),
+      getErrHelpWidth: () => widthOf(stderr),
+      getOutHasColors: () => false,
+      getErrHasColors: () => false,
     })
-    .showHelpAfterError('(run with --help for usage)');
+    .showHelpAfterError('(run with --help for usage)')
+    .exitOverride();
   const requested = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined;
   for (const load of requested === undefined ? Object.values(commands) : [requested])
-    program.addCommand(await load());
+    program.addCommand((await load())(context));
   inheritSettings(program);
   return program;
 }
 
-/** Runs the command in `process.argv`. Writes a failure to stderr and sets the exit code to 1. */
-export async function runProgram(): Promise<void> {
-  const program = await createProgram(process.argv[2]);
-  const reportFailure = createFailureReporter();
-  process.stdout.on('error', reportFailure);
-  // An error of stderr cannot be reported.
-  process.stderr.on('error', () => undefined);
-  await program.parseAsync().catch(reportFailure);
+function widthOf({ isTTY, columns = 80 }: Output): number {
+  return isTTY === true ? columns : 80;
 }
 
 /** Reports a failure once, even when both the command and its output stream fail with it. */
-function createFailureReporter(): (error: unknown) => void {
+function createFailureReporter(stderr: Output): (error: unknown) => void {
   let reported: unknown;
   return (error) => {
-    process.exitCode = 1;
     // EPIPE: the reader closed the pipe early, as `head` does.
     if (error === reported || error instanceof CommanderError || codeOf(error) === 'EPIPE') return;
     reported = error;
-    process.stderr.write(`plant-store: ${explanationOf(error)}\n`);
+    stderr.write(`plant-store: ${explanationOf(error)}\n`);
   };
 }
 

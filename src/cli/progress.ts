@@ -1,5 +1,6 @@
 import { clearLine, cursorTo } from 'node:readline';
 import { Presets, SingleBar } from 'cli-progress';
+import type { Output } from './context.ts';
 import { writeMessage } from './message.ts';
 
 export interface Progress {
@@ -22,12 +23,16 @@ const MAX_BAR_COLUMNS = 40;
  * Shows count, rate and remaining time on standard error, if that is a terminal. Uses no colours.
  * Without a total it shows no bar and no remaining time. When not shown, it still writes notes.
  */
-export function startProgress(unit: string, total?: number, isShown = process.stderr.isTTY): Progress {
-  const { stderr } = process;
+export function startProgress(
+  stderr: Output,
+  unit: string,
+  total?: number,
+  isShown = stderr.isTTY === true,
+): Progress {
   if (!isShown) {
     return {
       advance: () => undefined,
-      note: writeMessage,
+      note: (line) => writeMessage(stderr, line),
       stop: () => undefined,
     };
   }
@@ -62,7 +67,7 @@ export function startProgress(unit: string, total?: number, isShown = process.st
     note: (line) => {
       cursorTo(stderr, 0);
       clearLine(stderr, 0);
-      writeMessage(line);
+      writeMessage(stderr, line);
     },
     stop: () => bar.stop(),
   };

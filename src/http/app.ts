@@ -4,13 +4,13 @@ import Fastify, {
   type FastifyRequest,
   LogController,
 } from 'fastify';
-import type { TSchema } from 'typebox';
 import { type ErrorCode, statusOf } from '../api-errors.ts';
 import { createAudit } from '../observability/audit-log.ts';
 import type { AnsweredRequest } from '../observability/log.ts';
 import type { EventLog } from '../observability/log-events.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import type { Tracing } from '../observability/tracing.ts';
+import type { TSchema } from '../schema.ts';
 import type { Store } from '../store/store.ts';
 import { addApiReference } from './api-reference.ts';
 import { type Authentication, createAuthentication, type FindGrant } from './auth/authentication.ts';

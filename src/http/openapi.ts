@@ -1,6 +1,6 @@
-import { type TSchema, Type } from 'typebox';
 import { type ErrorCode, errorMeanings, statusOf } from '../api-errors.ts';
 import { NewPlant, Plant } from '../plant.ts';
+import { type TSchema, Type } from '../schema.ts';
 import { type Scope, scopes } from '../token.ts';
 import type { Operation, ResponseHeader } from './operation.ts';
 
@@ -180,7 +180,7 @@ function reference(schema: TSchema): Json {
   return name === undefined ? toJsonSchema(schema) : { $ref: `#/components/schemas/${name}` };
 }
 
-/** Converts a TypeBox schema. JSON Schema has no bigint: it becomes an integer. */
+/** Converts a schema. JSON Schema has no bigint: it becomes an integer. */
 function toJsonSchema(schema: TSchema): Record<string, Json> {
   if (Type.IsArray(schema)) {
     return { ...withoutMembers(schema, 'items'), items: reference(schema.items) };

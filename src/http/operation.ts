@@ -1,7 +1,7 @@
 import type { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import type { Static, TSchema } from 'typebox';
 import type { ApiError, ErrorCode } from '../api-errors.ts';
+import type { Static, TSchema } from '../schema.ts';
 import type { Scope } from '../token.ts';
 
 /** The sender of a request, as identified by its token. */

@@ -1,6 +1,7 @@
 import { writeSync } from 'node:fs';
 import { codeOf, messageOf } from '../api-errors.ts';
 
+const STDOUT = 1;
 const FLUSH_EVERY_MS = 100;
 const REPORT_EVERY_MS = 1_000;
 
@@ -40,11 +41,11 @@ interface LogWriter extends LogDestination {
 }
 
 /**
- * Writes a log to a file, pipe or socket without ever blocking. Lines that cannot be written are buffered up to a
+ * Writes a log to standard output, a file, pipe or socket, without ever blocking. Lines that cannot be written are buffered up to a
  * limit and retried. Errors such as a full disk are reported on stderr once.
  */
-export function createLogWriter(fd: 1 | 2, { minWrite, onDropped }: LogWriterOptions): LogWriter {
-  makeNonBlocking(fd);
+export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogWriter {
+  makeNonBlocking();
   let buffered = '';
   /** The unwritten bytes of the last write. */
   let rest = NOTHING;
@@ -61,7 +62,7 @@ export function createLogWriter(fd: 1 | 2, { minWrite, onDropped }: LogWriterOpt
           rest = Buffer.from(buffered);
           buffered = '';
         }
-        rest = rest.subarray(writeSync(fd, rest));
+        rest = rest.subarray(writeSync(STDOUT, rest));
         failing = false;
       }
       flushAt = minWrite;
@@ -118,6 +119,6 @@ export function createLogWriter(fd: 1 | 2, { minWrite, onDropped }: LogWriterOpt
 }
 
 // Node sets O_NONBLOCK on a pipe or socket when it opens the stream. A write to a file never waits for a reader.
-function makeNonBlocking(fd: 1 | 2): void {
-  void (fd === 1 ? process.stdout : process.stderr);
+function makeNonBlocking(): void {
+  void process.stdout;
 }

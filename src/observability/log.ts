@@ -1,3 +1,4 @@
+import type { Writable } from 'node:stream';
 import { type Logger, pino, symbols } from 'pino';
 import type { PrettyOptions, PrettyStream } from 'pino-pretty';
 import { type EventLog, logEvents } from './log-events.ts';
@@ -40,7 +41,7 @@ export async function createLog(level: string): Promise<ServiceLog> {
     const pretty = await prettyStream({ ignore: 'requestId', singleLine: true });
     return logTo({ write: (line) => void pretty.write(line) }, level);
   }
-  const writer = createLogWriter(1, { minWrite: MIN_WRITE, onDropped: (lines) => reportDropped(lines) });
+  const writer = createLogWriter({ minWrite: MIN_WRITE, onDropped: (lines) => reportDropped(lines) });
   const serviceLog = logTo(writer, level);
   const reportDropped = (lines: number): void => {
     serviceLog.log.event('lines were dropped, since the log was not read or could not be written', { lines });
@@ -113,9 +114,8 @@ class KindStream {
 }
 
 /** Creates the log of a command, on stderr, since stdout has its result. Silent on a terminal, which gets a message. */
-export function createCommandLog(level: string): EventLog {
-  if (process.stderr.isTTY) return logTo({ write: () => undefined }, 'silent').log;
-  return logTo(createLogWriter(2, { minWrite: 0, onDropped: () => undefined }), level).log;
+export function createCommandLog(level: string, stderr: Writable & { readonly isTTY?: boolean }): EventLog {
+  return logTo({ write: (line) => void stderr.write(line) }, stderr.isTTY === true ? 'silent' : level).log;
 }
 
 // Imported on demand, so that it costs nothing without a terminal.

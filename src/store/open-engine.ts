@@ -2,8 +2,6 @@ import { existsSync } from 'node:fs';
 import { sqliteFile } from '../database-url.ts';
 import type { Bulk } from './bulk-store.ts';
 import { createGroupCommit } from './group-commit.ts';
-import { lockKeys } from './postgres/batch.ts';
-import { openSqlite } from './sqlite/engine.ts';
 import {
   BatchRejected,
   type CommitResult,
@@ -22,12 +20,10 @@ const POSTGRES_BATCHES_IN_FLIGHT = 2;
  * Rejects with StoreNotOpened and a message for the operator.
  */
 export async function openStore(url: string, options: StoreOptions): Promise<Store> {
-  const file = sqliteFile(url);
-  const engine = file === undefined ? await openOnPostgres(url, options) : await openSqlite(file, options);
+  const { engine, batching } = await openEngine(url, options);
   const writes = createGroupCommit({
     commit: reported((batch) => engine.commit(batch), options),
-    maxInFlight: file === undefined ? POSTGRES_BATCHES_IN_FLIGHT : 1,
-    ...(file === undefined && { keysOf: lockKeys, maxWaitMs: options.connections.acquireTimeoutMs }),
+    ...batching,
   });
   return {
     ...engine,
@@ -59,10 +55,21 @@ function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOption
   };
 }
 
-// Imported only when used: it is large.
-async function openOnPostgres(url: string, options: StoreOptions): Promise<Engine> {
+// Here and below, an engine is imported when it is used: each is large.
+async function openEngine(url: string, options: StoreOptions) {
+  const file = sqliteFile(url);
+  if (file !== undefined) {
+    const { openSqlite } = await import('./sqlite/engine.ts');
+    return { engine: await openSqlite(file, options), batching: { maxInFlight: 1 } };
+  }
   const { openPostgres } = await import('./postgres/engine.ts');
-  return openPostgres(url, options);
+  const { lockKeys } = await import('./postgres/batch.ts');
+  const batching = {
+    maxInFlight: POSTGRES_BATCHES_IN_FLIGHT,
+    keysOf: lockKeys,
+    maxWaitMs: options.connections.acquireTimeoutMs,
+  };
+  return { engine: await openPostgres(url, options), batching };
 }
 
 /** Opens a store for bulk commands, without migrating it. Rejects with StoreNotOpened. */

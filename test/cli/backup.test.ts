@@ -1,16 +1,14 @@
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, statSync } from 'node:fs';
-import { copyFile, readFile, writeFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { ndjson } from '../../src/formats/ndjson.ts';
 import { damagePage } from '../support/faults/damaged-file.ts';
-import { type Installation, newInstallation, ON_A_TERMINAL, TOGETHER } from '../support/program.ts';
-import { bearer } from '../support/service.ts';
+import { type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
-const CONNECTIONS = 32;
 
 async function succeed(installation: Installation, ...args: string[]): Promise<string> {
   const { code, stdout, stderr } = await installation.run(args);
@@ -26,49 +24,6 @@ async function importPlants(installation: Installation, count: number): Promise<
 }
 
 describe('backup', TOGETHER, () => {
-  it(`of a service under the load of ${CONNECTIONS} connections has every write that was acknowledged before`, async (t) => {
-    const installation = await newInstallation(t);
-    await importPlants(installation, 20_000);
-    const service = await installation.serve();
-    const headers = { ...bearer(await installation.token('alice')), 'content-type': 'application/json' };
-    const acknowledged: string[] = [];
-    let next = 1_000_000;
-    let isLoading = true;
-
-    async function client(): Promise<void> {
-      while (isLoading) {
-        next += 1;
-        const body = JSON.stringify({ id: next, name: `written ${next}` });
-        const response = await fetch(`${service.url}/plants`, { method: 'POST', headers, body });
-        assert.equal(response.status, 200, await response.text());
-        acknowledged.push(body);
-      }
-    }
-
-    const load = Promise.all(Array.from({ length: CONNECTIONS }, client));
-    while (acknowledged.length < 500) await fetch(`${service.adminUrl}/ready`);
-    const before = [...acknowledged];
-    const file = join(installation.folder, 'backup.db');
-    const { code, stdout, stderr } = await installation.run(['backup', file]);
-    const during = acknowledged.length - before.length;
-    isLoading = false;
-    await load;
-    assert.deepEqual(
-      { code, stdout, stderr },
-      { code: 0, stdout: '', stderr: `backup written to ${file} and checked\n` },
-    );
-    assert.ok(during > 0, 'the load continued during the backup');
-
-    const restored = await newInstallation(t);
-    await copyFile(file, restored.file);
-    assert.match(await succeed(restored, 'check'), /^sound: \d+ plants, 2 tokens, 0 idempotency keys\n$/);
-    const lines = new Set((await succeed(restored, 'export', 'alice')).split('\n'));
-    for (const line of before) assert.ok(lines.has(line), line);
-    assert.ok(lines.size > 20_000 + before.length);
-    const again = await restored.serve();
-    assert.equal((await fetch(`${again.url}/plants?limit=1`, { headers })).status, 200);
-  });
-
   it('creates one file with mode 0600, without other files; an existing file is not overwritten', async (t) => {
     const installation = await newInstallation(t);
     await succeed(installation, 'import', 'alice', EXAMPLE);
@@ -124,7 +79,7 @@ describe('backup', TOGETHER, () => {
     assert.equal(code, 1);
     assert.match(
       stderr,
-      /pg_dump --format=custom --file=plants\.dump 'postgres:\/\/me:\*\*\*@localhost\/plants'/,
+      /pg_dump --format=custom --file=\/.*\/plants\.dump 'postgres:\/\/me:\*\*\*@localhost\/plants'/,
     );
   });
 
@@ -137,28 +92,11 @@ describe('backup', TOGETHER, () => {
     assert.deepEqual([code, stderr], [1, ofCheck]);
   });
 
-  it('no space for the copy → says that it cannot be written and leaves no file', async (t) => {
-    const installation = await newInstallation(t);
-    await importPlants(installation, 20_000);
-    const file = join(installation.folder, 'backup.db');
-    const wrap = (command: readonly string[]) => [
-      'bash',
-      '-c',
-      'ulimit -S -f 256 && exec "$@"',
-      'bash',
-      ...command,
-    ];
-    const { code, stderr } = await installation.run(['backup', file], { wrap });
-    assert.equal(code, 1);
-    assert.match(stderr, /^plant-store: the store cannot be copied to .*backup\.db\.partial: .*\n$/);
-    assert.deepEqual([existsSync(file), existsSync(`${file}.partial`)], [false, false]);
-  });
-
   it('on a terminal → shows the progress', async (t) => {
     const installation = await newInstallation(t);
     await importPlants(installation, 60_000);
     const file = join(installation.folder, 'backup.db');
-    const { code, stderr } = await installation.run(['backup', file], { env: ON_A_TERMINAL });
+    const { code, stderr } = await installation.run(['backup', file], { terminals: ['stderr'] });
     assert.equal(code, 0, stderr);
     assert.match(stderr, /\[=*-*\] \d+% \| .* pages/);
   });

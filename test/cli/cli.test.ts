@@ -1,11 +1,9 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { describe, it } from 'node:test';
-import { fileURLToPath } from 'node:url';
 import manifest from '../../package.json' with { type: 'json' };
-import { assertFails, endOf, newInstallation, TOGETHER } from '../support/program.ts';
-
-const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
+import { assertFails, newInstallation, TOGETHER } from '../support/program.ts';
+import { startService } from '../support/service.ts';
 
 /** A command, its required arguments, and words that its help must have. docs.test.ts checks the flags. */
 interface Command {
@@ -126,24 +124,6 @@ it('plant-store --version → version of the package', async (t) => {
   assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${manifest.version}\n`, stderr: '' });
 });
 
-it('user without a home and without a passwd entry, as in a container → runs', async (t) => {
-  const installation = await newInstallation(t);
-  const asUnprivileged =
-    process.getuid?.() === 0
-      ? ['setpriv', '--reuid', '65432', '--regid', '65432', '--clear-groups']
-      : ['unshare', '--user', '--map-user', '65432'];
-  const wrap = (command: readonly string[]): readonly string[] => [
-    ...['env', '--unset=HOME', '--unset=NODE_COMPILE_CACHE', ...asUnprivileged],
-    ...command,
-  ];
-  if ((await endOf(installation.start([], { wrap: () => wrap(['true']) }))).code !== 0) {
-    t.diagnostic('not run: this user cannot change to another user');
-    return;
-  }
-  const { code, stdout, stderr } = await installation.run(['--version'], { wrap });
-  assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${manifest.version}\n`, stderr: '' });
-});
-
 describe('migrate', TOGETHER, () => {
   it('first run → lists applied migrations; second run → nothing to apply', async (t) => {
     const installation = await newInstallation(t);
@@ -161,7 +141,7 @@ describe('migrate', TOGETHER, () => {
 describe('openapi', TOGETHER, () => {
   it('prints the same document as the service, with the base path', async (t) => {
     const installation = await newInstallation(t);
-    const service = await installation.serve({ flags: ['--base-path', '/v1'] });
+    const service = await startService(t, installation.databaseUrl, { basePath: '/v1' });
     const { code, stdout, stderr } = await installation.run(['openapi', '--base-path', '/v1']);
     assert.deepEqual({ code, stderr }, { code: 0, stderr: '' });
     const printed: { openapi: string; servers: unknown } = JSON.parse(stdout);
@@ -178,35 +158,4 @@ describe('openapi', TOGETHER, () => {
     assert.deepEqual(Object.keys(printed.paths), ['/plants', '/plants/{id}']);
     assert.equal(existsSync(installation.file), false);
   });
-});
-
-describe('stdout cannot be written', TOGETHER, () => {
-  for (const command of [['openapi'], ['token', 'list'], ['export', 'alice']]) {
-    it(`${command.join(' ')}: reader closed the pipe → ends silently`, async (t) => {
-      const installation = await newInstallation(t);
-      await installation.run(['import', 'alice', EXAMPLE]);
-      const { stderr } = await installation.run(command, {
-        wrap: (program) => ['sh', '-c', '"$@" | :', 'sh', ...program],
-      });
-      assert.match(stderr, /^(?:630 plants of alice exported\n)?$/);
-    });
-  }
-
-  // Only Linux has /dev/full.
-  if (process.platform === 'linux') {
-    for (const command of [['openapi'], ['token', 'create', 'alice'], ['export', 'alice']]) {
-      it(`${command.join(' ')}: disk full → fails with one line`, async (t) => {
-        const installation = await newInstallation(t);
-        await installation.run(['import', 'alice', EXAMPLE]);
-        const { code, stderr } = await installation.run(command, {
-          env: { LOG_LEVEL: 'silent' },
-          wrap: (program) => ['sh', '-c', 'exec "$@" > /dev/full', 'sh', ...program],
-        });
-        assert.deepEqual(
-          { code, stderr },
-          { code: 1, stderr: 'plant-store: ENOSPC: no space left on device, write\n' },
-        );
-      });
-    }
-  }
 });

@@ -3,6 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { PassThrough } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { copyContents } from '../../src/cli/commands/copy-command.ts';
@@ -188,11 +189,13 @@ describe('the verification of a copy', () => {
         await filling.addKeys(keys);
       });
       const copying = source.read((contents) =>
-        target.fill((filling) => copyContents(contents, spoil(filling))),
+        target.fill((filling) => copyContents(new PassThrough(), contents, spoil(filling))),
       );
       await assert.rejects(copying, /sent .*, read back .*; nothing was copied/);
       assert.equal(await target.read((contents) => contents.countPlants()), 0);
-      await source.read((contents) => target.fill((filling) => copyContents(contents, filling)));
+      await source.read((contents) =>
+        target.fill((filling) => copyContents(new PassThrough(), contents, filling)),
+      );
       assert.equal(await target.read((contents) => contents.countPlants()), 2);
     });
   }

@@ -5,7 +5,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { migrateStore } from '../../src/store/open-engine.ts';
-import { endOf, newInstallation, ON_A_TERMINAL, TOGETHER } from '../support/program.ts';
+import { endOf, newInstallation, TOGETHER } from '../support/program.ts';
 
 /** Creates an installation with an empty store, and a function that imports a text. */
 async function prepare(t: TestContext) {
@@ -105,8 +105,8 @@ for (const [columns, bar] of [
       file,
       Array.from({ length: 100_000 }, (_, id) => `{"id":${id},"name":"plant"}\n`).join(''),
     );
-    const NODE_OPTIONS = `${ON_A_TERMINAL.NODE_OPTIONS};process.stderr.columns=${columns}`;
-    const { code, stderr } = await installation.run(['import', 'alice', file], { env: { NODE_OPTIONS } });
+    const terminal = { terminals: ['stderr'], columns } as const;
+    const { code, stderr } = await installation.run(['import', 'alice', file], terminal);
     assert.equal(code, 0);
     // biome-ignore lint/suspicious/noControlCharactersInRegex: the bar is drawn by control sequences
     const drawn = stderr.split(/\r|\n|\u001b\[\d*[A-Za-z]/).filter((line) => line.includes('plants |'));

@@ -5,17 +5,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { PATIENCE_MS } from './patience.ts';
+import { type CommandOptions, type Ended, runCommand } from './run-command.ts';
 
 /** The cleanup hook of a test; a TestContext has it. */
 export interface Lifetime {
   after(work: () => Promise<void>): void;
-}
-
-export interface Ended {
-  readonly code: number | null;
-  readonly signal: NodeJS.Signals | null;
-  readonly stdout: string;
-  readonly stderr: string;
 }
 
 /** A line of the log, parsed. */
@@ -63,15 +57,17 @@ interface ServeOptions extends ProgramOptions {
   readonly flags?: readonly string[];
 }
 
-/** A folder with a store in which programs run. */
+/** A folder with a store in which commands and programs run. */
 export interface Installation {
   readonly folder: string;
   /** The database file. */
   readonly file: string;
   readonly databaseUrl: string;
   start(args: readonly string[], options?: ProgramOptions): Program;
-  /** Runs a command until it exits. */
-  run(args: readonly string[], options?: ProgramOptions): Promise<Ended>;
+  /** Runs a command in this process. */
+  run(args: readonly string[], options?: CommandOptions): Promise<Ended>;
+  /** Runs a command in its own process until it exits. */
+  runProcess(args: readonly string[], options?: ProgramOptions): Promise<Ended>;
   /** Resolves when the service accepts requests. Rejects with its output when it does not. */
   serve(options?: ServeOptions): Promise<Service>;
   /** Creates a token with the command `token create`. */
@@ -81,13 +77,9 @@ export interface Installation {
 const MAIN = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.url));
 
 /**
- * Concurrency of a suite. A run is mostly the start of the process on one core; two at a time use a small machine
- * fully.
+ * Concurrency of a suite. A process is mostly its start on one core; two at a time use a small machine fully.
  */
 export const TOGETHER = { concurrency: 2 };
-
-/** Variables that make the program treat its stderr as a terminal. */
-export const ON_A_TERMINAL = { NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true' };
 
 /** Variables that the programs of a run inherit: where compiled code is shared, and where coverage is collected. */
 const OF_RUN = ['NODE_COMPILE_CACHE', 'NODE_DISABLE_COMPILE_CACHE', 'NODE_V8_COVERAGE'];
@@ -119,7 +111,11 @@ export async function newInstallation(lifetime: Lifetime): Promise<Installation>
     return program;
   }
 
-  async function run(args: readonly string[], options?: ProgramOptions): Promise<Ended> {
+  function run(args: readonly string[], options: CommandOptions = {}): Promise<Ended> {
+    return runCommand(args, folder, { ...options, env: { DATABASE_URL: databaseUrl, ...options.env } });
+  }
+
+  async function runProcess(args: readonly string[], options?: ProgramOptions): Promise<Ended> {
     return endOf(start(args, options));
   }
 
@@ -135,7 +131,7 @@ export async function newInstallation(lifetime: Lifetime): Promise<Installation>
     return stdout.trim();
   }
 
-  return { folder, file, databaseUrl, start, run, serve, token };
+  return { folder, file, databaseUrl, start, run, runProcess, serve, token };
 }
 
 /** Resolves when a program has exited. Kills it and rejects when it does not. */

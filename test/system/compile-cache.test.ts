@@ -2,8 +2,9 @@ import assert from 'node:assert/strict';
 import { chmod, chown, mkdir, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { needs } from '../support/needs.ts';
-import { type Installation, newInstallation, TOGETHER } from '../support/program.ts';
+import manifest from '../../package.json' with { type: 'json' };
+import { NEEDS, needs } from '../support/needs.ts';
+import { endOf, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 
 const CACHE = join('.cache', 'plant-store');
 
@@ -51,10 +52,29 @@ describe('the cache of compiled code', TOGETHER, () => {
     });
 });
 
+it('user without a home and without a passwd entry, as in a container → runs', async (t) => {
+  const installation = await newInstallation(t);
+  const asUnprivileged =
+    process.getuid?.() === 0
+      ? ['setpriv', '--reuid', '65432', '--regid', '65432', '--clear-groups']
+      : ['unshare', '--user', '--map-user', '65432'];
+  const wrap = (command: readonly string[]): readonly string[] => [
+    ...['env', '--unset=HOME', '--unset=NODE_COMPILE_CACHE', ...asUnprivileged],
+    ...command,
+  ];
+  const changed = await endOf(installation.start([], { wrap: () => wrap(['true']) }));
+  if (changed.code !== 0) return t.skip(`${NEEDS}permission to become another user`);
+  const { code, stdout, stderr } = await installation.runProcess(['--version'], { wrap });
+  assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${manifest.version}\n`, stderr: '' });
+});
+
 /** Runs the program with umask 0, without the shared cache of the tests. */
-async function version({ run }: Installation, env: Readonly<Record<string, string>> = {}): Promise<void> {
+async function version(
+  { runProcess }: Installation,
+  env: Readonly<Record<string, string>> = {},
+): Promise<void> {
   const script = 'umask 000 && unset NODE_COMPILE_CACHE NODE_DISABLE_COMPILE_CACHE && exec "$@"';
   const wrap = (command: readonly string[]) => ['bash', '-c', script, 'bash', ...command];
-  const { code, stderr } = await run(['--version'], { env, wrap });
+  const { code, stderr } = await runProcess(['--version'], { env, wrap });
   assert.deepEqual([code, stderr], [0, '']);
 }

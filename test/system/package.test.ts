@@ -174,5 +174,5 @@ function serveWith(node: string) {
 }
 
 function plantStore(node: string, ...args: readonly string[]) {
-  return installed.run(args, { wrap: byNode(node) });
+  return installed.runProcess(args, { wrap: byNode(node) });
 }

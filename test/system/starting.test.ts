@@ -10,14 +10,8 @@ import { logTo } from '../../src/observability/log.ts';
 import { startServer } from '../../src/server.ts';
 import { freshFolder } from '../support/engines.ts';
 import { canRun, needs } from '../support/needs.ts';
-import {
-  assertFails,
-  type Ended,
-  endOf,
-  newInstallation,
-  type ProgramOptions,
-  TOGETHER,
-} from '../support/program.ts';
+import { assertFails, endOf, newInstallation, type ProgramOptions, TOGETHER } from '../support/program.ts';
+import type { Ended } from '../support/run-command.ts';
 import { listenOnFreePort } from '../support/servers/free-port.ts';
 
 /** Examples of invalid flags and variables. config.test.ts has all of them. */

@@ -41,7 +41,7 @@ describe('unusable store', { concurrency: 4 }, () => {
       const installation = await withOnePlant(t);
       const reading = readOnly(installation.folder);
       if (reading === undefined) return t.skip(CANNOT_MOUNT);
-      const { code, stdout, stderr } = await installation.run(command, reading);
+      const { code, stdout, stderr } = await installation.runProcess(command, reading);
       chmodSync(installation.folder, 0o700);
       assert.deepEqual({ code, stdout }, { code: 1, stdout: '' });
       const words = 'must be writable by this user';
@@ -81,7 +81,7 @@ describe('unusable store', { concurrency: 4 }, () => {
     it(`${command.slice(0, 2).join(' ')}: folder cannot be created, even by root → rejected`, async (t) => {
       const installation = await newInstallation(t);
       const url = 'sqlite:/proc/nosuch/folder/plants.db';
-      const { code, stdout, stderr } = await installation.run([...command, '--database-url', url]);
+      const { code, stdout, stderr } = await installation.runProcess([...command, '--database-url', url]);
       const reason = 'the folder /proc/nosuch cannot be created (ENOENT)';
       assert.deepEqual(
         { code, stdout, stderr },
@@ -174,7 +174,7 @@ async function assertRejected(
 ): Promise<void> {
   const before = readFileSync(installation.file);
   const args = ['serve', '--port', '0', '--admin-port', '0'];
-  const { code, stdout, stderr } = await installation.run(args, { ...options, env: PRODUCTION });
+  const { code, stdout, stderr } = await installation.runProcess(args, { ...options, env: PRODUCTION });
   assert.equal(code, 1, stdout);
   assert.match(stderr, /^plant-store: .*\n$/);
   assert.match(stderr, reason);

@@ -5,33 +5,34 @@ import { backUpStore, isEmbedded } from '../../store/open-engine.ts';
 import { parseFile } from '../arguments.ts';
 import { writeAtomically } from '../atomic-file.ts';
 import { CommandFailed } from '../command-errors.ts';
+import type { CommandContext } from '../context.ts';
 import { addSettings, configOf } from '../flags.ts';
 import { writeMessage } from '../message.ts';
 import { DATABASE_URL_HINT, rejectUnlessExists } from '../open-store.ts';
 import { type Progress, startProgress } from '../progress.ts';
 
-export function backupCommand(): Command {
+export function backupCommand(context: CommandContext): Command {
   const command = new Command('backup')
     .description('backs up the embedded store to a new file and checks the copy; the service may run')
-    .argument('<file>', 'file to create; an existing file is never overwritten', parseFile);
+    .argument('<file>', 'file to create; an existing file is never overwritten', parseFile(context));
   return addSettings(command, ['databaseUrl']).action(async (file: string, flags: Flags) => {
-    const { databaseUrl } = configOf(flags);
+    const { databaseUrl } = configOf(context, flags);
     if (!isEmbedded(databaseUrl)) {
       throw new CommandFailed(
         `this command backs up only the embedded store; for PostgreSQL run pg_dump --format=custom --file=${file} '${placeOf(databaseUrl)}'`,
       );
     }
     rejectUnlessExists(databaseUrl, DATABASE_URL_HINT);
-    await writeAtomically(file, (partial) => backUpWithProgress(databaseUrl, partial));
-    writeMessage(`backup written to ${file} and checked`);
+    await writeAtomically(context, file, (partial) => backUpWithProgress(context, databaseUrl, partial));
+    writeMessage(context.stderr, `backup written to ${file} and checked`);
   });
 }
 
-async function backUpWithProgress(url: string, file: string): Promise<void> {
+async function backUpWithProgress(context: CommandContext, url: string, file: string): Promise<void> {
   let progress: Progress | undefined;
   try {
     await backUpStore(url, file, (done, total) => {
-      progress ??= startProgress('pages', total);
+      progress ??= startProgress(context.stderr, 'pages', total);
       progress.advance(done);
     });
   } finally {

@@ -7,6 +7,7 @@ import { StoreDamaged, StoreUnavailable } from '../../store/store.ts';
 import { isTokenName, type Token } from '../../token.ts';
 import { compileCheck } from '../../validation.ts';
 import { CommandFailed } from '../command-errors.ts';
+import { type CommandContext, print } from '../context.ts';
 import { addSettings } from '../flags.ts';
 import { escapeLine, pluralize } from '../message.ts';
 import { withBulk } from '../open-store.ts';
@@ -24,16 +25,18 @@ interface Report {
   readonly faults: readonly string[];
 }
 
-export function checkCommand(): Command {
+export function checkCommand(context: CommandContext): Command {
   const command = new Command('check')
     .description('checks the store for damaged pages, a wrong schema and invalid rows')
     .option('--json', 'print the result as a JSON object');
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
-    const report = await withBulk({ flags }, checkStore, { which: 'existing', migrate: false });
+    const report = await withBulk(context, { flags }, (bulk) => checkStore(context, bulk), {
+      which: 'existing',
+      migrate: false,
+    });
     const { faults } = report;
-    if (flags.json === true)
-      process.stdout.write(`${JSON.stringify({ sound: faults.length === 0, ...report })}\n`);
-    else process.stdout.write(describe(report));
+    const json = JSON.stringify({ sound: faults.length === 0, ...report });
+    await print(context, flags.json === true ? `${json}\n` : describe(report));
     if (faults.length > 0) {
       throw new CommandFailed(
         `${pluralize(faults.length, 'fault')} found; make a copy of the store before you change anything`,
@@ -43,10 +46,10 @@ export function checkCommand(): Command {
 }
 
 /** Checks pages and schema, and then each row if both are sound. */
-async function checkStore(bulk: Bulk): Promise<Report> {
+async function checkStore(context: CommandContext, bulk: Bulk): Promise<Report> {
   const faults = [...(await bulk.inspect())];
   if (faults.length > 0) return { plants: 0, tokens: 0, keys: 0, faults };
-  const progress = startProgress('plants', await countPlants(bulk));
+  const progress = startProgress(context.stderr, 'plants', await countPlants(bulk));
 
   async function checkTable<T>(
     table: string,

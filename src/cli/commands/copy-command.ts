@@ -2,26 +2,31 @@ import { Command } from 'commander';
 import { demandOfDatabaseUrl, placeOf } from '../../database-url.ts';
 import { type Bulk, type Contents, type Filling, StoreNotEmpty } from '../../store/bulk-store.ts';
 import { CommandFailed } from '../command-errors.ts';
+import { type CommandContext, type Output, print } from '../context.ts';
+import { absoluteUrl } from '../flags.ts';
 import { pluralize } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import { type Progress, startProgress } from '../progress.ts';
 import { createRowChecksum, type RowChecksum } from '../row-checksum.ts';
 
-export function copyCommand(): Command {
+export function copyCommand(context: CommandContext): Command {
   return new Command('copy')
     .description('copies plants, tokens and idempotency keys to an empty store, between any engines')
     .argument('<from>', 'database URL of the store to read, or env:NAME to take it from a variable')
     .argument('<to>', 'database URL of a new or empty store, or env:NAME')
     .option('--json', 'print the counts as a JSON object')
     .action(async (...[fromText, toText, { json }]: [string, string, { json?: true }]) => {
-      const from = databaseUrlOf('FROM', fromText);
-      const to = databaseUrlOf('TO', toText);
+      const from = databaseUrlOf(context, 'FROM', fromText);
+      const to = databaseUrlOf(context, 'TO', toText);
       const copied = await withBulk(
+        context,
         { url: from, hint: 'FROM must name an existing one' },
         async (source) => {
           await rejectNewer(from, source);
-          return withBulk({ url: to }, (target) =>
-            source.read((contents) => target.fill((filling) => copyContents(contents, filling))),
+          return withBulk(context, { url: to }, (target) =>
+            source.read((contents) =>
+              target.fill((filling) => copyContents(context.stderr, contents, filling)),
+            ),
           );
         },
         { which: 'existing' },
@@ -31,17 +36,17 @@ export function copyCommand(): Command {
           `${placeOf(to)} is not empty; nothing was copied. Use a new file or an empty database`,
         );
       });
-      process.stdout.write(json === true ? `${JSON.stringify(copied)}\n` : describe(copied));
+      await print(context, json === true ? `${JSON.stringify(copied)}\n` : describe(copied));
     });
 }
 
 /** The URL in an argument, or in the variable of `env:NAME`. Variables are not in the process list. */
-function databaseUrlOf(argument: string, text: string): string {
+function databaseUrlOf(context: CommandContext, argument: string, text: string): string {
   const variable = text.startsWith('env:') ? text.slice('env:'.length) : undefined;
-  const url = variable === undefined ? text : process.env[variable];
+  const url = variable === undefined ? text : context.env[variable];
   if (!url) throw new CommandFailed(`${argument} names the variable ${variable}, which is not set`);
   const demand = demandOfDatabaseUrl(url);
-  if (demand === undefined) return url;
+  if (demand === undefined) return absoluteUrl(context, url);
   throw new CommandFailed(`${variable === undefined ? argument : `${argument} (${variable})`} ${demand}`);
 }
 
@@ -63,8 +68,8 @@ interface Copied {
  * Copies the contents of a store to a new one and reads them back.
  * Rejects with CommandFailed when counts or checksums differ.
  */
-export async function copyContents(from: Contents, to: Filling): Promise<Copied> {
-  const progress = startProgress('plants', 2 * (await from.countPlants()));
+export async function copyContents(stderr: Output, from: Contents, to: Filling): Promise<Copied> {
+  const progress = startProgress(stderr, 'plants', 2 * (await from.countPlants()));
   try {
     // Keys are read before plants, so that the plant of each 'created' key is copied.
     const keys = await copyTable(

@@ -1,48 +1,68 @@
 import { createWriteStream } from 'node:fs';
-import { Readable } from 'node:stream';
+import { Readable, type Writable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Command } from 'commander';
 import type { Flags } from '../../config.ts';
 import type { Format } from '../../formats/format.ts';
 import type { Bulk } from '../../store/bulk-store.ts';
-import { parseFile, rejectUnlessOwner } from '../arguments.ts';
+import { rejectUnlessOwner } from '../arguments.ts';
 import { writeAtomically } from '../atomic-file.ts';
+import type { CommandContext } from '../context.ts';
 import { addSettings } from '../flags.ts';
 import { pluralize, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
-import { addFormat, type FormatName, formatOf, STANDARD_STREAM } from '../plant-file.ts';
+import { addFormat, type FormatName, formatOf, parsePlantFile, STANDARD_STREAM } from '../plant-file.ts';
 import { startProgress } from '../progress.ts';
 
-export function exportCommand(): Command {
+export function exportCommand(context: CommandContext): Command {
   const command = new Command('export')
     .description('writes the plants of an owner, sorted by id, to a file that `import` reads')
     .argument('<owner>', 'owner of the plants')
-    .argument('[file]', 'new NDJSON or CSV file; - for standard output', parseFile, STANDARD_STREAM);
+    .argument(
+      '[file]',
+      'new NDJSON or CSV file; - for standard output',
+      parsePlantFile(context),
+      STANDARD_STREAM,
+    );
   return addSettings(addFormat(command), ['databaseUrl']).action(
     async (owner: string, file: string, flags: Flags & { format?: FormatName }) => {
       rejectUnlessOwner(owner);
       const format = formatOf(file, flags.format);
       const exported = await withBulk(
+        context,
         { flags },
         (bulk) =>
           file === STANDARD_STREAM
-            ? exportPlants(bulk, owner, format, process.stdout)
-            : writeAtomically(file, (partial) =>
-                exportPlants(bulk, owner, format, createWriteStream(partial, { flags: 'r+' })),
+            ? exportPlants(context, { bulk, owner, format, to: context.stdout })
+            : writeAtomically(context, file, (partial) =>
+                exportPlants(context, {
+                  bulk,
+                  owner,
+                  format,
+                  to: createWriteStream(partial, { flags: 'r+' }),
+                }),
               ),
         { which: 'existing' },
       );
       writeMessage(
+        context.stderr,
         exported === 0 ? `${owner} has no plants` : `${pluralize(exported, 'plant')} of ${owner} exported`,
       );
     },
   );
 }
 
+interface Export {
+  readonly bulk: Bulk;
+  readonly owner: string;
+  readonly format: Format;
+  readonly to: Writable;
+}
+
 /** Writes a consistent snapshot of the plants. */
-function exportPlants(bulk: Bulk, owner: string, format: Format, to: NodeJS.WritableStream): Promise<number> {
+function exportPlants(context: CommandContext, { bulk, owner, format, to }: Export): Promise<number> {
   return bulk.read(async (contents) => {
-    const progress = startProgress('plants', await contents.countPlants(owner));
+    const progress = startProgress(context.stderr, 'plants', await contents.countPlants(owner));
     let written = 0;
 
     async function* texts(): AsyncGenerator<string> {
@@ -55,7 +75,7 @@ function exportPlants(bulk: Bulk, owner: string, format: Format, to: NodeJS.Writ
     }
 
     try {
-      await pipeline(Readable.from(texts(), { highWaterMark: 1 }), to, { end: to !== process.stdout });
+      await pipeline(Readable.from(texts(), { highWaterMark: 1 }), to, { end: to !== context.stdout });
       return written;
     } finally {
       progress.stop();

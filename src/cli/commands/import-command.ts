@@ -6,8 +6,9 @@ import { type PlantRow, toPlantRow } from '../../plant.ts';
 import { type Bulk, type OnConflict, onConflicts } from '../../store/bulk-store.ts';
 import { charactersIn } from '../../store/rows.ts';
 import { StoreUnavailable } from '../../store/store.ts';
-import { parseFile, rejectUnlessOwner } from '../arguments.ts';
+import { rejectUnlessOwner } from '../arguments.ts';
 import { CommandFailed } from '../command-errors.ts';
+import { type CommandContext, print } from '../context.ts';
 import { addSettings } from '../flags.ts';
 import { pluralize, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
@@ -16,6 +17,7 @@ import {
   type FormatName,
   formatOf,
   openSource,
+  parsePlantFile,
   type Source,
   STANDARD_STREAM,
 } from '../plant-file.ts';
@@ -44,11 +46,11 @@ interface Counts {
   bad: number;
 }
 
-export function importCommand(): Command {
+export function importCommand(context: CommandContext): Command {
   const command = new Command('import')
     .description('creates the plants of a file for an owner; reports and skips invalid lines')
     .argument('<owner>', 'owner of the new plants')
-    .argument('[file]', 'NDJSON or CSV; - for standard input', parseFile, STANDARD_STREAM)
+    .argument('[file]', 'NDJSON or CSV; - for standard input', parsePlantFile(context), STANDARD_STREAM)
     .addOption(
       new Option('--on-conflict <what>', 'action for a plant whose id is taken')
         .choices(onConflicts)
@@ -59,11 +61,11 @@ export function importCommand(): Command {
     async (owner: string, file: string, flags: ImportFlags) => {
       rejectUnlessOwner(owner);
       const format = formatOf(file, flags.format);
-      const source = await openSource(file);
-      const counts = await withBulk({ flags }, (bulk) =>
-        importPlants(bulk, owner, { format, source, onConflict: flags.onConflict }),
-      );
-      process.stdout.write(flags.json === true ? `${JSON.stringify(counts)}\n` : `${saved(counts, owner)}\n`);
+      const source = await openSource(context, file);
+      const counts = await withBulk(context, { flags }, (bulk) =>
+        importPlants(context, bulk, owner, { format, source, onConflict: flags.onConflict }),
+      ).finally(() => source.chunks.destroy());
+      await print(context, flags.json === true ? `${JSON.stringify(counts)}\n` : `${saved(counts, owner)}\n`);
       const mayBeCsv = format === ndjson && flags.format === undefined;
       if (counts.bad > 0) throw new CommandFailed(describeBad(counts, flags.onConflict, mayBeCsv));
     },
@@ -83,17 +85,23 @@ interface Line {
 }
 
 async function importPlants(
+  context: CommandContext,
   bulk: Bulk,
   owner: string,
   { format, source, onConflict }: Import,
 ): Promise<Counts> {
   const counts: Counts = { created: 0, skipped: 0, replaced: 0, bad: 0 };
   // Without a bar at an interactive terminal: it would overwrite typed text.
-  const progress = startProgress('plants', source.size, process.stderr.isTTY && !source.isTyped);
+  const progress = startProgress(
+    context.stderr,
+    'plants',
+    source.size,
+    context.stderr.isTTY === true && !source.isTyped,
+  );
   let isSaving = false;
   let stoppedBy: NodeJS.Signals | undefined;
   // A signal waits for the current batch, but not for a read, which may block for ever on a terminal.
-  const stopListening = onSignal((signal) => {
+  const stopListening = onSignal(context, (signal) => {
     stoppedBy = signal;
     if (!isSaving) endBy(signal);
   });
@@ -101,8 +109,8 @@ async function importPlants(
   // Ends by the signal itself: only then does a shell stop a list of commands.
   function endBy(signal: NodeJS.Signals): void {
     progress.stop();
-    writeMessage(`plant-store: interrupted; ${unfinished()}`);
-    process.kill(process.pid, signal);
+    writeMessage(context.stderr, `plant-store: interrupted; ${unfinished()}`);
+    context.end(signal);
   }
 
   function unfinished(): string {

@@ -7,6 +7,7 @@ import type { EventLog } from '../../observability/log-events.ts';
 import { type Server, STOP_MS, startServer } from '../../server.ts';
 import { isEmbedded } from '../../store/open-engine.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../../token.ts';
+import type { CommandContext } from '../context.ts';
 import { addSettings, configOf } from '../flags.ts';
 import { wantsTraces } from '../otel-variables.ts';
 
@@ -18,28 +19,28 @@ export const SHUTDOWN_MS = STOP_MS + 500;
 /** Ctrl-C under npm arrives twice, from the terminal and from npm. Only a later signal forces the exit. */
 const SAME_SIGNAL_MS = 500;
 
-export function serveCommand(): Command {
+export function serveCommand(context: CommandContext): Command {
   const command = new Command('serve').description('migrates the store and starts the service');
   return addSettings(command).action(async (flags: Flags) => {
-    const config = configOf(flags);
+    const config = configOf(context, flags);
     const serviceLog = await createLog(config.logLevel);
     const { log } = serviceLog;
     const broken = Promise.withResolvers<Error>();
-    const traces = wantsTraces(process.env);
+    const traces = wantsTraces(context.env);
     const starting = startServer({ config, serviceLog, traces, onFatal: broken.resolve });
-    const stop = stopOnSignal(starting, log, config.stopDelay + SHUTDOWN_MS);
+    const stop = stopOnSignal(context, starting, log, config.stopDelay + SHUTDOWN_MS);
     void broken.promise.then((err) => {
       log.event('the store cannot be trusted any more; stopping. Check it before the next start', { err });
       stop(1);
     });
     const server = await starting;
     disableAllocationSitePretenuring();
-    reloadOnSighup(server, log);
+    reloadOnSighup(context, server, log);
     // Flushes the "serving" line before the welcome text is printed.
     log.flush();
-    if (!shouldCreateFirstToken(config)) return warnWithoutTokens(server, config, log);
+    if (!shouldCreateFirstToken(context, config)) return warnWithoutTokens(server, config, log);
     try {
-      if (!(await server.store.hasTokens())) process.stdout.write(await welcome(server, createAudit(log)));
+      if (!(await server.store.hasTokens())) context.stdout.write(await welcome(server, createAudit(log)));
     } catch (err: unknown) {
       log.event('the first token could not be created; stopping', { err });
       stop(1);
@@ -58,7 +59,12 @@ function disableAllocationSitePretenuring(): void {
 }
 
 /** Stops the server on signals and unexpected errors, also during the start. Returns the function that stops it. */
-function stopOnSignal(starting: Promise<Server>, log: EventLog, graceMs: number): (exitCode: number) => void {
+function stopOnSignal(
+  { signals, end }: CommandContext,
+  starting: Promise<Server>,
+  log: EventLog,
+  graceMs: number,
+): (exitCode: number) => void {
   let stoppingSince: number | undefined;
   let exitCode = 0;
 
@@ -68,7 +74,7 @@ function stopOnSignal(starting: Promise<Server>, log: EventLog, graceMs: number)
     stoppingSince = performance.now();
     setTimeout(() => {
       log.event('requests did not finish in time; exiting', {});
-      process.exit(1);
+      end(1);
     }, graceMs).unref();
     void close();
   }
@@ -80,22 +86,22 @@ function stopOnSignal(starting: Promise<Server>, log: EventLog, graceMs: number)
     try {
       await server.close('gracefully');
       log.event('stopped', {});
-      process.exit(exitCode);
+      end(exitCode);
     } catch (err: unknown) {
       log.event('shutdown failed', { err });
-      process.exit(1);
+      end(1);
     }
   }
 
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-    process.on(signal, () => {
-      if (stoppingSince !== undefined && performance.now() - stoppingSince > SAME_SIGNAL_MS) process.exit(1);
+    signals.on(signal, () => {
+      if (stoppingSince !== undefined && performance.now() - stoppingSince > SAME_SIGNAL_MS) end(1);
       log.event('stopping', { signal });
       stop(0);
     });
   }
   for (const event of ['uncaughtException', 'unhandledRejection'] as const) {
-    process.on(event, (err: unknown) => {
+    signals.on(event, (err: unknown) => {
       log.event('unexpected error; stopping', { err });
       stop(1);
     });
@@ -104,9 +110,9 @@ function stopOnSignal(starting: Promise<Server>, log: EventLog, graceMs: number)
 }
 
 /** Reloads the certificate on SIGHUP. Without TLS the signal keeps its default action. */
-function reloadOnSighup({ tls }: Server, log: EventLog): void {
+function reloadOnSighup({ signals }: CommandContext, { tls }: Server, log: EventLog): void {
   if (tls === undefined) return;
-  process.on('SIGHUP', () => {
+  signals.on('SIGHUP', () => {
     try {
       log.event('the certificate was reloaded', { validTo: tls.renew() });
     } catch (err: unknown) {
@@ -115,8 +121,8 @@ function reloadOnSighup({ tls }: Server, log: EventLog): void {
   });
 }
 
-function shouldCreateFirstToken({ databaseUrl }: Config): boolean {
-  return process.env.NODE_ENV !== 'production' && isEmbedded(databaseUrl);
+function shouldCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config): boolean {
+  return env.NODE_ENV !== 'production' && isEmbedded(databaseUrl);
 }
 
 async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: EventLog): Promise<void> {

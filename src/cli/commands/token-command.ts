@@ -3,7 +3,6 @@ import { pipeline } from 'node:stream/promises';
 import { Command } from 'commander';
 import type { Flags } from '../../config.ts';
 import { type Audit, createAudit } from '../../observability/audit-log.ts';
-import { createCommandLog } from '../../observability/log.ts';
 import type { Contents } from '../../store/bulk-store.ts';
 import type { Store } from '../../store/store.ts';
 import {
@@ -22,19 +21,20 @@ import {
 } from '../../token.ts';
 import { rejectUnlessLocalOwner } from '../arguments.ts';
 import { CommandFailed } from '../command-errors.ts';
+import { type CommandContext, print } from '../context.ts';
 import { addSettings, configOf } from '../flags.ts';
 import { escapeLine, writeMessage } from '../message.ts';
 import { withBulk, withStore } from '../open-store.ts';
 
-export function tokenCommand(): Command {
+export function tokenCommand(context: CommandContext): Command {
   return new Command('token')
     .description('creates, lists and revokes tokens')
-    .addCommand(createTokenCommand())
-    .addCommand(listTokensCommand())
-    .addCommand(revokeTokenCommand());
+    .addCommand(createTokenCommand(context))
+    .addCommand(listTokensCommand(context))
+    .addCommand(revokeTokenCommand(context));
 }
 
-function createTokenCommand(): Command {
+function createTokenCommand(context: CommandContext): Command {
   const command = new Command('create')
     .description('creates a token and prints it; it is shown only once')
     .argument('<owner>', 'owner of the plants that the token gives access to')
@@ -57,10 +57,11 @@ function createTokenCommand(): Command {
         throw new CommandFailed('--expires must be a time such as 30m, 12h or 90d, or never');
       const secret = mintSecret();
       const token = newToken(secret, owner, { scopes: wanted, expiresAt, name }, now);
-      await withStore(flags, (store) => store.write({ kind: 'createToken', token }));
-      auditOf(flags).tokenCreated(token);
-      if (process.stderr.isTTY) writeMessage(describeCreation(token));
-      process.stdout.write(`${secret}\n`);
+      await withStore(context, flags, (store) => store.write({ kind: 'createToken', token }));
+      const audit = await auditOf(context, flags);
+      audit.tokenCreated(token);
+      if (context.stderr.isTTY === true) writeMessage(context.stderr, describeCreation(token));
+      await print(context, `${secret}\n`);
     },
   );
 }
@@ -70,31 +71,30 @@ function describeCreation({ id, owner, expiresAt }: Token): string {
   return `token ${id} of ${owner}, which ${end}; it is shown only once:`;
 }
 
-function listTokensCommand(): Command {
+function listTokensCommand(context: CommandContext): Command {
   const command = new Command('list')
     .description('lists all tokens, without their secrets')
     .option('--json', 'print a JSON array');
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
-    await withBulk({ flags }, (bulk) => bulk.read((contents) => printTokens(contents, flags.json === true)), {
-      which: 'existing',
-    });
+    const list = (contents: Contents) => printTokens(context, contents, flags.json === true);
+    await withBulk(context, { flags }, (bulk) => bulk.read(list), { which: 'existing' });
   });
 }
 
 /** Prints the tokens page by page, in bounded memory. */
-async function printTokens(contents: Contents, asJson: boolean): Promise<void> {
+async function printTokens(context: CommandContext, contents: Contents, asJson: boolean): Promise<void> {
   const texts = asJson ? jsonOf(contents) : tableOf(contents);
-  await pipeline(Readable.from(texts, { highWaterMark: 1 }), process.stdout, { end: false });
+  await pipeline(Readable.from(texts, { highWaterMark: 1 }), context.stdout, { end: false });
 }
 
-function revokeTokenCommand(): Command {
+function revokeTokenCommand(context: CommandContext): Command {
   const command = new Command('revoke')
     .description('revokes a token; it stops working within a second')
     .argument('<id>', 'id from `token list`, or the token itself');
   return addSettings(command, ['databaseUrl']).action(async (named: string, flags: Flags) => {
-    const token = await withStore(flags, (store) => revoke(store, named), 'existing');
-    if (token.revokedAt === null) auditOf(flags).tokenRevoked(token.id);
-    process.stdout.write(describeRevocation(token));
+    const token = await withStore(context, flags, (store) => revoke(store, named), 'existing');
+    if (token.revokedAt === null) (await auditOf(context, flags)).tokenRevoked(token.id);
+    await print(context, describeRevocation(token));
   });
 }
 
@@ -120,8 +120,10 @@ function describeRevocation({ id, owner, revokedAt }: Token): string {
   return `${id} of ${owner} was already revoked at ${formatTime(revokedAt)}\n`;
 }
 
-function auditOf(flags: Flags): Audit {
-  return createAudit(createCommandLog(configOf(flags).logLevel));
+// Imported on demand: `token list` has no log.
+async function auditOf(context: CommandContext, flags: Flags): Promise<Audit> {
+  const { createCommandLog } = await import('../../observability/log.ts');
+  return createAudit(createCommandLog(configOf(context, flags).logLevel, context.stderr));
 }
 
 function stateOf(token: Token, now: number): string {

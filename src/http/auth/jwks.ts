@@ -5,8 +5,8 @@ import {
   errors,
   type FlattenedJWSInput,
 } from 'jose';
-import { type TSchema, Type } from 'typebox';
 import { ApiError } from '../../api-errors.ts';
+import { type TSchema, Type } from '../../schema.ts';
 import { compileCheck } from '../../validation.ts';
 
 /** Keys older than this are refreshed in the background (stale-while-revalidate). A withdrawn key may live this long. */
@@ -114,7 +114,7 @@ async function readJson(url: string, signal: AbortSignal): Promise<unknown> {
   return response.json();
 }
 
-function parserOf<S extends TSchema>(schema: S) {
+function parserOf<T>(schema: TSchema<T>) {
   const check = compileCheck(schema);
   return (value: unknown, url: string) => {
     const checked = check(value);

@@ -1,4 +1,3 @@
-import { Type } from 'typebox';
 import { ApiError } from '../../api-errors.ts';
 import {
   digestPlant,
@@ -10,6 +9,7 @@ import {
   renderPlant,
   toPlantRow,
 } from '../../plant.ts';
+import { Type } from '../../schema.ts';
 import { KEY_LIFETIME_MS, type Outcome, type Store } from '../../store/store.ts';
 import { asJson, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
 

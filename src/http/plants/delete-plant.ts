@@ -1,6 +1,6 @@
-import { Type } from 'typebox';
 import { ApiError } from '../../api-errors.ts';
 import { Int64 } from '../../plant.ts';
+import { Type } from '../../schema.ts';
 import type { Store } from '../../store/store.ts';
 import { type HandlerOf, type Operation, ownerOf } from '../operation.ts';
 

@@ -1,7 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { Type } from 'typebox';
 import { ApiError } from '../../api-errors.ts';
 import { INT64_MAX, INT64_MIN, Plant } from '../../plant.ts';
+import { Type } from '../../schema.ts';
 import type { IdRange, Store } from '../../store/store.ts';
 import { type BatchedResponse, responseOf } from '../batched-response.ts';
 import { asJson, ClientGone, type HandlerOf, type Operation, ownerOf } from '../operation.ts';

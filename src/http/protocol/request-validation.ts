@@ -1,5 +1,5 @@
-import type { TSchema } from 'typebox';
 import { ApiError } from '../../api-errors.ts';
+import type { TSchema } from '../../schema.ts';
 import { compileCheck, compileFromText, propertiesOf, propertyOf } from '../../validation.ts';
 import { headerCase } from '../openapi.ts';
 import { parseJsonBody } from './json-body.ts';

@@ -1,7 +1,6 @@
 import { X509Certificate } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
-import { createServer, type Server, type ServerOptions } from 'node:https';
-import { createSecureContext } from 'node:tls';
+import type { Server, ServerOptions } from 'node:https';
 import { messageOf } from '../../api-errors.ts';
 
 /** TLS 1.2 only with forward secrecy and authenticated encryption (RFC 9325 §4.2). TLS 1.3 uses Node's defaults. */
@@ -45,6 +44,8 @@ export function openTls(
   if (certFile === '') return undefined;
   let pair = readPair(certFile, keyFile);
   reportExposed(keyFile, onExposed);
+  // Not imported above: every command would load it.
+  const { createServer } = process.getBuiltinModule('node:https');
   const servers = new Set<Server>();
   return {
     createServer: (options) => {
@@ -64,6 +65,7 @@ export function openTls(
 function readPair(certFile: string, keyFile: string): { readonly cert: Buffer; readonly key: Buffer } {
   const cert = read(certFile);
   const key = read(keyFile);
+  const { createSecureContext } = process.getBuiltinModule('node:tls');
   try {
     createSecureContext({ cert, key });
   } catch (error: unknown) {

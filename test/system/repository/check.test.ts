@@ -23,7 +23,7 @@ const CONFIGURATION = [
 const SOUND: Readonly<Record<string, string>> = {
   'package.json': '{\n  "name": "sound",\n  "type": "module"\n}\n',
   'README.md': '# Sound\n',
-  'src/cli/program.ts': "import { plants } from '../plants.ts';\n\nplants();\n",
+  'src/cli/main.ts': "import { plants } from '../plants.ts';\n\nplants();\n",
   'src/plants.ts': 'export function plants(): void {}\n',
 };
 
@@ -95,6 +95,12 @@ const violations: readonly Violation[] = [
     tool: 'biome',
     files: { 'src/root.ts': 'export const port = process.env.PORT;\n' },
     reports: [/lint\/style\/noProcessEnv/],
+  },
+  {
+    title: 'a use of the process by a command',
+    tool: 'biome',
+    files: { 'src/cli/root.ts': 'export const folder = process.cwd();\n' },
+    reports: [/lint\/style\/noRestrictedGlobals/],
   },
   {
     title: 'a source file of 351 lines',

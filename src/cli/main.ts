@@ -1,0 +1,23 @@
+import { runProgram } from './program.ts';
+
+/** Runs the command line of this process. */
+export async function main(): Promise<void> {
+  process.exitCode = await runProgram(process.argv.slice(2), {
+    env: process.env,
+    // Getters, since Node opens these streams at their first use.
+    get stdin() {
+      return process.stdin;
+    },
+    get stdout() {
+      return process.stdout;
+    },
+    get stderr() {
+      return process.stderr;
+    },
+    get cwd() {
+      return process.cwd();
+    },
+    signals: process,
+    end: (how) => (typeof how === 'number' ? process.exit(how) : process.kill(process.pid, how)),
+  });
+}

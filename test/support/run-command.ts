@@ -1,0 +1,66 @@
+import { EventEmitter } from 'node:events';
+import { Readable, Writable } from 'node:stream';
+import { runProgram } from '../../src/cli/program.ts';
+
+/** The end and the output of a command or process. */
+export interface Ended {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stdout: string;
+  readonly stderr: string;
+}
+
+export interface CommandOptions {
+  /** Variables in addition to `DATABASE_URL`. */
+  readonly env?: Readonly<Record<string, string>>;
+  /** The content of standard input; empty by default. */
+  readonly stdin?: Readable;
+  /** The standard streams that are a terminal; none by default. */
+  readonly terminals?: readonly ('stdin' | 'stderr')[];
+  /** The width of the terminal; 80 by default. */
+  readonly columns?: number;
+}
+
+/** Runs a command of the program in this process. */
+export async function runCommand(
+  args: readonly string[],
+  cwd: string,
+  { env = {}, stdin = Readable.from([]), terminals = [], columns = 80 }: CommandOptions = {},
+): Promise<Ended> {
+  const stdout = new Output(false, columns);
+  const stderr = new Output(terminals.includes('stderr'), columns);
+  const ended = Promise.withResolvers<Pick<Ended, 'code' | 'signal'>>();
+  runProgram(args, {
+    env,
+    stdin: Object.assign(stdin, { isTTY: terminals.includes('stdin') }),
+    stdout,
+    stderr,
+    cwd,
+    signals: new EventEmitter(),
+    end: (how) =>
+      ended.resolve(typeof how === 'number' ? { code: how, signal: null } : { code: null, signal: how }),
+  }).then((code) => ended.resolve({ code, signal: null }), ended.reject);
+  return { ...(await ended.promise), stdout: stdout.text(), stderr: stderr.text() };
+}
+
+/** Keeps what is written to it. */
+class Output extends Writable {
+  readonly isTTY: boolean;
+  readonly columns: number;
+  readonly #chunks: Buffer[] = [];
+
+  constructor(isTTY: boolean, columns: number) {
+    super();
+    this.columns = columns;
+    this.isTTY = isTTY;
+  }
+
+  override _write(chunk: Buffer, _: BufferEncoding, done: () => void): void {
+    this.#chunks.push(chunk);
+    done();
+  }
+
+  text(): string {
+    return Buffer.concat(this.#chunks).toString();
+  }
+}

@@ -1,0 +1,98 @@
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { type FileHandle, open, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, it, type TestContext } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import { migrateStore, openBulk } from '../../../src/store/open-engine.ts';
+import { connections } from '../../support/engines.ts';
+import { endOf, newInstallation, type Program, TOGETHER } from '../../support/program.ts';
+
+/** Starts imports that read from a pipe that stays open. */
+async function prepareToFeed(t: TestContext) {
+  const installation = await newInstallation(t);
+  await migrateStore(installation.databaseUrl);
+  const file = (name: string): string => join(installation.folder, name);
+  const path = file('pipe.ndjson');
+  assert.equal((await endOf(installation.start([], { wrap: () => ['mkfifo', path] }))).code, 0);
+  const bulk = await openBulk(installation.databaseUrl, connections);
+  t.after(() => bulk.close());
+
+  /** Resolves once a part of the text is in the store. */
+  async function feed(text: string): Promise<{ program: Program; pipe: FileHandle }> {
+    const program = installation.start(['import', 'alice', path]);
+    const pipe = await open(path, 'w');
+    await pipe.write(text);
+    while ((await bulk.read((contents) => contents.countPlants())) === 0) {
+      assert.equal(program.output.stderr, '');
+      await setImmediate();
+    }
+    return { program, pipe };
+  }
+
+  return { ...installation, file, feed };
+}
+
+function lines(count: number, first = 1): string {
+  return Array.from(
+    { length: count },
+    (_, index) => `{"id":${first + index},"name":"plant ${first + index}"}\n`,
+  ).join('');
+}
+
+describe('interrupted import', TOGETHER, () => {
+  it('killed → a second run with skip finishes it', async (t) => {
+    const { run, file, feed } = await prepareToFeed(t);
+    const { program, pipe } = await feed(lines(3_000));
+    program.kill('SIGKILL');
+    await program.ended;
+    await pipe.close();
+    await writeFile(file('plants.ndjson'), lines(4_000));
+    const { code, stdout } = await run(['import', 'alice', file('plants.ndjson'), '--on-conflict', 'skip']);
+    assert.deepEqual({ code, stdout }, { code: 0, stdout: '2000 plants of alice created, 2000 skipped\n' });
+    assert.equal((await run(['export', 'alice'])).stdout, lines(4_000));
+  });
+
+  it('store locked → says how many are imported and how to finish', async (t) => {
+    const { databaseUrl, feed } = await prepareToFeed(t);
+    const { program, pipe } = await feed(lines(2_000));
+    using other = new DatabaseSync(databaseUrl.replace('sqlite:', ''));
+    other.exec('BEGIN IMMEDIATE');
+    await pipe.write(lines(2_000, 2_001));
+    await pipe.close();
+    const { code, stderr } = await endOf(program);
+    assert.equal(code, 1);
+    assert.match(stderr, /database is locked.*; 2000 plants created; .*--on-conflict skip/);
+  });
+
+  for (const signal of ['SIGINT', 'SIGTERM'] as const) {
+    it(`${signal} → prints the count and how to finish, and ends by the signal`, async (t) => {
+      const { run, feed } = await prepareToFeed(t);
+      const { program, pipe } = await feed(lines(5_000));
+      program.kill(signal);
+      const ended = await endOf(program);
+      await pipe.close();
+      assert.equal(ended.signal, signal);
+      const message =
+        /^plant-store: interrupted; (\d+) plants? created; import the file again with --on-conflict skip to finish\n$/;
+      const [, created] = message.exec(ended.stderr) ?? [];
+      const { stdout } = await run(['check', '--json']);
+      assert.equal(JSON.parse(stdout).plants, Number(created), ended.stderr);
+    });
+  }
+});
+
+it('export ended by a signal → leaves no file', async (t) => {
+  const { run, runProcess, file } = await prepareToFeed(t);
+  await writeFile(file('plants.ndjson'), lines(200_000));
+  assert.equal((await run(['import', 'alice', file('plants.ndjson')])).code, 0);
+  // The program signals itself: it may end before another process can.
+  const script = `import { existsSync } from 'node:fs';
+      setInterval(() => existsSync('out.csv.partial') && process.kill(process.pid, 'SIGTERM'), 1)`;
+  const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(script)}`;
+  const { signal } = await runProcess(['export', 'alice', file('out.csv')], { env: { NODE_OPTIONS } });
+  assert.equal(signal, 'SIGTERM');
+  assert.equal(existsSync(file('out.csv.partial')), false);
+  assert.equal(existsSync(file('out.csv')), false);
+});

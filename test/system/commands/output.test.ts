@@ -1,0 +1,78 @@
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, it } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { newInstallation, TOGETHER } from '../../support/program.ts';
+
+const EXAMPLE = fileURLToPath(new URL('../../../examples/plants.ndjson', import.meta.url));
+
+function lines(count: number, first = 1): string {
+  return Array.from(
+    { length: count },
+    (_, index) => `{"id":${first + index},"name":"plant ${first + index}"}\n`,
+  ).join('');
+}
+
+describe('stdout cannot be written', TOGETHER, () => {
+  for (const command of [['openapi'], ['token', 'list'], ['export', 'alice']]) {
+    it(`${command.join(' ')}: reader closed the pipe → ends silently`, async (t) => {
+      const installation = await newInstallation(t);
+      await installation.run(['import', 'alice', EXAMPLE]);
+      const { stderr } = await installation.runProcess(command, {
+        wrap: (program) => ['sh', '-c', '"$@" | :', 'sh', ...program],
+      });
+      assert.match(stderr, /^(?:630 plants of alice exported\n)?$/);
+    });
+  }
+
+  // Only Linux has /dev/full.
+  if (process.platform === 'linux') {
+    for (const command of [['openapi'], ['token', 'create', 'alice'], ['export', 'alice']]) {
+      it(`${command.join(' ')}: disk full → fails with one line`, async (t) => {
+        const installation = await newInstallation(t);
+        await installation.run(['import', 'alice', EXAMPLE]);
+        const { code, stderr } = await installation.runProcess(command, {
+          env: { LOG_LEVEL: 'silent' },
+          wrap: (program) => ['sh', '-c', 'exec "$@" > /dev/full', 'sh', ...program],
+        });
+        assert.deepEqual(
+          { code, stderr },
+          { code: 1, stderr: 'plant-store: ENOSPC: no space left on device, write\n' },
+        );
+      });
+    }
+  }
+});
+
+describe('output of a command', TOGETHER, () => {
+  it('export: reader closes the pipe early → ends silently', async (t) => {
+    const { folder, run, runProcess } = await newInstallation(t);
+    const file = join(folder, 'plants.ndjson');
+    await writeFile(file, lines(50_000));
+    await run(['import', 'alice', file]);
+    const toHead = (command: readonly string[]) => ['bash', '-c', '"$@" | head -1', 'bash', ...command];
+    const { stdout, stderr } = await runProcess(['export', 'alice'], { wrap: toHead });
+    assert.deepEqual({ stdout, stderr }, { stdout: lines(1), stderr: '' });
+  });
+
+  it('backup: no space for the copy → says that it cannot be written and leaves no file', async (t) => {
+    const installation = await newInstallation(t);
+    const plants = join(installation.folder, 'plants.ndjson');
+    await writeFile(plants, lines(20_000));
+    assert.equal((await installation.run(['import', 'alice', plants])).code, 0);
+    const file = join(installation.folder, 'backup.db');
+    const wrap = (command: readonly string[]) => [
+      'bash',
+      '-c',
+      'ulimit -S -f 256 && exec "$@"',
+      'bash',
+      ...command,
+    ];
+    const { code, stderr } = await installation.runProcess(['backup', file], { wrap });
+    assert.equal(code, 1);
+    assert.match(stderr, /^plant-store: the store cannot be copied to .*backup\.db\.partial: .*\n$/);
+    assert.deepEqual([existsSync(file), existsSync(`${file}.partial`)], [false, false]);
+  });
+});

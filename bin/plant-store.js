@@ -24,9 +24,9 @@ if (cache !== undefined) {
   process.env.NODE_COMPILE_CACHE = cache;
   module.enableCompileCache(cache);
 }
-// A clone has the sources, which Node runs directly. The published package has the compiled files.
+// A clone has the sources, which Node runs directly. The published package has the bundle.
 const hasSources = existsSync(new URL('../src/cli/main.ts', import.meta.url));
-const { main } = await import(hasSources ? '../src/cli/main.ts' : '../dist/cli/main.js');
+const { main } = await import(hasSources ? '../src/cli/main.ts' : '../lib/cli/main.js');
 await main();
 
 /**

@@ -29,6 +29,7 @@ const CONTEXT: CommandContext = {
   cwd: '.',
   signals: process,
   end: () => undefined,
+  parentPid: () => 0,
 };
 
 /** Lists the program, its commands and their subcommands. */
@@ -98,12 +99,11 @@ function settingTables(commands: readonly CommandFacts[]): readonly FactTable[] 
       withFlag(flagOf(setting)),
     ]),
   ]);
-  const variables = Object.entries({ NODE_ENV: '', ...otelVariables }).map(([variable, fallback]) => [
-    '',
-    code(variable),
-    defaultText(fallback),
-    code('serve'),
-  ]);
+  const variables = [
+    ['DATABASE_URL_FILE', '', withFlag('--database-url')],
+    ...['NODE_ENV', 'npm_lifecycle_event'].map((name) => [name, '', code('serve')]),
+    ...Object.entries(otelVariables).map(([name, fallback]) => [name, fallback, code('serve')]),
+  ].map(([name = '', fallback, where = '']) => ['', code(name), defaultText(fallback), where]);
   const settingFlags = new Set(settings.map(flagOf));
   const options = new Map(
     commands.flatMap((command) => command.options).map((option) => [option.long, option]),

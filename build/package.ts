@@ -1,17 +1,24 @@
-import { execFileSync } from 'node:child_process';
-import { cpSync, globSync, rmSync } from 'node:fs';
-import { join, relative } from 'node:path';
+import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import manifest from '../package.json' with { type: 'json' };
+import { bundle, packagedFiles, renderThirdParty } from './bundle.ts';
 
-/** Builds `dist` for the published package: the compiled sources, and the files that they read. */
+/** Builds the published package in `dist/package`: the program with everything that it imports. */
 
-const [from, to] = ['src', 'dist'];
+const TO = 'dist/package';
 
 process.chdir(join(import.meta.dirname, '..'));
-rmSync(to, { recursive: true, force: true });
-execFileSync('tsc', ['--project', 'tsconfig.build.json'], { stdio: 'inherit' });
-for (const { name, parentPath } of globSync(`${from}/**`, { withFileTypes: true }).filter((one) =>
-  one.isFile(),
-)) {
-  const file = join(parentPath, name);
-  if (!file.endsWith('.ts')) cpSync(file, join(to, relative(from, file)));
-}
+rmSync(TO, { recursive: true, force: true });
+mkdirSync(TO, { recursive: true });
+const entryPoints = ['src/cli/main.ts', 'src/store/sqlite/writer-thread.ts'];
+const files = await bundle(entryPoints, join(TO, 'lib'), { splitting: true, minify: false });
+for (const file of packagedFiles()) cpSync(join('src', file), join(TO, 'lib', file));
+for (const file of ['bin', 'README.md', 'LICENSE', 'CHANGELOG.md'])
+  cpSync(file, join(TO, file), { recursive: true });
+writeFileSync(join(TO, 'THIRD-PARTY.txt'), renderThirdParty(files));
+
+const { name, version, description, license, type, bin, engines } = manifest;
+const client = { types: './lib/client/client.d.ts', default: './lib/client/client.js' };
+const exports = { './client': client, './package.json': './package.json' };
+const published = { name, version, description, license, type, bin, exports, engines };
+writeFileSync(join(TO, 'package.json'), `${JSON.stringify(published, null, 2)}\n`);

@@ -1,6 +1,7 @@
-import { isIP } from 'node:net';
+import { readFileSync } from 'node:fs';
 import { demandOfDatabaseUrl } from './database-url.ts';
 import { type Static, Type } from './schema.ts';
+import { isIssuer, isNetwork, isOrigin } from './setting-formats.ts';
 import { compileCheck, compileFromText, propertyOf } from './validation.ts';
 
 const KIBIBYTE = 1024;
@@ -204,13 +205,6 @@ export class ConfigInvalid extends Error {
 
 const check = compileCheck(Config);
 
-/** OpenID Connect Discovery 1.0 §3. Limited to 255 characters, since an issuer becomes part of owner names. */
-function isIssuer(text: string): boolean {
-  if (!/^https?:\/\/[!-~]{1,247}$/.test(text) || /[?#@]/.test(text) || !URL.canParse(text)) return false;
-  const { protocol, hostname } = new URL(text);
-  return protocol === 'https:' || /^(?:localhost|127\.0\.0\.1|\[::1\])$/.test(hostname);
-}
-
 /** The environment variable of a setting: `ADMIN_PORT` for `adminPort`. */
 export function variableOf(setting: Setting): string {
   return setting.replace(/[A-Z]/g, '_$&').toUpperCase();
@@ -250,9 +244,21 @@ function givenOf(
 ): Given {
   const flag = flags[setting];
   if (flag !== undefined) return { setting, source: flagOf(setting), text: flag };
+  const file = setting === 'databaseUrl' ? environment.DATABASE_URL_FILE : undefined;
+  if (file) return { setting, source: 'DATABASE_URL_FILE', text: readSecret('DATABASE_URL_FILE', file) };
   const variable = variableOf(setting);
   // Compose files and systemd units pass an unset variable on as an empty one.
   return { setting, source: variable, text: environment[variable] || undefined };
+}
+
+/** Reads the file that a variable names, without the line break at its end. Throws ConfigInvalid. */
+function readSecret(variable: string, file: string): string {
+  try {
+    return readFileSync(file, 'utf8').replace(/\r?\n$/, '');
+  } catch (error: unknown) {
+    const reason = error instanceof Error ? error.message : String(error);
+    throw new ConfigInvalid(`${variable} must name a readable file: ${reason}`);
+  }
 }
 
 /** Settings whose value may hold a password; messages leave it out. */
@@ -313,17 +319,6 @@ export function connectionOptions(config: Config) {
     statementTimeoutMs: config.databaseStatementTimeout,
     prepare: config.databasePrepare,
   };
-}
-
-function isNetwork(text: string): boolean {
-  const [, address = '', bits] = /^([0-9A-Fa-f:.]+)(?:\/([0-9]{1,3}))?$/.exec(text) ?? [];
-  const version = isIP(address);
-  if (version === 0 || bits === undefined) return version !== 0;
-  return Number(bits) >= 1 && Number(bits) <= (version === 4 ? 32 : 128);
-}
-
-function isOrigin(text: string): boolean {
-  return /^https?:/.test(text) && URL.parse(text)?.origin === text;
 }
 
 /** The items of a comma-separated setting. */

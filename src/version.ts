@@ -1,7 +1,4 @@
-import { readFileSync } from 'node:fs';
-
-const manifest: unknown = JSON.parse(readFileSync(new URL('../package.json', import.meta.url), 'utf8'));
+import manifest from '../package.json' with { type: 'json' };
 
 /** Version of the program, from package.json. */
-export const version =
-  typeof manifest === 'object' && manifest !== null && 'version' in manifest ? String(manifest.version) : '';
+export const { version } = manifest;

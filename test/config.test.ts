@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import {
   ConfigInvalid,
@@ -10,6 +12,7 @@ import {
   settings,
   variableOf,
 } from '../src/config.ts';
+import { freshFolder } from './support/engines.ts';
 
 interface Values {
   readonly good: readonly (readonly [text: string, value: unknown])[];
@@ -372,6 +375,35 @@ describe('a configuration', () => {
       () => loadConfig({ tlsKey: 'tls.key' }, {}),
       new ConfigInvalid('--tls-cert (TLS_CERT) must be set as well, since --tls-key (TLS_KEY) is'),
     );
+  });
+
+  test('database URL from the file in DATABASE_URL_FILE → wins over the variable, not over the flag', async () => {
+    const file = join(await freshFolder(), 'database-url');
+    await writeFile(file, 'postgres://u:secret@h/d\n');
+    const variables = { DATABASE_URL: 'sqlite:other.db', DATABASE_URL_FILE: file };
+    assert.equal(loadConfig({}, variables).databaseUrl, 'postgres://u:secret@h/d');
+    assert.equal(loadConfig({ databaseUrl: 'sqlite:a.db' }, variables).databaseUrl, 'sqlite:a.db');
+    const unset = { ...variables, DATABASE_URL_FILE: '' };
+    assert.equal(loadConfig({}, unset).databaseUrl, 'sqlite:other.db');
+  });
+
+  test('DATABASE_URL_FILE names no file, or one without a valid URL → ConfigInvalid', async () => {
+    const file = join(await freshFolder(), 'database-url');
+    assert.throws(
+      () => loadConfig({}, { DATABASE_URL_FILE: file }),
+      new ConfigInvalid(
+        `DATABASE_URL_FILE must name a readable file: ENOENT: no such file or directory, open '${file}'`,
+      ),
+    );
+    for (const text of ['', 'mysql://u:secret@h/d']) {
+      await writeFile(file, text);
+      assert.throws(
+        () => loadConfig({}, { DATABASE_URL_FILE: file }),
+        (error) =>
+          error instanceof ConfigInvalid &&
+          /^DATABASE_URL_FILE must be sqlite:FILE[^']*$/.test(error.message),
+      );
+    }
   });
 
   test('never shows a value that may hold a password', () => {

@@ -31,8 +31,12 @@ process.once('exit', () => {
 });
 
 /** Starts a script under the same Node in a separate process group, out of reach of Ctrl-C. The caller stops it. */
-export function spawnScript(args: readonly string[], stdio: StdioOptions): ChildProcess {
-  const child = spawn(process.execPath, args, { stdio, env: environment, detached: true });
+export function spawnScript(
+  args: readonly string[],
+  stdio: StdioOptions,
+  program = process.execPath,
+): ChildProcess {
+  const child = spawn(program, args, { stdio, env: environment, detached: true });
   started.add(child);
   child.once('exit', () => started.delete(child));
   return child;

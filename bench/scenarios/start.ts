@@ -1,5 +1,6 @@
 import type { ChildProcess } from 'node:child_process';
 import { addAbortListener, once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createToken, MAIN, OWNER, openBenchStore } from '../contenders/plant-store.ts';
@@ -8,6 +9,8 @@ import { median } from '../report/figures.ts';
 import { whole } from '../report/table.ts';
 import type { Bench, Part, Report } from './scenario.ts';
 
+/** Measured if `npm run build:executable` has made it. */
+const EXECUTABLE = join(import.meta.dirname, '../../dist/plant-store');
 const BARE = join(import.meta.dirname, '../contenders/bare-node-server.ts');
 /** A start is short and varies, so it is repeated. */
 const STARTS_A_ROUND = 2;
@@ -22,17 +25,27 @@ export const startPart: Part = {
 async function runStart(bench: Bench): Promise<Report> {
   const { signal } = bench;
   const folder = await mkdtemp(join(bench.folder, 'start-'));
-  const onFile = (file: string): string[] => [
-    ...[MAIN, 'serve', '--port', '0', '--admin-port', '0'],
+  const serveOn = (file: string): string[] => [
+    ...['serve', '--port', '0', '--admin-port', '0'],
     ...['--database-url', `sqlite:${join(folder, file)}`],
   ];
+  const onFile = (file: string): string[] => [MAIN, ...serveOn(file)];
   const token = await createStore(`sqlite:${join(folder, 'kept.db')}`);
   // The first start fills the compile cache and is not counted.
   await timeToAnswer(onFile('kept.db'), signal, token);
-  const times = { fresh: [] as number[], kept: [] as number[], bare: [] as number[] };
+  const times = {
+    fresh: [] as number[],
+    kept: [] as number[],
+    executable: [] as number[],
+    bare: [] as number[],
+  };
   for (let round = 0; round < STARTS_A_ROUND * bench.plan.rounds; round += 1) {
     times.fresh.push(await timeToAnswer(onFile(`fresh-${round}.db`), signal));
     times.kept.push(await timeToAnswer(onFile('kept.db'), signal, token));
+    if (existsSync(EXECUTABLE))
+      times.executable.push(
+        await timeToAnswer(serveOn(`executable-${round}.db`), signal, undefined, EXECUTABLE),
+      );
     times.bare.push(await timeToAnswer([BARE], signal, ''));
   }
   const row = (name: string, values: readonly number[]): string[] => [
@@ -47,6 +60,7 @@ async function runStart(bench: Bench): Promise<Report> {
         ['start to first answer, ms', 'median', 'least', 'most'],
         row('plant-store, a new store', times.fresh),
         row('plant-store, an existing empty store', times.kept),
+        ...(times.executable.length > 0 ? [row('executable, a new store', times.executable)] : []),
         row('bare node:http', times.bare),
       ],
     ],
@@ -64,10 +78,15 @@ async function createStore(databaseUrl: string): Promise<string> {
 }
 
 /** Milliseconds until a list gets a 200. Without a token, uses the token that the first start on a store prints. */
-async function timeToAnswer(args: readonly string[], stop: AbortSignal, token?: string): Promise<number> {
+async function timeToAnswer(
+  args: readonly string[],
+  stop: AbortSignal,
+  token?: string,
+  program?: string,
+): Promise<number> {
   const signal = AbortSignal.any([stop, AbortSignal.timeout(LONGEST_MS)]);
   const begin = performance.now();
-  const child = spawnScript(args, ['ignore', 'pipe', 'ignore']);
+  const child = spawnScript(args, ['ignore', 'pipe', 'ignore'], program);
   const ended = once(child, 'exit');
   using _ = addAbortListener(signal, () => child.kill('SIGTERM'));
   try {

@@ -12,6 +12,8 @@ export interface CommandContext {
   readonly stderr: Output;
   /** The folder in which relative paths begin. */
   readonly cwd: string;
+  /** The id of the parent process now. It changes when the parent has ended. */
+  readonly parentPid: () => number;
   /** Emits the signals and unexpected errors of the process. Without a listener, they end it. */
   readonly signals: NodeJS.EventEmitter;
   /** Ends the process immediately, with an exit code or by a signal. */

@@ -17,6 +17,7 @@ export async function main(): Promise<void> {
     get cwd() {
       return process.cwd();
     },
+    parentPid: () => process.ppid,
     signals: process,
     end: (how) => (typeof how === 'number' ? process.exit(how) : process.kill(process.pid, how)),
   });

@@ -1,14 +1,14 @@
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ApiError } from '../api-errors.ts';
+import { readPackagedFile } from '../packaged-files.ts';
 import { responseOf } from './batched-response.ts';
 import type { SendBudget } from './send-buffer-limit.ts';
 import { inPieces, PIECE_BYTES, type SendPieces } from './streamed-response.ts';
 
 /** Scalar as one gzipped script; `npm ci` builds it from the package (build/api-reference.ts). */
-const SCRIPT_FILE = new URL('./api-reference.js.gz', import.meta.url);
+const SCRIPT_FILE = 'http/api-reference.js.gz';
 
 /** Scalar's settings. Everything that would contact or advertise another host is off. */
 const CONFIGURATION = {
@@ -77,12 +77,15 @@ export async function addApiReference(
     handler: async (_request, reply) =>
       reply.type('text/html; charset=utf-8').headers(PAGE_HEADERS).send(PAGE),
   });
-  const script = cacheSuccess(readScript);
+  let script: Script | undefined;
   scope.route({
     method: ['GET', 'HEAD'],
     url: '/docs/scalar.js',
     config: { operationId: 'docs' },
-    handler: async (request, reply) => sendScript(request, reply, await script(), { budget, sendPieces }),
+    handler: async (request, reply) => {
+      script ??= readScript();
+      return sendScript(request, reply, script, { budget, sendPieces });
+    },
   });
 }
 
@@ -91,21 +94,9 @@ interface Script {
   readonly etag: string;
 }
 
-async function readScript(): Promise<Script> {
-  const gzipped = await readFile(SCRIPT_FILE);
+function readScript(): Script {
+  const gzipped = readPackagedFile(SCRIPT_FILE);
   return { gzipped, etag: `"${createHash('sha256').update(gzipped).digest('base64url')}"` };
-}
-
-/** Calls `load` at the first use and caches its result; a failure is not cached. */
-function cacheSuccess<T>(load: () => Promise<T>): () => Promise<T> {
-  let cached: Promise<T> | undefined;
-  return () => {
-    cached ??= load().catch((error: unknown) => {
-      cached = undefined;
-      throw error;
-    });
-    return cached;
-  };
 }
 
 // Always gzipped: every browser accepts it, and RFC 9110 §12.5.3 allows a server to have only one encoding.

@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs';
+import { listPackagedFiles, readPackagedFile } from '../packaged-files.ts';
 import { StoreNotOpened } from './store.ts';
 
 /** An engine during migrations. It holds a transaction that excludes other processes. */
@@ -13,20 +13,20 @@ export interface MigrationTarget {
  * A store may be one migration ahead: each version works with the next migration, for rolling upgrades and rollbacks.
  * Rejects with StoreNotOpened when it is further ahead.
  */
-export async function applyMigrations(folder: URL, target: MigrationTarget): Promise<readonly string[]> {
+export async function applyMigrations(folder: string, target: MigrationTarget): Promise<readonly string[]> {
   const { files, missing, unknown } = compareMigrations(folder, await target.applied());
   const isOneAhead = missing.length === 0 && unknown.length === 1 && follows(unknown[0], files.at(-1));
   if (unknown.length > 0 && !isOneAhead) throw new StoreNotOpened(madeByNewer(unknown));
   for (const name of missing) {
-    await runFile(new URL(name, folder), name, target);
+    await runFile(folder, name, target);
     await target.record(name);
   }
   return missing;
 }
 
-async function runFile(file: URL, name: string, target: MigrationTarget): Promise<void> {
+async function runFile(folder: string, name: string, target: MigrationTarget): Promise<void> {
   try {
-    await target.run(readFileSync(file, 'utf8'));
+    await target.run(readPackagedFile(`${folder}${name}`).toString());
   } catch (error: unknown) {
     // Not wrapped: callers need the error's code, such as that of a lock, a read-only store or a lost host.
     if (error instanceof Error) error.message = `the migration ${name} failed: ${error.message}`;
@@ -35,7 +35,7 @@ async function runFile(file: URL, name: string, target: MigrationTarget): Promis
 }
 
 /** Returns why this version cannot read a store with these migrations: a newer or an older version made it. */
-export function inspectMigrations(folder: URL, applied: readonly string[]): readonly string[] {
+export function inspectMigrations(folder: string, applied: readonly string[]): readonly string[] {
   const { missing, unknown } = compareMigrations(folder, applied);
   if (unknown.length > 0) return [madeByNewer(unknown)];
   return missing.length > 0
@@ -43,8 +43,8 @@ export function inspectMigrations(folder: URL, applied: readonly string[]): read
     : [];
 }
 
-function compareMigrations(folder: URL, applied: readonly string[]) {
-  const files = readdirSync(folder)
+function compareMigrations(folder: string, applied: readonly string[]) {
+  const files = listPackagedFiles(folder)
     .filter((file) => file.endsWith('.sql'))
     .sort();
   return {

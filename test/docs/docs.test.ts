@@ -16,7 +16,7 @@ const commands = await listCommands();
 
 async function readAll(pattern: string): Promise<Map<string, string>> {
   const texts = new Map<string, string>();
-  for await (const file of glob(pattern, { cwd: ROOT, exclude: ['**/node_modules', '.git'] })) {
+  for await (const file of glob(pattern, { cwd: ROOT, exclude: ['**/node_modules', '.git', 'dist'] })) {
     texts.set(file, await readFile(join(ROOT, file), 'utf8'));
   }
   assert.ok(texts.size > 0, `there are files ${pattern}`);

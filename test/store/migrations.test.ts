@@ -63,7 +63,7 @@ async function prepare(t: TestContext): Promise<Prepared> {
     for (const [name, sql] of Object.entries(files)) await writeFile(join(folder, name), sql);
     db.exec('BEGIN IMMEDIATE');
     try {
-      const names = await applyMigrations(pathToFileURL(`${folder}/`), targetOn(db));
+      const names = await applyMigrations(pathToFileURL(`${folder}/`).href, targetOn(db));
       db.exec('COMMIT');
       return names;
     } catch (error: unknown) {

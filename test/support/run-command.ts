@@ -36,6 +36,7 @@ export async function runCommand(
     stdout,
     stderr,
     cwd,
+    parentPid: () => process.ppid,
     signals: new EventEmitter(),
     end: (how) =>
       ended.resolve(typeof how === 'number' ? { code: how, signal: null } : { code: null, signal: how }),

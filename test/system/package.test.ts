@@ -9,6 +9,7 @@ import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { publint } from 'publint';
+import manifest from '../../package.json' with { type: 'json' };
 import { freshFolder } from '../support/engines.ts';
 import { newInstallation } from '../support/program.ts';
 
@@ -39,7 +40,9 @@ await writeFile(join(installed.folder, 'package.json'), '{"private":true,"type":
 const npmSaid = await npmInstall(installed.folder, tarball);
 
 async function pack(folder: string): Promise<string> {
-  const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', folder], { cwd: ROOT });
+  await run('npm', ['run', 'build'], { cwd: ROOT });
+  const flags = ['--json', '--pack-destination', folder];
+  const { stdout } = await run('npm', ['pack', './dist/package', ...flags], { cwd: ROOT });
   const name = /"filename": "([^"]+)"/.exec(stdout)?.[1];
   assert.ok(name !== undefined, stdout);
   return join(folder, name);
@@ -63,8 +66,19 @@ test('npm ci in a clone → installs Node and builds the page, also with NODE_EN
   }
 });
 
-test('installed package → has no install script to approve', () => {
-  assert.doesNotMatch(npmSaid, /scripts|plant-store/);
+test('installed package → the only package, without an install script to approve', async () => {
+  assert.doesNotMatch(npmSaid, /scripts|plant-store|deprecated|EBADENGINE/);
+  const { stdout } = await run('npm', ['ls', '--all', '--parseable'], { cwd: installed.folder });
+  assert.deepEqual(stdout.trim().split('\n').slice(1), [
+    join(installed.folder, 'node_modules', 'plant-store'),
+  ]);
+});
+
+test('package → has the licence of every bundled package', async () => {
+  const folder = join(installed.folder, 'node_modules', 'plant-store');
+  const notices = await readFile(join(folder, 'THIRD-PARTY.txt'), 'utf8');
+  for (const name of Object.keys(manifest.dependencies))
+    assert.match(notices, new RegExp(`^${name} \\d+\\.\\d+\\.\\d+ \\(`, 'm'));
 });
 
 test('package → passes publint and contains only the expected files', async () => {
@@ -79,7 +93,15 @@ test('package → passes publint and contains only the expected files', async ()
       .split('\n')
       .map((path) => path.split('/').slice(1, 2).join('/')),
   );
-  assert.deepEqual([...rooms].sort(), ['LICENSE', 'README.md', 'bin', 'dist', 'package.json']);
+  assert.deepEqual([...rooms].sort(), [
+    'CHANGELOG.md',
+    'LICENSE',
+    'README.md',
+    'THIRD-PARTY.txt',
+    'bin',
+    'lib',
+    'package.json',
+  ]);
 });
 
 test('installed client → works from JavaScript and from strict TypeScript', async () => {

@@ -19,6 +19,9 @@ export const SHUTDOWN_MS = STOP_MS + 500;
 /** Ctrl-C under npm arrives twice, from the terminal and from npm. Only a later signal forces the exit. */
 const SAME_SIGNAL_MS = 500;
 
+/** Time between two looks at the parent process. Node has no event for its end. */
+const PARENT_CHECK_MS = 200;
+
 export function serveCommand(context: CommandContext): Command {
   const command = new Command('serve').description('migrates the store and starts the service');
   return addSettings(command).action(async (flags: Flags) => {
@@ -29,6 +32,7 @@ export function serveCommand(context: CommandContext): Command {
     const traces = wantsTraces(context.env);
     const starting = startServer({ config, serviceLog, traces, onFatal: broken.resolve });
     const stop = stopOnSignal(context, starting, log, config.stopDelay + SHUTDOWN_MS);
+    if (context.env.npm_lifecycle_event !== undefined) stopWithParent(context, log, stop);
     void broken.promise.then((err) => {
       log.event('the store cannot be trusted any more; stopping. Check it before the next start', { err });
       stop(1);
@@ -107,6 +111,22 @@ function stopOnSignal(
     });
   }
   return stop;
+}
+
+/** Stops the server after its parent has ended. npm sends a signal only to the shell that it starts the service in. */
+function stopWithParent(
+  { parentPid }: CommandContext,
+  log: EventLog,
+  stop: (exitCode: number) => void,
+): void {
+  const parent = parentPid();
+  const timer = setInterval(() => {
+    if (parentPid() === parent) return;
+    clearInterval(timer);
+    log.event('the shell of npm has ended; stopping', {});
+    stop(0);
+  }, PARENT_CHECK_MS);
+  timer.unref();
 }
 
 /** Reloads the certificate on SIGHUP. Without TLS the signal keeps its default action. */

@@ -4,7 +4,7 @@ import { StoreNotOpened } from '../store.ts';
 import { Connections, inTransaction } from './connections.ts';
 import type { Connection } from './statements.ts';
 
-export const POSTGRES_MIGRATIONS = new URL('./migrations/', import.meta.url);
+export const POSTGRES_MIGRATIONS = 'store/postgres/migrations/';
 
 /** An advisory lock that other programs are unlikely to use: "plants" in ASCII. */
 const MIGRATION_LOCK = 0x706c616e7473;

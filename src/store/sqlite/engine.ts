@@ -1,6 +1,7 @@
 import { on } from 'node:events';
 import { statSync } from 'node:fs';
-import { Worker } from 'node:worker_threads';
+import type { Worker } from 'node:worker_threads';
+import { startThread } from '../../packaged-files.ts';
 import { startKeyExpiry } from '../expired-keys-timer.ts';
 import {
   BatchRejected,
@@ -14,12 +15,6 @@ import { notOpened, reasonOf, severityOf } from './errors.ts';
 import { migrateSqlite } from './migrate.ts';
 import { openReader } from './reader.ts';
 import type { WriterMessage, WriterReply, WriterRequest } from './writer-thread.ts';
-
-// In the repository node runs the .ts file; the published package has the compiled one.
-const WRITER = new URL(
-  import.meta.url.endsWith('.ts') ? './writer-thread.ts' : './writer-thread.js',
-  import.meta.url,
-);
 
 /**
  * Opens the embedded engine: one connection on this thread for reads, one on the writer thread for writes.
@@ -132,7 +127,7 @@ interface WriterEvents {
 }
 
 async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEvents): Promise<Writer> {
-  const worker = new Worker(WRITER, { workerData: file });
+  const worker = startThread('store/sqlite/writer-thread', file);
   await untilReady(worker).catch((error: unknown) => {
     throw notOpened(file, error);
   });

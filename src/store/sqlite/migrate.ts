@@ -17,7 +17,7 @@ import { StoreNotOpened } from '../store.ts';
 import { inLongTransaction, openForReading, openForWriting } from './connection.ts';
 import { isLocked, notOpened } from './errors.ts';
 
-export const SQLITE_MIGRATIONS = new URL('./migrations/', import.meta.url);
+export const SQLITE_MIGRATIONS = 'store/sqlite/migrations/';
 
 /** Timeout for another process that migrates the same file. */
 export const LOCK_TIMEOUT_MS = 10_000;

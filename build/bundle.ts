@@ -1,0 +1,57 @@
+import { globSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { build } from 'esbuild';
+
+/** Bundles entry points of `src` with all packages that they import. Returns the paths of the bundled files. */
+export async function bundle(
+  entryPoints: readonly string[],
+  outdir: string,
+  { splitting, minify }: { readonly splitting: boolean; readonly minify: boolean },
+): Promise<readonly string[]> {
+  const { metafile } = await build({
+    absWorkingDir: join(import.meta.dirname, '..'),
+    entryPoints: [...entryPoints],
+    outbase: 'src',
+    outdir,
+    bundle: true,
+    splitting,
+    platform: 'node',
+    format: 'esm',
+    target: 'node24.15',
+    // Packages in CommonJS require modules of Node.
+    banner: {
+      js: "import { createRequire as requireFrom } from 'node:module';\nconst require = requireFrom(import.meta.url);",
+    },
+    // pg loads it only if it is installed.
+    external: ['pg-native'],
+    chunkNames: '[name]-[hash]',
+    minifyWhitespace: minify,
+    minifySyntax: minify,
+    legalComments: 'none',
+    metafile: true,
+    logLevel: 'warning',
+  });
+  return Object.keys(metafile.inputs);
+}
+
+/** The files of `src` that the program reads at run time, by their paths from `src`. */
+export function packagedFiles(): readonly string[] {
+  return globSync('**/*.{sql,gz}', { cwd: 'src' });
+}
+
+/** Renders the names, versions, licences and notices of the packages that files belong to. */
+export function renderThirdParty(files: readonly string[]): string {
+  const folders = new Set(files.map((file) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(file)?.[0] ?? ''));
+  const notices = [...folders].filter((folder) => folder !== '').map(readNotice);
+  if (notices.length === 0) throw new Error('no package was bundled');
+  return `${[...new Set(notices)].sort().join(`\n${'-'.repeat(80)}\n\n`)}`;
+}
+
+function readNotice(folder: string): string {
+  const { name, version, license } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
+  const texts = readdirSync(folder)
+    .filter((file) => /^(?:licen[cs]e|copying|notice)/i.test(file))
+    .map((file) => readFileSync(join(folder, file), 'utf8').trim());
+  if (texts.length === 0 && license === undefined) throw new Error(`${folder} names no licence`);
+  return [`${name} ${version} (${license})`, ...texts].join('\n\n').concat('\n');
+}

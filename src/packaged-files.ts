@@ -1,0 +1,27 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { getAssetKeys, getRawAsset, isSea } from 'node:sea';
+import { Worker } from 'node:worker_threads';
+
+/**
+ * The files that the program reads at run time, by their paths from `src`. A clone has them there, the package in
+ * `dist`, and the executable holds them as assets (docs/decisions/0018-one-bundle.md).
+ */
+const ROOT = new URL('./', import.meta.url);
+
+export function readPackagedFile(path: string): Buffer {
+  return isSea() ? Buffer.from(getRawAsset(path)) : readFileSync(new URL(path, ROOT));
+}
+
+/** Lists the names of the files in a folder, whose path ends with a slash. */
+export function listPackagedFiles(folder: string): readonly string[] {
+  if (!isSea()) return readdirSync(new URL(folder, ROOT));
+  const inFolder = getAssetKeys().filter((key) => key.startsWith(folder));
+  return inFolder.map((key) => key.slice(folder.length));
+}
+
+/** Starts a thread with a module of `src`, given without its suffix. */
+export function startThread(module: string, workerData: unknown): Worker {
+  if (isSea()) return new Worker(readPackagedFile(`${module}.js`).toString(), { eval: true, workerData });
+  const suffix = import.meta.url.endsWith('.ts') ? '.ts' : '.js';
+  return new Worker(new URL(`${module}${suffix}`, ROOT), { workerData });
+}

@@ -1,0 +1,136 @@
+import assert from 'node:assert/strict';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import { renderHaproxyConfig, startHaproxy, stop } from '../../deploy/try-haproxy.ts';
+import { errorCodes, statusOf } from '../../src/api-errors.ts';
+import { loadConfig } from '../../src/config.ts';
+import { mintSecret } from '../../src/token.ts';
+import { mapOf, read, readYaml, run } from '../support/deploy-files.ts';
+import { freshFolder } from '../support/engines.ts';
+import { needsProgram } from '../support/needs.ts';
+import { freePort } from '../support/servers/free-port.ts';
+import { startService } from '../support/service.ts';
+
+describe('haproxy.cfg', () => {
+  const config = read('deploy/haproxy.cfg');
+  const [compose] = readYaml('deploy/compose.yaml');
+  const services = mapOf(compose?.services);
+
+  test('lists the instances of the compose file, with their ports', () => {
+    const { port, adminPort } = loadConfig({}, {});
+    const servers = [...config.matchAll(/^\s*server (\S+) (\S+)$/gm)].map(([, name, address]) => [
+      name,
+      address,
+    ]);
+    const instances = Object.keys(services).filter((name) => name.startsWith('plant-store-'));
+    assert.deepEqual(
+      servers,
+      instances.map((name) => [name, `${name}:${port}`]),
+    );
+    assert.match(config, new RegExp(`^\\s*default-server check port ${adminPort} `, 'm'));
+  });
+
+  test('health check → matches the response of a healthy admin listener', async (t) => {
+    const [, method, path = ''] = /http-check send meth (\S+) uri (\S+)/.exec(config) ?? [];
+    const status = /http-check expect status ([0-9]+)/.exec(config)?.[1];
+    const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`);
+    const answer = await fetch(service.adminUrl + path, { method: method ?? '' });
+    await answer.body?.cancel();
+    assert.equal(String(answer.status), status);
+  });
+
+  test('error responses of HAProxy → error codes of the service, with their status', () => {
+    const turned = /set-status ([0-9]+) if \{ status ([0-9 ]+) \}/.exec(config);
+    const answers = [
+      ...config.matchAll(/^\s*http-error status ([0-9]+) content-type (\S+) string '([^']*)'/gm),
+    ];
+    assert.ok(answers.length >= 6);
+    for (const [, status = '', contentType, body = ''] of answers) {
+      const { error, message, ...rest } = JSON.parse(body);
+      const code = errorCodes.find((known) => known === error);
+      assert.ok(code !== undefined, `${error} is not an error code of the service`);
+      const leaves = turned?.[2]?.split(' ').includes(status) ? turned[1] : status;
+      assert.equal(leaves, String(statusOf(code)));
+      assert.equal(contentType, 'application/json');
+      assert.equal(typeof message, 'string');
+      assert.deepEqual(rest, {});
+    }
+  });
+
+  test('retries a sent request only if it is safe to repeat', () => {
+    const conditions = config.match(/^\s*(?:acl|http-request disable-l7-retry|retry-on) .*$/gm);
+    assert.deepEqual(
+      conditions?.map((line) => line.trim()),
+      [
+        'retry-on conn-failure empty-response',
+        'acl reads method GET HEAD',
+        'acl creates method POST',
+        'acl keyed req.hdr(Idempotency-Key) -m found',
+        'http-request disable-l7-retry unless reads or creates keyed',
+      ],
+    );
+  });
+
+  test('sets X-Forwarded-For to the address of the client', () => {
+    assert.match(config, /^\s*http-request set-header X-Forwarded-For %\[src\]$/m);
+  });
+
+  const haproxy = needsProgram('haproxy');
+  test('X-Forwarded-For from a client → replaced by its address', haproxy, async (t) => {
+    const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`, {
+      trustProxy: '127.0.0.0/8',
+      refusedTokenLimit: '1',
+    });
+    const port = await freePort();
+    const address = {
+      port: Number(new URL(service.url).port),
+      adminPort: Number(new URL(service.adminUrl).port),
+    };
+    const proxy = await startHaproxy(await freshFolder(), port, [address, address, address]);
+    t.after(() => stop(proxy));
+    const statusFor = async (forwarded: string): Promise<number> => {
+      const headers = { authorization: `Bearer ${mintSecret()}`, 'x-forwarded-for': forwarded };
+      const answer = await fetch(`http://127.0.0.1:${port}/plants`, { headers });
+      await answer.body?.cancel();
+      return answer.status;
+    };
+    assert.deepEqual([await statusFor('192.0.2.1'), await statusFor('192.0.2.2')], [401, 429]);
+  });
+
+  const renderWithOtherAddresses = (): Promise<string> =>
+    renderHaproxyConfig(1, [
+      { port: 2, adminPort: 3 },
+      { port: 4, adminPort: 5 },
+      { port: 6, adminPort: 7 },
+    ]);
+
+  test('all sections are there, also with other addresses', async () => {
+    const other = await renderWithOtherAddresses();
+    assert.match(other, /server plant-store-3 127\.0\.0\.1:6 port 7$/m);
+    for (const text of [config, other]) assertSections(text);
+  });
+
+  test('HAProxy accepts it, unchanged and with other addresses', haproxy, async () => {
+    // Skips DNS: the names do not exist here, and lookups may take a minute.
+    const unresolved = config.replace('init-addr libc,none', 'init-addr none');
+    assert.notEqual(unresolved, config);
+    for (const text of [unresolved, await renderWithOtherAddresses()]) {
+      const file = join(await freshFolder(), 'haproxy.cfg');
+      await writeFile(file, text);
+      await run('haproxy', ['-c', '-q', '-f', file]);
+    }
+  });
+
+  function assertSections(text: string): void {
+    const headers = text.match(/^[a-z].*$/gm);
+    assert.deepEqual(headers, [
+      'global',
+      'defaults',
+      'resolvers system',
+      'frontend api',
+      'backend instances',
+    ]);
+    assert.equal(/^\s*default_backend (\S+)$/m.exec(text)?.[1], 'instances');
+  }
+});

@@ -1,0 +1,125 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { copyFile, mkdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import { dirname, join } from 'node:path';
+import { after, describe, it } from 'node:test';
+import { promisify } from 'node:util';
+import manifest from '../../package.json' with { type: 'json' };
+import { engines } from '../support/engines.ts';
+import { newInstallation, type ProgramOptions } from '../support/program.ts';
+import { listenOnFreePort } from '../support/servers/free-port.ts';
+import { bearer } from '../support/service.ts';
+
+const run = promisify(execFile);
+const ROOT = join(import.meta.dirname, '../..');
+
+/** A folder that is the root of the file system for the executable, with the libraries of C and nothing else. */
+const machine = await newInstallation({ after });
+const executable = join(machine.folder, 'plant-store');
+await run(process.execPath, [join(ROOT, 'build/executable.ts'), '--output', executable]);
+await copyLibraries();
+for (const folder of ['data', 'tmp']) await mkdir(join(machine.folder, folder));
+
+/** Copies the libraries that the executable loads, and their loader. */
+async function copyLibraries(): Promise<void> {
+  const { stdout } = await run('ldd', [executable]);
+  for (const [file] of stdout.matchAll(/(?<=\s)\/\S+/g)) {
+    await mkdir(join(machine.folder, dirname(file)), { recursive: true });
+    await copyFile(file, join(machine.folder, file));
+  }
+}
+
+/** Runs the executable in place of the program, without variables other than these. */
+function isolated(variables: Readonly<Record<string, string>>): ProgramOptions {
+  const pairs = Object.entries(variables).map(([name, value]) => `${name}=${value}`);
+  // Only root may change the root folder; others become root of a new namespace.
+  const enter = process.getuid?.() === 0 ? [] : ['/usr/bin/unshare', '--map-root-user'];
+  return {
+    wrap: ([, , ...args]) => [
+      'env',
+      '-i',
+      ...pairs,
+      ...enter,
+      '/usr/sbin/chroot',
+      machine.folder,
+      '/plant-store',
+      ...args,
+    ],
+  };
+}
+
+describe('the executable on a machine without Node', () => {
+  it('first start → serves, with the page; every command works', async () => {
+    const store = isolated({ DATABASE_URL: 'sqlite:/data/plants.db' });
+    const service = await machine.serve(store);
+    const secret = await service.wrote(() => /plt_\w{49}/.exec(service.output.stdout)?.[0]);
+    const headers = { ...bearer(secret), 'content-type': 'application/json' };
+    const create = await fetch(`${service.url}/plants`, {
+      method: 'POST',
+      headers,
+      body: '{"id":9007199254740993,"name":"Alder"}',
+    });
+    assert.deepEqual([create.status, await create.json()], [200, { name: 'Alder' }]);
+    const list = await fetch(`${service.url}/plants`, { headers });
+    assert.deepEqual(await list.json(), [{ name: 'Alder' }]);
+    for (const path of ['/docs', '/docs/scalar.js', '/openapi.json']) {
+      const answer = await fetch(service.url + path);
+      assert.equal(answer.status, 200, path);
+      assert.ok((await answer.arrayBuffer()).byteLength > 500, path);
+    }
+
+    await writeFile(join(machine.folder, 'data/more.csv'), 'id,name,tag\n1,Birch,\n');
+    const ok = async (args: readonly string[], output: RegExp): Promise<void> => {
+      const { code, stdout, stderr } = await machine.run(args, store);
+      assert.equal(code, 0, stderr);
+      assert.match(stdout + stderr, output, args.join(' '));
+    };
+    await ok(['--version'], new RegExp(`^${manifest.version}\n$`));
+    await ok(['--help'], /Usage: plant-store /);
+    await ok(['migrate'], /./);
+    await ok(['openapi'], /"openapi": ?"3\.1/);
+    await ok(['token', 'create', 'alice'], /^plt_/);
+    await ok(['token', 'list'], /alice/);
+    await ok(['import', 'default', '/data/more.csv'], /1 plant of default created/);
+    await ok(['export', 'default', '/data/all.ndjson'], /2/);
+    await ok(['backup', '/data/backup.db'], /./);
+    await ok(['check'], /./);
+    await ok(['copy', 'sqlite:/data/backup.db', 'sqlite:/data/copy.db'], /copied and verified: 2 plants/);
+    assert.match(await readFile(join(machine.folder, 'data/all.ndjson'), 'utf8'), /"id":9007199254740993,/);
+    const remove = await fetch(`${service.url}/plants/9007199254740993`, { method: 'DELETE', headers });
+    assert.equal(remove.status, 204);
+    assert.deepEqual(await service.stop().then(({ code, signal }) => ({ code, signal })), {
+      code: 0,
+      signal: null,
+    });
+  });
+
+  for (const { name, freshUrl } of engines.filter((one) => one.name === 'postgres'))
+    it(`serves from ${name}, and sends traces`, async (t) => {
+      const paths: unknown[] = [];
+      const collector = createServer((request, response) => {
+        paths.push(request.url);
+        request.resume().on('end', () => response.end());
+      });
+      const port = await listenOnFreePort(collector);
+      t.after(() => void collector.close());
+      const service = await machine.serve(
+        isolated({
+          DATABASE_URL: await freshUrl(t),
+          OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}`,
+        }),
+      );
+      assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+      assert.equal((await fetch(`${service.url}/plants`)).status, 401);
+      assert.equal((await service.stop()).code, 0);
+      assert.deepEqual(new Set(paths), new Set(['/v1/traces']));
+    });
+
+  it('comes with the licences of Node and of every bundled package', async () => {
+    const licences = await readFile(`${executable}.licences.txt`, 'utf8');
+    assert.match(licences, /^Node\.js 26\./);
+    for (const name of Object.keys(manifest.dependencies)) assert.ok(licences.includes(`\n${name} `), name);
+    assert.ok((await stat(executable)).mode & 0o100);
+  });
+});

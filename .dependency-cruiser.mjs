@@ -155,11 +155,7 @@ export default {
     keep('commander', '^node_modules/commander/', '^src/cli/'),
     keep('cli-progress', '^node_modules/cli-progress/', '^src/cli/progress\\.ts$'),
     keep('csv', '^node_modules/csv-', '^src/formats/csv\\.ts$'),
-    keep(
-      'pino',
-      '^node_modules/pino',
-      '^src/(?:observability/log\\.ts|server\\.ts|cli/commands/serve-command\\.ts)$',
-    ),
+    keep('pino', '^node_modules/pino', '^src/observability/log\\.ts$'),
   ],
   options: {
     // TypeScript 7 has no parser for other programs. swc finds type imports too.

@@ -1,7 +1,6 @@
 import { Server as TcpServer } from 'node:net';
 import { setImmediate, setTimeout } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
-import type { Logger } from 'pino';
 import { type Config, connectionOptions, limitsOf, namesOf, partsOf } from './config.ts';
 import { placeOf } from './database-url.ts';
 import type { FindGrant } from './http/auth/authentication.ts';
@@ -9,13 +8,14 @@ import { listenOnBoth } from './http/protocol/bind-listeners.ts';
 import { Connections } from './http/protocol/connection-registry.ts';
 import { openTls, type Tls } from './http/protocol/tls.ts';
 import type { ServiceLog } from './observability/log.ts';
+import type { EventLog } from './observability/log-events.ts';
 import { logStore } from './observability/store-log.ts';
 import type { Tracing } from './observability/tracing.ts';
 import { isEmbedded, openStore } from './store/open-engine.ts';
 import type { Store } from './store/store.ts';
 import { version } from './version.ts';
 
-/** Grace period with `Connection: close` responses after the listener closed. */
+/** Grace period with `Connection: close` responses after the listener closed, if a connection is open. */
 export const GRACE_MS = 500;
 
 /** Timeout for requests in flight after the grace period. */
@@ -59,7 +59,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const { monotonicNow = () => performance.now() } = options;
   const { log } = serviceLog;
   const tls = openTls(config.tlsCert, config.tlsKey, (mode) =>
-    log.warn({ file: config.tlsKey, mode }, 'other users can read the TLS key file; set its mode to 600'),
+    log.event('other users can read the TLS key file; set its mode to 600', { file: config.tlsKey, mode }),
   );
   const tracing = traces ? await loadTracing(log) : undefined;
   let isStopping = false;
@@ -98,7 +98,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     // Not the close() of node:http: it drops idle connections at once, although a request may be arriving.
     TcpServer.prototype.close.call(app.server);
     if (how === 'gracefully') {
-      await setTimeout(GRACE_MS);
+      await within(GRACE_MS, connections.whenEmpty());
       // Reads requests that arrived while the process was suspended, before it closes idle connections.
       await setImmediate();
     }
@@ -112,11 +112,13 @@ export async function startServer(options: ServerOptions): Promise<Server> {
       [admin, addressOf(config, 'adminHost', 'adminPort')],
     );
     const url = (tls === undefined ? address : address.replace(/^http:/, 'https:')) + config.basePath;
-    log.info({ url, adminUrl, store: placeOf(config.databaseUrl) }, 'serving');
+    log.event('serving', { url, adminUrl, store: placeOf(config.databaseUrl) });
     if (tls === undefined && !isLoopback(config.host))
-      log.warn({ host: config.host }, 'plain HTTP on a non-loopback address; use TLS or a proxy with TLS');
+      log.event('plain HTTP on a non-loopback address; use TLS or a proxy with TLS', { host: config.host });
     if (!isLoopback(config.adminHost))
-      log.warn({ host: config.adminHost }, 'the admin listener has no authentication; restrict access to it');
+      log.event('the admin listener has no authentication; restrict access to it', {
+        host: config.adminHost,
+      });
     return { url, adminUrl, store, tls, close };
   } catch (error: unknown) {
     await close();
@@ -201,16 +203,16 @@ async function loadHttp() {
 }
 
 // Imported on demand, so that disabled tracing costs nothing.
-async function loadTracing(log: Logger): Promise<Tracing> {
+async function loadTracing(log: EventLog): Promise<Tracing> {
   const { startTracing } = await import('./observability/tracing.ts');
-  return startTracing((problem) => log.warn({ problem }, 'traces could not be sent'));
+  return startTracing((problem) => log.event('traces could not be sent', { problem }));
 }
 
 function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || host.startsWith('127.');
 }
 
-async function openIssuer(config: Config, log: Logger, now: () => number): Promise<FindGrant | undefined> {
+async function openIssuer(config: Config, log: EventLog, now: () => number): Promise<FindGrant | undefined> {
   const { oidcIssuer: issuer, oidcAudience: audience } = config;
   if (issuer === '') return undefined;
   // Imported on demand, so that it costs nothing without an issuer.
@@ -219,18 +221,20 @@ async function openIssuer(config: Config, log: Logger, now: () => number): Promi
     issuer,
     audience,
     now,
-    onKeysUnreadable: (err) => log.warn({ err }, 'the keys of the identity provider could not be read'),
+    onKeysUnreadable: (err) => log.event('the keys of the identity provider could not be read', { err }),
   });
 }
 
 /** Waits a limited time for requests in flight, then destroys the remaining connections. */
 async function drain(app: FastifyInstance, connections: Connections, graceMs: number): Promise<void> {
-  const deadline = new AbortController();
-  await Promise.race([
-    connections.closeWhenIdle(),
-    setTimeout(graceMs, undefined, { signal: deadline.signal }).catch(() => undefined),
-  ]);
-  deadline.abort();
+  await within(graceMs, connections.closeWhenIdle());
   connections.destroy();
   await app.close();
+}
+
+/** Resolves with an event, or after a time. */
+async function within(ms: number, event: Promise<void>): Promise<void> {
+  const deadline = new AbortController();
+  await Promise.race([event, setTimeout(ms, undefined, { signal: deadline.signal }).catch(() => undefined)]);
+  deadline.abort();
 }

@@ -9,10 +9,7 @@ import {
   parseIntegerSource,
   renderPlant,
 } from '../src/plant.ts';
-import { openStore } from '../src/store/open-engine.ts';
 import { compileCheck } from '../src/validation.ts';
-import { connections, engines } from './support/engines.ts';
-import { create, upTo } from './support/store-setup.ts';
 
 describe('the integer value of a JSON number', () => {
   const integers: readonly (readonly [string, bigint])[] = [
@@ -117,7 +114,7 @@ describe('the integer value of a JSON number', () => {
   });
 
   test('takes linear time', () => {
-    const started = performance.now();
+    const before = process.cpuUsage();
     for (const source of [
       `1${'0'.repeat(60_000)}1`,
       `1.${'0'.repeat(60_000)}1`,
@@ -126,7 +123,8 @@ describe('the integer value of a JSON number', () => {
     ]) {
       assert.equal(parseIntegerSource(source), undefined);
     }
-    assert.ok(performance.now() - started < 500);
+    // Quadratic time is seconds.
+    assert.ok(process.cpuUsage(before).user < 500_000);
   });
 });
 
@@ -210,14 +208,8 @@ describe('the JSON of a plant', () => {
     assert.equal(renderPlant(more), '{"name":"a","tag":"b"}');
   });
 
-  for (const engine of engines) {
-    test(`is the same bytes in a list from ${engine.name}`, async (t) => {
-      const onFatal = assert.ifError;
-      const store = await openStore(await engine.freshUrl(t), { onFatal, now: Date.now, connections });
-      for (const [index, plant] of plants.entries()) await store.write(create(BigInt(index), plant));
-      const { json } = await store.listPlants('alice', { from: INT64_MIN, to: INT64_MAX }, upTo(100));
-      await store.close();
-      assert.equal(json, `[${plants.map(renderPlant).join(',')}]`);
-    });
-  }
+  // So are lists of every engine (test/store/contract/plants.ts).
+  test('is equal to that of JSON.stringify, byte for byte', () => {
+    for (const plant of plants) assert.equal(renderPlant(plant), JSON.stringify(plant));
+  });
 });

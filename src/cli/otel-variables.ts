@@ -1,12 +1,23 @@
 import { ConfigInvalid } from '../config.ts';
 
+/** The variables of OpenTelemetry that enable traces, with their defaults. The SDK reads others itself. */
+export const otelVariables = {
+  OTEL_EXPORTER_OTLP_ENDPOINT: '',
+  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: '',
+  OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf',
+  OTEL_TRACES_EXPORTER: 'otlp',
+  OTEL_SDK_DISABLED: 'false',
+} as const;
+
+type OtelEnvironment = { readonly [Name in keyof typeof otelVariables]?: string | undefined };
+
 /**
  * Checks whether the standard variables of OpenTelemetry enable traces: an endpoint is set and nothing disables it.
- * The SDK reads its other variables itself. Throws ConfigInvalid for unsupported values.
+ * Throws ConfigInvalid for unsupported values.
  */
-export function wantsTraces(environment: Readonly<Record<string, string | undefined>>): boolean {
-  const exporter = environment.OTEL_TRACES_EXPORTER || 'otlp';
-  const protocol = environment.OTEL_EXPORTER_OTLP_PROTOCOL || 'http/protobuf';
+export function wantsTraces(environment: OtelEnvironment): boolean {
+  const exporter = environment.OTEL_TRACES_EXPORTER || otelVariables.OTEL_TRACES_EXPORTER;
+  const protocol = environment.OTEL_EXPORTER_OTLP_PROTOCOL || otelVariables.OTEL_EXPORTER_OTLP_PROTOCOL;
   const endpoint = environment.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || environment.OTEL_EXPORTER_OTLP_ENDPOINT;
   if (!endpoint || exporter === 'none' || environment.OTEL_SDK_DISABLED?.toLowerCase() === 'true')
     return false;

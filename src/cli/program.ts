@@ -42,15 +42,30 @@ export async function runProgram(argv: readonly string[], context: CommandContex
 }
 
 async function runCommand(argv: readonly string[], context: CommandContext): Promise<void> {
-  const { stdout, stderr } = context;
   let helpPrinted = Promise.resolve();
+  const printHelp = (text: string): void => {
+    helpPrinted = print(context, text);
+  };
+  const program = await createProgram(context, argv[0], printHelp);
+  try {
+    await program.parseAsync(argv, { from: 'user' });
+  } finally {
+    await helpPrinted;
+  }
+}
+
+/** Creates the program with one command, or with all for the help and for an unknown command. */
+export async function createProgram(
+  context: CommandContext,
+  name?: string,
+  printHelp: (text: string) => void = (text) => void context.stdout.write(text),
+): Promise<Command> {
+  const { stdout, stderr } = context;
   const program = new Command('plant-store')
     .description('A small HTTP/JSON service that stores plants.')
     .version(version)
     .configureOutput({
-      writeOut: (text) => {
-        helpPrinted = print(context, text);
-      },
+      writeOut: printHelp,
       writeErr: (text) => void stderr.write(text),
       outputError: (text, write) => write(escapeLines(text.replace(/^error: /, 'plant-store: '))),
       getOutHelpWidth: () => widthOf(stdout),
@@ -60,16 +75,11 @@ async function runCommand(argv: readonly string[], context: CommandContext): Pro
     })
     .showHelpAfterError('(run with --help for usage)')
     .exitOverride();
-  // Loads all commands for the help and for an unknown command.
-  const requested = Object.entries(commands).filter(([name]) => name === argv[0]);
-  for (const [, load] of requested.length > 0 ? requested : Object.entries(commands))
+  const requested = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined;
+  for (const load of requested === undefined ? Object.values(commands) : [requested])
     program.addCommand((await load())(context));
   inheritSettings(program);
-  try {
-    await program.parseAsync(argv, { from: 'user' });
-  } finally {
-    await helpPrinted;
-  }
+  return program;
 }
 
 function widthOf({ isTTY, columns = 80 }: Output): number {

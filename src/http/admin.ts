@@ -1,6 +1,7 @@
-import Fastify, { type FastifyBaseLogger, type FastifyInstance } from 'fastify';
+import Fastify, { type FastifyInstance } from 'fastify';
 import { Gauge, type Registry } from 'prom-client';
 import { ApiError, messageOf } from '../api-errors.ts';
+import type { EventLog } from '../observability/log-events.ts';
 import { responseOf } from './batched-response.ts';
 import { logFailure, RETRY_SOON, renderRawError, sendApiError, toApiError } from './error-response.ts';
 import { http } from './node-http.ts';
@@ -23,7 +24,7 @@ interface AdminOptions {
   readonly checks: readonly ReadinessCheck[];
   readonly limits: Limits;
   readonly connections: Connections;
-  readonly log: FastifyBaseLogger;
+  readonly log: EventLog;
 }
 
 const HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };

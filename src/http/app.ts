@@ -1,5 +1,4 @@
 import Fastify, {
-  type FastifyBaseLogger,
   type FastifyInstance,
   type FastifyReply,
   type FastifyRequest,
@@ -8,6 +7,7 @@ import Fastify, {
 import { type ErrorCode, statusOf } from '../api-errors.ts';
 import { createAudit } from '../observability/audit-log.ts';
 import type { AnsweredRequest } from '../observability/log.ts';
+import type { EventLog } from '../observability/log-events.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import type { Tracing } from '../observability/tracing.ts';
 import type { TSchema } from '../schema.ts';
@@ -56,7 +56,7 @@ interface AppOptions {
   readonly store: Store;
   /** Verifies a token of the identity provider; undefined when none is configured. */
   readonly findForeignGrant: FindGrant | undefined;
-  readonly log: FastifyBaseLogger;
+  readonly log: EventLog;
   /** Called after a response was sent. */
   readonly onAnswered: (request: AnsweredRequest) => void;
   readonly now: () => number;
@@ -111,7 +111,7 @@ export function createApp(options: AppOptions): FastifyInstance {
     onLookUp: metrics.tokenLookedUp,
     audit: createAudit(log),
     rejectedTokens: createRejectedTokens(limits.rejectedTokens, options.monotonicNow),
-    onUseNotRecorded: (error) => log.warn({ err: error }, 'the last use of a token was not recorded'),
+    onUseNotRecorded: (error) => log.event('the last use of a token was not recorded', { err: error }),
   });
   app.register(async (scope) => addRoutes(scope, authentication, admissions, options), { prefix: basePath });
   return app;
@@ -121,7 +121,7 @@ function createFastify(options: AppOptions): FastifyInstance {
   const { log, limits, tls, trustedProxies, origins, connections, metrics } = options;
   const nextRequestId = createRequestIds();
   const logRejection = (requestId: string, code: ErrorCode): void => {
-    log.info({ requestId, operation: 'none', status: statusOf(code) }, 'rejected');
+    log.event('rejected', { requestId, operation: 'none', status: statusOf(code) });
     metrics.rejected(statusOf(code));
   };
   const renderError = (error: unknown): string => {
@@ -152,7 +152,7 @@ function createFastify(options: AppOptions): FastifyInstance {
         renderError,
         onClosed: (response) => complete(response, options),
         onHandshakeFailed: (err) => {
-          log.debug({ err }, 'a TLS handshake failed');
+          log.event('a TLS handshake failed', { err });
           metrics.handshakeFailed();
         },
       }),
@@ -232,7 +232,7 @@ function complete(response: BatchedResponse, options: AppOptions): void {
   const status = isAnswered && !response.isClientGone ? response.statusCode : failure;
   tracing?.endSpan(request, status);
   if (status === undefined) {
-    log.info({ requestId, traceId, operation, owner: caller?.owner }, 'client went away');
+    log.event('client went away', { requestId, traceId, operation, owner: caller?.owner });
     metrics.aborted(operation);
     return;
   }

@@ -1,5 +1,6 @@
-import type { FastifyBaseLogger, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ApiError, codeOf, statusOf } from '../api-errors.ts';
+import type { EventLog } from '../observability/log-events.ts';
 import { StoreOverloaded, StoreUnavailable } from '../store/store.ts';
 import { headerCase } from './header-case.ts';
 import { http } from './node-http.ts';
@@ -74,11 +75,11 @@ function lineOf(error: unknown): string {
 
 /** Logs an error under the request id that the response carries. */
 export function logFailure(
-  log: FastifyBaseLogger,
+  log: EventLog,
   { id, traceId }: Pick<FastifyRequest, 'id' | 'traceId'>,
   error: unknown,
 ): void {
-  log.error({ requestId: id, traceId, err: error }, 'failed');
+  log.event('failed', { requestId: id, traceId, err: error });
 }
 
 /** Creates the error for an unknown path. The message omits the path, which may contain a misplaced token. */

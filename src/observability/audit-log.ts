@@ -1,10 +1,5 @@
 import type { Token } from '../token.ts';
-
-/** The part of a logger that the audit uses. */
-interface AuditLog {
-  info(fields: object, message: string): void;
-  warn(fields: object, message: string): void;
-}
+import type { EventLog } from './log-events.ts';
 
 /** The request behind an audit event. */
 export interface Origin {
@@ -29,7 +24,7 @@ const WINDOW_MS = 60_000;
 const MAX_LINES_IN_WINDOW = 100;
 
 /** Creates an audit that writes to a log. Rejections are rate-limited, since any client can cause them. */
-export function createAudit(log: AuditLog): Audit {
+export function createAudit(log: EventLog): Audit {
   const seen = new Set<string>();
   let more = 0;
 
@@ -45,30 +40,26 @@ export function createAudit(log: AuditLog): Audit {
 
   function endWindow(): void {
     seen.clear();
-    if (more > 0) log.warn({ audit: 'tokensRefused', more }, 'more tokens were rejected');
+    if (more > 0) log.event('more tokens were rejected', { audit: 'tokensRefused', more });
     more = 0;
   }
 
   return {
     tokenCreated: ({ id, owner, scopes, expiresAt }) => {
       const expires = expiresAt === null ? 'never' : new Date(expiresAt).toISOString();
-      log.info({ audit: 'tokenCreated', token: id, owner, scopes, expires }, 'a token was created');
+      log.event('a token was created', { audit: 'tokenCreated', token: id, owner, scopes, expires });
     },
     tokenRevoked: (id) => {
-      log.info({ audit: 'tokenRevoked', token: id }, 'a token was revoked');
+      log.event('a token was revoked', { audit: 'tokenRevoked', token: id });
     },
     tokenFirstUsed: ({ id, owner }, { requestId, address }) => {
-      log.info(
-        { audit: 'tokenFirstUsed', token: id, owner, address, requestId },
-        'a token was used for the first time',
-      );
+      const fields = { audit: 'tokenFirstUsed', token: id, owner, address, requestId };
+      log.event('a token was used for the first time', fields);
     },
     tokenRejected: (reason, { id, owner }, { requestId, address }) => {
       if (!mayLog(`${reason} ${id ?? owner ?? address}`)) return;
-      log.warn(
-        { audit: 'tokenRefused', reason, token: id, owner, address, requestId },
-        'a token was rejected',
-      );
+      const fields = { audit: 'tokenRefused', reason, token: id, owner, address, requestId };
+      log.event('a token was rejected', fields);
     },
   };
 }

@@ -1,6 +1,7 @@
 import type { Writable } from 'node:stream';
 import { type Logger, pino, symbols } from 'pino';
 import type { PrettyOptions, PrettyStream } from 'pino-pretty';
+import { type EventLog, logEvents } from './log-events.ts';
 import { createLogWriter, type LineKind, type LogDestination } from './log-writer.ts';
 
 /** Lines are written in batches of this size: one write for each costs a sixth of a request. In characters. */
@@ -21,8 +22,13 @@ export interface AnsweredRequest {
   readonly owner: string | undefined;
 }
 
+interface Log extends EventLog {
+  /** Starts to write the pending lines. */
+  flush(): void;
+}
+
 export interface ServiceLog {
-  readonly log: Logger;
+  readonly log: Log;
   /** Writes the `answered` line of a request. */
   answered(request: AnsweredRequest): void;
   /** Lines dropped so far, since the log was not read or could not be written. */
@@ -38,7 +44,7 @@ export async function createLog(level: string): Promise<ServiceLog> {
   const writer = createLogWriter({ minWrite: MIN_WRITE, onDropped: (lines) => reportDropped(lines) });
   const serviceLog = logTo(writer, level);
   const reportDropped = (lines: number): void => {
-    serviceLog.log.warn({ lines }, 'lines were dropped, since the log was not read or could not be written');
+    serviceLog.log.event('lines were dropped, since the log was not read or could not be written', { lines });
   };
   return { ...serviceLog, linesDropped: writer.dropped };
 }
@@ -46,14 +52,15 @@ export async function createLog(level: string): Promise<ServiceLog> {
 /** Creates a log of JSON lines. */
 export function logTo(destination: LogDestination, level: string): ServiceLog {
   const timestamp = createTimestamps();
-  const log = pino({ level, base: null, timestamp }, new KindStream(destination));
+  const logger = pino({ level, base: null, timestamp }, new KindStream(destination));
+  const log = eventLog(logger);
   const linesDropped = (): number => 0;
-  if (!log.isLevelEnabled('info')) return { log, answered: () => undefined, linesDropped };
+  if (!logger.isLevelEnabled('info')) return { log, answered: () => undefined, linesDropped };
   const begin = `{"level":${INFO}`;
   return {
     log,
     linesDropped,
-    // Formats the line by hand: `log.info` takes a tenth of a request.
+    // Formats the line by hand: pino takes a tenth of a request.
     answered: ({ requestId, traceId, operation, status, ms, owner }) => {
       const trace = traceId === undefined ? '' : `,"traceId":"${traceId}"`;
       const whose = owner === undefined ? '' : `,"owner":${JSON.stringify(owner)}`;
@@ -62,6 +69,16 @@ export function logTo(destination: LogDestination, level: string): ServiceLog {
         'request',
       );
     },
+  };
+}
+
+function eventLog(logger: Logger): Log {
+  return {
+    event: (message, fields: object) => {
+      const [level] = logEvents[message];
+      logger[level](fields, message);
+    },
+    flush: () => logger.flush(),
   };
 }
 
@@ -97,7 +114,7 @@ class KindStream {
 }
 
 /** Creates the log of a command, on stderr, since stdout has its result. Silent on a terminal, which gets a message. */
-export function createCommandLog(level: string, stderr: Writable & { readonly isTTY?: boolean }): Logger {
+export function createCommandLog(level: string, stderr: Writable & { readonly isTTY?: boolean }): EventLog {
   return logTo({ write: (line) => void stderr.write(line) }, stderr.isTTY === true ? 'silent' : level).log;
 }
 

@@ -1,5 +1,5 @@
 import type { StoreOptions, StoreTask } from '../store/store.ts';
-import type { ServiceLog } from './log.ts';
+import type { EventLog } from './log-events.ts';
 
 /** Interval of log lines about a task that keeps failing. */
 const REPEAT_MS = 60_000;
@@ -13,19 +13,18 @@ interface Failing {
 
 /** Logs store events: the first failure of a task, then one line a minute, and the recovery. */
 export function logStore(
-  log: ServiceLog['log'],
+  log: EventLog,
   now: () => number = () => performance.now(),
 ): Required<Pick<StoreOptions, 'onTaskEnd' | 'onKeysNotDeleted' | 'onTimelineRegression'>> {
   const failing = new Map<StoreTask, Failing>();
 
   function logFailure(task: StoreTask, err: unknown, failures: number): void {
-    if (task === 'writes') log.error({ err, failures }, 'writes fail; free disk space or check the database');
-    else log.warn({ err, failures }, 'checkpoints fail, so the write-ahead log grows; check the disk');
+    if (task === 'writes') log.event('writes fail; free disk space or check the database', { err, failures });
+    else log.event('checkpoints fail, so the write-ahead log grows; check the disk', { err, failures });
   }
 
   function logRecovery(task: StoreTask, failures: number): void {
-    if (task === 'writes') log.info({ failures }, 'writes succeed again');
-    else log.info({ failures }, 'checkpoints succeed again');
+    log.event(task === 'writes' ? 'writes succeed again' : 'checkpoints succeed again', { failures });
   }
 
   return {
@@ -45,11 +44,11 @@ export function logStore(
         logFailure(task, failure, state.failures);
       }
     },
-    onKeysNotDeleted: (err) => log.warn({ err }, 'expired idempotency keys were not deleted'),
+    onKeysNotDeleted: (err) => log.event('expired idempotency keys were not deleted', { err }),
     onTimelineRegression: ({ timeline, highest }) =>
-      log.error(
-        { timeline, highest },
+      log.event(
         'the primary is on an older timeline than an earlier primary: acknowledged writes may be lost; keep the server with the highest timeline',
+        { timeline, highest },
       ),
   };
 }

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { needs } from '../support/needs.ts';
 import { assertFails, newInstallation, TOGETHER } from '../support/program.ts';
 
 /** Clears a terminal, sets its title, and reverses the text direction. */
@@ -85,7 +86,7 @@ describe('a path that cannot be a store or a backup', TOGETHER, () => {
     [['backup', '/proc/x.bak'], /cannot create \/proc\/x\.bak: no file can be created there/],
     [['import', 'alice', '--format', 'csv', long], /cannot read \/.*\/n+: its name is too long/],
   ] as const)
-    it(`${args[0]} ${args.at(-1)?.slice(0, 30)}`, { skip: process.platform !== 'linux' }, async (t) => {
+    it(`${args[0]} ${args.at(-1)?.slice(0, 30)}`, needs('Linux', process.platform === 'linux'), async (t) => {
       const installation = await newInstallation(t);
       if (args[0] !== 'migrate') assert.equal((await installation.run(['migrate'])).code, 0);
       const ended = await installation.run(args);

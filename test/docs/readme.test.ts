@@ -1,169 +1,41 @@
 import assert from 'node:assert/strict';
-import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
-import { glob, readFile, rm, symlink, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { createInterface } from 'node:readline';
-import { type TestContext, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
-import { promisify } from 'node:util';
-import manifest from '../../package.json' with { type: 'json' };
-import { freshFolder } from '../support/engines.ts';
+import { test } from 'node:test';
+import { needsProgram } from '../support/needs.ts';
+import {
+  asPattern,
+  blocks,
+  README,
+  runFirstRequests,
+  runScript,
+  section,
+  startProgram,
+  stop,
+} from '../support/readme.ts';
 
-const ROOT = fileURLToPath(new URL('../../', import.meta.url));
-const README = await readFile(join(ROOT, 'README.md'), 'utf8');
-
-/** A fenced code block of README. */
-interface Block {
-  readonly language: string;
-  readonly text: string;
-}
-
-/** A block of commands, and the next block with its output. */
-interface Step {
-  readonly command: string;
-  readonly shown: string | undefined;
-}
-
-interface Program {
-  readonly child: ChildProcess;
-  readonly url: string;
-  readonly databaseUrl: string;
-  /** Its output until it was ready, without the log. */
-  readonly printed: string;
-}
-
-function section(title: string): string {
-  const [, text = ''] = README.split(`\n## ${title}\n`);
-  return text.split('\n## ')[0] ?? '';
-}
-
-function blocks(markdown: string): Block[] {
-  return [...markdown.matchAll(/^```(\w*)\n(.*?)^```$/gms)].map(([, language = '', text = '']) => ({
-    language,
-    text,
-  }));
-}
-
-function steps(markdown: string): Step[] {
-  const all = blocks(markdown);
-  return all.flatMap(({ language, text }, index) => {
-    if (language !== 'sh') return [];
-    const next = all[index + 1];
-    return [{ command: text, shown: next?.language === 'sh' ? undefined : next?.text }];
-  });
-}
-
-/** A pattern for a text of README, where `…` matches any text in a line, or any lines when alone. */
-function asPattern(shown: string): string {
-  return shown
-    .trimEnd()
-    .split('\n')
-    .map((line) => (line === '…' ? '(?:.*\n)*?' : `${line.split('…').map(RegExp.escape).join('.+')}\n`))
-    .join('');
-}
-
-/** Formats a result as on a terminal, where commands print messages in addition to it. */
-const ON_A_TERMINAL = {
-  NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true',
-  NPM_CONFIG_PROGRESS: 'false',
-};
-
-/** Starts the program as `npm start` does, on a new store and free ports. It stops after the test. */
-async function startProgram(t: Pick<TestContext, 'after'>): Promise<Program> {
-  const [program, ...args] = manifest.scripts.start.split(' ');
-  assert.equal(program, 'node');
-  const databaseUrl = `sqlite:${join(await freshFolder(), 'data', 'plants.db')}`;
-  const { NODE_ENV: _, ...environment } = process.env;
-  const child = spawn(process.execPath, args, {
-    cwd: ROOT,
-    env: { ...environment, PORT: '0', ADMIN_PORT: '0', DATABASE_URL: databaseUrl },
-    stdio: ['ignore', 'pipe', 'inherit'],
-  });
-  t.after(() => child.kill('SIGKILL'));
-  let url = '';
-  let printed = '';
-  for await (const line of createInterface({ input: child.stdout })) {
-    if (!line.startsWith('{')) printed += `${line}\n`;
-    else if (line.includes('"msg":"serving"')) ({ url } = JSON.parse(line) as { url: string });
-    // The log goes to another stream, and may come before or after.
-    if (url !== '' && printed.includes('-X DELETE')) break;
-  }
-  assert.notEqual(url, '', `it prints its address; got: ${printed}`);
-  child.stdout.resume();
-  return { child, url, databaseUrl, printed };
-}
-
-async function stop(child: ChildProcess): Promise<void> {
-  child.kill('SIGTERM');
-  assert.deepEqual(await once(child, 'exit'), [0, null]);
-}
-
-async function runScript(script: string, databaseUrl: string): Promise<string> {
-  const file = join(await freshFolder(), 'script.sh');
-  await writeFile(file, `exec 2>&1\n${script}`);
-  const { stdout } = await promisify(execFile)('bash', ['-e', file], {
-    cwd: ROOT,
-    env: { ...process.env, ...ON_A_TERMINAL, DATABASE_URL: databaseUrl },
-    timeout: 60_000,
-  });
-  return stdout.replaceAll('\r', '');
-}
-
-test('README has the two commands, and CI runs the second', async () => {
+test('README has the two commands', () => {
   const commands = blocks(README).map(({ text }) => text.trim());
   assert.ok(commands.includes('npm ci && npm start'));
   assert.ok(commands.includes('npm ci && npm test'));
-  const ci = await readFile(join(ROOT, '.ci', 'run'), 'utf8');
-  assert.equal(ci.trimEnd().split('\n').at(-1), 'npm ci && npm test');
 });
 
-test('npx runs the command of this clone, even when its cache names the path of an older version', async () => {
-  const cache = await freshFolder();
-  const version = (): Promise<string> =>
-    runScript(`NPM_CONFIG_CACHE='${cache}' npx plant-store --version`, '');
-  assert.equal(await version(), `${manifest.version}\n`);
+test(
+  'the first start prints the output in README, and its curl lines work unchanged',
+  needsProgram('curl'),
+  async (t) => {
+    const { child, databaseUrl, printed } = await startProgram(t);
+    const shown = blocks(section('Start')).find(({ language }) => language === 'text');
+    assert.ok(shown !== undefined, 'README has the output');
+    assert.match(printed, new RegExp(asPattern(shown.text)));
 
-  const remembered = await Array.fromAsync(
-    glob(join(cache, '_npx', '*', 'node_modules', '.bin', 'plant-store')),
-  );
-  for (const link of remembered) {
-    await rm(link);
-    await symlink('../plant-store/where/it/was', link);
-  }
-  assert.equal(await version(), `${manifest.version}\n`);
-});
+    const curls = printed.split('\n').filter((line) => line.trimStart().startsWith('curl '));
+    const answers = await runScript(curls.map((curl) => `${curl} -s; echo`).join('\n'), databaseUrl);
+    const plant = '{"name":"Black alder","tag":"Alnus glutinosa"}';
+    assert.equal(answers, `${plant}\n[${plant}]\n\n`);
 
-test('the first start prints the output in README, and its curl lines work unchanged', async (t) => {
-  const { child, databaseUrl, printed } = await startProgram(t);
-  const shown = blocks(section('Start')).find(({ language }) => language === 'text');
-  assert.ok(shown !== undefined, 'README has the output');
-  assert.match(printed, new RegExp(asPattern(shown.text)));
+    await stop(child);
+  },
+);
 
-  const curls = printed.split('\n').filter((line) => line.trimStart().startsWith('curl '));
-  const answers = await runScript(curls.map((curl) => `${curl} -s; echo`).join('\n'), databaseUrl);
-  const plant = '{"name":"Black alder","tag":"Alnus glutinosa"}';
-  assert.equal(answers, `${plant}\n[${plant}]\n\n`);
-
-  await stop(child);
-});
-
-test('the first requests in README give the documented output, also when repeated with the same token', async (t) => {
-  const { child, url, databaseUrl, printed } = await startProgram(t);
-  const [token = ''] = /plt_\w+/.exec(printed) ?? [];
-  const [names, ...rest] = steps(section('First requests'));
-  assert.match(names?.command ?? '', /^URL=.*\nTOKEN=.*\n$/);
-  assert.ok(rest.length >= 5, 'README has the steps');
-
-  const end = '--- end of step ---';
-  const script = rest.map(({ command }) => `${command}\nprintf '\\n%s\\n' '${end}'\n`).join('');
-  for (const run of ['the first', 'the second']) {
-    const output = await runScript(`URL='${url}'\nTOKEN='${token}'\n${script}`, databaseUrl);
-    const answers = output.split(`\n${end}\n`);
-    for (const [index, { command, shown }] of rest.entries()) {
-      assert.ok(shown !== undefined, `README has the output of ${command}`);
-      assert.match(`${answers[index]}\n`, new RegExp(`^${asPattern(shown)}\n*$`), `${run} time: ${command}`);
-    }
-  }
-  await stop(child);
-});
+test('the first requests in README give the documented output', needsProgram('curl'), (t) =>
+  runFirstRequests(t, 1),
+);

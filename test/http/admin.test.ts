@@ -1,12 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, it, type TestContext, test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
-import type { Logger } from 'pino';
 import { Gauge, Registry } from 'prom-client';
 import { limitsOf, loadConfig } from '../../src/config.ts';
 import { createAdmin } from '../../src/http/admin.ts';
 import { Connections } from '../../src/http/protocol/connection-registry.ts';
 import { logTo } from '../../src/observability/log.ts';
+import type { EventLog } from '../../src/observability/log-events.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';
 import { headerOf, renderRequest, sendRaw } from '../support/clients/raw-http.ts';
 import { engines } from '../support/engines.ts';
@@ -63,7 +63,7 @@ test('admin listener: rejected request → error body and headers as on the publ
   }
 });
 
-function adminOf(t: TestContext, registry: Registry, log: Logger): FastifyInstance {
+function adminOf(t: TestContext, registry: Registry, log: EventLog): FastifyInstance {
   const limits = limitsOf(loadConfig({}, {}));
   const connections = new Connections(limits.connections, limits.unsent);
   const admin = createAdmin({ registry, checks: [], limits, connections, log });

@@ -1,5 +1,6 @@
 import type { TestContext } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
+import { PATIENCE_MS } from '../support/patience.ts';
 import { readFlags } from '../support/script-flags.ts';
 import { type PostgresServer, startPostgres } from '../support/servers/postgres-server.ts';
 import { createToken, startInstances, stopInOrder } from '../support/service-instances.ts';
@@ -13,12 +14,12 @@ interface Restarts {
 
 const INSTANCES = 3;
 
-/** Time limit for the instances to write again after their server is ready. */
+/** Promised limit for the instances to write again after their server is ready, on an idle machine. */
 const RECOVERY_MS = 5_000;
 
 /**
  * Repeatedly crashes and restarts a PostgreSQL under the load of three instances. Then compares the store with the
- * acknowledged writes. Rejects when they differ, when the instances recover too slowly, or when an instance exits.
+ * acknowledged writes. Rejects when they differ, when an instance does not recover, or when one exits.
  */
 export async function crashUnderLoad(
   t: Pick<TestContext, 'after'>,
@@ -45,10 +46,10 @@ async function crash(server: PostgresServer, ledger: Ledger): Promise<number> {
   await server.stop('immediate');
   await server.start();
   const ready = performance.now();
-  const tooLate = setTimeout(RECOVERY_MS, 'too late', { ref: false });
+  const tooLate = setTimeout(PATIENCE_MS, 'too late', { ref: false });
   if ((await Promise.race([ledger.everyFrontAcknowledged(), tooLate])) === 'too late')
     throw new Error(
-      `not every instance acknowledged a write within ${RECOVERY_MS} ms after the server was ready`,
+      `not every instance acknowledged a write within ${PATIENCE_MS} ms after the server was ready`,
     );
   return performance.now() - ready;
 }
@@ -63,11 +64,13 @@ async function main(): Promise<void> {
   try {
     const scope = { after: (release: () => unknown) => void releases.unshift(release) };
     const { balance, recoveries } = await crashUnderLoad(scope, server, Number(values.rounds));
-    const worst = Math.max(...recoveries).toFixed(0);
+    const longest = Math.max(...recoveries);
+    const worst = longest.toFixed(0);
     process.stdout.write(`${recoveries.length} crashes survived: ${JSON.stringify(balance)}\n`);
     process.stdout.write(
       `every instance acknowledged a write within ${worst} ms after the server was ready\n`,
     );
+    if (longest > RECOVERY_MS) throw new Error(`the limit is ${RECOVERY_MS} ms`);
   } catch (error: unknown) {
     process.stderr.write(`${error instanceof Error ? error.message : error}\n`);
     process.exitCode = 1;

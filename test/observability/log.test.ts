@@ -27,7 +27,7 @@ for (const [what, one] of requests) {
     const lines: string[] = [];
     const { log, answered } = logTo({ write: (line) => void lines.push(line) }, 'info');
     answered(one);
-    log.info(one, 'answered');
+    log.event('answered', one);
     assert.equal(lines.length, 2);
     assert.equal(lines[0], lines[1]);
   });
@@ -37,7 +37,7 @@ test('log level above info → no lines of requests', () => {
   const lines: string[] = [];
   const { log, answered } = logTo({ write: (line) => void lines.push(line) }, 'warn');
   answered(request);
-  log.warn('something');
+  log.event('traces could not be sent', { problem: 'a problem' });
   assert.equal(lines.length, 1);
 });
 

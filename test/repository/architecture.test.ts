@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { readdirSync } from 'node:fs';
+import { globSync, readdirSync, readFileSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
 import { describe, test } from 'node:test';
+import manifest from '../../package.json' with { type: 'json' };
 
 // Import rules, circles, file names in kebab-case, file length and unused exports belong to the tools of `npm run check`.
 
@@ -54,5 +55,28 @@ describe('source files', () => {
     const { status, stdout } = spawnSync('git', args, { cwd: ROOT, encoding: 'utf8' });
     // A source archive has no repository.
     if (status === 0) assert.equal(stdout, '');
+  });
+});
+
+describe('tiers of the tests', () => {
+  /** The files that an npm script names by patterns. */
+  const filesOf = (script: string): ReadonlySet<string> => {
+    const patterns = [...script.matchAll(/'(test\/[^']+)'/g)].map(([, pattern = '']) => pattern);
+    return new Set(globSync(patterns, { cwd: ROOT }));
+  };
+  const fast = filesOf(manifest.scripts['test:fast']);
+  const all = filesOf(manifest.scripts['test:all']);
+
+  test('test:all runs every test file; test:fast those outside test/system', () => {
+    const exclude = ['**/node_modules/**', '.git/**'];
+    assert.deepEqual([...all].sort(), globSync('**/*.test.ts', { cwd: ROOT, exclude }).sort());
+    const slow = [...all].filter((file) => file.startsWith(join('test', 'system')));
+    assert.deepEqual([...all].filter((file) => !fast.has(file)).sort(), slow.sort());
+    assert.ok(fast.size > 40 && slow.length > 20, `${fast.size} and ${slow.length} files`);
+  });
+
+  test('npm test runs test:fast, and CI runs test:all', () => {
+    assert.match(manifest.scripts.test, /npm run test:fast$/);
+    assert.match(readFileSync(join(ROOT, '.ci/run'), 'utf8'), /^npm ci && npm run test:all$/m);
   });
 });

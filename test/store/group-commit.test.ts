@@ -13,9 +13,6 @@ import {
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { create as creation } from '../support/store-setup.ts';
 
-/** After this time a write counts as stuck. */
-const PATIENCE_MS = 10_000;
-
 /** A pending batch; the test ends it. */
 interface Batch {
   readonly ids: readonly number[];
@@ -122,7 +119,7 @@ async function isSettled(promise: Promise<unknown>): Promise<boolean> {
   return settled;
 }
 
-describe('collecting', { timeout: PATIENCE_MS }, () => {
+describe('collecting', () => {
   test('writes of one event-loop iteration share a batch, in their order', async () => {
     const { begun, write, idsBegun } = createHeld();
     const writes = write(3, 1, 2);
@@ -176,7 +173,7 @@ describe('collecting', { timeout: PATIENCE_MS }, () => {
   });
 });
 
-describe('limits', { timeout: PATIENCE_MS }, () => {
+describe('limits', () => {
   test('a batch has up to maxBatch writes; the rest follow in order', async () => {
     const { begun, write, idsBegun } = createHeld({ maxBatch: 2 });
     const writes = write(1, 2, 3, 4, 5);
@@ -234,7 +231,7 @@ describe('limits', { timeout: PATIENCE_MS }, () => {
 /** The keys of a write are the digits of its id. */
 const keysOf = (write: Write): readonly string[] => `${idOf(write)}`.split('');
 
-describe('writes that share a key', { timeout: PATIENCE_MS }, () => {
+describe('writes that share a key', () => {
   test('are never in one batch, and keep the order of their arrival', async () => {
     const { begun, write, idsBegun } = createHeld({ maxInFlight: 3, keysOf });
     const writes = write(1, 2, 12, 3, 23, 1);
@@ -288,7 +285,7 @@ test('on PostgreSQL writes share a key when they touch the same plant, idempoten
   for (const [a, b] of apart) assert.ok(!share(a, b), `${a.kind} and ${b.kind}`);
 });
 
-describe('failures', { timeout: PATIENCE_MS }, () => {
+describe('failures', () => {
   test('a rejected batch is retried write by write, in order: only a write rejected alone fails', async () => {
     const rejection = new BatchRejected('three');
     const { batches, write } = createRejecting((id) => (id === 3 ? rejection : undefined));
@@ -370,7 +367,7 @@ describe('failures', { timeout: PATIENCE_MS }, () => {
   });
 });
 
-describe('closing', { timeout: PATIENCE_MS }, () => {
+describe('closing', () => {
   test('finishes every accepted write, also queued ones, and rejects more', async () => {
     const { group, begun, write, idsBegun } = createHeld({ maxBatch: 2 });
     const writes = write(2, 4, 6);

@@ -20,6 +20,7 @@ import {
 } from '../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { connections, freshFolder } from '../support/engines.ts';
+import { PATIENCE_MS } from '../support/patience.ts';
 import { create as creation, upTo } from '../support/store-setup.ts';
 
 const DAY_MS = 86_400_000;
@@ -322,7 +323,7 @@ describe('a corrupt page found by the running store', () => {
   });
 });
 
-describe('a writer thread that ends', { timeout: 30_000 }, () => {
+describe('a writer thread that ends', () => {
   test('fails the store once: pending and later writes are rejected, and close works', async (t) => {
     const threads: Worker[] = [];
     const gather = (thread: Worker): unknown => threads.push(thread);
@@ -351,7 +352,7 @@ describe('a writer thread that ends', { timeout: 30_000 }, () => {
       const store = await openStore('sqlite:${await freshFile()}', { onFatal, now: Date.now });
       const write = () => store.write({ kind: 'deletePlant', owner: 'alice', id: 1n }).then(write);
       setTimeout(() => threads[0].terminate());
-      setTimeout(() => process.exit(), 5_000);
+      setTimeout(() => process.exit(), ${PATIENCE_MS});
       await write().catch(({ name }) => console.log(name));
       process.exit();`;
     const program = join(await freshFolder(), 'program.mjs');

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { execFile, spawnSync } from 'node:child_process';
+import { execFile } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -56,8 +56,4 @@ const variables = new Set([...settings.map(variableOf), 'NODE_ENV', 'DATABASE_UR
 
 export function assertVariables(environment: Readonly<Record<string, string>>): void {
   for (const name of Object.keys(environment)) assert.ok(variables.has(name), `unknown setting ${name}`);
-}
-
-export function isInstalled(program: string): boolean {
-  return spawnSync(program, ['--version']).error === undefined;
 }

@@ -8,43 +8,47 @@ import { readFlags } from './script-flags.ts';
 const names = engines.map(({ name }) => name);
 
 /**
- * A reporter for `node --test`. For every file that runs its tests on each engine, it prints how many passed per
- * engine. The title of a test, or of a test around it, names the engine. The run fails when a file has different
- * counts per engine, a count of 0, or a skipped test.
+ * Counts the tests that passed on each engine, for every file that runs its tests on each engine. The title of a test,
+ * or of a test around it, names the engine.
  */
-// biome-ignore lint/style/noDefaultExport: Node takes a reporter in no other way.
-export default async function* countByEngine(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {
-  const files = new Set<string>();
-  const engineOf = new Map<string, string | undefined>();
-  const passed: { readonly file: string; readonly engine: string }[] = [];
-  const faults: string[] = [];
-  for await (const { type, data } of events) {
-    if (type !== 'test:start' && type !== 'test:pass' && type !== 'test:fail') continue;
+export class EngineCounts {
+  readonly #files = new Set<string>();
+  readonly #engineOf = new Map<string, string | undefined>();
+  readonly #passed: { readonly file: string; readonly engine: string }[] = [];
+
+  add({ type, data }: TestEvent): void {
+    if (type !== 'test:start' && type !== 'test:pass' && type !== 'test:fail') return;
     // Not `file`: that is the file of the test's source, which can be a shared suite.
     const { entryFile: file, name, testId, parentId } = data;
-    if (file === undefined || !(files.has(file) || isOfEveryEngine(file))) continue;
-    files.add(file);
-    const engine = engineOf.get(`${file} ${parentId}`) ?? engineIn(name);
-    engineOf.set(`${file} ${testId}`, engine);
-    if (type === 'test:start') continue;
-    if (data.skip !== undefined || data.todo !== undefined) faults.push(`skipped: ${name}`);
-    else if (type === 'test:pass' && data.details.type !== 'suite' && engine !== undefined)
-      passed.push({ file, engine });
+    if (file === undefined || !(this.#files.has(file) || isOfEveryEngine(file))) return;
+    this.#files.add(file);
+    const engine = this.#engineOf.get(`${file} ${parentId}`) ?? engineIn(name);
+    this.#engineOf.set(`${file} ${testId}`, engine);
+    if (type !== 'test:pass' || data.skip !== undefined || data.todo !== undefined) return;
+    if (data.details.type !== 'suite' && engine !== undefined) this.#passed.push({ file, engine });
   }
 
-  const rows = [...files].sort().map((file) => {
-    const ofFile = passed.filter((one) => one.file === file);
-    return { title: basename(file), counts: countsOf(ofFile) };
-  });
-  for (const { title, counts } of rows) {
-    if (new Set(counts).size > 1) faults.push(`different counts per engine: ${title}`);
-    if (counts.includes(0)) faults.push(`no test on an engine: ${title}`);
+  /** A line for each file, and one for all. */
+  get lines(): readonly string[] {
+    if (this.#files.size === 0) return [];
+    const rows = this.#rows().map(({ title, counts }) => line(title, counts));
+    return [line('passed on', names), ...rows, line('all', countsOf(this.#passed))];
   }
-  yield `\n${line('passed on', names)}`;
-  for (const { title, counts } of rows) yield line(title, counts);
-  yield line('all', countsOf(passed));
-  for (const fault of faults) yield `${fault}\n`;
-  if (faults.length > 0) process.exitCode = 1;
+
+  /** Files with different counts per engine, or with a count of 0. */
+  get faults(): readonly string[] {
+    return this.#rows().flatMap(({ title, counts }) => [
+      ...(new Set(counts).size > 1 ? [`different counts per engine: ${title}`] : []),
+      ...(counts.includes(0) ? [`no test on an engine: ${title}`] : []),
+    ]);
+  }
+
+  #rows(): { readonly title: string; readonly counts: readonly number[] }[] {
+    return [...this.#files].sort().map((file) => {
+      const ofFile = this.#passed.filter((one) => one.file === file);
+      return { title: basename(file), counts: countsOf(ofFile) };
+    });
+  }
 }
 
 function isOfEveryEngine(file: string): boolean {
@@ -60,7 +64,7 @@ function countsOf(passed: readonly { readonly engine: string }[]): readonly numb
 }
 
 function line(title: string, cells: readonly (string | number)[]): string {
-  return `${title.padEnd(30)}${cells.map((cell) => String(cell).padStart(10)).join('')}\n`;
+  return `${title.padEnd(30)}${cells.map((cell) => String(cell).padStart(10)).join('')}`;
 }
 
 if (import.meta.main) {

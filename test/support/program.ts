@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { PATIENCE_MS } from './patience.ts';
 import { type CommandOptions, type Ended, runCommand } from './run-command.ts';
 
 /** The cleanup hook of a test; a TestContext has it. */
@@ -81,15 +81,13 @@ const MAIN = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.url))
  */
 export const TOGETHER = { concurrency: 2 };
 
-/** Time limit for a program to exit or to become ready. */
-const PATIENCE_MS = 60_000;
+/** Variables that the programs of a run inherit: where compiled code is shared, and where coverage is collected. */
+const OF_RUN = ['NODE_COMPILE_CACHE', 'NODE_DISABLE_COMPILE_CACHE', 'NODE_V8_COVERAGE'];
 
-// Compile cache shared by the short runs of a test file; without it most of their time is compilation.
-const compileCache = mkdtempSync(join(tmpdir(), 'plant-store-compiled-'));
+const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => OF_RUN.includes(name)));
 const living = new Set<ChildProcess>();
 process.once('exit', () => {
   for (const child of living) killGroup(child);
-  rmSync(compileCache, { recursive: true, force: true });
 });
 
 /** Creates an empty folder without a store. It is removed at the end, after every program in it has exited. */
@@ -163,7 +161,7 @@ function startProgram(
   remembers: ((line: LogLine) => boolean) | undefined,
 ): Program {
   const [name = '', ...args] = command;
-  const env = { PATH: process.env.PATH, HOME: cwd, TMPDIR: tmpdir(), NODE_COMPILE_CACHE: compileCache };
+  const env = { ...inherited, PATH: process.env.PATH, HOME: cwd, TMPDIR: tmpdir() };
   const child = spawn(name, args, {
     cwd,
     env: { ...env, ...variables },

@@ -4,6 +4,7 @@ import { logTo } from '../../src/observability/log.ts';
 import { startServer } from '../../src/server.ts';
 import type { Store } from '../../src/store/store.ts';
 import { mintSecret, newToken, type Scope, scopes } from '../../src/token.ts';
+import { PATIENT_CONNECTIONS } from './patience.ts';
 
 export interface TestService {
   readonly url: string;
@@ -19,16 +20,13 @@ export interface TestService {
   close(): Promise<void>;
 }
 
-/** Timeouts for a busy machine, as in test/support/engines.ts. */
-const PATIENT = { databaseAcquireTimeout: '30000', databaseStatementTimeout: '30000' };
-
 /** Starts the service in this process, with real ports and a real store. It stops after the test. */
 export async function startService(
   t: Pick<TestContext, 'after'>,
   databaseUrl: string,
   flags: Partial<Record<Setting, string>> = {},
 ): Promise<TestService> {
-  const config = loadConfig({ port: '0', adminPort: '0', databaseUrl, ...PATIENT, ...flags }, {});
+  const config = loadConfig({ port: '0', adminPort: '0', databaseUrl, ...PATIENT_CONNECTIONS, ...flags }, {});
   const clock = { now: Date.now(), monotonic: performance.now() };
   const logLines: string[] = [];
   const serviceLog = logTo({ write: (line) => void logLines.push(line) }, 'info');

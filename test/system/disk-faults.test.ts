@@ -6,8 +6,8 @@ import { setTimeout } from 'node:timers/promises';
 import { fillStore } from '../long/long-list.ts';
 import { damage } from '../support/faults/damaged-file.ts';
 import {
+  CAN_LIFT_LIMITS,
   type Command,
-  canRun,
   create,
   createUntilFailure,
   inspect,
@@ -16,6 +16,7 @@ import {
   MANY,
   SHORT_NAME,
 } from '../support/faults/disk-limits.ts';
+import { canRun, needs } from '../support/needs.ts';
 import { endOf, newInstallation, type Service, TOGETHER } from '../support/program.ts';
 import { freePort } from '../support/servers/free-port.ts';
 import { bearer } from '../support/service.ts';
@@ -26,27 +27,15 @@ const LONG_NAME = 'Alder '.repeat(2_000);
 /** Number of fsyncs of a thread that succeed first: enough to start and to acknowledge some writes. */
 const FSYNCS_THAT_WORK = 20;
 
-describe('fsync fails at a commit', () => {
+describe('fsync fails at a commit', needs('strace', canRun('strace', '-o', '/dev/null', 'true')), () => {
   it('no success response, the service exits, and the next start works', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
-    const strace = canRun('strace', '-o', '/dev/null', 'true');
-    const service = await installation.serve({ env: PRODUCTION, ...(strace ? { wrap: failingFsync } : {}) });
-    const healthy = await createUntilFailure(service, token, {
-      name: SHORT_NAME,
-      limit: strace ? MANY : 20,
-    });
+    const service = await installation.serve({ env: PRODUCTION, wrap: failingFsync });
+    const healthy = await createUntilFailure(service, token, { name: SHORT_NAME, limit: MANY });
     assert.ok(healthy.acknowledged.length > 0, 'no write was acknowledged before');
-    if (!strace) {
-      // Without strace, a process that is killed during a write leaves the same uncertainty.
-      t.diagnostic('strace is not installed: the service is killed during a write instead');
-      const last = create(service, token, 1_000n, SHORT_NAME);
-      service.kill('SIGKILL');
-      await last;
-    } else {
-      assert.ok(healthy.failure === undefined || healthy.failure.error === 50300);
-      await endsByItself(service);
-    }
+    assert.ok(healthy.failure === undefined || healthy.failure.error === 50300);
+    await endsByItself(service);
 
     const again = await installation.serve({ env: PRODUCTION });
     const later = await createUntilFailure(again, token, { name: SHORT_NAME, from: 10_000n, limit: 3 });
@@ -82,48 +71,42 @@ describe('file damaged while the service runs', () => {
 });
 
 describe('full disk', TOGETHER, () => {
-  it('file size limit → writes get 503, reads work, and the service recovers', async (t) => {
+  it('file size limit → writes get 503, reads work, and the service recovers', CAN_LIFT_LIMITS, async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
     const service = await installation.serve({ env: PRODUCTION, wrap: (command) => limitedFiles(command) });
-    const freeSpace = (): Promise<Service> => liftLimit(t, installation, service);
-    const { recovered, acknowledged } = await fillAndRecover(service, token, freeSpace);
-    assert.equal((await recovered.stop()).code, 0);
+    const acknowledged = await fillAndRecover(service, token, async () => liftLimit(service));
+    assert.equal((await service.stop()).code, 0);
     isKept(installation.file, acknowledged);
   });
 
-  if (canRun('unshare', ...ownMounts('true'))) {
-    it('file system full → writes get 503, reads work, and the service recovers', async (t) => {
-      const installation = await newInstallation(t);
-      const token = await installation.token('alice');
-      const disk = join(installation.folder, 'disk');
-      await mkdir(disk);
-      const file = join(disk, 'plants.db');
-      const service = await installation.serve({
-        env: { ...PRODUCTION, DATABASE_URL: `sqlite:${file}` },
-        wrap: (command) => smallDisk(disk, installation.file, command),
-      });
-      const inside = join('/proc', String(service.pid), 'root');
-      const freeSpace = async (): Promise<Service> => {
-        await rm(join(inside, disk, 'filler'));
-        return service;
-      };
-      const { acknowledged } = await fillAndRecover(service, token, freeSpace);
-      // The file system disappears with the service, so the test checks a copy.
-      const copy = join(installation.folder, 'copy.db');
-      for (const part of ['', '-wal']) await copyFile(join(inside, file + part), copy + part);
-      assert.equal((await service.stop()).code, 0);
-      isKept(copy, acknowledged);
+  const mounts = needs('permission to mount', canRun('unshare', ...ownMounts('true')));
+  it('file system full → writes get 503, reads work, and the service recovers', mounts, async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    const disk = join(installation.folder, 'disk');
+    await mkdir(disk);
+    const file = join(disk, 'plants.db');
+    const service = await installation.serve({
+      env: { ...PRODUCTION, DATABASE_URL: `sqlite:${file}` },
+      wrap: (command) => smallDisk(disk, installation.file, command),
     });
-  }
+    const inside = join('/proc', String(service.pid), 'root');
+    const acknowledged = await fillAndRecover(service, token, () => rm(join(inside, disk, 'filler')));
+    // The file system disappears with the service, so the test checks a copy.
+    const copy = join(installation.folder, 'copy.db');
+    for (const part of ['', '-wal']) await copyFile(join(inside, file + part), copy + part);
+    assert.equal((await service.stop()).code, 0);
+    isKept(copy, acknowledged);
+  });
 });
 
 /** Fills the disk until a write is rejected, frees space, and writes again. Resolves to the acknowledged ids. */
 async function fillAndRecover(
   service: Service,
   token: string,
-  freeSpace: () => Promise<Service>,
-): Promise<{ recovered: Service; acknowledged: readonly bigint[] }> {
+  freeSpace: () => Promise<void>,
+): Promise<readonly bigint[]> {
   const full = await createUntilFailure(service, token, { name: LONG_NAME, limit: MANY });
   assert.ok(full.acknowledged.length > 0, 'no write was acknowledged before');
   assert.deepEqual(full.failure, { status: 503, error: 50300, retryAfter: '1' });
@@ -132,12 +115,12 @@ async function fillAndRecover(
     assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
   }
 
-  const recovered = await freeSpace();
-  const after = await createUntilFailure(recovered, token, { name: LONG_NAME, from: 10_000n, limit: 20 });
+  await freeSpace();
+  const after = await createUntilFailure(service, token, { name: LONG_NAME, from: 10_000n, limit: 20 });
   assert.equal(after.failure, undefined);
   const acknowledged = [...full.acknowledged, ...after.acknowledged];
-  assert.deepEqual(await list(recovered, token), { status: 200, count: acknowledged.length });
-  return { recovered, acknowledged };
+  assert.deepEqual(await list(service, token), { status: 200, count: acknowledged.length });
+  return acknowledged;
 }
 
 /** Asserts that the service exits with 1 and logs one fatal line with the reason. */
@@ -199,7 +182,7 @@ async function list(service: Service, token: string): Promise<Listed | undefined
   }
 }
 
-describe('no disk space for the log', () => {
+describe('no disk space for the log', CAN_LIFT_LIMITS, () => {
   it('the service continues; stderr reports it once, and buffered lines are written after space is freed', async (t) => {
     const installation = await newInstallation(t);
     const file = join(installation.folder, 'log');
@@ -230,12 +213,9 @@ describe('no disk space for the log', () => {
     for (let round = 0; round < 50; round += 1)
       asked = await Promise.all(Array.from({ length: 50 }, () => ask()));
     assert.equal((await stat(file)).size, 256 * 1024, 'the disk is full');
-    if (canRun('prlimit', '--pid', String(service.pid), '--fsize=unlimited:')) {
-      await ask();
-      await untilLogged(asked.at(-1) ?? '');
-    } else {
-      t.diagnostic('prlimit is not here: there is no room until the end');
-    }
+    liftLimit(service);
+    await ask();
+    await untilLogged(asked.at(-1) ?? '');
     service.kill('SIGTERM');
     const { code, stderr } = await endOf(service);
     assert.equal(code, 0);

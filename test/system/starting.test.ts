@@ -1,5 +1,4 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -10,6 +9,7 @@ import { loadConfig } from '../../src/config.ts';
 import { logTo } from '../../src/observability/log.ts';
 import { startServer } from '../../src/server.ts';
 import { freshFolder } from '../support/engines.ts';
+import { canRun, needs } from '../support/needs.ts';
 import { assertFails, endOf, newInstallation, type ProgramOptions, TOGETHER } from '../support/program.ts';
 import type { Ended } from '../support/run-command.ts';
 import { listenOnFreePort } from '../support/servers/free-port.ts';
@@ -50,8 +50,7 @@ describe('serve', TOGETHER, () => {
       const port = await takePort(t);
       const ended = await failToServe(t, { [flag]: port });
       const variable = flag.slice(2).replace('-', '_').toUpperCase();
-      const reason = `port ${port} of 127.0.0.1 is in use; choose another with ${flag} (${variable})`;
-      assertFails(ended, new RegExp(`^plant-store: ${RegExp.escape(reason)}\n$`));
+      assertFails(ended, new RegExp(`^plant-store: .*\\b${port}\\b.*in use.*${flag} \\(${variable}\\)\n$`));
     });
   }
 
@@ -60,31 +59,31 @@ describe('serve', TOGETHER, () => {
     const ended = await failToServe(t, { '--port': port, '--admin-port': adminPort });
     assertFails(
       ended,
-      new RegExp(`^plant-store: port ${port} of .*--port \\(PORT\\); port ${adminPort} of .*\n$`),
+      new RegExp(`^plant-store: .*\\b${port}\\b.*\\(PORT\\).*\\b${adminPort}\\b.*\\(ADMIN_PORT\\)\n$`),
     );
   });
 
   const unprivileged = withoutLowPorts();
-  it('port reserved for root → says so and names --port', { skip: unprivileged === undefined }, async (t) => {
-    const ended = await failToServe(t, { '--port': '1' }, unprivileged);
-    const reason = 'port 1 of 127.0.0.1 is reserved for root; choose a port from 1024 up with --port (PORT)';
-    assertFails(ended, new RegExp(`^plant-store: ${RegExp.escape(reason)}\n$`));
-  });
+  it(
+    'port reserved for root → says so and names --port',
+    needs('a user without low ports', unprivileged !== undefined),
+    async (t) => {
+      const ended = await failToServe(t, { '--port': '1' }, unprivileged);
+      assertFails(ended, /^plant-store: .*\broot\b.*--port \(PORT\)\n$/);
+    },
+  );
 
   it('host name without an address → message', async (t) => {
     // A name that never resolves (RFC 6761 §6.4).
     const ended = await failToServe(t, { '--admin-host': 'nosuch.invalid' });
-    assertFails(
-      ended,
-      /^plant-store: the host name nosuch\.invalid has no address; .*--admin-host \(ADMIN_HOST\)\n$/,
-    );
+    assertFails(ended, /^plant-store: .*\bnosuch\.invalid\b.*--admin-host \(ADMIN_HOST\)\n$/);
   });
 
   it('address of another machine → message', async (t) => {
     // TEST-NET-3 (RFC 5737): an address that no machine has.
     assertFails(
       await failToServe(t, { '--host': '203.0.113.1' }),
-      /^plant-store: this machine has no address 203\.0\.113\.1; .*--host \(HOST\)\n$/,
+      /^plant-store: .*\b203\.0\.113\.1\b.*--host \(HOST\)\n$/,
     );
   });
 });
@@ -107,7 +106,7 @@ describe('store rejected, with its name in the message', TOGETHER, () => {
     await mkdir(installation.file);
     assertFails(
       await failToServe(t, { '--database-url': installation.databaseUrl }),
-      /plants\.db is a folder; name a file in it\n$/,
+      /plants\.db.*\bfolder\b.*\n$/,
     );
   });
 
@@ -151,7 +150,7 @@ function withoutLowPorts(): ProgramOptions | undefined {
   // Drops only this capability of root.
   const command = ['setpriv', '--bounding-set=-net_bind_service', '--inh-caps=-net_bind_service'] as const;
   const [name, ...flags] = command;
-  if (spawnSync(name, [...flags, 'true'], { stdio: 'ignore' }).status !== 0) return undefined;
+  if (!canRun(name, ...flags, 'true')) return undefined;
   return { wrap: (program) => [...command, ...program] };
 }
 

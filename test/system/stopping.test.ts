@@ -17,7 +17,7 @@ const PRODUCTION = { NODE_ENV: 'production' };
 const ALDER = { name: 'Alder', tag: null };
 
 /** Long enough for all steps of a test, also on a busy machine. */
-const PAUSE_MS = 3_000;
+const PAUSE_MS = 8_000;
 const PAUSE = ['--stop-delay', String(PAUSE_MS)];
 
 /** Blocks a service soon after SIGTERM: for a second, and until a file `asked` exists. */

@@ -1,9 +1,9 @@
 import { setFlagsFromString } from 'node:v8';
 import { Command } from 'commander';
-import type { Logger } from 'pino';
 import type { Config, Flags } from '../../config.ts';
 import { type Audit, createAudit } from '../../observability/audit-log.ts';
 import { createLog } from '../../observability/log.ts';
+import type { EventLog } from '../../observability/log-events.ts';
 import { type Server, STOP_MS, startServer } from '../../server.ts';
 import { isEmbedded } from '../../store/open-engine.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../../token.ts';
@@ -34,7 +34,7 @@ export function serveCommand(context: CommandContext): Command {
     const stop = stopOnSignal(context, starting, log, config.stopDelay + SHUTDOWN_MS);
     if (context.env.npm_lifecycle_event !== undefined) stopWithParent(context, log, stop);
     void broken.promise.then((err) => {
-      log.fatal({ err }, 'the store cannot be trusted any more; stopping. Check it before the next start');
+      log.event('the store cannot be trusted any more; stopping. Check it before the next start', { err });
       stop(1);
     });
     const server = await starting;
@@ -46,7 +46,7 @@ export function serveCommand(context: CommandContext): Command {
     try {
       if (!(await server.store.hasTokens())) context.stdout.write(await welcome(server, createAudit(log)));
     } catch (err: unknown) {
-      log.fatal({ err }, 'the first token could not be created; stopping');
+      log.event('the first token could not be created; stopping', { err });
       stop(1);
     }
   });
@@ -66,7 +66,7 @@ function disableAllocationSitePretenuring(): void {
 function stopOnSignal(
   { signals, end }: CommandContext,
   starting: Promise<Server>,
-  log: Logger,
+  log: EventLog,
   graceMs: number,
 ): (exitCode: number) => void {
   let stoppingSince: number | undefined;
@@ -77,7 +77,7 @@ function stopOnSignal(
     if (stoppingSince !== undefined) return;
     stoppingSince = performance.now();
     setTimeout(() => {
-      log.error('requests did not finish in time; exiting');
+      log.event('requests did not finish in time; exiting', {});
       end(1);
     }, graceMs).unref();
     void close();
@@ -89,10 +89,10 @@ function stopOnSignal(
     if (server === undefined) return;
     try {
       await server.close('gracefully');
-      log.info('stopped');
+      log.event('stopped', {});
       end(exitCode);
     } catch (err: unknown) {
-      log.error({ err }, 'shutdown failed');
+      log.event('shutdown failed', { err });
       end(1);
     }
   }
@@ -100,13 +100,13 @@ function stopOnSignal(
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
     signals.on(signal, () => {
       if (stoppingSince !== undefined && performance.now() - stoppingSince > SAME_SIGNAL_MS) end(1);
-      log.info({ signal }, 'stopping');
+      log.event('stopping', { signal });
       stop(0);
     });
   }
   for (const event of ['uncaughtException', 'unhandledRejection'] as const) {
     signals.on(event, (err: unknown) => {
-      log.fatal({ err }, 'unexpected error; stopping');
+      log.event('unexpected error; stopping', { err });
       stop(1);
     });
   }
@@ -114,25 +114,29 @@ function stopOnSignal(
 }
 
 /** Stops the server after its parent has ended. npm sends a signal only to the shell that it starts the service in. */
-function stopWithParent({ parentPid }: CommandContext, log: Logger, stop: (exitCode: number) => void): void {
+function stopWithParent(
+  { parentPid }: CommandContext,
+  log: EventLog,
+  stop: (exitCode: number) => void,
+): void {
   const parent = parentPid();
   const timer = setInterval(() => {
     if (parentPid() === parent) return;
     clearInterval(timer);
-    log.info('the shell of npm has ended; stopping');
+    log.event('the shell of npm has ended; stopping', {});
     stop(0);
   }, PARENT_CHECK_MS);
   timer.unref();
 }
 
 /** Reloads the certificate on SIGHUP. Without TLS the signal keeps its default action. */
-function reloadOnSighup({ signals }: CommandContext, { tls }: Server, log: Logger): void {
+function reloadOnSighup({ signals }: CommandContext, { tls }: Server, log: EventLog): void {
   if (tls === undefined) return;
   signals.on('SIGHUP', () => {
     try {
-      log.info({ validTo: tls.renew() }, 'the certificate was reloaded');
+      log.event('the certificate was reloaded', { validTo: tls.renew() });
     } catch (err: unknown) {
-      log.error({ err }, 'the certificate could not be reloaded; the previous one stays in use');
+      log.event('the certificate could not be reloaded; the previous one stays in use', { err });
     }
   });
 }
@@ -141,13 +145,14 @@ function shouldCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config
   return env.NODE_ENV !== 'production' && isEmbedded(databaseUrl);
 }
 
-async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: Logger): Promise<void> {
+async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: EventLog): Promise<void> {
   if (oidcIssuer !== '') return;
   // A store that does not respond is reported with each request.
   const hasTokens = await store.hasTokens().catch(() => true);
   if (!hasTokens)
-    log.warn(
+    log.event(
       'no tokens yet, so every request for plants gets 401; create one: plant-store token create OWNER',
+      {},
     );
 }
 

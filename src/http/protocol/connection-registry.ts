@@ -24,6 +24,7 @@ export class Connections {
   readonly #empty = Promise.withResolvers<void>();
   readonly #timer: NodeJS.Timeout;
   #ticks = 0;
+  #isAwaited = false;
   #closesWhenIdle = false;
   /** Set when a search found no idle connection, so that a flood searches once per tick. */
   #hasNoneIdle = false;
@@ -76,6 +77,12 @@ export class Connections {
     this.#closesWhenIdle = true;
     for (const socket of this.#handshakes.values()) socket.destroy();
     for (const connection of this.#open) connection.closeWhenIdle();
+    return this.whenEmpty();
+  }
+
+  /** Resolves when no connection is open. For use after the listener closed. */
+  whenEmpty(): Promise<void> {
+    this.#isAwaited = true;
     this.#resolveWhenEmpty();
     return this.#empty.promise;
   }
@@ -88,7 +95,7 @@ export class Connections {
   }
 
   #resolveWhenEmpty(): void {
-    if (this.#closesWhenIdle && this.size === 0) this.#empty.resolve();
+    if (this.#isAwaited && this.size === 0) this.#empty.resolve();
   }
 
   #tick(): void {

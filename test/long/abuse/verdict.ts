@@ -33,6 +33,31 @@ export const USUAL_BOUNDS: Bounds = {
   stopMs: 10_000,
 };
 
+/** Widens the bounds on times for a machine that is busy with other programs. */
+export function slacken(bounds: Bounds, slack: number): Bounds {
+  const times = Object.entries(bounds).filter(([name]) => name.endsWith('Ms'));
+  return {
+    ...bounds,
+    samples: bounds.samples / slack,
+    ...Object.fromEntries(times.map(([name, ms]) => [name, Number(ms) * slack])),
+  };
+}
+
+/** An idle machine responds to the other clients sooner, while there is no attack. */
+const BUSY_MS = 25;
+
+/** Returns whether other programs slowed the measurement down, by the requests before the attack. */
+export function isMachineBusy({ alone }: AbuseFigures): boolean {
+  return alone.requests.count === 0 || alone.requests.p99 > BUSY_MS;
+}
+
+/** Keeps the bounds that hold at any speed: memory, failures, statuses, the plants. */
+export function withoutSpeed(bounds: Bounds): Bounds {
+  const { closedMs: _closed, idleMs: _idle, answersEach: _answers, isWhole: _whole, ...others } = bounds;
+  const never = Number.POSITIVE_INFINITY;
+  return { ...others, samples: 0, p99Ms: never, longestMs: never, stopMs: never };
+}
+
 /** Returns the bounds that the figures break, in words; empty when all hold. */
 export function abuseFaults(figures: AbuseFigures, bounds: Bounds, connections: number): string[] {
   const { others, memory, readBytes, closedMs, idleMs, stop, report } = figures;

@@ -1,5 +1,6 @@
 import { connect } from 'node:net';
 import { connect as connectTls } from 'node:tls';
+import { PATIENCE_MS } from '../patience.ts';
 import { type RawAnswer, takeAnswer } from './raw-http.ts';
 
 /**
@@ -21,8 +22,6 @@ export interface Wire {
   surplus(): number;
   destroy(): void;
 }
-
-const PATIENCE_MS = 10_000;
 
 /**
  * A timeout is counted in ticks: a process that was paused misses only one of them, and then reads the data that

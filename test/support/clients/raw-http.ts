@@ -1,4 +1,5 @@
 import { connect } from 'node:net';
+import { PATIENCE_MS } from '../patience.ts';
 
 export type Header = readonly [name: string, value: string];
 
@@ -24,7 +25,6 @@ export interface RawAnswer {
 }
 
 const CHUNK = 1_000;
-const PATIENCE_MS = 10_000;
 const HEAD_END = '\r\n\r\n';
 
 /** Renders a request. Adds only missing parts: Host, Connection: close, and Content-Length for a body. */

@@ -1,8 +1,7 @@
-import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { DatabaseSync } from 'node:sqlite';
-import type { TestContext } from 'node:test';
-import type { Installation, Service } from '../program.ts';
+import { canRun, needs } from '../needs.ts';
+import type { Program, Service } from '../program.ts';
 import { bearer } from '../service.ts';
 
 export const SHORT_NAME = 'Alder';
@@ -12,29 +11,19 @@ export const MANY = 2_000;
 
 export type Command = readonly string[];
 
-export function canRun(name: string, ...args: readonly string[]): boolean {
-  try {
-    execFileSync(name, args, { stdio: 'ignore' });
-    return true;
-  } catch {
-    return false;
-  }
-}
-
 /** Limits the size of files. Sets only the soft limit, so that it can be lifted. */
 export function limitedFiles(command: Command, kibibytes = 256): Command {
   return ['bash', '-c', `ulimit -S -f ${kibibytes} && exec "$@"`, 'bash', ...command];
 }
 
-export async function liftLimit(
-  t: TestContext,
-  installation: Installation,
-  service: Service,
-): Promise<Service> {
-  if (canRun('prlimit', '--pid', String(service.pid), '--fsize=unlimited:')) return service;
-  t.diagnostic('prlimit is not available: the service is restarted without the limit');
-  assert.equal((await service.stop()).code, 0);
-  return installation.serve({ env: { NODE_ENV: 'production' } });
+/** Options of a test that lifts the limit. */
+export const CAN_LIFT_LIMITS = needs(
+  'prlimit',
+  canRun('prlimit', '--pid', String(process.pid), '--fsize=unlimited:'),
+);
+
+export function liftLimit({ pid }: Program): void {
+  execFileSync('prlimit', ['--pid', String(pid), '--fsize=unlimited:']);
 }
 
 interface Answer {

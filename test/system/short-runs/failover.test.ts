@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { failOver } from '../../long/failover.ts';
+import { PATIENCE_MS } from '../../support/patience.ts';
 
 test('primary crashes, synchronous standby is promoted → no acknowledged write is lost', async (t) => {
   const { balance, recovery } = await failOver(t, {
@@ -9,11 +10,11 @@ test('primary crashes, synchronous standby is promoted → no acknowledged write
     settings: ['fsync = off'],
   });
   assert.ok(balance.created > 30 && balance.deleted > 5, JSON.stringify(balance));
-  assert.ok(recovery < 15_000, `the service took ${recovery} ms to find the new primary`);
+  assert.ok(recovery < PATIENCE_MS, `the service took ${recovery} ms to find the new primary`);
 });
 
 test('primary stops responding → every instance switches after its timeouts', async (t) => {
-  const [statementMs, acquireMs, graceMs] = [1_000, 1_000, 500];
+  const [statementMs, acquireMs] = [1_000, 1_000];
   const { balance, outage } = await failOver(t, {
     death: 'silence',
     acknowledgements: 30,
@@ -26,6 +27,5 @@ test('primary stops responding → every instance switches after its timeouts', 
   assert.ok(balance.created > 30 && balance.deleted > 5, JSON.stringify(balance));
   // A connection attempt gives up first: each of the two hosts gets half of the timeout.
   assert.ok(outage >= acquireMs / 4, `switched before any timeout, after ${outage} ms`);
-  // Running and queued statements, times four for a busy machine.
-  assert.ok(outage < 4 * (statementMs + graceMs + acquireMs), `the instances took ${outage} ms to follow`);
+  assert.ok(outage < PATIENCE_MS, `the instances took ${outage} ms to follow`);
 });

@@ -34,12 +34,6 @@ const FRUGAL = {
   MALLOC_MMAP_THRESHOLD_: '65536',
 };
 
-/**
- * Far above the usual delay, since other tests share the cores. Detects a list that blocks other requests to its end.
- * `npm run test:long-list` checks the promised bound.
- */
-const PATIENCE_MS = 1_000;
-
 describe('list of 100,000 plants without a limit', () => {
   for (const engine of engines) {
     it(`complete and in order, in constant memory, on ${engine.name}`, async (t) => {
@@ -69,9 +63,9 @@ describe('list of 100,000 plants without a limit', () => {
     for (const line of describeFigures(figures)) t.diagnostic(line);
     assert.equal(figures.plants, PLANTS);
     assert.ok(figures.lists.count > 0 && figures.creates.count > 0);
-    assert.ok(Math.max(figures.lists.median, figures.creates.median) < PATIENCE_MS, 'others waited too long');
-    // With so few samples the p99 is the maximum, and a suspended machine may add a second or two.
-    assert.ok(Math.max(figures.lists.p99, figures.creates.p99) < 5 * PATIENCE_MS, 'one waited far too long');
+    // A list that blocks others makes them wait for its end. `npm run test:long-list` checks the promised bound.
+    const median = Math.max(figures.lists.median, figures.creates.median);
+    assert.ok(median < figures.listMs / 2, `others waited ${median} of ${figures.listMs} ms`);
   });
 
   it('slow reader → blocks neither memory, checkpoints nor other clients', async (t) => {

@@ -6,18 +6,21 @@ import { MEBIBYTE } from '../../support/process-resources.ts';
 
 const CLIENTS = 150;
 
-/** Far above the promised bounds, since other tests share the cores. `npm run test:slow-clients` checks those. */
-const PATIENCE_MS = 1_000;
+/**
+ * The seconds of slow clients: a service that they block serves no other client in this time. `npm run
+ * test:slow-clients` checks the promised bound, on an idle machine.
+ */
+const SECONDS = 5;
 
 describe('slow clients', () => {
   it('do not delay other clients, and leave no resources behind', async (t) => {
     const figures = await measureSlowClients({
       clients: CLIENTS,
-      seconds: 3,
+      seconds: SECONDS,
       plants: 10_000,
       report: (line) => t.diagnostic(line),
     });
-    assert.deepEqual(slowFaults(figures, CLIENTS, PATIENCE_MS), []);
+    assert.deepEqual(slowFaults(figures, CLIENTS, 1_000 * SECONDS), []);
     t.diagnostic(`others meanwhile: ${describeLatencies(figures.others)}`);
   });
 

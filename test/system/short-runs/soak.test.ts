@@ -20,7 +20,7 @@ describe('mixed load', () => {
     t.diagnostic(`first sixth: ${describeHolding(summary.first)}`);
     t.diagnostic(`last sixth: ${describeHolding(summary.last)}`);
     assert.deepEqual(soakFaults(summary, GROWING), []);
-    assert.ok(summary.requests > SECONDS * 100, `only ${summary.requests} requests were made`);
+    assert.ok(summary.requests > SECONDS * 10, `only ${summary.requests} requests were made`);
   });
 
   it('the limits of the verdict detect each kind of leak', () => {

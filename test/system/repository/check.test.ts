@@ -4,9 +4,9 @@ import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { delimiter, dirname, join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import manifest from '../../package.json' with { type: 'json' };
+import manifest from '../../../package.json' with { type: 'json' };
 
-const ROOT = join(import.meta.dirname, '../..');
+const ROOT = join(import.meta.dirname, '../../..');
 
 const CONFIGURATION = [
   '.dependency-cruiser.mjs',

@@ -4,21 +4,21 @@ import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
 import { get, type IncomingMessage } from 'node:http';
 import { type TestContext, test } from 'node:test';
-import { INT64_MAX, INT64_MIN, type PlantRow } from '../../../src/plant.ts';
-import { migrateStore, openBulk, openStore } from '../../../src/store/open-engine.ts';
-import { connections, engines, type TestEngine } from '../../support/engines.ts';
-import { plantRow } from '../../support/plants.ts';
+import { INT64_MAX, INT64_MIN, type PlantRow } from '../../src/plant.ts';
+import { migrateStore, openBulk, openStore } from '../../src/store/open-engine.ts';
+import { connections, engines, type TestEngine } from '../support/engines.ts';
+import { plantRow } from '../support/plants.ts';
 import {
   inMebibytes,
   MEBIBYTE,
   peakMemory,
   resetPeakMemory,
   residentMemory,
-} from '../../support/process-resources.ts';
-import { newInstallation, type Service } from '../../support/program.ts';
-import { bearer } from '../../support/service.ts';
+} from '../support/process-resources.ts';
+import { newInstallation, type Service } from '../support/program.ts';
+import { bearer } from '../support/service.ts';
 
-/** Set by `LARGE_PLANTS=all npm run test:files -- test/http/plants/large-plants.test.ts`, the long form. */
+/** Set by `LARGE_PLANTS=all npm run test:files -- test/system/large-plants.test.ts`, the long form. */
 const IS_LONG_FORM = process.env.LARGE_PLANTS === 'all';
 const PLANTS_OF_16_MIB = IS_LONG_FORM ? 64 : 3;
 const PLANTS_OF_30_MB = IS_LONG_FORM ? 20 : 1;
@@ -114,7 +114,7 @@ async function start(t: TestContext, engine: TestEngine) {
   const url = await engine.freshUrl(t);
   const expected = await fill(url);
   const installation = await newInstallation(t);
-  const env = { DATABASE_URL: url, DATABASE_STATEMENT_TIMEOUT: '30000', ...FRUGAL };
+  const env = { DATABASE_URL: url, DATABASE_STATEMENT_TIMEOUT: '60000', ...FRUGAL };
   const token = (await installation.run(['token', 'create', 'alice'], { env })).stdout.trim();
   const service = await installation.serve({ env });
   return { service, token, url, expected };

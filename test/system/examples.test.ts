@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { createClient } from '../../client/src/client.ts';
 import { engines } from '../support/engines.ts';
+import { needsProgram } from '../support/needs.ts';
 import { serve } from '../support/servers/stub-server.ts';
 import { startService } from '../support/service.ts';
 import { upTo } from '../support/store-setup.ts';
@@ -96,29 +97,33 @@ for (const engine of engines) {
     await service.close();
   });
 
-  for (const [heading, shell, printed] of [
-    ['curl', ['bash', '-ec'], '{"name":"Black alder"}[{"name":"Black alder"}]'],
-    ['Python', ['python3', '-c'], "[{'name': 'Black alder'}]\n"],
+  for (const [heading, tool, shell, printed] of [
+    ['curl', 'curl', ['bash', '-ec'], '{"name":"Black alder"}[{"name":"Black alder"}]'],
+    ['Python', 'python3', ['python3', '-c'], "[{'name': 'Black alder'}]\n"],
   ] as const) {
-    test(`the requests of the documents with ${heading} create, list and delete on ${engine.name}`, async (t) => {
-      const service = await startService(t, await engine.freshUrl(t));
-      const script = new RegExp(`## ${heading}\n.*?\`\`\`\\w+\n(.*?)\`\`\``, 's').exec(DOCUMENT)?.[1] ?? '';
-      const [program, flag] = shell;
-      const env = { PATH: process.env.PATH, TOKEN: await service.token() };
-      const run = promisify(execFile)(
-        program,
-        [flag, script.replaceAll('http://127.0.0.1:8080', service.url)],
-        { env },
-      );
-      assert.equal((await run).stdout, printed);
-      const left = await service.store.listPlants(
-        'alice',
-        { from: -(2n ** 63n), to: 2n ** 63n - 1n },
-        upTo(1),
-      );
-      assert.equal(left.json, '[]');
-      await service.close();
-    });
+    test(
+      `the requests of the documents with ${heading} create, list and delete on ${engine.name}`,
+      needsProgram(tool),
+      async (t) => {
+        const service = await startService(t, await engine.freshUrl(t));
+        const script = new RegExp(`## ${heading}\n.*?\`\`\`\\w+\n(.*?)\`\`\``, 's').exec(DOCUMENT)?.[1] ?? '';
+        const [program, flag] = shell;
+        const env = { PATH: process.env.PATH, TOKEN: await service.token() };
+        const run = promisify(execFile)(
+          program,
+          [flag, script.replaceAll('http://127.0.0.1:8080', service.url)],
+          { env },
+        );
+        assert.equal((await run).stdout, printed);
+        const left = await service.store.listPlants(
+          'alice',
+          { from: -(2n ** 63n), to: 2n ** 63n - 1n },
+          upTo(1),
+        );
+        assert.equal(left.json, '[]');
+        await service.close();
+      },
+    );
   }
 }
 

@@ -5,17 +5,18 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import { promisify } from 'node:util';
-import { compare } from '../../bench/compare.ts';
-import { autocannonGenerator } from '../../bench/load/autocannon.ts';
-import { type Job, runLoad } from '../../bench/load/generator.ts';
-import { openLoop } from '../../bench/load/open-loop.ts';
-import { measureStalls } from '../../bench/report/cpu-stalls.ts';
-import { figuresOf, ratioOf } from '../../bench/report/figures.ts';
-import { targetsTable } from '../../bench/report/targets.ts';
-import { freshFolder } from '../support/engines.ts';
-import { serve } from '../support/servers/stub-server.ts';
+import { compare } from '../../../bench/compare.ts';
+import { autocannonGenerator } from '../../../bench/load/autocannon.ts';
+import { type Job, runLoad } from '../../../bench/load/generator.ts';
+import { openLoop } from '../../../bench/load/open-loop.ts';
+import { measureStalls } from '../../../bench/report/cpu-stalls.ts';
+import { figuresOf, ratioOf } from '../../../bench/report/figures.ts';
+import { targetsTable } from '../../../bench/report/targets.ts';
+import { freshFolder } from '../../support/engines.ts';
+import { PATIENCE_MS } from '../../support/patience.ts';
+import { serve } from '../../support/servers/stub-server.ts';
 
-const RUN = join(import.meta.dirname, '../../bench/run.ts');
+const RUN = join(import.meta.dirname, '../../../bench/run.ts');
 const SHORT = ['--rounds', '1', '--seconds', '1', '--warm-up', '0', '--no-alternatives'];
 
 interface Written {
@@ -187,7 +188,7 @@ describe('bench', () => {
       ids.set(id, (ids.get(id) ?? 0) + 1);
       response.end();
     });
-    const tally = await runLoad(autocannonGenerator, jobFor(url, 8), AbortSignal.timeout(10_000));
+    const tally = await runLoad(autocannonGenerator, jobFor(url, 8), AbortSignal.timeout(PATIENCE_MS));
     assert.equal(tally.failures, 0);
     assert.ok(tally.answers > 0 && tally.answers <= ids.size);
     assert.deepEqual(new Set(ids.values()), new Set([1]));
@@ -200,7 +201,7 @@ describe('bench', () => {
     const { answers, failures } = await runLoad(
       autocannonGenerator,
       jobFor(url, 1),
-      AbortSignal.timeout(10_000),
+      AbortSignal.timeout(PATIENCE_MS),
     );
     assert.deepEqual([answers, failures], [0, 1]);
   });
@@ -212,7 +213,7 @@ describe('bench', () => {
       stalledUntil ??= performance.now() + STALL_MS;
       setTimeout(() => response.end('{}'), Math.max(0, stalledUntil - performance.now()));
     });
-    const tally = await runLoad(openLoop(200), jobFor(url, 1), AbortSignal.timeout(10_000));
+    const tally = await runLoad(openLoop(200), jobFor(url, 1), AbortSignal.timeout(PATIENCE_MS));
     // On one connection, 80 requests fall due during the stall. Counted from the sending, only one of them would be
     // slow.
     assert.equal(tally.answers, 200);

@@ -7,6 +7,7 @@ import { promisify } from 'node:util';
 import { openStore } from '../../../src/store/open-engine.ts';
 import { type Store, StoreNotOpened } from '../../../src/store/store.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
+import { needsProgram } from '../../support/needs.ts';
 import { type PostgresServer, startPostgres } from '../../support/servers/postgres-server.ts';
 
 const run = promisify(execFile);
@@ -15,11 +16,14 @@ const run = promisify(execFile);
 const NAMED = 'localhost';
 const UNNAMED = '127.0.0.1';
 
+const NEEDS_OPENSSL = needsProgram('openssl');
+
 let folder: string;
 let withTls: PostgresServer;
 let withoutTls: PostgresServer;
 
 before(async () => {
+  if (NEEDS_OPENSSL.skip !== undefined) return;
   folder = await freshFolder();
   await Promise.all([createAuthority('authority'), createAuthority('stranger')]);
   await createServerCertificate('authority');
@@ -89,7 +93,7 @@ async function encryptionSince(server: PostgresServer, time: string): Promise<re
   return rows.map(({ ssl }) => ssl);
 }
 
-describe('a server with TLS', () => {
+describe('a server with TLS', NEEDS_OPENSSL, () => {
   const accepted: readonly (readonly [query: string, host: string, isEncrypted: boolean])[] = [
     ['', UNNAMED, false],
     ['sslmode=disable', UNNAMED, false],
@@ -129,7 +133,7 @@ describe('a server with TLS', () => {
   }
 });
 
-describe('a server without TLS', () => {
+describe('a server without TLS', NEEDS_OPENSSL, () => {
   for (const query of ['sslmode=prefer', 'sslmode=require', 'sslmode=verify-full&sslrootcert=AUTHORITY']) {
     test(`is rejected with '${query}', without a fallback to plain text`, async () => {
       await assertNotOpened(open(withoutTls, NAMED, query), /does not support SSL/);

@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
 import { test } from 'node:test';
-import manifest from '../../package.json' with { type: 'json' };
-import { wantsTraces } from '../../src/cli/otel-variables.ts';
-import { ConfigInvalid } from '../../src/config.ts';
-import { engines } from '../support/engines.ts';
-import { newInstallation } from '../support/program.ts';
-import { freePort, listenOnFreePort } from '../support/servers/free-port.ts';
-import { startCollector } from '../support/servers/otlp-collector.ts';
-import { bearer } from '../support/service.ts';
+import manifest from '../../../package.json' with { type: 'json' };
+import { wantsTraces } from '../../../src/cli/otel-variables.ts';
+import { ConfigInvalid } from '../../../src/config.ts';
+import { engines } from '../../support/engines.ts';
+import { newInstallation } from '../../support/program.ts';
+import { freePort, listenOnFreePort } from '../../support/servers/free-port.ts';
+import { startCollector } from '../../support/servers/otlp-collector.ts';
+import { bearer } from '../../support/service.ts';
 
 const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 const PARENT_ID = 'b7ad6b7169203331';
@@ -132,14 +132,15 @@ test('collector accepts connections and never responds → requests and shutdown
   const port = await listenOnFreePort(silent);
   t.after(() => void silent.close());
   const installation = await newInstallation(t);
-  const env = { OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}` };
+  // Longer than the limit of a shutdown, after which the exit code is 1.
+  const env = {
+    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}`,
+    OTEL_EXPORTER_OTLP_TIMEOUT: '120000',
+  };
   const token = await installation.token();
   const service = await installation.serve({ env });
   assert.equal((await fetch(`${service.url}/plants`, { headers: bearer(token) })).status, 200);
-  const stopping = performance.now();
-  const { code } = await service.stop();
-  assert.equal(code, 0);
-  assert.ok(performance.now() - stopping < 8_000);
+  assert.equal((await service.stop()).code, 0);
 });
 
 test('collector unreachable → a line in the log', async (t) => {

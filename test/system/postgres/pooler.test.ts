@@ -10,6 +10,7 @@ import { migrateStore, openStore } from '../../../src/store/open-engine.ts';
 import type { Outcome, Store, Write } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { engines, freshFolder } from '../../support/engines.ts';
+import { needs } from '../../support/needs.ts';
 import { freePort } from '../../support/servers/free-port.ts';
 import { startPair } from '../../support/servers/postgres-server.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
@@ -128,26 +129,21 @@ for (const prepare of [true, false]) {
 }
 
 /** PgBouncer supports prepared statements in transaction mode since 1.21. */
-const KEEPS_STATEMENTS = 1_021;
+const KEEPS_STATEMENTS_SINCE = 1_021;
 
-interface Pooler {
-  /** 1018 means 1.18. */
-  readonly version: number;
-  /** Starts it in transaction mode before a server, with few connections; resolves to its port. */
-  start(t: TestContext, server: URL): Promise<number>;
-}
-
-/** PgBouncer, where it is installed. */
-function findPgBouncer(): Pooler | undefined {
+/** The version of PgBouncer, where it is installed: 1018 means 1.18. */
+function findPgBouncer(): number | undefined {
   const { stdout } = spawnSync('pgbouncer', ['--version'], { encoding: 'utf8' });
   const version = /PgBouncer (\d+)\.(\d+)/.exec(stdout ?? '');
-  if (version === null) return undefined;
-  const number = Number(version[1]) * 1_000 + Number(version[2]);
-  const settings = number >= KEEPS_STATEMENTS ? ['max_prepared_statements = 100'] : [];
-  return { version: number, start: (t, server) => startPgBouncer(t, server, settings) };
+  return version === null ? undefined : Number(version[1]) * 1_000 + Number(version[2]);
 }
 
-async function startPgBouncer(t: TestContext, server: URL, settings: readonly string[]): Promise<number> {
+const version = findPgBouncer();
+const NEEDS_POOLER = needs('pgbouncer', version !== undefined);
+const KEEPS_STATEMENTS = version !== undefined && version >= KEEPS_STATEMENTS_SINCE;
+
+/** Starts PgBouncer in transaction mode before a server, with few connections. Resolves to its port. */
+async function startPgBouncer(t: TestContext, server: URL): Promise<number> {
   const folder = await freshFolder();
   const port = await freePort();
   const file = join(folder, 'pgbouncer.ini');
@@ -161,7 +157,7 @@ async function startPgBouncer(t: TestContext, server: URL, settings: readonly st
     'auth_type = any',
     'pool_mode = transaction',
     'default_pool_size = 3',
-    ...settings,
+    ...(KEEPS_STATEMENTS ? ['max_prepared_statements = 100'] : []),
   ];
   await writeFile(file, `${lines.join('\n')}\n`);
   // It does not run as root.
@@ -184,12 +180,12 @@ async function startPgBouncer(t: TestContext, server: URL, settings: readonly st
   return port;
 }
 
-const pgBouncer = findPgBouncer();
-if (pgBouncer !== undefined) {
-  const { version, start } = pgBouncer;
-  test('server behind PgBouncer becomes a standby → reads are rejected and /ready is 503', async (t) => {
+test(
+  'server behind PgBouncer becomes a standby → reads are rejected and /ready is 503',
+  NEEDS_POOLER,
+  async (t) => {
     const { primary, standby } = await startPair(t, { prepare: migrateStore });
-    const port = await start(t, new URL(primary.url()));
+    const port = await startPgBouncer(t, new URL(primary.url()));
     const service = await startService(t, through(new URL(primary.url()), port), {
       databasePrepare: 'false',
     });
@@ -213,13 +209,18 @@ if (pgBouncer !== undefined) {
     await primary.sql('SELECT pg_promote()');
     assert.equal(await list(), 200);
     assert.equal(await ready(), 200);
-  });
+  },
+);
 
-  for (const prepare of version >= KEEPS_STATEMENTS ? [false, true] : [false]) {
-    test(`a store works behind PgBouncer in transaction mode, ${prepare ? 'with' : 'without'} prepared statements`, async (t) => {
+for (const prepare of [false, true]) {
+  const wanted = prepare ? needs('pgbouncer 1.21 or newer', KEEPS_STATEMENTS) : NEEDS_POOLER;
+  test(
+    `a store works behind PgBouncer in transaction mode, ${prepare ? 'with' : 'without'} prepared statements`,
+    wanted,
+    async (t) => {
       const url = await freshDatabase(t);
-      const port = await start(t, url);
+      const port = await startPgBouncer(t, url);
       await assertWorks(await open(t, through(url, port), prepare));
-    });
-  }
+    },
+  );
 }

@@ -6,7 +6,7 @@ import { text } from 'node:stream/consumers';
 import { describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
-const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
 const { scripts }: { scripts: Record<string, string> } = JSON.parse(
   await readFile(`${ROOT}package.json`, 'utf8'),
 );
@@ -37,15 +37,16 @@ describe('the long tests', { concurrency: 2 }, () => {
     assert.equal(long.length, 14);
   });
 
-  for (const [args, complaint] of [
-    [['--round', '3'], "Unknown option '--round'"],
-    [['--acknowledgements', 'many'], '--acknowledgements takes a number, not many'],
-    [['--acknowledgements'], "Option '--acknowledgements <value>' argument missing"],
-    [['--death', 'sleep'], '--death takes crash|silence, not sleep'],
-  ] as const) {
-    test(`reject ${args.join(' ')} in a line`, async () => {
-      const rejected = { code: 2, stdout: '', stderr: `${complaint}; --help lists the flags\n` };
-      assert.deepEqual(await run('test/long/failover.ts', ...args), rejected);
+  for (const args of [
+    ['--round', '3'],
+    ['--acknowledgements', 'many'],
+    ['--acknowledgements'],
+    ['--death', 'sleep'],
+  ]) {
+    test(`reject ${args.join(' ')} in a line that names it`, async () => {
+      const { code, stdout, stderr } = await run('test/long/failover.ts', ...args);
+      assert.deepEqual([code, stdout], [2, '']);
+      assert.match(stderr, new RegExp(`^.*${args[0]}\\b.*--help.*\n$`));
     });
   }
 });

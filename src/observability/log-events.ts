@@ -1,0 +1,59 @@
+type Level = 'debug' | 'info' | 'warn' | 'error' | 'fatal';
+
+/**
+ * Every line of the log: its message, level and fields, in the order of docs/operations.md. `npm run renew:tables`
+ * copies changes there.
+ */
+export const logEvents = {
+  serving: ['info', 'url', 'adminUrl', 'store'],
+  answered: ['info', 'requestId', 'traceId', 'operation', 'status', 'ms', 'owner'],
+  'client went away': ['info', 'requestId', 'traceId', 'operation', 'owner'],
+  rejected: ['info', 'requestId', 'operation', 'status'],
+  'a TLS handshake failed': ['debug', 'err'],
+  failed: ['error', 'requestId', 'traceId', 'err'],
+  'lines were dropped, since the log was not read or could not be written': ['warn', 'lines'],
+  'traces could not be sent': ['warn', 'problem'],
+  'the last use of a token was not recorded': ['warn', 'err'],
+  'writes fail; free disk space or check the database': ['error', 'err', 'failures'],
+  'writes succeed again': ['info', 'failures'],
+  'checkpoints fail, so the write-ahead log grows; check the disk': ['warn', 'err', 'failures'],
+  'checkpoints succeed again': ['info', 'failures'],
+  'the primary is on an older timeline than an earlier primary: acknowledged writes may be lost; keep the server with the highest timeline':
+    ['error', 'timeline', 'highest'],
+  'expired idempotency keys were not deleted': ['warn', 'err'],
+  'the keys of the identity provider could not be read': ['warn', 'err'],
+  'the admin listener has no authentication; restrict access to it': ['warn', 'host'],
+  'no tokens yet, so every request for plants gets 401; create one: plant-store token create OWNER': ['warn'],
+  'plain HTTP on a non-loopback address; use TLS or a proxy with TLS': ['warn', 'host'],
+  'other users can read the TLS key file; set its mode to 600': ['warn', 'file', 'mode'],
+  'the certificate was reloaded': ['info', 'validTo'],
+  'the certificate could not be reloaded; the previous one stays in use': ['error', 'err'],
+  stopping: ['info', 'signal'],
+  'the shell of npm has ended; stopping': ['info'],
+  'the first token could not be created; stopping': ['fatal', 'err'],
+  stopped: ['info'],
+  'requests did not finish in time; exiting': ['error'],
+  'shutdown failed': ['error', 'err'],
+  'unexpected error; stopping': ['fatal', 'err'],
+  'the store cannot be trusted any more; stopping. Check it before the next start': ['fatal', 'err'],
+  'a token was created': ['info', 'audit', 'token', 'owner', 'scopes', 'expires'],
+  'a token was revoked': ['info', 'audit', 'token'],
+  'a token was used for the first time': ['info', 'audit', 'token', 'owner', 'address', 'requestId'],
+  'a token was rejected': ['warn', 'audit', 'reason', 'token', 'owner', 'address', 'requestId'],
+  'more tokens were rejected': ['warn', 'audit', 'more'],
+} as const satisfies Readonly<Record<string, readonly [Level, ...string[]]>>;
+
+type Message = keyof typeof logEvents;
+
+type FieldOf<M extends Message> = (typeof logEvents)[M] extends readonly [
+  Level,
+  ...infer Fields extends string[],
+]
+  ? Fields[number]
+  : never;
+
+/** Writes lines of the log. */
+export interface EventLog {
+  /** Writes a line. A field that is undefined is left out. */
+  event<M extends Message>(message: M, fields: Readonly<Record<FieldOf<M>, unknown>>): void;
+}

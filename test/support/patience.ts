@@ -1,0 +1,39 @@
+import { setTimeout } from 'node:timers/promises';
+
+/** The limit of every wait in the tests: far above what anything takes on a busy machine. */
+export const PATIENCE_MS = 60_000;
+
+/** Settings of connections to PostgreSQL with timeouts for a busy machine. */
+export const PATIENT_CONNECTIONS = {
+  databaseAcquireTimeout: String(PATIENCE_MS),
+  databaseStatementTimeout: String(PATIENCE_MS),
+};
+
+/** Waits for a condition that no event announces. Rejects with the last state after {@link PATIENCE_MS}. */
+export async function until(
+  condition: () => boolean | Promise<boolean>,
+  describe: () => string = () => condition.toString(),
+): Promise<void> {
+  const deadline = performance.now() + PATIENCE_MS;
+  while (!(await condition())) {
+    if (performance.now() > deadline) throw new Error(`not within ${PATIENCE_MS} ms: ${describe()}`);
+    await setTimeout(10);
+  }
+}
+
+/**
+ * Counts the seconds in which this process ran. A stall of the machine counts as one, as for the timeouts of a service
+ * in this process, so that a bound on them holds on a busy machine.
+ */
+export function countSeconds(): { readonly passed: number } & Disposable {
+  let passed = 0;
+  const timer = setInterval(() => {
+    passed += 1;
+  }, 1_000);
+  return {
+    get passed() {
+      return passed;
+    },
+    [Symbol.dispose]: () => clearInterval(timer),
+  };
+}

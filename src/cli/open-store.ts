@@ -4,8 +4,8 @@ import type { Bulk } from '../store/bulk-store.ts';
 import { migrateStore, openBulk, openStore, storeExists } from '../store/open-engine.ts';
 import { type Store, StoreNotOpened } from '../store/store.ts';
 import type { CommandContext } from './context.ts';
-import { configOf } from './flags.ts';
 import { writeMessage } from './message.ts';
+import { configOf } from './settings/flags.ts';
 
 /** The remedy in "there is no store" messages, for commands that take the URL from the settings. */
 export const DATABASE_URL_HINT = 'set --database-url (DATABASE_URL) to an existing one';

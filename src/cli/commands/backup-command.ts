@@ -6,10 +6,10 @@ import { parseFile } from '../arguments.ts';
 import { writeAtomically } from '../atomic-file.ts';
 import { CommandFailed } from '../command-errors.ts';
 import type { CommandContext } from '../context.ts';
-import { addSettings, configOf } from '../flags.ts';
 import { writeMessage } from '../message.ts';
 import { DATABASE_URL_HINT, rejectUnlessExists } from '../open-store.ts';
 import { type Progress, startProgress } from '../progress.ts';
+import { addSettings, configOf } from '../settings/flags.ts';
 
 export function backupCommand(context: CommandContext): Command {
   const command = new Command('backup')

@@ -8,10 +8,10 @@ import { isTokenName, type Token } from '../../token.ts';
 import { compileCheck } from '../../validation.ts';
 import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, print } from '../context.ts';
-import { addSettings } from '../flags.ts';
 import { escapeLine, pluralize } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import { startProgress } from '../progress.ts';
+import { addSettings } from '../settings/flags.ts';
 
 const DIGEST_BYTES = 32;
 const FAULTS_SHOWN = 100;

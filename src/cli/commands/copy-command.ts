@@ -3,11 +3,11 @@ import { demandOfDatabaseUrl, placeOf } from '../../database-url.ts';
 import { type Bulk, type Contents, type Filling, StoreNotEmpty } from '../../store/bulk-store.ts';
 import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, type Output, print } from '../context.ts';
-import { absoluteUrl } from '../flags.ts';
 import { pluralize } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import { type Progress, startProgress } from '../progress.ts';
 import { createRowChecksum, type RowChecksum } from '../row-checksum.ts';
+import { absoluteUrl } from '../settings/flags.ts';
 
 export function copyCommand(context: CommandContext): Command {
   return new Command('copy')

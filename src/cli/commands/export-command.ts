@@ -8,11 +8,11 @@ import type { Bulk } from '../../store/bulk-store.ts';
 import { rejectUnlessOwner } from '../arguments.ts';
 import { writeAtomically } from '../atomic-file.ts';
 import type { CommandContext } from '../context.ts';
-import { addSettings } from '../flags.ts';
 import { pluralize, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import { addFormat, type FormatName, formatOf, parsePlantFile, STANDARD_STREAM } from '../plant-file.ts';
 import { startProgress } from '../progress.ts';
+import { addSettings } from '../settings/flags.ts';
 
 export function exportCommand(context: CommandContext): Command {
   const command = new Command('export')

@@ -9,7 +9,6 @@ import { StoreUnavailable } from '../../store/store.ts';
 import { rejectUnlessOwner } from '../arguments.ts';
 import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, print } from '../context.ts';
-import { addSettings } from '../flags.ts';
 import { pluralize, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import {
@@ -22,6 +21,7 @@ import {
   STANDARD_STREAM,
 } from '../plant-file.ts';
 import { startProgress } from '../progress.ts';
+import { addSettings } from '../settings/flags.ts';
 import { onSignal } from '../signal-handler.ts';
 
 /** Plants in one transaction: enough to spread the cost of the fsync, and few enough not to delay a running service. */

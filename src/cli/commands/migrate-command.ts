@@ -2,8 +2,8 @@ import { Command } from 'commander';
 import type { Flags } from '../../config.ts';
 import { migrateStore } from '../../store/open-engine.ts';
 import { type CommandContext, print } from '../context.ts';
-import { addSettings, configOf } from '../flags.ts';
 import { announceIfCreated } from '../open-store.ts';
+import { addSettings, configOf } from '../settings/flags.ts';
 
 export function migrateCommand(context: CommandContext): Command {
   const command = new Command('migrate').description(

@@ -3,7 +3,7 @@ import type { Flags } from '../../config.ts';
 import { operations } from '../../http/app.ts';
 import { renderOpenApi } from '../../http/openapi.ts';
 import { type CommandContext, print } from '../context.ts';
-import { addSettings, configOf } from '../flags.ts';
+import { addSettings, configOf } from '../settings/flags.ts';
 
 export function openapiCommand(context: CommandContext): Command {
   const command = new Command('openapi')

@@ -8,8 +8,8 @@ import { type Server, STOP_MS, startServer } from '../../server.ts';
 import { isEmbedded } from '../../store/open-engine.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../../token.ts';
 import type { CommandContext } from '../context.ts';
-import { addSettings, configOf } from '../flags.ts';
-import { wantsTraces } from '../otel-variables.ts';
+import { addSettings, configOf } from '../settings/flags.ts';
+import { wantsTraces } from '../settings/otel-variables.ts';
 
 const FIRST_OWNER = 'default';
 

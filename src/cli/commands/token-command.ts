@@ -22,9 +22,9 @@ import {
 import { rejectUnlessLocalOwner } from '../arguments.ts';
 import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, print } from '../context.ts';
-import { addSettings, configOf } from '../flags.ts';
 import { escapeLine, writeMessage } from '../message.ts';
 import { withBulk, withStore } from '../open-store.ts';
+import { addSettings, configOf } from '../settings/flags.ts';
 
 export function tokenCommand(context: CommandContext): Command {
   return new Command('token')

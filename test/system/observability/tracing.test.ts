@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { createServer } from 'node:net';
 import { test } from 'node:test';
 import manifest from '../../../package.json' with { type: 'json' };
-import { wantsTraces } from '../../../src/cli/otel-variables.ts';
+import { wantsTraces } from '../../../src/cli/settings/otel-variables.ts';
 import { ConfigInvalid } from '../../../src/config.ts';
 import { engines } from '../../support/engines.ts';
 import { newInstallation } from '../../support/program.ts';

@@ -1,4 +1,4 @@
-import { ConfigInvalid } from '../config.ts';
+import { ConfigInvalid } from '../../config.ts';
 
 /** The variables of OpenTelemetry that enable traces, with their defaults. The SDK reads others itself. */
 export const otelVariables = {

@@ -1,4 +1,4 @@
-import { settings, variableOf } from '../config.ts';
+import { settings, variableOf } from '../../config.ts';
 
 /** Finds variables that are nearly that of a setting, each with that variable. */
 export function misspelledVariables(

@@ -10,10 +10,10 @@ import {
   type Setting,
   settings,
   variableOf,
-} from '../config.ts';
-import { sqliteFile } from '../database-url.ts';
-import { absolutePath, type CommandContext } from './context.ts';
-import { writeMessage } from './message.ts';
+} from '../../config.ts';
+import { sqliteFile } from '../../database-url.ts';
+import { absolutePath, type CommandContext } from '../context.ts';
+import { writeMessage } from '../message.ts';
 import { misspelledVariables } from './misspelled-variables.ts';
 
 /** Adds the flags of settings to a command. Its help shows their ranges, variables and defaults. */

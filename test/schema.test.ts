@@ -88,6 +88,7 @@ test('its JSON is a JSON Schema', () => {
     required: ['name', 'rows'],
     properties: {
       name: { type: 'string', description: 'The name.' },
+      code: { type: 'string', minLength: 1, maxLength: 3 },
       sunny: { type: 'boolean' },
       rows: {
         type: 'array',

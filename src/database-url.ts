@@ -18,7 +18,7 @@ const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
 ];
 
 const POSTGRES_DEMAND =
-  'must be postgres://USER:PASSWORD@HOST:PORT/DATABASE; in USER and PASSWORD, percent-encode all except letters, digits and -._~, such as %23 for #';
+  'must be postgres://USER:PASSWORD@HOST:PORT/DATABASE; in USER and PASSWORD, keep letters, digits and -._~ and percent-encode all else, such as # as %23';
 
 /** The TLS options of pg. It ignores others, so a typing error in `sslmode` would turn TLS off. */
 const TLS_OPTIONS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation'];

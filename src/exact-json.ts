@@ -62,8 +62,8 @@ export class JsonInvalid extends Error {
 
 /**
  * Validates bytes as JSON (RFC 8259). Returns an object with only the named fields, or undefined for JSON that is not
- * an object. Of duplicate fields the last counts. A number is a bigint if its value is an integer; a field with an
- * array or object gets an empty one. Other content is validated but not built, so the cost depends on the length alone.
+ * an object. Of duplicate fields the last counts. A number is a bigint if its value is an integer; an array
+ * or object as the value of a field is returned empty. All content is validated, at a cost that depends on the length only.
  * Throws JsonInvalid.
  *
  * @param fields names of ASCII letters and digits

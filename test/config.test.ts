@@ -431,7 +431,7 @@ describe('a configuration', () => {
       assert.throws(
         () => loadConfig({ databaseUrl }, {}),
         new ConfigInvalid(
-          '--database-url must be postgres://USER:PASSWORD@HOST:PORT/DATABASE; in USER and PASSWORD, percent-encode all except letters, digits and -._~, such as %23 for #',
+          '--database-url must be postgres://USER:PASSWORD@HOST:PORT/DATABASE; in USER and PASSWORD, keep letters, digits and -._~ and percent-encode all else, such as # as %23',
         ),
       );
     for (const databaseUrl of [

@@ -50,7 +50,7 @@ type TargetName = keyof typeof targets;
 /** The measured values of the targets; undefined where there is no figure. */
 export type Results = Partial<Record<TargetName, number | undefined>>;
 
-/** The targets with the measured values, and whether these meet them. */
+/** Each target with its measured value, and whether the value meets it. */
 export function targetsTable(results: Results): Table {
   const rows = Object.entries<Target>(targets).map(([name, { what, bound, value, format }]) => {
     const measured = Object.entries(results).find(([one]) => one === name)?.[1];

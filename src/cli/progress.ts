@@ -14,7 +14,7 @@ export interface Progress {
 
 const REDRAW_MS = 100;
 
-/** The columns of all but the bar, for a million plants. */
+/** Terminal columns for the text next to the bar, wide enough for a million plants. */
 const TEXT_COLUMNS = 50;
 const MIN_BAR_COLUMNS = 10;
 const MAX_BAR_COLUMNS = 40;

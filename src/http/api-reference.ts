@@ -50,7 +50,7 @@ const PAGE_HEADERS = {
   'content-security-policy': [
     "default-src 'none'",
     "script-src 'self'",
-    // Scalar inserts its styles as elements and as attributes.
+    // The Scalar script adds `<style>` elements and `style` attributes.
     "style-src 'unsafe-inline'",
     "img-src 'self' data:",
     "connect-src 'self'",

@@ -291,7 +291,7 @@ async function addRoutes(
       schema,
       config: { operationId },
       onRequest: [admission.rejectWhenFull, authentication.require(needed), ...rates],
-      // The body is parsed within the limit, since parsing takes time too.
+      // Parsing counts towards the concurrency limit, since it takes time too.
       handler: (request, reply) =>
         admission.run(ownerOf(request), () => {
           if (checkBody !== undefined) request.body = checkBody(request.body);

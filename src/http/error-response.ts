@@ -68,7 +68,7 @@ function fromParser(error: unknown): ApiError | undefined {
     : undefined;
 }
 
-/** Returns the request line in which Node's parser failed. The parser always gets whole lines. */
+/** Returns the request line that Node's parser rejected. It is whole, since the parser gets only whole lines. */
 function lineOf(error: unknown): string {
   return packetOf(error).toString('latin1').split('\r\n', 1)[0] ?? '';
 }

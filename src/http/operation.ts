@@ -35,7 +35,7 @@ export interface OperationSchema {
 /** Another operation that takes a value of this one, as a link of OpenAPI. */
 interface OperationLink {
   readonly description: string;
-  /** Parameters of the other operation, as runtime expressions such as `$request.body#/id`. */
+  /** Parameters of the linked operation, as OpenAPI runtime expressions such as `$request.body#/id`. */
   readonly parameters: Readonly<Record<string, string>>;
 }
 

@@ -25,8 +25,8 @@ export type SendPieces = (
 ) => void;
 
 /**
- * Sends a body of any length. Requests the next piece when the kernel has accepted the previous one. So a client that
- * does not read holds one piece, and all pieces may share one buffer.
+ * Sends a body of any length. Requests the next piece when the kernel has accepted the previous one. A client that
+ * does not read therefore keeps one piece in our memory, and all pieces may share one buffer.
  */
 export function createSendPieces({ completeHeaders, onBrokenOff }: PieceHooks): SendPieces {
   return (request, reply, pieces) => {

@@ -74,7 +74,7 @@ function createHttpMetrics(
   });
   const rejections = new Counter({
     name: 'plant_store_http_refused_messages_total',
-    help: 'Messages that were rejected before they reached an operation.',
+    help: 'HTTP requests that were rejected before they reached an operation, malformed ones included.',
     labelNames: ['status'],
     registers,
   });

@@ -100,7 +100,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     idle.resolve();
   }
 
-  // Times out queued writes while batches stall. These writes were never sent.
+  // Times out queued writes while batches stall. The database never received them.
   function rejectLate(ms: number): void {
     const latest = performance.now() - ms;
     const late = waiting.filter(({ since }) => since <= latest);

@@ -71,7 +71,7 @@ describe('the executable on a machine without Node', () => {
 
     await writeFile(join(machine.folder, 'data/more.csv'), 'id,name,tag\n1,Birch,\n');
     const ok = async (args: readonly string[], output: RegExp): Promise<void> => {
-      const { code, stdout, stderr } = await machine.run(args, store);
+      const { code, stdout, stderr } = await machine.runProcess(args, store);
       assert.equal(code, 0, stderr);
       assert.match(stdout + stderr, output, args.join(' '));
     };

@@ -91,7 +91,7 @@ export function receiveBody(limit: number) {
   }
 }
 
-/** Reads the body of a complete message. */
+/** Reads the body of a message that has arrived in full. */
 function readAll(message: IncomingMessage): readonly Buffer[] {
   const chunks: Buffer[] = [];
   for (;;) {

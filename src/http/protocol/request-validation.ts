@@ -10,9 +10,7 @@ export const withoutCompilers = {
 };
 
 function rejectCompilation(): never {
-  throw new Error(
-    'requests are validated by compileRequestCheck, and responses are rendered without schemas',
-  );
+  throw new Error('use compileRequestCheck for requests, and no schema for responses');
 }
 
 /** Compiles the validation of one part of a request. It converts strings to the schema's types; errors name the part. */

@@ -124,7 +124,7 @@ export function preparePages(db: DatabaseSync): ReadPage {
   }
 
   return (owner, range, limit) => {
-    // SQLite reads whole rows to find the first id: with rows of megabytes, each statement saved counts.
+    // One statement for one plant: each statement reads whole rows, of megabytes perhaps, to find its first id.
     if (limit.plants === 1) return readOne(owner, range);
     return tryWhole(owner, range, limit) ?? readFitting(owner, range, limit) ?? readOne(owner, range);
   };

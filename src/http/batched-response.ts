@@ -47,15 +47,20 @@ export class BatchedResponse<
   }
 
   override writeHead(status: number, ...rest: readonly unknown[]): this {
-    return Reflect.apply(super.writeHead, this, [status, ...rest.map(inHeaderCase)]);
+    const [headers] = rest;
+    const isObject = typeof headers === 'object' && headers !== null && !Array.isArray(headers);
+    return Reflect.apply(
+      super.writeHead,
+      this,
+      isObject ? [status, inHeaderCase(headers)] : [status, ...rest],
+    );
   }
 }
 
-/** Returns headers with their names in the documented case. Any other value stays as it is. */
-function inHeaderCase(headers: unknown): unknown {
-  if (typeof headers !== 'object' || headers === null || Array.isArray(headers)) return headers;
-  const cased: Record<string, unknown> = {};
-  for (const name of Object.keys(headers)) cased[headerCase(name)] = Reflect.get(headers, name);
+/** Returns names, in the documented case, and values in turn: an object with other names would be slow to make. */
+function inHeaderCase(headers: object): unknown[] {
+  const cased: unknown[] = [];
+  for (const name of Object.keys(headers)) cased.push(headerCase(name), Reflect.get(headers, name));
   return cased;
 }
 

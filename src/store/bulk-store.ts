@@ -46,11 +46,11 @@ export interface Bulk {
    * Rejects with StoreNotEmpty.
    */
   fill<T>(work: (filling: Filling) => Promise<T>): Promise<T>;
-  /** Returns the faults of files and schema; empty for a sound store. */
+  /** Returns the faults of files and schema; empty for a sound store. Rejects with StoreNotOpened if there is none. */
   inspect(): Promise<readonly string[]>;
   /**
    * Returns why this version cannot read the whole store: a newer or an older version created its schema.
-   * Empty when it can.
+   * Empty when it can. Rejects with StoreNotOpened if there is no store.
    */
   inspectSchema(): Promise<readonly string[]>;
   close(): Promise<void>;

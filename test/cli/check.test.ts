@@ -181,4 +181,22 @@ describe('check on an embedded store', TOGETHER, () => {
     faulty(diary);
     assert.match(diary.stdout, /not a database/);
   });
+
+  it('empty file, as after a power cut in the first start → no store, no fault, and a start makes one', async (t) => {
+    const installation = await newInstallation(t);
+    await writeFile(installation.file, '');
+    const empty = await installation.run(['check']);
+    assert.deepEqual({ code: empty.code, stdout: empty.stdout }, { code: 1, stdout: '' });
+    assert.match(empty.stderr, /^plant-store: there is no store at .*plants\.db yet/);
+    assert.equal((await installation.run(['migrate'])).code, 0);
+    assert.equal((await installation.run(['check'])).code, 0);
+  });
+
+  it('database of another program → a fault', async (t) => {
+    const installation = await newInstallation(t);
+    await execute(installation.databaseUrl, 'CREATE TABLE diary (day TEXT)');
+    const foreign = await installation.run(['check']);
+    faulty(foreign);
+    assert.match(foreign.stdout, /another program/);
+  });
 });

@@ -11,7 +11,7 @@ import {
   toKeyRow,
   toToken,
 } from '../rows.ts';
-import type { ConnectionOptions } from '../store.ts';
+import { type ConnectionOptions, StoreNotOpened } from '../store.ts';
 import { Connections, inTransaction } from './connections.ts';
 import { meaningOf } from './errors.ts';
 import { POSTGRES_MIGRATIONS } from './migrate.ts';
@@ -189,7 +189,10 @@ async function rejectUnlessEmpty(connection: Connection): Promise<void> {
 
 async function readSchemaFaults(connection: Connection): Promise<readonly string[]> {
   const [table] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
-  if (table?.found !== true) return ['this database is empty, or belongs to another program'];
+  if (table?.found !== true)
+    throw new StoreNotOpened(
+      'there is no store in this database yet; a start or `plant-store migrate` makes one',
+    );
   const applied = await connection.query({ text: 'SELECT name FROM migrations' });
   return inspectMigrations(
     POSTGRES_MIGRATIONS,

@@ -44,8 +44,8 @@ export async function openSqliteBulk(file: string): Promise<Bulk> {
           if (db.isTransaction) db.exec('ROLLBACK');
         }
       }),
-    inspect: () => answering(file, () => inspectSqlite(db)),
-    inspectSchema: () => answering(file, () => inspectSchema(db)),
+    inspect: () => answering(file, () => inspectSqlite(db, file)),
+    inspectSchema: () => answering(file, () => inspectSchema(db, file)),
     close: async () => {
       db.close();
       writing?.close();

@@ -2,11 +2,12 @@ import { isUtf8 } from 'node:buffer';
 import type { DatabaseSync } from 'node:sqlite';
 import { plantFields } from '../../plant.ts';
 import { inspectMigrations } from '../migrations.ts';
+import { StoreNotOpened } from '../store.ts';
 import { reasonOf, severityOf } from './errors.ts';
 import { SQLITE_MIGRATIONS } from './migrate.ts';
 
-/** Returns the faults of pages, indexes, schema and encoding. Empty for a sound store. */
-export async function inspectSqlite(db: DatabaseSync): Promise<readonly string[]> {
+/** Returns the faults of pages, indexes, schema and encoding. Empty for a sound store. See {@link inspectSchema}. */
+export async function inspectSqlite(db: DatabaseSync, file: string): Promise<readonly string[]> {
   try {
     const damages = db
       .prepare('PRAGMA integrity_check')
@@ -14,18 +15,23 @@ export async function inspectSqlite(db: DatabaseSync): Promise<readonly string[]
       .map((row) => String(row.integrity_check))
       .filter((text) => text !== 'ok');
     if (damages.length > 0) return damages;
-    const schema = await inspectSchema(db);
+    const schema = await inspectSchema(db, file);
     return schema.length > 0 ? schema : inspectEncoding(db);
   } catch (error: unknown) {
-    if (severityOf(error) === 'transient') throw error;
+    if (severityOf(error) === 'transient' || error instanceof StoreNotOpened) throw error;
     return [reasonOf(error)];
   }
 }
 
-/** Returns why the schema is not that of this version; empty when it is. */
-export async function inspectSchema(db: DatabaseSync): Promise<readonly string[]> {
-  const table = db.prepare("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'migrations'").get();
-  if (table === undefined) return ['this file is empty, or the database of another program'];
+/**
+ * Returns why the schema is not that of this version; empty when it is. Rejects with StoreNotOpened when the file has
+ * no tables, as after a power cut in the first start.
+ */
+export async function inspectSchema(db: DatabaseSync, file: string): Promise<readonly string[]> {
+  const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
+  if (tables.length === 0)
+    throw new StoreNotOpened(`there is no store at ${file} yet: it is empty, and the next start makes one`);
+  if (!tables.some(({ name }) => name === 'migrations')) return ['this is the database of another program'];
   const applied = db.prepare('SELECT name FROM migrations').all();
   return inspectMigrations(
     SQLITE_MIGRATIONS,

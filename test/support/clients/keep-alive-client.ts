@@ -5,6 +5,7 @@ export interface Answer {
   /** True for an idempotent replay. */
   readonly replayed: boolean;
   readonly body: string;
+  readonly requestId: string;
 }
 
 /** A client with one keep-alive TCP connection, one request at a time, and no retries. */
@@ -72,9 +73,10 @@ export class Connection {
 function answerOf(response: IncomingMessage): Promise<Answer> {
   const status = response.statusCode ?? 0;
   const replayed = response.headers['idempotent-replayed'] === 'true';
+  const requestId = String(response.headers['x-request-id']);
   let body = '';
   return new Promise((resolve) => {
-    const done = (): void => resolve({ status, replayed, body });
+    const done = (): void => resolve({ status, replayed, body, requestId });
     response.setEncoding('utf8').on('data', (text: string) => {
       body += text;
     });

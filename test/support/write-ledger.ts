@@ -18,6 +18,7 @@ export interface Balance {
   readonly unknown: number;
   /** Keyed creations that were retried and turned out to have been stored at the first attempt. */
   readonly replayed: number;
+  /** Responses with a 503. Those of writes without a key are `unknown`; the others were retried. */
   readonly unavailable: number;
 }
 
@@ -38,6 +39,9 @@ export class Ledger {
   #acknowledged = Promise.withResolvers<void>();
   /** The fronts that have not acknowledged a write since {@link everyFrontAcknowledged} was called. */
   #silent = new Set<Addressed>();
+  /** When each front last acknowledged a write, and its longest time without one. */
+  #lastAcknowledged = new Map<Addressed, number>();
+  #longestSilence = 0;
   #running = true;
   #serial = 0;
   #requests = 0;
@@ -65,6 +69,13 @@ export class Ledger {
     while (this.#silent.size > 0) await this.nextAcknowledged();
   }
 
+  /** Returns the longest time in milliseconds, since the last call, in which a front acknowledged nothing. */
+  takeLongestSilence(): number {
+    const longest = this.#longestSilence;
+    this.#longestSilence = 0;
+    return longest;
+  }
+
   /** Stops the writers after their current plants. Without it they run forever. */
   async finish(): Promise<void> {
     this.#running = false;
@@ -80,6 +91,11 @@ export class Ledger {
     } finally {
       this.#client.close();
     }
+    return this.balance();
+  }
+
+  /** The writes so far. */
+  balance(): Balance {
     return {
       created: this.#created.size,
       deleted: this.#deleted.size,
@@ -167,6 +183,9 @@ export class Ledger {
     }
     if (answer.status < 300) {
       this.#silent.delete(front);
+      const now = performance.now();
+      this.#longestSilence = Math.max(this.#longestSilence, now - (this.#lastAcknowledged.get(front) ?? now));
+      this.#lastAcknowledged.set(front, now);
       this.#acknowledged.resolve();
       this.#acknowledged = Promise.withResolvers();
     }

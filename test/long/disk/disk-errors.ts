@@ -1,4 +1,4 @@
-import { copyFile, mkdir } from 'node:fs/promises';
+import { copyFile, mkdir, readFile } from 'node:fs/promises';
 import { basename, join } from 'node:path';
 import { createRandom } from '../../support/data/seeded-random.ts';
 import type { Command } from '../../support/faults/disk-limits.ts';
@@ -8,6 +8,7 @@ import { judgeStore } from './judge-store.ts';
 import { recordWrites } from './recorded-writers.ts';
 
 const WRITERS = 4;
+const TRACE = 'trace';
 
 /** About the number of calls of the writing thread. */
 const CALLS = { pwrite64: 400, fsync: 120, ftruncate: 3 };
@@ -25,6 +26,8 @@ export interface DiskError {
 }
 
 interface DiskErrorResult {
+  /** Whether the service got as far as the call that fails. */
+  readonly struck: boolean;
   /** Acknowledged writes. */
   readonly acknowledged: number;
   readonly ending: 'did not start' | 'exited' | 'went on';
@@ -40,7 +43,7 @@ export async function runWithDiskError(diskError: DiskError, random: () => numbe
   const service = await start(installation, diskError, token, faults);
   if (service === undefined) {
     faults.push(...(await judge(installation, { writes: [], token: '' })));
-    return { acknowledged: 0, ending: 'did not start', faults };
+    return { struck: await hasStruck(installation), acknowledged: 0, ending: 'did not start', faults };
   }
   const { writes, surprises } = await recordWrites({ ...service, writers: WRITERS, writes: 300, random });
   faults.push(...surprises);
@@ -53,6 +56,7 @@ export async function runWithDiskError(diskError: DiskError, random: () => numbe
     );
   faults.push(...(await judge(installation, { writes, token: service.token })));
   return {
+    struck: await hasStruck(installation),
     acknowledged: writes.filter(({ requestId }) => requestId !== undefined).length,
     ending: isFatal ? 'exited' : 'went on',
     faults,
@@ -74,7 +78,7 @@ async function start(
 ): Promise<Started | undefined> {
   const program = installation.start(['serve', '--port', '0', '--admin-port', '0'], {
     env: { NODE_DISABLE_COMPILE_CACHE: '1', ...(known === undefined ? {} : { NODE_ENV: 'production' }) },
-    wrap: (command) => failing(diskError, installation.file, command),
+    wrap: (command) => failing(diskError, installation, command),
   });
   const serving = await program.logged(({ msg }) => msg === 'serving').catch(() => undefined);
   const token =
@@ -98,11 +102,30 @@ async function start(
 }
 
 /** -D keeps the pid of the program; the error strikes only files of the store. */
-function failing({ call, error, position, lasts }: DiskError, file: string, command: Command): Command {
+function failing(
+  { call, error, position, lasts }: DiskError,
+  { folder, file }: Installation,
+  command: Command,
+): Command {
   const paths = ['', '-wal', '-journal'].flatMap((suffix) => ['-P', file + suffix]);
   const fault = `inject=${call}:error=${error}:when=${position}${lasts ? '+' : ''}`;
-  const options = ['-D', '-f', '-qq', '-o', '/dev/null', ...paths, '-e', `trace=${call}`, '-e', fault];
+  const options = [
+    '-D',
+    '-f',
+    '-qq',
+    '-o',
+    join(folder, TRACE),
+    ...paths,
+    '-e',
+    `trace=${call}`,
+    '-e',
+    fault,
+  ];
   return ['strace', ...options, ...command];
+}
+
+async function hasStruck({ folder }: Installation): Promise<boolean> {
+  return (await readFile(join(folder, TRACE), 'latin1')).includes('(INJECTED)');
 }
 
 async function judge(
@@ -141,11 +164,12 @@ async function main(): Promise<void> {
   write(`seed ${seed}`);
   const random = createRandom(seed);
   const endings = { 'did not start': 0, exited: 0, 'went on': 0 };
-  let [acknowledged, unsound, rounds] = [0, 0, 0];
+  let [struck, acknowledged, unsound, rounds] = [0, 0, 0, 0];
   while (rounds < Number(values.rounds)) {
     const diskError = chooseError(random);
     const result = await runWithDiskError(diskError, random);
     rounds += 1;
+    if (result.struck) struck += 1;
     endings[result.ending] += 1;
     acknowledged += result.acknowledged;
     if (result.faults.length === 0) continue;
@@ -153,7 +177,7 @@ async function main(): Promise<void> {
     write(`${JSON.stringify(diskError)}, ${result.ending}: ${result.faults.slice(0, 3).join('; ')}`);
   }
   write(
-    `${rounds} errors: the service did not start ${endings['did not start']} times, exited ${endings.exited} times ` +
+    `${rounds} errors, ${struck} of which struck: the service did not start ${endings['did not start']} times, exited ${endings.exited} times ` +
       `and went on ${endings['went on']} times; ${acknowledged} writes acknowledged, ${unsound} stores not as acknowledged`,
   );
   if (unsound > 0) process.exitCode = 1;

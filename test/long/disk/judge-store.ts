@@ -68,9 +68,8 @@ function differences(
   writes: readonly RecordedWrite[],
   isAcknowledged: (write: RecordedWrite) => boolean,
 ): readonly string[] {
-  const plants: { name: string }[] = JSON.parse(list);
-  const found = new Map(plants.map(({ name }) => [BigInt(name.slice(0, name.indexOf(' '))), name]));
-  const faults = plants.length === found.size ? [] : ['a plant is listed twice'];
+  const found = namesIn(list);
+  const faults: string[] = [];
   const allowed = new Map<bigint, (string | null)[]>();
   for (const write of writes) {
     const states = allowed.get(write.id) ?? [null];
@@ -84,6 +83,14 @@ function differences(
       faults.push(`plant ${id} is ${shown(name)} and not ${states.map(shown).join(' or ')}`);
   }
   return faults;
+}
+
+/** The names of recorded plants in a list, by id. Throws when an id is listed twice. */
+export function namesIn(list: string): ReadonlyMap<bigint, string> {
+  const plants: { name: string }[] = JSON.parse(list);
+  const names = new Map(plants.map(({ name }) => [BigInt(name.slice(0, name.indexOf(' '))), name]));
+  if (names.size < plants.length) throw new Error('a plant is listed twice');
+  return names;
 }
 
 function shown(name: string | null): string {

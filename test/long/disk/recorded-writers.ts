@@ -1,7 +1,10 @@
 import { Connection } from '../../support/clients/keep-alive-client.ts';
 
 const IDS_PER_WRITER = 20;
+
+/** The shares of names that need overflow pages, and that SQLite keeps in a separate table. */
 const LONG_NAMES = 0.05;
+const LARGE_NAMES = 0.01;
 
 /** A write of a plant, in the order of its writer. Only one writer writes an id. */
 export interface RecordedWrite {
@@ -11,6 +14,9 @@ export interface RecordedWrite {
   readonly key: string | undefined;
   /** The id of the request whose response acknowledged it. Undefined without such a response. */
   readonly requestId: string | undefined;
+  /** When the request was sent and its response had arrived, in milliseconds as of `performance.now()`. */
+  readonly sentAt: number;
+  readonly answeredAt: number;
 }
 
 interface Recording {
@@ -51,10 +57,12 @@ export async function recordWrites({
     const isCreation = ids.get(id) === null;
     const name = isCreation ? nameOf(id, serial, random) : null;
     const key = isCreation && random() < 0.3 ? `write-${serial}` : undefined;
+    const sentAt = performance.now();
     const answer =
       name === null ? await connection.delete(id) : await connection.create(id, { name, tag: null }, key);
     const isDone = answer?.status === (isCreation ? 200 : 204);
-    recorded.push({ id, name, key, requestId: isDone ? answer.requestId : undefined });
+    const requestId = isDone ? answer.requestId : undefined;
+    recorded.push({ id, name, key, requestId, sentAt, answeredAt: performance.now() });
     if (isDone) ids.set(id, name);
     else ids.delete(id);
     if (!isDone && answer !== undefined && answer.status !== 503)
@@ -77,8 +85,9 @@ export async function recordWrites({
   return { writes: recorded, surprises };
 }
 
-/** A name with the id, which lists do not show. Some are long enough for overflow pages. */
+/** A name with the id, which lists do not show. */
 function nameOf(id: bigint, serial: number, random: () => number): string {
-  const length = random() < LONG_NAMES ? 4_000 : random() * 60;
+  const choice = random();
+  const length = choice < LARGE_NAMES ? 13_500 : choice < LARGE_NAMES + LONG_NAMES ? 4_000 : random() * 60;
   return `${id} of write ${serial} ${'Ä🌱x'.repeat(length / 3)}`;
 }

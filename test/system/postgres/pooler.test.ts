@@ -1,7 +1,5 @@
 import assert from 'node:assert/strict';
-import { spawn, spawnSync } from 'node:child_process';
-import { once } from 'node:events';
-import { chown, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
@@ -9,9 +7,9 @@ import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
 import { migrateStore, openStore } from '../../../src/store/open-engine.ts';
 import type { Outcome, Store, Write } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
-import { engines, freshFolder } from '../../support/engines.ts';
+import { engines } from '../../support/engines.ts';
 import { needs } from '../../support/needs.ts';
-import { freePort } from '../../support/servers/free-port.ts';
+import { HAS_PGBOUNCER, KEEPS_STATEMENTS, startPgBouncer } from '../../support/servers/pgbouncer.ts';
 import { startPair } from '../../support/servers/postgres-server.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 import { bearer, startService } from '../../support/service.ts';
@@ -128,64 +126,14 @@ for (const prepare of [true, false]) {
   });
 }
 
-/** PgBouncer supports prepared statements in transaction mode since 1.21. */
-const KEEPS_STATEMENTS_SINCE = 1_021;
-
-/** The version of PgBouncer, where it is installed: 1018 means 1.18. */
-function findPgBouncer(): number | undefined {
-  const { stdout } = spawnSync('pgbouncer', ['--version'], { encoding: 'utf8' });
-  const version = /PgBouncer (\d+)\.(\d+)/.exec(stdout ?? '');
-  return version === null ? undefined : Number(version[1]) * 1_000 + Number(version[2]);
-}
-
-const version = findPgBouncer();
-const NEEDS_POOLER = needs('pgbouncer', version !== undefined);
-const KEEPS_STATEMENTS = version !== undefined && version >= KEEPS_STATEMENTS_SINCE;
-
-/** Starts PgBouncer in transaction mode before a server, with few connections. Resolves to its port. */
-async function startPgBouncer(t: TestContext, server: URL): Promise<number> {
-  const folder = await freshFolder();
-  const port = await freePort();
-  const file = join(folder, 'pgbouncer.ini');
-  const lines = [
-    '[databases]',
-    `* = host=${server.hostname} port=${server.port} user=${server.username}`,
-    '[pgbouncer]',
-    'listen_addr = 127.0.0.1',
-    `listen_port = ${port}`,
-    'unix_socket_dir =',
-    'auth_type = any',
-    'pool_mode = transaction',
-    'default_pool_size = 3',
-    ...(KEEPS_STATEMENTS ? ['max_prepared_statements = 100'] : []),
-  ];
-  await writeFile(file, `${lines.join('\n')}\n`);
-  // It does not run as root.
-  const account = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
-  if (account.uid !== undefined) await chown(folder, account.uid, account.gid);
-  const child = spawn('pgbouncer', [file], { ...account, stdio: ['ignore', 'ignore', 'pipe'] });
-  const exited = once(child, 'exit');
-  t.after(async () => {
-    child.kill('SIGKILL');
-    await exited;
-  });
-  const started = Promise.withResolvers<void>();
-  let log = '';
-  child.stderr.setEncoding('utf8').on('data', (text: string) => {
-    log += text;
-    if (log.includes('process up')) started.resolve();
-  });
-  child.once('exit', (code) => started.reject(new Error(`PgBouncer ended with ${code}: ${log}`)));
-  await started.promise;
-  return port;
-}
+const NEEDS_POOLER = needs('pgbouncer', HAS_PGBOUNCER);
 
 test(
   'server behind PgBouncer becomes a standby → reads are rejected and /ready is 503',
   NEEDS_POOLER,
   async (t) => {
     const { primary, standby } = await startPair(t, { prepare: migrateStore });
-    const port = await startPgBouncer(t, new URL(primary.url()));
+    const { port } = await startPgBouncer(t, new URL(primary.url()));
     const service = await startService(t, through(new URL(primary.url()), port), {
       databasePrepare: 'false',
     });
@@ -219,7 +167,7 @@ for (const prepare of [false, true]) {
     wanted,
     async (t) => {
       const url = await freshDatabase(t);
-      const port = await startPgBouncer(t, url);
+      const { port } = await startPgBouncer(t, url);
       await assertWorks(await open(t, through(url, port), prepare));
     },
   );

@@ -15,7 +15,11 @@ const long = Object.entries(scripts)
   .flatMap(([, script]) => /^node (test\/\S+\.ts)/.exec(script)?.[1] ?? []);
 
 async function run(...args: readonly string[]) {
-  const child = spawn(process.execPath, args, { cwd: ROOT, stdio: ['ignore', 'pipe', 'pipe'] });
+  return runWith(process.env, args);
+}
+
+async function runWith(env: NodeJS.ProcessEnv, args: readonly string[]) {
+  const child = spawn(process.execPath, args, { cwd: ROOT, env, stdio: ['ignore', 'pipe', 'pipe'] });
   const [stdout, stderr, [code]] = await Promise.all([
     text(child.stdout),
     text(child.stderr),
@@ -33,8 +37,22 @@ describe('the long tests', { concurrency: 2 }, () => {
     });
   }
 
+  for (const { file, needs } of [
+    {
+      file: 'test/long/patroni/patroni.ts',
+      needs: /^not run: needs patroni 4 .*pip.*etcd .*apt-get.*pgbouncer/,
+    },
+    { file: 'test/long/litestream.ts', needs: /^not run: needs litestream .*go install/ },
+  ]) {
+    test(`${file} without its programs → says so, and how to get them`, async () => {
+      const { code, stdout } = await runWith({ PATH: '/nowhere' }, [file]);
+      assert.equal(code, 1);
+      assert.match(stdout, needs);
+    });
+  }
+
   test('are known to this test', () => {
-    assert.equal(long.length, 16);
+    assert.equal(long.length, 18);
   });
 
   for (const args of [

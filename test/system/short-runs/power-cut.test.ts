@@ -34,8 +34,8 @@ describe('error of the disk', { ...NEEDS_STRACE, ...TOGETHER }, () => {
     for (const lasts of [false, true]) {
       it(`${name} fails ${lasts ? 'from then on' : 'once'} → ${expected}; nothing acknowledged is lost`, async () => {
         const error = { ...diskError, error: 'EIO', lasts } as const;
-        const { ending, faults } = await runWithDiskError(error, createRandom(7));
-        assert.deepEqual({ ending, faults }, { ending: expected, faults: [] });
+        const { struck, ending, faults } = await runWithDiskError(error, createRandom(7));
+        assert.deepEqual({ struck, ending, faults }, { struck: true, ending: expected, faults: [] });
       });
     }
   }

@@ -41,16 +41,13 @@ export class SendBudget {
   }
 
   /**
-   * Waits until the memory is free, or no other response holds reserved memory. Rejects with an ApiError (50301) after a
+   * Waits until the memory is free, or no other response can release any. Rejects with an ApiError (50301) after a
    * timeout.
    */
   async reserve(memory: number, response: HeldBytes): Promise<void> {
-    if (this.#waiting.length === 0 && this.#hasRoom(memory, response)) {
-      this.#addReserved(memory);
-      return;
-    }
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     this.#waiting.push({ response, memory, resolve, reject });
+    this.#wakeNext();
     const timer = setTimeout(() => this.cancel(response, tooMuch()), WAIT_MS);
     try {
       await promise;
@@ -74,26 +71,20 @@ export class SendBudget {
     this.#wakeNext();
   }
 
-  // One response may always go ahead, whatever its size, so that every plant can be listed.
-  #hasRoom(memory: number, response: HeldBytes): boolean {
-    return this.#used + memory <= this.#limit || this.#reserved === response.reserved;
-  }
-
-  #addReserved(memory: number): void {
-    this.#used += memory;
-    this.#reserved += memory;
-  }
-
   #wakeNext(): void {
-    for (
-      let next = this.#waiting[0];
-      next !== undefined && this.#hasRoom(next.memory, next.response);
-      next = this.#waiting[0]
-    ) {
+    for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
+      if (this.#used + next.memory > this.#limit && !this.#areAllWaiting()) return;
       this.#waiting.shift();
-      this.#addReserved(next.memory);
+      this.#used += next.memory;
+      this.#reserved += next.memory;
+      next.response.grant(next.memory);
       next.resolve();
     }
+  }
+
+  // Then one response may go ahead, whatever its size: every plant can be listed, and none waits for another for ever.
+  #areAllWaiting(): boolean {
+    return this.#reserved === this.#waiting.reduce((sum, { response }) => sum + response.reserved, 0);
   }
 }
 
@@ -135,17 +126,18 @@ export class HeldBytes {
   }
 
   /**
-   * Waits until the bytes fit, or no other response holds reserved memory. Rejects with an ApiError (50301) after a
+   * Waits until the bytes fit, or no other response can release any. Rejects with an ApiError (50301) after a
    * timeout, and with ClientGone once the connection is closed.
    */
   async reserve(bytes: number): Promise<void> {
     if (this.isClosed) throw clientGone();
     const memory = bytes * MEMORY_PER_BYTE;
     await this.#budget.reserve(memory, this);
-    if (this.isClosed) {
-      this.#budget.release(memory, memory);
-      throw clientGone();
-    }
+    if (this.isClosed) throw clientGone();
+  }
+
+  /** Called by the budget when it has reserved memory. */
+  grant(memory: number): void {
     this.#memory += memory;
     this.reserved += memory;
   }

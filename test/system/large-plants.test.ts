@@ -104,9 +104,11 @@ for (const engine of engines) {
     const store = await openStore(url, { now: Date.now, onFatal: assert.fail, connections });
     t.after(() => store.close());
     const range = { from: INT64_MIN, to: INT64_MAX };
-    const { json, count } = await store.listPlants('alice', range, { plants: 64, bytes: 65_536 });
-    assert.equal(count, 1);
-    assert.equal(hash('sha256', json), hash('sha256', JSON.stringify([{ name }])));
+    const { count, largeBytes } = await store.listPlants('alice', range, { plants: 64, bytes: 65_536 });
+    assert.equal(count, 0);
+    assert.ok(Number(largeBytes) >= 32 * MEBIBYTE);
+    const { json = new Uint8Array() } = (await store.readLargePlant('alice', range)) ?? {};
+    assert.equal(hash('sha256', json), hash('sha256', JSON.stringify({ name })));
   });
 }
 

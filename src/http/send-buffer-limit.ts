@@ -6,6 +6,9 @@ import { ClientGone } from './operation.ts';
 /** How long a response waits for memory before it fails with 50301. */
 const WAIT_MS = 5_000;
 
+/** How long a response waits that has begun: failing breaks it off. */
+const BEGUN_WAIT_MS = 30_000;
+
 /** Bytes of memory counted per byte of a response: rendering it leaves garbage (measured). */
 export const MEMORY_PER_BYTE = 2;
 
@@ -48,7 +51,8 @@ export class SendBudget {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     this.#waiting.push({ response, memory, resolve, reject });
     this.#wakeNext();
-    const timer = setTimeout(() => this.cancel(response, tooMuch()), WAIT_MS);
+    const waitMs = response.isBegun() ? BEGUN_WAIT_MS : WAIT_MS;
+    const timer = setTimeout(() => this.cancel(response, tooMuch()), waitMs);
     try {
       await promise;
     } finally {
@@ -105,9 +109,11 @@ export class HeldBytes {
   /** The part of the memory that was taken by `reserve`. */
   reserved = 0;
   #memory = 0;
+  readonly #response: BatchedResponse;
   readonly #budget: SendBudget;
 
   constructor(response: BatchedResponse, budget: SendBudget) {
+    this.#response = response;
     this.#budget = budget;
     this.isClosed = response.destroyed;
     response.once('close', () => {
@@ -115,6 +121,11 @@ export class HeldBytes {
       budget.cancel(this, clientGone());
       budget.release(this.#memory, this.reserved);
     });
+  }
+
+  /** True once its headers are sent. */
+  isBegun(): boolean {
+    return this.#response.headersSent;
   }
 
   /** Takes memory without waiting. Throws an ApiError (50301) when the limit of all responses together is reached. */

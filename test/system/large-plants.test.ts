@@ -64,6 +64,9 @@ async function fill(url: string): Promise<{ list: string; plants: number }> {
 for (const engine of engines) {
   test(`plants of 16 MiB and 30 MB → list, pages and export are exact, memory is bounded, on ${engine.name}`, async (t) => {
     const { service, token, url, expected } = await start(t, engine);
+    t.after(() => {
+      for (const line of service.log) if (Number(line.level) > 30) t.diagnostic(JSON.stringify(line));
+    });
     const before = await residentMemory(service);
     await resetPeakMemory(service);
 

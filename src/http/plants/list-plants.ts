@@ -121,6 +121,7 @@ export function listPlants(
       if (plant !== undefined) {
         yield* counted([Buffer.of(begin)]);
         yield* counted(inPieces(plant));
+        free(plant);
         begin = COMMA;
       }
       held.remove(largeBytes);
@@ -176,6 +177,11 @@ export function listPlants(
     }
     return undefined;
   };
+}
+
+// The bytes of several large plants would wait for the garbage collection.
+function free({ buffer }: Buffer): void {
+  if (buffer instanceof ArrayBuffer) buffer.transfer(0);
 }
 
 function addLink(

@@ -102,5 +102,7 @@ const FITTING_ROWS: Statement = {
 
 const LARGE_PLANT: Statement = {
   name: 'read-large-plant',
-  text: `SELECT ${PLANT} AS json, id, ${moreAfter('plants.id')} ${FIRST_PLANT}`,
+  // The planner may sort all rows for a bare ORDER BY, and render each of them before.
+  text: `SELECT ${PLANT} AS json, id, ${moreAfter('first.id')}
+           FROM (SELECT id, ${FIELD_COLUMNS} ${FIRST_PLANT}) AS first`,
 };

@@ -158,16 +158,16 @@ async function main(): Promise<void> {
         `${one.lag.toFixed(2)} s of them; write-ahead log ${(one.log / MEBIBYTE).toFixed(1)} MiB: ${verdict}`,
     );
   }
-  const most = (rounds: readonly Round[], of: (round: Round) => number): number =>
+  const highest = (rounds: readonly Round[], of: (round: Round) => number): number =>
     Math.max(...rounds.map(of));
   const cost = (rounds: readonly Round[]): string =>
     median(rounds.map(({ serviceCpu }) => serviceCpu)).toFixed(0);
   const unsound = replicated.filter(({ faults }) => faults.length > 0).length;
   write(
     `${replicated.length - unsound} of ${replicated.length} restored stores sound; at most ` +
-      `${most(replicated, ({ lag }) => lag).toFixed(2)} s of writes missing; write-ahead log at most ` +
-      `${(most(replicated, ({ log }) => log) / MEBIBYTE).toFixed(1)} MiB, without Litestream ` +
-      `${(most(alone, ({ log }) => log) / MEBIBYTE).toFixed(1)} MiB; CPU of the service for 1,000 writes ` +
+      `${highest(replicated, ({ lag }) => lag).toFixed(2)} s of writes missing; write-ahead log at most ` +
+      `${(highest(replicated, ({ log }) => log) / MEBIBYTE).toFixed(1)} MiB, without Litestream ` +
+      `${(highest(alone, ({ log }) => log) / MEBIBYTE).toFixed(1)} MiB; CPU of the service for 1,000 writes ` +
       `${cost(replicated)} ms, without ${cost(alone)} ms; of Litestream ` +
       `${median(replicated.map(({ litestreamCpu }) => litestreamCpu)).toFixed(0)} ms`,
   );

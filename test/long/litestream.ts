@@ -164,8 +164,8 @@ async function main(): Promise<void> {
     median(rounds.map(({ serviceCpu }) => serviceCpu)).toFixed(0);
   const unsound = replicated.filter(({ faults }) => faults.length > 0).length;
   write(
-    `${replicated.length - unsound} of ${replicated.length} restored stores sound; at most ` +
-      `${highest(replicated, ({ lag }) => lag).toFixed(2)} s of writes missing; write-ahead log at most ` +
+    `${replicated.length - unsound} of ${replicated.length} restored stores sound; up to ` +
+      `${highest(replicated, ({ lag }) => lag).toFixed(2)} s of writes missing; write-ahead log up to ` +
       `${(highest(replicated, ({ log }) => log) / MEBIBYTE).toFixed(1)} MiB, without Litestream ` +
       `${(highest(alone, ({ log }) => log) / MEBIBYTE).toFixed(1)} MiB; CPU of the service for 1,000 writes ` +
       `${cost(replicated)} ms, without ${cost(alone)} ms; of Litestream ` +

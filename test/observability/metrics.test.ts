@@ -4,9 +4,11 @@ import { readFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { connect } from 'node:net';
 import { type TestContext, test } from 'node:test';
+import { collectDefaultMetrics, Registry } from 'prom-client';
 import dashboard from '../../deploy/grafana-dashboard.json' with { type: 'json' };
 import manifest from '../../package.json' with { type: 'json' };
 import { loadConfig } from '../../src/config.ts';
+import { collectProcessMetrics } from '../../src/observability/process-metrics.ts';
 import { renderRequest, sendRaw } from '../support/clients/raw-http.ts';
 import { engines, type TestEngine } from '../support/engines.ts';
 import { holdWrites } from '../support/faults/hold-writes.ts';
@@ -240,6 +242,24 @@ test('database does not respond → /ready fails in time and names the check', a
   assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
   proxy.recover();
   await service.close();
+});
+
+test('metrics of the process → those of prom-client, with the CPU time since its start', async () => {
+  const [registry, original] = [new Registry(), new Registry()];
+  collectProcessMetrics(registry);
+  collectDefaultMetrics({ register: original });
+  const described = (all: Registry) =>
+    all.getMetricsAsArray().map(({ name, help, type }) => ({ name, help, type: String(type) }));
+  const byName = (a: { name: string }, b: { name: string }): number => a.name.localeCompare(b.name);
+  assert.deepEqual(described(registry).sort(byName), described(original).sort(byName));
+  const { user, system } = process.cpuUsage();
+  const value = async (name: string): Promise<number> =>
+    (await registry.getSingleMetric(name)?.get())?.values[0]?.value ?? 0;
+  assert.ok((await value('process_cpu_user_seconds_total')) >= user / 1e6);
+  assert.ok((await value('process_cpu_system_seconds_total')) >= system / 1e6);
+  assert.ok((await value('process_cpu_seconds_total')) >= (user + system) / 1e6);
+  registry.clear();
+  original.clear();
 });
 
 test('alert on queued writes → fires before requests are rejected', () => {

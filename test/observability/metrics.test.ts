@@ -15,6 +15,7 @@ import { holdWrites } from '../support/faults/hold-writes.ts';
 import { until } from '../support/patience.ts';
 import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
 import { bearer, startService, type TestService } from '../support/service.ts';
+import { create, writeAll } from '../support/store-setup.ts';
 
 const ALERTS = readFileSync(new URL('../../deploy/alerts.yaml', import.meta.url), 'utf8');
 
@@ -61,6 +62,15 @@ async function start(t: TestContext, engine: TestEngine) {
   return { url, service, headers, create, list };
 }
 
+/** Creates plants of alice in the store. */
+async function fill({ store }: TestService, count: number, name: string): Promise<void> {
+  const outcomes = await writeAll(
+    store,
+    Array.from({ length: count }, (_, id) => create(BigInt(id), { name })),
+  );
+  assert.ok(outcomes.every((outcome) => outcome === 'created'));
+}
+
 for (const engine of engines) {
   test(`requests → counted by operation and status, on ${engine.name}`, async (t) => {
     const { service, create, list } = await start(t, engine);
@@ -90,8 +100,8 @@ for (const engine of engines) {
   });
 
   test(`lists, whole, streamed and in pages → bytes counted, without HEAD, on ${engine.name}`, async (t) => {
-    const { service, create, list } = await start(t, engine);
-    await Promise.all(Array.from({ length: 600 }, (_, id) => create(id, 'Größe')));
+    const { service, list } = await start(t, engine);
+    await fill(service, 600, 'Größe');
     const sent =
       (await list()) + (await list('?limit=2')) + (await list('?limit=0')) + (await list('', 'HEAD'));
     await list('?limit=2', 'HEAD');
@@ -100,10 +110,8 @@ for (const engine of engines) {
   });
 
   test(`client disconnects during a list → counted as aborted, not as answered, on ${engine.name}`, async (t) => {
-    const { service, headers, create } = await start(t, engine);
-    const long = 'x'.repeat(60_000);
-    for (let from = 0; from < 400; from += 50)
-      await Promise.all(Array.from({ length: 50 }, (_, index) => create(from + index, long)));
+    const { service, headers } = await start(t, engine);
+    await fill(service, 400, 'x'.repeat(60_000));
     const reading = get(`${service.url}/plants`, { agent: false, headers });
     const [list] = await once(reading, 'response');
     list.on('error', () => undefined);

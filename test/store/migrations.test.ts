@@ -15,6 +15,7 @@ import { SQLITE_MIGRATIONS } from '../../src/store/sqlite/migrate.ts';
 import { type Outcome, StoreNotOpened, type Write } from '../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { connections, engines, execute, freshFolder, rowsOf } from '../support/engines.ts';
+import { repetitions } from '../support/repetitions.ts';
 import { create, upTo } from '../support/store-setup.ts';
 
 const OPEN = new URL('../../src/store/open-engine.ts', import.meta.url);
@@ -315,7 +316,7 @@ for (const engine of engines) {
   test(`processes open one new store on ${engine.name} together → all succeed, and one migrates it`, async (t) => {
     const workers = await Promise.all(Array.from({ length: 3 }, () => startWorker(t)));
     const all = await migrateStore(await engine.freshUrl(t));
-    for (let round = 0; round < 8; round += 1) {
+    for (let round = 0; round < repetitions(8); round += 1) {
       const url = await engine.freshUrl(t);
       const answers = await Promise.all(workers.map((worker) => ask(worker, url)));
       const migrated = answers.filter(

@@ -6,6 +6,7 @@ import { setImmediate } from 'node:timers/promises';
 import { headerOf, sendRequest } from '../../support/clients/raw-http.ts';
 import { engines, type TestEngine } from '../../support/engines.ts';
 import { countSeconds } from '../../support/patience.ts';
+import { repetitions } from '../../support/repetitions.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
 import { create } from '../../support/store-setup.ts';
 
@@ -97,7 +98,7 @@ for (const engine of engines) {
     await make(service, staying.map(named));
     const churn = startChurn(service, staying);
     try {
-      for (let round = 0; round < 6 || churn.changes() < 1_000; round += 1) {
+      for (let round = 0; round < 6 || churn.changes() < repetitions(1_000); round += 1) {
         const query = ['', '?limit=37', '?limit=400'][round % 3] ?? '';
         const pages = await walk(service, token, query);
         const ids = pages.flatMap(({ names }) => names.map(BigInt));
@@ -136,7 +137,7 @@ for (const engine of engines) {
     await make(service, staying.map(named));
     const churn = startChurn(service, staying, 4);
     try {
-      for (let round = 0; round < 20 || churn.changes() < 500; round += 1) {
+      for (let round = 0; round < 3 + repetitions(17) || churn.changes() < repetitions(500); round += 1) {
         const limit = [1_000, 3_000, 37][round % 3] ?? 0;
         const [first] = await walk(service, token, `?limit=${limit}`, 1);
         assert.equal(first?.names.length, limit);

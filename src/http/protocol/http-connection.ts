@@ -268,11 +268,10 @@ export class Connection {
     const bytes = this.#unparsed;
     this.#unparsed = NOTHING;
     this.#parseAll(bytes);
-    if (this.#isClosing || (this.#current !== undefined && this.#unparsed.length > 0)) return;
+    if (this.#isClosing || this.#current?.req.complete) return;
     if (this.socket.isPaused()) this.socket.resume();
-    if (!this.isIdle) return;
-    if (this.#hasEnded) this.#endParser();
-    else if (this.#closesWhenIdle && this.socket.readableLength === 0) this.#close();
+    if (this.#hasEnded) this.#finishParsing();
+    else if (this.isIdle && this.#closesWhenIdle && this.socket.readableLength === 0) this.#close();
   }
 
   #rejectConnection(error: unknown): void {

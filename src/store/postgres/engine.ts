@@ -14,12 +14,15 @@ import { Connections } from './connections.ts';
 import { isAcrossShards, isFromServer, mayBeUniqueViolation, meaningOf } from './errors.ts';
 import { deleteExpiredKeys } from './expired-keys.ts';
 import { migratePostgres } from './migrate.ts';
-import { readPage } from './pages.ts';
+import { readLargePlant, readPage } from './pages.ts';
 import { retrying } from './retry-transient.ts';
 import { createNewPlants, type Row, type Statement } from './statements.ts';
 
 /** After a taken id, optimistic inserts pause for this time. */
 const OPTIMISM_PAUSE_MS = 1_000;
+
+/** How long statements for several owners are not tried again after the server has rejected one. */
+const PER_OWNER_MS = 10 * 60 * 1_000;
 
 /** The privileges that the service needs; `FOR UPDATE` needs UPDATE too. */
 const FIND_MISSING_GRANTS: Statement = {
@@ -74,19 +77,19 @@ export async function openPostgres(
     );
   }
 
-  let goesPerOwner = false;
+  let perOwnerUntil = 0;
 
   /**
-   * Runs `work` for all owners together, or separately for each owner after the server has rejected that. Citus
-   * shards by owner and cannot lock rows of several owners in one statement.
+   * Runs `work` for all owners together, or separately for each owner while the server rejects that. Citus shards by
+   * owner and cannot lock rows of several owners in one statement. Other servers may reject it only for some time.
    */
   async function togetherOrPerOwner<T>(work: (perOwner: boolean) => Promise<T>): Promise<T> {
-    const perOwner = goesPerOwner;
+    const perOwner = now() < perOwnerUntil;
     try {
       return await work(perOwner);
     } catch (error: unknown) {
       if (perOwner || !isAcrossShards(error)) throw error;
-      goesPerOwner = true;
+      perOwnerUntil = now() + PER_OWNER_MS;
       return work(true);
     }
   }
@@ -160,6 +163,7 @@ export async function openPostgres(
   return {
     commit,
     listPlants: (owner, range, limit) => readPage(read, owner, range, limit),
+    readLargePlant: (owner, range) => readLargePlant(read, owner, range),
     findToken: (digest) => findTokenBy('digest', digest),
     findTokenById: (id) => findTokenBy('id', id),
     hasTokens: async () => (await read({ text: 'SELECT 1 FROM tokens LIMIT 1' })).length > 0,

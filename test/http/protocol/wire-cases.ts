@@ -481,6 +481,18 @@ const persistence: readonly WireCase[] = [
     answers: [200, 200, MALFORMED],
     closes: true,
   },
+  ...[
+    ['one byte', '#'],
+    ['half of the headers', `POST /plants HTTP/1.1\r\n${WITH}`],
+    ['half of the content', post('Content-Length: 99\r\n', FERN)],
+  ].map(([part, bytes]) => ({
+    title: `${part} of a request, then the end, is rejected after the response before it`,
+    sends: `DELETE /plants/1 HTTP/1.1\r\n${WITH}\r\n${bytes}`,
+    endsEarly: true as const,
+    answers: [204, MALFORMED],
+    closes: true,
+    leaves: '[]',
+  })),
   {
     title: 'no request after a body that is too large gets a response',
     sends: `${GET}${post('Content-Length: 65537\r\n', ' '.repeat(65_537))}${SMUGGLED}`,

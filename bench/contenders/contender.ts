@@ -20,6 +20,8 @@ export interface Measurement extends Tally {
   readonly cpu: CpuUse | undefined;
   /** Peak resident memory of the server. */
   readonly peakBytes: number | undefined;
+  /** Bytes that all threads of the server allocated in their heaps. */
+  readonly allocatedBytes: number | undefined;
 }
 
 /** A subject of a comparison. */

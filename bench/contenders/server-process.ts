@@ -1,16 +1,20 @@
 import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { open, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { settings, variableOf } from '../../src/config.ts';
 
 const START_MS = 15_000;
 const LOOK_EVERY_MS = 20;
 const STOP_MS = 10_000;
+const ALLOCATIONS = join(import.meta.dirname, 'allocations-preload.ts');
 
 export interface ServerProcess {
   readonly url: string;
   readonly pid: number;
+  /** Resolves to the bytes that all its threads have allocated in their heaps so far. */
+  allocatedBytes(): Promise<number>;
   /** Sends SIGTERM. Rejects when the exit is not clean. */
   stop(): Promise<void>;
 }
@@ -53,12 +57,18 @@ export async function startServerProcess(
   knownUrl?: string,
 ): Promise<ServerProcess> {
   const log = await open(logFile, 'a');
-  const child = spawnScript(args, ['ignore', log.fd, log.fd]);
+  const child = spawnScript(['--import', ALLOCATIONS, ...args], ['ignore', log.fd, log.fd, 'ipc']);
+  child.channel?.unref();
   await log.close();
   try {
     const url = await readiness(child, logFile, knownUrl);
     if (child.pid === undefined) throw new Error('the process did not start');
-    return { url, pid: child.pid, stop: () => stop(child, logFile, ending) };
+    return {
+      url,
+      pid: child.pid,
+      allocatedBytes: () => allocatedBytes(child),
+      stop: () => stop(child, logFile, ending),
+    };
   } catch (error: unknown) {
     child.kill('SIGKILL');
     throw error;
@@ -78,6 +88,13 @@ async function readiness(
     await setTimeout(LOOK_EVERY_MS);
   }
   throw new Error(`the server did not respond within ${START_MS} ms; see ${logFile}`);
+}
+
+async function allocatedBytes(child: ChildProcess): Promise<number> {
+  const reply = once(child, 'message');
+  child.send('how much?');
+  const [bytes]: unknown[] = await reply;
+  return Number(bytes);
 }
 
 async function answers(url: string): Promise<boolean> {

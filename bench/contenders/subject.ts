@@ -12,6 +12,8 @@ export interface Subject {
 export interface RunningSubject {
   readonly url: string;
   readonly pid: number;
+  /** Resolves to the bytes that all its threads have allocated in their heaps so far. */
+  allocatedBytes(): Promise<number>;
   readonly headers: Readonly<Record<string, string>>;
   /** A file of tokens, one a line, that the requests use in rotation. Undefined when all use the token in `headers`. */
   readonly secretsFile?: string | undefined;

@@ -141,6 +141,7 @@ describe('bench', () => {
           p99Ms: 1,
           failures: 0,
           peakBytes: undefined,
+          allocatedBytes: undefined,
           cpu: undefined,
         };
       },
@@ -162,7 +163,15 @@ describe('bench', () => {
 
   test('reports no figure that the generator limited, and no ratio to one', () => {
     const run = (generator: number, serverMainThread: number) => ({
-      ...{ answers: 1_000, seconds: 1, p50Ms: 1, p99Ms: 2, failures: 0, peakBytes: undefined },
+      ...{
+        answers: 1_000,
+        seconds: 1,
+        p50Ms: 1,
+        p99Ms: 2,
+        failures: 0,
+        peakBytes: undefined,
+        allocatedBytes: undefined,
+      },
       cpu: { server: 1, serverMainThread, generator, generatorThreads: 1, others: 0 },
     });
     const limited = [run(0.97, 0.6)];

@@ -6,6 +6,9 @@ import { ClientGone } from './operation.ts';
 /** How long a response waits for memory before it fails with 50301. */
 const WAIT_MS = 5_000;
 
+/** How long a response waits that has begun: failing breaks it off. */
+const BEGUN_WAIT_MS = 30_000;
+
 /** Bytes of memory counted per byte of a response: rendering it leaves garbage (measured). */
 export const MEMORY_PER_BYTE = 2;
 
@@ -41,17 +44,15 @@ export class SendBudget {
   }
 
   /**
-   * Waits until the memory is free, or no other response holds reserved memory. Rejects with an ApiError (50301) after a
+   * Waits until the memory is free, or no other response can release any. Rejects with an ApiError (50301) after a
    * timeout.
    */
   async reserve(memory: number, response: HeldBytes): Promise<void> {
-    if (this.#waiting.length === 0 && this.#hasRoom(memory, response)) {
-      this.#addReserved(memory);
-      return;
-    }
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     this.#waiting.push({ response, memory, resolve, reject });
-    const timer = setTimeout(() => this.cancel(response, tooMuch()), WAIT_MS);
+    this.#wakeNext();
+    const waitMs = response.isBegun() ? BEGUN_WAIT_MS : WAIT_MS;
+    const timer = setTimeout(() => this.cancel(response, tooMuch()), waitMs);
     try {
       await promise;
     } finally {
@@ -74,26 +75,20 @@ export class SendBudget {
     this.#wakeNext();
   }
 
-  // One response may always go ahead, whatever its size, so that every plant can be listed.
-  #hasRoom(memory: number, response: HeldBytes): boolean {
-    return this.#used + memory <= this.#limit || this.#reserved === response.reserved;
-  }
-
-  #addReserved(memory: number): void {
-    this.#used += memory;
-    this.#reserved += memory;
-  }
-
   #wakeNext(): void {
-    for (
-      let next = this.#waiting[0];
-      next !== undefined && this.#hasRoom(next.memory, next.response);
-      next = this.#waiting[0]
-    ) {
+    for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
+      if (this.#used + next.memory > this.#limit && !this.#areAllWaiting()) return;
       this.#waiting.shift();
-      this.#addReserved(next.memory);
+      this.#used += next.memory;
+      this.#reserved += next.memory;
+      next.response.grant(next.memory);
       next.resolve();
     }
+  }
+
+  // Then one response may go ahead, whatever its size: every plant can be listed, and none waits for another for ever.
+  #areAllWaiting(): boolean {
+    return this.#reserved === this.#waiting.reduce((sum, { response }) => sum + response.reserved, 0);
   }
 }
 
@@ -114,9 +109,11 @@ export class HeldBytes {
   /** The part of the memory that was taken by `reserve`. */
   reserved = 0;
   #memory = 0;
+  readonly #response: BatchedResponse;
   readonly #budget: SendBudget;
 
   constructor(response: BatchedResponse, budget: SendBudget) {
+    this.#response = response;
     this.#budget = budget;
     this.isClosed = response.destroyed;
     response.once('close', () => {
@@ -124,6 +121,11 @@ export class HeldBytes {
       budget.cancel(this, clientGone());
       budget.release(this.#memory, this.reserved);
     });
+  }
+
+  /** True once its headers are sent. */
+  isBegun(): boolean {
+    return this.#response.headersSent;
   }
 
   /** Takes memory without waiting. Throws an ApiError (50301) when the limit of all responses together is reached. */
@@ -135,17 +137,18 @@ export class HeldBytes {
   }
 
   /**
-   * Waits until the bytes fit, or no other response holds reserved memory. Rejects with an ApiError (50301) after a
+   * Waits until the bytes fit, or no other response can release any. Rejects with an ApiError (50301) after a
    * timeout, and with ClientGone once the connection is closed.
    */
   async reserve(bytes: number): Promise<void> {
     if (this.isClosed) throw clientGone();
     const memory = bytes * MEMORY_PER_BYTE;
     await this.#budget.reserve(memory, this);
-    if (this.isClosed) {
-      this.#budget.release(memory, memory);
-      throw clientGone();
-    }
+    if (this.isClosed) throw clientGone();
+  }
+
+  /** Called by the budget when it has reserved memory. */
+  grant(memory: number): void {
     this.#memory += memory;
     this.reserved += memory;
   }

@@ -66,18 +66,29 @@ export interface IdRange {
 /** Limits of a page. It ends at the limit that it reaches first. */
 export interface PageLimit {
   readonly plants: number;
-  /** UTF-8 bytes of JSON. A page has at least one plant, even if that is larger. */
+  /** UTF-8 bytes of JSON. A page may exceed it by the escapes of its only plant. */
   readonly bytes: number;
 }
 
 /** Plants in ascending order of id. */
 export interface PlantPage {
-  /** The JSON array of the plants, the same bytes on every engine. Up to `bytes` long, or one plant. */
+  /** The JSON array of the plants, the same bytes on every engine. */
   readonly json: string;
   /** May be below the limit of plants although `more` is true. */
   readonly count: number;
   /** The id of the last plant; undefined on an empty page. */
   readonly last: bigint | undefined;
+  /** True when the range has more plants. */
+  readonly more: boolean;
+  /** Set on an empty page: the first plant exceeds the limit of bytes. Its size in bytes, perhaps without JSON escapes. */
+  readonly largeBytes?: number;
+}
+
+/** A plant that exceeds the limit of bytes of a page. */
+export interface LargePlant {
+  /** Its JSON in UTF-8, the same bytes on every engine. */
+  readonly json: Uint8Array;
+  readonly id: bigint;
   /** True when the range has more plants. */
   readonly more: boolean;
 }
@@ -89,8 +100,10 @@ export interface PlantPage {
 export interface Store {
   /** Executes one write, possibly in a batch with others; resolves when it is durable. */
   write(write: Write): Promise<Outcome>;
-  /** Returns the first plants of an owner in a range. The limit, or one plant, bounds memory. */
+  /** Returns the first plants of an owner in a range. The limit bounds memory. */
   listPlants(owner: string, range: IdRange, limit: PageLimit): Promise<PlantPage>;
+  /** Returns the first plant of an owner in a range, of any size. Undefined if there is none. */
+  readLargePlant(owner: string, range: IdRange): Promise<LargePlant | undefined>;
   findToken(digest: Uint8Array): Promise<Token | undefined>;
   findTokenById(id: string): Promise<Token | undefined>;
   /** True when any token exists; revoked and expired ones count. */

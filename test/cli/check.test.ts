@@ -171,6 +171,17 @@ describe('check on an embedded store', TOGETHER, () => {
     assert.match(notUtf8.stdout, /the plant 1 of alice: its text is not UTF-8/);
   });
 
+  it('large plant without its text, or text without a plant → found', async (t) => {
+    const { check, execute } = await prepareFile(t);
+    await execute(
+      `UPDATE plants SET large_id = 5 WHERE id = 1; INSERT INTO large_plants VALUES (6, '{"name":""}')`,
+    );
+    const found = await check();
+    faulty(found);
+    assert.match(found.stdout, /the plant 1 of alice: its row in large_plants is missing/);
+    assert.match(found.stdout, /belongs to no plant: 6/);
+  });
+
   it('file is not a store, or missing → the message says which', async (t) => {
     const installation: Installation = await newInstallation(t);
     const missing = await installation.run(['check']);

@@ -99,6 +99,16 @@ for (const engine of engines) {
       ]);
     });
 
+    test('replace: a large plant becomes small, and a small one large', async (t) => {
+      const { bulk } = await prepare(t, engine);
+      const large = (id: bigint) => plant(id, 'é'.repeat(50_000), 'alice', '"'.repeat(50_000));
+      await bulk.savePlants([large(1n), plant(2n)], 'fail');
+      assert.deepEqual(await plantsOf(bulk), [large(1n), plant(2n)]);
+      assert.deepEqual(await bulk.savePlants([plant(1n), large(2n)], 'replace'), [0, 1]);
+      assert.deepEqual(await plantsOf(bulk), [plant(1n), large(2n)]);
+      assert.deepEqual(await bulk.inspect(), []);
+    });
+
     test('the service lists the saved plants', async (t) => {
       const { url, bulk } = await prepare(t, engine);
       await bulk.savePlants([plant(1n, 'a "plant"', 'alice', '')], 'fail');

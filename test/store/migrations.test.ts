@@ -1,22 +1,24 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
-import { readdir, writeFile } from 'node:fs/promises';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
-import { pathToFileURL } from 'node:url';
+import { fileURLToPath, pathToFileURL } from 'node:url';
 import { isDeepStrictEqual } from 'node:util';
 import { applyMigrations, type MigrationTarget } from '../../src/store/migrations.ts';
-import { migrateStore, openStore } from '../../src/store/open-engine.ts';
+import { migrateStore, openBulk, openStore } from '../../src/store/open-engine.ts';
 import { isForbidden } from '../../src/store/sqlite/errors.ts';
 import { SQLITE_MIGRATIONS } from '../../src/store/sqlite/migrate.ts';
 import { type Outcome, StoreNotOpened, type Write } from '../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { connections, engines, execute, freshFolder, rowsOf } from '../support/engines.ts';
+import { plantRow } from '../support/plants.ts';
 import { create, upTo } from '../support/store-setup.ts';
 
+const SQLITE_FILES = fileURLToPath(new URL(`../../src/${SQLITE_MIGRATIONS}`, import.meta.url));
 const OPEN = new URL('../../src/store/open-engine.ts', import.meta.url);
 const SETUP = new URL('../support/store-setup.ts', import.meta.url);
 
@@ -208,12 +210,38 @@ for (const engine of engines) {
     const firsts = await rowsOf(url, FIRST_OF_KEYS[engine.name] ?? '');
     assert.deepEqual(firsts.map(({ table, column }) => `${table}.${column}`).sort(), [
       'idempotency_keys.owner',
+      ...(engine.name === 'sqlite' ? ['large_plants.large_id'] : []),
       'migrations.name',
       'plants.owner',
       'tokens.owner',
     ]);
   });
 }
+
+test('SQLite: a store with large plants of an earlier version → the same plants, moved', async (t) => {
+  const file = join(await freshFolder(), 'plants.db');
+  const db = new DatabaseSync(file);
+  t.after(() => db.close());
+  db.exec(`CREATE TABLE migrations (name TEXT PRIMARY KEY) STRICT`);
+  db.exec(await readFile(join(SQLITE_FILES, '0001-plants-and-tokens.sql'), 'utf8'));
+  db.exec("INSERT INTO migrations VALUES ('0001-plants-and-tokens.sql')");
+  const insert = db.prepare('INSERT INTO plants (owner, id, name, tag) VALUES (?, ?, ?, ?)');
+  const plants = [
+    plantRow(1n, { name: 'small', tag: 'herb' }),
+    plantRow(2n, { name: 'é"\n'.repeat(100_000), tag: null }),
+    plantRow(3n, { owner: 'bob', name: '', tag: 'x'.repeat(20_000) }),
+  ];
+  for (const { owner, id, name, tag } of plants) insert.run(owner, id, name, tag);
+  const url = `sqlite:${file}`;
+  assert.deepEqual(await migrateStore(url), ['0002-large-plants.sql', '0003-move-large-plants.sql']);
+  const bulk = await openBulk(url, connections);
+  t.after(() => bulk.close());
+  assert.deepEqual(await bulk.inspect(), []);
+  assert.deepEqual(await bulk.read(async ({ plants }) => (await Array.fromAsync(plants())).flat()), plants);
+  assert.equal(db.prepare('SELECT count(*) AS rows FROM large_plants').get()?.rows, 2);
+  await bulk.savePlants([plantRow(2n, { name: 'small now' })], 'replace');
+  assert.equal(db.prepare('SELECT count(*) AS rows FROM large_plants').get()?.rows, 1);
+});
 
 for (const engine of engines) {
   test(`the next version adds columns (rolling upgrade) → the store keeps working and opens again, on ${engine.name}`, async (t) => {

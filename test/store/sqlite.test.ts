@@ -136,6 +136,7 @@ describe('the file', () => {
     );
     assert.deepEqual(tables, [
       { name: 'idempotency_keys', strict: 1 },
+      { name: 'large_plants', strict: 1 },
       { name: 'migrations', strict: 1 },
       { name: 'plants', strict: 1 },
       { name: 'tokens', strict: 1 },

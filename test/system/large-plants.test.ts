@@ -64,6 +64,9 @@ async function fill(url: string): Promise<{ list: string; plants: number }> {
 for (const engine of engines) {
   test(`plants of 16 MiB and 30 MB → list, pages and export are exact, memory is bounded, on ${engine.name}`, async (t) => {
     const { service, token, url, expected } = await start(t, engine);
+    t.after(() => {
+      for (const line of service.log) if (Number(line.level) > 30) t.diagnostic(JSON.stringify(line));
+    });
     const before = await residentMemory(service);
     await resetPeakMemory(service);
 
@@ -104,9 +107,11 @@ for (const engine of engines) {
     const store = await openStore(url, { now: Date.now, onFatal: assert.fail, connections });
     t.after(() => store.close());
     const range = { from: INT64_MIN, to: INT64_MAX };
-    const { json, count } = await store.listPlants('alice', range, { plants: 64, bytes: 65_536 });
-    assert.equal(count, 1);
-    assert.equal(hash('sha256', json), hash('sha256', JSON.stringify([{ name }])));
+    const { count, largeBytes } = await store.listPlants('alice', range, { plants: 64, bytes: 65_536 });
+    assert.equal(count, 0);
+    assert.ok(Number(largeBytes) >= 32 * MEBIBYTE);
+    const { json = new Uint8Array() } = (await store.readLargePlant('alice', range)) ?? {};
+    assert.equal(hash('sha256', json), hash('sha256', JSON.stringify({ name })));
   });
 }
 

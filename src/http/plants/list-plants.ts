@@ -110,13 +110,23 @@ export function listPlants(
     const shared = Buffer.allocUnsafeSlow(PIECE_BYTES);
     let begin = OPENING_BRACKET;
     for (let json = first.pop(); json !== undefined; json = await nextOf(pages, PAGE_BYTES)) {
-      const { length } = json;
-      if (length > SHORT_BYTES) await held.reserve(length);
-      yield* counted(encodeMembers(json, begin, shared));
-      if (length > SHORT_BYTES) held.remove(length);
-      begin = COMMA;
+      if (json !== EMPTY) {
+        yield* counted(encodeMembers(json, begin, shared));
+        begin = COMMA;
+      }
+      const { largeBytes } = pages;
+      if (largeBytes === undefined) continue;
+      await held.reserve(largeBytes);
+      const plant = await pages.nextLarge();
+      if (plant !== undefined) {
+        yield* counted([Buffer.of(begin)]);
+        yield* counted(inPieces(plant));
+        free(plant);
+        begin = COMMA;
+      }
+      held.remove(largeBytes);
     }
-    yield* counted([END]);
+    yield* counted(begin === COMMA ? [END] : [Buffer.from(EMPTY)]);
   }
 
   function* counted(pieces: Iterable<Buffer>): Generator<Buffer> {
@@ -159,11 +169,19 @@ export function listPlants(
       await held.reserve(expected);
       const gathered = await gatherLimited(() => gather(pages, first, expected, held));
       addLink(reply, path, limit, pages.cutAt);
-      reply.header('content-length', gathered.length);
-      sendPieces(request, reply, counted(inPieces(gathered)));
+      reply.header(
+        'content-length',
+        gathered.reduce((sum, { length }) => sum + length, 0),
+      );
+      sendPieces(request, reply, counted(gathered.flatMap((block) => [...inPieces(block)])));
     }
     return undefined;
   };
+}
+
+// The bytes of several large plants would wait for the garbage collection.
+function free({ buffer }: Buffer): void {
+  if (buffer instanceof ArrayBuffer) buffer.transfer(0);
 }
 
 function addLink(
@@ -193,37 +211,59 @@ function endWhenRevoked(
 
 /**
  * Gathers the pages of a list with a limit in one block of memory. Many small blocks would leave gaps that the system
- * does not get back. `expected` is the size of the block, for which memory is reserved.
+ * does not get back. `expected` is the size of the block, for which memory is reserved. Large plants have their own.
  */
-async function gather(pages: PlantPages, first: string, expected: number, held: HeldBytes): Promise<Buffer> {
-  let list = Buffer.allocUnsafeSlow(expected);
-  let size = 0;
-  let json: string | undefined = first;
-  while (json !== undefined) {
-    const needed = size + Buffer.byteLength(json);
-    if (needed > list.length) {
-      await held.reserve(needed + PAGE_BYTES - list.length);
+async function gather(
+  pages: PlantPages,
+  first: string,
+  expected: number,
+  held: HeldBytes,
+): Promise<readonly Buffer[]> {
+  const blocks: Buffer[] = [];
+  let block = Buffer.allocUnsafeSlow(expected);
+  block[0] = OPENING_BRACKET;
+  let begin = 0;
+  let size = 1;
+
+  async function add(members: string): Promise<void> {
+    const needed = size + ','.length + Buffer.byteLength(members) + END.length;
+    if (needed > block.length) {
+      await held.reserve(needed + PAGE_BYTES - block.length);
       const longer = Buffer.allocUnsafeSlow(needed + PAGE_BYTES);
-      list.copy(longer, 0, 0, size);
-      list = longer;
+      block.copy(longer, 0, 0, size);
+      block = longer;
     }
-    list.write(json, size);
-    if (size > 0) list[size] = COMMA;
-    size = needed - END.length;
-    const left = GATHERED_BYTES - size;
+    if (begin > 0 || size > 1) size = block.writeUInt8(COMMA, size);
+    size += block.write(members, size);
+  }
+
+  let gathered = 0;
+  for (let json: string | undefined = first; json !== undefined; ) {
+    if (json !== EMPTY) await add(json.slice(1, -1));
+    if (pages.largeBytes !== undefined) {
+      await held.reserve(pages.largeBytes);
+      const plant = await pages.nextLarge();
+      if (plant !== undefined) {
+        await add('');
+        blocks.push(block.subarray(begin, size), plant);
+        begin = size;
+        gathered += plant.length;
+      }
+    }
+    const left = GATHERED_BYTES - gathered - size;
     json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
   }
-  size += END.copy(list, size);
+  size += END.copy(block, size);
   // The unused end was never written to, so it takes no memory.
-  held.remove(list.length - size);
-  return list.subarray(0, size);
+  held.remove(block.length - size);
+  return [...blocks, block.subarray(begin, size)];
 }
 
-/** Reads the next page that has plants; undefined at the end. */
+/** Reads the next page, which has plants or ends before a large one; undefined at the end. */
 async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
   let json: string | undefined = EMPTY;
-  while (json === EMPTY && !pages.ended) json = await pages.next(bytes);
-  return json === EMPTY ? undefined : json;
+  while (json === EMPTY && !pages.ended && pages.largeBytes === undefined) json = await pages.next(bytes);
+  return pages.ended && json === EMPTY ? undefined : json;
 }
 
 /**

@@ -19,6 +19,8 @@ export class PlantPages {
   ended: boolean;
   /** Id of the last plant read, if more follow. */
   cutAt: bigint | undefined;
+  /** Size of the next plant in bytes, if only `nextLarge` can read it. */
+  largeBytes: number | undefined;
   readonly #store: Store;
   readonly #owner: string;
   readonly #beforeNext: () => Promise<void>;
@@ -44,15 +46,30 @@ export class PlantPages {
     this.ended = limit === 0 || range.from > range.to;
   }
 
-  /** Reads the next page as JSON, limited to `bytes` or one plant. Undefined at the end. */
+  /** Reads the next page as JSON, limited to `bytes`; empty before a plant that exceeds them. Undefined at the end. */
   async next(bytes: number): Promise<string | undefined> {
     if (this.#isBegun) await this.#beforeNext();
     this.#isBegun = true;
     if (this.ended) return undefined;
     const plants = Math.min(this.#left, this.#plants);
     const page = await this.#store.listPlants(this.#owner, this.#range, { plants, bytes });
-    this.#advance(page);
+    this.largeBytes = page.largeBytes;
+    if (this.largeBytes === undefined) this.#advance(page);
     return page.json;
+  }
+
+  /** Reads a plant of any size as JSON in UTF-8. Undefined if there is none any more. */
+  async nextLarge(): Promise<Buffer | undefined> {
+    await this.#beforeNext();
+    this.largeBytes = undefined;
+    const plant = await this.#store.readLargePlant(this.#owner, this.#range);
+    if (plant === undefined) {
+      this.#moveOn(0, undefined, false);
+      return undefined;
+    }
+    const { json, id, more } = plant;
+    this.#moveOn(1, id, more);
+    return Buffer.from(json.buffer, json.byteOffset, json.length);
   }
 
   /** Estimates the bytes of the remaining pages from the plants of the last page. */
@@ -63,6 +80,10 @@ export class PlantPages {
   #advance({ json, count, last, more }: PlantPage): void {
     this.#bytesPerPlant = json.length / Math.max(1, count);
     this.#plants = Math.max(1, Math.min(LONGEST_PAGE, Math.floor(EXPECTED_BYTES / this.#bytesPerPlant)));
+    this.#moveOn(count, last, more);
+  }
+
+  #moveOn(count: number, last: bigint | undefined, more: boolean): void {
     this.#left -= count;
     this.cutAt = more ? last : undefined;
     this.ended = this.cutAt === undefined || this.#left === 0;

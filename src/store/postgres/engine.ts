@@ -14,7 +14,7 @@ import { Connections } from './connections.ts';
 import { isAcrossShards, isFromServer, mayBeUniqueViolation, meaningOf } from './errors.ts';
 import { deleteExpiredKeys } from './expired-keys.ts';
 import { migratePostgres } from './migrate.ts';
-import { readPage } from './pages.ts';
+import { readLargePlant, readPage } from './pages.ts';
 import { retrying } from './retry-transient.ts';
 import { createNewPlants, type Row, type Statement } from './statements.ts';
 
@@ -160,6 +160,7 @@ export async function openPostgres(
   return {
     commit,
     listPlants: (owner, range, limit) => readPage(read, owner, range, limit),
+    readLargePlant: (owner, range) => readLargePlant(read, owner, range),
     findToken: (digest) => findTokenBy('digest', digest),
     findTokenById: (id) => findTokenBy('id', id),
     hasTokens: async () => (await read({ text: 'SELECT 1 FROM tokens LIMIT 1' })).length > 0,

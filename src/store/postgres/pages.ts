@@ -1,6 +1,6 @@
 import { isOptionalField, plantFields } from '../../plant.ts';
 import { FIELD_COLUMNS } from '../rows.ts';
-import { type IdRange, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
+import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
 import type { Row, Statement } from './statements.ts';
 
 /** A plant as JSON. The first field is never absent, so that a comma stands before each of the others. */
@@ -14,7 +14,9 @@ const PLANT = `${plantFields
 /** Bytes in the fields of a row; `octet_length` of a text does not read it. */
 const RAW_BYTES = plantFields.map((field) => `coalesce(octet_length(${field}::text), 0)`).join(' + ');
 
-const MORE = 'EXISTS (SELECT 1 FROM plants WHERE owner = $1 AND id > last AND id <= $3) AS more';
+function moreAfter(id: string): string {
+  return `EXISTS (SELECT 1 FROM plants AS next WHERE next.owner = $1 AND next.id > ${id} AND next.id <= $3) AS more`;
+}
 
 /** Max bytes of texts that a page renders before its size is known. */
 const RENDERED_BYTES = 4 * 1024 * 1024;
@@ -31,9 +33,10 @@ export async function readPage(
 ): Promise<PlantPage> {
   async function select(statement: Statement, rowBytes: number): Promise<PlantPage | undefined> {
     const values = [owner, from.toString(), to.toString(), plants, rowBytes];
-    const [{ json, count, last, more } = {}] = await query({ ...statement, values });
+    const [{ json, count, last, more, large } = {}] = await query({ ...statement, values });
     if (json === null) return undefined;
     if (typeof json !== 'string') throw unreadable(from);
+    if (typeof large === 'number') return { json, count: 0, last: undefined, more: true, largeBytes: large };
     return {
       json,
       count: Number(count),
@@ -49,13 +52,28 @@ export async function readPage(
   return fitting;
 }
 
+/** Reads the first plant of a range, of any size; undefined if there is none. */
+export async function readLargePlant(
+  query: (statement: Statement) => Promise<readonly Row[]>,
+  owner: string,
+  { from, to }: IdRange,
+): Promise<LargePlant | undefined> {
+  const [row] = await query({ ...LARGE_PLANT, values: [owner, from.toString(), to.toString()] });
+  if (row === undefined) return undefined;
+  const { json, id, more } = row;
+  if (typeof json !== 'string' || typeof id !== 'string') throw unreadable(from);
+  return { json: Buffer.from(json), id: BigInt(id), more: more === true };
+}
+
 function unreadable(from: bigint): StoreDamaged {
   return new StoreDamaged(`the plants from the id ${from} on cannot be read as JSON`);
 }
 
+const FIRST_PLANT = 'FROM plants WHERE owner = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT 1';
+
 const ALL_ROWS: Statement = {
   name: 'list-plants',
-  text: `SELECT CASE WHEN largest <= $5 THEN '[' || coalesce(json, '') || ']' END AS json, count, last, ${MORE}
+  text: `SELECT CASE WHEN largest <= $5 THEN '[' || coalesce(json, '') || ']' END AS json, count, last, ${moreAfter('last')}
            FROM (SELECT string_agg(CASE WHEN ${RAW_BYTES} <= $5 THEN ${PLANT} END, ',' ORDER BY id) AS json,
                         count(*) AS count, max(id) AS last, coalesce(max(${RAW_BYTES}), 0) AS largest
                    FROM (SELECT id, ${FIELD_COLUMNS} FROM plants
@@ -65,7 +83,8 @@ const ALL_ROWS: Statement = {
 const FITTING_ROWS: Statement = {
   name: 'list-large-plants',
   // `OFFSET 0` makes the planner render a row once, not once for each use of its JSON.
-  text: `SELECT '[' || coalesce(json, '') || ']' AS json, count, last, ${MORE}
+  text: `SELECT '[' || coalesce(json, '') || ']' AS json, count, last, ${moreAfter('last')},
+                CASE WHEN count = 0 THEN (SELECT ${RAW_BYTES} ${FIRST_PLANT}) END AS large
            FROM (SELECT string_agg(plant, ',' ORDER BY id) AS json, count(*) AS count, max(id) AS last
                    FROM (SELECT id, plant, place,
                                 1 + sum(octet_length(plant) + 1) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS size
@@ -76,7 +95,14 @@ const FITTING_ROWS: Statement = {
                                            FROM (SELECT id, ${FIELD_COLUMNS} FROM plants
                                                   WHERE owner = $1 AND id BETWEEN $2 AND $3
                                                   ORDER BY id LIMIT $4) AS first) AS counted
-                                  WHERE raw <= $5 OR place = 1
+                                  WHERE raw <= $5
                                  OFFSET 0) AS rendered) AS sized
                   WHERE size <= $5 OR place = 1) AS page`,
+};
+
+const LARGE_PLANT: Statement = {
+  name: 'read-large-plant',
+  // The planner may sort all rows for a bare ORDER BY, and render each of them before.
+  text: `SELECT ${PLANT} AS json, id, ${moreAfter('first.id')}
+           FROM (SELECT id, ${FIELD_COLUMNS} ${FIRST_PLANT}) AS first`,
 };

@@ -1,12 +1,10 @@
 import type { DatabaseSync, SQLOutputValue } from 'node:sqlite';
-import { type PlantRow, plantFields } from '../../plant.ts';
+import type { PlantRow } from '../../plant.ts';
 import { type Bulk, type Contents, type Filling, type OnConflict, StoreNotEmpty } from '../bulk-store.ts';
 import {
   CHARACTERS_IN_PAGE,
   charactersIn,
   FIND_ANY_ROW,
-  PLANT_COLUMNS,
-  plantValues,
   ROWS_IN_PAGE,
   readPlantRow,
   toKeyRow,
@@ -17,6 +15,7 @@ import { inLongTransaction, inTransaction, openForReading, openForWriting } from
 import { isForbidden, notOpened, reasonOf, severityOf } from './errors.ts';
 import { prepareInsertPlant, prepareInsertToken } from './inserts.ts';
 import { inspectSchema, inspectSqlite } from './integrity.ts';
+import { SELECT_PLANTS } from './large-plants.ts';
 
 /** Four times that of the service (writer-thread.ts): fewer checkpoints for a bulk command, a longer log meanwhile. */
 const BULK_CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
@@ -103,8 +102,8 @@ function contentsOf(db: DatabaseSync): Contents {
     },
     plants: (owner) =>
       owner === undefined
-        ? pages(`SELECT ${PLANT_COLUMNS} FROM plants ORDER BY owner, id`, readPlantRow)
-        : pages(`SELECT ${PLANT_COLUMNS} FROM plants WHERE owner = ? ORDER BY id`, readPlantRow, owner),
+        ? pages(`${SELECT_PLANTS} ORDER BY owner, id`, readPlantRow)
+        : pages(`${SELECT_PLANTS} WHERE owner = ? ORDER BY id`, readPlantRow, owner),
     tokens: () => pages('SELECT * FROM tokens ORDER BY created_at, id', toToken),
     keys: () => pages('SELECT * FROM idempotency_keys', toKeyRow),
   };
@@ -119,8 +118,7 @@ interface Writing {
 function createWriting(db: DatabaseSync): Writing {
   const insertPlant = prepareInsertPlant(db);
   const insertToken = prepareInsertToken(db);
-  const assignments = plantFields.map((field, place) => `${field} = ?${place + 3}`).join(', ');
-  const replacePlant = db.prepare(`UPDATE plants SET ${assignments} WHERE owner = ?1 AND id = ?2`);
+  const deletePlant = db.prepare('DELETE FROM plants WHERE owner = ? AND id = ?');
   const insertKey = db.prepare(
     'INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at) VALUES (?, ?, ?, ?, ?)',
   );
@@ -129,7 +127,10 @@ function createWriting(db: DatabaseSync): Writing {
   function save(plant: PlantRow, onConflict: OnConflict): boolean {
     characters += charactersIn(plant);
     if (insertPlant(plant)) return true;
-    if (onConflict === 'replace') replacePlant.run(...plantValues(plant));
+    if (onConflict === 'replace') {
+      deletePlant.run(plant.owner, plant.id);
+      insertPlant(plant);
+    }
     return false;
   }
 

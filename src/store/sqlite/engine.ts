@@ -90,6 +90,7 @@ export async function openSqlite(
   return {
     commit,
     listPlants: (owner, range, limit) => read(() => reader.listPlants(owner, range, limit)),
+    readLargePlant: (owner, range) => read(() => reader.readLargePlant(owner, range)),
     findToken: (digest) => read(() => reader.findToken(digest)),
     findTokenById: (id) => read(() => reader.findTokenById(id)),
     hasTokens: () => read(() => reader.hasTokens()),

@@ -1,15 +1,28 @@
 import type { DatabaseSync } from 'node:sqlite';
-import type { PlantRow } from '../../plant.ts';
+import { type PlantRow, renderPlant } from '../../plant.ts';
 import type { Token } from '../../token.ts';
-import { columnsOf, PLANT_COLUMNS, plantValues, TOKEN_COLUMNS } from '../rows.ts';
+import { charactersIn, columnsOf, PLANT_COLUMNS, plantValues, TOKEN_COLUMNS } from '../rows.ts';
+import { LARGE_CHARACTERS } from './large-plants.ts';
 
-/** Prepares the creation of a plant. The function returns true when the id was free. */
+/** Prepares the creation of a plant, in a transaction. The function returns true when the id was free. */
 export function prepareInsertPlant(db: DatabaseSync): (plant: PlantRow) => boolean {
   const places = PLANT_COLUMNS.replaceAll(/\w+/g, '?');
   const statement = db.prepare(
     `INSERT INTO plants (${PLANT_COLUMNS}) VALUES (${places}) ON CONFLICT DO NOTHING`,
   );
-  return (plant) => Number(statement.run(...plantValues(plant)).changes) > 0;
+  const insertLarge = db.prepare(
+    `INSERT INTO plants (owner, id, name, large_id)
+       VALUES (?, ?, '', (SELECT coalesce(max(large_id), 0) + 1 FROM large_plants))
+       ON CONFLICT DO NOTHING RETURNING large_id`,
+  );
+  const insertJson = db.prepare('INSERT INTO large_plants (large_id, json) VALUES (?, ?)');
+  return (plant) => {
+    if (charactersIn(plant) <= LARGE_CHARACTERS)
+      return Number(statement.run(...plantValues(plant)).changes) > 0;
+    const row = insertLarge.get(plant.owner, plant.id);
+    if (row !== undefined) insertJson.run(Number(row.large_id), renderPlant(plant));
+    return row !== undefined;
+  };
 }
 
 /** Prepares the creation of a token. */

@@ -3,6 +3,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { plantFields } from '../../plant.ts';
 import { inspectMigrations } from '../migrations.ts';
 import { reasonOf, severityOf } from './errors.ts';
+import { inspectLargePlants, SELECT_PLANTS } from './large-plants.ts';
 import { SQLITE_MIGRATIONS } from './migrate.ts';
 
 /** Returns the faults of pages, indexes, schema and encoding. Empty for a sound store. */
@@ -15,7 +16,7 @@ export async function inspectSqlite(db: DatabaseSync): Promise<readonly string[]
       .filter((text) => text !== 'ok');
     if (damages.length > 0) return damages;
     const schema = await inspectSchema(db);
-    return schema.length > 0 ? schema : inspectEncoding(db);
+    return schema.length > 0 ? schema : [...inspectLargePlants(db), ...inspectEncoding(db)];
   } catch (error: unknown) {
     if (severityOf(error) === 'transient') throw error;
     return [reasonOf(error)];
@@ -36,7 +37,7 @@ export async function inspectSchema(db: DatabaseSync): Promise<readonly string[]
 // SQLite does not validate text, and reads as text silently replace invalid UTF-8.
 function inspectEncoding(db: DatabaseSync): readonly string[] {
   const text = ['owner', ...plantFields.map((field) => `coalesce(${field}, '')`)].join(' || ');
-  const statement = db.prepare(`SELECT owner, id, CAST(${text} AS BLOB) AS bytes FROM plants`);
+  const statement = db.prepare(`SELECT owner, id, CAST(${text} AS BLOB) AS bytes FROM (${SELECT_PLANTS})`);
   statement.setReadBigInts(true);
   const faults: string[] = [];
   for (const { owner, id, bytes } of statement.iterate()) {

@@ -1,7 +1,7 @@
-import type { DatabaseSync, SQLOutputValue, StatementSync } from 'node:sqlite';
+import type { DatabaseSync, StatementSync } from 'node:sqlite';
 import { isOptionalField, type Plant, plantFields } from '../../plant.ts';
 import { FIELD_COLUMNS } from '../rows.ts';
-import { type IdRange, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
+import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
 import { isTooBig } from './errors.ts';
 
 // A CASE for each set of present fields: json_patch, which drops nulls, takes four times as long.
@@ -15,8 +15,13 @@ function renderFields(present: readonly string[], [field, ...rest]: readonly (ke
   return `CASE WHEN ${field} IS NULL THEN ${renderFields(present, rest)} ELSE ${withField} END`;
 }
 
-/** Bytes in the fields of a row; `octet_length` reads the header of the row, not its texts. */
-const FIELD_BYTES = plantFields.map((field) => `coalesce(octet_length(${field}), 0)`).join(' + ');
+/** A plant as JSON, whatever its size. */
+const ANY_PLANT = `CASE WHEN plants.large_id IS NULL THEN ${PLANT} ELSE json END`;
+
+/** The bytes of its text; `octet_length` reads the header of a row, not its texts. */
+const PLANT_BYTES = `CASE WHEN plants.large_id IS NULL
+  THEN ${plantFields.map((field) => `coalesce(octet_length(${field}), 0)`).join(' + ')}
+  ELSE octet_length(json) END`;
 
 /** JSON makes up to 6 bytes of one (`\u0001`). Each member also has a name, or a number of up to 20 digits. */
 const JSON_GROWTH = 6;
@@ -28,30 +33,31 @@ const SMALLEST_VALUE_LIMIT = 64 * 1024;
 /** This number of plants, each below the limit on values, always fits into memory. */
 const SHORT_PAGE = 64;
 
-const EMPTY_PAGE: PlantPage = { json: '[]', count: 0, last: undefined, more: false };
-
-type ReadPage = (owner: string, range: IdRange, limit: PageLimit) => PlantPage;
+interface Pages {
+  listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage;
+  readLargePlant(owner: string, range: IdRange): LargePlant | undefined;
+}
 
 /**
  * Prepares the statements that read pages. SQLite's limit on values (`sqlite3_limit`) bounds their memory. Most pages
- * take one statement below that limit; a page that exceeds it is read again row by row.
+ * take one statement below that limit; a page that exceeds it, or has large plants, is read again row by row.
  */
-export function preparePages(db: DatabaseSync): ReadPage {
+export function preparePages(db: DatabaseSync): Pages {
   // `json_group_array` is faster but checks the limit at its end; `group_concat` checks it at each row.
   const short = prepareWhole(db, `json_group_array(${PLANT})`);
   const long = prepareWhole(db, `'[' || coalesce(group_concat(${PLANT}), '') || ']'`);
   const single = db.prepare(
-    `SELECT id, CASE WHEN ${FIELD_BYTES} <= ?4 THEN ${PLANT} END AS json
-       FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id`,
+    `SELECT id, ${PLANT_BYTES} AS bytes, CASE WHEN ${PLANT_BYTES} <= ?4 THEN ${ANY_PLANT} END AS json
+       FROM plants LEFT JOIN large_plants USING (large_id)
+      WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id`,
   );
   single.setReadBigInts(true);
-  // `||` and `group_concat` would copy a large plant once more.
-  const one = db.prepare(
-    `SELECT concat('[', ${PLANT}, ']') AS json, 1 AS count, id AS last,
-            EXISTS (SELECT 1 FROM plants AS next WHERE next.owner = ?1 AND next.id > plants.id AND next.id <= ?3) AS more
-       FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT 1`,
+  const first = db.prepare(
+    `SELECT CAST(${ANY_PLANT} AS BLOB) AS json, id, ${moreAfter('plants.id')}
+       FROM plants LEFT JOIN large_plants USING (large_id)
+      WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT 1`,
   );
-  one.setReadBigInts(true);
+  first.setReadBigInts(true);
   let valueLimit = Number.POSITIVE_INFINITY;
 
   function limitValues(bytes: number): void {
@@ -60,87 +66,77 @@ export function preparePages(db: DatabaseSync): ReadPage {
     valueLimit = bytes;
   }
 
-  function toPage({ json, count, last, more }: Record<string, SQLOutputValue>, from: bigint): PlantPage {
-    // A value that exceeds V8's max string length (2^29 - 24 characters) is returned as undefined.
-    if (typeof json !== 'string') throw unreadable(from);
-    return {
-      json,
-      count: Number(count),
-      last: typeof last === 'bigint' ? last : undefined,
-      more: more === 1n,
-    };
-  }
-
-  /** Reads a page in one statement; undefined when it exceeds the limit of bytes. */
+  /** Reads a page in one statement; undefined when it exceeds the limit of bytes or has large plants. */
   function tryWhole(owner: string, range: IdRange, { plants, bytes }: PageLimit): PlantPage | undefined {
     limitValues(Math.max(bytes, SMALLEST_VALUE_LIMIT));
     try {
-      const whole = plants <= SHORT_PAGE ? short : long;
-      const page = toPage(whole.get(owner, range.from, range.to, plants) ?? {}, range.from);
-      const fits = bytes >= SMALLEST_VALUE_LIMIT || page.count < 2 || Buffer.byteLength(page.json) <= bytes;
-      return fits ? page : undefined;
+      const statement = plants <= SHORT_PAGE ? short : long;
+      const { json, count, last, more } = statement.get(owner, range.from, range.to, plants) ?? {};
+      if (typeof json !== 'string') return undefined;
+      if (bytes < SMALLEST_VALUE_LIMIT && Buffer.byteLength(json) > bytes) return undefined;
+      return {
+        json,
+        count: Number(count),
+        last: typeof last === 'bigint' ? last : undefined,
+        more: more === 1n,
+      };
     } catch (error: unknown) {
       if (isTooBig(error)) return undefined;
       throw error;
     }
   }
 
-  /** Reads the plants that fit; undefined when the first one exceeds the limit of bytes. */
-  function readFitting(
-    owner: string,
-    { from, to }: IdRange,
-    { plants, bytes }: PageLimit,
-  ): PlantPage | undefined {
+  /** Reads the plants that fit. */
+  function readFitting(owner: string, { from, to }: IdRange, { plants, bytes }: PageLimit): PlantPage {
     limitValues(Math.max(JSON_GROWTH * bytes + MEMBER_NAMES, SMALLEST_VALUE_LIMIT));
     const members: string[] = [];
     let last: bigint | undefined;
     let size = '['.length;
-    let more = false;
-    for (const { id, json } of single.iterate(owner, from, to, bytes)) {
-      if (typeof id !== 'bigint') throw unreadable(from);
-      const isFirst = last === undefined;
-      if (typeof json !== 'string') {
-        if (isFirst) return undefined;
-        more = true;
-        break;
-      }
-      size += Buffer.byteLength(json) + ','.length;
-      more = !isFirst && (members.length === plants || size > bytes);
-      if (more) break;
+    for (const { id, bytes: plantBytes, json } of single.iterate(owner, from, to, bytes)) {
+      if (typeof id !== 'bigint' || typeof plantBytes !== 'bigint') throw unreadable(from);
+      size += (typeof json === 'string' ? Buffer.byteLength(json) : Number(plantBytes)) + ','.length;
+      if (members.length > 0 && (members.length === plants || size > bytes))
+        return pageOf(members, last, true);
+      if (typeof json !== 'string') return { ...pageOf([], undefined, true), largeBytes: Number(plantBytes) };
       members.push(json);
       last = id;
     }
-    return { json: `[${members.join(',')}]`, count: members.length, last, more };
+    return pageOf(members, last, false);
   }
 
-  function readOne(owner: string, { from, to }: IdRange): PlantPage {
+  function readLargePlant(owner: string, { from, to }: IdRange): LargePlant | undefined {
     limitValues(Number.POSITIVE_INFINITY);
-    try {
-      const row = one.get(owner, from, to);
-      return row === undefined ? EMPTY_PAGE : toPage(row, from);
-    } catch (error: unknown) {
-      throw isTooBig(error) ? unreadable(from) : error;
-    }
+    const row = first.get(owner, from, to);
+    if (row === undefined) return undefined;
+    const { json, id, more } = row;
+    if (!(json instanceof Uint8Array) || typeof id !== 'bigint') throw unreadable(from);
+    return { json, id, more: more === 1n };
   }
 
-  return (owner, range, limit) => {
-    // One statement for one plant: each statement reads whole rows, of megabytes perhaps, to find its first id.
-    if (limit.plants === 1) return readOne(owner, range);
-    return tryWhole(owner, range, limit) ?? readFitting(owner, range, limit) ?? readOne(owner, range);
+  return {
+    listPlants: (owner, range, limit) => tryWhole(owner, range, limit) ?? readFitting(owner, range, limit),
+    readLargePlant,
   };
 }
 
 // `+`: SQLite compiles a statement again at each bind of a bare LIMIT parameter, to plan for its value.
 function prepareWhole(db: DatabaseSync, array: string): StatementSync {
   const statement = db.prepare(
-    `SELECT json, count, last,
-            EXISTS (SELECT 1 FROM plants WHERE owner = ?1 AND id > last AND id <= ?3) AS more
-       FROM (SELECT ${array} AS json, count(*) AS count, max(id) AS last
-               FROM (SELECT id, ${FIELD_COLUMNS} FROM plants
+    `SELECT json, count, last, ${moreAfter('last')}
+       FROM (SELECT CASE WHEN count(large_id) = 0 THEN ${array} END AS json, count(*) AS count, max(id) AS last
+               FROM (SELECT id, large_id, ${FIELD_COLUMNS} FROM plants
                       WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT +?4))`,
   );
   statement.setReadBigInts(true);
   return statement;
+}
+
+function pageOf(members: readonly string[], last: bigint | undefined, more: boolean): PlantPage {
+  return { json: `[${members.join(',')}]`, count: members.length, last, more };
+}
+
+function moreAfter(id: string): string {
+  return `EXISTS (SELECT 1 FROM plants AS next WHERE next.owner = ?1 AND next.id > ${id} AND next.id <= ?3) AS more`;
 }
 
 function unreadable(from: bigint): StoreDamaged {

@@ -3,7 +3,7 @@ import type { StatementSync } from 'node:sqlite';
 import { LRUCache } from 'lru-cache';
 import type { Token } from '../../token.ts';
 import { toToken } from '../rows.ts';
-import type { IdRange, PageLimit, PlantPage } from '../store.ts';
+import type { IdRange, LargePlant, PageLimit, PlantPage } from '../store.ts';
 import { openForReading } from './connection.ts';
 import { preparePages } from './pages.ts';
 
@@ -16,6 +16,7 @@ interface Reader {
   /** Must be called after each commit of this process, before its outcomes are reported. */
   noteCommit(): void;
   listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage;
+  readLargePlant(owner: string, range: IdRange): LargePlant | undefined;
   findToken(digest: Uint8Array): Token | undefined;
   findTokenById(id: string): Token | undefined;
   hasTokens(): boolean;
@@ -26,7 +27,7 @@ interface Reader {
 /** Opens the connection for reads. Rejects with the error of SQLite. */
 export async function openReader(file: string): Promise<Reader> {
   const db = openForReading(file);
-  const readPage = preparePages(db);
+  const { listPlants, readLargePlant } = preparePages(db);
   const tokenByDigest = db.prepare('SELECT * FROM tokens WHERE digest = ?');
   const tokenById = db.prepare('SELECT * FROM tokens WHERE id = ?');
   const anyToken = db.prepare('SELECT 1 FROM tokens LIMIT 1');
@@ -65,10 +66,11 @@ export async function openReader(file: string): Promise<Reader> {
       const key = `${range.from} ${range.to} ${limit.plants} ${limit.bytes} ${owner}`;
       const known = pages.get(key);
       if (known !== undefined) return known;
-      const read = readPage(owner, range, limit);
+      const read = listPlants(owner, range, limit);
       pages.set(key, read);
       return read;
     },
+    readLargePlant,
     findToken: (digest) => readToken(tokenByDigest, digest),
     findTokenById: (id) => readToken(tokenById, id),
     hasTokens: () => anyToken.get() !== undefined,

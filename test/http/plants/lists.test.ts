@@ -91,6 +91,25 @@ for (const engine of engines) {
     }
   });
 
+  test(`concurrent pages of large plants, above --send-buffer-limit → complete, on ${engine.name}`, async (t) => {
+    const service = await startService(t, await engine.freshUrl(t), {
+      bodyLimit: '4194304',
+      sendBufferLimit: '1048576',
+    });
+    const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };
+    const plants = [1, 700_000, 1, 1, 900_000, 30_000].map((size) => ({ name: 'x'.repeat(size) }));
+    for (const [id, plant] of plants.entries()) {
+      const body = JSON.stringify({ id, ...plant });
+      assert.equal((await fetch(`${service.url}/plants`, { method: 'POST', headers, body })).status, 200);
+    }
+    await Promise.all(
+      ['?limit=9', '?limit=8', '?limit=7', '?limit=6'].map(async (query) => {
+        const list = await (await fetch(`${service.url}/plants${query}`, { headers })).text();
+        assert.ok(list === JSON.stringify(plants), `${query}: ${list.length} ${list.slice(0, 90)}`);
+      }),
+    );
+  });
+
   test(`concurrent creations and deletions → each lasting plant is listed exactly once, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     const staying = Array.from({ length: 1_500 }, (_, index) => BigInt(index * 2 - 1_500));

@@ -2,7 +2,9 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { startServerProcess } from '../../../bench/contenders/server-process.ts';
-import { execute, rowsOf } from '../../support/engines.ts';
+import { openBulk } from '../../../src/store/open-engine.ts';
+import { connections, execute, rowsOf } from '../../support/engines.ts';
+import { plantRow } from '../../support/plants.ts';
 import { type Installation, type Lifetime, newInstallation, type Service } from '../../support/program.ts';
 import { fillStore } from '../long-list.ts';
 import type { Attack, Stock } from './attack.ts';
@@ -38,6 +40,9 @@ const ATTACKER = 'mallory';
 const OTHER = 'alice';
 const BARE = fileURLToPath(new URL('../../../bench/contenders/bare-node-server.ts', import.meta.url));
 const CERTIFICATES = fileURLToPath(new URL('../../support/certificates/', import.meta.url));
+/** Longest name that a statement inserts as text. */
+const MAX_IN_STATEMENT = 10_000;
+
 export const USUAL_STOCK: Stock = { plants: 1_000, nameLength: 20 };
 
 const EXIT_LOOK_MS = 20;
@@ -81,12 +86,16 @@ export async function prepareGrounds(
 
 async function fill(url: string, { plants, nameLength }: Stock): Promise<void> {
   await execute(url, `DELETE FROM plants WHERE owner = '${ATTACKER}'`);
-  // SQLite rejects a statement text with a name this long, so SQL makes the long name below.
-  const short = Math.min(nameLength, 10_000);
-  await fillStore(url, ATTACKER, plants, short);
-  if (short === nameLength) return;
-  const name = url.startsWith('sqlite:') ? `printf('%.${nameLength}c', 'n')` : `repeat('n', ${nameLength})`;
-  await execute(url, `UPDATE plants SET name = ${name} WHERE owner = '${ATTACKER}'`);
+  // SQLite rejects a statement text with a name this long.
+  if (nameLength > MAX_IN_STATEMENT) await fillWithLarge(url, plants, 'n'.repeat(nameLength));
+  else await fillStore(url, ATTACKER, plants, nameLength);
+}
+
+async function fillWithLarge(url: string, plants: number, name: string): Promise<void> {
+  const bulk = await openBulk(url, connections);
+  for (let id = 1; id <= plants; id += 1)
+    await bulk.savePlants([plantRow(BigInt(id), { owner: ATTACKER, name })], 'fail');
+  await bulk.close();
 }
 
 async function countPlants(url: string): Promise<number> {

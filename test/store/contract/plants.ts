@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { INT64_MAX, INT64_MIN, type Plant } from '../../../src/plant.ts';
-import type { PageLimit, PlantPage, Store } from '../../../src/store/store.ts';
+import type { IdRange, PageLimit, PlantPage, Store } from '../../../src/store/store.ts';
 import type { TestEngine } from '../../support/engines.ts';
 import {
   create,
@@ -230,14 +230,26 @@ export function testPageBytes(engine: TestEngine): void {
     const counts: number[] = [];
     const members: string[] = [];
     for (let from = INT64_MIN, more = true; more; ) {
-      const page = await store.listPlants('alice', { from, to: INT64_MAX }, limit);
-      assert.ok(page.count === 1 || Buffer.byteLength(page.json) <= limit.bytes, `${page.count} plants`);
-      counts.push(page.count);
-      members.push(page.json.slice(1, -1));
-      if (page.last !== undefined) from = page.last + 1n;
-      more = page.more;
+      const range = { from, to: INT64_MAX };
+      const page = await store.listPlants('alice', range, limit);
+      const { json, count, last } =
+        page.largeBytes === undefined ? page : await largePage(store, range, page);
+      assert.ok(count === 1 || Buffer.byteLength(json) <= limit.bytes, `${count} plants`);
+      counts.push(count);
+      members.push(json.slice(1, -1));
+      if (last !== undefined) from = last + 1n;
+      more = page.more && last !== undefined;
     }
     return { counts, json: `[${members.join(',')}]` };
+  }
+
+  /** Reads the plant that did not fit into a page, as a page. */
+  async function largePage(store: Store, range: IdRange, empty: PlantPage) {
+    const { largeBytes } = empty;
+    assert.deepEqual(empty, { json: '[]', count: 0, last: undefined, more: true, largeBytes });
+    const plant = (await store.readLargePlant('alice', range)) ?? assert.fail();
+    assert.ok(plant.json.length >= Number(largeBytes));
+    return { json: `[${Buffer.from(plant.json)}]`, count: 1, last: plant.more ? plant.id : undefined };
   }
 
   async function storeOf(t: TestContext, plants: readonly Plant[]): Promise<Store> {
@@ -282,6 +294,37 @@ export function testPageBytes(engine: TestEngine): void {
       assert.equal(counts[0], fitting);
       assert.equal(json, renderedAs(plants));
     }
+  });
+
+  test('a plant of any size can be read alone, with its fields in JSON', async (t) => {
+    const plants = [{ name: 'é"'.repeat(20_000) }, { name: '', tag: 'x'.repeat(20_000) }, { name: 'small' }];
+    const store = await storeOf(t, plants);
+    for (const [id, plant] of plants.entries()) {
+      const read = await store.readLargePlant('alice', { from: BigInt(id), to: INT64_MAX });
+      assert.deepEqual(
+        { ...read, json: String(Buffer.from(read?.json ?? [])) },
+        {
+          json: JSON.stringify(plant),
+          id: BigInt(id),
+          more: id < 2,
+        },
+      );
+    }
+    assert.equal(await store.readLargePlant('alice', { from: 3n, to: INT64_MAX }), undefined);
+    assert.equal(await store.readLargePlant('bob', EVERY_ID), undefined);
+  });
+
+  test('a large plant can be created once, deleted, and created again', async (t) => {
+    const store = await openOne(t, engine);
+    const large = (letter: string) => create(7n, { name: letter.repeat(100_000) });
+    assert.equal(await store.write(large('a')), 'created');
+    assert.equal(await store.write(large('b')), 'idTaken');
+    assert.equal(await store.write(create(7n)), 'idTaken');
+    assert.equal(await store.write(remove(7n)), 'deleted');
+    assert.equal(await store.readLargePlant('alice', EVERY_ID), undefined);
+    assert.equal(await store.write(large('c')), 'created');
+    const read = await store.readLargePlant('alice', EVERY_ID);
+    assert.equal(String(Buffer.from(read?.json ?? [])), JSON.stringify({ name: 'c'.repeat(100_000) }));
   });
 
   test('a plant larger than a page is a page alone, at any position', async (t) => {

@@ -40,6 +40,10 @@ const READS: Readonly<Record<Read, readonly ((store: Store, digest: Uint8Array) 
     (store) => store.listPlants('alice', ALL, upTo(10)),
     (store) => store.listPlants('zoe', ALL, upTo(10)),
   ],
+  readLargePlant: [
+    (store) => store.readLargePlant('alice', ALL),
+    (store) => store.readLargePlant('zoe', ALL),
+  ],
   findToken: [
     (store, digest) => store.findToken(digest),
     (store) => store.findToken(new Uint8Array([1, 2, 3])),

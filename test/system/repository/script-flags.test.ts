@@ -34,7 +34,7 @@ describe('the long tests', { concurrency: 2 }, () => {
   }
 
   test('are known to this test', () => {
-    assert.equal(long.length, 14);
+    assert.ok(long.length >= 14);
   });
 
   for (const args of [

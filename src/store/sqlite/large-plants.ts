@@ -1,0 +1,31 @@
+import type { DatabaseSync } from 'node:sqlite';
+import { plantFields } from '../../plant.ts';
+
+/**
+ * A plant with more text than this is stored as JSON in `large_plants`, and without its fields in `plants`. SQLite reads
+ * whole rows of `plants` to find a key, since that table has no rowid.
+ */
+export const LARGE_CHARACTERS = 16 * 1024;
+
+const FIELDS = plantFields.map(
+  (field) => `CASE WHEN plants.large_id IS NULL THEN ${field} ELSE json ->> '$.${field}' END AS ${field}`,
+);
+
+/** Selects whole plants, large ones included. */
+export const SELECT_PLANTS = `SELECT owner, id, ${FIELDS.join(', ')} FROM plants LEFT JOIN large_plants USING (large_id)`;
+
+/** Returns the large plants that lack their JSON, and JSON that belongs to no plant. */
+export function inspectLargePlants(db: DatabaseSync): readonly string[] {
+  const plants = db.prepare(
+    `SELECT owner, id FROM plants LEFT JOIN large_plants USING (large_id)
+      WHERE plants.large_id IS NOT NULL AND json IS NULL`,
+  );
+  plants.setReadBigInts(true);
+  const rows = db.prepare(
+    'SELECT large_id FROM large_plants WHERE large_id NOT IN (SELECT large_id FROM plants WHERE large_id IS NOT NULL)',
+  );
+  return [
+    ...plants.all().map(({ owner, id }) => `the plant ${id} of ${owner}: its row in large_plants is missing`),
+    ...rows.all().map(({ large_id }) => `large_plants has a row that belongs to no plant: ${large_id}`),
+  ];
+}

@@ -1,0 +1,222 @@
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { cp, readFile, symlink, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+import { freshFolder } from '../../support/engines.ts';
+import { readFlags } from '../../support/script-flags.ts';
+
+interface Edit {
+  readonly file: string;
+  readonly from: string;
+  readonly to: string;
+}
+
+/** A limit of the service, how to lift it, and the attack that must then break a bound. */
+interface LiftedLimit {
+  readonly limit: string;
+  readonly attack: string;
+  /** A bound in the verdict that must be broken. */
+  readonly breaks: RegExp;
+  /** Runs the short form of the attack. */
+  readonly isShort?: true;
+  /** Variables that lift the limit. */
+  readonly env?: string;
+  /** Changes of the source that remove the limit. */
+  readonly edits?: readonly Edit[];
+}
+
+const LIFTED: readonly LiftedLimit[] = [
+  {
+    limit: 'the write timeout',
+    attack: 'unread-docs-300',
+    breaks: /closed/,
+    env: 'WRITE_TIMEOUT=3600000',
+  },
+  {
+    limit: 'the memory for slow clients',
+    attack: 'unread-page-300',
+    breaks: /memory/,
+    env: 'SEND_BUFFER_LIMIT=68719476736',
+  },
+  {
+    limit: 'the end of the connection after an early response',
+    attack: 'huge-length',
+    breaks: /read|closed/,
+    edits: [
+      {
+        file: 'src/http/protocol/http-connection.ts',
+        from: 'MAX_DISCARDED_BYTES = 65_536',
+        to: 'MAX_DISCARDED_BYTES = 2 ** 50',
+      },
+    ],
+  },
+  {
+    limit: 'execution only after the last byte',
+    attack: 'endless-chunks-delete',
+    breaks: /plants/,
+    edits: [
+      {
+        file: 'src/http/protocol/request-body.ts',
+        from: 'else collect(request, response, done);',
+        to: 'else done();',
+      },
+    ],
+  },
+  {
+    limit: 'the body limit',
+    attack: 'endless-chunks-post',
+    breaks: /read|closed/,
+    edits: [
+      {
+        file: 'src/http/protocol/request-body.ts',
+        from: 'if (size + piece.length > limit) throw tooLarge;',
+        to: 'pieces = 0;',
+      },
+    ],
+  },
+  {
+    limit: 'the header timeout',
+    attack: 'slow-headers',
+    breaks: /closed/,
+    env: 'HEADER_TIMEOUT=600000,REQUEST_TIMEOUT=3600000',
+  },
+  {
+    limit: 'the request timeout',
+    attack: 'slow-bodies',
+    breaks: /closed/,
+    env: 'REQUEST_TIMEOUT=3600000',
+  },
+  {
+    limit: 'closing idle connections at the limit',
+    attack: 'idle-at-the-limit',
+    breaks: /fail/,
+    edits: [
+      {
+        file: 'src/http/protocol/connection-registry.ts',
+        from: 'if (this.#hasNoneIdle) return false;',
+        to: 'if (this.#limit > 0) return false;',
+      },
+    ],
+  },
+  {
+    limit: 'the share of an owner',
+    attack: 'one-owner',
+    breaks: /fail/,
+    edits: [
+      {
+        file: 'src/http/overload/concurrency-limit.ts',
+        from: 'OWNER_SHARE = 0.75',
+        to: 'OWNER_SHARE = 1',
+      },
+    ],
+  },
+  {
+    limit: 'the handler time per event-loop iteration',
+    attack: 'one-owner',
+    breaks: /p99/,
+    edits: [
+      { file: 'src/http/overload/loop-budget.ts', from: 'BUDGET_MS = 5;', to: 'BUDGET_MS = 3_600_000;' },
+    ],
+  },
+  {
+    limit: 'cancelling work for disconnected clients',
+    attack: 'hung-up-get',
+    breaks: /idle/,
+    edits: [
+      {
+        file: 'src/http/plants/list-plants.ts',
+        from: "if (response.destroyed || response.isClientGone) throw new ClientGone('the client is gone');",
+        to: '',
+      },
+      { file: 'src/http/send-buffer-limit.ts', from: 'if (this.isClosed) throw clientGone();', to: '' },
+    ],
+  },
+  {
+    limit: 'the memory reserved before a large plant is read',
+    attack: 'large-plants',
+    breaks: /memory/,
+    edits: [
+      {
+        file: 'src/http/plants/list-plants.ts',
+        from: 'await held.reserve(largeBytes);',
+        to: '',
+      },
+    ],
+  },
+  {
+    limit: 'the timeout of the TLS handshake',
+    attack: 'tls-silent',
+    breaks: /closed/,
+    env: 'HEADER_TIMEOUT=600000,REQUEST_TIMEOUT=3600000',
+  },
+  {
+    limit: 'a stop that closes connections without a handshake',
+    attack: 'stop-silent-tls',
+    breaks: /stop|exit/,
+    edits: [
+      {
+        file: 'src/http/protocol/connection-registry.ts',
+        from: 'for (const socket of this.#handshakes.values()) socket.destroy();\n    for (const connection',
+        to: 'for (const connection',
+      },
+    ],
+  },
+  {
+    limit: 'a log that never blocks',
+    attack: 'unread-output',
+    breaks: /p99|stop|exit|fail/,
+    edits: [{ file: 'src/observability/log-writer.ts', from: 'void process.stdout;', to: '' }],
+  },
+];
+
+const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
+const COPIED = ['bench', 'bin', 'build', 'client', 'src', 'test', 'package.json', 'tsconfig.json'];
+
+/** Copies the program and its tests, and lifts a limit in the copy. Resolves to its folder. */
+async function copyWithout({ edits = [] }: LiftedLimit): Promise<string> {
+  const folder = await freshFolder();
+  for (const name of COPIED) await cp(join(ROOT, name), join(folder, name), { recursive: true });
+  await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
+  for (const { file, from, to } of edits) {
+    const source = await readFile(join(folder, file), 'utf8');
+    if (!source.includes(from)) throw new Error(`${file} has no text ${from}`);
+    await writeFile(join(folder, file), source.replaceAll(from, to));
+  }
+  return folder;
+}
+
+/** Attacks a service without a limit. Resolves to the verdict of the attack. */
+async function verdictOn(lifted: LiftedLimit): Promise<string> {
+  const folder = await copyWithout(lifted);
+  const args = ['--only', lifted.attack, '--engine', 'sqlite', '--bare', 'no'];
+  if (lifted.env !== undefined) args.push('--env', lifted.env);
+  if (lifted.isShort) args.push('--short', 'yes');
+  const child = spawn(process.execPath, [join(folder, 'test/long/abuse/abuse.ts'), ...args], {
+    cwd: folder,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const [output] = await Promise.all([text(child.stdout), once(child, 'exit')]);
+  return /^ {2}(BROKEN: .*|holds)$/m.exec(output)?.[1] ?? `no verdict:\n${output}`;
+}
+
+if (import.meta.main) {
+  const values = readFlags(
+    'Lifts one limit of the service after the other, and checks that the attack on it breaks its bounds.',
+    { only: { type: 'string', takes: 'NAME', about: 'prefix of the attacks to run' } },
+  );
+  const missed: string[] = [];
+  for (const lifted of LIFTED.filter(({ attack }) => attack.startsWith(values.only ?? ''))) {
+    const verdict = await verdictOn(lifted);
+    const isNoticed = verdict.startsWith('BROKEN') && lifted.breaks.test(verdict);
+    if (!isNoticed) missed.push(lifted.limit);
+    process.stdout.write(
+      `${isNoticed ? 'noticed' : 'MISSED '}  ${lifted.limit} (${lifted.attack}): ${verdict}\n`,
+    );
+  }
+  process.stdout.write(
+    missed.length === 0 ? 'each lifted limit was noticed\n' : `missed: ${missed.join('; ')}\n`,
+  );
+  if (missed.length > 0) process.exitCode = 1;
+}

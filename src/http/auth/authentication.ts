@@ -18,9 +18,6 @@ import type { RejectedTokens } from './rate-limit.ts';
 export const TOKEN_FRESH_MS = 500;
 const TOKENS_CACHED = 10_000;
 
-/** How long the cache uses a reading of the clock; with the default, 1 ms, it sets a timer for almost each request. */
-const CLOCK_STEP_MS = 20;
-
 const CHALLENGE = 'Bearer realm="plant-store"';
 const USUAL_SCHEME = 'Bearer ';
 const CREDENTIALS = /^bearer(?: +(.*))?$/i;
@@ -90,11 +87,7 @@ export function createAuthentication({
 }: AuthenticationOptions): Authentication {
   // Keyed by the secret as sent, so that a cache hit needs no hash. The TTL starts when the lookup is sent, not when it
   // returns.
-  const lookUps = new LRUCache<string, LookUp>({
-    max: TOKENS_CACHED,
-    ttl: TOKEN_FRESH_MS,
-    ttlResolution: CLOCK_STEP_MS,
-  });
+  const lookUps = new LRUCache<string, LookUp>({ max: TOKENS_CACHED, ttl: TOKEN_FRESH_MS });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
 

@@ -25,7 +25,7 @@ export function httpContender(
       await running.prepare(workload, ids, seconds);
       const requests = running.requestsOf(workload);
       resetPeakBytes(pid);
-      const allocatedBefore = await running.allocatedBytes();
+      await running.usage();
       const before = readCpuSeconds(pid);
       const tally = await runLoad(
         generator,
@@ -34,8 +34,7 @@ export function httpContender(
       );
       const after = readCpuSeconds(pid);
       const cpu = before && after && cpuUse(before, after, generator.threads, tally.cpuSeconds);
-      const allocatedBytes = (await running.allocatedBytes()) - allocatedBefore;
-      return { ...tally, cpu, peakBytes: readPeakBytes(pid), allocatedBytes };
+      return { ...tally, cpu, peakBytes: readPeakBytes(pid), usage: await running.usage() };
     },
   };
 }

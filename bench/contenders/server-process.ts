@@ -8,13 +8,21 @@ import { settings, variableOf } from '../../src/config.ts';
 const START_MS = 15_000;
 const LOOK_EVERY_MS = 20;
 const STOP_MS = 10_000;
-const ALLOCATIONS = join(import.meta.dirname, 'allocations-preload.ts');
+const USAGE = join(import.meta.dirname, 'usage-preload.ts');
+
+/** What all threads of a server have used, as `usage-preload.ts` reports it. */
+export interface Usage {
+  /** Bytes allocated on their heaps. */
+  readonly allocatedBytes: number;
+  /** CPU time per request, for each slice of 1,000 requests. */
+  readonly microseconds: readonly number[];
+}
 
 export interface ServerProcess {
   readonly url: string;
   readonly pid: number;
-  /** Resolves to the bytes that all its threads have allocated in their heaps so far. */
-  allocatedBytes(): Promise<number>;
+  /** Resolves to what it has used since the last call. */
+  usage(): Promise<Usage>;
   /** Sends SIGTERM. Rejects when the exit is not clean. */
   stop(): Promise<void>;
 }
@@ -57,7 +65,7 @@ export async function startServerProcess(
   knownUrl?: string,
 ): Promise<ServerProcess> {
   const log = await open(logFile, 'a');
-  const child = spawnScript(['--import', ALLOCATIONS, ...args], ['ignore', log.fd, log.fd, 'ipc']);
+  const child = spawnScript(['--import', USAGE, ...args], ['ignore', log.fd, log.fd, 'ipc']);
   child.channel?.unref();
   await log.close();
   try {
@@ -66,7 +74,7 @@ export async function startServerProcess(
     return {
       url,
       pid: child.pid,
-      allocatedBytes: () => allocatedBytes(child),
+      usage: () => usageOf(child),
       stop: () => stop(child, logFile, ending),
     };
   } catch (error: unknown) {
@@ -90,11 +98,12 @@ async function readiness(
   throw new Error(`the server did not respond within ${START_MS} ms; see ${logFile}`);
 }
 
-async function allocatedBytes(child: ChildProcess): Promise<number> {
-  const reply = once(child, 'message');
-  child.send('how much?');
-  const [bytes]: unknown[] = await reply;
-  return Number(bytes);
+async function usageOf(child: ChildProcess): Promise<Usage> {
+  const reply: Promise<Usage[]> = once(child, 'message');
+  child.send('usage');
+  const [usage] = await reply;
+  if (usage === undefined) throw new Error('the server did not report its usage');
+  return usage;
 }
 
 async function answers(url: string): Promise<boolean> {

@@ -55,7 +55,7 @@ function batchedInserts(file: string, { signal }: Bench): Contender {
         [process.execPath, INSERTS, file, String(run), String(seconds)],
         signal,
       );
-      return { ...tally, cpu: undefined, peakBytes: undefined, allocatedBytes: undefined };
+      return { ...tally, cpu: undefined, peakBytes: undefined, usage: undefined };
     },
   };
 }

@@ -126,5 +126,5 @@ async function clientProgram(run: () => Promise<Tally>): Promise<Measurement> {
       generator: after - before,
       generatorThreads: Number.POSITIVE_INFINITY,
     };
-  return { ...tally, cpu: cpu || undefined, peakBytes: undefined, allocatedBytes: undefined };
+  return { ...tally, cpu: cpu || undefined, peakBytes: undefined, usage: undefined };
 }

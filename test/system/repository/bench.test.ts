@@ -141,7 +141,7 @@ describe('bench', () => {
           p99Ms: 1,
           failures: 0,
           peakBytes: undefined,
-          allocatedBytes: undefined,
+          usage: undefined,
           cpu: undefined,
         };
       },
@@ -170,7 +170,7 @@ describe('bench', () => {
         p99Ms: 2,
         failures: 0,
         peakBytes: undefined,
-        allocatedBytes: undefined,
+        usage: undefined,
       },
       cpu: { server: 1, serverMainThread, generator, generatorThreads: 1, others: 0 },
     });

@@ -21,6 +21,9 @@ import { createNewPlants, type Row, type Statement } from './statements.ts';
 /** After a taken id, optimistic inserts pause for this time. */
 const OPTIMISM_PAUSE_MS = 1_000;
 
+/** How long statements for several owners are not tried again after the server has rejected one. */
+const PER_OWNER_MS = 10 * 60 * 1_000;
+
 /** The privileges that the service needs; `FOR UPDATE` needs UPDATE too. */
 const FIND_MISSING_GRANTS: Statement = {
   name: 'find-missing-grants',
@@ -74,19 +77,19 @@ export async function openPostgres(
     );
   }
 
-  let goesPerOwner = false;
+  let perOwnerUntil = 0;
 
   /**
-   * Runs `work` for all owners together, or separately for each owner after the server has rejected that. Citus
-   * shards by owner and cannot lock rows of several owners in one statement.
+   * Runs `work` for all owners together, or separately for each owner while the server rejects that. Citus shards by
+   * owner and cannot lock rows of several owners in one statement. Other servers may reject it only for some time.
    */
   async function togetherOrPerOwner<T>(work: (perOwner: boolean) => Promise<T>): Promise<T> {
-    const perOwner = goesPerOwner;
+    const perOwner = now() < perOwnerUntil;
     try {
       return await work(perOwner);
     } catch (error: unknown) {
       if (perOwner || !isAcrossShards(error)) throw error;
-      goesPerOwner = true;
+      perOwnerUntil = now() + PER_OWNER_MS;
       return work(true);
     }
   }

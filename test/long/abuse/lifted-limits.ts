@@ -155,11 +155,12 @@ const LIFTED: readonly LiftedLimit[] = [
     limit: 'a stop that closes connections without a handshake',
     attack: 'stop-silent-tls',
     breaks: /stop|exit/,
+    env: 'HEADER_TIMEOUT=600000,REQUEST_TIMEOUT=3600000',
     edits: [
       {
         file: 'src/http/protocol/connection-registry.ts',
-        from: 'for (const socket of this.#handshakes.values()) socket.destroy();\n    for (const connection',
-        to: 'for (const connection',
+        from: 'for (const socket of this.#handshakes.values()) socket.destroy();',
+        to: '',
       },
     ],
   },
@@ -167,7 +168,13 @@ const LIFTED: readonly LiftedLimit[] = [
     limit: 'a log that never blocks',
     attack: 'unread-output',
     breaks: /p99|stop|exit|fail/,
-    edits: [{ file: 'src/observability/log-writer.ts', from: 'void process.stdout;', to: '' }],
+    edits: [
+      {
+        file: 'src/observability/log-writer.ts',
+        from: "if (codeOf(error) !== 'EAGAIN') reportFailure(error);\n      return false;",
+        to: 'Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 50);\n      return writeBuffered();',
+      },
+    ],
   },
 ];
 

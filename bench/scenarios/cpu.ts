@@ -14,7 +14,7 @@ const WARM_UP_ANSWERS = 60_000;
 
 /**
  * Share of the slices that took less than the figure. The others were more disturbed by other load: it takes caches and,
- * in a virtual machine, time that counts as ours.
+ * in a virtual machine, time that counts as the server's.
  */
 const UNDISTURBED = 0.1;
 

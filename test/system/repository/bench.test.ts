@@ -91,7 +91,7 @@ describe('bench', () => {
   test('invalid option → usage error with the reason', async () => {
     await assert.rejects(benchWith({}, '--parts', 'create,water'), {
       code: 2,
-      stderr: /^bench: --parts takes some of create,list,\S*, not water/,
+      stderr: /^bench: --parts takes some of cpu,create,list,\S*, not water/,
     });
     await assert.rejects(benchWith({ PATH: '' }, '--generator', 'wrk'), {
       code: 2,
@@ -153,6 +153,20 @@ describe('bench', () => {
         runs.map(({ answers }) => answers),
         [1, 2, 3, 4],
       );
+  });
+
+  test('a warm-up continues, with other ids, until enough requests were answered', async () => {
+    const runs: number[] = [];
+    const measure = async (run: number, seconds: number) => {
+      runs.push(run);
+      return {
+        ...{ answers: 10, seconds, p50Ms: 1, p99Ms: 1, failures: 0 },
+        ...{ peakBytes: undefined, usage: undefined, cpu: undefined },
+      };
+    };
+    const plan = { rounds: 1, seconds: 1, warmUp: 1, warmUpAnswers: 25 };
+    await compare('some work', [{ name: 'a', measure }], plan);
+    assert.deepEqual(runs, [0, 900, 901, 1]);
   });
 
   test('detects stalled threads, such as more threads than cores', async () => {

@@ -149,7 +149,7 @@ describe('plants moved between formats and engines', () => {
     await migrateStore(url);
     using db = new DatabaseSync(url.replace('sqlite:', ''));
     const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").all();
-    const carried = ['idempotency_keys', 'plants', 'tokens'];
+    const carried = ['idempotency_keys', 'large_plants', 'plants', 'tokens'];
     assert.deepEqual(
       tables.map(({ name }) => name).filter((name) => name !== 'migrations'),
       carried,

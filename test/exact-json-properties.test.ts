@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { JsonInvalid, parseJson } from '../src/exact-json.ts';
 import { newPlantFields, parseIntegerSource } from '../src/plant.ts';
+import { repetitions } from './support/repetitions.ts';
 
 /** Marks the source of a number; no string of a parsed text can contain the mark. */
 class Source {
@@ -148,18 +149,18 @@ const mutatedText = fc
   );
 
 test('any JSON text: the same id, name and tag as from JSON.parse', () => {
-  fc.assert(fc.property(anyText, assertAgrees), { numRuns: 3_000 });
+  fc.assert(fc.property(anyText, assertAgrees), { numRuns: repetitions(3_000) });
 });
 
 test('any changed JSON text: valid exactly if JSON.parse accepts it, with the same fields', () => {
-  fc.assert(fc.property(mutatedText, assertAgrees), { numRuns: 6_000 });
+  fc.assert(fc.property(mutatedText, assertAgrees), { numRuns: repetitions(6_000) });
 });
 
 test('any JSON value, written by JSON.stringify: the same fields as from JSON.parse', () => {
   const value = fc.oneof(fc.jsonValue(), fc.dictionary(fc.constantFrom(...newPlantFields), fc.jsonValue()));
   fc.assert(
     fc.property(value, fc.nat({ max: 3 }), (one, indent) => assertAgrees(JSON.stringify(one, null, indent))),
-    { numRuns: 2_000 },
+    { numRuns: repetitions(2_000) },
   );
 });
 
@@ -177,6 +178,6 @@ test('any text, cut anywhere: never another error than JsonInvalid, and never a 
         );
       }
     }),
-    { numRuns: 1_000 },
+    { numRuns: repetitions(1_000) },
   );
 });

@@ -4,6 +4,7 @@ import { csv } from '../src/formats/csv.ts';
 import { type Entry, FileInvalid, type Format, MAX_LINE_BYTES } from '../src/formats/format.ts';
 import { ndjson } from '../src/formats/ndjson.ts';
 import { hostilePlants } from './support/data/hostile-plants.ts';
+import { repetitions } from './support/repetitions.ts';
 
 const formats: readonly (readonly [string, Format])[] = [
   ['NDJSON', ndjson],
@@ -35,7 +36,7 @@ for (const [name, format] of formats) {
         [5_000, 4_096],
         [5_000, 1_000_000],
       ] as const) {
-        const plants = hostilePlants(count);
+        const plants = hostilePlants(repetitions(count));
         const bytes = Buffer.from(format.header + format.write(plants));
         const entries = await read(format, bytes, chunk);
         assert.deepEqual(

@@ -1,13 +1,17 @@
 import assert from 'node:assert/strict';
+import { createHash } from 'node:crypto';
 import { describe, test } from 'node:test';
 import {
   digestPlant,
   INT64_MAX,
   INT64_MIN,
+  Int64,
+  isIdempotencyKey,
   NewPlant,
-  type Plant,
+  Plant,
   parseIntegerSource,
   renderPlant,
+  toPlantRow,
 } from '../src/plant.ts';
 import { compileCheck } from '../src/validation.ts';
 
@@ -162,7 +166,45 @@ describe('a new plant', () => {
   });
 });
 
+test('schemas → each is described, and its examples are full plants or ids', () => {
+  for (const schema of [Plant, NewPlant]) {
+    const fields = schema.properties;
+    for (const { description } of [schema, ...Object.values(fields)]) assert.match(description ?? '', /\w/);
+    const [example, ...others] = schema.examples ?? [];
+    assert.ok(typeof example === 'object' && example !== null && others.length === 0);
+    assert.deepEqual(Object.keys(example).sort(), Object.keys(fields).sort());
+    assert.ok(Object.values(example).every((value) => value !== ''));
+  }
+  assert.deepEqual([Int64.format, Int64.examples], ['int64', [7]]);
+  for (const { pattern } of Object.values(Plant.properties))
+    assert.deepEqual(
+      ['', 'Alder', 'Al\nder', '\0', 'Al\0der'].map((text) => new RegExp(pattern ?? '').test(text)),
+      [true, true, true, false, false],
+    );
+});
+
+test('row of a plant → an absent tag is null, an empty one stays', () => {
+  const row = { owner: 'alice', id: 7n, name: 'Fern' };
+  assert.deepEqual(toPlantRow('alice', { id: 7n, name: 'Fern' }), { ...row, tag: null });
+  for (const tag of ['', 'x'])
+    assert.deepEqual(toPlantRow('alice', { id: 7n, name: 'Fern', tag }), { ...row, tag });
+});
+
+test('idempotency key → 1 to 255 visible ASCII characters', () => {
+  for (const key of ['a', '!', '~', 'a"b', 'x'.repeat(255)]) assert.equal(isIdempotencyKey(key), true, key);
+  for (const key of ['', ' ', ' a', 'a ', 'a b', 'ä', '\x7f', 'a\n', 'x'.repeat(256)])
+    assert.equal(isIdempotencyKey(key), false, key);
+});
+
 describe('the digest of a plant', () => {
+  test('is that of earlier versions, which a store has kept', () => {
+    const digest = (text: string): string => createHash('sha256').update(text).digest('hex');
+    const hex = (plant: NewPlant): string => Buffer.from(digestPlant(plant)).toString('hex');
+    assert.equal(hex({ id: 7n, name: 'Fern' }), digest('["7","Fern",null]'));
+    assert.equal(hex({ id: -7n, name: '', tag: '' }), digest('["-7","",""]'));
+    assert.equal(hex({ id: 7n, name: 'Fern', tag: 'x' }), digest('["7","Fern","x"]'));
+  });
+
   const digest = (id: bigint, name: string, tag?: string): string =>
     Buffer.from(digestPlant({ id, name, ...(tag !== undefined && { tag }) })).toString('hex');
 

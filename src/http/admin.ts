@@ -1,5 +1,6 @@
 import Fastify, { type FastifyInstance } from 'fastify';
-import { Gauge, type Registry } from 'prom-client';
+import type { Registry } from 'prom-client';
+import Gauge from 'prom-client/lib/gauge.js';
 import { ApiError, messageOf } from '../api-errors.ts';
 import type { EventLog } from '../observability/log-events.ts';
 import { responseOf } from './batched-response.ts';

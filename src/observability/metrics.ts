@@ -1,5 +1,9 @@
-import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import Counter from 'prom-client/lib/counter.js';
+import Gauge from 'prom-client/lib/gauge.js';
+import Histogram from 'prom-client/lib/histogram.js';
+import Registry from 'prom-client/lib/registry.js';
 import type { CommitResult, StoreLoad } from '../store/store.ts';
+import { collectProcessMetrics } from './process-metrics.ts';
 
 /** Metrics of the service, for Prometheus. */
 export interface Metrics {
@@ -38,7 +42,7 @@ const BATCH_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
 export function createMetrics({ version, engine, operationIds }: MetricsOptions): Metrics {
   const registry = new Registry();
   const registers = [registry];
-  collectDefaultMetrics({ register: registry });
+  collectProcessMetrics(registry);
   new Gauge({
     name: 'plant_store_build_info',
     help: 'Version, engine and Node of this process; always 1.',

@@ -17,6 +17,7 @@ import { hostilePlants } from '../support/data/hostile-plants.ts';
 import { connections, engines, execute } from '../support/engines.ts';
 import { plantRow } from '../support/plants.ts';
 import { assertFails, newInstallation } from '../support/program.ts';
+import { repetitions } from '../support/repetitions.ts';
 import { create } from '../support/store-setup.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
@@ -26,7 +27,7 @@ assert.ok(sqlite !== undefined && postgres !== undefined);
 describe('plants moved between formats and engines', () => {
   for (const { what, text } of [
     { what: 'the 630 example plants', text: readFileSync(EXAMPLE, 'utf8') },
-    { what: '10,000 hostile plants', text: ndjson.write(hostilePlants(10_000)) },
+    { what: 'hostile plants', text: ndjson.write(hostilePlants(repetitions(10_000))) },
   ]) {
     it(`NDJSON → SQLite → CSV → PostgreSQL → SQLite → NDJSON returns ${what} unchanged`, async (t) => {
       const { folder, run } = await newInstallation(t);

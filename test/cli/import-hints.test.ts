@@ -1,11 +1,9 @@
 import assert from 'node:assert/strict';
-import { open, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
-import { setImmediate } from 'node:timers/promises';
 import { migrateStore } from '../../src/store/open-engine.ts';
-import { endOf, newInstallation, TOGETHER } from '../support/program.ts';
+import { newInstallation, TOGETHER } from '../support/program.ts';
 
 /** Creates an installation with an empty store, and a function that imports a text. */
 async function prepare(t: TestContext) {
@@ -20,14 +18,7 @@ async function prepare(t: TestContext) {
     return installation.run(['import', 'alice', file, ...flags], { env });
   }
 
-  return { installation, database, importText };
-}
-
-/** Resolves once a store has a plant. */
-async function isSaved(database: string): Promise<void> {
-  using db = new DatabaseSync(database, { readOnly: true });
-  const any = db.prepare('SELECT 1 FROM plants');
-  while (any.get() === undefined) await setImmediate();
+  return { importText };
 }
 
 describe('what to do after an import that did not finish', TOGETHER, () => {
@@ -36,25 +27,6 @@ describe('what to do after an import that did not finish', TOGETHER, () => {
     ['skip', 'skip'],
     ['replace', 'replace'],
   ] as const) {
-    it(`interrupted, --on-conflict ${onConflict} → import again with ${again}`, async (t) => {
-      const { installation, database } = await prepare(t);
-      const pipe = join(installation.folder, 'pipe.ndjson');
-      assert.equal((await endOf(installation.start([], { wrap: () => ['mkfifo', pipe] }))).code, 0);
-      const args = ['import', 'alice', pipe, '--on-conflict', onConflict];
-      const program = installation.start(args, { env: { DATABASE_URL: `sqlite:${database}` } });
-      const writer = await open(pipe, 'w');
-      await writer.write(Array.from({ length: 2_000 }, (_, id) => `{"id":${id},"name":"plant"}\n`).join(''));
-      await isSaved(database);
-      program.kill('SIGINT');
-      const { signal, stderr } = await endOf(program);
-      await writer.close();
-      assert.equal(signal, 'SIGINT');
-      assert.match(
-        stderr,
-        new RegExp(`interrupted; 2000 plants created; .* with --on-conflict ${again} to finish\n$`),
-      );
-    });
-
     it(`invalid line, --on-conflict ${onConflict} → import again with ${again}`, async (t) => {
       const { importText } = await prepare(t);
       const text = '{"id":1,"name":"Alder"}\nbad\n';

@@ -1,8 +1,4 @@
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
-import { writeFile } from 'node:fs/promises';
-import { createRequire } from 'node:module';
-import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { Check } from 'typebox/schema';
 import { operations } from '../../src/http/app.ts';
@@ -11,7 +7,7 @@ import { decodeCursor } from '../../src/http/plants/cursor.ts';
 import { isIdempotencyKey, NewPlant } from '../../src/plant.ts';
 import { compileCheck } from '../../src/validation.ts';
 import { type Scenario, scenarioGroups } from '../support/data/api-scenarios.ts';
-import { engines, freshFolder } from '../support/engines.ts';
+import { engines } from '../support/engines.ts';
 import { startService } from '../support/service.ts';
 
 const document: unknown = JSON.parse(renderOpenApi(operations, ''));
@@ -31,17 +27,6 @@ for (const engine of engines) {
     });
   }
 }
-
-test('redocly, strict recommended rules, with and without a base path → no errors or warnings', async () => {
-  const folder = await freshFolder();
-  for (const basePath of ['', '/v1/greenhouse']) {
-    const file = join(folder, `openapi${basePath.replaceAll('/', '-')}.json`);
-    await writeFile(file, renderOpenApi(operations, basePath));
-    const report: unknown = JSON.parse(await lint(file, folder));
-    assert.deepEqual(at(report, 'problems'), []);
-    assert.deepEqual(at(report, 'totals'), { errors: 0, warnings: 0, ignored: 0 });
-  }
-});
 
 test('the document has exactly the three operations of the specification', () => {
   const found = Object.entries(membersOf(document, 'paths')).flatMap(([path, methods]) =>
@@ -267,25 +252,6 @@ test('every status, error and header in the API table is documented for its oper
   }
   assert.ok(checked > 140, `${checked} rows are about an operation`);
 });
-
-/** Runs redocly with the Node that runs the tests; resolves to its report. */
-async function lint(file: string, cwd: string): Promise<string> {
-  const manifest = createRequire(import.meta.url).resolve('@redocly/cli/package.json');
-  const program = join(dirname(manifest), 'bin', 'cli.js');
-  const env = { ...process.env, REDOCLY_TELEMETRY: 'off', REDOCLY_SUPPRESS_UPDATE_NOTICE: 'true' };
-  const options = ['lint', '--extends=recommended-strict', '--format=json', file];
-  return new Promise((resolve, reject) => {
-    execFile(
-      process.execPath,
-      [program, ...options],
-      { cwd, env, timeout: 60_000 },
-      (error, stdout, stderr) => {
-        if (stdout.startsWith('{')) resolve(stdout);
-        else reject(new Error(`redocly gave no report: ${stderr}`, { cause: error }));
-      },
-    );
-  });
-}
 
 /** Returns the member at a path in a value; undefined if there is none. */
 function at(value: unknown, ...path: readonly string[]): unknown {

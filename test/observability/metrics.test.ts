@@ -4,16 +4,19 @@ import { readFileSync } from 'node:fs';
 import { get } from 'node:http';
 import { connect } from 'node:net';
 import { type TestContext, test } from 'node:test';
+import { collectDefaultMetrics, Registry } from 'prom-client';
 import dashboard from '../../deploy/grafana-dashboard.json' with { type: 'json' };
 import manifest from '../../package.json' with { type: 'json' };
 import { loadConfig } from '../../src/config.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
+import { collectProcessMetrics } from '../../src/observability/process-metrics.ts';
 import { renderRequest, sendRaw } from '../support/clients/raw-http.ts';
 import { engines, type TestEngine } from '../support/engines.ts';
 import { holdWrites } from '../support/faults/hold-writes.ts';
 import { until } from '../support/patience.ts';
 import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
 import { bearer, startService, type TestService } from '../support/service.ts';
+import { create, writeAll } from '../support/store-setup.ts';
 
 const ALERTS = readFileSync(new URL('../../deploy/alerts.yaml', import.meta.url), 'utf8');
 
@@ -60,6 +63,15 @@ async function start(t: TestContext, engine: TestEngine) {
   return { url, service, headers, create, list };
 }
 
+/** Creates plants of alice in the store. */
+async function fill({ store }: TestService, count: number, name: string): Promise<void> {
+  const outcomes = await writeAll(
+    store,
+    Array.from({ length: count }, (_, id) => create(BigInt(id), { name })),
+  );
+  assert.ok(outcomes.every((outcome) => outcome === 'created'));
+}
+
 for (const engine of engines) {
   test(`requests → counted by operation and status, on ${engine.name}`, async (t) => {
     const { service, create, list } = await start(t, engine);
@@ -89,8 +101,8 @@ for (const engine of engines) {
   });
 
   test(`lists, whole, streamed and in pages → bytes counted, without HEAD, on ${engine.name}`, async (t) => {
-    const { service, create, list } = await start(t, engine);
-    await Promise.all(Array.from({ length: 600 }, (_, id) => create(id, 'Größe')));
+    const { service, list } = await start(t, engine);
+    await fill(service, 600, 'Größe');
     const sent =
       (await list()) + (await list('?limit=2')) + (await list('?limit=0')) + (await list('', 'HEAD'));
     await list('?limit=2', 'HEAD');
@@ -99,10 +111,8 @@ for (const engine of engines) {
   });
 
   test(`client disconnects during a list → counted as aborted, not as answered, on ${engine.name}`, async (t) => {
-    const { service, headers, create } = await start(t, engine);
-    const long = 'x'.repeat(60_000);
-    for (let from = 0; from < 400; from += 50)
-      await Promise.all(Array.from({ length: 50 }, (_, index) => create(from + index, long)));
+    const { service, headers } = await start(t, engine);
+    await fill(service, 400, 'x'.repeat(60_000));
     const reading = get(`${service.url}/plants`, { agent: false, headers });
     const [list] = await once(reading, 'response');
     list.on('error', () => undefined);
@@ -261,6 +271,24 @@ test('durations of requests → cumulative buckets, sum and count for each opera
   );
   assert.deepEqual([of('sum', created), of('count', created)], ['7.0065', '4']);
   assert.equal(of('count', 'operation="createPlant",status="400"'), '1');
+});
+
+test('metrics of the process → those of prom-client, with the CPU time since its start', async () => {
+  const [registry, original] = [new Registry(), new Registry()];
+  collectProcessMetrics(registry);
+  collectDefaultMetrics({ register: original });
+  const described = (all: Registry) =>
+    all.getMetricsAsArray().map(({ name, help, type }) => ({ name, help, type: String(type) }));
+  const byName = (a: { name: string }, b: { name: string }): number => a.name.localeCompare(b.name);
+  assert.deepEqual(described(registry).sort(byName), described(original).sort(byName));
+  const { user, system } = process.cpuUsage();
+  const value = async (name: string): Promise<number> =>
+    (await registry.getSingleMetric(name)?.get())?.values[0]?.value ?? 0;
+  assert.ok((await value('process_cpu_user_seconds_total')) >= user / 1e6);
+  assert.ok((await value('process_cpu_system_seconds_total')) >= system / 1e6);
+  assert.ok((await value('process_cpu_seconds_total')) >= (user + system) / 1e6);
+  registry.clear();
+  original.clear();
 });
 
 test('alert on queued writes → fires before requests are rejected', () => {

@@ -16,6 +16,7 @@ import { type Outcome, StoreNotOpened, type Write } from '../../src/store/store.
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { connections, engines, execute, freshFolder, rowsOf } from '../support/engines.ts';
 import { plantRow } from '../support/plants.ts';
+import { repetitions } from '../support/repetitions.ts';
 import { create, upTo } from '../support/store-setup.ts';
 
 const SQLITE_FILES = fileURLToPath(new URL(`../../src/${SQLITE_MIGRATIONS}`, import.meta.url));
@@ -343,7 +344,7 @@ for (const engine of engines) {
   test(`processes open one new store on ${engine.name} together → all succeed, and one migrates it`, async (t) => {
     const workers = await Promise.all(Array.from({ length: 3 }, () => startWorker(t)));
     const all = await migrateStore(await engine.freshUrl(t));
-    for (let round = 0; round < 8; round += 1) {
+    for (let round = 0; round < repetitions(8); round += 1) {
       const url = await engine.freshUrl(t);
       const answers = await Promise.all(workers.map((worker) => ask(worker, url)));
       const migrated = answers.filter(

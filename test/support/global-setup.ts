@@ -12,7 +12,7 @@ export async function globalSetup(): Promise<void> {
   else process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, '../../node_modules/.cache/compiled');
   if (process.env.TEST_DATABASE_URL) return;
   // Without fsync: test data need not survive a crash, and every new database would wait for the disk.
-  server = await startPostgres(['fsync = off']);
+  server = await startPostgres(['fsync = off', 'full_page_writes = off']);
   process.env.TEST_DATABASE_URL = server.url();
 }
 

@@ -1,9 +1,10 @@
-import type { TestContext } from 'node:test';
+import { after, before, type TestContext } from 'node:test';
 import { type Config, loadConfig, type Setting } from '../../src/config.ts';
 import { logTo } from '../../src/observability/log.ts';
 import { startServer } from '../../src/server.ts';
 import type { Store } from '../../src/store/store.ts';
 import { mintSecret, newToken, type Scope, scopes } from '../../src/token.ts';
+import { engines, type TestEngine } from './engines.ts';
 import { PATIENT_CONNECTIONS } from './patience.ts';
 
 export interface TestService {
@@ -56,6 +57,33 @@ export async function startService(
       await server.store.write({ kind: 'createToken', token: newToken(secret, owner, fields, clock.now) });
       return secret;
     },
+  };
+}
+
+/**
+ * Starts a service on each engine for all tests of a file, which saves most of the time of short ones. Returns a function
+ * that returns the service of an engine, and a token of an owner that no other test has.
+ */
+export function shareServices(): (
+  engine: TestEngine,
+) => Promise<{ service: TestService; owner: string; token: string }> {
+  const services = new Map<TestEngine, TestService>();
+  const ends: (() => unknown)[] = [];
+  const lifetime = { after: (end: () => unknown) => void ends.unshift(end) };
+  let owners = 0;
+  before(async () => {
+    for (const engine of engines)
+      services.set(engine, await startService(lifetime, await engine.freshUrl(lifetime)));
+  });
+  after(async () => {
+    for (const end of ends) await end();
+  });
+  return async (engine) => {
+    const service = services.get(engine);
+    if (service === undefined) throw new Error(`there is no service on ${engine.name} before the tests`);
+    owners += 1;
+    const owner = `owner-${owners}`;
+    return { service, owner, token: await service.token(owner) };
   };
 }
 

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { KEY_LIFETIME_MS } from '../../../src/store/store.ts';
 import { engines, type TestEngine } from '../../support/engines.ts';
-import { bearer, startService, type TestService } from '../../support/service.ts';
+import { bearer, shareServices, startService, type TestService } from '../../support/service.ts';
 
 const fern = { id: 7, name: 'Fern', tag: 'Polypodium' };
 
@@ -28,29 +28,29 @@ const otherPlants: readonly (readonly [what: string, first: unknown, second: unk
   ['id and name cut elsewhere', { id: 7, name: '1' }, { id: 71, name: '' }],
 ];
 
+const share = shareServices();
+
 for (const engine of engines) {
-  test(`repeated creation → the first response again, each time, on ${engine.name}`, async (t) => {
-    const { service, token } = await start(t, engine);
+  test(`repeated creation → the first response again, each time, on ${engine.name}`, async () => {
+    const { service, token } = await share(engine);
     assert.deepEqual(await post(service, token, fern, 'key'), created);
     for (let round = 0; round < 3; round += 1) {
       assert.deepEqual(await post(service, token, fern, 'key'), createdReplayed);
     }
     assert.equal(await list(service, token), `[${created.body}]`);
-    await service.close();
   });
 
-  test(`replay after the plant was deleted → creates nothing, on ${engine.name}`, async (t) => {
-    const { service, token } = await start(t, engine);
+  test(`replay after the plant was deleted → creates nothing, on ${engine.name}`, async () => {
+    const { service, token } = await share(engine);
     assert.deepEqual(await post(service, token, fern, 'key'), created);
     await remove(service, token, 7);
     assert.deepEqual(await post(service, token, fern, 'key'), createdReplayed);
     assert.equal(await list(service, token), '[]');
     assert.deepEqual(await post(service, token, fern, 'another-key'), created);
-    await service.close();
   });
 
-  test(`failed creation → key not used; retry creates after the id is free, on ${engine.name}`, async (t) => {
-    const { service, token } = await start(t, engine);
+  test(`failed creation → key not used; retry creates after the id is free, on ${engine.name}`, async () => {
+    const { service, token } = await share(engine);
     await post(service, token, { id: 7, name: 'Oak' });
     for (let round = 0; round < 2; round += 1) {
       const taken = await post(service, token, fern, 'key');
@@ -62,11 +62,10 @@ for (const engine of engines) {
     assert.deepEqual(await post(service, token, fern, 'key'), created);
     assert.deepEqual(await post(service, token, fern, 'key'), createdReplayed);
     assert.equal(await list(service, token), `[${created.body}]`);
-    await service.close();
   });
 
   test(`same key, other plant → 40003, nothing changes, on ${engine.name}`, async (t) => {
-    const { service } = await start(t, engine);
+    const { service } = await share(engine);
     for (const [what, first, second] of otherPlants) {
       await t.test(what, async () => {
         const token = await service.token(what.replaceAll(' ', '-'));
@@ -81,25 +80,22 @@ for (const engine of engines) {
         assert.deepEqual(await post(service, token, first, 'key'), { ...answer, replayed: 'true' });
       });
     }
-    await service.close();
   });
 
-  test(`same key, two owners → independent, on ${engine.name}`, async (t) => {
-    const { service, token } = await start(t, engine);
+  test(`same key, two owners → independent, on ${engine.name}`, async () => {
+    const { service, token } = await share(engine);
     const other = await service.token('bob');
     const oak: Answer = { status: 200, body: '{"name":"Oak"}', replayed: null };
     assert.deepEqual(await post(service, token, fern, 'key'), created);
     assert.deepEqual(await post(service, other, { id: 7, name: 'Oak' }, 'key'), oak);
     assert.deepEqual(await post(service, token, fern, 'key'), createdReplayed);
     assert.deepEqual(await post(service, other, { id: 7, name: 'Oak' }, 'key'), { ...oak, replayed: 'true' });
-    await service.close();
   });
 
-  test(`two tokens of one owner → shared keys, on ${engine.name}`, async (t) => {
-    const { service, token } = await start(t, engine);
+  test(`two tokens of one owner → shared keys, on ${engine.name}`, async () => {
+    const { service, owner, token } = await share(engine);
     assert.deepEqual(await post(service, token, fern, 'key'), created);
-    assert.deepEqual(await post(service, await service.token(), fern, 'key'), createdReplayed);
-    await service.close();
+    assert.deepEqual(await post(service, await service.token(owner), fern, 'key'), createdReplayed);
   });
 
   test(`key after its lifetime from its first use → free for any plant, on ${engine.name}`, async (t) => {
@@ -129,12 +125,11 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`32 concurrent requests with one key → one creates, all get the same response, on ${engine.name}`, async (t) => {
-    const { service, token } = await start(t, engine);
+  test(`32 concurrent requests with one key → one creates, all get the same response, on ${engine.name}`, async () => {
+    const { service, token } = await share(engine);
     const answers = await Promise.all(Array.from({ length: 32 }, () => post(service, token, fern, 'key')));
     checkOneCreated(answers);
     assert.equal(await list(service, token), `[${created.body}]`);
-    await service.close();
   });
 
   test(`32 concurrent requests with one key on two instances → one creates, on ${engine.name}`, async (t) => {
@@ -151,8 +146,8 @@ for (const engine of engines) {
     await Promise.all(instances.map((instance) => instance.close()));
   });
 
-  test(`32 concurrent plants with one key → one is created, the others get 40003, on ${engine.name}`, async (t) => {
-    const { service, token } = await start(t, engine);
+  test(`32 concurrent plants with one key → one is created, the others get 40003, on ${engine.name}`, async () => {
+    const { service, token } = await share(engine);
     const answers = await Promise.all(
       Array.from({ length: 32 }, (_, id) => post(service, token, { id, name: `plant ${id}` }, 'key')),
     );
@@ -161,7 +156,6 @@ for (const engine of engines) {
     assert.equal(await list(service, token), `[${winners[0]?.body}]`);
     const codes = answers.filter(({ status }) => status !== 200).map(codeOf);
     assert.deepEqual(new Set(codes), new Set([40003]));
-    await service.close();
   });
 
   test(`replay after a restart → the first response again, on ${engine.name}`, async (t) => {

@@ -1,13 +1,9 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import pg from 'pg';
 import { migrateStore } from '../../../src/store/open-engine.ts';
 import { engines } from '../../support/engines.ts';
-import { assertFails, newInstallation } from '../../support/program.ts';
-import { startPostgres } from '../../support/servers/postgres-server.ts';
 import { startService } from '../../support/service.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
@@ -71,59 +67,6 @@ test('account may not delete expired keys → warning in the log', async (t) => 
   while (logged() === undefined) await fetch(`${service.adminUrl}/ready`);
   assert.match(JSON.stringify(logged()), /"level":40,.*permission denied for table idempotency_keys/);
 });
-
-test('command without the required password → error at once', async (t) => {
-  const server = await startPostgres();
-  t.after(() => server.remove());
-  await server.sql("CREATE ROLE app LOGIN PASSWORD 'right'");
-  await writeFile(
-    join(server.folder, 'pg_hba.conf'),
-    'local all all trust\nhost all all all scram-sha-256\n',
-  );
-  await server.sql('SELECT pg_reload_conf()');
-  const { run } = await newInstallation(t);
-  const url = new URL(server.url());
-  url.username = 'app';
-
-  const ended = await run(['token', 'list', '--database-url', url.href]);
-  assertFails(ended, /the server asks for a password, and the database URL has none/);
-});
-
-test('password changed while the service runs → 503 until it is correct again', async (t) => {
-  const server = await startPostgres();
-  t.after(() => server.remove());
-  await server.sql("CREATE ROLE app LOGIN SUPERUSER PASSWORD 'first'");
-  const rules = 'local all all trust\nhost all postgres all trust\nhost all app all scram-sha-256\n';
-  await writeFile(join(server.folder, 'pg_hba.conf'), rules);
-  await server.sql('SELECT pg_reload_conf()');
-  const url = new URL(server.url());
-  url.username = 'app';
-  url.password = 'first';
-  const service = await startService(t, url.href);
-  const headers = { authorization: `Bearer ${await service.token()}`, 'content-type': 'application/json' };
-  const create = (): Promise<Response> =>
-    fetch(`${service.url}/plants`, { method: 'POST', headers, body: '{"id":1,"name":"Alder"}' });
-
-  await server.sql("ALTER ROLE app PASSWORD 'second'");
-  await server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
-  const rejected = await create();
-  assert.deepEqual(
-    [rejected.status, rejected.headers.get('retry-after'), await codeOf(rejected)],
-    [503, '1', 50300],
-  );
-  const ready = await fetch(`${service.adminUrl}/ready`);
-  assert.deepEqual([ready.status, await codeOf(ready)], [503, 50300]);
-
-  await server.sql("ALTER ROLE app PASSWORD 'first'");
-  const created = await create();
-  assert.deepEqual([created.status, await created.json()], [200, { name: 'Alder' }]);
-});
-
-async function codeOf(answer: Response): Promise<unknown> {
-  const body: unknown = await answer.json();
-  assert.ok(typeof body === 'object' && body !== null && 'error' in body);
-  return body.error;
-}
 
 function accountUrl(url: string, account: string): string {
   const other = new URL(url);

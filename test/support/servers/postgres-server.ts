@@ -14,8 +14,11 @@ const run = promisify(execFile);
 const UNPRIVILEGED = 65_534;
 const account = process.getuid?.() === 0 ? { uid: UNPRIVILEGED, gid: UNPRIVILEGED } : {};
 
-/** No test simulates a crash of the machine, so no test needs fsync. */
-const FASTER = ['-c', 'max_connections=300', '-c', 'shared_buffers=128MB'];
+/** Settings for many short tests. Autovacuum would visit every database of the run. */
+const FASTER = ['max_connections=300', 'shared_buffers=128MB', 'autovacuum=off'].flatMap((one) => [
+  '-c',
+  one,
+]);
 
 /** A real PostgreSQL with a folder and a free port. */
 export interface PostgresServer {

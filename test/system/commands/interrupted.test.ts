@@ -20,8 +20,11 @@ async function prepareToFeed(t: TestContext) {
   t.after(() => bulk.close());
 
   /** Resolves once a part of the text is in the store. */
-  async function feed(text: string): Promise<{ program: Program; pipe: FileHandle }> {
-    const program = installation.start(['import', 'alice', path]);
+  async function feed(
+    text: string,
+    flags: readonly string[] = [],
+  ): Promise<{ program: Program; pipe: FileHandle }> {
+    const program = installation.start(['import', 'alice', path, ...flags]);
     const pipe = await open(path, 'w');
     await pipe.write(text);
     while ((await bulk.read((contents) => contents.countPlants())) === 0) {
@@ -53,6 +56,24 @@ describe('interrupted import', TOGETHER, () => {
     assert.deepEqual({ code, stdout }, { code: 0, stdout: '2000 plants of alice created, 2000 skipped\n' });
     assert.equal((await run(['export', 'alice'])).stdout, lines(4_000));
   });
+
+  for (const [onConflict, again] of [
+    ['fail', 'skip'],
+    ['skip', 'skip'],
+    ['replace', 'replace'],
+  ] as const)
+    it(`--on-conflict ${onConflict} → says to import again with ${again}`, async (t) => {
+      const { feed } = await prepareToFeed(t);
+      const { program, pipe } = await feed(lines(2_000), ['--on-conflict', onConflict]);
+      program.kill('SIGINT');
+      const { signal, stderr } = await endOf(program);
+      await pipe.close();
+      assert.equal(signal, 'SIGINT');
+      assert.match(
+        stderr,
+        new RegExp(`interrupted; 2000 plants created; .* with --on-conflict ${again} to finish\n$`),
+      );
+    });
 
   it('store locked → says how many are imported and how to finish', async (t) => {
     const { databaseUrl, feed } = await prepareToFeed(t);

@@ -14,12 +14,12 @@ const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 const PARENT_ID = 'b7ad6b7169203331';
 const ENDPOINT = 'http://127.0.0.1:4318';
 
-/** Reports on standard error, at exit, the number of loaded files of OpenTelemetry, without those of `prom-client`. */
+/** Reports on standard error, at exit, the number of loaded files of OpenTelemetry. */
 const COUNT_LOADED = `--import=data:text/javascript,${encodeURIComponent(
   `import module from 'node:module';
    import { isMainThread } from 'node:worker_threads';
    if (isMainThread) process.on('exit', () => {
-     const files = Object.keys(module._cache).filter((file) => /@opentelemetry.(?!api)/.test(file));
+     const files = Object.keys(module._cache).filter((file) => /@opentelemetry/.test(file));
      process.stderr.write('loaded ' + files.length);
    });`,
 )}`;

@@ -1,0 +1,60 @@
+import type { Registry } from 'prom-client';
+import Counter from 'prom-client/lib/counter.js';
+import eventLoopLag from 'prom-client/lib/metrics/eventLoopLag.js';
+import gc from 'prom-client/lib/metrics/gc.js';
+import heapSizeAndUsed from 'prom-client/lib/metrics/heapSizeAndUsed.js';
+import heapSpacesSizeAndUsed from 'prom-client/lib/metrics/heapSpacesSizeAndUsed.js';
+import osMemoryHeap from 'prom-client/lib/metrics/osMemoryHeap.js';
+import processHandles from 'prom-client/lib/metrics/processHandles.js';
+import processMaxFileDescriptors from 'prom-client/lib/metrics/processMaxFileDescriptors.js';
+import processOpenFileDescriptors from 'prom-client/lib/metrics/processOpenFileDescriptors.js';
+import processRequests from 'prom-client/lib/metrics/processRequests.js';
+import processResources from 'prom-client/lib/metrics/processResources.js';
+import processStartTime from 'prom-client/lib/metrics/processStartTime.js';
+import version from 'prom-client/lib/metrics/version.js';
+
+// The default metrics of prom-client, but for the CPU time, whose file loads OpenTelemetry.
+const DEFAULT_METRICS = [
+  processStartTime,
+  osMemoryHeap,
+  processOpenFileDescriptors,
+  processMaxFileDescriptors,
+  eventLoopLag,
+  processResources,
+  processHandles,
+  processRequests,
+  heapSizeAndUsed,
+  heapSpacesSizeAndUsed,
+  version,
+  gc,
+];
+
+/** Registers the metrics of the process and of Node, with the names of prom-client. */
+export function collectProcessMetrics(registry: Registry): void {
+  countCpuTime('user', 'Total user CPU time spent in seconds.', ({ user }) => user, registry);
+  countCpuTime('system', 'Total system CPU time spent in seconds.', ({ system }) => system, registry);
+  countCpuTime(
+    '',
+    'Total user and system CPU time spent in seconds.',
+    (cpu) => cpu.user + cpu.system,
+    registry,
+  );
+  for (const collect of DEFAULT_METRICS) collect(registry, { eventLoopMonitoringPrecision: 10 });
+}
+
+function countCpuTime(
+  mode: 'user' | 'system' | '',
+  help: string,
+  microseconds: (cpu: NodeJS.CpuUsage) => number,
+  registry: Registry,
+): void {
+  new Counter({
+    name: ['process_cpu', mode, 'seconds_total'].filter(Boolean).join('_'),
+    help,
+    registers: [registry],
+    collect() {
+      this.reset();
+      this.inc(microseconds(process.cpuUsage()) / 1e6);
+    },
+  });
+}

@@ -78,20 +78,20 @@ async function areInstalled(): Promise<boolean> {
 }
 
 async function filled(
-  { url, pid, stop }: ServerProcess,
+  { stop, ...server }: ServerProcess,
   requestsOf: RunningSubject['requestsOf'],
 ): Promise<RunningSubject> {
   for (const plant of examplePlants()) {
-    const answer = await fetch(`${url}/plants`, {
+    const answer = await fetch(`${server.url}/plants`, {
       method: 'POST',
       headers: json,
       body: JSON.stringify(plant),
     });
     if (!answer.ok)
-      throw new Error(`${url} rejected an example plant: ${answer.status} ${await answer.text()}`);
+      throw new Error(`${server.url} rejected an example plant: ${answer.status} ${await answer.text()}`);
     await answer.arrayBuffer();
   }
-  return { url, pid, headers: {}, requestsOf, prepare: async () => {}, close: stop };
+  return { ...server, headers: {}, requestsOf, prepare: async () => {}, close: stop };
 }
 
 function retarget(request: RequestTemplate, change: (target: string) => string): RequestTemplate {

@@ -1,4 +1,5 @@
 import type { Tally } from '../load/generator.ts';
+import type { Usage } from './server-process.ts';
 
 /** CPU seconds during a run. */
 export interface CpuUse {
@@ -20,6 +21,8 @@ export interface Measurement extends Tally {
   readonly cpu: CpuUse | undefined;
   /** Peak resident memory of the server. */
   readonly peakBytes: number | undefined;
+  /** Undefined for a subject that is no server. */
+  readonly usage: Usage | undefined;
 }
 
 /** A subject of a comparison. */

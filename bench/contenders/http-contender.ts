@@ -25,6 +25,7 @@ export function httpContender(
       await running.prepare(workload, ids, seconds);
       const requests = running.requestsOf(workload);
       resetPeakBytes(pid);
+      await running.usage();
       const before = readCpuSeconds(pid);
       const tally = await runLoad(
         generator,
@@ -33,7 +34,7 @@ export function httpContender(
       );
       const after = readCpuSeconds(pid);
       const cpu = before && after && cpuUse(before, after, generator.threads, tally.cpuSeconds);
-      return { ...tally, cpu, peakBytes: readPeakBytes(pid) };
+      return { ...tally, cpu, peakBytes: readPeakBytes(pid), usage: await running.usage() };
     },
   };
 }

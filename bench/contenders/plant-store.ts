@@ -35,6 +35,11 @@ export const plantStore: Subject = {
   start: (folder) => startPlantStore({ folder }),
 };
 
+/** Our service on a PostgreSQL database. */
+export function plantStoreOn(name: string, databaseUrl: string): Subject {
+  return { name: `plant-store on ${name}`, start: (folder) => startPlantStore({ folder, databaseUrl }) };
+}
+
 /** Our service with a commit per write: the speed without group commit. */
 export const oneCommitARequest: Subject = {
   name: 'plant-store, one commit per request',
@@ -49,7 +54,7 @@ export async function startPlantStore(options: PlantStoreOptions): Promise<Runni
   try {
     const token = await createToken(store, OWNER);
     const secretsFile = await fill(store, databaseUrl);
-    const { url, pid, stop } = await startServerProcess(
+    const { stop, ...server } = await startServerProcess(
       [
         ...(preload === undefined ? [] : ['--import', preload]),
         ...[MAIN, 'serve', '--port', '0', '--admin-port', '0', '--database-url', databaseUrl],
@@ -57,8 +62,7 @@ export async function startPlantStore(options: PlantStoreOptions): Promise<Runni
       join(folder, 'log'),
     );
     return {
-      url,
-      pid,
+      ...server,
       headers: secretsFile === undefined ? { authorization: `Bearer ${token}` } : {},
       secretsFile,
       requestsOf: ({ requests }) => requests,

@@ -17,18 +17,33 @@ export interface CpuSeconds {
 
 /** Reads the CPU use of a server, the generators and the machine so far; undefined without /proc. */
 export function readCpuSeconds(serverPid: number): CpuSeconds | undefined {
-  const server = readStat(`/proc/${serverPid}/stat`);
-  const mainThread = readStat(`/proc/${serverPid}/task/${serverPid}/stat`);
+  const server = readThreads(serverPid);
+  const mainThread = readThread(serverPid, String(serverPid));
   const generators = readEndedCpuSeconds();
   const machine = readMachine();
   if (server === undefined || mainThread === undefined || generators === undefined || machine === undefined)
     return undefined;
   return {
-    server: secondsOf(server, 'utime') + secondsOf(server, 'stime'),
-    serverMainThread: secondsOf(mainThread, 'utime') + secondsOf(mainThread, 'stime'),
+    server,
+    serverMainThread: mainThread,
     generators,
     machine,
   };
+}
+
+/** Returns the CPU seconds of the threads of a process; those that have ended are not counted. */
+function readThreads(pid: number): number | undefined {
+  try {
+    return readdirSync(`/proc/${pid}/task`).reduce((sum, thread) => sum + (readThread(pid, thread) ?? 0), 0);
+  } catch {
+    return undefined;
+  }
+}
+
+/** In nanoseconds, unlike `stat`, whose ticks are too coarse for a second (proc_pid_schedstat in sched-stats.rst). */
+function readThread(pid: number, thread: string): number | undefined {
+  const nanoseconds = read(`/proc/${pid}/task/${thread}/schedstat`)?.split(' ', 1)[0];
+  return nanoseconds === undefined ? undefined : Number(nanoseconds) / 1e9;
 }
 
 /** Returns the CPU seconds of a process and its children, including ended ones; undefined without /proc. */

@@ -1,16 +1,28 @@
 import { type ChildProcess, type StdioOptions, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { open, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { settings, variableOf } from '../../src/config.ts';
 
 const START_MS = 15_000;
 const LOOK_EVERY_MS = 20;
 const STOP_MS = 10_000;
+const USAGE = join(import.meta.dirname, 'usage-preload.ts');
+
+/** What all threads of a server have used, as `usage-preload.ts` reports it. */
+export interface Usage {
+  /** Bytes allocated on their heaps. */
+  readonly allocatedBytes: number;
+  /** CPU time per request, for each slice of 1,000 requests. */
+  readonly microseconds: readonly number[];
+}
 
 export interface ServerProcess {
   readonly url: string;
   readonly pid: number;
+  /** Resolves to what it has used since the last call. */
+  usage(): Promise<Usage>;
   /** Sends SIGTERM. Rejects when the exit is not clean. */
   stop(): Promise<void>;
 }
@@ -53,12 +65,18 @@ export async function startServerProcess(
   knownUrl?: string,
 ): Promise<ServerProcess> {
   const log = await open(logFile, 'a');
-  const child = spawnScript(args, ['ignore', log.fd, log.fd]);
+  const child = spawnScript(['--import', USAGE, ...args], ['ignore', log.fd, log.fd, 'ipc']);
+  child.channel?.unref();
   await log.close();
   try {
     const url = await readiness(child, logFile, knownUrl);
     if (child.pid === undefined) throw new Error('the process did not start');
-    return { url, pid: child.pid, stop: () => stop(child, logFile, ending) };
+    return {
+      url,
+      pid: child.pid,
+      usage: () => usageOf(child),
+      stop: () => stop(child, logFile, ending),
+    };
   } catch (error: unknown) {
     child.kill('SIGKILL');
     throw error;
@@ -78,6 +96,14 @@ async function readiness(
     await setTimeout(LOOK_EVERY_MS);
   }
   throw new Error(`the server did not respond within ${START_MS} ms; see ${logFile}`);
+}
+
+async function usageOf(child: ChildProcess): Promise<Usage> {
+  const reply: Promise<Usage[]> = once(child, 'message');
+  child.send('usage');
+  const [usage] = await reply;
+  if (usage === undefined) throw new Error('the server did not report its usage');
+  return usage;
 }
 
 async function answers(url: string): Promise<boolean> {

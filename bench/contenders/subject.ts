@@ -1,6 +1,7 @@
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Ids, RequestTemplate, Workload } from '../workload.ts';
+import type { Usage } from './server-process.ts';
 
 /** A server for plants in a separate process, to be measured against others. */
 export interface Subject {
@@ -12,6 +13,8 @@ export interface Subject {
 export interface RunningSubject {
   readonly url: string;
   readonly pid: number;
+  /** Resolves to what it has used since the last call. */
+  usage(): Promise<Usage>;
   readonly headers: Readonly<Record<string, string>>;
   /** A file of tokens, one a line, that the requests use in rotation. Undefined when all use the token in `headers`. */
   readonly secretsFile?: string | undefined;

@@ -14,8 +14,13 @@ const ratio = (what: string, value: number): Target => ({
   format: decimals(2),
 });
 
+const cpuRatio = (what: string, value: number): Target => ({ ...ratio(what, value), bound: 'max' });
+
 /** The targets, for two cores, 64 connections, token checks and durable commits. */
 const targets = {
+  createCpu: cpuRatio("create, embedded, CPU per request to the bare handler's", 1.7),
+  listCpu: cpuRatio("list of 20, CPU per request to the bare handler's", 1.3),
+  deleteCpu: cpuRatio("delete, embedded, CPU per request to the bare handler's", 1.9),
   createToEcho: ratio("create, embedded, to the bare handler's echo", 0.6),
   listToConstant: ratio("list of 20, nothing changing, to the bare handler's constant answer", 0.6),
   listUnderWrites: ratio('list of 20 under 10 % writes, to the bare handler', 0.35),

@@ -1,3 +1,4 @@
+import { cpuPart } from './cpu.ts';
 import { createPart } from './create.ts';
 import { deletePart } from './delete.ts';
 import { growthPart } from './growth.ts';
@@ -11,6 +12,7 @@ import { wholeListPart } from './whole-list.ts';
 
 /** All parts, in the order of measurement. */
 export const parts: readonly Part[] = [
+  cpuPart,
   createPart,
   listPart,
   deletePart,

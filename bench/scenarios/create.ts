@@ -2,7 +2,7 @@ import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { compare } from '../compare.ts';
 import { jsonServer, platformaticDb } from '../contenders/alternatives.ts';
-import { bareNode } from '../contenders/bare-node.ts';
+import { bareNode } from '../contenders/baselines.ts';
 import type { Contender } from '../contenders/contender.ts';
 import { httpContender } from '../contenders/http-contender.ts';
 import { oneCommitARequest, plantStore } from '../contenders/plant-store.ts';
@@ -55,7 +55,7 @@ function batchedInserts(file: string, { signal }: Bench): Contender {
         [process.execPath, INSERTS, file, String(run), String(seconds)],
         signal,
       );
-      return { ...tally, cpu: undefined, peakBytes: undefined };
+      return { ...tally, cpu: undefined, peakBytes: undefined, usage: undefined };
     },
   };
 }

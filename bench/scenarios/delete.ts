@@ -1,4 +1,4 @@
-import { bareNode } from '../contenders/bare-node.ts';
+import { bareNode } from '../contenders/baselines.ts';
 import { oneCommitARequest, plantStore } from '../contenders/plant-store.ts';
 import { ratioTo } from '../report/figures.ts';
 import { deleteInOrder } from '../workload.ts';

@@ -1,7 +1,7 @@
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Comparison, compare } from '../compare.ts';
-import { bareNode } from '../contenders/bare-node.ts';
+import { bareNode } from '../contenders/baselines.ts';
 import { httpContender } from '../contenders/http-contender.ts';
 import { startPlantStore } from '../contenders/plant-store.ts';
 import { openLoop } from '../load/open-loop.ts';

@@ -1,4 +1,4 @@
-import { bareNode } from '../contenders/bare-node.ts';
+import { bareNode } from '../contenders/baselines.ts';
 import { plantStore } from '../contenders/plant-store.ts';
 import { ratioTo } from '../report/figures.ts';
 import { listOfTwenty, listUnderWrites } from '../workload.ts';

@@ -3,7 +3,7 @@ import { mkdtemp } from 'node:fs/promises';
 import { Agent, get, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
-import { bareNode } from '../contenders/bare-node.ts';
+import { bareNode } from '../contenders/baselines.ts';
 import { plantStore } from '../contenders/plant-store.ts';
 import { readResidentBytes } from '../contenders/process-stats.ts';
 import { type RunningSubject, startSubjects } from '../contenders/subject.ts';

@@ -26,10 +26,8 @@ export const postgresPart: Part = {
 async function runPostgres(bench: Bench): Promise<Report> {
   await using resources = new AsyncDisposableStack();
   const folder = await mkdtemp(join(bench.folder, 'postgres-'));
-  const server = await startPostgres();
-  resources.defer(() => server.remove());
+  const server = await startCheckedPostgres(resources);
   bench.signal.throwIfAborted();
-  await checkDurability(server);
   const running = await startPlantStore({ folder, databaseUrl: server.url() });
   resources.defer(() => running.close());
   const contenders = [
@@ -45,9 +43,13 @@ async function runPostgres(bench: Bench): Promise<Report> {
   return reportOf([comparison], { createToPgbench: ratioTo(comparison, PGBENCH) });
 }
 
-async function checkDurability(server: PostgresServer): Promise<void> {
+/** Starts a server and checks that its commits are durable. `resources` removes it. */
+export async function startCheckedPostgres(resources: AsyncDisposableStack): Promise<PostgresServer> {
+  const server = await startPostgres();
+  resources.defer(() => server.remove());
   const [row] = await server.sql("SELECT current_setting('fsync') AS fsync");
   if (row?.fsync !== 'on') throw new Error('PostgreSQL runs without fsync; the figures would mean nothing');
+  return server;
 }
 
 function singleInserts(server: PostgresServer, { connections, signal }: Bench): Contender {
@@ -124,5 +126,5 @@ async function clientProgram(run: () => Promise<Tally>): Promise<Measurement> {
       generator: after - before,
       generatorThreads: Number.POSITIVE_INFINITY,
     };
-  return { ...tally, cpu: cpu || undefined, peakBytes: undefined };
+  return { ...tally, cpu: cpu || undefined, peakBytes: undefined, usage: undefined };
 }

@@ -59,7 +59,7 @@ function reader({ url, pid, headers }: RunningSubject, { signal }: Bench): Conte
       resetPeakBytes(pid);
       const args = [READER, `${url}/plants`, JSON.stringify(headers), String(PLANTS), String(BYTES)];
       const tally = await runForTally([process.execPath, ...args], signal);
-      return { ...tally, cpu: undefined, peakBytes: readPeakBytes(pid) };
+      return { ...tally, cpu: undefined, peakBytes: readPeakBytes(pid), usage: undefined };
     },
   };
 }

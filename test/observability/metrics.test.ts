@@ -8,6 +8,7 @@ import { collectDefaultMetrics, Registry } from 'prom-client';
 import dashboard from '../../deploy/grafana-dashboard.json' with { type: 'json' };
 import manifest from '../../package.json' with { type: 'json' };
 import { loadConfig } from '../../src/config.ts';
+import { createMetrics } from '../../src/observability/metrics.ts';
 import { collectProcessMetrics } from '../../src/observability/process-metrics.ts';
 import { renderRequest, sendRaw } from '../support/clients/raw-http.ts';
 import { engines, type TestEngine } from '../support/engines.ts';
@@ -250,6 +251,26 @@ test('database does not respond → /ready fails in time and names the check', a
   assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
   proxy.recover();
   await service.close();
+});
+
+test('durations of requests → cumulative buckets, sum and count for each operation and status', async () => {
+  const { answered, registry } = createMetrics({ version: '1', engine: 'sqlite', operationIds: [] });
+  for (const seconds of [0.0005, 0.002, 0.004, 7]) answered('createPlant', 200, seconds);
+  answered('createPlant', 400, 0.004);
+  const lines = (await registry.metrics()).split('\n');
+  const of = (name: string, labels: string): string | undefined =>
+    lines
+      .find((line) => line.startsWith(`plant_store_http_request_duration_seconds_${name}{${labels}}`))
+      ?.split(' ')
+      .at(-1);
+  const created = 'operation="createPlant",status="200"';
+  const bounds = ['0.0005', '0.001', '0.0025', '0.005', '5', '+Inf'];
+  assert.deepEqual(
+    bounds.map((bound) => of('bucket', `le="${bound}",${created}`)),
+    ['1', '1', '2', '3', '3', '4'],
+  );
+  assert.deepEqual([of('sum', created), of('count', created)], ['7.0065', '4']);
+  assert.equal(of('count', 'operation="createPlant",status="400"'), '1');
 });
 
 test('metrics of the process → those of prom-client, with the CPU time since its start', async () => {

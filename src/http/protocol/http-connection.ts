@@ -185,8 +185,9 @@ export class Connection {
       }
       if (length === 'tooLong') this.fail(new TargetTooLong('the URI is too long'));
       else {
-        this.#parseSlice(rest.subarray(0, length), rest.length);
-        rest = rest.subarray(length);
+        const isLast = length === rest.length;
+        this.#parseSlice(isLast ? rest : rest.subarray(0, length), rest.length);
+        rest = isLast ? NOTHING : rest.subarray(length);
       }
     }
   }
@@ -309,10 +310,10 @@ function isIncomplete({ req, isAnswered }: BatchedResponse): boolean {
 }
 
 /** Removes the listener that Node's server added to a new connection, and returns it to be called directly. */
-function takeListener(socket: Socket, event: 'data' | 'end'): (...args: unknown[]) => void {
+function takeListener(socket: Socket, event: 'data' | 'end'): (chunk?: Buffer) => void {
   const [listener] = socket.listeners(event).slice(-1);
   if (listener === undefined)
     throw new Error(`Node's server has no listener for the event ${event} of a connection`);
   Reflect.apply(socket.off, socket, [event, listener]);
-  return (...args) => void Reflect.apply(listener, socket, args);
+  return (chunk) => void Reflect.apply(listener, socket, [chunk]);
 }

@@ -13,13 +13,16 @@ function rejectCompilation(): never {
   throw new Error('use compileRequestCheck for requests, and no schema for responses');
 }
 
+const VALID: { readonly value?: unknown } = {};
+
 /** Compiles the validation of one part of a request. It converts strings to the schema's types; errors name the part. */
 export function compileRequestCheck(schema: TSchema, part: string | undefined) {
   const check = compileCheck(schema);
   const decode = part === 'params' || part === 'querystring' ? compileDecode(schema) : identity;
   return (value: unknown) => {
     const checked = check(decode(value));
-    if ('value' in checked) return checked;
+    // Fastify would copy all headers at each access after a check has returned them.
+    if ('value' in checked) return part === 'headers' ? VALID : checked;
     const { field, demand } = checked.violation;
     const fault = part === 'querystring' && isRepeated(value, field) ? 'is given more than once' : demand;
     return { error: new ApiError(40000, `${nameOf(field, part)} ${fault}`) };

@@ -91,7 +91,7 @@ describe('bench', () => {
   test('invalid option → usage error with the reason', async () => {
     await assert.rejects(benchWith({}, '--parts', 'create,water'), {
       code: 2,
-      stderr: /^bench: --parts takes some of create,list,\S*, not water/,
+      stderr: /^bench: --parts takes some of cpu,create,list,\S*, not water/,
     });
     await assert.rejects(benchWith({ PATH: '' }, '--generator', 'wrk'), {
       code: 2,
@@ -141,6 +141,7 @@ describe('bench', () => {
           p99Ms: 1,
           failures: 0,
           peakBytes: undefined,
+          usage: undefined,
           cpu: undefined,
         };
       },
@@ -154,6 +155,20 @@ describe('bench', () => {
       );
   });
 
+  test('a warm-up continues, with other ids, until enough requests were answered', async () => {
+    const runs: number[] = [];
+    const measure = async (run: number, seconds: number) => {
+      runs.push(run);
+      return {
+        ...{ answers: 10, seconds, p50Ms: 1, p99Ms: 1, failures: 0 },
+        ...{ peakBytes: undefined, usage: undefined, cpu: undefined },
+      };
+    };
+    const plan = { rounds: 1, seconds: 1, warmUp: 1, warmUpAnswers: 25 };
+    await compare('some work', [{ name: 'a', measure }], plan);
+    assert.deepEqual(runs, [0, 900, 901, 1]);
+  });
+
   test('detects stalled threads, such as more threads than cores', async () => {
     const { longestMs, share } = await measureStalls(4 * availableParallelism(), 500);
     assert.ok(share > 0.3 && share <= 1, String(share));
@@ -162,7 +177,15 @@ describe('bench', () => {
 
   test('reports no figure that the generator limited, and no ratio to one', () => {
     const run = (generator: number, serverMainThread: number) => ({
-      ...{ answers: 1_000, seconds: 1, p50Ms: 1, p99Ms: 2, failures: 0, peakBytes: undefined },
+      ...{
+        answers: 1_000,
+        seconds: 1,
+        p50Ms: 1,
+        p99Ms: 2,
+        failures: 0,
+        peakBytes: undefined,
+        usage: undefined,
+      },
       cpu: { server: 1, serverMainThread, generator, generatorThreads: 1, others: 0 },
     });
     const limited = [run(0.97, 0.6)];

@@ -1,0 +1,28 @@
+import { join } from 'node:path';
+import { startServerProcess } from './server-process.ts';
+import type { Subject } from './subject.ts';
+
+/** The baseline: the minimum that any HTTP/JSON service on Node must do. */
+export const bareNode = baseline('bare node:http', 'bare-node-server.ts');
+
+/** The same in the framework of the service. */
+export const plainFastify = baseline('plain Fastify', 'plain-fastify-server.ts');
+
+function baseline(name: string, script: string): Subject {
+  return {
+    name,
+    start: async (folder) => {
+      const { stop, ...server } = await startServerProcess(
+        [join(import.meta.dirname, script)],
+        join(folder, 'log'),
+      );
+      return {
+        ...server,
+        headers: {},
+        requestsOf: ({ requests }) => requests,
+        prepare: async () => {},
+        close: stop,
+      };
+    },
+  };
+}

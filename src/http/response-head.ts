@@ -1,0 +1,65 @@
+import { headerCase } from './header-case.ts';
+import { http } from './node-http.ts';
+
+/** Characters that no header value has (RFC 9110 §5.5). */
+const INVALID = /[^\t\x20-\x7e\x80-\xff]/;
+
+/** Headers that change how Node sends a response. */
+const LEFT_TO_NODE = new Set(['connection', 'transfer-encoding', 'trailer']);
+
+interface Line {
+  value: unknown;
+  text: string;
+}
+
+/** The last line rendered for each header: most have the same value in every response. */
+const lines = new Map<string, Line>();
+const statusLines = new Map<number, string>();
+let dateSecond = 0;
+let dateLine = '';
+
+/**
+ * Renders the head of a response of known length that leaves its connection open, as Node would. Only headers whose
+ * value has changed are checked and rendered again. Undefined for other responses.
+ */
+export function renderHead(status: number, headers: object): string | undefined {
+  let head = statusLineOf(status);
+  let hasLength = status === 204;
+  for (const name in headers) {
+    const line = LEFT_TO_NODE.has(name) ? undefined : lineOf(name, Reflect.get(headers, name));
+    if (line === undefined) return undefined;
+    if (name === 'content-length') hasLength = true;
+    head += line;
+  }
+  return hasLength ? `${head}${dateHeader()}Connection: keep-alive\r\n\r\n` : undefined;
+}
+
+function lineOf(name: string, value: unknown): string | undefined {
+  const known = lines.get(name);
+  if (known !== undefined && known.value === value) return known.text;
+  if (typeof value !== 'string' || INVALID.test(value)) return undefined;
+  const text = `${headerCase(name)}: ${value}\r\n`;
+  if (known === undefined) lines.set(name, { value, text });
+  else {
+    known.value = value;
+    known.text = text;
+  }
+  return text;
+}
+
+function statusLineOf(status: number): string {
+  const known = statusLines.get(status);
+  if (known !== undefined) return known;
+  const line = `HTTP/1.1 ${status} ${http.STATUS_CODES[status] ?? 'unknown'}\r\n`;
+  statusLines.set(status, line);
+  return line;
+}
+
+function dateHeader(): string {
+  const second = Math.floor(Date.now() / 1_000);
+  if (second !== dateSecond) {
+    dateSecond = second;
+    dateLine = `Date: ${new Date(second * 1_000).toUTCString()}\r\n`;
+  }
+  return dateLine;
+}

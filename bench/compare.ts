@@ -25,8 +25,8 @@ const FIRST_REPEATED = 900;
 const MAX_REPEATED = 50;
 
 /**
- * Measures the contenders alternately, so that other load on the machine affects all of them equally. Each round
- * starts with another one, because a contender is slower for a while after one that used all cores.
+ * Measures the contenders alternately, so that other load on the machine affects all of them equally. Each round starts
+ * with a different contender, because any contender is slower for a while after one that used all cores.
  */
 export async function compare(
   work: string,

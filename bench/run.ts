@@ -28,7 +28,7 @@ function reasonOf(error: unknown): string {
 
 function stopSignal(): AbortSignal {
   const stop = new AbortController();
-  // Also on a second interrupt: a child that is stopping would otherwise be left running.
+  // Handles every signal, not only the first: a second one would end this process and leave a stopping child running.
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => stop.abort());
   return stop.signal;
 }

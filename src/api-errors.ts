@@ -18,7 +18,7 @@ export const errorMeanings = {
   41200: 'a precondition failed: a plant has no entity tag, so `If-Match` can only be `*`',
   41300: 'the body is too large',
   41400: 'the URI is too long',
-  41500: 'the content is not JSON, or is encoded',
+  41500: 'the content type is not JSON, or the body is encoded',
   41700: 'the `Expect` header asks for something other than 100-continue',
   42900: 'too many requests; `Retry-After` says when to come back',
   43100: 'the headers are too large',

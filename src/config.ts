@@ -10,7 +10,7 @@ const MEBIBYTE = 1024 * KIBIBYTE;
 /** Headings of `--help`, as in docs/configuration.md. Settings of one heading are adjacent in the schema. */
 type HelpGroup = 'Listening' | 'The store' | 'Limits' | 'Identity provider' | 'Log';
 
-/** The part of a setting's schema that `--help` shows; the placeholder is the name of its value. */
+/** The part of a setting's schema that `--help` shows. `placeholder` describes the value, such as `path` or `bytes`. */
 const help = (helpGroup: HelpGroup, placeholder: string, description: string) => ({
   helpGroup,
   placeholder,

@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 const DEMAND =
   'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
 
-/** Forms with a meaning in other programs. Here they would be file names. */
+/** Forms of SQLite URLs that have a special meaning in other programs. Here they would be used as file names. */
 const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
   [
     /^sqlite:\/\//,
@@ -14,7 +14,7 @@ const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
     /^sqlite:~/,
     'must have an absolute path instead of ~, such as sqlite:/home/alice/plants.db, or sqlite:"$HOME"/plants.db in a shell',
   ],
-  [/^sqlite:.*\?/s, 'must be sqlite:FILE without ? and parameters, which a file does not have'],
+  [/^sqlite:.*\?/s, 'must be sqlite:FILE, without ? and parameters: they are not supported'],
 ];
 
 const POSTGRES_DEMAND =
@@ -23,7 +23,7 @@ const POSTGRES_DEMAND =
 /** The TLS options of pg. It ignores others, so a typing error in `sslmode` would turn TLS off. */
 const TLS_OPTIONS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation'];
 
-/** Completes "the database URL …" with the rule that a URL breaks. Undefined for a valid URL. */
+/** Returns the rule that a URL breaks, worded to follow "the database URL …". Undefined for a valid URL. */
 export function demandOfDatabaseUrl(url: string): string | undefined {
   if (!/^(?:sqlite:.|postgres(?:ql)?:\/\/.)/s.test(url)) return DEMAND;
   if (sqliteFile(url) === undefined) return demandOfPostgresUrl(url);

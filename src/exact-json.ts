@@ -38,8 +38,8 @@ const LOWER_CASE = 0x20;
 const MAX_EXACT_DIGITS = 15;
 const ESCAPED_UNIT_LENGTH = '\\u0000'.length;
 
-// Tables of 256 flags are the fastest way to classify bytes in a loop. Past the end of the text, byte 0 is looked up:
-// no table has it.
+// Tables of 256 flags are the fastest way to classify bytes in a loop. Past the end of the text, the loops look up byte
+// 0, which is in no table, so that they stop.
 const isSpace = tableOf((byte) => [TAB, LINE_FEED, RETURN, SPACE].includes(byte));
 const isDigit = tableOf((byte) => byte >= ZERO && byte <= NINE);
 const isPlain = tableOf((byte) => byte >= SPACE && byte !== QUOTE && byte !== BACKSLASH);
@@ -62,8 +62,8 @@ export class JsonInvalid extends Error {
 
 /**
  * Validates bytes as JSON (RFC 8259). Returns an object with only the named fields, or undefined for JSON that is not
- * an object. Of duplicate fields the last counts. A number is a bigint if its value is an integer; an array
- * or object as the value of a field is returned empty. All content is validated, at a cost that depends on the length only.
+ * an object. The last of duplicate fields wins. A number becomes a bigint if its value is an integer. An array or
+ * object becomes an empty one. Fields that are not returned are validated too. The cost depends only on the length.
  * Throws JsonInvalid.
  *
  * @param fields names of ASCII letters and digits
@@ -204,7 +204,7 @@ function note(
   }
 }
 
-/** Compares a string with a field name without decoding it, which is too slow for an object with many names. */
+/** Compares the bytes of a string with a field name. To decode each name of an object with many names is too slow. */
 function isName(name: string, bytes: Buffer, start: number, end: number): boolean {
   if (end - start !== name.length) return end - start > name.length && isEscapedName(name, bytes, start, end);
   for (let index = 0; index < name.length; index += 1) {
@@ -223,7 +223,7 @@ function isEscapedName(name: string, bytes: Buffer, start: number, end: number):
   return at === end;
 }
 
-/** The code unit of `\uXXXX`. Undefined for other escapes, which never represent a letter or a digit. */
+/** The code unit of `\uXXXX`. Undefined for short escapes such as `\n`, which never represent a letter or a digit. */
 function unitOfEscape(bytes: Buffer, start: number): number | undefined {
   if (bytes[start + 1] !== U) return undefined;
   let unit = 0;

@@ -3,8 +3,8 @@ import { getAssetKeys, getRawAsset, isSea } from 'node:sea';
 import { Worker } from 'node:worker_threads';
 
 /**
- * The files that the program reads at run time, by their paths from `src`. A clone has them there, the package in
- * `dist`, and the executable holds them as assets (docs/decisions/0018-one-bundle.md).
+ * The base folder of the files that the program reads at run time. Their paths are relative to `src`. A clone has these
+ * files in `src`, the package in `dist`, and the executable as assets (docs/decisions/0018-one-bundle.md).
  */
 const ROOT = new URL('./', import.meta.url);
 

@@ -118,7 +118,7 @@ export function parseIntegerSource(source: string): bigint | undefined {
   return BigInt(`${sign}${significant}${'0'.repeat(zeros)}`);
 }
 
-// A regular expression would scan every run of zeros in the middle to its end.
+// A loop from the end. A regular expression would also scan every run of zeros in the middle of the digits.
 function lengthWithoutZeros(digits: string): number {
   let length = digits.length;
   while (digits[length - 1] === '0') length -= 1;

@@ -15,7 +15,7 @@ import { isEmbedded, openStore } from './store/open-engine.ts';
 import type { Store } from './store/store.ts';
 import { version } from './version.ts';
 
-/** Grace period with `Connection: close` responses after the listener closed, if a connection is open. */
+/** Grace period after the listener closed; responses have `Connection: close`. Ends early if no connection is open. */
 export const GRACE_MS = 500;
 
 /** Timeout for requests in flight after the grace period. */
@@ -99,7 +99,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     TcpServer.prototype.close.call(app.server);
     if (how === 'gracefully') {
       await within(GRACE_MS, connections.whenEmpty());
-      // Reads requests that arrived while the process was suspended, before it closes idle connections.
+      // Reads pending input before `drain` closes idle connections: requests may have arrived during a suspension.
       await setImmediate();
     }
     await drain(app, connections, DRAIN_MS);
@@ -191,7 +191,7 @@ async function wire(wiring: Wiring) {
   return { store, metrics, app, admin, connections, adminConnections };
 }
 
-// Loads HTTP in parallel with the start of the writer thread. The setImmediate lets that thread start first.
+// Imports the HTTP modules while the writer thread starts. The setImmediate makes the thread start before the imports.
 async function loadHttp() {
   await setImmediate();
   const [{ createMetrics }, { createApp, operations }, { createAdmin }] = await Promise.all([
@@ -215,7 +215,7 @@ function isLoopback(host: string): boolean {
 async function openIssuer(config: Config, log: EventLog, now: () => number): Promise<FindGrant | undefined> {
   const { oidcIssuer: issuer, oidcAudience: audience } = config;
   if (issuer === '') return undefined;
-  // Imported on demand, so that it costs nothing without an issuer.
+  // Imports the OIDC module on demand, so that a service without an issuer does not load it.
   const { createOidc } = await import('./http/auth/oidc.ts');
   return createOidc({
     issuer,

@@ -6,13 +6,13 @@ export interface CpuUse {
   readonly server: number;
   readonly serverMainThread: number;
   /**
-   * Excludes the start of the generator where it reports that separately: a Node script takes most of a second to
-   * start.
+   * Excludes the start of the generator if the generator reports the CPU time of its start separately: a Node script
+   * takes most of a second to start.
    */
   readonly generator: number;
   /** The number of threads that the generator can keep busy. */
   readonly generatorThreads: number;
-  /** Of processes other than the server and the generator. Undefined when it cannot be separated. */
+  /** CPU time of all other processes. Undefined when it cannot be measured separately. */
   readonly others: number | undefined;
 }
 

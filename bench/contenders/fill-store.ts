@@ -1,7 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { NEW_PLANT } from '../workload.ts';
 
-/** The lane of these ids (bench/load/ids.ts). Lanes of runs are lower, so no run uses these ids. */
+/** The lane of these ids: different lanes share no id (bench/load/ids.ts). Lanes of runs are lower. */
 const LANE = 1_023;
 
 /**

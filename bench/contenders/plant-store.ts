@@ -15,7 +15,7 @@ export const OWNER = 'bench';
 
 const ONE_COMMIT_A_REQUEST = join(import.meta.dirname, 'one-commit-a-request.ts');
 
-/** More deletes per second than any run reaches, so that each finds a plant. */
+/** Plants to prepare per second of a run with deletes: more than any run deletes, so that each delete finds a plant. */
 const DELETES_A_SECOND = 80_000;
 const WRITTEN_AT_ONCE = 5_000;
 
@@ -25,7 +25,7 @@ interface PlantStoreOptions {
   readonly databaseUrl?: string;
   /** A module that the program preloads. */
   readonly preload?: string;
-  /** Fills the store; with the example plants by default. Resolves to a file of tokens, if any. */
+  /** Fills the store; by default with the example plants. Resolves to the path of a file of tokens, if it wrote one. */
   readonly fill?: (store: Store, databaseUrl: string) => Promise<string | undefined>;
 }
 

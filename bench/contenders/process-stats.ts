@@ -9,7 +9,7 @@ export interface CpuSeconds {
   readonly server: number;
   /** Its main thread, which runs the request handlers. */
   readonly serverMainThread: number;
-  /** All ended child processes of this one: the generators. */
+  /** All ended child processes of the benchmark process: the generators. */
   readonly generators: number;
   /** The whole machine, including other processes. */
   readonly machine: number;
@@ -56,7 +56,7 @@ export function readFamilyCpuSeconds(pid: number): number | undefined {
   return [parent, ...children].reduce((sum, stat = []) => sum + secondsWithChildren(stat), 0);
 }
 
-/** Returns the CPU seconds of all ended child processes of this one. */
+/** Returns the CPU seconds of all ended child processes of this process. */
 export function readEndedCpuSeconds(): number | undefined {
   const own = readStat('/proc/self/stat');
   return own && secondsOfChildren(own);
@@ -67,7 +67,7 @@ export function resetPeakBytes(pid: number): void {
   try {
     writeFileSync(`/proc/${pid}/clear_refs`, '5');
   } catch {
-    // It cannot be reset, so the peak covers the whole life of the process.
+    // The peak cannot be reset here, so it covers the whole life of the process.
   }
 }
 

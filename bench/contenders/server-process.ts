@@ -55,8 +55,8 @@ export function spawnScript(
 }
 
 /**
- * Starts a script under the same Node. Resolves when it has logged a JSON line with its `url`, or answers at the
- * given URL. Its log goes to a file, so that reading it costs nothing during a measurement.
+ * Starts a server script with the Node of this process. Resolves when the server responds: at `knownUrl`, or else at
+ * the `url` in a JSON line of its log. The log goes to a file, so that reading it costs nothing during a measurement.
  */
 export async function startServerProcess(
   args: readonly string[],

@@ -6,7 +6,7 @@ import type { Usage } from './server-process.ts';
 /** A server for plants in a separate process, to be measured against others. */
 export interface Subject {
   readonly name: string;
-  /** Starts it on a free port of loopback. `folder` is exclusive to it and is deleted after the run. */
+  /** Starts the server on a free loopback port. Only this subject uses `folder`, which is deleted after the run. */
   start(folder: string): Promise<RunningSubject>;
 }
 

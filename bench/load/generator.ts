@@ -58,7 +58,7 @@ export async function runForTally([program, ...args]: Command, signal: AbortSign
 
 function parseTally(json: string): Tally {
   const tally: Tally = JSON.parse(json);
-  // Without any response the run failed. A server that hangs keeps its connections open, so the generator counts no
-  // failure.
+  // Counts a run without any response as failed. The generator reports no failure if the server hangs: the connections
+  // stay open.
   return tally.answers > 0 ? tally : { ...tally, failures: Math.max(1, tally.failures) };
 }

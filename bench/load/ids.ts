@@ -17,8 +17,8 @@ function sequential(first: number): () => number {
 }
 
 /**
- * Marsaglia's xorshift32 visits every 32-bit number except 0 once (Xorshift RNGs, 2003): random and distinct. The
- * lane separates the ids of two runs.
+ * Returns random, distinct ids: Marsaglia's xorshift32 visits every 32-bit number except 0 once (Xorshift RNGs, 2003).
+ * Runs with different lanes have no id in common.
  */
 function random(seed: number, lane: number): () => number {
   let state = seed;

@@ -5,7 +5,7 @@ import type { Job, Tally } from './generator.ts';
 import { createIds } from './ids.ts';
 import { percentile } from './percentile.ts';
 
-/** The requests of a millisecond are due together, at its start. */
+/** All requests of one millisecond are due at the start of that millisecond. */
 const TICK_MS = 1;
 
 /** Time limit for the last responses. */

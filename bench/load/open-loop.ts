@@ -3,7 +3,7 @@ import type { Generator, Job } from './generator.ts';
 
 /**
  * A generator that sends at a constant rate, independent of responses. Latency is counted from the time a request was
- * due, and so includes the wait for a connection. A server that stalls cannot hide it (coordinated omission).
+ * due, and so includes the wait for a connection. So a server cannot hide that it stalls (coordinated omission).
  */
 export function openLoop(perSecond: number): Generator {
   return {

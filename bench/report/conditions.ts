@@ -31,7 +31,7 @@ export function describe(conditions: Awaited<ReturnType<typeof conditionsOf>>): 
   ].join('\n');
 }
 
-/** Reports the CPU use of other processes: with much of it, the figures mean little. */
+/** Reports the CPU use of other processes. If they used much, the figures mean little. */
 export function describeOthers(reports: readonly Report[]): string {
   const runs = reports.flatMap(({ contenders }) => contenders.flatMap((contender) => contender.runs));
   const known = runs.flatMap(({ cpu, seconds }) =>

@@ -1,12 +1,12 @@
 import { parentPort, workerData } from 'node:worker_threads';
 
-/** Shorter stalls do not matter to a request of a millisecond. */
+/** Min length of a counted stall. A shorter one hardly affects a request that takes a millisecond. */
 const NOTICED_MS = 1;
 
 /** In milliseconds. */
 export interface Watched {
   readonly stalls: readonly number[];
-  /** The measured time: the requested time plus the rest of the last stall. */
+  /** The measured time. It is longer than the requested time if that time ended during a stall. */
   readonly ms: number;
 }
 

@@ -13,7 +13,7 @@ interface Stalls {
   readonly share: number;
 }
 
-/** Runs a thread on each core that polls the clock: each stall of it also stalls a server. */
+/** Runs a thread on each core that polls the clock. Whatever stalls such a thread would also stall a server. */
 export async function measureStalls(threads = availableParallelism(), ms = LOOK_FOR_MS): Promise<Stalls> {
   const all = await Promise.all(Array.from({ length: threads }, () => watchByThread(ms)));
   const stalls = all.flatMap((watched) => watched.stalls);

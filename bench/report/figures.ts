@@ -50,7 +50,7 @@ export function ratioOf(runs: readonly Measurement[], others: readonly Measureme
   return { median: median(ratios), least: Math.min(...ratios), most: Math.max(...ratios) };
 }
 
-/** Returns the median ratio of the first contender of a comparison to the one with this name. */
+/** Returns the median of the ratios of the first contender to the contender with this name. */
 export function ratioTo({ contenders }: Comparison, name: string): number | undefined {
   const other = contenders.find((one) => one.name === name);
   return ratioOf(contenders[0]?.runs ?? [], other?.runs ?? [])?.median;
@@ -60,7 +60,7 @@ export function failuresOf(runs: readonly Measurement[]): number {
   return runs.reduce((sum, run) => sum + run.failures, 0);
 }
 
-/** Tabulates the contenders as rows, with the ratio of the first to each other. */
+/** Tabulates the contenders as rows, with the ratio of the first contender to each of the others. */
 export function comparisonTable({ work, contenders }: Comparison): Table {
   const [first] = contenders;
   const header = [

@@ -13,7 +13,7 @@ import { type Bench, type Part, type Report, reportOf } from './scenario.ts';
 const SHARES = [0.1, 0.25, 0.5, 0.75, 0.9, 1];
 const HALF = 0.5;
 
-/** The runs of each rate have their own range of numbers, and so of ids. The range exceeds the max number of rounds. */
+/** Each rate has a separate range of run numbers, so that ids differ. The range exceeds the max number of rounds. */
 const RUNS_A_RATE = 110;
 
 export const latencyPart: Part = {

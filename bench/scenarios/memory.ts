@@ -44,7 +44,7 @@ async function runMemory({ folder, alternatives, signal }: Bench): Promise<Repor
   };
 }
 
-/** Measures resident bytes, before and with many connections that have each had one response. */
+/** Measures resident bytes twice: without connections, and with many connections that have each had one response. */
 async function measureMemory({ url, pid, headers }: RunningSubject, signal: AbortSignal) {
   await setTimeout(REST_MS, undefined, { signal });
   const atRest = readResidentBytes(pid);

@@ -115,7 +115,7 @@ function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Con
   };
 }
 
-/** A program that uses PostgreSQL directly. It is the measured subject, so it never counts as the limit. */
+/** Measures a program that uses PostgreSQL directly: the subject itself, so it is never reported as the bottleneck. */
 async function clientProgram(run: () => Promise<Tally>): Promise<Measurement> {
   const before = readEndedCpuSeconds();
   const tally = await run();

@@ -33,7 +33,7 @@ async function runWholeList(bench: Bench): Promise<Report> {
     },
   });
   resources.defer(() => running.close());
-  // Resident memory before the first list; the lists account for the growth.
+  // Resident memory before the first list. All growth after that comes from the lists.
   const before = readResidentBytes(running.pid);
   const comparison = await compare('whole list of 1,000,000, in plants', [reader(running, bench)], {
     ...bench.plan,

@@ -41,7 +41,7 @@ export const ErrorCode = {
   bodyTooLarge: 41300,
   /** the URI is too long */
   uriTooLong: 41400,
-  /** the content is not JSON, or is encoded */
+  /** the content type is not JSON, or the body is encoded */
   unsupportedContent: 41500,
   /** the `Expect` header asks for something other than 100-continue */
   expectationFailed: 41700,

@@ -6,8 +6,8 @@ import { absolutePath, type CommandContext } from './context.ts';
 const LOCAL_DEMAND = '1 to 128 letters, digits and ._@+-, beginning with a letter or digit';
 
 /**
- * Creates a parser for a file argument, which returns its absolute path. It rejects an empty argument, which a shell
- * makes of a variable that is not set.
+ * Creates a parser for a file argument. The parser returns the absolute path of the file. It rejects an empty argument,
+ * which a shell passes for an unset variable such as `"$FILE"`.
  */
 export function parseFile(context: CommandContext): (text: string) => string {
   return (text) => {

@@ -7,8 +7,8 @@ import type { CommandContext } from './context.ts';
 import { onSignal } from './signal-handler.ts';
 
 /**
- * Writes a new file atomically: `work` writes to FILE.partial, which gets its name once it is complete and on disk.
- * The file mode is 0600. Rejects with CommandFailed when the file exists.
+ * Writes a new file atomically: `work` writes to FILE.partial. Once that file is complete and on disk, it gets the name
+ * FILE. The file mode is 0600. Rejects with CommandFailed when FILE exists.
  */
 export async function writeAtomically<T>(
   context: CommandContext,
@@ -17,7 +17,8 @@ export async function writeAtomically<T>(
 ): Promise<T> {
   rejectExisting(file);
   const partial = `${file}.partial`;
-  // Listens before the file is created. Creation is synchronous, so no signal falls between it and `try`.
+  // Handles signals before the partial file is created, so that a signal never leaves the file behind. The creation is
+  // synchronous: no signal handler runs until `writeAndPublish` has begun.
   const stopListening = onSignal(context, (signal) => {
     removeSync(partial);
     context.end(signal);
@@ -59,7 +60,7 @@ async function publish(partial: string, file: string): Promise<void> {
     await link(partial, file);
   } catch (error: unknown) {
     if (codeOf(error) === 'EEXIST') throw alreadyThere(file);
-    // Some file systems have no hard links.
+    // On a file system without hard links: checks that the name is free, then renames.
     rejectExisting(file);
     return rename(partial, file);
   }
@@ -81,7 +82,7 @@ function create(file: string, partial: string): void {
   } catch (error: unknown) {
     if (codeOf(error) !== 'EEXIST') throw explainFileError('create', file, error);
     throw new CommandFailed(
-      `the file ${partial} exists, from a command that is running or was interrupted; remove it if none is running`,
+      `the file ${partial} exists: another command is running or was interrupted; if no command is running, remove it`,
     );
   }
 }

@@ -4,7 +4,7 @@ import type { Readable, Writable } from 'node:stream';
 /** Standard output or standard error. */
 export type Output = Writable & { readonly isTTY?: boolean; readonly columns?: number };
 
-/** The parts of the process that commands use. They use no globals, so that tests run them without a process. */
+/** The parts of the process that commands use instead of globals, so that tests run commands without a new process. */
 export interface CommandContext {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly stdin: Readable & { readonly isTTY?: boolean };

@@ -21,7 +21,7 @@ const extensions: Readonly<Record<string, FormatName>> = {
 /** The file argument that means standard input or output. */
 export const STANDARD_STREAM = '-';
 
-/** Creates a parser for the file argument of plants: the absolute path of a file, or `-`. */
+/** Creates a parser for the argument that names a file of plants. The parser returns an absolute path, or `-`. */
 export function parsePlantFile(context: CommandContext): (text: string) => string {
   const parse = parseFile(context);
   return (text) => (text === STANDARD_STREAM ? text : parse(text));

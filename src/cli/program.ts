@@ -24,8 +24,8 @@ const commands: Readonly<Record<string, () => Promise<(context: CommandContext) 
 };
 
 /**
- * Runs the command in the arguments. Writes a failure to standard error. Resolves to the exit code: when the command is
- * done, or for `serve` when the service accepts requests.
+ * Runs the command in the arguments. Writes a failure to standard error. Resolves to the exit code when the command is
+ * done. For `serve`, resolves when the service accepts requests.
  */
 export async function runProgram(argv: readonly string[], context: CommandContext): Promise<number> {
   let exitCode = 0;
@@ -54,7 +54,7 @@ async function runCommand(argv: readonly string[], context: CommandContext): Pro
   }
 }
 
-/** Creates the program with one command, or with all for the help and for an unknown command. */
+/** Creates the program with only the command `name`; with all commands, for the help, if `name` is not a command. */
 export async function createProgram(
   context: CommandContext,
   name?: string,

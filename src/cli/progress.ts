@@ -20,8 +20,8 @@ const MIN_BAR_COLUMNS = 10;
 const MAX_BAR_COLUMNS = 40;
 
 /**
- * Shows count, rate and remaining time on standard error, if that is a terminal. Uses no colours.
- * Without a total it shows no bar and no remaining time. When not shown, it still writes notes.
+ * Shows count, rate and remaining time on standard error, if that is a terminal. Uses no colours. Without a total it
+ * shows no bar and no remaining time. Without a terminal it writes only the notes.
  */
 export function startProgress(
   stderr: Output,

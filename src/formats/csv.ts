@@ -17,7 +17,7 @@ type Column = keyof NewPlant;
 
 const REQUIRED_COLUMNS = COLUMNS.filter((column) => column === 'id' || !isOptionalField(column));
 
-/** Reads the cell of a column: a number where the schema has one, or else the text. */
+/** For each column, the parser of its cells: returns a number where the schema has one, otherwise the text. */
 const readers = new Map(COLUMNS.map((column) => [column, compileFromText(NewPlant.properties[column])]));
 
 /** `,,` is null and `,"",` is an empty text, as in PostgreSQL's COPY. */
@@ -53,7 +53,7 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
   }
 
   function takeError(error: CsvError): void {
-    // After this error csv-parse would lose the rest of the chunk.
+    // The import must end here: after this error csv-parse would lose the rest of the chunk.
     if (error.code === 'CSV_MAX_RECORD_SIZE') throw new FileInvalid(error.message);
     const bytes = Number(error.bytes);
     const line = lines.upTo(error.code.startsWith('CSV_RECORD_') ? bytes - 1 : bytes);
@@ -95,7 +95,7 @@ function startParser(
       return null;
     },
   });
-  // The callbacks of `write` and `end` receive the same error.
+  // Ignores the event here: the callbacks of `write` and `end` receive the same error and reject with it.
   parser.on('error', () => undefined);
   return parser.resume();
 }

@@ -20,7 +20,7 @@ export class FileInvalid extends Error {
   override readonly name = 'FileInvalid';
 }
 
-/** Longer lines are rejected, which bounds memory. No request body is as long. */
+/** Longer lines are rejected to bound memory. The limit is above the highest configurable size of a request body. */
 export const MAX_LINE_BYTES = 32 * 1024 * 1024;
 
 const BYTE_ORDER_MARK = Buffer.from('\ufeff');

@@ -112,7 +112,7 @@ function limitScrapes(render: () => Promise<string>): () => Promise<string> {
   };
 }
 
-/** Registers a gauge for each check: an instance that is not ready gets no requests, so no other metric shows it. */
+/** Registers a gauge for each readiness check. No other metric shows a failed check: the instance gets no requests. */
 function gaugeChecks(registry: Registry, checks: readonly ReadinessCheck[]): void {
   new Gauge({
     name: 'plant_store_ready',

@@ -7,7 +7,7 @@ import { responseOf } from './batched-response.ts';
 import type { SendBudget } from './send-buffer-limit.ts';
 import { inPieces, PIECE_BYTES, type SendPieces } from './streamed-response.ts';
 
-/** Scalar as one gzipped script; `npm ci` builds it from the package (build/api-reference.ts). */
+/** The gzipped script of Scalar. `npm ci` builds it from Scalar's npm package (build/api-reference.ts). */
 const SCRIPT_FILE = 'http/api-reference.js.gz';
 
 /** Scalar's settings. Everything that would contact or advertise another host is off. */
@@ -117,7 +117,7 @@ function sendScript(
     .type('text/javascript; charset=utf-8')
     .headers({ 'content-encoding': 'gzip', 'content-length': gzipped.length });
   if (!hasBody) return reply.send();
-  // In pieces: TLS would encrypt all of it at once, even for a client that does not read.
+  // Sends the script in pieces. Otherwise TLS would encrypt all of it at once, even for a client that does not read.
   sendPieces(request, reply, inPieces(gzipped));
   return reply;
 }

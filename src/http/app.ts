@@ -94,7 +94,7 @@ export function createApp(options: AppOptions): FastifyInstance {
   setUpRequests(app, limits.body);
   addHooks(app, options);
   answerErrors(app, options);
-  // Separate limits, so that lists still work while a lock or a slow disk blocks writes.
+  // Reads and writes have separate limits, so that lists still work while a lock or a slow disk blocks writes.
   const waitForSlot = createLoopBudget();
   const admissions = {
     reads: createAdmission(limits.inFlight, waitForSlot),
@@ -168,7 +168,7 @@ function createFastify(options: AppOptions): FastifyInstance {
 }
 
 function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
-  // A hook receives the bodies of all methods alike; only POST uses its body.
+  // Fastify reads no bodies: the hook `receiveBody` reads those of all methods. Only POST uses its body.
   for (const method of http.METHODS) app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setValidatorCompiler(({ schema, httpPart }) => compileRequestCheck(schema as TSchema, httpPart));
   app.decorateRequest('caller', undefined);
@@ -202,7 +202,7 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
   tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {
     const response = responseOf(reply);
-    // A closure for each request would outlive the request in V8 (test/system/request-memory.test.ts).
+    // Not in a closure: V8 would keep a closure in memory after the request (test/system/request-memory.test.ts).
     response.routed = request;
     reply.header('x-request-id', request.id).headers(headers);
     if (response.receiveError !== undefined) throw response.receiveError;
@@ -246,8 +246,9 @@ function operationOf({ routeOptions }: FastifyRequest): string {
 }
 
 /**
- * Server errors that get no error line in the log; the line of the request is enough. 50301: an overload leaves no time.
- * 50302: the provider's failure was logged when it happened, and any client can send a token with an unknown key.
+ * Server errors without an error line in the log; the line of the request is enough. 50301: an overloaded service has
+ * no time for more lines. 50302: the failure of the identity provider was logged when it happened, and any client can
+ * cause this error with an unknown key in a token.
  */
 const unlogged: readonly ErrorCode[] = [50100, 50301, 50302];
 

@@ -24,7 +24,7 @@ export class BatchedResponse<
   /** Set when `end` is called; the bytes may not be sent yet. */
   isAnswered = false;
 
-  /** Set when the client closed its side before the response was sent. It may still read, but usually does not. */
+  /** Set when the client closed its sending side before the response was sent. Such a client rarely reads it. */
   isClientGone = false;
 
   /** The error that stopped the receiving of the request: malformed, or timed out. */
@@ -78,7 +78,7 @@ export class BatchedResponse<
   }
 }
 
-/** Returns names, in the documented case, and values in turn: an object with other names would be slow to make. */
+/** Returns an array: name, value, name, value, … Names have the documented case. An object would be slow to build. */
 function inHeaderCase(headers: object): unknown[] {
   const cased: unknown[] = [];
   for (const name of Object.keys(headers)) cased.push(headerCase(name), Reflect.get(headers, name));

@@ -95,7 +95,7 @@ function renderErrorBody({ code, message }: Pick<ApiError, 'code' | 'message'>):
 /** Sends an error response. Closes the connection if the request was not received completely (RFC 9112 §9.6). */
 export function sendApiError(reply: FastifyReply, apiError: ApiError): void {
   reply.code(statusOf(apiError.code)).headers(apiError.headers);
-  // After a malformed request, a proxy may disagree with us about where the next request begins.
+  // Closes after malformed HTTP (40004): a proxy and this service may disagree about where the next request begins.
   const closes = apiError.headers.connection === 'close';
   if (closes || apiError.code === 40004 || !reply.request.raw.complete) closeBehind(reply);
   reply.send(asJson(reply, renderErrorBody(apiError)));

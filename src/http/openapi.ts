@@ -15,8 +15,8 @@ const EVERYWHERE: readonly ErrorCode[] = [
 ];
 
 /**
- * The statuses that a response of an operation documents, with a short description. The other errors share the response
- * `default`: generators make a type and a branch of every response.
+ * The error statuses with a separate response in the OpenAPI document, and its short description. All other errors
+ * share the response `default`, since code generators create a type and a branch for each response.
  */
 const STATUSES: Readonly<Record<number, string>> = {
   400: 'Invalid request',
@@ -35,7 +35,7 @@ const ErrorBody = Type.Object(
       maximum: 2 ** 31 - 1,
       description: 'The HTTP status × 100 + n. A code never changes its meaning.',
     }),
-    message: Type.String({ description: 'What is wrong and what is expected; for people.' }),
+    message: Type.String({ description: 'Explains to a human reader what is wrong and what is expected.' }),
   },
   {
     description: 'The body of every error response.',
@@ -160,7 +160,7 @@ function errorResponse(status: number | 'default', codes: readonly ErrorCode[], 
   };
 }
 
-/** Returns the headers that errors with this status carry in every operation. */
+/** Returns the headers that every error response with this status has, in any operation. */
 function headersOf(status: number | 'default', scope: Scope): Record<string, TSchema> {
   if (status === 401 || status === 403) {
     const lack = status === 401 ? '' : `, error="insufficient_scope", scope="${scope}"`;

@@ -32,7 +32,7 @@ export interface OperationSchema {
   readonly body?: TSchema;
 }
 
-/** Another operation that takes a value of this one, as a link of OpenAPI. */
+/** An OpenAPI link: another operation that takes a value from the request or response of this one as a parameter. */
 interface OperationLink {
   readonly description: string;
   /** Parameters of the linked operation, as OpenAPI runtime expressions such as `$request.body#/id`. */
@@ -75,7 +75,7 @@ type RequestOf<O extends Operation> = FastifyRequest<{
 
 /**
  * Handles an operation. Resolves to the response body, which the router sends. Do not return the reply: the router
- * would wait until the client has read it, and the request would keep its slot meanwhile.
+ * would wait until the client has read the response, and the request would still count towards the concurrency limit.
  */
 export type HandlerOf<O extends Operation> = (
   request: RequestOf<O>,

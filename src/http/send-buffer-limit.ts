@@ -6,7 +6,7 @@ import { ClientGone } from './operation.ts';
 /** How long a response waits for memory before it fails with 50301. */
 const WAIT_MS = 5_000;
 
-/** How long a response waits that has begun: failing breaks it off. */
+/** How long a response waits for memory after its headers were sent. A failure would then cut it off. */
 const BEGUN_WAIT_MS = 30_000;
 
 /** Bytes of memory counted per byte of a response: rendering it leaves garbage (measured). */
@@ -32,7 +32,7 @@ export class SendBudget {
     this.#limit = limit;
   }
 
-  /** Starts counting for one response. What it holds is released when it closes. */
+  /** Starts counting the memory of one response. All its memory is released when the response closes. */
   open(response: BatchedResponse): HeldBytes {
     return new HeldBytes(response, this);
   }
@@ -44,8 +44,8 @@ export class SendBudget {
   }
 
   /**
-   * Waits until the memory is free, or no other response can release any. Rejects with an ApiError (50301) after a
-   * timeout.
+   * Waits until the memory is free. If all responses that hold reserved memory are waiting too, the first in the queue
+   * gets its memory at once. Rejects with an ApiError (50301) after a timeout.
    */
   async reserve(memory: number, response: HeldBytes): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -86,7 +86,8 @@ export class SendBudget {
     }
   }
 
-  // Then one response may go ahead, whatever its size: every plant can be listed, and none waits for another for ever.
+  // If true, one response may proceed, whatever its size. So even the largest plant can be listed, and responses never
+  // wait for each other for ever.
   #areAllWaiting(): boolean {
     return this.#reserved === this.#waiting.reduce((sum, { response }) => sum + response.reserved, 0);
   }
@@ -123,7 +124,7 @@ export class HeldBytes {
     });
   }
 
-  /** True once its headers are sent. */
+  /** True once the headers of the response are sent. */
   isBegun(): boolean {
     return this.#response.headersSent;
   }
@@ -137,8 +138,8 @@ export class HeldBytes {
   }
 
   /**
-   * Waits until the bytes fit, or no other response can release any. Rejects with an ApiError (50301) after a
-   * timeout, and with ClientGone once the connection is closed.
+   * Waits until the bytes fit into the limit. Ignores the limit if no other response can release memory. Rejects with
+   * an ApiError (50301) after a timeout, and with ClientGone once the connection is closed.
    */
   async reserve(bytes: number): Promise<void> {
     if (this.isClosed) throw clientGone();
@@ -147,7 +148,7 @@ export class HeldBytes {
     if (this.isClosed) throw clientGone();
   }
 
-  /** Called by the budget when it has reserved memory. */
+  /** Adds memory that the SendBudget has reserved for this response. */
   grant(memory: number): void {
     this.#memory += memory;
     this.reserved += memory;

@@ -48,7 +48,8 @@ async function writeAll(
   response: BatchedResponse,
   pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
 ): Promise<void> {
-  // Not Promise.race with one promise for the close: that promise would keep a reaction for each piece.
+  // Not `Promise.race` with one promise for the close of the response: that promise would collect a callback for each
+  // piece.
   let rejectPiece: ((error: ClientGone) => void) | undefined;
   const onClose = (): void => rejectPiece?.(new ClientGone('the client is gone'));
   response.once('close', onClose);

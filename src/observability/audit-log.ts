@@ -19,7 +19,7 @@ export interface Audit {
   tokenRejected(reason: RejectionReason, token: Partial<Pick<Token, 'id' | 'owner'>>, origin: Origin): void;
 }
 
-/** Window with one line for each token and reason, and one for each address with unknown tokens. */
+/** Length of a window. Each token and reason gets one line per window, and so does each address with unknown tokens. */
 const WINDOW_MS = 60_000;
 const MAX_LINES_IN_WINDOW = 100;
 

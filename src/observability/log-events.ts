@@ -29,7 +29,7 @@ export const logEvents = {
   'the certificate was reloaded': ['info', 'validTo'],
   'the certificate could not be reloaded; the previous one stays in use': ['error', 'err'],
   stopping: ['info', 'signal'],
-  'the shell of npm has ended; stopping': ['info'],
+  'the shell that npm started has ended; stopping': ['info'],
   'the first token could not be created; stopping': ['fatal', 'err'],
   stopped: ['info'],
   'requests did not finish in time; exiting': ['error'],

@@ -8,7 +8,7 @@ const REPORT_EVERY_MS = 1_000;
 /** Limit for buffered lines while the log cannot be written, in characters. */
 const MAX_BUFFERED = 1_048_576;
 
-/** Limits for each kind of line. Clients can cause any number of the first two, so these leave room for others. */
+/** Buffer limits by kind of line. Clients cause any number of request lines: lower limits leave room for others. */
 const LIMITS = { request: MAX_BUFFERED / 2, failedRequest: (MAX_BUFFERED * 3) / 4, other: MAX_BUFFERED };
 
 /** The subject of a line: a request, a failed request (warn and above), or other, such as an audit event. */
@@ -68,7 +68,7 @@ export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogW
       flushAt = minWrite;
       return true;
     } catch (error: unknown) {
-      // Retries less often than each line: an exception costs more than a line.
+      // Retries only after more lines have been buffered, not at every line: a failed write costs more than a line.
       flushAt = buffered.length + Math.max(minWrite, 1);
       if (codeOf(error) !== 'EAGAIN') reportFailure(error);
       return false;
@@ -118,7 +118,7 @@ export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogW
   };
 }
 
-// Node sets O_NONBLOCK on a pipe or socket when it opens the stream. A write to a file never waits for a reader.
+// Opens the stream: Node then sets O_NONBLOCK on a pipe or socket. A write to a file never waits for a reader.
 function makeNonBlocking(): void {
   void process.stdout;
 }

@@ -4,7 +4,7 @@ import type { PrettyOptions, PrettyStream } from 'pino-pretty';
 import { type EventLog, logEvents } from './log-events.ts';
 import { createLogWriter, type LineKind, type LogDestination } from './log-writer.ts';
 
-/** Lines are written in batches of this size: one write for each costs a sixth of a request. In characters. */
+/** Characters in one write to the log. A separate write for each line would cost a sixth of the time of a request. */
 const MIN_WRITE = 8_192;
 
 /** Levels of pino. */
@@ -60,7 +60,7 @@ export function logTo(destination: LogDestination, level: string): ServiceLog {
   return {
     log,
     linesDropped,
-    // Formats the line by hand: pino takes a tenth of a request.
+    // Formats the line without pino, which takes a tenth of the time of a request.
     answered: ({ requestId, traceId, operation, status, ms, owner }) => {
       const trace = traceId === undefined ? '' : `,"traceId":"${traceId}"`;
       const whose = owner === undefined ? '' : `,"owner":${JSON.stringify(owner)}`;
@@ -113,7 +113,10 @@ class KindStream {
   }
 }
 
-/** Creates the log of a command, on stderr, since stdout has its result. Silent on a terminal, which gets a message. */
+/**
+ * Creates the log of a command. The log goes to stderr, since stdout has the result of the command. On a terminal the
+ * log is silent: the user reads a message instead.
+ */
 export function createCommandLog(level: string, stderr: Writable & { readonly isTTY?: boolean }): EventLog {
   return logTo({ write: (line) => void stderr.write(line) }, stderr.isTTY === true ? 'silent' : level).log;
 }

@@ -157,7 +157,7 @@ function toPromClient({ labels, counts, sum }: Series) {
 }
 
 function createTokenMetrics(registers: Registry[]): Pick<Metrics, 'tokenLookedUp'> {
-  // Plain numbers, since every request looks up a token.
+  // Counts in plain numbers, not in a Counter: every request looks up a token, so counting must be fast.
   let hits = 0;
   let misses = 0;
   new Counter({
@@ -244,13 +244,13 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
   );
   countElsewhere(
     'plant_store_timeline_regressions_total',
-    'PostgreSQL primaries on an older timeline than an earlier one; 0 on the embedded engine.',
+    'PostgreSQL primaries whose timeline was older than that of an earlier primary; 0 on the embedded engine.',
     () => load().timelineRegressions,
     registers,
   );
 }
 
-/** Exposes a number that is counted outside of prom-client, which is cheaper, and is read at each scrape. */
+/** Exposes a number that is counted outside of prom-client, at a lower cost. It is read at each scrape. */
 function countElsewhere(name: string, help: string, read: () => number, registers: Registry[]): void {
   new Counter({
     name,

@@ -46,7 +46,7 @@ export function startTracing(onError: (message: string) => void): Tracing {
   const tracer = provider.getTracer('plant-store', version);
   const contexts = new WeakMap<FastifyRequest, Context>();
 
-  // Without path, query and headers: these may identify the plant or the caller.
+  // The span omits path, query and headers, since these may identify the plant or the caller.
   function begin(request: FastifyRequest): void {
     const { method, headers, protocol, routeOptions } = request;
     const route = routeOptions.url;

@@ -70,7 +70,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     });
   }
 
-  // In the next event-loop iteration, so that requests that arrived together share a batch.
+  // Launches the batch in the next event-loop iteration, so that requests that arrived together share a batch.
   function schedule(): void {
     if (scheduled || inFlight >= maxInFlight) return;
     scheduled = true;
@@ -111,7 +111,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     endWhenIdle();
   }
 
-  /** Takes the queued writes that share no key with a pending write, nor with one before them in the queue. */
+  /** Takes queued writes. Leaves each write that shares a key with a pending write or with an earlier queued write. */
   function takeBatch(): Waiting[] {
     const batch: Waiting[] = [];
     const left: Waiting[] = [];

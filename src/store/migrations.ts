@@ -28,7 +28,7 @@ async function runFile(folder: string, name: string, target: MigrationTarget): P
   try {
     await target.run(readPackagedFile(`${folder}${name}`).toString());
   } catch (error: unknown) {
-    // Not wrapped: callers need the error's code, such as that of a lock, a read-only store or a lost host.
+    // Throws the same error, since callers need its code, such as that of a lock, a read-only store or a lost host.
     if (error instanceof Error) error.message = `the migration ${name} failed: ${error.message}`;
     throw error;
   }

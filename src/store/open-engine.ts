@@ -93,7 +93,7 @@ export async function backUpStore(
   onProgress: (done: number, total: number) => void,
 ): Promise<void> {
   const file = sqliteFile(url);
-  if (file === undefined) throw new StoreNotOpened('only an embedded store is backed up here');
+  if (file === undefined) throw new StoreNotOpened('only an embedded store can be backed up');
   const { backUpSqlite } = await import('./sqlite/backup.ts');
   await backUpSqlite(file, to, onProgress);
 }

@@ -5,7 +5,7 @@ import type { Outcome } from './store.ts';
 
 type Row = Readonly<Record<string, unknown>>;
 
-/** Limits of a page of rows in commands. The one for characters is approximate. */
+/** Limits of a page of rows in bulk commands. The limit of characters is approximate. */
 export const ROWS_IN_PAGE = 1_000;
 export const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
 

@@ -25,7 +25,7 @@ export type CommitResult = 'committed' | 'failed';
 export interface StoreLoad extends EngineLoad {
   /** Writes queued for a batch. */
   readonly writesWaiting: number;
-  /** Writes in pending batches. */
+  /** Writes in batches that the engine is committing. */
   readonly writesInFlight: number;
 }
 
@@ -36,11 +36,11 @@ export interface EngineLoad {
   readonly walBytes: number;
   /** Failed checkpoints of the embedded engine, since the start. */
   readonly checkpointFailures: number;
-  /** Primaries on a lower timeline than one before them, since the start. */
+  /** Number of primaries, since the start, whose timeline was lower than that of an earlier primary. */
   readonly timelineRegressions: number;
 }
 
-/** A PostgreSQL primary on a lower timeline than the highest before it: writes acknowledged there may be lost. */
+/** The primary is on a lower timeline than an earlier primary: writes that the earlier one acknowledged may be lost. */
 export interface TimelineRegression {
   readonly timeline: number;
   readonly highest: number;
@@ -66,7 +66,7 @@ export interface IdRange {
 /** Limits of a page. It ends at the limit that it reaches first. */
 export interface PageLimit {
   readonly plants: number;
-  /** UTF-8 bytes of JSON. A page may exceed it by the escapes of its only plant. */
+  /** UTF-8 bytes of JSON. A page with only one plant may exceed the limit by the JSON escapes of that plant. */
   readonly bytes: number;
 }
 
@@ -80,7 +80,7 @@ export interface PlantPage {
   readonly last: bigint | undefined;
   /** True when the range has more plants. */
   readonly more: boolean;
-  /** Set on an empty page: the first plant exceeds the limit of bytes. Its size in bytes, perhaps without JSON escapes. */
+  /** Bytes of the first plant, perhaps without JSON escapes. Set on an empty page: the plant exceeds the limit. */
   readonly largeBytes?: number;
 }
 

@@ -18,7 +18,7 @@ export class EngineCounts {
 
   add({ type, data }: TestEvent): void {
     if (type !== 'test:start' && type !== 'test:pass' && type !== 'test:fail') return;
-    // Not `file`: that is the file of the test's source, which can be a shared suite.
+    // Uses `entryFile`, not `file`: the latter is the source file of the test, which can be a suite that files share.
     const { entryFile: file, name, testId, parentId } = data;
     if (file === undefined || !(this.#files.has(file) || isOfEveryEngine(file))) return;
     this.#files.add(file);

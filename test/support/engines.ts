@@ -38,7 +38,7 @@ async function freshDatabase(t: Pick<TestContext, 'after'>): Promise<string> {
   if (!server)
     throw new Error('TEST_DATABASE_URL is not set; run the tests with `npm test`, which starts PostgreSQL');
   const name = `test_${randomBytes(8).toString('hex')}`;
-  // The other strategy costs the server more than twice the time.
+  // The default strategy, `wal_log`, costs the server more than twice the time.
   await execute(server, `CREATE DATABASE ${name} STRATEGY file_copy`);
   t.after(() => execute(server, `DROP DATABASE ${name} WITH (FORCE)`));
   const url = new URL(server);

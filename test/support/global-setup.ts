@@ -4,8 +4,9 @@ import { type PostgresServer, startPostgres } from './servers/postgres-server.ts
 let server: PostgresServer | undefined;
 
 /**
- * Starts one PostgreSQL for all test files, unless TEST_DATABASE_URL names a server. All processes share compiled code,
- * which is half the start of each; but not to measure coverage, which it makes less exact.
+ * Starts one PostgreSQL for all test files, unless TEST_DATABASE_URL names a server. All processes share a cache of
+ * compiled code, which saves half the time of each start. The cache is off while coverage is measured, since it makes
+ * the coverage less exact.
  */
 export async function globalSetup(): Promise<void> {
   if (process.execArgv.includes('--experimental-test-coverage')) process.env.NODE_DISABLE_COMPILE_CACHE = '1';

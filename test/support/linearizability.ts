@@ -32,7 +32,8 @@ interface Violation {
 type State = string | undefined;
 
 /**
- * A possible course of the history so far: the state of the plant, and the pending operations that already took effect.
+ * One possible order of the operations so far: the resulting state of the plant, and the pending operations that
+ * already took effect.
  */
 interface Course {
   readonly state: State;
@@ -44,11 +45,11 @@ const MAX_COURSES = 200_000;
 
 /**
  * Searches for an order of the operations that a single store could have executed, each between its request and its
- * response (linearizability; Herlihy and Wing, ACM TOPLAS 12(3), 1990). The property is local, so each key is judged
- * alone. Returns undefined when every key has such an order, otherwise the first key without one. The search is that of
- * Wing and Gong (Testing and Verifying Concurrent Objects, JPDC 17, 1993), improved by Lowe (Testing for
- * Linearizability, Concurrency and Computation 29(4), 2017). It follows the responses in time. A pending operation
- * takes effect only when a response requires it. Each pair of state and set is visited once.
+ * response (linearizability; Herlihy and Wing, ACM TOPLAS 12(3), 1990). Linearizability is a local property, so each
+ * key is checked separately. Returns undefined when every key has such an order, otherwise the first key without one.
+ * The algorithm is that of Wing and Gong (Testing and Verifying Concurrent Objects, JPDC 17, 1993), improved by Lowe
+ * (Testing for Linearizability, Concurrency and Computation 29(4), 2017). The search processes the responses in the
+ * order of time. A pending operation takes effect only when a response requires it. Each course is visited once.
  */
 export function findViolation(history: readonly Operation[]): Violation | undefined {
   for (const [key, operations] of Map.groupBy(history, (operation) => operation.key)) {
@@ -80,7 +81,8 @@ interface Event {
   readonly isAnswer: boolean;
 }
 
-// At equal times the request comes first: operations that touch count as overlapping.
+// At equal times a request is sorted before a response, so that two operations count as overlapping when one ends at
+// the time the other begins.
 function eventsOf(operations: readonly Operation[]): Event[] {
   const events = operations.flatMap((operation, index): Event[] => {
     const sent = { at: operation.sentAt, index, operation, isAnswer: false };
@@ -95,7 +97,7 @@ function isUnknown({ kind }: Effect): boolean {
   return kind === 'unknownCreation' || kind === 'unknownDeletion';
 }
 
-/** Returns all courses in which the operation took effect, and removes it from their sets. */
+/** Returns all courses in which the operation took effect, and removes the operation from their `done`. */
 function coursesThrough(
   index: number,
   courses: readonly Course[],
@@ -125,8 +127,8 @@ function nameOf({ state, done }: Course): string {
 }
 
 /**
- * Applies every pending operation that only reads the current state. This excludes no course: every later step stays
- * possible.
+ * Applies every pending operation that only reads the current state. No possible course is lost: an operation that
+ * changes nothing leaves every later step possible.
  */
 function withObservers({ state, done }: Course, pending: ReadonlyMap<number, Operation>): Course {
   const observers = [...pending].filter(
@@ -145,7 +147,7 @@ function nextCourses({ state, done }: Course, pending: ReadonlyMap<number, Opera
   for (const [index, { effect }] of pending) {
     if (done.includes(index) || isObserver(effect) || !fits(effect, state)) continue;
     if (effect.kind === 'unknownDeletion') {
-      // All unknown deletions are equivalent.
+      // Tries only one unknown deletion: all of them have the same effect.
       if (triedUnknownDeletion) continue;
       triedUnknownDeletion = true;
     }
@@ -154,7 +156,7 @@ function nextCourses({ state, done }: Course, pending: ReadonlyMap<number, Opera
   return next;
 }
 
-/** Returns whether a store in this state gives this response. An unknown write without effect is skipped. */
+/** Returns whether a store in this state gives this response; for an unknown write, whether it changes the state. */
 function fits(effect: Effect, state: State): boolean {
   switch (effect.kind) {
     case 'created':

@@ -8,7 +8,7 @@ import { publint } from 'publint';
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const run = promisify(execFile);
 
-/** Packs a package: a folder or a workspace, as npm takes it. Resolves to the tarball. */
+/** Runs `npm pack` for a package, which is given as a folder or a workspace. Resolves to the path of the tarball. */
 export async function pack(folder: string, ...which: readonly string[]): Promise<string> {
   const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', folder, ...which], {
     cwd: ROOT,

@@ -22,8 +22,8 @@ export async function until(
 }
 
 /**
- * Counts the seconds in which this process ran. A stall of the machine counts as one, as for the timeouts of a service
- * in this process, so that a bound on them holds on a busy machine.
+ * Counts the seconds in which this process ran. A stall of the machine counts as one second, whatever its length. The
+ * timeouts of a service in this process count in the same way, so a test can check them on a busy machine.
  */
 export function countSeconds(): { readonly passed: number } & Disposable {
   let passed = 0;

@@ -8,7 +8,7 @@ export const OTHER_FULL_PLANT: Required<NewPlant> = { id: 7n, name: 'Elm', tag: 
 
 export type PlantFields = Partial<Omit<PlantRow, 'id'>>;
 
-/** A row of `plants`; absent fields are those of a plain plant of alice. */
+/** A row of `plants`. Fields that are not given are those of a simple plant of alice. */
 export function plantRow(id: bigint, fields: PlantFields = {}): PlantRow {
   return { ...toPlantRow('alice', { id, name: `plant ${id}` }), ...fields };
 }

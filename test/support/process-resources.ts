@@ -40,7 +40,7 @@ export async function openConnections(port: number): Promise<number> {
   const end = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
   return lines.filter((line) => {
     const [, local = '', , state, , , , , , inode] = line.trim().split(/\s+/);
-    // A closed socket has no inode, although the kernel may still send the rest of its data.
+    // Skips closed sockets. They have no inode, although the kernel may still send the rest of their data.
     return local.endsWith(end) && state !== LISTENING && inode !== '0';
   }).length;
 }

@@ -45,7 +45,8 @@ export interface ProgramOptions {
   /** Variables in addition to `DATABASE_URL`. Only those that locate programs and folders are inherited. */
   readonly env?: Readonly<Record<string, string>>;
   /**
-   * Prefixes the command. The prefix must replace itself with the program (`exec`), so that the pid is the program's.
+   * Adds a prefix to the command. The prefix must replace itself with the program (`exec`), so that `pid` is the pid of
+   * the program.
    */
   readonly wrap?: (command: readonly string[]) => readonly string[];
   /** Selects the log lines to keep; all by default. With a filter, other output on stdout is not kept either. */
@@ -77,7 +78,8 @@ export interface Installation {
 const MAIN = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.url));
 
 /**
- * Concurrency of a suite. A process is mostly its start on one core; two at a time use a small machine fully.
+ * Concurrency of a suite. A process spends most of its time on its start, on one core. Two at a time use a small
+ * machine fully.
  */
 export const TOGETHER = { concurrency: 2 };
 

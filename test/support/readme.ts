@@ -29,7 +29,7 @@ interface Program {
   readonly child: ChildProcess;
   readonly url: string;
   readonly databaseUrl: string;
-  /** Its output until it was ready, without the log. */
+  /** The output of the program until it was ready, without log lines. */
   readonly printed: string;
 }
 
@@ -63,7 +63,7 @@ export function asPattern(shown: string): string {
     .join('');
 }
 
-/** Formats a result as on a terminal, where commands print messages in addition to it. */
+/** Makes commands behave as on a terminal, where they print messages in addition to their result. */
 const ON_A_TERMINAL = {
   NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true',
   NPM_CONFIG_PROGRESS: 'false',
@@ -86,7 +86,7 @@ export async function startProgram(t: Pick<TestContext, 'after'>): Promise<Progr
   for await (const line of createInterface({ input: child.stdout })) {
     if (!line.startsWith('{')) printed += `${line}\n`;
     else if (line.includes('"msg":"serving"')) ({ url } = JSON.parse(line) as { url: string });
-    // The log goes to another stream, and may come before or after.
+    // The program writes the log and other output separately, so either may come first.
     if (url !== '' && printed.includes('-X DELETE')) break;
   }
   assert.notEqual(url, '', `it prints its address; got: ${printed}`);

@@ -3,7 +3,7 @@ import { type ParseArgsOptionDescriptor, parseArgs } from 'node:util';
 /** A flag of a script, and its value when it is not given. */
 interface Flag extends ParseArgsOptionDescriptor {
   readonly type: 'string';
-  /** The values it takes: a number by default, one of `this|that`, or any text, named by this word. */
+  /** A number by default; `this|that` lists the valid values; any other word names a free text in the help. */
   readonly takes?: string;
   readonly about: string;
 }

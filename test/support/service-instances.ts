@@ -189,7 +189,7 @@ export class RoundRobin {
 
   constructor(instances: readonly Addressed[]) {
     this.#instances = instances;
-    // The offset lets several clients with the same sequence of requests cover every pair of request and instance.
+    // Starts at a random instance: then clients with the same sequence of requests send each request to all instances.
     this.#next = Math.floor(Math.random() * instances.length);
   }
 

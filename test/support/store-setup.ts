@@ -78,7 +78,7 @@ interface CreationFields extends PlantFields {
   readonly idempotency?: { readonly key: string; readonly digest: Uint8Array } | null;
 }
 
-/** The creation of a plant; absent fields are those of a plain plant of alice. */
+/** The creation of a plant. Fields that are not given are those of a simple plant of alice. */
 export function create(
   id: bigint,
   { idempotency, ...fields }: CreationFields = {},
@@ -137,7 +137,7 @@ export function countOf(outcomes: readonly Outcome[], outcome: Outcome): number 
   return outcomes.filter((one) => one === outcome).length;
 }
 
-/** Returns a fixed permutation of the items. The step has no common factor with their number. */
+/** Returns a fixed permutation of the items. Their number must have no common factor with the step (a prime number). */
 export function shuffle<T>(values: readonly T[]): T[] {
   return values.map((value, index) => values[(index * 7_919) % values.length] ?? value);
 }

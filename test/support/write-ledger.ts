@@ -16,7 +16,7 @@ export interface Balance {
   readonly deleted: number;
   /** Writes without an Idempotency-Key that got a 503. The plant may or may not exist. */
   readonly unknown: number;
-  /** Keyed creations that were retried and turned out to have been stored at the first attempt. */
+  /** Creations with a key whose retry was a replay: an earlier attempt had stored the plant. */
   readonly replayed: number;
   /** Responses with a 503. Those of writes without a key are `unknown`; the others were retried. */
   readonly unavailable: number;
@@ -25,8 +25,8 @@ export interface Balance {
 const RETRY_MS = 25;
 
 /**
- * Writers that record every response while the store fails. Each creates a plant and deletes every second one. Most
- * creations carry an Idempotency-Key and are retried until their outcome is known; the others are sent once.
+ * Writers that record every response while the store fails. Each writer creates plants and deletes every second plant.
+ * Most creations carry an Idempotency-Key and are retried until their outcome is known; the others are sent once.
  */
 export class Ledger {
   readonly #client = new Client();

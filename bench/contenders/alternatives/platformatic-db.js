@@ -1,5 +1,5 @@
-// Platformatic DB as its documentation sets it up: a table, and the REST routes it makes of it. No tokens.
-// Argument: a separate folder.
+// Platformatic DB, set up as in its documentation: a table, and the REST routes generated from the table. No tokens.
+// Argument: a separate folder for its files.
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { create } from '@platformatic/db';

@@ -40,7 +40,7 @@ export function copyCommand(context: CommandContext): Command {
     });
 }
 
-/** The URL in an argument, or in the variable of `env:NAME`. Variables are not in the process list. */
+/** The URL in an argument, or in the variable of `env:NAME`, which the process list does not show. */
 function databaseUrlOf(context: CommandContext, argument: string, text: string): string {
   const variable = text.startsWith('env:') ? text.slice('env:'.length) : undefined;
   const url = variable === undefined ? text : context.env[variable];
@@ -71,7 +71,7 @@ interface Copied {
 export async function copyContents(stderr: Output, from: Contents, to: Filling): Promise<Copied> {
   const progress = startProgress(stderr, 'plants', 2 * (await from.countPlants()));
   try {
-    // Keys are read before plants, so that the plant of each 'created' key is copied.
+    // Idempotency keys are read before plants, so that for each 'created' key the copy also has the plant.
     const keys = await copyTable(
       'idempotency keys',
       () => from.keys(),

@@ -31,7 +31,7 @@ const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
 /** Further invalid lines are only counted. */
 const INVALID_LINES_SHOWN = 20;
 
-/** A second import replaces only if the first one did: otherwise plants keep their old values. */
+/** The flag for a second import: `replace` only if the first import had it; otherwise `skip`, which keeps plants. */
 function againFlag(onConflict: OnConflict): string {
   return `--on-conflict ${onConflict === 'replace' ? 'replace' : 'skip'}`;
 }
@@ -91,7 +91,7 @@ async function importPlants(
   { format, source, onConflict }: Import,
 ): Promise<Counts> {
   const counts: Counts = { created: 0, skipped: 0, replaced: 0, bad: 0 };
-  // Without a bar at an interactive terminal: it would overwrite typed text.
+  // Shows no progress bar if the user types the plants at a terminal: the bar would overwrite the typed text.
   const progress = startProgress(
     context.stderr,
     'plants',
@@ -100,13 +100,14 @@ async function importPlants(
   );
   let isSaving = false;
   let stoppedBy: NodeJS.Signals | undefined;
-  // A signal waits for the current batch, but not for a read, which may block for ever on a terminal.
+  // After a signal, the import saves the current batch and ends. When no batch is being saved, it ends at once: a read
+  // from a terminal may block for ever.
   const stopListening = onSignal(context, (signal) => {
     stoppedBy = signal;
     if (!isSaving) endBy(signal);
   });
 
-  // Ends by the signal itself: only then does a shell stop a list of commands.
+  // Ends the process by the signal, not with an exit code: only then does a shell also stop the commands that follow.
   function endBy(signal: NodeJS.Signals): void {
     progress.stop();
     writeMessage(context.stderr, `plant-store: interrupted; ${unfinished()}`);

@@ -16,10 +16,10 @@ const FIRST_OWNER = 'default';
 /** Hard limit for a shutdown after the stop delay; then the process exits with 1. */
 export const SHUTDOWN_MS = STOP_MS + 500;
 
-/** Ctrl-C under npm arrives twice, from the terminal and from npm. Only a later signal forces the exit. */
+/** A second signal forces the exit only after this time: npm repeats a Ctrl-C that the terminal has already sent. */
 const SAME_SIGNAL_MS = 500;
 
-/** Time between two looks at the parent process. Node has no event for its end. */
+/** Interval of checking whether the parent process has ended. Node has no event for that. */
 const PARENT_CHECK_MS = 200;
 
 export function serveCommand(context: CommandContext): Command {
@@ -53,10 +53,10 @@ export function serveCommand(context: CommandContext): Command {
 }
 
 /**
- * Disables V8's allocation-site pretenuring ("Memento Mori", Clifford et al., ISMM 2015, pp. 105-117). After a burst
- * of requests V8 would allocate the listeners of later requests in old space. They keep each whole request alive until
- * the next full collection (docs/performance.md). Called after the start: Node's code cache is valid only for the
- * default flags.
+ * Disables V8's allocation-site pretenuring ("Memento Mori", Clifford et al., ISMM 2015, pp. 105-117). After a burst of
+ * requests V8 would allocate the listeners of later requests in old space. There each listener would keep its whole
+ * request in memory until the next full collection (docs/performance.md). Called after the start, since Node's code
+ * cache is valid only for the default flags.
  */
 function disableAllocationSitePretenuring(): void {
   setFlagsFromString('--no-allocation-site-pretenuring');
@@ -84,7 +84,7 @@ function stopOnSignal(
   }
 
   async function close(): Promise<void> {
-    // The caller of the start reports its failure.
+    // If the start failed, the code that started the server reports the error.
     const server = await starting.catch(() => undefined);
     if (server === undefined) return;
     try {
@@ -113,7 +113,7 @@ function stopOnSignal(
   return stop;
 }
 
-/** Stops the server after its parent has ended. npm sends a signal only to the shell that it starts the service in. */
+/** Stops the server when its parent has ended. npm starts the service in a shell and signals only that shell. */
 function stopWithParent(
   { parentPid }: CommandContext,
   log: EventLog,
@@ -123,7 +123,7 @@ function stopWithParent(
   const timer = setInterval(() => {
     if (parentPid() === parent) return;
     clearInterval(timer);
-    log.event('the shell of npm has ended; stopping', {});
+    log.event('the shell that npm started has ended; stopping', {});
     stop(0);
   }, PARENT_CHECK_MS);
   timer.unref();
@@ -147,7 +147,7 @@ function shouldCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config
 
 async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: EventLog): Promise<void> {
   if (oidcIssuer !== '') return;
-  // A store that does not respond is reported with each request.
+  // If the lookup fails, skips the warning: each request reports a store that does not respond.
   const hasTokens = await store.hasTokens().catch(() => true);
   if (!hasTokens)
     log.event(

@@ -98,7 +98,7 @@ function revokeTokenCommand(context: CommandContext): Command {
   });
 }
 
-/** Revokes a token unless it is revoked. Resolves to its state before. */
+/** Revokes a token, unless it is already revoked. Resolves to the token as it was before. */
 async function revoke(store: Store, named: string): Promise<Token> {
   const token = await getToken(store, named);
   if (token.revokedAt === null) await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });
@@ -120,7 +120,7 @@ function describeRevocation({ id, owner, revokedAt }: Token): string {
   return `${id} of ${owner} was already revoked at ${formatTime(revokedAt)}\n`;
 }
 
-// Imported on demand: `token list` has no log.
+// Imports the log on demand, since `token list` does not use it.
 async function auditOf(context: CommandContext, flags: Flags): Promise<Audit> {
   const { createCommandLog } = await import('../../observability/log.ts');
   return createAudit(createCommandLog(configOf(context, flags).logLevel, context.stderr));
@@ -131,7 +131,7 @@ function stateOf(token: Token, now: number): string {
   return isValid(token, now) ? 'valid' : 'expired';
 }
 
-/** Yields an array with the indentation of `JSON.stringify`. */
+/** Yields the tokens as a JSON array, indented in the same way as by `JSON.stringify`. */
 async function* jsonOf(contents: Contents): AsyncGenerator<string> {
   const now = Date.now();
   let before = '[\n';

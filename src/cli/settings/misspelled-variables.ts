@@ -1,10 +1,10 @@
 import { settings, variableOf } from '../../config.ts';
 
-/** Finds variables that are nearly that of a setting, each with that variable. */
+/** Finds variables whose names look like a misspelled setting, each with the variable that was probably meant. */
 export function misspelledVariables(
   environment: Readonly<Record<string, string | undefined>>,
 ): readonly (readonly [given: string, meant: string])[] {
-  // Short names, such as PORT, are near those of other programs.
+  // Skips short names such as PORT: other programs have variables with similar names.
   const known = settings.map(variableOf).filter((name) => name.includes('_'));
   return Object.keys(environment).flatMap((given) => {
     if (known.includes(given)) return [];

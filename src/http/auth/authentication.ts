@@ -125,7 +125,7 @@ export function createAuthentication({
     store.write({ kind: 'recordTokenUse', id, at }).then(
       (outcome) => {
         firstUsesLost.delete(id);
-        // Of all instances that see the first use, only one writes it.
+        // Several instances may see the first use of a token. Only the one that records it gets 'done'.
         if (isFirst && outcome === 'done') audit.tokenFirstUsed(token, originOf(request));
       },
       (error: unknown) => {

@@ -34,22 +34,22 @@ interface IssuerKeysOptions {
 }
 
 /**
- * Finds the public keys of an OpenID Connect issuer, by Discovery 1.0 §4 and JWK Set (RFC 7517 §5).
- * The returned function finds the key that a token names. It throws JWKSNoMatchingKey if keys read just now lack it. It
- * throws an ApiError (50302) with the time to the next read if reading fails, or is not due yet.
+ * Finds the public keys of an OpenID Connect issuer, by Discovery 1.0 §4 and JWK Set (RFC 7517 §5). The returned
+ * function finds the key that a token names. If freshly read keys lack that key, it throws JWKSNoMatchingKey. If the
+ * keys cannot be read, or may not be read again yet, it throws an ApiError (50302) with the time until the next read.
  */
 export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOptions): FindKey {
   let keys = NO_KEYS;
   let readAt = 0;
   let triedAt = Number.NEGATIVE_INFINITY;
   let reading: Promise<boolean> | undefined;
-  /** Key ids that were looked up after the last read. One that is not in `keys` does not exist at the provider. */
+  /** Key ids looked up since the keys were last read. If `keys` lacks such an id, the provider has no such key. */
   const lookedUp = new Set<string>();
 
-  // Absolute, so that times also expire after the clock was set back.
+  // `Math.abs`, so that a time also expires after the clock was set back.
   const since = (time: number): number => Math.abs(now() - time);
 
-  /** Reads the keys, once for concurrent callers. Resolves to false if that failed, or is not due yet. */
+  /** Reads the keys, once for concurrent callers. Resolves to false on failure, and while COOLDOWN_MS is not over. */
   async function refresh(): Promise<boolean> {
     if (reading !== undefined) return reading;
     if (since(triedAt) < COOLDOWN_MS) return false;
@@ -87,7 +87,8 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
         lookedUp.add(kid);
         return keys(header, token);
       }
-      // A 50302, unless the keys were read after the first use of this id: the provider may have a new key.
+      // If the keys were read after the first use of this key id, the key does not exist. Otherwise the provider may
+      // have added the key since then: 50302.
       if (lookedUp.has(kid)) throw error;
       throw unavailable(COOLDOWN_MS - since(triedAt));
     }
@@ -98,7 +99,7 @@ async function readKeys(issuer: string): Promise<typeof NO_KEYS> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   const metadataUrl = `${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`;
   const metadata = parseMetadata(await readJson(metadataUrl, signal), metadataUrl);
-  // Discovery 1.0 §4.3: otherwise one issuer could impersonate another.
+  // Discovery 1.0 §4.3 requires this check. Without it, one issuer could impersonate another.
   if (metadata.issuer !== issuer) {
     throw new Error(`${metadataUrl} names the issuer ${metadata.issuer}, not ${issuer}`);
   }

@@ -76,8 +76,9 @@ function isCanonicalBase64Url(part: string): boolean {
 }
 
 /**
- * Checks for an access token. RFC 9068 §2.1 requires the type `at+jwt`; many providers still send `JWT` or no type. For
- * those a scope is required, since ID tokens have none. A token bound to a key (`cnf`, RFC 7800) is not a bearer token.
+ * True for an access token. RFC 9068 §2.1 requires the type `at+jwt`, but many providers send `JWT` or no type. A token
+ * of such a provider must have a scope, since ID tokens have none. A token bound to a key (`cnf`, RFC 7800) is
+ * rejected: it is not a bearer token.
  */
 function isAccessToken(typ: string | undefined, payload: JWTPayload): boolean {
   if (payload.cnf !== undefined) return false;

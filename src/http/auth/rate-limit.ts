@@ -41,9 +41,9 @@ function createRate(limit: number, monotonicNow: Clock) {
 /** Protects the store from addresses that keep sending invalid tokens. */
 export interface RejectedTokens {
   /**
-   * Throws an ApiError (42900) if the address sent too many invalid tokens, or this one too often. Call it before the
-   * lookup of a token. Never rejects a token that was valid before, so that a neighbour behind the same proxy cannot
-   * lock it out.
+   * Throws an ApiError (42900) if the address sent too many invalid tokens, or sent this invalid token too often. Call
+   * it before the lookup of a token. Never rejects a token that was valid before: another client behind the same proxy
+   * must not be able to lock it out.
    */
   rejectBeyond(address: string, secret: string): void;
   rejected(address: string, secret: string): void;

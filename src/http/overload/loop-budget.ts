@@ -10,8 +10,8 @@ const MAX_STARTED = 64;
 export type WaitForSlot = (owner: string | undefined) => Promise<void> | undefined;
 
 /**
- * Limits handler time per event-loop iteration to 5 ms and queues the rest. Queued requests count as in flight. Unread
- * requests, which wait in socket buffers, would not count.
+ * Limits handler time per event-loop iteration to 5 ms and queues the rest. Queued requests have been read, so they
+ * count as in flight. Requests left unread in socket buffers would not count.
  */
 export function createLoopBudget(): WaitForSlot {
   /** The queued requests of each owner. The first owner is next. */

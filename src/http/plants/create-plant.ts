@@ -23,8 +23,8 @@ const IdempotencyKey = Type.Refine(
     pattern: IDEMPOTENCY_KEY.source,
     description:
       `Makes the request safe to retry. For ${KEY_LIFETIME_HOURS} hours after the plant was created, the same key with ` +
-      'the same plant gets the first response again. A failed creation does not use its key. Choose a new key for ' +
-      'each plant, such as a UUID.',
+      'the same plant gets the first response again. The key of a failed creation can be used again. Choose a new ' +
+      'key for each plant, such as a UUID.',
   }),
   isIdempotencyKey,
   () => `must be ${IDEMPOTENCY_KEY_RULE}`,

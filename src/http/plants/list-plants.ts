@@ -21,7 +21,7 @@ export const GATHERED_BYTES = 8 * MEBIBYTE;
 /** Max lists with a limit gathered concurrently. More would make each slower and hold its memory longer. */
 export const CONCURRENT_GATHERS = 4;
 
-/** Memory counted for a list without a limit: a few pages. For a slow client the kernel buffers megabytes more. */
+/** Memory counted for a list without a limit: a few pages. For a slow client the kernel buffers more, uncounted. */
 export const STREAM_BYTES = 6 * PAGE_BYTES;
 
 /** A list up to this size is sent at once; its memory is not counted. */
@@ -151,7 +151,7 @@ export function listPlants(
       await recheck(request);
     });
     const first = (await pages.next(SHORT_BYTES)) ?? EMPTY;
-    // The response has already emitted 'close', so memory that is reserved now would never be released.
+    // The event 'close' releases reserved memory. It is over, so memory reserved now would never be released.
     if (response.destroyed) throw new ClientGone('the client is gone');
     if (pages.ended && first.length <= SHORT_BYTES) {
       addLink(reply, path, limit, pages.cutAt);
@@ -179,7 +179,7 @@ export function listPlants(
   };
 }
 
-// The bytes of several large plants would wait for the garbage collection.
+// Frees the memory of a large plant at once. Otherwise several would stay in memory until the garbage collection.
 function free({ buffer }: Buffer): void {
   if (buffer instanceof ArrayBuffer) buffer.transfer(0);
 }
@@ -210,8 +210,9 @@ function endWhenRevoked(
 }
 
 /**
- * Gathers the pages of a list with a limit in one block of memory. Many small blocks would leave gaps that the system
- * does not get back. `expected` is the size of the block, for which memory is reserved. Large plants have their own.
+ * Gathers the pages of a list with a limit in one block of memory. Many small blocks would fragment the memory, so that
+ * the system would not get it back. `expected` is the first size of the block; that memory is already reserved. Each
+ * large plant stays in a separate block.
  */
 async function gather(
   pages: PlantPages,
@@ -254,12 +255,12 @@ async function gather(
     json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
   }
   size += END.copy(block, size);
-  // The unused end was never written to, so it takes no memory.
+  // Releases the reservation of the unused end of the block. The end was never written to, so it takes no memory.
   held.remove(block.length - size);
   return [...blocks, block.subarray(begin, size)];
 }
 
-/** Reads the next page, which has plants or ends before a large one; undefined at the end. */
+/** Reads the next page that has plants. Returns an empty page only before a large plant; undefined at the end. */
 async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
   let json: string | undefined = EMPTY;
   while (json === EMPTY && !pages.ended && pages.largeBytes === undefined) json = await pages.next(bytes);
@@ -267,13 +268,14 @@ async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefi
 }
 
 /**
- * Encodes a JSON array without its closing bracket, in pieces that share one buffer. `begin` replaces the first byte. A
- * large plant is never in memory as a string and as bytes.
+ * Encodes a JSON array without its closing bracket, in pieces that share one buffer. The byte `begin` (`[` or `,`)
+ * replaces the opening bracket. A large plant is never in memory both as a string and as bytes.
  */
 function* encodeMembers(json: string, begin: number, shared: Buffer): Generator<Buffer> {
   const end = json.length - END.length;
   for (let from = 0; from < end; ) {
-    // A slice that ends between two surrogates has more bytes than the buffer, so that it is never used up.
+    // A slice may end in the middle of a surrogate pair. Its bytes then do not fit into the buffer, so the encoder
+    // stops before that pair, and the next slice begins with the whole pair.
     const slice = json.slice(from, Math.min(from + PIECE_BYTES, end));
     const { read, written } = encoder.encodeInto(slice, shared);
     if (from === 0) shared[0] = begin;

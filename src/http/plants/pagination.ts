@@ -3,7 +3,7 @@ import type { IdRange, PlantPage, Store } from '../../store/store.ts';
 /** Max bytes of JSON in one read from the store. */
 export const PAGE_BYTES = 64 * 1024;
 
-/** Target size of the next page: below the limit, so that most pages need one statement. */
+/** Target size of the next page. It is below PAGE_BYTES, so that most pages fit and need only one statement. */
 const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 
 /** Max plants in the first read, and in later ones, when their size is known. */
@@ -46,7 +46,7 @@ export class PlantPages {
     this.ended = limit === 0 || range.from > range.to;
   }
 
-  /** Reads the next page as JSON, limited to `bytes`; empty before a plant that exceeds them. Undefined at the end. */
+  /** Reads a page of max `bytes` bytes of JSON. Empty if the next plant alone exceeds them; undefined at the end. */
   async next(bytes: number): Promise<string | undefined> {
     if (this.#isBegun) await this.#beforeNext();
     this.#isBegun = true;
@@ -58,7 +58,7 @@ export class PlantPages {
     return page.json;
   }
 
-  /** Reads a plant of any size as JSON in UTF-8. Undefined if there is none any more. */
+  /** Reads the next plant, of any size, as JSON in UTF-8. Undefined if no plant follows (it was deleted). */
   async nextLarge(): Promise<Buffer | undefined> {
     await this.#beforeNext();
     this.largeBytes = undefined;

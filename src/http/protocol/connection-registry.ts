@@ -8,12 +8,12 @@ export const TICK_MS = 1_000;
 /** Ticks between two reads of the kernel's send queues; a read takes some milliseconds. */
 const QUEUE_READ_TICKS = 2;
 
-/** Share of the connections that one search closes at the limit, so that a flood does not need a search each. */
+/** Share of the limit that one search for idle connections closes, so that not every new connection needs a search. */
 const FREED_SHARE = 0.01;
 
 /**
- * All connections of a listener. Counts time in ticks of a timer. While the process is suspended or busy there are no
- * ticks, so that bytes that arrived meanwhile are read before anything times out.
+ * All connections of a listener. Timeouts are counted in ticks of a timer. A suspended or busy process gets no ticks,
+ * so that afterwards it first reads the bytes that have arrived, before any connection times out.
  */
 export class Connections {
   readonly #limit: number;
@@ -26,7 +26,7 @@ export class Connections {
   #ticks = 0;
   #isAwaited = false;
   #closesWhenIdle = false;
-  /** Set when a search found no idle connection, so that a flood searches once per tick. */
+  /** Set until the next tick when a search found no idle connection, so that a flood searches once per tick. */
   #hasNoneIdle = false;
 
   /** `limit` is the max number of connections; `unsentLimit` the max bytes waiting for slow clients. */

@@ -33,8 +33,8 @@ export interface ConnectionOptions {
 
 /**
  * Feeds Node's HTTP parser with the bytes of one connection, and dispatches one request after the other (RFC 9112
- * §9.3.2). Parses nothing while a request is executed. Pipelined requests wait as bytes, here and then in the kernel,
- * not as objects.
+ * §9.3.2). Parses nothing while a request is executed: pipelined requests remain unparsed bytes, first in this object
+ * and then in the kernel.
  */
 export class Connection {
   readonly socket: Socket;
@@ -48,7 +48,7 @@ export class Connection {
   readonly #framing: Framing;
   /** Bytes not parsed yet: an incomplete request line, or pipelined requests. */
   #unparsed: Buffer = NOTHING;
-  /** A request that is not dispatched yet: more of its bytes have arrived, and are parsed first. */
+  /** The next request. It is dispatched after its bytes that have already arrived are parsed. */
   #next: BatchedResponse | undefined;
   #current: BatchedResponse | undefined;
   /** An error of the parser or the socket that belongs to no request. */
@@ -61,7 +61,7 @@ export class Connection {
   #discarded = 0;
   #ticks = 0;
   #sendQueue: number | undefined;
-  /** Set when the send queue was read after the client last accepted a byte. */
+  /** True when the kernel's send queue was read since the client last accepted a byte. */
   #hasLooked = false;
   #stalledTicks = 0;
   #lastUnsent = 0;
@@ -75,7 +75,7 @@ export class Connection {
     this.#framing = new Framing(options.maxHeaderBytes);
     this.#parse = takeListener(socket, 'data');
     this.#endParser = takeListener(socket, 'end');
-    // With a JavaScript listener, Node no longer passes the bytes directly to its parser.
+    // A JavaScript listener stops Node from passing the bytes directly to its parser.
     socket.on('data', (chunk: Buffer) => this.#read(chunk));
     socket.on('end', () => this.#onEnd());
     socket.destroySoon = () => this.#close();
@@ -115,7 +115,7 @@ export class Connection {
     return this.#stalledTicks;
   }
 
-  /** Advances time by one tick and applies the timeouts. `sendQueueOf` is passed on some ticks only. */
+  /** Advances time by one tick and applies the timeouts. Ticks that read no send queues pass no `sendQueueOf`. */
   tick(sendQueueOf: SendQueueOf | undefined): void {
     const { timeouts } = this.#options;
     this.#ticks += 1;
@@ -123,7 +123,7 @@ export class Connection {
     if (sendQueueOf !== undefined && this.#hasStalledInKernel(sendQueueOf)) this.socket.destroy();
     else if (this.isIdle && this.#isUsed) {
       if (this.#ticks > timeouts.idle) this.#close();
-      // The kernel may have accepted the whole response while the client reads none of it.
+      // Closes a connection whose client reads nothing, although the kernel has accepted the whole response.
       else if (this.#ticks > timeouts.write && (sendQueueOf?.(this.socket) ?? 0) > 0) this.socket.destroy();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
       this.fail(new RequestTimeout('the request took too long to arrive'));
@@ -139,7 +139,8 @@ export class Connection {
     if (hasMoved) this.#hasLooked = false;
   }
 
-  // The kernel accepts more only when a third of its buffer is free, even if the client reads all the time.
+  // The kernel accepts more bytes only when a third of its buffer is free. So a client that reads all the time can look
+  // stalled; the client has stalled only if the kernel's send queue stays the same too.
   #hasStalledInKernel(sendQueueOf: SendQueueOf): boolean {
     if (this.#stalledTicks === 0) return false;
     const sendQueue = sendQueueOf(this.socket);
@@ -197,7 +198,7 @@ export class Connection {
     this.#parse(slice);
     const request = (this.#next ?? this.#current)?.req;
     this.#framing.parsed(slice.length, request);
-    // A body that has arrived already is parsed first, so that most requests are complete when dispatched.
+    // Parses a body that has already arrived before the dispatch, so that most requests are complete when dispatched.
     const hasMore = isHead && available > slice.length && request?.complete === false;
     if (!hasMore) this.#advance();
   }
@@ -256,7 +257,7 @@ export class Connection {
     this.#current = undefined;
     if (response !== undefined) this.#options.onClosed(response);
     if (this.#isClosing || this.socket.destroyed) return;
-    // The timeout of a partly received request starts now, since it had to wait for this response.
+    // Restarts the timeout of a partly received next request: that request had to wait for this response.
     this.#ticks = 0;
     if (this.#error === undefined) this.#readOn();
     else this.#advance();

@@ -41,7 +41,7 @@ interface ListenerOptions {
   readonly onHandshakeFailed: (error: unknown) => void;
 }
 
-/** Connections above the limit that get an error response before they are closed; more are closed at once. */
+/** Max connections above the limit that get an error response; any more are closed immediately, without a response. */
 const MAX_REJECTED = 1_000;
 
 /** Creates an HTTP/1.1 server, not yet listening, that dispatches the requests of a connection one after the other. */
@@ -54,7 +54,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
     requestTimeout: 0,
     keepAliveTimeout: 0,
     connectionsCheckingInterval: 2 ** 31 - 1,
-    // Node would respond without a body; `rejectMalformed` checks it instead.
+    // Node would respond to a missing Host header without a body. `rejectMalformed` checks the header instead.
     requireHostHeader: false,
     optimizeEmptyRequests: true,
     ServerResponse: BatchedResponse,
@@ -92,7 +92,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
       socket.destroy();
     }
   });
-  // Node would close the connection without a response. After this event Node handles no socket errors.
+  // Node would close the connection of a CONNECT without a response. After this event Node handles no socket errors.
   server.on('connect', (_request, socket) => {
     socket.on('error', () => socket.destroy());
     known.get(socket)?.fail(new ApiError(40401, 'CONNECT is not supported: this service is not a proxy'));
@@ -125,7 +125,7 @@ function limitConnections(server: Server, { tls, connections, renderError }: Lis
   });
 
   function reject(socket: Socket): void {
-    // With TLS a response needs a handshake, which is most of the cost of a connection.
+    // With TLS, an error response would need a handshake first, and that is most of the cost of a connection.
     if (tls !== undefined || rejected >= MAX_REJECTED) {
       socket.destroy();
       return;

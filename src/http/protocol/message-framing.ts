@@ -4,13 +4,13 @@ const CR = 13;
 const LF = 10;
 const HEAD_END = Buffer.from('\r\n\r\n');
 
-/** Max bytes of a chunked body that the parser gets at once: it makes an object for each chunk. */
+/** Max bytes of a chunked body for one call of the parser, which creates an object for each chunk. */
 const CHUNKED_SLICE_BYTES = 1_024;
 
 /** The start of a request line (RFC 9112 §3): a method, then nothing or a space. */
 const BEGINS_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+( |$)/;
 
-/** Max bytes kept of a line of a chunked body: a longer chunk size is above any limit. */
+/** Max bytes kept of each line of a chunked body. A chunk size with more digits exceeds every body limit. */
 const MAX_LINE = 20;
 
 type Part = 'start' | 'head' | 'length' | 'chunked';
@@ -51,7 +51,7 @@ export class Framing {
     }
   }
 
-  /** Records that `bytes` bytes were parsed. `request` is their request, if its head is complete. */
+  /** Records that `bytes` bytes were parsed. `request` is their request; undefined while its head is incomplete. */
   parsed(bytes: number, request: IncomingMessage | undefined): void {
     if (request === undefined) return;
     if (request.complete) this.#part = 'start';

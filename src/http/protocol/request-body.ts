@@ -4,7 +4,7 @@ import { ApiError } from '../../api-errors.ts';
 import { type BatchedResponse, responseOf } from '../batched-response.ts';
 import { countOf } from '../header-count.ts';
 
-/** Max pieces of a body, since each takes the parser microseconds: a base, and one more per so many bytes. */
+/** Max pieces of a body: a base, and one more per BYTES_PER_PIECE. The parser needs microseconds for each piece. */
 export const BASE_PIECES = 512;
 export const BYTES_PER_PIECE = 128;
 
@@ -14,7 +14,7 @@ export const BYTES_PER_PIECE = 128;
  * Content-Encoding and Content-Type (415), Content-Length (413). `limit` is in bytes and applies to any framing.
  */
 export function receiveBody(limit: number) {
-  // Always closes the connection; otherwise that would depend on how much has arrived by chance.
+  // Always closes the connection. Otherwise the close would depend on how many bytes have arrived by chance.
   const closes = { connection: 'close' };
   const tooLarge = new ApiError(41300, `the body is larger than ${limit} bytes`, closes);
   const tooManyPieces = new ApiError(41300, 'the body has too many small chunks; send larger ones', closes);

@@ -26,8 +26,8 @@ export interface Tls {
   /** Creates a server for HTTP over TLS 1.2 or 1.3. It switches to each renewed certificate. */
   createServer(options: ServerOptions): Server;
   /**
-   * Reads the files again. New connections use the new certificate; open ones are not affected. Returns the end of its
-   * validity (ISO 8601). Throws CertificateInvalid; then the old certificate stays in use.
+   * Reads the files again. New connections use the new certificate; open ones are not affected. Returns the time when
+   * the new certificate expires (ISO 8601). Throws CertificateInvalid; then the old certificate stays in use.
    */
   renew(): string;
 }
@@ -44,7 +44,7 @@ export function openTls(
   if (certFile === '') return undefined;
   let pair = readPair(certFile, keyFile);
   reportExposed(keyFile, onExposed);
-  // Not imported above: every command would load it.
+  // Loads `node:https` only here: with an import at the top of the file, every command would load it.
   const { createServer } = process.getBuiltinModule('node:https');
   const servers = new Set<Server>();
   return {

@@ -31,9 +31,9 @@ interface Terms {
 }
 
 /**
- * Executes writes that share no lock key, so their order does not matter. There is one statement for all creations and
- * one for all deletions, or one for those of each owner. All batches lock in the same order, so they never deadlock: by
- * kind (keys, creations, deletions, tokens), and sorted within a kind.
+ * Executes writes that share no lock key, so their order does not matter. One statement contains all creations and one
+ * contains all deletions; with `perOwner`, each owner has separate statements. Every batch locks in the same order: by
+ * kind (keys, creations, deletions, tokens), and sorted within a kind. So batches never deadlock.
  */
 export async function commitBatch(
   connection: Connection,
@@ -46,7 +46,7 @@ export async function commitBatch(
   return members.map(settledOutcome);
 }
 
-/** True when a batch has only creations without keys. */
+/** True when a batch has only creations without idempotency keys. */
 export function isOfCreations(batch: readonly Write[]): batch is readonly Creation[] {
   return batch.every(isUnkeyedCreation);
 }
@@ -87,8 +87,8 @@ function isOneStatement(members: readonly Member[], perOwner: boolean): boolean 
   return false;
 }
 
-// BEGIN is sent with the first statement; COMMIT waits for the results, since it must not follow a failure.
-// Neither is prepared: where a pooler cannot prepare, BEGIN would fail and the pipelined statements would run alone.
+// BEGIN is pipelined with the first statement; COMMIT is sent only after all have succeeded. Neither is prepared: where
+// a pooler rejects prepared statements, BEGIN would fail and the pipelined statements would run outside a transaction.
 async function inPipelinedTransaction(connection: Connection, work: () => Promise<void>): Promise<void> {
   const begun = connection.query({ text: 'BEGIN' });
   try {
@@ -172,9 +172,9 @@ function settle(
 }
 
 /**
- * Inserts new and expired keys with the outcome 'created'; other transactions wait for these rows. Settles the writes
- * whose keys are in use. A row 'idTaken' comes from an earlier version, which also kept the keys of failed creations;
- * it counts as absent.
+ * Inserts idempotency keys that are new or expired, with the outcome 'created'. Other transactions wait for these rows.
+ * Sets the outcome of each write whose key is in use. A row 'idTaken' counts as absent: it comes from an earlier
+ * version, which also kept the keys of failed creations.
  */
 async function claimKeys(
   connection: Connection,
@@ -199,7 +199,7 @@ async function claimKeys(
                SET digest = excluded.digest, outcome = excluded.outcome, first_used_at = excluded.first_used_at
                WHERE old.first_used_at <= excluded.first_used_at - ${KEY_LIFETIME_MS} OR old.outcome = 'idTaken'
              RETURNING owner, key`,
-      // The time is an array too: Citus loses the type of a scalar parameter.
+      // `now` is sent as an array, with one value for each key: Citus loses the type of a scalar parameter.
       values: [owners, keys, ordered.map(({ digest }) => digest), ordered.map(() => now)],
     }),
     connection.query(findKeys(ordered)),

@@ -12,7 +12,7 @@ import { rowsOfPrimary, withRole } from './primary-check.ts';
 import type { Connection, Row, Statement } from './statements.ts';
 import { FIND_TIMELINE, type Timelines, watchTimelines } from './timelines.ts';
 
-/** The used fields of a notice. */
+/** The fields that the service reads from a notice of PostgreSQL. */
 interface Notice {
   readonly severity: string | undefined;
   readonly message: string | undefined;
@@ -125,7 +125,8 @@ export class Connections {
       };
       return (await query(client, config, this.#options)).rows;
     } catch (error: unknown) {
-      // pg has no common code for resets, closed connections and timeouts.
+      // An error that is not from the server means that the connection failed. pg has no common code for resets, closed
+      // connections and timeouts.
       throw isFromServer(error) ? error : noConnection(error);
     }
   }
@@ -225,7 +226,8 @@ async function prepareSession(
   hosts: number,
   timelines: Timelines,
 ): Promise<void> {
-  // The server must end the transaction of a lost instance: the network notices the loss only after hours.
+  // If this instance is lost, these timeouts make the server end its transaction. The network would report the loss
+  // only after hours.
   const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
                SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
@@ -236,7 +238,8 @@ async function prepareSession(
     query(client, ask, options),
     query(client, FIND_TIMELINE, options).catch(() => undefined),
   ]);
-  // A standby may lack acknowledged writes. A read-only primary can still list, so it is used when it is the only host.
+  // Rejects a standby, which may lack acknowledged writes. Accepts a read-only primary if it is the only host, since it
+  // can still list plants.
   const [role] = rows;
   if (role?.standby === 'on' || (hosts > 1 && role?.read_only !== 'off'))
     throw new StoreUnavailable('the host is not the primary');

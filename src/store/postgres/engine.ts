@@ -18,7 +18,7 @@ import { readLargePlant, readPage } from './pages.ts';
 import { retrying } from './retry-transient.ts';
 import { createNewPlants, type Row, type Statement } from './statements.ts';
 
-/** After a taken id, optimistic inserts pause for this time. */
+/** After an id was taken, batches use no optimistic insert for this time. */
 const OPTIMISM_PAUSE_MS = 1_000;
 
 /** How long statements for several owners are not tried again after the server has rejected one. */
@@ -35,7 +35,7 @@ const FIND_MISSING_GRANTS: Statement = {
           WHERE NOT has_table_privilege(grants.of, grants.action)`,
 };
 
-/** After this number of failed commits in a row, commits that wait for a standby are counted first. */
+/** After this number of failed commits in a row, each commit first counts the commits that wait for a standby. */
 const SUSPICIOUS_FAILURES = 2;
 
 /** Opens the engine on PostgreSQL, which several instances can share. Rejects with StoreNotOpened. */
@@ -106,8 +106,9 @@ export async function openPostgres(
   let optimisticFrom = 0;
 
   /**
-   * Optimistic insert, without ON CONFLICT, which costs the server a third more. Resolves to undefined, and changes
-   * nothing, when an id is taken, and for a second after that: the server logs an error each time.
+   * Optimistic insert, without ON CONFLICT, which costs the server a third more. When an id is taken, changes nothing
+   * and resolves to undefined. For a second after that it tries no insert and resolves to undefined at once, because
+   * the server logs an error for each taken id.
    */
   async function createOptimistically(batch: readonly Write[]): Promise<readonly Outcome[] | undefined> {
     if (performance.now() < optimisticFrom || !isOfCreations(batch)) return undefined;
@@ -122,8 +123,9 @@ export async function openPostgres(
   }
 
   /**
-   * Rejects while too many commits wait for a synchronous standby. Such a commit continues after its connection is
-   * closed. Without a limit, all connections of the server would wait, and none would be left for reads.
+   * Rejects while too many commits wait for a synchronous standby. Such a commit continues on the server after the
+   * service has closed the connection. Without a limit, these commits would use all connections of the server, and none
+   * would be left for reads.
    */
   async function rejectWithoutStandby(): Promise<void> {
     const waiting = await countStandbyWaits();
@@ -141,7 +143,7 @@ export async function openPostgres(
       });
       return Number(row?.waiting);
     } catch (error: unknown) {
-      // Other servers with this protocol may not support the query; then retry.
+      // Other servers with PostgreSQL's protocol may not support this query. The commit then runs unchecked.
       if (isFromServer(error)) return 0;
       throw error;
     }
@@ -150,7 +152,7 @@ export async function openPostgres(
   async function findTokenBy(column: 'digest' | 'id', value: unknown): Promise<Token | undefined> {
     const [row] = await read({
       name: `find-token-by-${column}`,
-      // Not `*`: a new column would change the result of a prepared statement, which PostgreSQL rejects.
+      // Not `*`: a new column would change the result type of the prepared statement, and PostgreSQL would reject it.
       text: `SELECT ${TOKEN_COLUMNS} FROM tokens WHERE ${column} = $1`,
       values: [value],
     });

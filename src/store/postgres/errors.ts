@@ -31,7 +31,8 @@ export function isWorthRetrying(error: unknown): boolean {
 
 /**
  * True when a migration changed the columns of a prepared statement ("cached plan must not change result type"). The
- * connection must be closed. Detected by the server function that raised it: the message may be translated.
+ * connection must be closed. Checks the name of the server function that raised the error, since the server may
+ * translate the message.
  */
 export function isStalePlan(error: unknown): boolean {
   return (

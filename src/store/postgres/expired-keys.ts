@@ -3,12 +3,12 @@ import type { Connection, Row } from './statements.ts';
 
 const KEYS_AT_ONCE = 1_000;
 
-/** Lower than for all owners together: each key may need its own statement, which delays pipelined statements. */
+/** Lower than `KEYS_AT_ONCE`: each key may need a separate statement, and these delay other pipelined statements. */
 const KEYS_AT_ONCE_PER_OWNER = 100;
 
 /**
- * Deletes the idempotency keys first used at `until` (milliseconds since the epoch) or earlier, in one statement for all
- * owners or one for each. Skips locked keys, so it never waits. Resolves to the number of deleted keys.
+ * Deletes the idempotency keys first used at `until` (milliseconds since the epoch) or earlier. With `perOwner`, each
+ * owner has a separate statement. Skips locked keys, so it never waits. Resolves to the number of deleted keys.
  */
 export async function deleteExpiredKeys(
   connections: Connections,

@@ -3,7 +3,7 @@ import { FIELD_COLUMNS } from '../rows.ts';
 import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
 import type { Row, Statement } from './statements.ts';
 
-/** A plant as JSON. The first field is never absent, so that a comma stands before each of the others. */
+/** SQL for a plant as JSON. The first field is never absent, so each of the other fields begins with a comma. */
 const PLANT = `${plantFields
   .map((field, place) => {
     const member = `'${place === 0 ? '{' : ','}"${field}":' || to_json(${field})::text`;
@@ -11,19 +11,19 @@ const PLANT = `${plantFields
   })
   .join(' || ')} || '}'`;
 
-/** Bytes in the fields of a row; `octet_length` of a text does not read it. */
+/** Bytes in the fields of a row. `octet_length` returns the length of a text without reading the text. */
 const RAW_BYTES = plantFields.map((field) => `coalesce(octet_length(${field}::text), 0)`).join(' + ');
 
 function moreAfter(id: string): string {
   return `EXISTS (SELECT 1 FROM plants AS next WHERE next.owner = $1 AND next.id > ${id} AND next.id <= $3) AS more`;
 }
 
-/** Max bytes of texts that a page renders before its size is known. */
+/** Max bytes of text that the first statement renders, before the size of the page is known. */
 const RENDERED_BYTES = 4 * 1024 * 1024;
 
 /**
- * Reads a page. Usually all rows up to the limit of plants fit, and one statement renders them, without very large rows.
- * If there are such rows, or the page is too long, a second statement adds up the sizes row by row.
+ * Reads a page. The first statement renders all rows up to the limit of plants, except very large rows. Usually its
+ * result fits. If there are very large rows, or the page is too long, a second statement adds up the sizes row by row.
  */
 export async function readPage(
   query: (statement: Statement) => Promise<readonly Row[]>,
@@ -102,7 +102,7 @@ const FITTING_ROWS: Statement = {
 
 const LARGE_PLANT: Statement = {
   name: 'read-large-plant',
-  // The planner may sort all rows for a bare ORDER BY, and render each of them before.
+  // The subquery selects the row first. Otherwise the planner may render all rows as JSON and then sort them.
   text: `SELECT ${PLANT} AS json, id, ${moreAfter('first.id')}
            FROM (SELECT id, ${FIELD_COLUMNS} ${FIRST_PLANT}) AS first`,
 };

@@ -2,8 +2,9 @@ import { StoreUnavailable } from '../store.ts';
 import type { Connection, Row, Statement } from './statements.ts';
 
 /**
- * Adds the role of the server to a statement: a pooler may send each statement to another server. The role is NULL on
- * servers without the setting. The join returns a row even for an empty result.
+ * Adds the role of the server to the result of a statement, since a pooler may send each statement to another server.
+ * The role is NULL on a server without the setting `in_hot_standby`. The join returns a row even if the statement
+ * returns none.
  */
 export function withRole({ text, ...rest }: Statement): Statement {
   return {

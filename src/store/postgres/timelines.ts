@@ -7,7 +7,7 @@ export const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby',
 /** Compares the timelines of primaries with the highest so far. */
 export interface Timelines {
   note(timeline: unknown): void;
-  /** Number of primaries on a lower timeline than an earlier one. */
+  /** Number of primaries whose timeline was lower than that of an earlier primary. */
   regressions(): number;
 }
 

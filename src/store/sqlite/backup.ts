@@ -58,7 +58,7 @@ async function verify(file: string, expected: string): Promise<void> {
     }
   } finally {
     db.close();
-    // Opening created these files; they are empty.
+    // SQLite created these files when it opened the copy. They are empty.
     await Promise.all([rm(`${file}-wal`, { force: true }), rm(`${file}-shm`, { force: true })]);
   }
 }

@@ -17,7 +17,7 @@ import { prepareInsertPlant, prepareInsertToken } from './inserts.ts';
 import { inspectSchema, inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
 
-/** Four times that of the service (writer-thread.ts): fewer checkpoints for a bulk command, a longer log meanwhile. */
+/** Four times the value of the service (writer-thread.ts): fewer checkpoints, but a longer write-ahead log. */
 const BULK_CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
 
 /** Opens an embedded store for bulk commands, without migrating it. Rejects with StoreNotOpened. */

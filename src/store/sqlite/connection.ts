@@ -22,8 +22,8 @@ export function openForReading(file: string, lockTimeoutMs = READ_LOCK_TIMEOUT_M
 }
 
 /**
- * Runs `work` in the only writing transaction. `endFor` decides whether its result is committed or rolled back. Rolls
- * back if `work` throws.
+ * Runs `work` in a write transaction; SQLite allows only one at a time. `endFor` gets the result of `work` and decides
+ * whether to commit or to roll back. Rolls back if `work` throws.
  */
 export function inTransaction<T>(
   db: DatabaseSync,
@@ -41,7 +41,7 @@ export function inTransaction<T>(
   }
 }
 
-/** The same for asynchronous work. Nothing else may use the connection meanwhile. */
+/** Like `inTransaction`, for asynchronous work. Nothing else may use the connection until the work ends. */
 export async function inLongTransaction<T>(db: DatabaseSync, work: () => Promise<T>): Promise<T> {
   db.exec('BEGIN IMMEDIATE');
   try {
@@ -54,7 +54,8 @@ export async function inLongTransaction<T>(db: DatabaseSync, work: () => Promise
   }
 }
 
-// Some errors, such as a full disk, have already rolled it back (https://sqlite.org/lang_transaction.html, §3).
+// After some errors, such as a full disk, SQLite has already rolled the transaction back
+// (https://sqlite.org/lang_transaction.html, §3).
 function rollBack(db: DatabaseSync): void {
   if (db.isTransaction) db.exec('ROLLBACK');
 }

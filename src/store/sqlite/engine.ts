@@ -58,7 +58,7 @@ export async function openSqlite(
   });
   const keyExpiry = startKeyExpiry(deleteExpiredKeys, onKeysNotDeleted);
 
-  // One batch at a time, so that writes can run between batches.
+  // Requests one batch of deletions at a time, so that writes can run between the batches.
   async function deleteExpiredKeys(): Promise<void> {
     const reply = await writer.request({ kind: 'deleteExpiredKeys', now: now() });
     if (reply.kind === 'failure') throw failureOf(reply);
@@ -178,7 +178,7 @@ async function untilReady(worker: Worker): Promise<void> {
   for await (const [message] of on(worker, 'message')) if (isOfWriter(message)) return;
 }
 
-/** Under `node --watch`, Node reports the files that the thread imports on the same channel. */
+/** True for a message of the writer. Under `node --watch`, Node reports imported files on the same channel. */
 function isOfWriter(message: unknown): message is WriterMessage {
   return typeof message === 'object' && message !== null && 'kind' in message;
 }

@@ -14,7 +14,7 @@ const SQLITE_CANTOPEN = 14;
 const SQLITE_TOOBIG = 18;
 const SQLITE_NOTADB = 26;
 
-/** Extended codes: a write found no room (a quota, a process limit); nothing is committed before the fsync. */
+/** Extended code: a write found no space (a quota, a process limit). Nothing was committed, since no fsync followed. */
 const SQLITE_IOERR_WRITE = 10 | (3 << 8);
 
 /** The shared-memory file could not grow; a full disk causes it too. */

@@ -14,7 +14,7 @@ const FIELDS = plantFields.map(
 /** Selects whole plants, large ones included. */
 export const SELECT_PLANTS = `SELECT owner, id, ${FIELDS.join(', ')} FROM plants LEFT JOIN large_plants USING (large_id)`;
 
-/** Returns the large plants that lack their JSON, and JSON that belongs to no plant. */
+/** Returns the faults of large plants: a plant without its JSON, or JSON that belongs to no plant. */
 export function inspectLargePlants(db: DatabaseSync): readonly string[] {
   const plants = db.prepare(
     `SELECT owner, id FROM plants LEFT JOIN large_plants USING (large_id)

@@ -19,7 +19,7 @@ import { isLocked, notOpened } from './errors.ts';
 
 export const SQLITE_MIGRATIONS = 'store/sqlite/migrations/';
 
-/** Timeout for another process that migrates the same file. */
+/** Max time to wait while another process migrates the same file. */
 export const LOCK_TIMEOUT_MS = 10_000;
 const LOCK_RETRY_MS = 20;
 
@@ -58,7 +58,7 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
 function createPrivately(file: string): void {
   if (existsSync(file)) {
     if (statSync(file).isDirectory()) throw new StoreNotOpened(`${file} is a folder; name a file in it`);
-    // SQLite opens a read-only file and fails at the first write.
+    // Checks the permission here: SQLite opens a read-only file without an error and fails only at the first write.
     accessSync(file, constants.W_OK);
     return;
   }
@@ -69,7 +69,8 @@ function createPrivately(file: string): void {
   syncFolder(folder);
 }
 
-// One by one: `recursive` never returns when the parent exists but rejects new folders, such as /proc.
+// Creates the folders one by one. With `recursive`, `mkdirSync` never returns when the parent exists but rejects new
+// folders, such as /proc.
 function makeFolders(folder: string): void {
   if (existsSync(folder)) return;
   makeFolders(dirname(folder));
@@ -94,7 +95,7 @@ function syncFolder(folder: string): void {
   closeSync(descriptor);
 }
 
-// Runs before the file is opened for writing, which changes its journal mode permanently.
+// Runs before the file is opened for writing: opening it for writing changes its journal mode permanently.
 function rejectForeign(file: string): void {
   const db = openForReading(file, 0);
   try {

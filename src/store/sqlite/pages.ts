@@ -4,7 +4,7 @@ import { FIELD_COLUMNS } from '../rows.ts';
 import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
 import { isTooBig } from './errors.ts';
 
-// A CASE for each set of present fields: json_patch, which drops nulls, takes four times as long.
+// A CASE branch for each combination of present fields: `json_patch`, which drops nulls, takes four times as long.
 /** A plant as JSON. */
 const PLANT = renderFields([], plantFields);
 
@@ -18,19 +18,19 @@ function renderFields(present: readonly string[], [field, ...rest]: readonly (ke
 /** A plant as JSON, whatever its size. */
 const ANY_PLANT = `CASE WHEN plants.large_id IS NULL THEN ${PLANT} ELSE json END`;
 
-/** The bytes of its text; `octet_length` reads the header of a row, not its texts. */
+/** The bytes of the texts of a plant. `octet_length` reads only the header of a row, not the texts. */
 const PLANT_BYTES = `CASE WHEN plants.large_id IS NULL
   THEN ${plantFields.map((field) => `coalesce(octet_length(${field}), 0)`).join(' + ')}
   ELSE octet_length(json) END`;
 
-/** JSON makes up to 6 bytes of one (`\u0001`). Each member also has a name, or a number of up to 20 digits. */
+/** JSON needs up to 6 bytes for one of text (`\u0001`). Each member also has a name; a number has up to 20 digits. */
 const JSON_GROWTH = 6;
 const MEMBER_NAMES = 32 * plantFields.length;
 
-/** The limit on values must exceed all that other statements of the connection read and bind. */
+/** Smallest limit on values. Other statements share the connection; all values that they read or bind are smaller. */
 const SMALLEST_VALUE_LIMIT = 64 * 1024;
 
-/** This number of plants, each below the limit on values, always fits into memory. */
+/** Max plants on a page without a check of the limit at each row: so many, each below the limit, fit into memory. */
 const SHORT_PAGE = 64;
 
 interface Pages {
@@ -39,11 +39,12 @@ interface Pages {
 }
 
 /**
- * Prepares the statements that read pages. SQLite's limit on values (`sqlite3_limit`) bounds their memory. Most pages
- * take one statement below that limit; a page that exceeds it, or has large plants, is read again row by row.
+ * Prepares the statements that read pages. SQLite's limit on the size of a value (`sqlite3_limit`) bounds the memory of
+ * these statements. One statement reads most pages. A page that exceeds the limit, or has large plants, is read again
+ * row by row.
  */
 export function preparePages(db: DatabaseSync): Pages {
-  // `json_group_array` is faster but checks the limit at its end; `group_concat` checks it at each row.
+  // `json_group_array` is faster but checks the limit on values at its end, `group_concat` at each row.
   const short = prepareWhole(db, `json_group_array(${PLANT})`);
   const long = prepareWhole(db, `'[' || coalesce(group_concat(${PLANT}), '') || ']'`);
   const single = db.prepare(
@@ -86,7 +87,7 @@ export function preparePages(db: DatabaseSync): Pages {
     }
   }
 
-  /** Reads the plants that fit. */
+  /** Reads plants row by row, up to the limits of the page. */
   function readFitting(owner: string, { from, to }: IdRange, { plants, bytes }: PageLimit): PlantPage {
     limitValues(Math.max(JSON_GROWTH * bytes + MEMBER_NAMES, SMALLEST_VALUE_LIMIT));
     const members: string[] = [];
@@ -119,7 +120,7 @@ export function preparePages(db: DatabaseSync): Pages {
   };
 }
 
-// `+`: SQLite compiles a statement again at each bind of a bare LIMIT parameter, to plan for its value.
+// The `+` before the LIMIT parameter: without it, SQLite would compile the statement again at each bind.
 function prepareWhole(db: DatabaseSync, array: string): StatementSync {
   const statement = db.prepare(
     `SELECT json, count, last, ${moreAfter('last')}

@@ -41,9 +41,8 @@ export async function openReader(file: string): Promise<Reader> {
   let pagesVersion: unknown;
   let versionKnownIn: number | undefined;
 
-  // data_version changes when another connection commits. It takes two file locks, so it is read once an iteration.
-  // setImmediate alone could be late: called in the check phase, it runs after the next requests. So loopCount decides
-  // too.
+  // `data_version` changes when another connection commits. Reading it takes two file locks, so it is read once an
+  // iteration. `loopCount` detects a new iteration: setImmediate alone may run late, after the next requests.
   function dropOutdatedPages(): void {
     const iteration = performance.nodeTiming.uvMetricsInfo.loopCount;
     if (iteration === versionKnownIn) return;

@@ -71,7 +71,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
     }
   }
 
-  // Runs after the replies are sent, so no request waits for it. After a transient error the next one retries.
+  // Runs after the reply is sent, so that no request waits. After a transient error, the next checkpoint retries.
   function checkpoint(): void {
     commits = 0;
     characters = 0;
@@ -111,7 +111,7 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
   const insertPlant = prepareInsertPlant(db);
   const insertToken = prepareInsertToken(db);
   const deletePlant = db.prepare('DELETE FROM plants WHERE owner = ? AND id = ?');
-  // Earlier versions also kept keys of creations that failed, as 'idTaken'; these count as absent.
+  // Earlier versions also stored keys of failed creations, with the outcome 'idTaken'. The query ignores these.
   const findKey = db.prepare(
     `SELECT digest FROM idempotency_keys
       WHERE owner = ? AND key = ? AND outcome = 'created' AND first_used_at > ?`,

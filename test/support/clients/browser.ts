@@ -10,12 +10,12 @@ import manifest from '../../../package.json' with { type: 'json' };
 const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
 const CACHE = join(ROOT, 'node_modules', '.cache', 'plant-store');
 
-/** A host name of this machine. A page of it is no secure context on plain HTTP, other than one of 127.0.0.1. */
+/** A host name of this machine. Over plain HTTP its pages are not a secure context, unlike the pages of 127.0.0.1. */
 export const PLAIN_HOST = 'plants.test';
 
 /**
- * Starts a real Chromium that can only reach this machine. On Linux x64 it is the one from npm, with the libraries
- * and the font of the same package, so that no system package is needed. On other systems it is the installed Chrome.
+ * Starts a real Chromium that can only reach this machine. On Linux x64, an npm package contains Chromium with its
+ * libraries and a font, so that no system package is needed. On other systems, starts the installed Chrome.
  */
 export async function launchBrowser(): Promise<Browser> {
   return chromium.launch({
@@ -60,7 +60,10 @@ async function unpack(folder: string): Promise<void> {
 
 const UNPACK = "import chromium from '@sparticuz/chromium'; await chromium.executablePath();";
 
-/** The package unpacks into the temporary folder, and unpacks its libraries only when it detects Lambda. */
+/**
+ * Unpacks Chromium from its npm package. The package always unpacks into the temporary folder, and includes its
+ * libraries only when it detects AWS Lambda; the variables set both.
+ */
 async function unpackInto(folder: string): Promise<void> {
   const env = { ...process.env, TMPDIR: folder, AWS_LAMBDA_JS_RUNTIME: 'nodejs24.x' };
   await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', UNPACK], { cwd: ROOT, env });

@@ -24,8 +24,8 @@ export interface Wire {
 }
 
 /**
- * A timeout is counted in ticks: a process that was paused misses only one of them, and then reads the data that
- * arrived.
+ * The number of ticks in a timeout. A process that was paused misses only one tick. It then reads the data that has
+ * arrived, before the timeout ends.
  */
 const PARTS = 8;
 

@@ -5,8 +5,8 @@ import { createServer, type Server } from 'node:net';
 import { codeOf } from '../../../src/api-errors.ts';
 
 /**
- * The upper end is below the ephemeral ports (on Linux 32,768 and up). Other tests use many of those, so such a port
- * would be free for a moment only.
+ * The range of ports to choose from. It ends below the ephemeral ports (on Linux 32,768 and up): other tests use many
+ * of those, so a free ephemeral port may soon be in use.
  */
 const CHOSEN = [10_000, 32_768] as const;
 
@@ -19,7 +19,7 @@ export async function listenOnFreePort(server: Server): Promise<number> {
   return address.port;
 }
 
-/** Finds a free port of loopback, for a program that cannot choose and report one, or that restarts on it. */
+/** Finds a free loopback port, for a program that cannot choose a port itself, or that restarts on the same port. */
 export async function freePort(): Promise<number> {
   const port = randomInt(...CHOSEN);
   const server = createServer();

@@ -51,8 +51,8 @@ export async function startTcpProxy(
     let atAnswer: Expected | undefined;
     for (const socket of both) {
       sockets.add(socket);
-      // Errors need no handling here: a socket that fails also closes. While all traffic stalls, the other side must
-      // see neither.
+      // Errors need no handling here: a socket that fails also closes. While all traffic stalls, neither an error nor a
+      // close is passed on to the other side.
       socket
         .on('error', () => undefined)
         .on('close', () => {

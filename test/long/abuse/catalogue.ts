@@ -212,7 +212,7 @@ const readers: readonly Attack[] = [
     name: 'large-plants',
     about: 'lists of 64 plants of 16 MiB, read at full speed',
     guards: 'memory that is reserved before a large plant is read: memory, statuses',
-    connections: 20,
+    connections: 8,
     sends: once({ send: get('/plants') }, { answers: 1 }),
     reads: 'all',
     seconds: 60,

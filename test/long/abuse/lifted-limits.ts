@@ -134,18 +134,6 @@ const LIFTED: readonly LiftedLimit[] = [
     ],
   },
   {
-    limit: 'the memory reserved before a large plant is read',
-    attack: 'large-plants',
-    breaks: /memory/,
-    edits: [
-      {
-        file: 'src/http/plants/list-plants.ts',
-        from: 'await held.reserve(largeBytes);',
-        to: '',
-      },
-    ],
-  },
-  {
     limit: 'the timeout of the TLS handshake',
     attack: 'tls-silent',
     breaks: /closed/,

@@ -17,8 +17,8 @@ export async function writeAtomically<T>(
 ): Promise<T> {
   rejectExisting(file);
   const partial = `${file}.partial`;
-  // Handles signals before the partial file is created, so that a signal never leaves the file behind. The creation is
-  // synchronous: no signal handler runs until `writeAndPublish` has begun.
+  // Starts to listen for signals before it creates the partial file, so that a signal never leaves the file behind.
+  // The creation is synchronous: no signal handler runs until `writeAndPublish` has begun.
   const stopListening = onSignal(context, (signal) => {
     removeSync(partial);
     context.end(signal);

@@ -21,7 +21,7 @@ export class BatchedResponse<
   /** `performance.now()` when the request was dispatched. */
   startedAt = 0;
 
-  /** Set when `end` is called; the bytes may not be sent yet. */
+  /** Set when `end` is called, even if the bytes have not been sent yet. */
   isAnswered = false;
 
   /** Set when the client closed its sending side before the response was sent. Such a client rarely reads it. */

@@ -31,7 +31,7 @@ export interface LogDestination {
 interface LogWriterOptions {
   /** Minimum size of a write, in characters. */
   readonly minWrite: number;
-  /** Called once lines can be written again, with the number of lines dropped since the last call. */
+  /** Called when lines can be written again, with the number of lines dropped since the last call. */
   readonly onDropped: (lines: number) => void;
 }
 

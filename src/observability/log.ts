@@ -31,7 +31,7 @@ export interface ServiceLog {
   readonly log: Log;
   /** Writes the `answered` line of a request. */
   answered(request: AnsweredRequest): void;
-  /** Lines dropped so far, since the log was not read or could not be written. */
+  /** Lines dropped so far, because the log was not read or could not be written. */
   readonly linesDropped: () => number;
 }
 

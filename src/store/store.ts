@@ -74,7 +74,7 @@ export interface PageLimit {
 export interface PlantPage {
   /** The JSON array of the plants, the same bytes on every engine. */
   readonly json: string;
-  /** May be below the limit of plants although `more` is true. */
+  /** Can be below `PageLimit.plants` although `more` is true: the page may reach its limit of bytes first. */
   readonly count: number;
   /** The id of the last plant; undefined on an empty page. */
   readonly last: bigint | undefined;

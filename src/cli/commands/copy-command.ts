@@ -71,7 +71,7 @@ interface Copied {
 export async function copyContents(stderr: Output, from: Contents, to: Filling): Promise<Copied> {
   const progress = startProgress(stderr, 'plants', 2 * (await from.countPlants()));
   try {
-    // Idempotency keys are read before plants, so that for each 'created' key the copy also has the plant.
+    // Idempotency keys are read before plants: if a key says that its plant was created, the copy also has the plant.
     const keys = await copyTable(
       'idempotency keys',
       () => from.keys(),

@@ -196,7 +196,7 @@ async function saveBatch(
   counts[onConflict === 'replace' ? 'replaced' : 'skipped'] += taken.length;
 }
 
-/** Counts the saved plants: `2 plants of alice created, 1 replaced`. */
+/** Describes the saved plants, such as `2 plants of alice created, 1 replaced`. */
 function saved({ created, skipped, replaced }: Counts, owner?: string): string {
   const whose = owner === undefined ? '' : ` of ${owner}`;
   const others = [skipped > 0 ? `, ${skipped} skipped` : '', replaced > 0 ? `, ${replaced} replaced` : ''];

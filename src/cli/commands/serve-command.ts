@@ -16,7 +16,7 @@ const FIRST_OWNER = 'default';
 /** Hard limit for a shutdown after the stop delay; then the process exits with 1. */
 export const SHUTDOWN_MS = STOP_MS + 500;
 
-/** A second signal forces the exit only after this time: npm repeats a Ctrl-C that the terminal has already sent. */
+/** A second signal within this time does not force the exit: npm repeats a Ctrl-C that the terminal already sent. */
 const SAME_SIGNAL_MS = 500;
 
 /** Interval of checking whether the parent process has ended. Node has no event for that. */

@@ -51,8 +51,8 @@ export interface RejectedTokens {
 }
 
 /**
- * Limits the distinct invalid tokens a minute of each address (IPv4) or network (IPv6, /64), and how often each of them
- * is looked up. So a client that repeats a revoked token locks out only itself. 0 means no limit.
+ * Limits, for each address (IPv4) or network (IPv6, /64), the different invalid tokens in a minute, and the lookups of
+ * each such token. So a client that repeats a revoked token locks out only itself. 0 means no limit.
  */
 export function createRejectedTokens(limit: number, monotonicNow: Clock): RejectedTokens {
   if (limit === 0) return { rejectBeyond: ignore, rejected: ignore, accepted: ignore };

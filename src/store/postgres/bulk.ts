@@ -191,7 +191,7 @@ async function readSchemaFaults(connection: Connection): Promise<readonly string
   const [table] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
   if (table?.found !== true)
     throw new StoreNotOpened(
-      'there is no store in this database yet; a start or `plant-store migrate` makes one',
+      'there is no store in this database yet; start the service or run `plant-store migrate` to create one',
     );
   const applied = await connection.query({ text: 'SELECT name FROM migrations' });
   return inspectMigrations(

@@ -86,7 +86,7 @@ export interface PlantPage {
 
 /** A plant that exceeds the limit of bytes of a page. */
 export interface LargePlant {
-  /** Its JSON in UTF-8, the same bytes on every engine. */
+  /** Its JSON in UTF-8, the same bytes on every engine. Fills a separate buffer, which the caller may free. */
   readonly json: Uint8Array;
   readonly id: bigint;
   /** True when the range has more plants. */

@@ -3,6 +3,9 @@ import { FIELD_COLUMNS } from '../rows.ts';
 import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
 import type { Row, Statement } from './statements.ts';
 
+/** Unlike `Buffer.from`, it never encodes a short text into memory that buffers share. */
+const encoder = new TextEncoder();
+
 /** SQL for a plant as JSON. The first field is never absent, so each of the other fields begins with a comma. */
 const PLANT = `${plantFields
   .map((field, place) => {
@@ -62,7 +65,7 @@ export async function readLargePlant(
   if (row === undefined) return undefined;
   const { json, id, more } = row;
   if (typeof json !== 'string' || typeof id !== 'string') throw unreadable(from);
-  return { json: Buffer.from(json), id: BigInt(id), more: more === true };
+  return { json: encoder.encode(json), id: BigInt(id), more: more === true };
 }
 
 function unreadable(from: bigint): StoreDamaged {

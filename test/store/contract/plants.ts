@@ -309,6 +309,7 @@ export function testPageBytes(engine: TestEngine): void {
           more: id < 2,
         },
       );
+      assert.equal(read?.json.buffer.byteLength, read?.json.length, 'memory that the caller can free');
     }
     assert.equal(await store.readLargePlant('alice', { from: 3n, to: INT64_MAX }), undefined);
     assert.equal(await store.readLargePlant('bob', EVERY_ID), undefined);

@@ -89,6 +89,15 @@ export async function distributeOnCreation({ coordinator }: CitusNodes): Promise
   );
 }
 
+/** Ends all connections to a database on its servers, also those of Citus, so that it can be copied. */
+export async function disconnect(servers: CitusNodes, database: string): Promise<void> {
+  for (const server of [servers.coordinator, ...servers.workers]) {
+    const others = `FROM pg_stat_activity WHERE datname = '${database}'`;
+    await execute(server, `SELECT pg_terminate_backend(pid) ${others}`);
+    await until(async () => (await rowsOf(server, `SELECT pid ${others}`)).length === 0);
+  }
+}
+
 /** The shard of plants of an owner, and the URL of the worker that has it. */
 export async function shardOf(
   { coordinator, workers }: CitusNodes,

@@ -11,6 +11,7 @@ import {
   type CitusNodes,
   createCitusDatabase,
   databaseAt,
+  disconnect,
   distributeOnCreation,
   distributeTables,
   readNodes,
@@ -116,7 +117,7 @@ export async function checkDatabase(
     return `${moves} moves; ${describeBalance(balance)}`;
   });
   if (target.servers.length === 0) {
-    verdicts.notRun('workers killed', 'a cluster of its own: no --database-url');
+    verdicts.notRun('workers killed', 'a cluster that the program starts: no --database-url');
     return;
   }
   await verdicts.check('workers killed', async () => {
@@ -130,7 +131,7 @@ export async function checkDatabase(
   if (careless !== undefined)
     await verdicts.control(
       'control: a worker with synchronous_commit = off is killed',
-      /acknowledged \w+ are lost/,
+      /acknowledged deletions are lost/,
       () => carelessWorker(t, nodes, careless),
     );
 
@@ -165,12 +166,9 @@ async function checkSuite(t: Scope, verdicts: Verdicts, { kind, url, nodes }: Ta
 async function citusSuite(t: Scope, kind: DatabaseKind, nodes: CitusNodes) {
   const template = await createCitusDatabase(t, nodes);
   await distributeOnCreation(template);
-  return {
-    kind,
-    url: nodes.coordinator,
-    workers: nodes.workers,
-    template: new URL(template.coordinator).pathname.slice(1),
-  };
+  const name = new URL(template.coordinator).pathname.slice(1);
+  await disconnect(nodes, name);
+  return { kind, url: nodes.coordinator, workers: nodes.workers, template: name };
 }
 
 /** Creates an empty store; on Citus with distributed tables. */
@@ -220,7 +218,7 @@ async function inScope(work: (t: Scope) => Promise<void>): Promise<void> {
 
 async function main(): Promise<void> {
   const values = readFlags(
-    'Runs the tests and several instances on a distributed database: Citus with a coordinator and two workers of its own, or the database of --database-url.',
+    'Runs the tests and several instances on a distributed database: a new Citus with a coordinator and two workers, or the database of --database-url.',
     {
       'database-url': {
         type: 'string',
@@ -236,7 +234,7 @@ async function main(): Promise<void> {
         type: 'string',
         default: 'pg_config',
         takes: 'FILE',
-        about: 'pg_config of a PostgreSQL with Citus, for a cluster of its own',
+        about: 'pg_config of a PostgreSQL with Citus, for the new one',
       },
       only: {
         type: 'string',

@@ -4,11 +4,15 @@ import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { type PostgresServer, type Programs, startPostgres } from './postgres-server.ts';
 
-/** `citus.enable_statistics_collection` would send data to the makers of Citus. */
+/**
+ * `citus.enable_statistics_collection` would send data to the makers of Citus. docs/postgresql.md advises
+ * `citus.recover_2pc_interval`.
+ */
 const SETTINGS = [
   "shared_preload_libraries = 'citus'",
   "citus.node_conninfo = 'sslmode=disable'",
   'citus.enable_statistics_collection = off',
+  "citus.recover_2pc_interval = '5s'",
   'wal_level = logical',
   'max_worker_processes = 200',
 ];

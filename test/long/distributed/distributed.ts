@@ -63,8 +63,8 @@ export async function checkDatabase(
   target: Target,
   { seconds, kills, moves, print }: Options,
 ): Promise<void> {
-  print(await describeServer(target.url, target.kind));
   const { url, nodes } = await createStore(t, target);
+  print(await describeServer(url, target.kind));
   await verdicts.check('linearizable, 3 instances', async () => {
     const figures: string[] = [];
     for (const owners of [1, 8]) {

@@ -113,8 +113,8 @@ function limitScrapes(render: () => Promise<string>): () => Promise<string> {
 }
 
 /**
- * Registers a gauge for the result of each readiness check. No other metric shows a failure, since an
- * instance that is not ready gets no requests.
+ * Registers a gauge for each readiness check. It shows why an instance is not ready. Metrics of requests
+ * cannot show it, since such an instance gets no requests.
  */
 function gaugeChecks(registry: Registry, checks: readonly ReadinessCheck[]): void {
   new Gauge({

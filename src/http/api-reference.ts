@@ -101,7 +101,8 @@ function readScript(): Script {
   return { gzipped, etag: `"${createHash('sha256').update(gzipped).digest('base64url')}"` };
 }
 
-// The script is always gzipped: every browser accepts it, and RFC 9110 §12.5.3 allows a single encoding.
+// The script is always sent gzipped, whatever `Accept-Encoding` says. Every browser accepts gzip, and a
+// server may ignore `Accept-Encoding` (RFC 9110 §12.5.3).
 function sendScript(
   request: FastifyRequest,
   reply: FastifyReply,

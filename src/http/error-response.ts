@@ -68,7 +68,9 @@ function fromParser(error: unknown): ApiError | undefined {
     : undefined;
 }
 
-/** Returns the request line that Node's parser rejected. The parser gets only whole lines. */
+/**
+ * Returns the request line that Node's parser rejected. It is complete, since the parser gets whole lines.
+ */
 function lineOf(error: unknown): string {
   return packetOf(error).toString('latin1').split('\r\n', 1)[0] ?? '';
 }

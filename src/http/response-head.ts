@@ -4,7 +4,7 @@ import { http } from './node-http.ts';
 /** Matches a character that no header value may have (RFC 9110 §5.5). */
 const INVALID = /[^\t\x20-\x7e\x80-\xff]/;
 
-/** Headers that change how Node sends a response. Node renders the responses that have one. */
+/** Headers that change how Node sends a response. This module leaves responses with one of them to Node. */
 const LEFT_TO_NODE = new Set(['connection', 'transfer-encoding', 'trailer']);
 
 interface Line {
@@ -19,8 +19,9 @@ let dateSecond = 0;
 let dateLine = '';
 
 /**
- * Renders status line and headers as Node would, for a response of known length that leaves its connection
- * open. Only headers whose value has changed are checked and rendered again. Undefined for other responses.
+ * Renders status line and headers as Node would. Returns undefined unless the response has a known length and
+ * leaves its connection open. A header with the same value as in the response before is neither checked nor
+ * rendered again.
  */
 export function renderHead(status: number, headers: object): string | undefined {
   let head = statusLineOf(status);

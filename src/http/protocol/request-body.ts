@@ -5,7 +5,7 @@ import { type BatchedResponse, responseOf } from '../batched-response.ts';
 import { countOf } from '../header-count.ts';
 
 /**
- * A body may have at most BASE_PIECES chunks, plus one for each BYTES_PER_PIECE bytes. A chunk costs the
+ * A body may have up to BASE_PIECES chunks, plus one for each BYTES_PER_PIECE bytes. A chunk costs the
  * parser microseconds, however small it is.
  */
 export const BASE_PIECES = 512;

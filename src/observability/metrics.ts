@@ -117,8 +117,8 @@ interface Series {
 }
 
 /**
- * Counts durations without `observe` of prom-client, which takes a twentieth of the time of a list. Passes
- * them to prom-client at each scrape.
+ * Counts request durations without `observe` of prom-client, which takes a twentieth of the time of a list.
+ * Passes them to prom-client at each scrape.
  */
 function countDurations(registers: Registry[]): Metrics['answered'] {
   const series = new Map<string, Map<number, Series>>();

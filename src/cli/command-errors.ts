@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { codeOf } from '../api-errors.ts';
 
-/** A command that failed; the message says what happened and what to do. */
+/** Error of a failed command. Its message says what happened and what to do. */
 export class CommandFailed extends Error {
   override readonly name = 'CommandFailed';
 }

@@ -1,8 +1,8 @@
 type Level = 'debug' | 'info' | 'warn' | 'error' | 'fatal';
 
 /**
- * Every line of the log: its message, level and fields, in the order of docs/operations.md. `npm run renew:tables`
- * copies changes there.
+ * Every log message with its level and fields, in the order of docs/operations.md. `npm run renew:tables`
+ * copies changes to that page.
  */
 export const logEvents = {
   serving: ['info', 'url', 'adminUrl', 'store'],
@@ -52,8 +52,7 @@ type FieldOf<M extends Message> = (typeof logEvents)[M] extends readonly [
   ? Fields[number]
   : never;
 
-/** Writes lines of the log. */
 export interface EventLog {
-  /** Writes a line. A field that is undefined is left out. */
+  /** Writes a log line. Leaves out a field whose value is undefined. */
   event<M extends Message>(message: M, fields: Readonly<Record<FieldOf<M>, unknown>>): void;
 }

@@ -1,17 +1,19 @@
 import type { StoreOptions, StoreTask } from '../store/store.ts';
 import type { EventLog } from './log-events.ts';
 
-/** Interval of log lines about a task that keeps failing. */
+/** Milliseconds between log lines about a task that keeps failing. */
 const REPEAT_MS = 60_000;
 
 interface Failing {
-  /** Failures since the task last succeeded. */
+  /** Number of failures since the task last succeeded. */
   failures: number;
-  /** Milliseconds on the monotonic clock. */
+  /** Time of the last log line about the task, on the monotonic clock. */
   loggedAt: number;
 }
 
-/** Logs store events: the first failure of a task, then one line a minute, and the recovery. */
+/**
+ * Logs store events: the first failure of a task, then one line a minute while it fails, and the recovery.
+ */
 export function logStore(
   log: EventLog,
   now: () => number = () => performance.now(),

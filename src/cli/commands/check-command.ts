@@ -17,7 +17,6 @@ const DIGEST_BYTES = 32;
 const FAULTS_SHOWN = 100;
 const TIME_RULE = 'milliseconds since the epoch';
 
-/** The counts of rows in a store, and its faults. */
 interface Report {
   readonly plants: number;
   readonly tokens: number;
@@ -45,7 +44,7 @@ export function checkCommand(context: CommandContext): Command {
   });
 }
 
-/** Checks pages and schema, and then each row if both are sound. */
+/** Checks the store's pages and schema. If both are sound, also checks each row. */
 async function checkStore(context: CommandContext, bulk: Bulk): Promise<Report> {
   const faults = [...(await bulk.inspect())];
   if (faults.length > 0) return { plants: 0, tokens: 0, keys: 0, faults };
@@ -82,7 +81,7 @@ async function checkStore(context: CommandContext, bulk: Bulk): Promise<Report> 
   }
 }
 
-/** Counts the plants. Undefined when damage prevents it. */
+/** Counts the plants; undefined if the store is too damaged. */
 async function countPlants(bulk: Bulk): Promise<number | undefined> {
   try {
     return await bulk.read((contents) => contents.countPlants());

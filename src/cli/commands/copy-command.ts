@@ -40,7 +40,10 @@ export function copyCommand(context: CommandContext): Command {
     });
 }
 
-/** The URL in an argument, or in the variable of `env:NAME`, which the process list does not show. */
+/**
+ * Returns the database URL in an argument. The form `env:NAME` takes the URL from the variable NAME, so that
+ * the process list does not show it.
+ */
 function databaseUrlOf(context: CommandContext, argument: string, text: string): string {
   const variable = text.startsWith('env:') ? text.slice('env:'.length) : undefined;
   const url = variable === undefined ? text : context.env[variable];
@@ -50,7 +53,7 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
   throw new CommandFailed(`${variable === undefined ? argument : `${argument} (${variable})`} ${demand}`);
 }
 
-/** Rejects a store of a newer version, whose additional data would be lost. */
+/** Rejects a source store made by a newer version: the copy would lack that version's additional data. */
 async function rejectNewer(from: string, source: Bulk): Promise<void> {
   const [fault] = await source.inspectSchema();
   if (fault !== undefined) throw new CommandFailed(`${placeOf(from)}: ${fault}`);
@@ -60,18 +63,18 @@ interface Copied {
   readonly plants: number;
   readonly tokens: number;
   readonly keys: number;
-  /** The checksum of the plants. */
+  /** Checksum of all copied plants. */
   readonly checksum: string;
 }
 
 /**
- * Copies the contents of a store to a new one and reads them back.
- * Rejects with CommandFailed when counts or checksums differ.
+ * Copies all rows of a store to a new store and reads them back. Rejects with CommandFailed if counts or
+ * checksums differ.
  */
 export async function copyContents(stderr: Output, from: Contents, to: Filling): Promise<Copied> {
   const progress = startProgress(stderr, 'plants', 2 * (await from.countPlants()));
   try {
-    // Idempotency keys are read before plants: if a key says that its plant was created, the copy also has the plant.
+    // Reads idempotency keys before plants, so that the copy also has the plant that each key created.
     const keys = await copyTable(
       'idempotency keys',
       () => from.keys(),

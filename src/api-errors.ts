@@ -1,6 +1,6 @@
 /**
- * Every error that the service returns. A code is the HTTP status (RFC 9110 §15) × 100 + n and never changes its meaning.
- * The list is closed: any other error becomes a 50000.
+ * All errors that the service returns. A code is the HTTP status (RFC 9110 §15) × 100 plus a number, and
+ * never changes its meaning. Any error that is not listed becomes a 50000.
  */
 export const errorMeanings = {
   40000: 'a field, parameter or header is invalid; the message names it',
@@ -34,12 +34,12 @@ export type ErrorCode = keyof typeof errorMeanings;
 
 export const errorCodes = Object.keys(errorMeanings).map(Number) as readonly ErrorCode[];
 
-/** The HTTP status of an error code. */
+/** Returns the HTTP status of an error code. */
 export function statusOf(code: ErrorCode): number {
   return Math.floor(code / 100);
 }
 
-/** An error for the client: its code, a message that says what is valid, and extra headers. */
+/** An error to return to the client: its code, a message that says what is valid, and extra headers. */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly code: ErrorCode;
@@ -52,12 +52,12 @@ export class ApiError extends Error {
   }
 }
 
-/** The message of any thrown value. */
+/** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** The code that Node or a library gave an error, such as `ENOENT`; empty without one. */
+/** Returns the code that Node or a library gave an error, such as `ENOENT`; empty without one. */
 export function codeOf(error: unknown): string {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
 }

@@ -11,7 +11,7 @@ export interface Ended {
 }
 
 export interface CommandOptions {
-  /** Environment variables in addition to `DATABASE_URL`. */
+  /** Environment variables of the command, in addition to `DATABASE_URL`. */
   readonly env?: Readonly<Record<string, string>>;
   /** Content of standard input; empty by default. */
   readonly stdin?: Readable;

@@ -11,10 +11,10 @@ const PROGRAM = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.ur
 
 /** An instance of the service with separate ports, which can restart. */
 export interface Instance {
-  /** Current address of the instance, or the last one. */
+  /** Current address of the instance; after a stop, its last one. */
   readonly url: string;
   readonly adminUrl: string;
-  /** Current process id of the instance, or the last one. */
+  /** Current process id of the instance; after a stop, its last one. */
   readonly pid: number;
   /** Number of times that the process of the instance exited without a request to stop. */
   readonly accidents: number;

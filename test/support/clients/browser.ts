@@ -66,8 +66,8 @@ async function unpack(folder: string): Promise<void> {
 const UNPACK = "import chromium from '@sparticuz/chromium'; await chromium.executablePath();";
 
 /**
- * Unpacks Chromium from its npm package. Variables make the package use `folder`, and include the libraries
- * that it otherwise includes only on AWS Lambda.
+ * Unpacks Chromium from its npm package. Environment variables make the package use `folder`, and add
+ * libraries that it otherwise adds only on AWS Lambda.
  */
 async function unpackInto(folder: string): Promise<void> {
   const env = { ...process.env, TMPDIR: folder, AWS_LAMBDA_JS_RUNTIME: 'nodejs24.x' };

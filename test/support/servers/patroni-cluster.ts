@@ -42,7 +42,7 @@ interface PatroniCluster {
   leader(): Promise<Member | undefined>;
   /** Resolves when the cluster has a primary that all other members follow. */
   healthy(): Promise<void>;
-  /** Resolves to the primary once it is not the given former one. */
+  /** Resolves to the primary once it is another one than `former`. */
   leaderAfter(former: Member): Promise<Member>;
   /** Switches to another primary: the given member, or any. Resolves when Patroni has done it. */
   switchOver(to?: Member): Promise<void>;

@@ -101,7 +101,7 @@ function isUnknown({ kind }: Effect): boolean {
   return kind === 'unknownCreation' || kind === 'unknownDeletion';
 }
 
-/** Returns all orders in which the operation took effect, without the operation in their `done`. */
+/** Returns all orders in which the operation took effect, and removes it from their pending operations. */
 function coursesThrough(
   index: number,
   courses: readonly Course[],

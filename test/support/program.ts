@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { PATIENCE_MS } from './patience.ts';
 import { type CommandOptions, type Ended, runCommand } from './run-command.ts';
 
-/** The cleanup hook of a test; a TestContext has it. */
+/** An object with the cleanup hook of a test, such as a TestContext. */
 export interface Lifetime {
   after(work: () => Promise<void>): void;
 }

@@ -4,8 +4,7 @@ import { type ParseArgsOptionDescriptor, parseArgs } from 'node:util';
 interface Flag extends ParseArgsOptionDescriptor {
   readonly type: 'string';
   /**
-   * Valid values: a number by default; `this|that` lists them; any other word allows any text and names it in
-   * the help.
+   * Describes the value: a number by default; `a|b` allows only `a` and `b`; any other word allows any text.
    */
   readonly takes?: string;
   readonly about: string;

@@ -17,8 +17,8 @@ interface TcpProxy {
 }
 
 /**
- * `cut before` closes the connection before the server gets the data. `cut after` closes it after the server
- * executed the data, before the response arrives. `stall` stops all traffic.
+ * Faults: `cut before` closes the connection before the server gets the data. `cut after` closes it once the
+ * server has executed the data, before the response arrives. `stall` stops all traffic.
  */
 type Accident = 'cut before' | 'cut after' | 'stall';
 

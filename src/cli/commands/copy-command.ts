@@ -43,8 +43,9 @@ export function copyCommand(context: CommandContext): Command {
 /** The URL in an argument, or in the variable of `env:NAME`, which the process list does not show. */
 function databaseUrlOf(context: CommandContext, argument: string, text: string): string {
   const variable = text.startsWith('env:') ? text.slice('env:'.length) : undefined;
-  const url = variable === undefined ? text : context.env[variable];
-  if (!url) throw new CommandFailed(`${argument} names the variable ${variable}, which is not set`);
+  const url = variable === undefined ? text : context.env[variable] || undefined;
+  if (url === undefined)
+    throw new CommandFailed(`${argument} is ${text}, but the variable ${variable} is not set`);
   const demand = demandOfDatabaseUrl(url);
   if (demand === undefined) return absoluteUrl(context, url);
   throw new CommandFailed(`${variable === undefined ? argument : `${argument} (${variable})`} ${demand}`);

@@ -10,7 +10,7 @@ export const errorMeanings = {
   40004: 'malformed HTTP',
   40100: 'no credentials',
   40101: 'invalid token: unknown, malformed, expired or revoked',
-  40300: "the token's scope is too narrow",
+  40300: 'the token lacks the scope of the operation',
   40400: 'no such plant',
   40401: 'no such route',
   40500: 'method not allowed; `Allow` lists the methods that are',
@@ -18,16 +18,15 @@ export const errorMeanings = {
   41200: 'a precondition failed: a plant has no entity tag, so `If-Match` can only be `*`',
   41300: 'the body is too large',
   41400: 'the URI is too long',
-  41500: 'the content type is not JSON, or the body is encoded',
+  41500: 'the content type is not JSON, or the body has a `Content-Encoding`',
   41700: 'the `Expect` header asks for something other than 100-continue',
-  42900: 'too many requests; `Retry-After` says when to come back',
+  42900: 'too many requests; `Retry-After` says when to retry',
   43100: 'the headers are too large',
   50000: 'internal error; the message reveals no details',
   50100: 'the method is not implemented',
-  50300:
-    'the store is unavailable, or the outcome of the write is unknown; `Retry-After` says when to try again',
-  50301: 'overloaded; `Retry-After` says when to try again',
-  50302: 'the identity provider cannot be reached; `Retry-After` says when to try again',
+  50300: 'the store is unavailable, or the outcome of the write is unknown; `Retry-After` says when to retry',
+  50301: 'overloaded; `Retry-After` says when to retry',
+  50302: 'the identity provider cannot be reached; `Retry-After` says when to retry',
 } as const;
 
 export type ErrorCode = keyof typeof errorMeanings;

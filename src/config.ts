@@ -279,7 +279,7 @@ function checkPairs(config: Config): Config {
   for (const [first, second] of pairs) {
     const [given, missing] = config[first] === '' ? [second, first] : [first, second];
     if (config[given] === '' || config[missing] !== '') continue;
-    throw new ConfigInvalid(`${namesOf(missing)} must be set as well, since ${namesOf(given)} is`);
+    throw new ConfigInvalid(`${namesOf(missing)} must be set too, since ${namesOf(given)} is set`);
   }
   return config;
 }

@@ -142,7 +142,7 @@ function skipString(bytes: Buffer, start: number): number {
     while (isPlain[bytes[at] ?? 0] === 1) at += 1;
     if (bytes[at] === QUOTE) return at + 1;
     if (at >= bytes.length) throw expected('a closing quotation mark', bytes, at);
-    if (bytes[at] !== BACKSLASH) throw expected('an escape in place of a control character', bytes, at);
+    if (bytes[at] !== BACKSLASH) throw expected('an escaped control character', bytes, at);
     at = skipEscape(bytes, at);
   }
 }
@@ -164,7 +164,7 @@ function skipEscape(bytes: Buffer, start: number): number {
       }
       return start + ESCAPED_UNIT_LENGTH;
     default:
-      throw expected('one of " \\ / b f n r t u', bytes, start + 1);
+      throw expected('one of " \\ / b f n r t u after the backslash', bytes, start + 1);
   }
 }
 
@@ -308,7 +308,7 @@ function tooDeep(): JsonInvalid {
 function expected(what: string, bytes: Buffer, at: number): JsonInvalid {
   const place = `at character ${charactersBefore(bytes, at) + 1}`;
   return new JsonInvalid(
-    `is not JSON: expected ${what} ${at < bytes.length ? place : `${place}, where it ends`}`,
+    `is not JSON: expected ${what} ${at < bytes.length ? place : `${place}, where the text ends`}`,
   );
 }
 

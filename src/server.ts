@@ -21,7 +21,7 @@ import { version } from './version.ts';
  */
 export const GRACE_MS = 500;
 
-/** Max milliseconds for requests in flight after the grace period. */
+/** Max milliseconds for requests in flight to finish after the grace period. */
 export const DRAIN_MS = 7_500;
 
 /** Max milliseconds for the last spans and the last requests of the admin listener, after the drain. */
@@ -210,7 +210,9 @@ async function loadHttp() {
 // Imports the tracing module on demand, so that disabled tracing costs nothing.
 async function loadTracing(log: EventLog): Promise<Tracing> {
   const { startTracing } = await import('./observability/tracing.ts');
-  return startTracing((problem) => log.event('traces could not be sent', { problem }));
+  return startTracing((problem) =>
+    log.event('traces could not be sent; check the OpenTelemetry collector', { problem }),
+  );
 }
 
 function isLoopback(host: string): boolean {
@@ -226,7 +228,10 @@ async function openIssuer(config: Config, log: EventLog, now: () => number): Pro
     issuer,
     audience,
     now,
-    onKeysUnreadable: (err) => log.event('the keys of the identity provider could not be read', { err }),
+    onKeysUnreadable: (err) =>
+      log.event('the keys of the identity provider could not be read; check the provider and --oidc-issuer', {
+        err,
+      }),
   });
 }
 

@@ -125,7 +125,7 @@ function sendScript(
 /** Throws an ApiError (41200) if `If-Match` does not match (RFC 9110 §13.1.1). */
 function checkPreconditions(headers: IncomingHttpHeaders, etag: string): void {
   if (headers['if-match'] !== undefined && !hasTag(headers['if-match'], etag))
-    throw new ApiError(41200, 'the `If-Match` header names another version of the script');
+    throw new ApiError(41200, 'the script has another version than `If-Match` names; load the page again');
 }
 
 /** Checks for a tag in `If-Match` or `If-None-Match`; `*` matches any version (RFC 9110 §13.1.2). */

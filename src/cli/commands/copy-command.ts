@@ -123,8 +123,8 @@ async function copyTable<T extends object>(
   }
   if (sent.count() !== arrived.count() || sent.checksum() !== arrived.checksum()) {
     throw new CommandFailed(
-      `sent ${sent.count()} ${name} (checksum ${sent.checksum()}), read back ${arrived.count()} ` +
-        `(checksum ${arrived.checksum()}); nothing was copied. Check whether another process writes to the target`,
+      `verification failed: sent ${sent.count()} ${name} (checksum ${sent.checksum()}), read back ${arrived.count()} ` +
+        `(checksum ${arrived.checksum()}); nothing was copied. Stop other processes that write to the target, and copy again`,
     );
   }
   return sent;

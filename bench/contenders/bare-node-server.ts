@@ -5,8 +5,8 @@ import { examplePlants } from './example-plants.ts';
 const examples = examplePlants();
 const list = listOf(LISTED);
 /**
- * The response body for all paths except the benchmark's list. The first argument of the program is the number of
- * plants in that list.
+ * Response body of all lists except the usual `?limit=20`. The first argument of the program is the number of
+ * plants in it.
  */
 const longList = process.argv[2] === undefined ? list : listOf(Number(process.argv[2]));
 

@@ -21,7 +21,7 @@ function reasonOf(code: string, aim: 'read' | 'create', file: string): string | 
       if (aim === 'read') return 'there is no such file';
       if (file.endsWith('/')) return 'it is a folder; name a file in it';
       return existsSync(dirname(resolve(file)))
-        ? 'no file can be created there'
+        ? 'no file can be created in this folder'
         : `there is no folder ${dirname(resolve(file))}`;
     case 'ENAMETOOLONG':
       return 'its name is too long';

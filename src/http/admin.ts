@@ -133,7 +133,7 @@ function gaugeChecks(registry: Registry, checks: readonly ReadinessCheck[]): voi
 /** Runs a readiness check. Resolves to undefined if it passes, otherwise to its name and error message. */
 async function failureOf({ name, check }: ReadinessCheck): Promise<string | undefined> {
   const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => late.reject(new Error(`no answer in ${CHECK_MS} ms`)), CHECK_MS);
+  const timer = setTimeout(() => late.reject(new Error(`no response within ${CHECK_MS} ms`)), CHECK_MS);
   try {
     await Promise.race([check(), late.promise]);
     return undefined;

@@ -128,7 +128,7 @@ function sendScript(
 /** Throws an ApiError (41200) if `If-Match` does not match the ETag of the script (RFC 9110 §13.1.1). */
 function checkPreconditions(headers: IncomingHttpHeaders, etag: string): void {
   if (headers['if-match'] !== undefined && !hasTag(headers['if-match'], etag))
-    throw new ApiError(41200, 'the `If-Match` header names another version of the script');
+    throw new ApiError(41200, 'the script has another version than `If-Match` names; load the page again');
 }
 
 /** Returns true if `If-Match` or `If-None-Match` contains the ETag, or is `*` (RFC 9110 §13.1.2). */

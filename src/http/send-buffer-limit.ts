@@ -103,10 +103,14 @@ export class SendBudget {
 }
 
 function tooMuch(): ApiError {
-  return new ApiError(50301, 'too many response bytes are waiting for slow clients; use a smaller `limit`', {
-    ...RETRY_SOON,
-    connection: 'close',
-  });
+  return new ApiError(
+    50301,
+    'responses to slow clients use too much memory; retry later, or use a smaller `limit`',
+    {
+      ...RETRY_SOON,
+      connection: 'close',
+    },
+  );
 }
 
 function clientGone(): ClientGone {

@@ -59,7 +59,7 @@ export function createMetrics({ version, engine, operationIds }: MetricsOptions)
     watchLog: (linesDropped) =>
       countElsewhere(
         'plant_store_log_lines_dropped_total',
-        'Dropped log lines, since the log was not read or could not be written.',
+        'Log lines that were dropped, since the log was not read or could not be written.',
         linesDropped,
         registers,
       ),

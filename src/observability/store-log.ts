@@ -46,7 +46,8 @@ export function logStore(
         logFailure(task, failure, state.failures);
       }
     },
-    onKeysNotDeleted: (err) => log.event('expired idempotency keys were not deleted', { err }),
+    onKeysNotDeleted: (err) =>
+      log.event('expired idempotency keys were not deleted; retrying within a minute', { err }),
     onTimelineRegression: ({ timeline, highest }) =>
       log.event(
         'the primary is on an older timeline than an earlier primary: acknowledged writes may be lost; keep the server with the highest timeline',

@@ -41,9 +41,7 @@ async function runFile(folder: string, name: string, target: MigrationTarget): P
 export function inspectMigrations(folder: string, applied: readonly string[]): readonly string[] {
   const { missing, unknown } = compareMigrations(folder, applied);
   if (unknown.length > 0) return [madeByNewer(unknown)];
-  return missing.length > 0
-    ? [`the store lacks ${missing.join(', ')}; \`plant-store migrate\` brings it up to date`]
-    : [];
+  return missing.length > 0 ? [`the store lacks ${missing.join(', ')}; run \`plant-store migrate\``] : [];
 }
 
 function compareMigrations(folder: string, applied: readonly string[]) {

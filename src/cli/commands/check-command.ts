@@ -112,7 +112,7 @@ function faultOfToken(token: Token): string | undefined {
 
 function faultOfKey({ owner, key, digest, outcome, firstUsedAt }: KeyRow): string | undefined {
   const name = `the idempotency key ${JSON.stringify(key)} of ${owner}`;
-  if (!isIdempotencyKey(key)) return `${name}: it is not ${IDEMPOTENCY_KEY_RULE}`;
+  if (!isIdempotencyKey(key)) return `${name}: it must be ${IDEMPOTENCY_KEY_RULE}`;
   if (digest.length !== DIGEST_BYTES) return `${name}: its digest is not SHA-256`;
   if (outcome !== 'created' && outcome !== 'idTaken')
     return `${name}: its outcome is neither created nor idTaken`;

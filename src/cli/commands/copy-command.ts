@@ -46,8 +46,9 @@ export function copyCommand(context: CommandContext): Command {
  */
 function databaseUrlOf(context: CommandContext, argument: string, text: string): string {
   const variable = text.startsWith('env:') ? text.slice('env:'.length) : undefined;
-  const url = variable === undefined ? text : context.env[variable];
-  if (!url) throw new CommandFailed(`${argument} names the variable ${variable}, which is not set`);
+  const url = variable === undefined ? text : context.env[variable] || undefined;
+  if (url === undefined)
+    throw new CommandFailed(`${argument} is ${text}, but the variable ${variable} is not set`);
   const demand = demandOfDatabaseUrl(url);
   if (demand === undefined) return absoluteUrl(context, url);
   throw new CommandFailed(`${variable === undefined ? argument : `${argument} (${variable})`} ${demand}`);
@@ -125,8 +126,8 @@ async function copyTable<T extends object>(
   }
   if (sent.count() !== arrived.count() || sent.checksum() !== arrived.checksum()) {
     throw new CommandFailed(
-      `sent ${sent.count()} ${name} (checksum ${sent.checksum()}), read back ${arrived.count()} ` +
-        `(checksum ${arrived.checksum()}); nothing was copied. Check whether another process writes to the target`,
+      `verification failed: sent ${sent.count()} ${name} (checksum ${sent.checksum()}), read back ${arrived.count()} ` +
+        `(checksum ${arrived.checksum()}); nothing was copied. Stop other processes that write to the target, and copy again`,
     );
   }
   return sent;

@@ -37,7 +37,10 @@ export function serveCommand(context: CommandContext): Command {
     const stop = stopOnSignal(context, starting, log, config.stopDelay + SHUTDOWN_MS);
     if (context.env.npm_lifecycle_event !== undefined) stopWithParent(context, log, stop);
     void broken.promise.then((err) => {
-      log.event('the store cannot be trusted any more; stopping. Check it before the next start', { err });
+      log.event(
+        'fatal store error; stopping. Check the disk, and run plant-store check before the next start',
+        { err },
+      );
       stop(1);
     });
     const server = await starting;
@@ -132,7 +135,7 @@ function stopWithParent(
   const timer = setInterval(() => {
     if (parentPid() === parent) return;
     clearInterval(timer);
-    log.event('the shell that npm started has ended; stopping', {});
+    log.event('the parent process (npm) has ended; stopping', {});
     stop(0);
   }, PARENT_CHECK_MS);
   timer.unref();
@@ -145,7 +148,10 @@ function reloadOnSighup({ signals }: CommandContext, { tls }: Server, log: Event
     try {
       log.event('the certificate was reloaded', { validTo: tls.renew() });
     } catch (err: unknown) {
-      log.event('the certificate could not be reloaded; the previous one stays in use', { err });
+      log.event(
+        'the certificate could not be reloaded, so the previous one stays in use; correct the files and send SIGHUP again',
+        { err },
+      );
     }
   });
 }

@@ -223,7 +223,7 @@ function readSecret({ headers: { authorization } }: FastifyRequest): string {
 }
 
 function tooNarrow(scope: Scope): ApiError {
-  return new ApiError(40300, `the token lacks the scope ${scope}`, {
+  return new ApiError(40300, `the token lacks the scope ${scope}; use a token with this scope`, {
     'www-authenticate': `${CHALLENGE}, error="insufficient_scope", scope="${scope}"`,
   });
 }

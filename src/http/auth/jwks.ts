@@ -109,7 +109,7 @@ async function readKeys(issuer: string): Promise<typeof NO_KEYS> {
   const metadata = parseMetadata(await readJson(metadataUrl, signal), metadataUrl);
   // Discovery 1.0 §4.3: the metadata must name the same issuer. Else one issuer could impersonate another.
   if (metadata.issuer !== issuer) {
-    throw new Error(`${metadataUrl} names the issuer ${metadata.issuer}, not ${issuer}`);
+    throw new Error(`${metadataUrl} names the issuer ${metadata.issuer}, but --oidc-issuer is ${issuer}`);
   }
   if (issuer.startsWith('https:') && !metadata.jwks_uri.startsWith('https:')) {
     throw new Error(`jwks_uri in ${metadataUrl} must be an https URL`);

@@ -180,7 +180,9 @@ export async function openPostgres(
     ping: async () => {
       const [row] = await read(FIND_MISSING_GRANTS);
       if (typeof row?.missing === 'string')
-        throw new StoreUnavailable(`the account of the service lacks ${row.missing}`);
+        throw new StoreUnavailable(
+          `the database account of the service lacks ${row.missing}; grant it to this account`,
+        );
     },
     load: () => ({
       connections: connections.count(),

@@ -50,11 +50,15 @@ async function verify(file: string, expected: string): Promise<void> {
   try {
     const [first] = db.prepare('PRAGMA integrity_check').all();
     if (first?.integrity_check !== 'ok') {
-      throw new StoreUnavailable(`the backup is damaged: ${first?.integrity_check}; is the store sound?`);
+      throw new StoreUnavailable(
+        `the backup is damaged: ${first?.integrity_check}; run \`plant-store check\` on the store`,
+      );
     }
     const rows = countRows(db);
     if (rows !== expected) {
-      throw new StoreUnavailable(`the backup has ${rows} where the store has ${expected}`);
+      throw new StoreUnavailable(
+        `the backup is wrong: it has ${rows}, the store ${expected}; make another backup`,
+      );
     }
   } finally {
     db.close();

@@ -96,7 +96,7 @@ function reasonOfPath(error: unknown, file: string): string | undefined {
     case 'ENAMETOOLONG':
       return 'its name is too long';
     case 'ENOENT':
-      return 'no file can be created there';
+      return 'no file can be created in this folder';
     case 'ENOTDIR':
       return `${dirname(file)} is not a folder`;
     default:

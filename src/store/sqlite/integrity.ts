@@ -34,8 +34,11 @@ export async function inspectSqlite(db: DatabaseSync, file: string): Promise<rea
 export async function inspectSchema(db: DatabaseSync, file: string): Promise<readonly string[]> {
   const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
   if (tables.length === 0)
-    throw new StoreNotOpened(`there is no store at ${file} yet: it is empty, and the next start makes one`);
-  if (!tables.some(({ name }) => name === 'migrations')) return ['this is the database of another program'];
+    throw new StoreNotOpened(
+      `there is no store at ${file} yet: the file is empty, and the next start creates a store`,
+    );
+  if (!tables.some(({ name }) => name === 'migrations'))
+    return ['the file is the database of another program'];
   const applied = db.prepare('SELECT name FROM migrations').all();
   return inspectMigrations(
     SQLITE_MIGRATIONS,

@@ -29,7 +29,13 @@ function echo(request: IncomingMessage, response: ServerResponse): void {
   const chunks: Buffer[] = [];
   request.on('data', (chunk: Buffer) => chunks.push(chunk));
   request.on('end', () => {
-    const value: unknown = JSON.parse(Buffer.concat(chunks).toString());
+    let value: unknown;
+    try {
+      value = JSON.parse(Buffer.concat(chunks).toString());
+    } catch {
+      response.writeHead(400).end();
+      return;
+    }
     sendJson(response, Buffer.from(JSON.stringify(value)));
   });
 }

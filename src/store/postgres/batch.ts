@@ -31,10 +31,9 @@ interface Terms {
 }
 
 /**
- * Executes writes that share no lock key, so that their order does not matter. One statement contains all
- * creations, another all deletions. With `perOwner`, each owner has separate statements. Every batch locks in
- * the same order: by kind (keys, creations, deletions, tokens), and sorted within a kind. So batches never
- * deadlock.
+ * Executes writes that share no lock key (`lockKeys`), so that their order does not matter. One statement
+ * contains all creations, another all deletions; with `perOwner`, one each per owner. To prevent deadlocks,
+ * every batch locks rows in one order: idempotency keys, creations, deletions, tokens, each kind sorted.
  */
 export async function commitBatch(
   connection: Connection,

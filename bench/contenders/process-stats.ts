@@ -41,7 +41,7 @@ function readThreads(pid: number): number | undefined {
 }
 
 /**
- * Reads nanoseconds, since the ticks in `stat` are too coarse for a second (proc_pid_schedstat in
+ * Reads nanoseconds of CPU time: the ticks in `stat` are too coarse for a second (proc_pid_schedstat in
  * sched-stats.rst).
  */
 function readThread(pid: number, thread: string): number | undefined {
@@ -90,8 +90,8 @@ function readStatus(pid: number, line: RegExp): number | undefined {
 }
 
 /**
- * Positions of the fields after the name of the command, which may contain spaces (proc_pid_stat(5), fields
- * 14 to 17).
+ * Positions of fields in /proc/PID/stat after the name of the command, which may contain spaces
+ * (proc_pid_stat(5), fields 14 to 17).
  */
 const positions = { utime: 11, stime: 12, cutime: 13, cstime: 14 };
 const PARENT = 1;

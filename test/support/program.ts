@@ -18,9 +18,9 @@ export type LogLine = Readonly<Record<string, unknown>>;
 /** A running process of the program `plant-store`. */
 export interface Program {
   readonly pid: number;
-  /** The output of the process so far. */
+  /** Output of the process so far. */
   readonly output: { readonly stdout: string; readonly stderr: string };
-  /** The log lines of the process so far. */
+  /** Log lines of the process so far. */
   readonly log: readonly LogLine[];
   /** Resolves after the process has exited and all its output has been read. */
   readonly ended: Promise<Ended>;
@@ -66,7 +66,7 @@ interface ServeOptions extends ProgramOptions {
 /** A folder with a store, in which tests run commands and programs. */
 export interface Installation {
   readonly folder: string;
-  /** The database file of the store. */
+  /** Database file of the store. */
   readonly file: string;
   readonly databaseUrl: string;
   start(args: readonly string[], options?: ProgramOptions): Program;

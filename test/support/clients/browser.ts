@@ -74,7 +74,7 @@ async function unpackInto(folder: string): Promise<void> {
   await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', UNPACK], { cwd: ROOT, env });
 }
 
-/** Chromium crashes at the first text without a font. Other system fonts improve the pictures. */
+/** Without a font, Chromium crashes at the first text. Other system fonts improve the pictures. */
 function fontConfiguration(folder: string): string {
   return `<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">

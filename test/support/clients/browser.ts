@@ -66,8 +66,8 @@ async function unpack(folder: string): Promise<void> {
 const UNPACK = "import chromium from '@sparticuz/chromium'; await chromium.executablePath();";
 
 /**
- * Unpacks Chromium from its npm package. Environment variables make the package to use `folder`, and to
- * unpack also the libraries that it otherwise unpacks only on AWS Lambda.
+ * Unpacks Chromium from its npm package. Environment variables make the package use `folder`, and
+ * also unpack the libraries that it otherwise unpacks only on AWS Lambda.
  */
 async function unpackInto(folder: string): Promise<void> {
   const env = { ...process.env, TMPDIR: folder, AWS_LAMBDA_JS_RUNTIME: 'nodejs24.x' };

@@ -24,7 +24,7 @@ export interface Wire {
 }
 
 /**
- * A timeout consists of this many shorter timers, one after the other. During a pause of the process at most
+ * A timeout consists of this many shorter timers, one after the other. During a pause of the process only
  * one of them expires, so data that arrived meanwhile is read before the timeout ends.
  */
 const PARTS = 8;

@@ -25,7 +25,8 @@ export interface Program {
   /** Resolves after the process has exited and all its output has been read. */
   readonly ended: Promise<Ended>;
   /**
-   * Resolves to the result of `find` as soon as the output gives one. Rejects when the process exits first.
+   * Calls `find` with the output whenever more of it arrives. Resolves to the first result that is not
+   * undefined. Rejects when the process exits first.
    */
   wrote<T>(find: () => T | undefined): Promise<T>;
   /** Resolves to the first matching log line. Rejects when the process exits without one. */
@@ -83,8 +84,8 @@ export interface Installation {
 const MAIN = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.url));
 
 /**
- * Concurrency of tests. A process spends most of its time on its start, on one core. Two at a time fully use
- * a small machine.
+ * Number of tests to run at once. A test mostly waits for the start of a process, which uses one core, so two
+ * tests use both cores of a small machine.
  */
 export const TOGETHER = { concurrency: 2 };
 

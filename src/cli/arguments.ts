@@ -22,8 +22,7 @@ export function rejectUnlessLocalOwner(owner: string): void {
 }
 
 /**
- * Throws CommandFailed unless the argument is a valid owner: for `token create`, or from an identity
- * provider.
+ * Throws CommandFailed unless the argument is an owner that `token create` or an identity provider can set.
  */
 export function rejectUnlessOwner(owner: string): void {
   if (isOwner(owner) || isOwnerOfSubject(owner)) return;

@@ -17,8 +17,8 @@ export async function writeAtomically<T>(
 ): Promise<T> {
   rejectExisting(file);
   const partial = `${file}.partial`;
-  // Adds the signal handlers before the partial file exists, so that a signal never leaves that file behind.
-  // `create` is synchronous: no handler runs until `writeAndPublish` has begun.
+  // Adds the signal handlers before the partial file exists, so that every signal removes the file. No
+  // handler runs before the write begins, since `create` is synchronous.
   const stopListening = onSignal(context, (signal) => {
     removeSync(partial);
     context.end(signal);

@@ -26,8 +26,8 @@ export async function withStore<T>(
   const config = configOf(context, flags);
   if (which === 'existing') rejectUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
   const fatal = Promise.withResolvers<never>();
-  // Prevents an unhandled rejection by a fatal error while the store opens. `Promise.race` below still gets
-  // that error.
+  // A fatal error while the store opens must not become an unhandled rejection. `Promise.race` below still
+  // rejects with it.
   fatal.promise.catch(() => undefined);
   const store = await announceIfCreated(context, config.databaseUrl, () =>
     openStore(config.databaseUrl, {

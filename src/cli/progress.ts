@@ -4,7 +4,10 @@ import type { Output } from './context.ts';
 import { writeMessage } from './message.ts';
 
 export interface Progress {
-  /** Updates the number of items so far. `value` moves the bar if the bar has another unit, such as bytes. */
+  /**
+   * Sets the number of items so far. `value` is the position of the bar if the bar counts something else,
+   * such as bytes.
+   */
   advance(count: number, value?: number): void;
   /** Writes a line to standard error, above the progress bar. */
   note(line: string): void;

@@ -17,7 +17,7 @@ type Column = keyof NewPlant;
 
 const REQUIRED_COLUMNS = COLUMNS.filter((column) => column === 'id' || !isOptionalField(column));
 
-/** Cell parsers by column: each returns a number if the schema has one, otherwise the text. */
+/** Cell parsers by column. The parser of a column of numbers returns a number, any other the text. */
 const readers = new Map(COLUMNS.map((column) => [column, compileFromText(NewPlant.properties[column])]));
 
 /** A cell: `,,` is null and `,"",` is an empty text, as in PostgreSQL's COPY. */
@@ -53,7 +53,8 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
   }
 
   function takeError(error: CsvError): void {
-    // A line that is too long ends the import: csv-parse would lose the rest of the chunk.
+    // A line that is too long ends the import and cannot be skipped: after this error csv-parse drops the
+    // rest of the bytes that it was given.
     if (error.code === 'CSV_MAX_RECORD_SIZE') throw new FileInvalid(error.message);
     const bytes = Number(error.bytes);
     const line = lines.upTo(error.code.startsWith('CSV_RECORD_') ? bytes - 1 : bytes);

@@ -10,8 +10,8 @@ import {
 } from './format.ts';
 
 /**
- * Max bytes of a line that is skipped for its length. A longer one ends the import: `/dev/zero`, for example,
- * has no line end.
+ * A line over MAX_LINE_BYTES is skipped, but only up to this number of bytes. A still longer line ends the
+ * import: `/dev/zero`, for example, has no line end.
  */
 const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
 

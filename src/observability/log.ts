@@ -87,7 +87,8 @@ function eventLog(logger: Logger): Log {
 }
 
 /**
- * Stream for pino that adds the kind of each line (`LineKind`). Pino sets the line's level and fields here.
+ * Stream for pino that adds the kind of each line (`LineKind`). Before each write, pino stores the level and
+ * the fields of the line in properties of this stream.
  */
 class KindStream {
   readonly [symbols.needsMetadataGsym] = true;

@@ -19,14 +19,17 @@ export interface Contents {
   keys(): AsyncIterable<readonly KeyRow[]>;
 }
 
-/** Adds rows in the transaction of `fill`. Other clients see them only after the commit. */
+/** Adds rows to a new store, in one transaction. Other clients see them only after the commit. */
 export interface Filling extends Contents {
   addPlants(plants: readonly PlantRow[]): Promise<void>;
   addTokens(tokens: readonly Token[]): Promise<void>;
   addKeys(keys: readonly KeyRow[]): Promise<void>;
 }
 
-/** If ids of plants are taken: save nothing of the batch, keep the stored plants, or overwrite them. */
+/**
+ * What happens to a batch in which ids are taken: it fails as a whole, or the stored plants are kept, or they
+ * are replaced.
+ */
 export const onConflicts = ['fail', 'skip', 'replace'] as const;
 
 export type OnConflict = (typeof onConflicts)[number];

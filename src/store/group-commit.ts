@@ -115,8 +115,8 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   }
 
   /**
-   * Takes queued writes for a batch. Leaves a write that shares a key with a write in a batch or with a write
-   * left before.
+   * Takes queued writes for a batch. A write stays in the queue if it shares a key with a batch in flight,
+   * with this batch, or with an earlier write that stays.
    */
   function takeBatch(): Waiting[] {
     const batch: Waiting[] = [];

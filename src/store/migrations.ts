@@ -28,7 +28,8 @@ async function runFile(folder: string, name: string, target: MigrationTarget): P
   try {
     await target.run(readPackagedFile(`${folder}${name}`).toString());
   } catch (error: unknown) {
-    // Throws the original error with a longer message, since callers need its code, such as that of a lock.
+    // Lengthens the message of the original error and throws it again: callers read its error code, such as
+    // SQLITE_BUSY.
     if (error instanceof Error) error.message = `the migration ${name} failed: ${error.message}`;
     throw error;
   }

@@ -75,7 +75,8 @@ interface Copied {
 export async function copyContents(stderr: Output, from: Contents, to: Filling): Promise<Copied> {
   const progress = startProgress(stderr, 'plants', 2 * (await from.countPlants()));
   try {
-    // Reads idempotency keys before plants, so that the copy also has the plant that each key created.
+    // Reads idempotency keys before plants. A plant that the service creates in between may be copied without
+    // its key, but no key is copied without its plant.
     const keys = await copyTable(
       'idempotency keys',
       () => from.keys(),

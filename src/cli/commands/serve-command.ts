@@ -13,7 +13,9 @@ import { wantsTraces } from '../settings/otel-variables.ts';
 
 const FIRST_OWNER = 'default';
 
-/** Max milliseconds of a shutdown after the stop delay. Then the process exits with code 1. */
+/**
+ * Max milliseconds of a shutdown, counted from the end of `--stop-delay`. Then the process exits with code 1.
+ */
 export const SHUTDOWN_MS = STOP_MS + 500;
 
 /**
@@ -59,10 +61,10 @@ export function serveCommand(context: CommandContext): Command {
 }
 
 /**
- * Disables V8's allocation-site pretenuring ("Memento Mori", Clifford et al., ISMM 2015, pp. 105-117). After
- * a burst of requests V8 would put the event listeners of later requests into the old space of its heap. Each
- * listener would then keep its request in memory until the next full collection (docs/performance.md). Called
- * after the start, since Node's code cache is valid only for the default flags.
+ * Disables an optimization of V8, allocation-site pretenuring ("Memento Mori", Clifford et al., ISMM 2015,
+ * pp. 105-117). After a burst of requests it keeps every later request in memory until the next full
+ * collection (docs/performance.md). Called after the start: with a changed flag, Node rejects its code cache
+ * and starts slowly.
  */
 function disableAllocationSitePretenuring(): void {
   setFlagsFromString('--no-allocation-site-pretenuring');
@@ -93,7 +95,7 @@ function stopOnSignal(
   }
 
   async function close(): Promise<void> {
-    // A failed start leaves no server to close, and its caller reports the error.
+    // After a failed start there is no server to close. The command that awaits `starting` reports the error.
     const server = await starting.catch(() => undefined);
     if (server === undefined) return;
     try {

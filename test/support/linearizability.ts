@@ -8,7 +8,9 @@ export type Effect =
   | { readonly kind: 'idTaken' }
   | { readonly kind: 'deleted' }
   | { readonly kind: 'absent' }
-  /** A list contained the plant with this name; undefined if it lacked the plant. */
+  /**
+   * A list was read. `name` is the name that it had for the plant; undefined if it did not have the plant.
+   */
   | { readonly kind: 'listed'; readonly name: string | undefined }
   | { readonly kind: 'unknownCreation'; readonly name: string }
   | { readonly kind: 'unknownDeletion' };
@@ -43,7 +45,10 @@ interface Course {
   readonly done: readonly number[];
 }
 
-/** Max possible orders to follow at once. A history that needs more cannot be judged. */
+/**
+ * Limit for the number of possible orders that are followed at once. For a history that needs more, the check
+ * has no verdict.
+ */
 const MAX_COURSES = 200_000;
 
 /**

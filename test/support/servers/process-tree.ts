@@ -9,18 +9,18 @@ export function send(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
   } catch {
-    // It has ended.
+    // The process has already exited, and needs no signal.
   }
 }
 
-/** Kills processes and everything that they started. Resolves when all have ended. */
+/** Kills processes with all their descendants. Resolves when all have ended. */
 export async function killAll(roots: readonly number[]): Promise<void> {
   const killed = await descendants(roots);
   for (const pid of killed) send(pid, 'SIGKILL');
   await until(async () => !(await Promise.all(killed.map(isAlive))).includes(true));
 }
 
-/** The processes and everything that they started, parents first. */
+/** Returns processes with all their descendants, parents first. */
 export async function descendants(roots: readonly number[]): Promise<readonly number[]> {
   const children = new Map<number, number[]>();
   for (const entry of await readdir('/proc')) {
@@ -44,7 +44,7 @@ export async function cpuSeconds(root: number): Promise<number> {
   return ticks.reduce((sum, one) => sum + one, 0) / TICKS_PER_SECOND;
 }
 
-/** A process that its parent has not waited for yet counts as ended. */
+/** True while a process runs. A process that its parent has not waited for yet does not count. */
 async function isAlive(pid: number): Promise<boolean> {
   const [state] = await statOf(pid);
   return state !== undefined && state !== 'Z' && state !== 'X';

@@ -15,7 +15,7 @@ test('a PostgreSQL without Citus → what applies is checked and finds planted f
   assert.equal(verdicts.faults, 0, lines.join('\n'));
   for (const line of [
     /^PostgreSQL \d+/,
-    /^ok {7}linearizable.* observations of 8 owners/,
+    /^ok {7}linearizable.* observations by clients of 8 owners/,
     /^ok {7}control: a list .*: found: /,
     /^ok {7}control: an acknowledged plant .*: found: /,
     /^ok {7}throughput: \d+ creations/,

@@ -78,7 +78,9 @@ export async function checkDatabase(
       });
       const faults = judgeHistory(recording);
       if (faults.length > 0) throw new Error(faults.slice(0, 3).join('\n'));
-      figures.push(`${recording.operations.length} observations by clients of ${owners} owner${owners === 1 ? '' : 's'}`);
+      figures.push(
+        `${recording.operations.length} observations by clients of ${owners} owner${owners === 1 ? '' : 's'}`,
+      );
       if (owners === 1)
         await verdicts.control(
           '  control: a list with a wrong plant',

@@ -22,11 +22,15 @@ const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 const PREFIX = 'plt_';
 const SECRET_LENGTH = 43;
 const CHECKSUM_LENGTH = 6;
+const SECRET = new RegExp(`^${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}$`);
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 const OWNER = /^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$/;
 const SUBJECT_OWNER = /^https?:\/\/[!"$-~]{1,247}#[ -~]{1,255}$/;
 
 export const DEFAULT_EXPIRES = '90d';
+
+/** The rule for lifetimes, for messages. */
+export const EXPIRES_RULE = 'a time such as 30m, 12h or 90d, or never';
 
 /** The last use of a token is recorded once a minute. */
 export const LAST_USE_STEP_MS = 60_000;
@@ -50,7 +54,7 @@ export function mintSecret(): string {
 
 /** Checks the form and the checksum of a token. This finds typing errors without a query to the store. */
 export function isWellFormedSecret(text: string): boolean {
-  if (!/^plt_[0-9A-Za-z]{49}$/.test(text)) return false;
+  if (!SECRET.test(text)) return false;
   const body = text.slice(0, -CHECKSUM_LENGTH);
   return checksum(body) === text.slice(-CHECKSUM_LENGTH);
 }

@@ -179,3 +179,6 @@ export interface StoreOptions {
 
 /** Lifetime of an idempotency key. */
 export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1_000;
+
+/** Expired idempotency keys deleted by one statement. Writes are executed in between. */
+export const EXPIRED_KEYS_AT_ONCE = 1_000;

@@ -1,9 +1,8 @@
+import { EXPIRED_KEYS_AT_ONCE } from '../store.ts';
 import { type Connections, inTransaction } from './connections.ts';
 import type { Connection, Row } from './statements.ts';
 
-const KEYS_AT_ONCE = 1_000;
-
-/** Lower than `KEYS_AT_ONCE`: each key may need a separate statement, and these delay other pipelined statements. */
+/** Lower than `EXPIRED_KEYS_AT_ONCE`: each key may need a separate statement, and these delay other pipelined statements. */
 const KEYS_AT_ONCE_PER_OWNER = 100;
 
 /**
@@ -28,7 +27,7 @@ async function removeTogether(connections: Connections, until: number): Promise<
     name: 'delete-keys',
     text: `DELETE FROM idempotency_keys WHERE (owner, key) IN
              (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= $1
-               ORDER BY first_used_at LIMIT ${KEYS_AT_ONCE} FOR UPDATE SKIP LOCKED)
+               ORDER BY first_used_at LIMIT ${EXPIRED_KEYS_AT_ONCE} FOR UPDATE SKIP LOCKED)
            RETURNING key`,
     values: [until],
   });

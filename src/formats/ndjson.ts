@@ -10,7 +10,7 @@ import {
 } from './format.ts';
 
 /** A longer line ends the import: `/dev/zero`, for example, has no line end. */
-const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
+export const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
 
 const NEWLINE = 0x0a;
 const SPACE = 0x20;

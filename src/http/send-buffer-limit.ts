@@ -7,7 +7,7 @@ import { ClientGone } from './operation.ts';
 const WAIT_MS = 5_000;
 
 /** How long a response waits for memory after its headers were sent. A failure would then cut it off. */
-const BEGUN_WAIT_MS = 30_000;
+export const BEGUN_WAIT_MS = 30_000;
 
 /** Bytes of memory counted per byte of a response: rendering it leaves garbage (measured). */
 export const MEMORY_PER_BYTE = 2;

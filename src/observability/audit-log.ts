@@ -21,7 +21,7 @@ export interface Audit {
 
 /** Length of a window. Each token and reason gets one line per window, and so does each address with unknown tokens. */
 const WINDOW_MS = 60_000;
-const MAX_LINES_IN_WINDOW = 100;
+export const MAX_LINES_IN_WINDOW = 100;
 
 /** Creates an audit that writes to a log. Rejections are rate-limited, since any client can cause them. */
 export function createAudit(log: EventLog): Audit {

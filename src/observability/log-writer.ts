@@ -9,13 +9,17 @@ const REPORT_EVERY_MS = 1_000;
 const MAX_BUFFERED = 1_048_576;
 
 /** Buffer limits by kind of line. Clients cause any number of request lines: lower limits leave room for others. */
-const LIMITS = { request: MAX_BUFFERED / 2, failedRequest: (MAX_BUFFERED * 3) / 4, other: MAX_BUFFERED };
+export const BUFFER_LIMITS = {
+  request: MAX_BUFFERED / 2,
+  failedRequest: (MAX_BUFFERED * 3) / 4,
+  other: MAX_BUFFERED,
+};
 
 /** The subject of a line: a request, a failed request (warn and above), or other, such as an audit event. */
-export type LineKind = keyof typeof LIMITS;
+export type LineKind = keyof typeof BUFFER_LIMITS;
 
 /** How long the process waits for a slow reader before it exits. */
-const LAST_MS = 250;
+export const LAST_MS = 250;
 const LAST_STEP_MS = 5;
 
 const NOTHING = Buffer.alloc(0);
@@ -84,7 +88,7 @@ export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogW
   }
 
   function write(line: string, kind: LineKind): void {
-    if (rest.length + buffered.length > LIMITS[kind]) {
+    if (rest.length + buffered.length > BUFFER_LIMITS[kind]) {
       dropped += 1;
       return;
     }

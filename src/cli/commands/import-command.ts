@@ -25,11 +25,11 @@ import { addSettings } from '../settings/flags.ts';
 import { onSignal } from '../signal-handler.ts';
 
 /** Plants in one transaction: enough to spread the cost of the fsync, and few enough not to delay a running service. */
-const PLANTS_IN_BATCH = 2_000;
-const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
+export const PLANTS_IN_BATCH = 2_000;
+export const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
 
 /** Further invalid lines are only counted. */
-const INVALID_LINES_SHOWN = 20;
+export const INVALID_LINES_SHOWN = 20;
 
 /** The flag for a second import: `replace` only if the first import had it; otherwise `skip`, which keeps plants. */
 function againFlag(onConflict: OnConflict): string {

@@ -17,7 +17,7 @@ const FIRST_OWNER = 'default';
 export const SHUTDOWN_MS = STOP_MS + 500;
 
 /** A second signal within this time does not force the exit: npm repeats a Ctrl-C that the terminal already sent. */
-const SAME_SIGNAL_MS = 500;
+export const SAME_SIGNAL_MS = 500;
 
 /** Interval of checking whether the parent process has ended. Node has no event for that. */
 const PARENT_CHECK_MS = 200;

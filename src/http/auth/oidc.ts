@@ -4,7 +4,7 @@ import type { FindGrant, Grant } from './authentication.ts';
 import { createIssuerKeys } from './jwks.ts';
 
 /** Allowed signature algorithms: public-key only (RFC 8725 §3.1). `none` and HMAC would allow forgeries. */
-const ALGORITHMS = [
+export const ALGORITHMS = [
   'RS256',
   'RS384',
   'RS512',

@@ -16,6 +16,7 @@ import { MAX_JSON_DEPTH } from '../../src/exact-json.ts';
 import { MAX_LINE_BYTES } from '../../src/formats/format.ts';
 import { MAX_SKIPPED_BYTES } from '../../src/formats/ndjson.ts';
 import { CHECK_MS, SCRAPES_RENDERED } from '../../src/http/admin.ts';
+import { operations } from '../../src/http/app.ts';
 import { TOKEN_FRESH_MS } from '../../src/http/auth/authentication.ts';
 import { COOLDOWN_MS, KEPT_MS, REFRESH_MS } from '../../src/http/auth/jwks.ts';
 import { ALGORITHMS, CLOCK_TOLERANCE_S, MAX_JWT_LENGTH } from '../../src/http/auth/oidc.ts';
@@ -128,6 +129,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `a start waits up to ${LOCK_TIMEOUT_MS / SECOND_MS} s,`,
     `every ${COMMITS_BETWEEN_CHECKPOINTS} batches, or every ${CHARACTERS_BETWEEN_CHECKPOINTS / MIB} million`,
     `The service retries every ${COMMITS_BETWEEN_CHECKPOINTS} batches`,
+    `\`operation\` is ${operations.map(({ operationId }) => code(operationId)).join(', ')}, \`openapi\``,
     `expired keys, ${grouped(EXPIRED_KEYS_AT_ONCE)} at a time`,
     `fails after ${CHECK_MS / SECOND_MS} s without a result`,
     `above ${grouped(MAX_WAITING)} a write gets 50301`,

@@ -1,13 +1,13 @@
 import { headerCase } from './header-case.ts';
 import { http } from './node-http.ts';
 
-/** Characters that no header value has (RFC 9110 §5.5). */
+/** Matches a character that no header value may have (RFC 9110 §5.5). */
 const INVALID = /[^\t\x20-\x7e\x80-\xff]/;
 
 /** Headers of every response, on both listeners. */
 export const COMMON_HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
 
-/** Headers that change how Node sends a response. */
+/** Headers that change how Node sends a response. Node renders the responses that have one. */
 const LEFT_TO_NODE = new Set(['connection', 'transfer-encoding', 'trailer']);
 
 interface Line {
@@ -15,15 +15,15 @@ interface Line {
   text: string;
 }
 
-/** The last line rendered for each header: most have the same value in every response. */
+/** Last rendered line of each header. Most headers have the same value in every response. */
 const lines = new Map<string, Line>();
 const statusLines = new Map<number, string>();
 let dateSecond = 0;
 let dateLine = '';
 
 /**
- * Renders the head of a response of known length that leaves its connection open, as Node would. Only headers whose
- * value has changed are checked and rendered again. Undefined for other responses.
+ * Renders status line and headers as Node would, for a response of known length that leaves its connection
+ * open. Only headers whose value has changed are checked and rendered again. Undefined for other responses.
  */
 export function renderHead(status: number, headers: object): string | undefined {
   let head = statusLineOf(status);

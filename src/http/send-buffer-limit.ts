@@ -3,13 +3,17 @@ import type { BatchedResponse } from './batched-response.ts';
 import { RETRY_SOON } from './error-response.ts';
 import { ClientGone } from './operation.ts';
 
-/** How long a response waits for memory before it fails with 50301. */
+/** Max milliseconds that a response waits for memory before it fails with 50301. */
 const WAIT_MS = 5_000;
 
-/** How long a response waits for memory after its headers were sent. A failure would then cut it off. */
+/**
+ * Max milliseconds that a response waits for memory once its headers are sent. A failure then cuts it off.
+ */
 export const BEGUN_WAIT_MS = 30_000;
 
-/** Bytes of memory counted per byte of a response: rendering it leaves garbage (measured). */
+/**
+ * Bytes of memory that are counted per byte of a response. Rendering leaves garbage; the factor was measured.
+ */
 export const MEMORY_PER_BYTE = 2;
 
 interface Waiting {
@@ -19,33 +23,35 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/** Limits the memory, in bytes, of all long responses while their clients read. Short responses are not counted. */
+/**
+ * Limits the memory of all long responses together while their clients read. Short responses are not counted.
+ */
 export class SendBudget {
   readonly #limit: number;
-  /** Responses that wait for memory, in the order of their arrival. */
+  /** Responses that wait for memory. The first has waited longest. */
   readonly #waiting: Waiting[] = [];
   #used = 0;
-  /** The part of `used` that was taken by `reserve`. */
+  /** Part of `#used` that responses took with `reserve`. */
   #reserved = 0;
 
   constructor(limit: number) {
     this.#limit = limit;
   }
 
-  /** Starts counting the memory of one response. All its memory is released when the response closes. */
+  /** Starts to count the memory of one response. All of it is released when the response closes. */
   open(response: BatchedResponse): HeldBytes {
     return new HeldBytes(response, this);
   }
 
-  /** Throws an ApiError (50301) when the limit is reached. */
+  /** Takes memory at once. Throws an ApiError (50301) if the limit would be exceeded. */
   take(memory: number): void {
     if (this.#used + memory > this.#limit) throw tooMuch();
     this.#used += memory;
   }
 
   /**
-   * Waits until the memory is free. If all responses that hold reserved memory are waiting too, the first in the queue
-   * gets its memory at once. Rejects with an ApiError (50301) after a timeout.
+   * Waits until the memory is free. If all responses with reserved memory are waiting, the first gets its
+   * memory at once, to prevent a deadlock. Rejects with an ApiError (50301) after a timeout.
    */
   async reserve(memory: number, response: HeldBytes): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -60,7 +66,7 @@ export class SendBudget {
     }
   }
 
-  /** Ends the wait of a response, if it waits. */
+  /** Rejects the pending reservation of a response, if there is one. */
   cancel(response: HeldBytes, reason: Error): void {
     const index = this.#waiting.findIndex((waiting) => waiting.response === response);
     if (index === -1) return;
@@ -86,8 +92,8 @@ export class SendBudget {
     }
   }
 
-  // If true, one response may proceed, whatever its size. So even the largest plant can be listed, and responses never
-  // wait for each other for ever.
+  // Returns true if no running response can release reserved memory. One response may then exceed the limit.
+  // This prevents a deadlock, and even the largest plant can be listed.
   #areAllWaiting(): boolean {
     return this.#reserved === this.#waiting.reduce((sum, { response }) => sum + response.reserved, 0);
   }
@@ -104,10 +110,10 @@ function clientGone(): ClientGone {
   return new ClientGone('the client is gone');
 }
 
-/** The part of the budget that one response holds until it closes. */
+/** Memory that one response holds until it closes. */
 export class HeldBytes {
   isClosed: boolean;
-  /** The part of the memory that was taken by `reserve`. */
+  /** Part of the memory that was taken with `reserve`. */
   reserved = 0;
   #memory = 0;
   readonly #response: BatchedResponse;
@@ -124,12 +130,12 @@ export class HeldBytes {
     });
   }
 
-  /** True once the headers of the response are sent. */
+  /** Returns true once the headers of the response were sent. */
   isBegun(): boolean {
     return this.#response.headersSent;
   }
 
-  /** Takes memory without waiting. Throws an ApiError (50301) when the limit of all responses together is reached. */
+  /** Takes memory without waiting. Throws an ApiError (50301) if the limit of all responses is reached. */
   add(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;
@@ -138,8 +144,8 @@ export class HeldBytes {
   }
 
   /**
-   * Waits until the bytes fit into the limit. Ignores the limit if no other response can release memory. Rejects with
-   * an ApiError (50301) after a timeout, and with ClientGone once the connection is closed.
+   * Waits until memory for the bytes is free. Ignores the limit if no other response can release memory.
+   * Rejects with an ApiError (50301) after a timeout, and with ClientGone once the connection is closed.
    */
   async reserve(bytes: number): Promise<void> {
     if (this.isClosed) throw clientGone();
@@ -154,7 +160,7 @@ export class HeldBytes {
     this.reserved += memory;
   }
 
-  /** Releases bytes that the client has accepted, or that were reserved and are not needed. */
+  /** Releases the memory of bytes that the client has accepted or that are not needed. */
   remove(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;

@@ -24,8 +24,17 @@ const SECRET_LENGTH = 43;
 const CHECKSUM_LENGTH = 6;
 const SECRET = new RegExp(`^${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}$`);
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 };
-const OWNER = /^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$/;
+const OWNER_LENGTH = 128;
+const OWNER = new RegExp(`^[A-Za-z0-9][A-Za-z0-9._@+-]{0,${OWNER_LENGTH - 1}}$`);
+const NAME_LENGTH = 255;
+const NAME = new RegExp(`^[^\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}]{0,${NAME_LENGTH}}$`, 'u');
 const SUBJECT_OWNER = /^https?:\/\/[!"$-~]{1,247}#[ -~]{1,255}$/;
+
+/** The rule for owners of local tokens, for messages. */
+export const OWNER_RULE = `1 to ${OWNER_LENGTH} letters, digits and ._@+-, beginning with a letter or digit`;
+
+/** The rule for names of tokens, for messages. */
+export const TOKEN_NAME_RULE = `up to ${NAME_LENGTH} characters without control characters`;
 
 export const DEFAULT_EXPIRES = '90d';
 
@@ -114,7 +123,7 @@ export function isOwnerOfSubject(text: string): boolean {
 
 /** True for the name of a token: up to 255 characters, without control or format characters. */
 export function isTokenName(text: string): boolean {
-  return /^[^\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]{0,255}$/u.test(text);
+  return NAME.test(text);
 }
 
 /** Parses scopes separated by commas or spaces, into the order of `scopes`. Undefined when one is unknown. */

@@ -45,7 +45,7 @@ import {
   COMMITS_BETWEEN_CHECKPOINTS,
 } from '../../src/store/sqlite/writer-thread.ts';
 import { EXPIRED_KEYS_AT_ONCE, KEY_LIFETIME_MS } from '../../src/store/store.ts';
-import { DEFAULT_EXPIRES, LAST_USE_STEP_MS } from '../../src/token.ts';
+import { DEFAULT_EXPIRES, LAST_USE_STEP_MS, TOKEN_NAME_RULE } from '../../src/token.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const KIB = 1_024;
@@ -88,6 +88,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `by default expires after ${expires}`,
   ],
   'docs/configuration.md': [
+    `A note for the list of tokens, ${TOKEN_NAME_RULE}.`,
     `| Chunks of a body | ${BASE_PIECES}, plus one for every ${BYTES_PER_PIECE} bytes;`,
     `${listsAtOnce} of more than ${PAGE_BYTES / KIB} KiB, for ${numberOf('sendBufferLimit') / MIB} MiB of`,
     `${MAX_DISCARDED_BYTES / KIB} KiB or one second; then the connection is closed`,

@@ -18,6 +18,7 @@ import {
   parseExpires,
   parseScopes,
   scopes,
+  TOKEN_NAME_RULE,
   type Token,
 } from '../../token.ts';
 import { rejectUnlessLocalOwner } from '../arguments.ts';
@@ -50,7 +51,7 @@ function createTokenCommand(context: CommandContext): Command {
       const expiresAt = parseExpires(flags.expires, now);
       rejectUnlessLocalOwner(owner);
       if (!isTokenName(name)) {
-        throw new CommandFailed('--name must be up to 255 characters without control characters');
+        throw new CommandFailed(`--name must be ${TOKEN_NAME_RULE}`);
       }
       if (wanted === undefined)
         throw new CommandFailed(`--scope must be one or more of ${scopes.join(', ')}`);

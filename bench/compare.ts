@@ -1,6 +1,6 @@
 import type { Contender, Measurement } from './contenders/contender.ts';
 
-/** The runs of a workload: for each contender, one run a round. */
+/** The results of all contenders under one workload, one run per round. */
 export interface Comparison {
   readonly work: string;
   readonly contenders: readonly Runs[];
@@ -14,19 +14,19 @@ export interface Runs {
 export interface Plan {
   readonly rounds: number;
   readonly seconds: number;
-  /** Seconds of load before the first round, not measured; 0 for none. */
+  /** Seconds of unmeasured load before the first round; 0 for none. */
   readonly warmUp: number;
-  /** Repeats the warm-up until so many responses: on a busy machine seconds are too short to compile the code. */
+  /** Min responses before the warm-up ends. On a busy machine, seconds are too short to compile all code. */
   readonly warmUpAnswers?: number;
 }
 
-/** The first number of repeated warm-ups, above those of all runs, so that their ids are distinct. */
+/** Run number of the first repeated warm-up, above those of all rounds, so that ids are distinct. */
 const FIRST_REPEATED = 900;
 const MAX_REPEATED = 50;
 
 /**
- * Measures the contenders alternately, so that other load on the machine affects all of them equally. Each round starts
- * with a different contender, because any contender is slower for a while after one that used all cores.
+ * Measures the contenders alternately, so that other load on the machine affects all of them equally. Each
+ * round starts with a different contender: any contender is slower right after one that used all cores.
  */
 export async function compare(
   work: string,

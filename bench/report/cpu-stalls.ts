@@ -9,7 +9,7 @@ const LOOK_FOR_MS = 3_000;
 interface Stalls {
   /** The longest stall of one thread, in milliseconds. */
   readonly longestMs: number;
-  /** The share of the time that a thread was stalled, counting stalls of a millisecond and more. */
+  /** Share of the time in which a thread was stalled, counting stalls of a millisecond and more. */
   readonly share: number;
 }
 

@@ -43,7 +43,7 @@ async function runPostgres(bench: Bench): Promise<Report> {
   return reportOf([comparison], { createToPgbench: ratioTo(comparison, PGBENCH) });
 }
 
-/** Starts a server and checks that its commits are durable. `resources` removes it. */
+/** Starts PostgreSQL and checks that its commits are durable. `resources` removes it. */
 export async function startCheckedPostgres(resources: AsyncDisposableStack): Promise<PostgresServer> {
   const server = await startPostgres();
   resources.defer(() => server.remove());
@@ -92,8 +92,8 @@ async function runPgbench(args: readonly string[], signal: AbortSignal): Promise
 }
 
 /**
- * Each run starts with an empty table and a completed checkpoint, and must leave as many plants as it reports. The
- * CPU of PostgreSQL counts as the server's.
+ * Starts each run with an empty table and a completed checkpoint. Throws if the run leaves less than 90 % of
+ * the plants that it reports. The CPU time of PostgreSQL counts as the server's.
  */
 function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Contender {
   return {
@@ -115,7 +115,10 @@ function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Con
   };
 }
 
-/** Measures a program that uses PostgreSQL directly: the subject itself, so it is never reported as the bottleneck. */
+/**
+ * Measures a program that uses PostgreSQL directly. It is the subject as well as the load generator, so it is
+ * never reported as the bottleneck.
+ */
 async function clientProgram(run: () => Promise<Tally>): Promise<Measurement> {
   const before = readEndedCpuSeconds();
   const tally = await run();

@@ -112,8 +112,8 @@ function limitScrapes(render: () => Promise<string>): () => Promise<string> {
 }
 
 /**
- * Registers a gauge for the result of each readiness check. No other metric shows a failure, since an
- * instance that is not ready gets no requests.
+ * Registers a gauge for each readiness check. It shows why an instance is not ready. Metrics of requests
+ * cannot show it, since such an instance gets no requests.
  */
 function gaugeChecks(registry: Registry, checks: readonly ReadinessCheck[]): void {
   new Gauge({
@@ -132,7 +132,7 @@ function gaugeChecks(registry: Registry, checks: readonly ReadinessCheck[]): voi
 /** Runs a readiness check. Resolves to undefined if it passes, otherwise to its name and error message. */
 async function failureOf({ name, check }: ReadinessCheck): Promise<string | undefined> {
   const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => late.reject(new Error(`no answer in ${CHECK_MS} ms`)), CHECK_MS);
+  const timer = setTimeout(() => late.reject(new Error(`no response within ${CHECK_MS} ms`)), CHECK_MS);
   try {
     await Promise.race([check(), late.promise]);
     return undefined;

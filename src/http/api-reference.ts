@@ -101,7 +101,8 @@ function readScript(): Script {
   return { gzipped, etag: `"${createHash('sha256').update(gzipped).digest('base64url')}"` };
 }
 
-// The script is always gzipped: every browser accepts it, and RFC 9110 §12.5.3 allows a single encoding.
+// The script is always sent gzipped, whatever `Accept-Encoding` says. Every browser accepts gzip, and a
+// server may ignore `Accept-Encoding` (RFC 9110 §12.5.3).
 function sendScript(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -127,7 +128,7 @@ function sendScript(
 /** Throws an ApiError (41200) if `If-Match` does not match the ETag of the script (RFC 9110 §13.1.1). */
 function checkPreconditions(headers: IncomingHttpHeaders, etag: string): void {
   if (headers['if-match'] !== undefined && !hasTag(headers['if-match'], etag))
-    throw new ApiError(41200, 'the `If-Match` header names another version of the script');
+    throw new ApiError(41200, 'the script has another version than `If-Match` names; load the page again');
 }
 
 /** Returns true if `If-Match` or `If-None-Match` contains the ETag, or is `*` (RFC 9110 §13.1.2). */

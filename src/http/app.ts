@@ -203,8 +203,8 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
   tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {
     const response = responseOf(reply);
-    // Keeps the request in a field. V8 would keep a closure in memory too long
-    // (test/system/request-memory.test.ts).
+    // Stores the request in a field of the response, not in a closure: V8 would keep the closure, and with it
+    // the request, in memory for too long (test/system/request-memory.test.ts).
     response.routed = request;
     reply.header('x-request-id', request.id).headers(headers);
     if (response.receiveError !== undefined) throw response.receiveError;
@@ -248,16 +248,16 @@ function operationOf({ routeOptions }: FastifyRequest): string {
 }
 
 /**
- * Codes of server errors without a separate error line in the log. 50301: an overloaded service has no time
- * for more lines. 50302: the failed read of the provider's keys was already logged. Any client can cause
- * 50302 with an unknown key in a token.
+ * Codes of server errors that get no error line in the log. 50301: logging would add to an overload. 50302
+ * (the keys of the identity provider could not be read): that read is already logged, and clients could flood
+ * the log with tokens that name unknown keys.
  */
 const unlogged: readonly ErrorCode[] = [50100, 50301, 50302];
 
 function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
   app.setErrorHandler((error, request, reply) => {
     const apiError = toApiError(error);
-    // No response can be sent on a closed connection. `complete` logs the request.
+    // The connection is closed, so no response is sent. The request is still logged, by `complete`.
     if (error instanceof ClientGone && reply.raw.destroyed) return;
     if (apiError.code >= 50000 && !unlogged.includes(apiError.code)) logFailure(log, request, error);
     sendApiError(reply, apiError);

@@ -19,7 +19,7 @@ export function toApiError(error: unknown): ApiError {
   if (error instanceof StoreUnavailable) {
     return new ApiError(
       50300,
-      'the store is unavailable; if this was a write, its outcome is unknown',
+      'the store is unavailable; retry later. If this was a write, its outcome is unknown',
       RETRY_SOON,
     );
   }
@@ -45,7 +45,7 @@ function fromRouter(error: unknown): ApiError | undefined {
     case 'FST_ERR_MAX_PARAM_LENGTH':
       return new ApiError(41400, 'the path is too long');
     case 'FST_ERR_BAD_URL':
-      return new ApiError(40004, 'the path is not valid percent-encoding');
+      return new ApiError(40004, 'the percent-encoding of the path is invalid');
     default:
       return undefined;
   }
@@ -68,7 +68,9 @@ function fromParser(error: unknown): ApiError | undefined {
     : undefined;
 }
 
-/** Returns the request line that Node's parser rejected. The parser gets only whole lines. */
+/**
+ * Returns the request line that Node's parser rejected. It is complete, since the parser gets whole lines.
+ */
 function lineOf(error: unknown): string {
   return packetOf(error).toString('latin1').split('\r\n', 1)[0] ?? '';
 }

@@ -5,7 +5,7 @@ import { type Scope, scopes } from '../token.ts';
 import { headerCase } from './header-case.ts';
 import type { Operation } from './operation.ts';
 
-/** Version of the API in the OpenAPI document, fixed by the specification of the API. */
+/** `info.version` of the OpenAPI document. The requirements of the API prescribe this value. */
 const INTERFACE_VERSION = '1.0.0';
 
 /** Error codes that any operation can return. */

@@ -76,8 +76,9 @@ type RequestOf<O extends Operation> = FastifyRequest<{
 }>;
 
 /**
- * Handles a request and resolves to the response body, which the router sends. Do not return the reply. The
- * router would wait until the client has read it, and the request would stay in flight until then.
+ * Handles a request and resolves to the response body, which the router then sends. Do not return Fastify's
+ * `reply` object. The router would then wait until the client has read the response, and count the request as
+ * in flight until then.
  */
 export type HandlerOf<O extends Operation> = (
   request: RequestOf<O>,

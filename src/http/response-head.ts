@@ -7,7 +7,7 @@ const INVALID = /[^\t\x20-\x7e\x80-\xff]/;
 /** Headers of every response, on both listeners. */
 export const COMMON_HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
 
-/** Headers that change how Node sends a response. Node renders the responses that have one. */
+/** Headers that change how Node sends a response. This module leaves responses with one of them to Node. */
 const LEFT_TO_NODE = new Set(['connection', 'transfer-encoding', 'trailer']);
 
 interface Line {
@@ -22,8 +22,9 @@ let dateSecond = 0;
 let dateLine = '';
 
 /**
- * Renders status line and headers as Node would, for a response of known length that leaves its connection
- * open. Only headers whose value has changed are checked and rendered again. Undefined for other responses.
+ * Renders status line and headers as Node would. Returns undefined unless the response has a known length and
+ * leaves its connection open. A header with the same value as in the response before is neither checked nor
+ * rendered again.
  */
 export function renderHead(status: number, headers: object): string | undefined {
   let head = statusLineOf(status);

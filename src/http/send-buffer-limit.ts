@@ -31,7 +31,10 @@ export class SendBudget {
   /** Responses that wait for memory. The first has waited longest. */
   readonly #waiting: Waiting[] = [];
   #used = 0;
-  /** Part of `#used` that responses took with `reserve`. */
+  /**
+   * The part of `#used` that was taken by `reserve`, which waits for memory. The rest was taken by `take`,
+   * which fails at once.
+   */
   #reserved = 0;
 
   constructor(limit: number) {
@@ -92,18 +95,22 @@ export class SendBudget {
     }
   }
 
-  // Returns true if no running response can release reserved memory. One response may then exceed the limit.
-  // This prevents a deadlock, and even the largest plant can be listed.
+  // Returns true if every response that holds reserved memory waits for more. One of them may then exceed the
+  // limit, or all would wait forever. This also lets a plant above the limit be listed.
   #areAllWaiting(): boolean {
     return this.#reserved === this.#waiting.reduce((sum, { response }) => sum + response.reserved, 0);
   }
 }
 
 function tooMuch(): ApiError {
-  return new ApiError(50301, 'too many response bytes are waiting for slow clients; use a smaller `limit`', {
-    ...RETRY_SOON,
-    connection: 'close',
-  });
+  return new ApiError(
+    50301,
+    'responses to slow clients use too much memory; retry later, or use a smaller `limit`',
+    {
+      ...RETRY_SOON,
+      connection: 'close',
+    },
+  );
 }
 
 function clientGone(): ClientGone {
@@ -113,7 +120,7 @@ function clientGone(): ClientGone {
 /** Memory that one response holds until it closes. */
 export class HeldBytes {
   isClosed: boolean;
-  /** Part of the memory that was taken with `reserve`. */
+  /** The part of this response's memory that was taken by `reserve`, which waits for memory. */
   reserved = 0;
   #memory = 0;
   readonly #response: BatchedResponse;
@@ -154,13 +161,13 @@ export class HeldBytes {
     if (this.isClosed) throw clientGone();
   }
 
-  /** Adds memory that the SendBudget has reserved for this response. */
+  /** Adds memory that the common budget has granted to this response. */
   grant(memory: number): void {
     this.#memory += memory;
     this.reserved += memory;
   }
 
-  /** Releases the memory of bytes that the client has accepted or that are not needed. */
+  /** Releases the memory of bytes that were sent, or that were reserved but are not needed after all. */
   remove(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;

@@ -6,7 +6,10 @@ import { ClientGone } from './operation.ts';
 interface PieceHooks {
   /** Adds headers that depend on the request and on the state of the service. */
   readonly completeHeaders: (request: FastifyRequest, reply: FastifyReply) => void;
-  /** Called when a piece could not be produced. The response is then cut off after its headers. */
+  /**
+   * Called when a piece could not be produced. The headers are already sent, so the connection is closed in
+   * the middle of the body.
+   */
   readonly onBrokenOff: (request: FastifyRequest, error: unknown) => void;
 }
 

@@ -25,7 +25,7 @@ const CHALLENGE = 'Bearer realm="plant-store"';
 const USUAL_SCHEME = 'Bearer ';
 const CREDENTIALS = /^bearer(?: +(.*))?$/i;
 
-// RFC 6750 §3.1: a request without bearer credentials gets a challenge without an error code.
+// A request without a bearer token gets a `WWW-Authenticate` without the attribute `error` (RFC 6750 §3.1).
 const noCredentials = new ApiError(
   40100,
   'no bearer token; send the header `Authorization: Bearer <ACCESS_TOKEN>`',
@@ -64,7 +64,10 @@ export type Grant = Pick<Token, 'owner' | 'scopes' | 'expiresAt' | 'revokedAt'>;
 /** Verifies a token that this service has not issued. Resolves to undefined if the token is invalid. */
 export type FindGrant = (secret: string) => Promise<Grant | undefined>;
 
-/** A cached lookup of a token. `answer` resolves to the token; `found` is that token once it is known. */
+/**
+ * A cached lookup. `answer` resolves to the stored token, or to undefined if the client sent an invalid
+ * token. `found` is the same value for readers that do not wait; undefined until `answer` has resolved.
+ */
 interface LookUp {
   found: Token | Grant | undefined;
   readonly answer: Promise<Token | Grant | undefined>;
@@ -91,8 +94,8 @@ export function createAuthentication({
   rejectedTokens,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
-  // Cache keys are the tokens as sent: a hit needs no hash. The TTL starts with the lookup, not with its
-  // result.
+  // The cache key is the token as the client sent it, so that a hit needs no hash. The TTL counts from the
+  // start of the lookup, since its result may be as old as that.
   const lookUps = new LRUCache<string, LookUp>({ max: TOKENS_CACHED, ttl: TOKEN_FRESH_MS });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
@@ -131,7 +134,8 @@ export function createAuthentication({
     store.write({ kind: 'recordTokenUse', id, at }).then(
       (outcome) => {
         firstUsesLost.delete(id);
-        // Several instances may see the first use of a token. Only the instance that records it gets 'done'.
+        // Several instances may see the first use of a token. The store returns 'done' only to the one that
+        // recorded it, so the use is audited once.
         if (isFirst && outcome === 'done') audit.tokenFirstUsed(token, originOf(request));
       },
       (error: unknown) => {
@@ -219,7 +223,7 @@ function readSecret({ headers: { authorization } }: FastifyRequest): string {
 }
 
 function tooNarrow(scope: Scope): ApiError {
-  return new ApiError(40300, `the token lacks the scope ${scope}`, {
+  return new ApiError(40300, `the token lacks the scope ${scope}; use a token with this scope`, {
     'www-authenticate': `${CHALLENGE}, error="insufficient_scope", scope="${scope}"`,
   });
 }

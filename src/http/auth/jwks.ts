@@ -47,11 +47,12 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
   let triedAt = Number.NEGATIVE_INFINITY;
   let reading: Promise<boolean> | undefined;
   /**
-   * Key ids that were looked up since the last read. If `keys` lacks such an id, the issuer has no such key.
+   * Key ids that were searched in the keys of the last read. If `keys` lacks such an id, the issuer has no
+   * such key.
    */
   const lookedUp = new Set<string>();
 
-  // `Math.abs` makes times expire even after the clock was set back.
+  // Milliseconds since `time`. `Math.abs`: after the clock was set back, keys must not stay valid for longer.
   const since = (time: number): number => Math.abs(now() - time);
 
   /**
@@ -94,8 +95,8 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
         lookedUp.add(kid);
         return keys(header, token);
       }
-      // An id in `lookedUp` was missing when the keys were last read: no such key exists. For another id, the
-      // issuer may have added the key since that read: 50302.
+      // An id in `lookedUp` was already searched in the keys of the last read: the issuer has no such key.
+      // For another id it may have added the key since, so the answer is 50302.
       if (lookedUp.has(kid)) throw error;
       throw unavailable(COOLDOWN_MS - since(triedAt));
     }
@@ -108,7 +109,7 @@ async function readKeys(issuer: string): Promise<typeof NO_KEYS> {
   const metadata = parseMetadata(await readJson(metadataUrl, signal), metadataUrl);
   // Discovery 1.0 §4.3: the metadata must name the same issuer. Else one issuer could impersonate another.
   if (metadata.issuer !== issuer) {
-    throw new Error(`${metadataUrl} names the issuer ${metadata.issuer}, not ${issuer}`);
+    throw new Error(`${metadataUrl} names the issuer ${metadata.issuer}, but --oidc-issuer is ${issuer}`);
   }
   if (issuer.startsWith('https:') && !metadata.jwks_uri.startsWith('https:')) {
     throw new Error(`jwks_uri in ${metadataUrl} must be an https URL`);

@@ -82,8 +82,8 @@ function isCanonicalBase64Url(part: string): boolean {
 
 /**
  * Returns true for an access token. RFC 9068 §2.1 requires the type `at+jwt`, but many providers send `JWT`
- * or no type. Their access tokens must have a scope, since ID tokens have none. A token bound to a key
- * (`cnf`, RFC 7800) is rejected: it is not a bearer token.
+ * or no type. Such a token needs a scope, which excludes ID tokens: they have none. A token that is bound to
+ * a key (`cnf`, RFC 7800) is rejected, since it is not a bearer token.
  */
 function isAccessToken(typ: string | undefined, payload: JWTPayload): boolean {
   if (payload.cnf !== undefined) return false;

@@ -42,8 +42,8 @@ function createRate(limit: number, monotonicNow: Clock) {
 export interface RejectedTokens {
   /**
    * Throws an ApiError (42900) if the address sent too many invalid tokens, or this token too often. Call it
-   * before the lookup of a token. Never rejects a token that was valid before. Otherwise another client
-   * behind the same proxy could lock it out.
+   * before the lookup of a token. A token that was valid at its last lookup is never rejected, so that
+   * another client behind the same proxy cannot lock it out.
    */
   rejectBeyond(address: string, secret: string): void;
   rejected(address: string, secret: string): void;
@@ -51,9 +51,9 @@ export interface RejectedTokens {
 }
 
 /**
- * Limits two numbers for each address and minute: different invalid tokens, and lookups of each such token.
- * So a client that repeats a revoked token locks out only itself. An IPv6 address counts as its /64 network.
- * A `limit` of 0 means no limit.
+ * For each address and minute, limits the number of different invalid tokens, and the number of lookups of
+ * each of them. A client that repeats one revoked token reaches only the second limit, so other clients of
+ * its address are not affected. An IPv6 address counts as its /64 network. A `limit` of 0 means no limit.
  */
 export function createRejectedTokens(limit: number, monotonicNow: Clock): RejectedTokens {
   if (limit === 0) return { rejectBeyond: ignore, rejected: ignore, accepted: ignore };

@@ -51,8 +51,8 @@ export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admiss
 
   function releaseShare(owner: string): void {
     const left = (inFlightOf.get(owner) ?? 1) - 1;
-    // Keeps the entry of an owner without requests. Adding it again for each request would keep rebuilding
-    // the map.
+    // The entry stays when the owner has no more requests. Deleting and adding it for each request would make
+    // the Map reallocate its table again and again.
     if (left === 0 && inFlightOf.size > limit) inFlightOf.delete(owner);
     else inFlightOf.set(owner, left);
   }

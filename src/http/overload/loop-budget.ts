@@ -11,7 +11,7 @@ export type WaitForSlot = (owner: string | undefined) => Promise<void> | undefin
 
 /**
  * Limits handler time per event-loop iteration to 5 ms and queues further requests. Queued requests count as
- * in flight. Requests left unread in socket buffers would not count.
+ * in flight, so that the concurrency limit notices an overload. Requests left in socket buffers would not.
  */
 export function createLoopBudget(): WaitForSlot {
   /** Queued requests of each owner. The first owner in the map is next. */

@@ -23,10 +23,13 @@ export const GATHERED_BYTES = 8 * MEBIBYTE;
  */
 export const CONCURRENT_GATHERS = 4;
 
-/** Bytes that the memory limit counts for a list without `limit`: a few pages. The kernel may buffer more. */
+/**
+ * Bytes that a list without the parameter `limit` takes from the memory limit for slow clients. They cover a
+ * few pages of plants, but not the socket buffer of the kernel.
+ */
 export const STREAM_BYTES = 6 * PAGE_BYTES;
 
-/** Max bytes of a list that is sent at once. The memory limit ignores such a list. */
+/** Lists of up to this many bytes are sent in one write. They take nothing from the memory limit. */
 const SHORT_BYTES = PAGE_BYTES;
 
 /**
@@ -217,9 +220,9 @@ function endWhenRevoked(
 }
 
 /**
- * Gathers the pages of a list with a `limit` in one block of memory. Many small blocks would fragment the
- * memory, and the system would not get it back. `expected` is the first size of the block; the caller has
- * reserved that memory. Each large plant stays in a separate block.
+ * Collects the pages of a list with a `limit` in one buffer. Many small buffers would fragment the heap, and
+ * its memory would not return to the operating system. `expected` is the initial size of the buffer, which
+ * the caller has reserved. Each large plant stays in its own buffer.
  */
 async function gather(
   pages: PlantPages,
@@ -262,14 +265,15 @@ async function gather(
     json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
   }
   size += END.copy(block, size);
-  // Releases the reservation of the unused end of the block. That end takes no memory: nothing was written
-  // there.
+  // Releases the reservation of the unused end of the buffer. The operating system gives memory only to parts
+  // that were written.
   held.remove(block.length - size);
   return [...blocks, block.subarray(begin, size)];
 }
 
 /**
- * Reads the next page that has plants. Returns an empty page only before a large plant; undefined at the end.
+ * Reads the next page. If a large plant is next, the page is empty, since `nextLarge` returns that plant.
+ * Undefined at the end of the list.
  */
 async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
   let json: string | undefined = EMPTY;
@@ -284,8 +288,8 @@ async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefi
 function* encodeMembers(json: string, begin: number, shared: Buffer): Generator<Buffer> {
   const end = json.length - END.length;
   for (let from = 0; from < end; ) {
-    // A slice may end inside a surrogate pair. Half a pair does not fit into the buffer, so the encoder stops
-    // before the pair. The next slice begins with it.
+    // A slice of the text may end inside a surrogate pair. `encodeInto` then leaves out the first half of the
+    // pair, and the next slice begins with the whole pair.
     const slice = json.slice(from, Math.min(from + PIECE_BYTES, end));
     const { read, written } = encoder.encodeInto(slice, shared);
     if (from === 0) shared[0] = begin;

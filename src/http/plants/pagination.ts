@@ -3,10 +3,13 @@ import type { IdRange, PlantPage, Store } from '../../store/store.ts';
 /** Max bytes of JSON in one page from the store. */
 export const PAGE_BYTES = 64 * 1024;
 
-/** Target size of the next page in bytes. Most pages then fit into PAGE_BYTES and need only one statement. */
+/**
+ * Size in bytes that the next page should have. It is below PAGE_BYTES, since a page that exceeds PAGE_BYTES
+ * needs a second statement.
+ */
 const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 
-/** Max plants in the first page, when their size is unknown, and in later pages. */
+/** Max plants in the first page, before the size of the plants is known, and in each later page. */
 const FIRST_PAGE = 64;
 const LONGEST_PAGE = 2_048;
 
@@ -18,7 +21,7 @@ export class PlantPages {
   ended: boolean;
   /** Id of the last plant read. Undefined if no more plants follow. */
   cutAt: bigint | undefined;
-  /** Bytes of the next plant if it is too large for a page. Only `nextLarge` can read such a plant. */
+  /** Size in bytes of the next plant, if it is too large for a page. Then only `nextLarge` can read it. */
   largeBytes: number | undefined;
   readonly #store: Store;
   readonly #owner: string;
@@ -73,7 +76,7 @@ export class PlantPages {
     return Buffer.from(json.buffer, json.byteOffset, json.length);
   }
 
-  /** Estimates the bytes of all remaining pages from the plants of the last page. */
+  /** Estimates the size in bytes of all pages still to read, from the average plant of the previous page. */
   expectedBytes(): number {
     return this.ended ? 0 : Math.ceil(this.#left * this.#bytesPerPlant);
   }

@@ -8,7 +8,10 @@ interface Address {
   readonly namesOf: { readonly host: string; readonly port: string };
 }
 
-/** Max connections that wait to be accepted; the kernel may allow fewer. Further clients wait seconds. */
+/**
+ * Max connections that wait to be accepted; the kernel may allow fewer. When the queue is full, a client
+ * repeats its attempt, and connects only seconds later.
+ */
 const BACKLOG = 4_096;
 
 /** Error: an address cannot be bound. The message has the reason and the setting to change. */

@@ -9,13 +9,14 @@ export const TICK_MS = 1_000;
 const QUEUE_READ_TICKS = 2;
 
 /**
- * Share of the connection limit that one search for idle connections closes, so that few searches are needed.
+ * The part of all connections that one search for idle connections closes. More than one, so that few
+ * searches are needed.
  */
 const FREED_SHARE = 0.01;
 
 /**
- * All connections of a listener. Timeouts are counted in ticks of a timer. A suspended or busy process gets
- * no ticks. Afterwards it therefore reads the bytes that have arrived before any connection times out.
+ * All connections of a listener. Timeouts count ticks of a timer, not the time of a clock. A process that was
+ * suspended or busy therefore first reads the bytes that have arrived, and only later times out connections.
  */
 export class Connections {
   readonly #limit: number;

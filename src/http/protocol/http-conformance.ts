@@ -59,7 +59,10 @@ export function isAboutServer({ method, url }: IncomingMessage): boolean {
   return method === 'OPTIONS' && url === '*';
 }
 
-/** Returns true for a valid request target (RFC 9112 §3.2) after `originForm`. CONNECT never gets here. */
+/**
+ * Returns true for a valid request target (RFC 9112 §3.2) that was already reduced to a path. CONNECT is
+ * rejected elsewhere.
+ */
 function isTarget({ method, url = '' }: IncomingMessage): boolean {
   return (url.startsWith('/') || (url === '*' && method === 'OPTIONS')) && !url.includes('#');
 }

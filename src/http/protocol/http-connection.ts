@@ -50,12 +50,15 @@ export class Connection {
   readonly #framing: Framing;
   /** Bytes not parsed yet: an incomplete request line, or pipelined requests. */
   #unparsed: Buffer = NOTHING;
-  /** Response to the next request. Its dispatch waits until the bytes that have arrived are parsed. */
+  /**
+   * The response object of the next request. The request is dispatched after all bytes that have arrived are
+   * parsed.
+   */
   #next: BatchedResponse | undefined;
   #current: BatchedResponse | undefined;
   /** Parser or socket error that belongs to no request. */
   #error: unknown;
-  /** True once the first byte of a request has arrived. */
+  /** True once the first byte of the connection has arrived. */
   #isUsed = false;
   #hasEnded = false;
   #isClosing = false;
@@ -88,7 +91,10 @@ export class Connection {
     this.#next = response;
   }
 
-  /** Passes a parser or socket error to the request that it interrupts. Else rejects the connection. */
+  /**
+   * Reports a parser or socket error to the request that is still being received. Without one, the client
+   * gets an error response, and the connection is closed.
+   */
   fail(error: unknown): void {
     if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return;
     const last = this.#next ?? this.#current;
@@ -240,7 +246,10 @@ export class Connection {
     this.#endParser();
   }
 
-  /** Dispatches the next request, or rejects the connection after an error. */
+  /**
+   * Dispatches the next request. After a parser or socket error, sends the error response and closes the
+   * connection.
+   */
   #advance(): void {
     if (this.#current !== undefined || this.#isClosing || this.socket.destroyed) return;
     const next = this.#next;
@@ -318,7 +327,10 @@ function isIncomplete({ req, isAnswered }: BatchedResponse): boolean {
   return !req.complete && !isAnswered;
 }
 
-/** Removes the listener that Node's server added to a new connection. Returns it for direct calls. */
+/**
+ * Removes the listener that Node's server added to a new connection, and returns it. This class calls it
+ * itself, with the bytes that the parser is to read.
+ */
 function takeListener(socket: Socket, event: 'data' | 'end'): (chunk?: Buffer) => void {
   const [listener] = socket.listeners(event).slice(-1);
   if (listener === undefined)

@@ -131,7 +131,8 @@ function limitConnections(server: Server, { tls, connections, renderError }: Lis
   });
 
   function reject(socket: Socket): void {
-    // With TLS, an error response needs a handshake first, which is most of the cost of a connection.
+    // With TLS no error response is sent: it would need a handshake, which is most of the cost of a
+    // connection.
     if (tls !== undefined || rejected >= MAX_REJECTED) {
       socket.destroy();
       return;

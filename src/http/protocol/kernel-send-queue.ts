@@ -16,8 +16,8 @@ const WITH_QUEUE = /^ *\d+: (\S+) (\S+) \S\S ((?!00000000)[0-9A-F]{8}):/gm;
 const chunk = Buffer.allocUnsafeSlow(16 * 1024);
 
 /**
- * Returns how many bytes of a connection the kernel has accepted and the peer has not. Undefined if none or
- * unknown.
+ * Returns the length of a connection's send queue in bytes: what the service has written and the client has
+ * not acknowledged. Undefined if the queue is empty or unknown.
  */
 export type SendQueueOf = (socket: Socket) => number | undefined;
 
@@ -45,7 +45,10 @@ function readQueues(): ReadonlyMap<string, number> {
   return queues;
 }
 
-/** Yields the lines of a file in small groups. The file has a line for each connection of the last minute. */
+/**
+ * Yields the lines of a file, and reads it in parts: it can be long, since it also lists connections that
+ * were closed in the last minute.
+ */
 function* readLines(file: string): Generator<string> {
   let descriptor: number | undefined;
   try {
@@ -68,7 +71,7 @@ function* readLines(file: string): Generator<string> {
 
 /** Formats an address and a port as the kernel does: 32-bit words in host byte order, in hexadecimal. */
 function kernelName(address: string, port = 0): string | undefined {
-  // Removes the zone of a link-local address, such as `%eth0`: the kernel's files have no zones.
+  // Removes the zone of a link-local address, such as `%eth0`: addresses in `/proc/net/tcp6` have no zone.
   const [bare = ''] = address.split('%', 1);
   if (!ipaddr.isValid(bare)) return undefined;
   const bytes = Buffer.from(ipaddr.parse(bare).toByteArray());

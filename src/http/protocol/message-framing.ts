@@ -4,13 +4,16 @@ const CR = 13;
 const LF = 10;
 const HEAD_END = Buffer.from('\r\n\r\n');
 
-/** Max bytes of a chunked body per call of the parser. The parser creates an object for each chunk. */
+/**
+ * Max bytes of a chunked body per call of the parser. The parser creates an object for each chunk, so a call
+ * with many tiny chunks would block other requests.
+ */
 const CHUNKED_SLICE_BYTES = 1_024;
 
 /** Matches the start of a request line (RFC 9112 §3): a method, followed by a space or by nothing yet. */
 const BEGINS_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+( |$)/;
 
-/** Max bytes kept of each line in a chunked body. A chunk size with more digits exceeds every body limit. */
+/** Max bytes kept of a line with a chunk size. A size with more digits exceeds every body limit. */
 const MAX_LINE = 20;
 
 type Part = 'start' | 'head' | 'length' | 'chunked';
@@ -115,7 +118,7 @@ export class Framing {
     return at;
   }
 
-  /** Ends a line of a chunked body. Returns true for the last line of the message. */
+  /** Processes a complete line of a chunked body. Returns true for the last line of the message. */
   #endLine(): boolean {
     const line = this.#line;
     this.#line = '';

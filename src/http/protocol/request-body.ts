@@ -5,7 +5,8 @@ import { type BatchedResponse, responseOf } from '../batched-response.ts';
 import { countOf } from '../header-count.ts';
 
 /**
- * Max pieces of a body: BASE_PIECES, and one per BYTES_PER_PIECE bytes. Each costs the parser microseconds.
+ * A body may have up to BASE_PIECES chunks, plus one for each BYTES_PER_PIECE bytes. A chunk costs the
+ * parser microseconds, however small it is.
  */
 export const BASE_PIECES = 512;
 export const BYTES_PER_PIECE = 128;
@@ -83,7 +84,10 @@ export function receiveBody(limit: number) {
     response.onReceiveError = finish;
   }
 
-  /** Joins and checks the chunks of a complete body. An empty body counts as no body. */
+  /**
+   * Joins the chunks of a complete body. Throws if the body is too long or has the wrong type. An empty body
+   * counts as no body.
+   */
   function checkedBody(request: FastifyRequest, chunks: readonly Buffer[]): Buffer | undefined {
     const [first] = chunks;
     if (first === undefined) return undefined;

@@ -2,12 +2,16 @@ import { EXPIRED_KEYS_AT_ONCE } from '../store.ts';
 import { type Connections, inTransaction } from './connections.ts';
 import type { Connection, Row } from './statements.ts';
 
-/** Lower than `EXPIRED_KEYS_AT_ONCE`: each key may need a separate statement, and these delay other pipelined statements. */
+/**
+ * Max keys deleted at once if each owner has a separate statement. Lower than EXPIRED_KEYS_AT_ONCE, since many
+ * statements delay other pipelined ones.
+ */
 const KEYS_AT_ONCE_PER_OWNER = 100;
 
 /**
- * Deletes the idempotency keys first used at `until` (milliseconds since the epoch) or earlier. With `perOwner`, each
- * owner has a separate statement. Skips locked keys, so it never waits. Resolves to the number of deleted keys.
+ * Deletes idempotency keys first used at `until` (milliseconds since the epoch) or earlier. With `perOwner`,
+ * each owner has a separate statement. Skips locked keys, so it never waits. Resolves to the number of
+ * deleted keys.
  */
 export async function deleteExpiredKeys(
   connections: Connections,

@@ -24,7 +24,5 @@ export function rejectUnlessLocalOwner(owner: string): void {
  */
 export function rejectUnlessOwner(owner: string): void {
   if (isOwner(owner) || isOwnerOfSubject(owner)) return;
-  throw new CommandFailed(
-    `OWNER must be ${OWNER_RULE}; or ISSUER#SUBJECT, such as https://id.example#7d1f`,
-  );
+  throw new CommandFailed(`OWNER must be ${OWNER_RULE}; or ISSUER#SUBJECT, such as https://id.example#7d1f`);
 }

@@ -12,7 +12,11 @@ const MAX_BUFFERED = 1_048_576;
  * Buffer limits by kind of line. Clients can cause any number of request lines: lower limits for these leave
  * room for others.
  */
-export const BUFFER_LIMITS = { request: MAX_BUFFERED / 2, failedRequest: (MAX_BUFFERED * 3) / 4, other: MAX_BUFFERED };
+export const BUFFER_LIMITS = {
+  request: MAX_BUFFERED / 2,
+  failedRequest: (MAX_BUFFERED * 3) / 4,
+  other: MAX_BUFFERED,
+};
 
 /** Subject of a log line: a request, a failed request (warn and above), or other, such as an audit event. */
 export type LineKind = keyof typeof BUFFER_LIMITS;

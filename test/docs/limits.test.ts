@@ -160,6 +160,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   'docs/decisions/0020-client-package.md': [`| Retries by default | ${DEFAULTS.retries} |`],
   'deploy/alerts.yaml': [`--max-in-flight (${numberOf('maxInFlight')})`],
   'deploy/compose.yaml': [`stops within ${stop} plus STOP_DELAY`],
+  'deploy/kubernetes/plant-store.yaml': [`stops within ${stop} plus STOP_DELAY`],
   'deploy/plant-store.service': [`stops within ${stop} plus STOP_DELAY`],
 };
 

@@ -286,6 +286,7 @@ async function addRoutes(
 
   function serve<O extends Operation>(operation: O, handler: HandlerOf<O>): void {
     const { operationId, method, url, scope: needed, success } = operation;
+    const admission = admissionOf[needed];
     const { body, ...schema }: OperationSchema = operation.schema;
     const checkBody = body === undefined ? undefined : compileBodyCheck(body);
     scope.route({
@@ -293,10 +294,10 @@ async function addRoutes(
       url,
       schema,
       config: { operationId },
-      onRequest: [admissionOf[needed].rejectWhenFull, authentication.require(needed), ...rates],
+      onRequest: [admission.rejectWhenFull, authentication.require(needed), ...rates],
       // Parsing the body takes time, so it counts towards the concurrency limit.
       handler: (request, reply) =>
-        admissionOf[needed].run(ownerOf(request), () => {
+        admission.run(ownerOf(request), () => {
           if (checkBody !== undefined) request.body = checkBody(request.body);
           reply.code(success.status);
           return (handler as HandlerOf<Operation>)(request, reply);

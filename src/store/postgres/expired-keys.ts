@@ -4,7 +4,7 @@ import type { Connection, Row } from './statements.ts';
 
 /**
  * Max keys deleted at once if each owner has a separate statement. Lower than EXPIRED_KEYS_AT_ONCE, since many
- * statements delay other pipelined ones.
+ * statements delay the writes behind them on the same connection.
  */
 const KEYS_AT_ONCE_PER_OWNER = 100;
 

@@ -106,7 +106,9 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   'docs/decisions/0017-one-request-at-a-time.md': [
     `A streamed list reserves ${STREAM_BYTES / KIB} KiB, so ${listsAtOnce} run at once`,
   ],
-  'deploy/alerts.yaml': [`--max-in-flight (${numberOf('maxInFlight')})`],
+  'deploy/alerts.yaml': [
+    `--max-in-flight (${numberOf('maxInFlight')}), or ${Math.ceil(numberOf('maxInFlight') * OWNER_SHARE)} of one owner`,
+  ],
   'deploy/compose.yaml': [`stops within ${stop} plus STOP_DELAY`],
   'deploy/plant-store.service': [`stops within ${stop} plus STOP_DELAY`],
 };

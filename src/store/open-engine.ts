@@ -13,7 +13,7 @@ import {
 } from './store.ts';
 
 /** While the server commits one batch, the next is sent. */
-const POSTGRES_BATCHES_IN_FLIGHT = 2;
+export const POSTGRES_BATCHES_IN_FLIGHT = 2;
 
 /**
  * Migrates and opens the store of a URL, `sqlite:data/plants.db` or `postgres://…`.

@@ -47,20 +47,32 @@ interface Compared {
   readonly predicted: number;
 }
 
-/** The median of predicted through measured throughput, minus 1. */
+/** The error of the prediction for each round. The rounds differ in what other processes used. */
+function errorsOf(rounds: readonly Compared[]): readonly number[] {
+  return rounds.map(({ sample, predicted }) => predicted / sample.load.perSecond - 1);
+}
+
+/** The median error of the rounds. */
 export function errorOf(rounds: readonly Compared[]): number {
-  return median(rounds.map(({ sample, predicted }) => predicted / sample.load.perSecond)) - 1;
+  return median(errorsOf(rounds));
 }
 
 /** Measured and predicted throughput. */
 export function describeCheck(loads: readonly (readonly Compared[])[]): string {
   return renderTable([
-    ['requests a second', 'measured', 'predicted', 'error', 'CPU µs per request', 'cores used by others'],
+    [
+      'requests a second',
+      'measured',
+      'predicted',
+      'median error (each round)',
+      'CPU µs per request',
+      'cores used by others',
+    ],
     ...loads.map((rounds) => [
       nameOf(rounds),
       whole(median(rounds.map(({ sample }) => sample.load.perSecond))),
       whole(median(rounds.map(({ predicted }) => predicted))),
-      percent(errorOf(rounds)),
+      `${percent(errorOf(rounds))} (${errorsOf(rounds).map(percent).join(', ')})`,
       whole(median(rounds.map(({ sample }) => cpuUsOf(sample)))),
       decimals(2)(median(rounds.map(({ sample }) => otherCoresOf(sample.load)))),
     ]),

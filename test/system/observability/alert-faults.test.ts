@@ -9,7 +9,12 @@ import { setTimeout } from 'node:timers/promises';
 import { migrateStore } from '../../../src/store/open-engine.ts';
 import { fillStore } from '../../long/long-list.ts';
 import { engines } from '../../support/engines.ts';
-import { createUntilFailure, limitedFiles, SHORT_NAME } from '../../support/faults/disk-limits.ts';
+import {
+  type Command,
+  createUntilFailure,
+  limitedFiles,
+  SHORT_NAME,
+} from '../../support/faults/disk-limits.ts';
 import { holdWrites } from '../../support/faults/hold-writes.ts';
 import { needsProgram } from '../../support/needs.ts';
 import { until } from '../../support/patience.ts';
@@ -96,6 +101,19 @@ async function assertOnly(
   );
 }
 
+/** Smaller than the filled store, so that its file cannot grow, and the write-ahead log only up to this. */
+const LIMIT_KIB = 2_048;
+const limited = (command: Command): Command => limitedFiles(command, LIMIT_KIB);
+
+/** A store that exceeds the limit, with the plants of another owner than that of the requests. */
+async function filledStore(t: TestContext): Promise<string> {
+  const { databaseUrl, file, token } = await newInstallation(t);
+  await token('bob');
+  await fillStore(databaseUrl, 'bob', 30_000, 100);
+  assert.ok((await stat(file)).size > LIMIT_KIB * 1_024);
+  return databaseUrl;
+}
+
 describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), ...TOGETHER }, () => {
   for (const engine of engines) {
     it(`healthy service under load → none, on ${engine.name}`, async (t) => {
@@ -136,7 +154,8 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), ...TOGE
   });
 
   it('full disk → commits and requests fail, but the service is ready', async (t) => {
-    const { prometheus, load } = await start(t, { wrap: (command) => limitedFiles(command) });
+    const databaseUrl = await filledStore(t);
+    const { prometheus, load } = await start(t, { databaseUrl, wrap: limited });
     load();
     const alerts = ['PlantStoreCommitsFail', 'PlantStoreFails', 'PlantStoreWritesFail'];
     // A checkpoint fails too if one is due.
@@ -158,15 +177,8 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), ...TOGE
   });
 
   it('checkpoints fail → PlantStoreCheckpointsFail', async (t) => {
-    const kibibytes = 2_048;
-    const filled = await newInstallation(t);
-    await filled.token();
-    await fillStore(filled.databaseUrl, 'alice', 30_000, 100);
-    assert.ok((await stat(filled.file)).size > kibibytes * 1_024);
-    const { service, prometheus, token } = await start(t, {
-      databaseUrl: filled.databaseUrl,
-      wrap: (command) => limitedFiles(command, kibibytes),
-    });
+    const databaseUrl = await filledStore(t);
+    const { service, prometheus, token } = await start(t, { databaseUrl, wrap: limited });
     // The file cannot grow any more, and the write-ahead log can.
     const creations = { name: SHORT_NAME, from: 9_200_000_000_000_000_000n, limit: 100 };
     assert.equal((await createUntilFailure(service, token, creations)).failure, undefined);

@@ -1,6 +1,6 @@
 import type { Contender, Measurement } from './contenders/contender.ts';
 
-/** The runs of a workload: for each contender, one run a round. */
+/** The results of all contenders under one workload, one run per round. */
 export interface Comparison {
   readonly work: string;
   readonly contenders: readonly Runs[];
@@ -14,19 +14,25 @@ export interface Runs {
 export interface Plan {
   readonly rounds: number;
   readonly seconds: number;
-  /** Seconds of load before the first round, not measured; 0 for none. */
+  /** Seconds of unmeasured load before the first round; 0 for none. */
   readonly warmUp: number;
-  /** Repeats the warm-up until so many responses: on a busy machine seconds are too short to compile the code. */
+  /**
+   * The warm-up lasts until the contender has given this many responses, even if its time is over. On a busy
+   * machine that time is too short for V8 to compile all code.
+   */
   readonly warmUpAnswers?: number;
 }
 
-/** The first number of repeated warm-ups, above those of all runs, so that their ids are distinct. */
+/**
+ * Run number of the first warm-up that is repeated, because it had too few responses. No round has this
+ * number, so no id occurs twice.
+ */
 const FIRST_REPEATED = 900;
 const MAX_REPEATED = 50;
 
 /**
- * Measures the contenders alternately, so that other load on the machine affects all of them equally. Each round starts
- * with a different contender, because any contender is slower for a while after one that used all cores.
+ * Measures the contenders alternately, so that other load on the machine affects all of them equally. Each
+ * round starts with a different contender: any contender is slower right after one that used all cores.
  */
 export async function compare(
   work: string,

@@ -10,12 +10,12 @@ export interface Options {
   readonly parts: readonly Part[];
   readonly rounds: number;
   readonly seconds: number;
-  /** Seconds of load before the first round, not measured. */
+  /** Seconds of unmeasured load before the first round. */
   readonly warmUp: number;
   readonly generator: Generator;
-  /** True to install and measure the alternatives too. */
+  /** True to install and measure the alternatives to our service too. */
   readonly withAlternatives: boolean;
-  /** The file for the JSON; undefined for none. */
+  /** File for the results as JSON; undefined for none. */
   readonly json: string | undefined;
 }
 
@@ -36,12 +36,12 @@ npm run bench -- [options]
 ${parts.map(({ name, about }) => `  ${name.padEnd(26)}  ${about}`).join('\n')}
 `;
 
-/** Invalid arguments; the message has the reason. */
+/** Thrown for invalid arguments; the message has the reason. */
 export class OptionsInvalid extends Error {
   override readonly name = 'OptionsInvalid';
 }
 
-/** Parses arguments. Returns undefined for --help. Throws OptionsInvalid. */
+/** Parses the command line. Returns undefined for --help. Throws OptionsInvalid. */
 export function readOptions(args: readonly string[]): Options | undefined {
   const values = parse(args);
   if (values.help === true) return undefined;

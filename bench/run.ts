@@ -28,7 +28,8 @@ function reasonOf(error: unknown): string {
 
 function stopSignal(): AbortSignal {
   const stop = new AbortController();
-  // Handles every signal, not only the first: a second one would end this process and leave a stopping child running.
+  // Handles every signal, not only the first: an unhandled second one would end this process before its child
+  // processes stop.
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => stop.abort());
   return stop.signal;
 }
@@ -37,7 +38,7 @@ async function run(
   { parts, generator, withAlternatives, json, ...plan }: Options,
   signal: AbortSignal,
 ): Promise<void> {
-  // Checked before minutes of work: an unwritable file must fail at once.
+  // Checks that the output file is writable, before minutes of work.
   if (json !== undefined) await appendFile(json, '');
   await using resources = new AsyncDisposableStack();
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-bench-'));
@@ -63,7 +64,9 @@ async function run(
   reportFailures(all, bench);
 }
 
-/** Throws when requests to the service or a baseline failed. A failing alternative only loses its own figures. */
+/**
+ * Throws when requests to our service or a baseline failed. A failing alternative only loses its own figures.
+ */
 function reportFailures(reports: readonly Report[], { alternatives }: Bench): void {
   const failed = reports.flatMap(({ contenders }) => contenders).filter(({ runs }) => failuresOf(runs) > 0);
   for (const { name, runs } of failed)

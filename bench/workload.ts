@@ -1,9 +1,9 @@
-/** The order of the ids of a run. All ids are distinct, within a run and between runs. */
+/** The ids of a run. All ids are distinct, within a run and between runs. */
 export type Ids =
   | { readonly order: 'sequential'; readonly first: number }
   | { readonly order: 'random'; readonly seed: number; readonly lane: number };
 
-/** A request. The generator replaces `{id}` in its target or body with the next id. */
+/** A kind of request. The generator replaces `{id}` in its target or body with the next id. */
 export interface RequestTemplate {
   readonly method: 'GET' | 'POST' | 'DELETE';
   readonly target: string;
@@ -14,16 +14,17 @@ export interface RequestTemplate {
 
 export interface Workload {
   readonly name: string;
-  /** Sent in rotation. */
+  /** Kinds of requests, sent in rotation. */
   readonly requests: readonly RequestTemplate[];
-  /** The ids of the nth run. */
+  /** Returns the ids of the nth run. */
   readonly ids: (run: number) => Ids;
 }
 
 export const LISTED = 20;
 export const NEW_PLANT = { name: 'Black alder', tag: 'Alnus glutinosa' };
 
-// The ids of a run differ from those of other runs, and from those of the listed plants, which are 1, 2, 3 and so on.
+// Number of ids for each run. No two runs share an id, and none uses the ids 1, 2, 3 and so on of the plants
+// that exist before.
 const IDS_A_RUN = 100_000_000;
 const FIRST_TO_DELETE = 1_000 * IDS_A_RUN;
 
@@ -47,7 +48,7 @@ export const createAtRandom: Workload = {
   ids: (run) => ({ order: 'random', seed: ((run + 1) * 0x9e3779b1) >>> 0, lane: run }),
 };
 
-/** Creates with ids above all existing ones, and above those of `createAtRandom`. */
+/** Creates plants with ids above all existing ones, and above those of `createAtRandom`. */
 export const createBehindAll: Workload = {
   name: 'create, ids in order',
   requests: [create],

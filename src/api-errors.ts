@@ -1,6 +1,6 @@
 /**
- * Every error that the service returns. A code is the HTTP status (RFC 9110 §15) × 100 + n and never changes its meaning.
- * The list is closed: any other error becomes a 50000.
+ * All errors that the service returns. A code is the HTTP status (RFC 9110 §15) × 100 plus a number, and
+ * never changes its meaning. Any error that is not listed becomes a 50000.
  */
 export const errorMeanings = {
   40000: 'a field, parameter or header is invalid; the message names it',
@@ -10,7 +10,7 @@ export const errorMeanings = {
   40004: 'malformed HTTP',
   40100: 'no credentials',
   40101: 'invalid token: unknown, malformed, expired or revoked',
-  40300: "the token's scope is too narrow",
+  40300: 'the token lacks the scope of the operation',
   40400: 'no such plant',
   40401: 'no such route',
   40500: 'method not allowed; `Allow` lists the methods that are',
@@ -18,28 +18,27 @@ export const errorMeanings = {
   41200: 'a precondition failed: a plant has no entity tag, so `If-Match` can only be `*`',
   41300: 'the body is too large',
   41400: 'the URI is too long',
-  41500: 'the content type is not JSON, or the body is encoded',
+  41500: 'the content type is not JSON, or the body has a `Content-Encoding`',
   41700: 'the `Expect` header asks for something other than 100-continue',
-  42900: 'too many requests; `Retry-After` says when to come back',
+  42900: 'too many requests; `Retry-After` says when to retry',
   43100: 'the headers are too large',
   50000: 'internal error; the message reveals no details',
   50100: 'the method is not implemented',
-  50300:
-    'the store is unavailable, or the outcome of the write is unknown; `Retry-After` says when to try again',
-  50301: 'overloaded; `Retry-After` says when to try again',
-  50302: 'the identity provider cannot be reached; `Retry-After` says when to try again',
+  50300: 'the store is unavailable, or the outcome of the write is unknown; `Retry-After` says when to retry',
+  50301: 'overloaded; `Retry-After` says when to retry',
+  50302: 'the identity provider cannot be reached; `Retry-After` says when to retry',
 } as const;
 
 export type ErrorCode = keyof typeof errorMeanings;
 
 export const errorCodes = Object.keys(errorMeanings).map(Number) as readonly ErrorCode[];
 
-/** The HTTP status of an error code. */
+/** Returns the HTTP status of an error code. */
 export function statusOf(code: ErrorCode): number {
   return Math.floor(code / 100);
 }
 
-/** An error for the client: its code, a message that says what is valid, and extra headers. */
+/** An error to return to the client: its code, a message that says what is valid, and extra headers. */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly code: ErrorCode;
@@ -52,12 +51,12 @@ export class ApiError extends Error {
   }
 }
 
-/** The message of any thrown value. */
+/** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** The code that Node or a library gave an error, such as `ENOENT`; empty without one. */
+/** Returns the code that Node or a library gave an error, such as `ENOENT`; empty without one. */
 export function codeOf(error: unknown): string {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
 }

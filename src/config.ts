@@ -7,10 +7,10 @@ import { compileCheck, compileFromText, propertyOf } from './validation.ts';
 const KIBIBYTE = 1024;
 const MEBIBYTE = 1024 * KIBIBYTE;
 
-/** Headings of `--help`, as in docs/configuration.md. Settings of one heading are adjacent in the schema. */
+/** Headings of `--help` and docs/configuration.md. Settings of one heading are adjacent in `Config`. */
 type HelpGroup = 'Listening' | 'The store' | 'Limits' | 'Identity provider' | 'Log';
 
-/** The part of a setting's schema that `--help` shows. `placeholder` describes the value, such as `path` or `bytes`. */
+/** Builds what `--help` shows of a setting. `placeholder` describes its value, such as `path` or `bytes`. */
 const help = (helpGroup: HelpGroup, placeholder: string, description: string) => ({
   helpGroup,
   placeholder,
@@ -44,8 +44,8 @@ const milliseconds = (
 ) => integer(help(group, 'ms', `${description}, in milliseconds`), range, fallback);
 
 /**
- * All settings of the service. The key gives the flag (`--admin-port`) and the variable (`ADMIN_PORT`).
- * Flags override variables, and variables override defaults.
+ * All settings of the service. The setting `adminPort` has the flag `--admin-port` and the variable
+ * `ADMIN_PORT`. Flags override variables, and variables override defaults.
  */
 export const Config = Type.Object({
   host: address('address to listen on'),
@@ -173,7 +173,7 @@ export const Config = Type.Object({
   trustProxy: text(
     help('Limits', 'networks', 'proxies whose X-Forwarded-For is trusted, comma-separated'),
     (list) => list === '' || list.split(',').every(isNetwork),
-    'must be comma-separated IP addresses or networks (/1 and longer), such as 10.0.0.0/8,::1',
+    'must be comma-separated IP addresses or networks such as 10.0.0.0/8,::1; a /0 network is not allowed',
   ),
   oidcIssuer: text(
     help('Identity provider', 'url', 'URL of an OpenID Connect issuer whose access tokens are accepted too'),
@@ -193,24 +193,24 @@ export const Config = Type.Object({
 export type Config = Readonly<Static<typeof Config>>;
 export type Setting = keyof Config;
 
-/** The values of flags, as given on the command line. */
+/** Values of flags, as given on the command line. */
 export type Flags = Readonly<Partial<Record<Setting, string>>>;
 
 export const settings = Object.keys(Config.properties) as readonly Setting[];
 
-/** An invalid configuration; the message names the setting. */
+/** Thrown for an invalid configuration; the message names the setting. */
 export class ConfigInvalid extends Error {
   override readonly name = 'ConfigInvalid';
 }
 
 const check = compileCheck(Config);
 
-/** The environment variable of a setting: `ADMIN_PORT` for `adminPort`. */
+/** Returns the environment variable of a setting: `ADMIN_PORT` for `adminPort`. */
 export function variableOf(setting: Setting): string {
   return setting.replace(/[A-Z]/g, '_$&').toUpperCase();
 }
 
-/** The flag of a setting: `--admin-port` for `adminPort`. */
+/** Returns the flag of a setting: `--admin-port` for `adminPort`. */
 export function flagOf(setting: Setting): string {
   return `--${setting.replace(/[A-Z]/g, '-$&').toLowerCase()}`;
 }
@@ -229,10 +229,10 @@ export function loadConfig(flags: Flags, environment: Readonly<Record<string, st
   throw new ConfigInvalid(invalid === undefined ? `${field} ${demand}` : describeInvalid(invalid, demand));
 }
 
-/** The given text of a setting and its source; the text is undefined where none was given. */
+/** The text given for a setting, and its source. The text is undefined if none was given. */
 interface Given {
   readonly setting: Setting;
-  /** The name of the flag or the variable. */
+  /** Name of the flag or variable that gave the text. */
   readonly source: string;
   readonly text: string | undefined;
 }
@@ -247,11 +247,11 @@ function givenOf(
   const file = setting === 'databaseUrl' ? environment.DATABASE_URL_FILE : undefined;
   if (file) return { setting, source: 'DATABASE_URL_FILE', text: readSecret('DATABASE_URL_FILE', file) };
   const variable = variableOf(setting);
-  // Compose files and systemd units pass an unset variable on as an empty one.
+  // An empty variable counts as unset: Compose files and systemd units pass unset variables as empty.
   return { setting, source: variable, text: environment[variable] || undefined };
 }
 
-/** Reads the file that a variable names, without the line break at its end. Throws ConfigInvalid. */
+/** Reads a secret from the file that a variable names, without the final line break. */
 function readSecret(variable: string, file: string): string {
   try {
     return readFileSync(file, 'utf8').replace(/\r?\n$/, '');
@@ -261,7 +261,7 @@ function readSecret(variable: string, file: string): string {
   }
 }
 
-/** Settings whose value may hold a password; messages leave it out. */
+/** Settings whose value may hold a password; error messages leave the value out. */
 const withPassword: readonly Setting[] = ['databaseUrl', 'oidcIssuer', 'corsOrigin'];
 
 function describeInvalid({ setting, source, text }: Given, demand: string): string {
@@ -269,7 +269,10 @@ function describeInvalid({ setting, source, text }: Given, demand: string): stri
   return `${source} is ${JSON.stringify(text)}; it ${demand}`;
 }
 
-/** Settings that need each other. Without an audience, tokens issued for other services would be accepted. */
+/**
+ * Settings that must be set together. Without an audience, JWTs that were issued for other services would be
+ * accepted.
+ */
 const pairs = [
   ['oidcIssuer', 'oidcAudience'],
   ['tlsCert', 'tlsKey'],
@@ -279,22 +282,21 @@ function checkPairs(config: Config): Config {
   for (const [first, second] of pairs) {
     const [given, missing] = config[first] === '' ? [second, first] : [first, second];
     if (config[given] === '' || config[missing] !== '') continue;
-    throw new ConfigInvalid(`${namesOf(missing)} must be set as well, since ${namesOf(given)} is`);
+    throw new ConfigInvalid(`${namesOf(missing)} must be set too, since ${namesOf(given)} is set`);
   }
   return config;
 }
 
-/** The flag and the variable of a setting, for messages: `--admin-port (ADMIN_PORT)`. */
+/** Returns the flag and the variable of a setting, for messages: `--admin-port (ADMIN_PORT)`. */
 export function namesOf(setting: Setting): string {
   return `${flagOf(setting)} (${variableOf(setting)})`;
 }
 
-/** The default of a setting. */
 export function defaultOf(setting: Setting): unknown {
   return Reflect.get(Config.properties[setting], 'default');
 }
 
-/** The help of a setting: the heading it is listed under, the name of its value, and its description. */
+/** Returns the help of a setting: its heading, the placeholder for its value, and its description. */
 export function helpOf(setting: Setting) {
   const schema = Config.properties[setting];
   return {
@@ -304,14 +306,14 @@ export function helpOf(setting: Setting) {
   };
 }
 
-/** The valid values of a number or an enum: `0 to 65535`. Undefined for other types. */
+/** Returns the valid values of a number or an enum, such as `0 to 65535`; undefined for other types. */
 export function rangeOf(setting: Setting): string | undefined {
   const schema = Config.properties[setting];
   if ('enum' in schema) return schema.enum.join(', ');
   return 'minimum' in schema && 'maximum' in schema ? `${schema.minimum} to ${schema.maximum}` : undefined;
 }
 
-/** The settings of the connections to PostgreSQL. */
+/** Returns the settings for connections to PostgreSQL. */
 export function connectionOptions(config: Config) {
   return {
     poolSize: config.databasePoolSize,
@@ -321,12 +323,12 @@ export function connectionOptions(config: Config) {
   };
 }
 
-/** The items of a comma-separated setting. */
+/** Splits a comma-separated setting into its items. */
 export function partsOf(list: string): readonly string[] {
   return list === '' ? [] : list.split(',');
 }
 
-/** The limits and timeouts for clients. */
+/** Returns the limits and timeouts for clients. */
 export function limitsOf(config: Config) {
   return {
     headers: config.headerLimit,

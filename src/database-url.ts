@@ -3,7 +3,10 @@ import { resolve } from 'node:path';
 const DEMAND =
   'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
 
-/** Forms of SQLite URLs that have a special meaning in other programs. Here they would be used as file names. */
+/**
+ * URLs of SQLite with a special meaning in other programs, such as `sqlite::memory:`. They are rejected,
+ * since here they would be taken for names of files.
+ */
 const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
   [
     /^sqlite:\/\//,
@@ -20,10 +23,16 @@ const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
 const POSTGRES_DEMAND =
   'must be postgres://USER:PASSWORD@HOST:PORT/DATABASE; in USER and PASSWORD, keep letters, digits and -._~ and percent-encode all else, such as # as %23';
 
-/** The TLS options of pg. It ignores others, so a typing error in `sslmode` would turn TLS off. */
+/**
+ * TLS options of the PostgreSQL driver. The driver ignores others, so a typing error in `sslmode` would
+ * disable TLS.
+ */
 const TLS_OPTIONS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation'];
 
-/** Returns the rule that a URL breaks, worded to follow "the database URL …". Undefined for a valid URL. */
+/**
+ * Returns the rule that a database URL breaks, worded to follow "the database URL …". Returns undefined for a
+ * valid URL.
+ */
 export function demandOfDatabaseUrl(url: string): string | undefined {
   if (!/^(?:sqlite:.|postgres(?:ql)?:\/\/.)/s.test(url)) return DEMAND;
   if (sqliteFile(url) === undefined) return demandOfPostgresUrl(url);
@@ -38,7 +47,8 @@ function demandOfPostgresUrl(url: string): string | undefined {
   return `must not have the option ${unknown}, which has no effect; the TLS options are sslmode, sslrootcert, sslcert and sslkey`;
 }
 
-// An unencoded / ? or # in the password ends the host part too early; then the port is usually invalid.
+// False if the password has a /, ? or # that is not encoded. The URL parser then takes a part of the password
+// for the port, which is usually invalid.
 function isPostgresUrl(url: string): boolean {
   const authority = url
     .replace(/^[a-z]+:\/\//, '')
@@ -48,12 +58,12 @@ function isPostgresUrl(url: string): boolean {
   return !url.includes('#') && hosts.every((host) => host === '' || URL.canParse(`postgres://${host}`));
 }
 
-/** The file of a SQLite store; undefined for a PostgreSQL URL. */
+/** Returns the file of a SQLite URL; undefined for a PostgreSQL URL. */
 export function sqliteFile(url: string): string | undefined {
   return /^sqlite:(.+)$/s.exec(url)?.[1];
 }
 
-/** The location of a store for logs and messages: an absolute path, or a URL without its password. */
+/** Returns the location of a store for logs and messages: an absolute path, or a URL without its password. */
 export function placeOf(url: string): string {
   const file = sqliteFile(url);
   return file === undefined ? withoutPassword(url) : resolve(file);

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { parseIntegerSource } from './plant.ts';
 
-/** RFC 8259 §9 lets a parser limit the depth of nesting. A NewPlant has one level. */
+/** Max nesting of arrays and objects. RFC 8259 §9 allows a parser to limit it; a NewPlant has one level. */
 export const MAX_JSON_DEPTH = 64;
 
 const TAB = 0x09;
@@ -32,14 +32,14 @@ const U = 0x75;
 const OPENING_BRACE = 0x7b;
 const CLOSING_BRACE = 0x7d;
 
-/** This bit makes an ASCII letter lower case. */
+/** The bit that makes an ASCII letter lower case. */
 const LOWER_CASE = 0x20;
 
 const MAX_EXACT_DIGITS = 15;
 const ESCAPED_UNIT_LENGTH = '\\u0000'.length;
 
-// Tables of 256 flags are the fastest way to classify bytes in a loop. Past the end of the text, the loops look up byte
-// 0, which is in no table, so that they stop.
+// Lookup tables of 256 flags are the fastest way to classify bytes. A read past the end of the input counts
+// as byte 0, which has no flag in any table, so that loops end there.
 const isSpace = tableOf((byte) => [TAB, LINE_FEED, RETURN, SPACE].includes(byte));
 const isDigit = tableOf((byte) => byte >= ZERO && byte <= NINE);
 const isPlain = tableOf((byte) => byte >= SPACE && byte !== QUOTE && byte !== BACKSLASH);
@@ -48,26 +48,29 @@ function tableOf(is: (byte: number) => boolean): Uint8Array {
   return Uint8Array.from({ length: 256 }, (_, byte) => Number(is(byte)));
 }
 
-/** A field to find at the top level, and the place of its value; `end` is 0 until it is found. */
+/** A top-level field to find, and the position of its value. `end` is 0 until the field is found. */
 interface Member {
   readonly name: string;
   start: number;
   end: number;
 }
 
-/** Bytes that are not valid JSON. The message completes a sentence: `is not UTF-8`. */
+/**
+ * Thrown for bytes that are not valid JSON. The message continues a sentence that begins with "the body",
+ * such as "is not UTF-8".
+ */
 export class JsonInvalid extends Error {
   override readonly name = 'JsonInvalid';
 }
 
 /**
- * Validates bytes as JSON (RFC 8259). Returns an object with only the named fields, or undefined for JSON that is not
- * an object. The last of duplicate fields wins. A number becomes a bigint if its value is an integer. An array or
- * object becomes an empty one. Fields that are not returned are validated too. The cost depends only on the length.
- * Throws JsonInvalid.
+ * Validates bytes as JSON (RFC 8259). Returns an object with only the named fields, or undefined for JSON that
+ * is not an object. The other fields are validated too. The last of duplicate fields wins. A number with an
+ * integer value becomes a bigint. A nested array or object becomes an empty one. The time depends only on the
+ * length of the input. Throws JsonInvalid.
  *
- * @param fields names of ASCII letters and digits
- * @param numberFields the fields whose integers become numbers instead of bigints
+ * @param fields names of the fields to return, of ASCII letters and digits
+ * @param numberFields names of the fields whose integers become numbers instead of bigints
  */
 export function parseJson(
   bytes: Buffer,
@@ -83,7 +86,7 @@ export function parseJson(
   return bytes[start] === OPENING_BRACE ? decodeMembers(bytes, members, numberFields) : undefined;
 }
 
-// Each of these functions takes the start of a token or value and returns its end.
+// The `skip…` functions below take the start of a token or value and return its end.
 
 function skipValue(bytes: Buffer, start: number, levels: number, members?: readonly Member[]): number {
   const first = bytes[start];
@@ -140,7 +143,7 @@ function skipString(bytes: Buffer, start: number): number {
     while (isPlain[bytes[at] ?? 0] === 1) at += 1;
     if (bytes[at] === QUOTE) return at + 1;
     if (at >= bytes.length) throw expected('a closing quotation mark', bytes, at);
-    if (bytes[at] !== BACKSLASH) throw expected('an escape in place of a control character', bytes, at);
+    if (bytes[at] !== BACKSLASH) throw expected('an escaped control character', bytes, at);
     at = skipEscape(bytes, at);
   }
 }
@@ -162,7 +165,7 @@ function skipEscape(bytes: Buffer, start: number): number {
       }
       return start + ESCAPED_UNIT_LENGTH;
     default:
-      throw expected('one of " \\ / b f n r t u', bytes, start + 1);
+      throw expected('one of " \\ / b f n r t u after the backslash', bytes, start + 1);
   }
 }
 
@@ -204,7 +207,10 @@ function note(
   }
 }
 
-/** Compares the bytes of a string with a field name. To decode each name of an object with many names is too slow. */
+/**
+ * Compares the bytes of a string with a field name. Decoding every name in an object with many fields would
+ * be too slow.
+ */
 function isName(name: string, bytes: Buffer, start: number, end: number): boolean {
   if (end - start !== name.length) return end - start > name.length && isEscapedName(name, bytes, start, end);
   for (let index = 0; index < name.length; index += 1) {
@@ -223,7 +229,10 @@ function isEscapedName(name: string, bytes: Buffer, start: number, end: number):
   return at === end;
 }
 
-/** The code unit of `\uXXXX`. Undefined for short escapes such as `\n`, which never represent a letter or a digit. */
+/**
+ * Returns the code unit of `\uXXXX`. Undefined for short escapes such as `\n`: none of them represents a
+ * letter or digit, of which names of fields consist.
+ */
 function unitOfEscape(bytes: Buffer, start: number): number | undefined {
   if (bytes[start + 1] !== U) return undefined;
   let unit = 0;
@@ -231,7 +240,7 @@ function unitOfEscape(bytes: Buffer, start: number): number | undefined {
   return unit;
 }
 
-/** The value of a hexadecimal digit; -1 for anything else. */
+/** Returns the value of a hexadecimal digit; -1 for any other byte. */
 function hexValue(byte = 0): number {
   if (isDigit[byte] === 1) return byte - ZERO;
   const letter = byte | LOWER_CASE;
@@ -252,7 +261,7 @@ function decodeMembers(
   return object;
 }
 
-/** Decodes a valid JSON value. */
+/** Decodes a JSON value that is already validated. */
 function decode(bytes: Buffer, start: number, end: number): unknown {
   switch (bytes[start]) {
     case QUOTE:
@@ -283,7 +292,10 @@ function decodeNumber(bytes: Buffer, start: number, end: number): bigint | numbe
   return parseIntegerSource(source) ?? Number(source);
 }
 
-/** Decodes up to 15 digits, which a double holds exactly; most ids are so short. Undefined for other characters. */
+/**
+ * Decodes numbers of up to 15 digits, as most ids are: a double holds them exactly. Returns undefined if a
+ * character is not a digit.
+ */
 function decodeDigits(bytes: Buffer, start: number, end: number): number | undefined {
   let value = 0;
   for (let at = start; at < end; at += 1) {
@@ -301,7 +313,7 @@ function tooDeep(): JsonInvalid {
 function expected(what: string, bytes: Buffer, at: number): JsonInvalid {
   const place = `at character ${charactersBefore(bytes, at) + 1}`;
   return new JsonInvalid(
-    `is not JSON: expected ${what} ${at < bytes.length ? place : `${place}, where it ends`}`,
+    `is not JSON: expected ${what} ${at < bytes.length ? place : `${place}, where the text ends`}`,
   );
 }
 

@@ -3,8 +3,8 @@ import { getAssetKeys, getRawAsset, isSea } from 'node:sea';
 import { Worker } from 'node:worker_threads';
 
 /**
- * The base folder of the files that the program reads at run time. Their paths are relative to `src`. A clone has these
- * files in `src`, the package in `dist`, and the executable as assets (docs/decisions/0018-one-bundle.md).
+ * The folder of the files that the program reads at run time: `src` in a clone, `dist` in the package. The
+ * executable contains these files as assets (docs/decisions/0018-one-bundle.md).
  */
 const ROOT = new URL('./', import.meta.url);
 
@@ -12,14 +12,14 @@ export function readPackagedFile(path: string): Buffer {
   return isSea() ? Buffer.from(getRawAsset(path)) : readFileSync(new URL(path, ROOT));
 }
 
-/** Lists the names of the files in a folder, whose path ends with a slash. */
+/** Lists the names of the files in a packaged folder, whose path ends with a slash. */
 export function listPackagedFiles(folder: string): readonly string[] {
   if (!isSea()) return readdirSync(new URL(folder, ROOT));
   const inFolder = getAssetKeys().filter((key) => key.startsWith(folder));
   return inFolder.map((key) => key.slice(folder.length));
 }
 
-/** Starts a thread with a module of `src`, given without its suffix. */
+/** Starts a worker thread with a module of `src`, given without its suffix. */
 export function startThread(module: string, workerData: unknown): Worker {
   if (isSea()) return new Worker(readPackagedFile(`${module}.js`).toString(), { eval: true, workerData });
   const suffix = import.meta.url.endsWith('.ts') ? '.ts' : '.js';

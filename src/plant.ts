@@ -15,7 +15,8 @@ export const Int64 = Type.Refine(
     `must be an integer from ${INT64_MIN} to ${INT64_MAX}${typeof value === 'string' ? ', not a string' : ''}`,
 );
 
-// `\x`, since the expressions of some generators (RE2) have no `\u`.
+// The regular expression has U+0000 as `\x00`, not as `\u0000`. Some generated clients use RE2, which has no
+// `\u`.
 const text = (description: string) =>
   Type.Refine(
     Type.String({ description, pattern: '^[^\\x00]*$' }),
@@ -45,43 +46,43 @@ export const NewPlant = Type.Object(
 );
 export type NewPlant = Static<typeof NewPlant>;
 
-/** The names of all fields of a NewPlant. */
+/** Names of all fields of a NewPlant. */
 export const newPlantFields: readonly string[] = Object.keys(NewPlant.properties);
 
-/** The fields with integers that fit a JavaScript number, unlike an int64. */
+/** Names of the fields whose integers fit a JavaScript number, unlike an int64. */
 export const numberFields = newPlantFields.filter((name) => Type.IsInteger(Reflect.get(fields, name)));
 
-/** The fields of a Plant, in the order of JSON, CSV and the columns of the stores. */
+/** Names of the fields of a Plant, in their order in JSON, CSV and the columns of the stores. */
 export const plantFields: readonly (keyof Plant)[] = Object.keys(fields).filter(isPlantField);
 
 function isPlantField(name: string): name is keyof Plant {
   return Object.hasOwn(fields, name);
 }
 
-/** True for a field that a plant may lack. */
+/** True for an optional field of a plant. */
 export function isOptionalField(field: keyof Plant): boolean {
   return Type.IsOptional(fields[field]);
 }
 
-/** A plant as a store keeps it; an absent field is null. */
+/** A plant as the store keeps it; an optional field without a value is null. */
 export type PlantRow = { readonly owner: string; readonly id: bigint } & {
   readonly [F in keyof Plant]-?: undefined extends Plant[F] ? NonNullable<Plant[F]> | null : Plant[F];
 };
 
-/** The row of a new plant. */
+/** Returns the row to store for a new plant. */
 export function toPlantRow(owner: string, { id, name, tag }: NewPlant): PlantRow {
   return { owner, id, name, tag: tag ?? null };
 }
 
-/** A plant; absent fields are missing or null. */
+/** A plant; optional fields without a value are missing or null. */
 export type NullablePlant = { readonly [F in keyof Plant]: Plant[F] | PlantRow[F] };
 
-/** The JSON of a plant, byte for byte as both engines render it in lists. */
+/** Renders a plant as JSON, with the same bytes as in the lists that the engines render. */
 export function renderPlant({ name, tag }: NullablePlant): string {
   return JSON.stringify({ name, tag: tag ?? undefined } satisfies Record<keyof Plant, unknown>);
 }
 
-/** The rule for idempotency keys, for messages. */
+/** The rule for idempotency keys, as in error messages. */
 export const IDEMPOTENCY_KEY_RULE = '1 to 255 visible ASCII characters';
 
 export const IDEMPOTENCY_KEY = /^[!-~]{1,255}$/;
@@ -93,18 +94,21 @@ export function isIdempotencyKey(text: string): boolean {
 
 const FIRST_VERSION_VALUES = ['id', 'name', 'tag'].length;
 
-/** SHA-256 over all fields of a plant, unambiguously joined. An idempotency key is bound to it. */
+/**
+ * Returns the SHA-256 of all fields of a plant, unambiguously joined. An idempotency key is stored with it,
+ * to recognize the same plant in a retry.
+ */
 export function digestPlant(plant: NewPlant): Uint8Array {
   const values = [plant.id.toString(), ...plantFields.map((field) => plant[field])];
-  // Trailing absent fields are left out. So a field that an upgrade adds does not change the digests of plants without
-  // it.
+  // Leaves out trailing absent fields. So a field that an upgrade adds does not change the digest of plants
+  // without that field.
   while (values.length > FIRST_VERSION_VALUES && values.at(-1) === undefined) values.pop();
   return createHash('sha256').update(JSON.stringify(values)).digest();
 }
 
 /**
- * Returns the integer value of a JSON number (RFC 8259 §6), given its text: `7`, `7.0`, `70e-1`, `-0`.
- * Undefined when the value has a fraction, or too many digits for an int64.
+ * Returns the integer value of a JSON number (RFC 8259 §6), given as text: `7`, `7.0`, `70e-1`, `-0`. Returns
+ * undefined if the value has a fraction, or too many digits for an int64.
  */
 export function parseIntegerSource(source: string): bigint | undefined {
   const match = /^(-?)([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?$/.exec(source);
@@ -118,7 +122,8 @@ export function parseIntegerSource(source: string): bigint | undefined {
   return BigInt(`${sign}${significant}${'0'.repeat(zeros)}`);
 }
 
-// A loop from the end. A regular expression would also scan every run of zeros in the middle of the digits.
+// Counts the digits before trailing zeros. A regular expression such as /0+$/ would be slow, since it also
+// tries every run of zeros in the middle.
 function lengthWithoutZeros(digits: string): number {
   let length = digits.length;
   while (digits[length - 1] === '0') length -= 1;

@@ -1,17 +1,18 @@
 /**
- * Schemas. Each is a JSON Schema, the type of its values, and a check of them. They replace TypeBox, with the part of
- * its interface that the service needs: loading TypeBox's 537 files took a fifth of the CPU time of a start.
+ * Creates schemas. Each is a JSON Schema, the type of its values, and a check of values. They replace
+ * TypeBox, with the part of its interface that the service needs. Loading TypeBox's 537 files took a fifth of
+ * the CPU time of a start.
  */
 
 /** The first rule that a value breaks. */
 export interface Violation {
-  /** The invalid field; empty when the whole value is invalid. */
+  /** Name of the invalid field; empty when the whole value is invalid. */
   readonly field: string;
-  /** The rule: `is required`, `must be a string`. */
+  /** The broken rule: `is required`, `must be a string`. */
   readonly demand: string;
 }
 
-/** JSON Schema keywords that describe values; the check does not use them. */
+/** JSON Schema keywords that describe values; validation ignores them. */
 interface Keywords {
   readonly description?: string;
   readonly format?: string;
@@ -20,15 +21,15 @@ interface Keywords {
   readonly examples?: readonly unknown[];
 }
 
-/** A schema of values of a type. `JSON.stringify` leaves out its functions. */
+/** A schema for values of a type. `JSON.stringify` leaves out its functions. */
 export interface TSchema<T = unknown> extends Keywords {
   readonly type?: string;
   readonly '~is': (value: unknown) => value is T;
-  /** Explains why a value is invalid. */
+  /** Returns the rule that an invalid value breaks. */
   readonly '~violation': (value: unknown) => Violation;
 }
 
-/** The type of the values of a schema. */
+/** The type of the values that a schema accepts. */
 export type Static<S extends TSchema> = S extends TSchema<infer T> ? T : never;
 
 const OPTIONAL = Symbol('optional');
@@ -70,7 +71,7 @@ function checkedBy<T>(is: (value: unknown) => value is T, demandOf: (value: unkn
 }
 
 interface Lengths {
-  /** In characters (code points). */
+  /** Lengths of a string are in characters (code points). */
   readonly minLength: number;
   readonly maxLength: number;
 }
@@ -193,7 +194,10 @@ export const Type = {
   Array: arrayOf,
   Object: objectOf,
   Optional: <S extends TSchema>(schema: S): S & Optional => ({ ...schema, [OPTIONAL]: true }),
-  /** Adds a rule to a schema. `demandOf` explains every invalid value, also one that the schema already rejects. */
+  /**
+   * Adds a rule to a schema. `demandOf` returns the message for every invalid value, including values that
+   * the schema itself rejects.
+   */
   Refine: <T>(
     schema: TSchema<T>,
     isValid: (value: T) => boolean,

@@ -15,16 +15,22 @@ import { isEmbedded, openStore } from './store/open-engine.ts';
 import type { Store } from './store/store.ts';
 import { version } from './version.ts';
 
-/** Grace period after the listener closed; responses have `Connection: close`. Ends early if no connection is open. */
+/**
+ * Milliseconds of the grace period after the listener closed; responses have `Connection: close`. The period
+ * ends early if no connection is open.
+ */
 export const GRACE_MS = 500;
 
-/** Timeout for requests in flight after the grace period. */
+/** Max milliseconds for requests in flight to finish after the grace period. */
 export const DRAIN_MS = 7_500;
 
-/** Timeout for the last spans and the last requests of the admin listener, after the drain. */
+/**
+ * Max milliseconds, after the last request in flight, to send the last spans and to answer the last requests
+ * of the admin listener.
+ */
 export const LAST_MS = 1_000;
 
-/** Limit for a shutdown, without the stop delay and the close of the store. */
+/** Max milliseconds of a shutdown, without the stop delay and the close of the store. */
 export const STOP_MS = GRACE_MS + DRAIN_MS + LAST_MS;
 
 export interface Server {
@@ -34,8 +40,8 @@ export interface Server {
   readonly store: Store;
   readonly tls: Tls | undefined;
   /**
-   * Finishes requests in flight, commits the last batch and closes the store. When graceful, `/ready` first fails
-   * for the configured delay; then responses have `Connection: close` for a grace period.
+   * Finishes requests in flight, commits the last batch and closes the store. A graceful stop first fails
+   * `/ready` for the configured delay. Then responses have `Connection: close` for a grace period.
    */
   close(how?: 'gracefully' | 'immediately'): Promise<void>;
 }
@@ -43,17 +49,17 @@ export interface Server {
 interface ServerOptions {
   readonly config: Config;
   readonly serviceLog: ServiceLog;
-  /** Enables traces. The variables of OpenTelemetry set their destination. */
+  /** Enables tracing. OpenTelemetry's environment variables set the destination of the traces. */
   readonly traces?: boolean;
-  /** Called once after a fatal store error; the process must restart. */
+  /** Called once after a fatal store error; then the process must restart. */
   readonly onFatal: (error: Error) => void;
-  /** Milliseconds since the epoch; the default is the system clock. */
+  /** Returns milliseconds since the epoch; by default from the system clock. */
   readonly now?: () => number;
-  /** Milliseconds of a monotonic clock; the default is the clock of the process. */
+  /** Returns milliseconds of a monotonic clock; by default the clock of the process. */
   readonly monotonicNow?: () => number;
 }
 
-/** Opens the store, wires the service to it, and resolves once both listeners accept. */
+/** Opens the store, wires the service to it, and resolves once both listeners accept connections. */
 export async function startServer(options: ServerOptions): Promise<Server> {
   const { config, serviceLog, traces = false, onFatal, now = Date.now } = options;
   const { monotonicNow = () => performance.now() } = options;
@@ -95,11 +101,13 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   async function close(how: 'gracefully' | 'immediately' = 'immediately'): Promise<void> {
     isStopping = true;
     if (how === 'gracefully') await setTimeout(config.stopDelay);
-    // Not the close() of node:http: it drops idle connections at once, although a request may be arriving.
+    // Does not use close() of node:http, which closes idle connections at once, even if a request is
+    // arriving.
     TcpServer.prototype.close.call(app.server);
     if (how === 'gracefully') {
       await within(GRACE_MS, connections.whenEmpty());
-      // Reads pending input before `drain` closes idle connections: requests may have arrived during a suspension.
+      // Reads pending input before `drain` closes idle connections: requests may have arrived while the
+      // process was suspended.
       await setImmediate();
     }
     await drain(app, connections, DRAIN_MS);
@@ -140,7 +148,7 @@ interface Wiring extends Pick<ServerOptions, 'config' | 'serviceLog'> {
   readonly isStopping: () => boolean;
 }
 
-/** Wires both applications to an open store, without listening. */
+/** Wires the service and the admin listener to an open store, without listening. */
 async function wire(wiring: Wiring) {
   const { config, serviceLog, now, monotonicNow, tls, tracing, http, opened, isStopping } = wiring;
   const { log, answered, linesDropped } = serviceLog;
@@ -202,10 +210,12 @@ async function loadHttp() {
   return { createMetrics, createApp, operations, createAdmin };
 }
 
-// Imported on demand, so that disabled tracing costs nothing.
+// Imports the tracing module on demand, so that disabled tracing costs nothing.
 async function loadTracing(log: EventLog): Promise<Tracing> {
   const { startTracing } = await import('./observability/tracing.ts');
-  return startTracing((problem) => log.event('traces could not be sent', { problem }));
+  return startTracing((problem) =>
+    log.event('traces could not be sent; check the OpenTelemetry collector', { problem }),
+  );
 }
 
 function isLoopback(host: string): boolean {
@@ -221,7 +231,10 @@ async function openIssuer(config: Config, log: EventLog, now: () => number): Pro
     issuer,
     audience,
     now,
-    onKeysUnreadable: (err) => log.event('the keys of the identity provider could not be read', { err }),
+    onKeysUnreadable: (err) =>
+      log.event('the keys of the identity provider could not be read; check the provider and --oidc-issuer', {
+        err,
+      }),
   });
 }
 
@@ -232,7 +245,7 @@ async function drain(app: FastifyInstance, connections: Connections, graceMs: nu
   await app.close();
 }
 
-/** Resolves with an event, or after a time. */
+/** Resolves when the event happens, or after `ms` milliseconds. */
 async function within(ms: number, event: Promise<void>): Promise<void> {
   const deadline = new AbortController();
   await Promise.race([event, setTimeout(ms, undefined, { signal: deadline.signal }).catch(() => undefined)]);

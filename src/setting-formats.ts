@@ -1,13 +1,16 @@
 import { isIP } from 'node:net';
 
-/** OpenID Connect Discovery 1.0 §3. Limited to 255 characters, since an issuer becomes part of owner names. */
+/**
+ * True for an issuer URL (OpenID Connect Discovery 1.0 §3) of up to 255 characters, since it becomes part of
+ * owner names.
+ */
 export function isIssuer(text: string): boolean {
   if (!/^https?:\/\/[!-~]{1,247}$/.test(text) || /[?#@]/.test(text) || !URL.canParse(text)) return false;
   const { protocol, hostname } = new URL(text);
   return protocol === 'https:' || /^(?:localhost|127\.0\.0\.1|\[::1\])$/.test(hostname);
 }
 
-/** An IP address, or a network of it with a prefix of /1 or longer. */
+/** True for an IP address, or for a network with a prefix of /1 or longer. */
 export function isNetwork(text: string): boolean {
   const [, address = '', bits] = /^([0-9A-Fa-f:.]+)(?:\/([0-9]{1,3}))?$/.exec(text) ?? [];
   const version = isIP(address);
@@ -15,7 +18,7 @@ export function isNetwork(text: string): boolean {
   return Number(bits) >= 1 && Number(bits) <= (version === 4 ? 32 : 128);
 }
 
-/** The origin of a web page (RFC 6454), as browsers write it. */
+/** True for the origin of a web page (RFC 6454), as browsers write it. */
 export function isOrigin(text: string): boolean {
   return /^https?:/.test(text) && URL.parse(text)?.origin === text;
 }

@@ -4,9 +4,9 @@ import { crc32 } from 'node:zlib';
 export const scopes = ['plants:read', 'plants:write'] as const;
 export type Scope = (typeof scopes)[number];
 
-/** A token as the store keeps it. Times are milliseconds since the epoch. */
+/** A token as the store keeps it. Times are in milliseconds since the epoch. */
 export interface Token {
-  /** The public name, which `token list` shows and `token revoke` takes. */
+  /** The public identifier, which `token list` shows and `token revoke` takes. */
   readonly id: string;
   readonly digest: Uint8Array;
   readonly owner: string;
@@ -28,7 +28,7 @@ const SUBJECT_OWNER = /^https?:\/\/[!"$-~]{1,247}#[ -~]{1,255}$/;
 
 export const DEFAULT_EXPIRES = '90d';
 
-/** The last use of a token is recorded once a minute. */
+/** Min milliseconds between two updates of the stored time of a token's last use. */
 export const LAST_USE_STEP_MS = 60_000;
 
 function base62(value: bigint, length: number): string {
@@ -41,21 +41,21 @@ function checksum(text: string): string {
   return base62(BigInt(crc32(text)), CHECKSUM_LENGTH);
 }
 
-/** Makes a secret: `plt_`, 32 random bytes as 43 base62 characters, and their CRC-32 as 6 more. */
+/** Creates a secret: `plt_`, 32 random bytes as 43 base62 characters, and a CRC-32 as 6 more. */
 export function mintSecret(): string {
   const random = BigInt(`0x${randomBytes(32).toString('hex')}`);
   const body = PREFIX + base62(random, SECRET_LENGTH);
   return body + checksum(body);
 }
 
-/** Checks the form and the checksum of a token. This finds typing errors without a query to the store. */
+/** True for a secret with a valid form and checksum. Detects typing errors without a query to the store. */
 export function isWellFormedSecret(text: string): boolean {
   if (!/^plt_[0-9A-Za-z]{49}$/.test(text)) return false;
   const body = text.slice(0, -CHECKSUM_LENGTH);
   return checksum(body) === text.slice(-CHECKSUM_LENGTH);
 }
 
-/** SHA-256 of a secret. The store keeps only this digest. */
+/** Returns the SHA-256 of a secret. The store keeps only this digest. */
 export function digestSecret(secret: string): Uint8Array {
   return hash('sha256', secret, 'buffer');
 }
@@ -64,12 +64,12 @@ function mintTokenId(): string {
   return Array.from({ length: 12 }, () => ALPHABET.charAt(randomInt(62))).join('');
 }
 
-/** True for the form of a token id. */
+/** True for a text in the form of a token id. */
 export function isTokenId(text: string): boolean {
   return /^[0-9A-Za-z]{12}$/.test(text);
 }
 
-/** Makes the record of a token created at `now`, in milliseconds since the epoch. */
+/** Builds the record of a token created at `now`, in milliseconds since the epoch. */
 export function newToken(
   secret: string,
   owner: string,
@@ -89,31 +89,35 @@ export function newToken(
   };
 }
 
-/** True for the name of an owner: 1 to 128 letters, digits and `._@+-`, starting with a letter or digit. */
+/** True for an owner name: 1 to 128 letters, digits and `._@+-`, starting with a letter or digit. */
 export function isOwner(text: string): boolean {
   return OWNER.test(text);
 }
 
 /**
- * Returns the owner for a subject of an OpenID Connect issuer: issuer, `#`, subject. Neither an issuer nor a local
- * owner contains `#`. Undefined unless the subject is 1 to 255 printable ASCII characters (OpenID Connect Core §2).
+ * Returns the owner for a subject of an OpenID Connect issuer: issuer, `#`, subject. No issuer and no local
+ * owner contains `#`. Returns undefined unless the subject is 1 to 255 printable ASCII characters (OpenID
+ * Connect Core §2).
  */
 export function ownerOfSubject(issuer: string, subject: string): string | undefined {
   const owner = `${issuer}#${subject}`;
   return isOwnerOfSubject(owner) ? owner : undefined;
 }
 
-/** True for an owner in the form that `ownerOfSubject` returns. */
+/** True for an owner name in the form that `ownerOfSubject` returns. */
 export function isOwnerOfSubject(text: string): boolean {
   return SUBJECT_OWNER.test(text);
 }
 
-/** True for the name of a token: up to 255 characters, without control or format characters. */
+/** True for a valid token name: up to 255 characters, without control or format characters. */
 export function isTokenName(text: string): boolean {
   return /^[^\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]{0,255}$/u.test(text);
 }
 
-/** Parses scopes separated by commas or spaces, into the order of `scopes`. Undefined when one is unknown. */
+/**
+ * Parses scopes separated by commas or spaces. Returns them in the order of `scopes`; undefined if one is
+ * unknown.
+ */
 export function parseScopes(text: string): readonly Scope[] | undefined {
   const wanted = text.split(/[\s,]+/).filter((part) => part !== '');
   const known = scopes.filter((scope) => wanted.includes(scope));
@@ -132,7 +136,7 @@ export function parseExpires(text: string, now: number): number | null | undefin
   return now + Number(match[1]) * unit;
 }
 
-/** True when a token is neither revoked nor expired at `now`, in milliseconds since the epoch. */
+/** True if a token is neither revoked nor expired at `now`, in milliseconds since the epoch. */
 export function isValid(token: Pick<Token, 'expiresAt' | 'revokedAt'>, now: number): boolean {
   return token.revokedAt === null && (token.expiresAt === null || now < token.expiresAt);
 }

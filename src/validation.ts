@@ -2,26 +2,30 @@ import { type TSchema, Type, type Violation } from './schema.ts';
 
 type Checked<T> = { readonly value: T } | { readonly violation: Violation };
 
-/** Creates the check of a schema. It returns the value with its type, or the first violation. */
+/**
+ * Creates the check for a schema. The check returns the value with its type, or the first rule that the value
+ * breaks.
+ */
 export function compileCheck<T>(schema: TSchema<T>): (value: unknown) => Checked<T> {
   return (value) => (schema['~is'](value) ? { value } : { violation: schema['~violation'](value) });
 }
 
-/** The schema of a property. */
+/** Returns the schema of a property of an object. */
 export function propertyOf(schema: TSchema, name: string): TSchema | undefined {
   const property: unknown = Reflect.get(propertiesOf(schema), name);
   return Type.IsSchema(property) ? property : undefined;
 }
 
-/** The properties of a schema. */
+/** Returns the property schemas of an object schema. */
 export function propertiesOf(schema: TSchema): object {
   const properties: unknown = Reflect.get(schema, 'properties');
   return typeof properties === 'object' && properties !== null ? properties : {};
 }
 
 /**
- * Compiles a parser from a string (of a path, query, flag, variable or CSV cell) to the type of a schema: integer,
- * boolean or string. An invalid string becomes NaN or stays a string; the check then rejects it.
+ * Compiles a parser from a string to the type of a schema: integer, boolean or string. The string comes from
+ * a path, query, flag, variable or CSV cell. An invalid string becomes NaN or stays a string, and then fails
+ * the check.
  */
 export function compileFromText(schema: TSchema | undefined): (text: unknown) => unknown {
   const read = readerOf(schema);

@@ -353,13 +353,13 @@ describe('a configuration', () => {
     assert.throws(
       () => loadConfig({ oidcIssuer: 'https://id.example' }, {}),
       new ConfigInvalid(
-        '--oidc-audience (OIDC_AUDIENCE) must be set as well, since --oidc-issuer (OIDC_ISSUER) is',
+        '--oidc-audience (OIDC_AUDIENCE) must be set too, since --oidc-issuer (OIDC_ISSUER) is set',
       ),
     );
     assert.throws(
       () => loadConfig({}, { OIDC_AUDIENCE: 'plants', OIDC_ISSUER: '' }),
       new ConfigInvalid(
-        '--oidc-issuer (OIDC_ISSUER) must be set as well, since --oidc-audience (OIDC_AUDIENCE) is',
+        '--oidc-issuer (OIDC_ISSUER) must be set too, since --oidc-audience (OIDC_AUDIENCE) is set',
       ),
     );
   });
@@ -369,11 +369,11 @@ describe('a configuration', () => {
     assert.deepEqual({ tlsCert, tlsKey }, { tlsCert: '', tlsKey: '' });
     assert.throws(
       () => loadConfig({ tlsCert: 'tls.pem' }, {}),
-      new ConfigInvalid('--tls-key (TLS_KEY) must be set as well, since --tls-cert (TLS_CERT) is'),
+      new ConfigInvalid('--tls-key (TLS_KEY) must be set too, since --tls-cert (TLS_CERT) is set'),
     );
     assert.throws(
       () => loadConfig({ tlsKey: 'tls.key' }, {}),
-      new ConfigInvalid('--tls-cert (TLS_CERT) must be set as well, since --tls-key (TLS_KEY) is'),
+      new ConfigInvalid('--tls-cert (TLS_CERT) must be set too, since --tls-key (TLS_KEY) is set'),
     );
   });
 

@@ -174,7 +174,7 @@ test('any text, cut anywhere: never another error than JsonInvalid, and never a 
         assert.ok(error instanceof JsonInvalid);
         assert.match(
           error.message,
-          /^is not (?:UTF-8|JSON: expected .{1,40} at character \d+(?:, where it ends)?)$/,
+          /^is not (?:UTF-8|JSON: expected .{1,60} at character \d+(?:, where the text ends)?)$/,
         );
       }
     }),

@@ -154,18 +154,18 @@ describe('parseJson', () => {
   test('an error names the problem and its place in characters', () => {
     for (const [text, message] of [
       ['', 'is empty; it must be a JSON object'],
-      ['  ', 'is not JSON: expected a value at character 3, where it ends'],
+      ['  ', 'is not JSON: expected a value at character 3, where the text ends'],
       ['{"é🌵":tru}', 'is not JSON: expected true at character 7'],
       ['{"a":1 "b":2}', 'is not JSON: expected a comma or } at character 8'],
       ['{"a" 1}', 'is not JSON: expected a colon at character 6'],
       ['{"a":1,}', 'is not JSON: expected a field name in quotation marks at character 8'],
-      ['[1', 'is not JSON: expected a comma or ] at character 3, where it ends'],
+      ['[1', 'is not JSON: expected a comma or ] at character 3, where the text ends'],
       ['{}{}', 'is not JSON: expected the end of the text at character 3'],
-      ['"a', 'is not JSON: expected a closing quotation mark at character 3, where it ends'],
-      ['"a\nb"', 'is not JSON: expected an escape in place of a control character at character 3'],
-      ['"\\x"', 'is not JSON: expected one of " \\ / b f n r t u at character 3'],
+      ['"a', 'is not JSON: expected a closing quotation mark at character 3, where the text ends'],
+      ['"a\nb"', 'is not JSON: expected an escaped control character at character 3'],
+      ['"\\x"', 'is not JSON: expected one of " \\ / b f n r t u after the backslash at character 3'],
       ['"\\u00g0"', 'is not JSON: expected a hexadecimal digit at character 6'],
-      ['-', 'is not JSON: expected a digit at character 2, where it ends'],
+      ['-', 'is not JSON: expected a digit at character 2, where the text ends'],
       ['['.repeat(65), 'is nested too deep; the limit is 64 levels'],
     ] as const) {
       assert.equal(messageOf(Buffer.from(text)), message, text);

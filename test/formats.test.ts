@@ -100,7 +100,10 @@ describe('NDJSON', () => {
       '{"id":8,"name":"good too","colour":"green"}',
     ];
     const outlined = await outline(ndjson, lines.join('\n'), 10);
-    assert.equal(outlined[1], '2: the line is not JSON: expected a value at character 16, where it ends');
+    assert.equal(
+      outlined[1],
+      '2: the line is not JSON: expected a value at character 16, where the text ends',
+    );
     assert.deepEqual(outlined.toSpliced(1, 1), [
       '1: good',
       '4: the line must be a JSON object',

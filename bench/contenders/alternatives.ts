@@ -48,18 +48,18 @@ export const jsonServer: Subject = {
   },
 };
 
-/** Stacks that people would choose instead. */
+/** Software that people could choose instead of our service. */
 export const alternatives: readonly Subject[] = [fastifyBetterSqlite3, platformaticDb, jsonServer];
 
 /**
- * Installs the alternatives in their folder, unless the installation matches the lock file. Resolves to the reason
- * when they cannot be installed.
+ * Installs the alternatives to our service, unless the installation matches the lock file. Resolves to the
+ * reason if that fails.
  */
 export async function installAlternatives(signal: AbortSignal): Promise<string | undefined> {
   if (await areInstalled()) return undefined;
   process.stderr.write('installing the alternatives …\n');
   try {
-    // Skips install scripts, which would build or download.
+    // Skips install scripts, which would build or download software.
     await promisify(execFile)('npm', ['ci', '--ignore-scripts'], { cwd: FOLDER, signal });
     return undefined;
   } catch (error: unknown) {
@@ -68,8 +68,8 @@ export async function installAlternatives(signal: AbortSignal): Promise<string |
 }
 
 /**
- * npm writes its hidden lock file last: it is missing after an interrupted install, and outdated when our lock file
- * is newer.
+ * npm writes its hidden lock file last. The file is missing after an interrupted install, and outdated when
+ * our lock file is newer.
  */
 async function areInstalled(): Promise<boolean> {
   const lock = await stat(join(FOLDER, 'package-lock.json'));

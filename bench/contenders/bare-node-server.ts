@@ -4,10 +4,7 @@ import { examplePlants } from './example-plants.ts';
 
 const examples = examplePlants();
 const list = listOf(LISTED);
-/**
- * The response body for all paths except the benchmark's list. The first argument of the program is the number of
- * plants in that list.
- */
+/** Response body of every list but `?limit=20`. The first argument of the program is its number of plants. */
 const longList = process.argv[2] === undefined ? list : listOf(Number(process.argv[2]));
 
 function listOf(length: number): Buffer {
@@ -29,7 +26,13 @@ function echo(request: IncomingMessage, response: ServerResponse): void {
   const chunks: Buffer[] = [];
   request.on('data', (chunk: Buffer) => chunks.push(chunk));
   request.on('end', () => {
-    const value: unknown = JSON.parse(Buffer.concat(chunks).toString());
+    let value: unknown;
+    try {
+      value = JSON.parse(Buffer.concat(chunks).toString());
+    } catch {
+      response.writeHead(400).end();
+      return;
+    }
     sendJson(response, Buffer.from(JSON.stringify(value)));
   });
 }

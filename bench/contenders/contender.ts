@@ -1,31 +1,34 @@
 import type { Tally } from '../load/generator.ts';
 import type { Usage } from './server-process.ts';
 
-/** CPU seconds during a run. */
+/** CPU seconds used during a run. */
 export interface CpuUse {
   readonly server: number;
   readonly serverMainThread: number;
   /**
-   * Excludes the start of the generator if the generator reports the CPU time of its start separately: a Node script
-   * takes most of a second to start.
+   * CPU seconds of the load generator. Its start is left out if the generator measures its CPU time itself: a
+   * Node script takes most of a second to start.
    */
   readonly generator: number;
-  /** The number of threads that the generator can keep busy. */
+  /** Number of threads that the load generator can keep busy. */
   readonly generatorThreads: number;
-  /** CPU time of all other processes. Undefined when it cannot be measured separately. */
+  /**
+   * CPU seconds of the rest of the machine: all processes but the contender and the load generator. Undefined
+   * if not measurable.
+   */
   readonly others: number | undefined;
 }
 
-/** The results of one run. A value is undefined when the contender cannot provide it, or without /proc. */
+/** The results of one run. A value is undefined if the contender cannot provide it, or without /proc. */
 export interface Measurement extends Tally {
   readonly cpu: CpuUse | undefined;
   /** Peak resident memory of the server. */
   readonly peakBytes: number | undefined;
-  /** Undefined for a subject that is no server. */
+  /** CPU time and allocations of the server. Undefined if the contender is no server. */
   readonly usage: Usage | undefined;
 }
 
-/** A subject of a comparison. */
+/** A program to compare with others under one workload. */
 export interface Contender {
   readonly name: string;
   /** Runs the workload for some seconds. `run` is the number of the run, so that each has distinct ids. */

@@ -8,7 +8,7 @@ export interface ExamplePlant {
   readonly tag?: string;
 }
 
-/** The plants of the example file, in id order. */
+/** Returns the plants of the example file, in id order. */
 export function examplePlants(): readonly ExamplePlant[] {
   const lines = readFileSync(FILE, 'utf8').trimEnd().split('\n');
   return lines.map((line): ExamplePlant => JSON.parse(line));

@@ -1,16 +1,19 @@
 import { DatabaseSync } from 'node:sqlite';
 import { NEW_PLANT } from '../workload.ts';
 
-/** The lane of these ids: different lanes share no id (bench/load/ids.ts). Lanes of runs are lower. */
+/**
+ * Lane (a set of ids) of the stored plants; different lanes share no id (bench/load/ids.ts). Runs use lower
+ * lanes.
+ */
 const LANE = 1_023;
 
 /**
- * Inserts plants into an embedded store by SQL, about a million per second, alternating between the owners. Their ids
- * are spread evenly over the range of `createAtRandom`, without using any of its ids.
+ * Inserts plants into an embedded store by SQL, about a million per second, for each owner in turn. Their ids
+ * are spread evenly over the range of the workload `createAtRandom`, but differ from its ids.
  */
 export function fillStore(file: string, plants: number, owners: { first: string; count: number }): void {
   using db = new DatabaseSync(file);
-  // BigInt, since SQLite would store a number as REAL.
+  // Uses BigInt, since SQLite would store a number as REAL.
   db.prepare(
     `INSERT INTO plants (owner, id, name, tag)
      WITH RECURSIVE counted (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM counted WHERE n + 1 < ?1)

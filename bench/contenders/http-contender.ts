@@ -4,14 +4,14 @@ import type { Contender, CpuUse } from './contender.ts';
 import { type CpuSeconds, readCpuSeconds, readPeakBytes, resetPeakBytes } from './process-stats.ts';
 import type { RunningSubject } from './subject.ts';
 
-/** The settings of a load. */
+/** Settings of the load generator. */
 export interface LoadOptions {
   readonly generator: Generator;
   readonly connections: number;
   readonly signal: AbortSignal;
 }
 
-/** A server under the load of a workload. */
+/** Creates a contender, which measures a server under a workload. */
 export function httpContender(
   { name, running }: { readonly name: string; readonly running: RunningSubject },
   workload: Workload,

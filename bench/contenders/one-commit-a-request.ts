@@ -3,7 +3,7 @@ import { registerHooks } from 'node:module';
 const GROUP_COMMIT = new URL('../../src/store/group-commit.ts', import.meta.url).href;
 const WRAPPED = `${GROUP_COMMIT}?wrapped`;
 
-// The program preloads this module, which puts each write into a separate batch. Nothing else changes.
+// The service preloads this module, which commits each write in a separate batch. Nothing else changes.
 registerHooks({
   load: (url, context, nextLoad) => {
     if (url !== GROUP_COMMIT) return nextLoad(url, context);

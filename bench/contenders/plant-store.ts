@@ -21,11 +21,14 @@ const WRITTEN_AT_ONCE = 5_000;
 
 interface PlantStoreOptions {
   readonly folder: string;
-  /** The database URL; an embedded store in the folder by default. */
+  /** Database URL; by default a new SQLite file in the folder of the contender. */
   readonly databaseUrl?: string;
-  /** A module that the program preloads. */
+  /** A module that the service preloads. */
   readonly preload?: string;
-  /** Fills the store; by default with the example plants. Resolves to the path of a file of tokens, if it wrote one. */
+  /**
+   * Fills the store; by default with the example plants. Resolves to the path of a file with tokens, if it
+   * wrote one.
+   */
   readonly fill?: (store: Store, databaseUrl: string) => Promise<string | undefined>;
 }
 
@@ -35,18 +38,17 @@ export const plantStore: Subject = {
   start: (folder) => startPlantStore({ folder }),
 };
 
-/** Our service on a PostgreSQL database. */
 export function plantStoreOn(name: string, databaseUrl: string): Subject {
   return { name: `plant-store on ${name}`, start: (folder) => startPlantStore({ folder, databaseUrl }) };
 }
 
-/** Our service with a commit per write: the speed without group commit. */
+/** Our service with one commit per write, to measure the speed without group commit. */
 export const oneCommitARequest: Subject = {
   name: 'plant-store, one commit per request',
   start: (folder) => startPlantStore({ folder, preload: ONE_COMMIT_A_REQUEST }),
 };
 
-/** Starts our service on a store with a token of OWNER and the data from `fill`. */
+/** Starts our service on a store with a token and the data from `fill`. */
 export async function startPlantStore(options: PlantStoreOptions): Promise<RunningSubject> {
   const { folder, databaseUrl = `sqlite:${join(folder, 'plants.db')}`, preload } = options;
   const { fill = fillWithExamples } = options;
@@ -84,7 +86,7 @@ export async function startPlantStore(options: PlantStoreOptions): Promise<Runni
   }
 }
 
-/** Opens a store with the options of the commands. */
+/** Opens a store with the same options as the commands of plant-store, such as `token create`. */
 export function openBenchStore(databaseUrl: string): Promise<Store> {
   return openStore(databaseUrl, {
     now: Date.now,

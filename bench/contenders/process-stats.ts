@@ -1,23 +1,23 @@
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 
-/** The unit of CPU times in /proc, constant on Linux (proc_pid_stat(5), sysconf(_SC_CLK_TCK)). */
+/** Clock ticks per second in /proc, constant on Linux (proc_pid_stat(5), sysconf(_SC_CLK_TCK)). */
 const TICKS_A_SECOND = 100;
 
-/** CPU seconds used so far. */
+/** CPU seconds used so far, by process. */
 export interface CpuSeconds {
-  /** All threads of the server. */
+  /** CPU seconds of all threads of the server. */
   readonly server: number;
-  /** Its main thread, which runs the request handlers. */
+  /** CPU seconds of the server's main thread, which runs the request handlers. */
   readonly serverMainThread: number;
-  /** All ended child processes of the benchmark process: the generators. */
+  /** CPU seconds of all ended child processes of the benchmark: the load generators. */
   readonly generators: number;
-  /** The whole machine, including other processes. */
+  /** CPU seconds of the whole machine, including other processes. */
   readonly machine: number;
   /** Time that other virtual machines took from this one. */
   readonly stolen: number;
 }
 
-/** Reads the CPU use of a server, the generators and the machine so far; undefined without /proc. */
+/** Reads the CPU seconds of a server, the load generators and the machine so far; undefined without /proc. */
 export function readCpuSeconds(serverPid: number): CpuSeconds | undefined {
   const server = readThreads(serverPid);
   const mainThread = readThread(serverPid, String(serverPid));
@@ -33,7 +33,7 @@ export function readCpuSeconds(serverPid: number): CpuSeconds | undefined {
   };
 }
 
-/** Returns the CPU seconds of the threads of a process; those that have ended are not counted. */
+/** Returns the CPU seconds of the running threads of a process. */
 function readThreads(pid: number): number | undefined {
   try {
     return readdirSync(`/proc/${pid}/task`).reduce((sum, thread) => sum + (readThread(pid, thread) ?? 0), 0);
@@ -42,7 +42,10 @@ function readThreads(pid: number): number | undefined {
   }
 }
 
-/** In nanoseconds, unlike `stat`, whose ticks are too coarse for a second (proc_pid_schedstat in sched-stats.rst). */
+/**
+ * Reads the CPU time in nanoseconds. The ticks in `stat` are too coarse for a run of one second
+ * (proc_pid_schedstat in sched-stats.rst).
+ */
 function readThread(pid: number, thread: string): number | undefined {
   const nanoseconds = read(`/proc/${pid}/task/${thread}/schedstat`)?.split(' ', 1)[0];
   return nanoseconds === undefined ? undefined : Number(nanoseconds) / 1e9;
@@ -69,7 +72,7 @@ export function resetPeakBytes(pid: number): void {
   try {
     writeFileSync(`/proc/${pid}/clear_refs`, '5');
   } catch {
-    // The peak cannot be reset here, so it covers the whole life of the process.
+    // If the peak cannot be reset, it covers the whole life of the process.
   }
 }
 
@@ -88,7 +91,10 @@ function readStatus(pid: number, line: RegExp): number | undefined {
   return kibibytes === undefined ? undefined : Number(kibibytes) * 1024;
 }
 
-/** Field positions after the name of the command, which may contain spaces (proc_pid_stat(5), fields 14 to 17). */
+/**
+ * Positions of the fields after the name of the command, which may contain spaces (proc_pid_stat(5), fields
+ * 14 to 17).
+ */
 const positions = { utime: 11, stime: 12, cutime: 13, cstime: 14 };
 const PARENT = 1;
 

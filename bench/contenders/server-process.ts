@@ -10,20 +10,20 @@ const LOOK_EVERY_MS = 20;
 const STOP_MS = 10_000;
 const USAGE = join(import.meta.dirname, 'usage-preload.ts');
 
-/** What all threads of a server have used, as `usage-preload.ts` reports it. */
+/** CPU time and allocations of all threads of a server since the last report. */
 export interface Usage {
-  /** Bytes allocated on their heaps. */
+  /** Bytes allocated on the heaps of all threads. */
   readonly allocatedBytes: number;
-  /** CPU time per request, for each slice of 1,000 requests. */
+  /** CPU time per request, one mean for each slice of 1,000 requests. */
   readonly microseconds: readonly number[];
 }
 
 export interface ServerProcess {
   readonly url: string;
   readonly pid: number;
-  /** Resolves to what it has used since the last call. */
+  /** Resolves to the server's CPU time and allocations since the last call. */
   usage(): Promise<Usage>;
-  /** Sends SIGTERM. Rejects when the exit is not clean. */
+  /** Sends SIGTERM to the server. Rejects when it does not exit cleanly. */
   stop(): Promise<void>;
 }
 
@@ -31,18 +31,21 @@ export interface ServerProcess {
 type Ending = 'exit' | 'signal';
 
 const serviceVariables = new Set([...settings.map(variableOf), 'NODE_ENV']);
-/** The environment without the variables of our service: it is measured with its defaults. */
+/** Environment for the servers, without variables of our service, which is measured with its defaults. */
 const environment = Object.fromEntries(
   Object.entries(process.env).filter(([name]) => !serviceVariables.has(name) && !name.startsWith('OTEL_')),
 );
 
 const started = new Set<ChildProcess>();
-// Kills the children also when this process ends by an unexpected error.
+// Kills the child processes even when the benchmark ends by an unexpected error.
 process.once('exit', () => {
   for (const child of started) child.kill('SIGKILL');
 });
 
-/** Starts a script under the same Node in a separate process group, out of reach of Ctrl-C. The caller stops it. */
+/**
+ * Starts a script with the same Node in a separate process group, out of reach of Ctrl-C. The caller stops
+ * it.
+ */
 export function spawnScript(
   args: readonly string[],
   stdio: StdioOptions,
@@ -55,8 +58,9 @@ export function spawnScript(
 }
 
 /**
- * Starts a server script with the Node of this process. Resolves when the server responds: at `knownUrl`, or else at
- * the `url` in a JSON line of its log. The log goes to a file, so that reading it costs nothing during a measurement.
+ * Starts a server script with the Node of this process. Resolves when the server responds at `knownUrl`;
+ * without it, at the `url` that a line of its log has. The log goes to a file, so that reading it costs
+ * nothing during a measurement.
  */
 export async function startServerProcess(
   args: readonly string[],

@@ -3,29 +3,35 @@ import { join } from 'node:path';
 import type { Ids, RequestTemplate, Workload } from '../workload.ts';
 import type { Usage } from './server-process.ts';
 
-/** A server for plants in a separate process, to be measured against others. */
+/** A plant server in a separate process, to be measured against others. */
 export interface Subject {
   readonly name: string;
-  /** Starts the server on a free loopback port. Only this subject uses `folder`, which is deleted after the run. */
+  /**
+   * Starts the server on a free loopback port. Only this server uses `folder`, which is deleted after the
+   * run.
+   */
   start(folder: string): Promise<RunningSubject>;
 }
 
 export interface RunningSubject {
   readonly url: string;
   readonly pid: number;
-  /** Resolves to what it has used since the last call. */
+  /** Resolves to the server's CPU time and allocations since the last call. */
   usage(): Promise<Usage>;
   readonly headers: Readonly<Record<string, string>>;
-  /** A file of tokens, one a line, that the requests use in rotation. Undefined when all use the token in `headers`. */
+  /**
+   * A file with one token per line, which the requests use in rotation. Undefined if all use the token in
+   * `headers`.
+   */
   readonly secretsFile?: string | undefined;
-  /** Adapts the requests of a workload to this subject. */
+  /** Adapts the requests of a workload to this server. */
   requestsOf(workload: Workload): readonly RequestTemplate[];
-  /** Prepares the data for this many seconds of a workload: deletes need plants with their ids. */
+  /** Creates enough plants for a workload that deletes for `seconds` seconds. */
   prepare(workload: Workload, ids: Ids, seconds: number): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Starts subjects, each in a separate folder. `resources` closes them. */
+/** Starts servers, each with a separate folder. They stop when `resources` is disposed. */
 export async function startSubjects(
   subjects: readonly Subject[],
   { folder, signal }: { readonly folder: string; readonly signal: AbortSignal },

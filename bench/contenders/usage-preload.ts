@@ -2,10 +2,14 @@ import { subscribe } from 'node:diagnostics_channel';
 import { getHeapStatistics } from 'node:v8';
 import { isMainThread, type Worker } from 'node:worker_threads';
 
-/** Requests in a slice: about one garbage collection, and too short for most interruptions by other processes. */
+/**
+ * Requests per measured slice. A slice has about one garbage collection, and is so short that other processes
+ * interrupt few slices.
+ */
 const SLICE = 1_000;
 
-// Preloaded into a server: reports to the parent process, on its request, what all threads have used since the last time.
+// A server preloads this module, which reports CPU time and allocations of all threads to the parent process
+// on request.
 if (isMainThread && process.channel !== undefined) {
   const threads = new Set<Worker>();
   let requests = 0;

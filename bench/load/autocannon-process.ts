@@ -6,7 +6,7 @@ import type { Job, Tally } from './generator.ts';
 import { createIds } from './ids.ts';
 import { percentile } from './percentile.ts';
 
-/** The share of a job for one of `count` workers; `index` is its number. */
+/** The share of the load that one of `count` workers generates; `index` is its number. */
 interface Share {
   readonly job: Job;
   readonly index: number;
@@ -62,7 +62,7 @@ async function run({ job, index, count }: Share): Promise<ShareResult> {
     },
     (error: unknown, result) => (error ? reject(error) : resolve(result)),
   );
-  // The histogram of autocannon has a resolution of one millisecond.
+  // Collects exact latencies: autocannon's histogram has a resolution of one millisecond.
   instance.on('response', (_client, status, _bytes, ms) => {
     latencies.push(ms);
     if (status >= 400) errorResponses += 1;
@@ -72,7 +72,7 @@ async function run({ job, index, count }: Share): Promise<ShareResult> {
   return { latencies, seconds, failures: errorResponses + errors, cpuSeconds: (user + system) / 1e6 };
 }
 
-/** Creates the requests of a worker, which uses every `count`th id of the job. */
+/** Creates the requests of a worker, which uses every `count`th id of the run. */
 function nextOf({ job, index, count }: Share): (request: Request) => Request {
   const nextId = createIds(job.ids);
   for (let skipped = 0; skipped < index; skipped += 1) nextId();

@@ -3,11 +3,11 @@ import { once } from 'node:events';
 import { text } from 'node:stream/consumers';
 import type { Ids, RequestTemplate } from '../workload.ts';
 
-/** Connections under constant load: each sends its next request after the response to the previous one. */
+/** The load to generate: each connection sends its next request after the response to the previous one. */
 export interface Job {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** A file of tokens, one a line, that the requests use in rotation. */
+  /** A file with one token per line, which the requests use in rotation. */
   readonly secretsFile: string | undefined;
   readonly requests: readonly RequestTemplate[];
   readonly ids: Ids;
@@ -15,39 +15,42 @@ export interface Job {
   readonly seconds: number;
 }
 
-/** The results, which a generator prints as a JSON line. */
+/** The results of a load generator, printed as a JSON line. */
 export interface Tally {
-  /** Responses received, of any status. */
+  /** Number of responses, of any status. */
   readonly answers: number;
   readonly seconds: number;
   readonly p50Ms: number | undefined;
   readonly p99Ms: number | undefined;
-  /** Responses with a status of 400 or more, broken connections and timeouts; at least 1 when no response arrived. */
+  /**
+   * Number of responses with a status of 400 or more, broken connections and timeouts; at least 1 when no
+   * response arrived.
+   */
   readonly failures: number;
   /**
-   * CPU seconds of the generator from its first request to the last response, without its start; undefined if it does
-   * not report them.
+   * CPU seconds of the load generator from its first request to the last response; undefined if it does not
+   * report them.
    */
   readonly cpuSeconds?: number;
 }
 
-/** A load generator; it runs as a separate process. */
+/** A load generator, which runs in a separate process. */
 export interface Generator {
   readonly name: string;
-  /** The number of cores that it can use. */
+  /** Number of cores that the load generator can use. */
   readonly threads: number;
-  /** Returns the program and its arguments for a job. */
+  /** Returns the program and arguments that generate a load. */
   readonly command: (job: Job) => Command;
 }
 
 type Command = readonly [program: string, ...args: string[]];
 
-/** Runs a job against a server. Resolves to the result. */
+/** Runs a load generator against a server. Resolves to the results. */
 export function runLoad(generator: Generator, job: Job, signal: AbortSignal): Promise<Tally> {
   return runForTally(generator.command(job), signal);
 }
 
-/** Runs a program that prints a JSON line with its results. */
+/** Runs a program that prints its results as a JSON line. */
 export async function runForTally([program, ...args]: Command, signal: AbortSignal): Promise<Tally> {
   const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'], signal });
   const [output, [code]] = await Promise.all([text(child.stdout), once(child, 'close')]);
@@ -58,7 +61,7 @@ export async function runForTally([program, ...args]: Command, signal: AbortSign
 
 function parseTally(json: string): Tally {
   const tally: Tally = JSON.parse(json);
-  // Counts a run without any response as failed. The generator reports no failure if the server hangs: the connections
-  // stay open.
+  // Counts a run without any response as failed. If the server hangs, the connections stay open and the load
+  // generator reports no failure.
   return tally.answers > 0 ? tally : { ...tally, failures: Math.max(1, tally.failures) };
 }

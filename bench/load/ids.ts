@@ -3,7 +3,10 @@ import type { Ids } from '../workload.ts';
 const FIRST_RANDOM = 2 ** 43;
 const LANES = 1024;
 
-/** The ids of a run, one per call. wrk.lua has the same algorithm for wrk. */
+/**
+ * Returns a function that gives an id of a run per call. wrk.lua has the same algorithm for the load
+ * generator wrk.
+ */
 export function createIds(ids: Ids): () => number {
   return ids.order === 'sequential' ? sequential(ids.first) : random(ids.seed, ids.lane);
 }
@@ -17,8 +20,8 @@ function sequential(first: number): () => number {
 }
 
 /**
- * Returns random, distinct ids: Marsaglia's xorshift32 visits every 32-bit number except 0 once (Xorshift RNGs, 2003).
- * Runs with different lanes have no id in common.
+ * Returns a function that gives random, distinct ids: Marsaglia's xorshift32 visits every 32-bit number
+ * except 0 once (Xorshift RNGs, 2003). Functions with different numbers as `lane` have no id in common.
  */
 function random(seed: number, lane: number): () => number {
   let state = seed;

@@ -8,12 +8,12 @@ import { percentile } from './percentile.ts';
 /** All requests of one millisecond are due at the start of that millisecond. */
 const TICK_MS = 1;
 
-/** Time limit for the last responses. */
+/** Milliseconds to wait for the last responses. */
 const LAST_RESPONSES_MS = 5_000;
 
 interface Connection {
   readonly socket: Socket;
-  /** The due time of the request in flight; undefined between requests. */
+  /** Due time of the request in flight; undefined if there is none. */
   due: number | undefined;
   /** The received part of an incomplete response. */
   received: string;
@@ -80,7 +80,9 @@ async function run({ url, connections, seconds }: Job, perSecond: number): Promi
   };
 }
 
-/** Reads into one buffer without Node streams: the generator shares two cores with the measured server. */
+/**
+ * Reads into one buffer without Node streams, to save CPU: the generator shares two cores with the server.
+ */
 async function open(
   host: string,
   port: number,
@@ -97,7 +99,7 @@ async function open(
   return connection;
 }
 
-/** Renders the messages of the job, which has one kind of request. */
+/** Returns a function that renders the next request. All requests are of one kind. */
 function createMessages(host: string): () => string {
   const [request] = job.requests;
   if (request === undefined) throw new Error('the job has no requests');

@@ -2,8 +2,9 @@ import { join } from 'node:path';
 import type { Generator, Job } from './generator.ts';
 
 /**
- * A generator that sends at a constant rate, independent of responses. Latency is counted from the time a request was
- * due, and so includes the wait for a connection. So a server cannot hide that it stalls (coordinated omission).
+ * A load generator that sends at a constant rate, independent of responses. Latency counts from the time a
+ * request was due, and so includes the wait for a connection. So a server cannot hide its stalls (coordinated
+ * omission).
  */
 export function openLoop(perSecond: number): Generator {
   return {

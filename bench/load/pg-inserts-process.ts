@@ -1,4 +1,7 @@
-/** Prepared single inserts through `pg`, each a transaction. Arguments: URL CONNECTIONS SECONDS. */
+/**
+ * Measures single inserts through `pg`, prepared and each in a transaction. Arguments: URL CONNECTIONS
+ * SECONDS.
+ */
 import pg from 'pg';
 import { NEW_PLANT } from '../workload.ts';
 import type { Tally } from './generator.ts';

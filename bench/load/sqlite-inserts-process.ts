@@ -1,6 +1,6 @@
 /**
- * Measures the rate of durable inserts of SQLite itself, in process with many per commit. Arguments: FILE RUN
- * SECONDS.
+ * Measures the rate of durable inserts of SQLite itself, in one process with many per commit. Arguments: FILE
+ * RUN SECONDS.
  */
 import { openForWriting } from '../../src/store/sqlite/connection.ts';
 import { migrateSqlite } from '../../src/store/sqlite/migrate.ts';
@@ -8,7 +8,7 @@ import { createInOrder, NEW_PLANT } from '../workload.ts';
 import type { Tally } from './generator.ts';
 import { createIds } from './ids.ts';
 
-/** The number of connections, which is the max size of a batch in the service. */
+/** Inserts per commit. With 64 connections, a batch in the service has up to 64 writes. */
 const BATCH = 64;
 
 const [file = '', run, seconds] = process.argv.slice(2);

@@ -4,7 +4,10 @@ import type { Generator, Job } from './generator.ts';
 
 const SCRIPT = join(import.meta.dirname, 'wrk.lua');
 
-/** wrk (https://github.com/wg/wrk), on one thread: uses less CPU than autocannon, but must be installed. */
+/**
+ * wrk (https://github.com/wg/wrk), a load generator on one thread. Uses less CPU than autocannon, but must be
+ * installed.
+ */
 export const wrk: Generator = {
   name: 'wrk',
   threads: 1,

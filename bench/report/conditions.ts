@@ -4,7 +4,7 @@ import type { Bench, Report } from '../scenarios/scenario.ts';
 import { measureStalls } from './cpu-stalls.ts';
 import { medianFsyncMs } from './fsync-latency.ts';
 
-/** The conditions of a measurement. */
+/** Returns the conditions of a measurement, such as settings and machine. */
 export async function conditionsOf({ generator, connections, plan, folder }: Bench) {
   return {
     generator: generator.name,
@@ -18,7 +18,6 @@ export async function conditionsOf({ generator, connections, plan, folder }: Ben
   };
 }
 
-/** Formats the conditions. */
 export function describe(conditions: Awaited<ReturnType<typeof conditionsOf>>): string {
   const { generator, connections, rounds, seconds, node, system, cores, fsyncMs, stalls } = conditions;
   return [
@@ -31,7 +30,7 @@ export function describe(conditions: Awaited<ReturnType<typeof conditionsOf>>): 
   ].join('\n');
 }
 
-/** Reports the CPU use of other processes. If they used much, the figures mean little. */
+/** Formats the CPU use of other processes. If they used much, the figures mean little. */
 export function describeOthers(reports: readonly Report[]): string {
   const runs = reports.flatMap(({ contenders }) => contenders.flatMap((contender) => contender.runs));
   const known = runs.flatMap(({ cpu, seconds }) =>

@@ -1,12 +1,12 @@
 import { parentPort, workerData } from 'node:worker_threads';
 
-/** Min length of a counted stall. A shorter one hardly affects a request that takes a millisecond. */
+/** Min milliseconds of a counted stall. Shorter stalls hardly affect a request that takes a millisecond. */
 const NOTICED_MS = 1;
 
-/** In milliseconds. */
+/** Stalls of one thread, in milliseconds. */
 export interface Watched {
   readonly stalls: readonly number[];
-  /** The measured time. It is longer than the requested time if that time ended during a stall. */
+  /** Milliseconds that the thread was watched: longer than requested if a stall delayed the end. */
   readonly ms: number;
 }
 

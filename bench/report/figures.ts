@@ -15,7 +15,7 @@ interface Figures {
 /** Above this share of a core, a thread counts as saturated. */
 const BUSY = 0.9;
 
-/** The medians over the rounds. Undefined when the load generator was the bottleneck in most rounds. */
+/** Returns the medians over the rounds; undefined if the load generator was the bottleneck in most rounds. */
 export function figuresOf(runs: readonly Measurement[]): Figures | undefined {
   if (runs.length === 0 || runs.filter(isGeneratorLimit).length > runs.length / 2) return undefined;
   const medianOf = (read: (run: Measurement) => number | undefined): number | undefined =>
@@ -38,8 +38,8 @@ interface Ratio {
 }
 
 /**
- * Compares two contenders, round by round. Returns the median of the ratios and their range, or undefined when one of
- * the two has no figures.
+ * Compares two contenders, round by round. Returns the median of the ratios and their range; undefined if a
+ * contender has no figures.
  */
 export function ratioOf(runs: readonly Measurement[], others: readonly Measurement[]): Ratio | undefined {
   if (figuresOf(runs) === undefined || figuresOf(others) === undefined) return undefined;
@@ -50,7 +50,7 @@ export function ratioOf(runs: readonly Measurement[], others: readonly Measureme
   return { median: median(ratios), least: Math.min(...ratios), most: Math.max(...ratios) };
 }
 
-/** Returns the median of the ratios of the first contender to the contender with this name. */
+/** Returns the ratio of the first contender to the named one: the median over the rounds. */
 export function ratioTo({ contenders }: Comparison, name: string): number | undefined {
   const other = contenders.find((one) => one.name === name);
   return ratioOf(contenders[0]?.runs ?? [], other?.runs ?? [])?.median;
@@ -102,7 +102,6 @@ function describeRatio({ median, least, most }: Ratio): string {
   return `${digits(median)} (${digits(least)}–${digits(most)})`;
 }
 
-/** Converts a comparison with its figures to JSON. */
 export function comparisonJson({ work, contenders }: Comparison) {
   const [first] = contenders;
   return {

@@ -2,7 +2,7 @@ import { closeSync, fsyncSync, openSync, writeSync } from 'node:fs';
 
 const TIMES = 200;
 
-/** Measures an fsync of 4 KiB in a new file, in milliseconds: the median. */
+/** Returns the median time of an fsync of 4 KiB in a new file, in milliseconds. */
 export function medianFsyncMs(file: string): number {
   const block = Buffer.alloc(4096);
   const fd = openSync(file, 'wx');

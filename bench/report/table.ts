@@ -1,9 +1,8 @@
-/** Cells of text. The first row is the header; the first column is left-aligned. */
+/** A table of text cells. The first row is the header; the first column is left-aligned. */
 export type Table = readonly (readonly string[])[];
 
 const MEBIBYTE = 1024 * 1024;
 
-/** Formats a table in columns of equal width. */
 export function renderTable(rows: Table): string {
   const columns = Math.max(...rows.map((row) => row.length));
   const widths = Array.from({ length: columns }, (_, column) =>
@@ -20,7 +19,7 @@ export function renderTable(rows: Table): string {
   return `${lines.join('\n')}\n`;
 }
 
-/** Formats an unknown value as a dash. */
+/** Formats a number, or undefined as a dash. */
 export function show(value: number | undefined, format: (value: number) => string): string {
   return value === undefined ? '–' : format(value);
 }

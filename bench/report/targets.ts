@@ -16,7 +16,7 @@ const ratio = (what: string, value: number): Target => ({
 
 const cpuRatio = (what: string, value: number): Target => ({ ...ratio(what, value), bound: 'max' });
 
-/** The targets, for two cores, 64 connections, token checks and durable commits. */
+/** Performance targets for two cores, 64 connections, token checks and durable commits. */
 const targets = {
   createCpu: cpuRatio("create, embedded, CPU per request to the bare handler's", 1.7),
   listCpu: cpuRatio("list of 20, CPU per request to the bare handler's", 1.3),
@@ -52,10 +52,10 @@ const targets = {
 
 type TargetName = keyof typeof targets;
 
-/** The measured values of the targets; undefined where there is no figure. */
+/** The measured values of the performance targets; undefined where nothing was measured. */
 export type Results = Partial<Record<TargetName, number | undefined>>;
 
-/** Each target with its measured value, and whether the value meets it. */
+/** Tabulates each performance target with its measured value, and whether the value meets it. */
 export function targetsTable(results: Results): Table {
   const rows = Object.entries<Target>(targets).map(([name, { what, bound, value, format }]) => {
     const measured = Object.entries(results).find(([one]) => one === name)?.[1];

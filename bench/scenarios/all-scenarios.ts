@@ -10,7 +10,7 @@ import type { Part } from './scenario.ts';
 import { startPart } from './start.ts';
 import { wholeListPart } from './whole-list.ts';
 
-/** All parts, in the order of measurement. */
+/** All parts of the benchmark, in the order of measurement. */
 export const parts: readonly Part[] = [
   cpuPart,
   createPart,

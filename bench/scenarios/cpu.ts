@@ -13,8 +13,9 @@ const SECONDS = 1;
 const WARM_UP_ANSWERS = 60_000;
 
 /**
- * Share of the slices that took less than the figure. The others were more disturbed by other load: it takes caches and,
- * in a virtual machine, time that counts as the server's.
+ * The CPU time per request is reported as this quantile of all slices of a run. It is a low one, since other
+ * programs make some slices look expensive: they evict caches and, in a virtual machine, their time counts as
+ * the server's.
  */
 const UNDISTURBED = 0.1;
 
@@ -42,7 +43,10 @@ async function runCpu(bench: Bench): Promise<Report> {
   };
 }
 
-/** The CPU time per request of all rounds, in microseconds; undefined when too few requests were answered. */
+/**
+ * Returns a quantile of the CPU time per request, in microseconds; undefined if too few requests were
+ * answered.
+ */
 function cpuOf({ runs }: Runs, share: number): number | undefined {
   const slices = runs.flatMap(({ usage }) => usage?.microseconds ?? []).sort((a, b) => a - b);
   return slices.length === 0 ? undefined : percentile(slices, share);

@@ -11,7 +11,7 @@ import { decimals, mebibytes, show } from '../report/table.ts';
 import type { Bench, Part, Report } from './scenario.ts';
 
 const CONNECTIONS = 1_000;
-/** Below the connection limit of every contender. */
+/** Connections opened at once, fewer than the connection limit of every contender. */
 const AT_ONCE = 50;
 const REST_MS = 1_000;
 
@@ -48,7 +48,7 @@ async function runMemory({ folder, alternatives, signal }: Bench): Promise<Repor
 async function measureMemory({ url, pid, headers }: RunningSubject, signal: AbortSignal) {
   await setTimeout(REST_MS, undefined, { signal });
   const atRest = readResidentBytes(pid);
-  // A new agent for each group: the next group must not reuse the connections of the last.
+  // Uses a new agent for each group of connections, so that the next group does not reuse them.
   const agents = Array.from(
     { length: CONNECTIONS / AT_ONCE },
     () => new Agent({ keepAlive: true, maxFreeSockets: AT_ONCE }),

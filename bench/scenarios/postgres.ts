@@ -43,7 +43,10 @@ async function runPostgres(bench: Bench): Promise<Report> {
   return reportOf([comparison], { createToPgbench: ratioTo(comparison, PGBENCH) });
 }
 
-/** Starts a server and checks that its commits are durable. `resources` removes it. */
+/**
+ * Starts PostgreSQL and checks that its commits are durable. The server is stopped and its data removed when
+ * `resources` is disposed.
+ */
 export async function startCheckedPostgres(resources: AsyncDisposableStack): Promise<PostgresServer> {
   const server = await startPostgres();
   resources.defer(() => server.remove());
@@ -85,15 +88,16 @@ async function pgbench(
 async function runPgbench(args: readonly string[], signal: AbortSignal): Promise<Tally> {
   const { stdout } = await promisify(execFile)('pgbench', args, { signal });
   if (!/failed transactions: 0 /.test(stdout)) throw new Error(`pgbench: ${stdout}`);
-  // pgbench's count and rate exclude the time to connect.
+  // pgbench prints the number of transactions and their rate, which leaves out the time to connect. The
+  // duration without that time follows from both.
   const answers = Number(/actually processed: (\d+)/.exec(stdout)?.[1]);
   const took = answers / Number(/tps = ([0-9.]+)/.exec(stdout)?.[1]);
   return { answers, seconds: took, p50Ms: undefined, p99Ms: undefined, failures: 0 };
 }
 
 /**
- * Each run starts with an empty table and a completed checkpoint, and must leave as many plants as it reports. The
- * CPU of PostgreSQL counts as the server's.
+ * Starts each run with an empty table and a completed checkpoint. Throws if the run leaves less than 90 % of
+ * the plants that it reports. The CPU time of PostgreSQL counts as the server's.
  */
 function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Contender {
   return {
@@ -115,7 +119,10 @@ function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Con
   };
 }
 
-/** Measures a program that uses PostgreSQL directly: the subject itself, so it is never reported as the bottleneck. */
+/**
+ * Measures a program that uses PostgreSQL directly. It is the subject as well as the load generator, so it is
+ * never reported as the bottleneck.
+ */
 async function clientProgram(run: () => Promise<Tally>): Promise<Measurement> {
   const before = readEndedCpuSeconds();
   const tally = await run();

@@ -11,9 +11,9 @@ import type { Workload } from '../workload.ts';
 /** The input of each part of the benchmark. */
 export interface Bench extends LoadOptions {
   readonly plan: Plan;
-  /** The alternatives; empty when they cannot be installed. */
+  /** Alternatives to our service; empty when they cannot be installed. */
   readonly alternatives: readonly Subject[];
-  /** Deleted after the run. */
+  /** Folder for files, deleted after the run. */
   readonly folder: string;
 }
 
@@ -27,12 +27,12 @@ export interface Report {
 /** A part of the benchmark, selectable by name. */
 export interface Part {
   readonly name: string;
-  /** One line of help. */
+  /** Description of the part in `--help`: one line. */
   readonly about: string;
   run(bench: Bench): Promise<Report>;
 }
 
-/** The report of a part that consists of comparisons. */
+/** Returns the report of a part that consists of comparisons. */
 export function reportOf(comparisons: readonly Comparison[], results: Results): Report {
   return {
     tables: comparisons.map(comparisonTable),
@@ -42,7 +42,7 @@ export function reportOf(comparisons: readonly Comparison[], results: Results): 
   };
 }
 
-/** Starts subjects, compares them under a workload, and stops them. */
+/** Starts servers, compares them under a workload, and stops them. */
 export async function compareSubjects(
   bench: Bench,
   subjects: readonly Subject[],

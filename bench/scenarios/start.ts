@@ -9,10 +9,10 @@ import { median } from '../report/figures.ts';
 import { whole } from '../report/table.ts';
 import type { Bench, Part, Report } from './scenario.ts';
 
-/** Measured if `npm run build:executable` has made it. */
+/** The executable, measured if `npm run build:executable` has built it. */
 const EXECUTABLE = join(import.meta.dirname, '../../dist/plant-store');
 const BARE = join(import.meta.dirname, '../contenders/bare-node-server.ts');
-/** A start is short and varies, so it is repeated. */
+/** Starts per round: a start is short and varies, so it is repeated. */
 const STARTS_A_ROUND = 2;
 const LONGEST_MS = 15_000;
 
@@ -31,7 +31,7 @@ async function runStart(bench: Bench): Promise<Report> {
   ];
   const onFile = (file: string): string[] => [MAIN, ...serveOn(file)];
   const token = await createStore(`sqlite:${join(folder, 'kept.db')}`);
-  // The first start fills the compile cache and is not counted.
+  // Excludes the first start, which fills the compile cache.
   await timeToAnswer(onFile('kept.db'), signal, token);
   const times = {
     fresh: [] as number[],
@@ -77,7 +77,10 @@ async function createStore(databaseUrl: string): Promise<string> {
   return token;
 }
 
-/** Milliseconds until a list gets a 200. Without a token, uses the token that the first start on a store prints. */
+/**
+ * Returns the milliseconds from a start until a list gets a 200. Without a token, uses the one that a new
+ * store prints.
+ */
 async function timeToAnswer(
   args: readonly string[],
   stop: AbortSignal,

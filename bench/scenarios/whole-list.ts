@@ -33,7 +33,7 @@ async function runWholeList(bench: Bench): Promise<Report> {
     },
   });
   resources.defer(() => running.close());
-  // Resident memory before the first list. All growth after that comes from the lists.
+  // Resident memory before the first list: all growth after that comes from the lists.
   const before = readResidentBytes(running.pid);
   const comparison = await compare('whole list of 1,000,000, in plants', [reader(running, bench)], {
     ...bench.plan,
@@ -45,13 +45,13 @@ async function runWholeList(bench: Bench): Promise<Report> {
   });
 }
 
-/** The peak growth of the memory, in MiB. */
+/** Returns the peak growth of the server's memory, in MiB. */
 function growthOf({ contenders }: Comparison, before: number): number {
   const peaks = contenders.flatMap(({ runs }) => runs.map(({ peakBytes = Number.NaN }) => peakBytes));
   return (Math.max(...peaks) - before) / MEBIBYTE;
 }
 
-/** Reads the whole list once per run, regardless of the time. */
+/** Reads the whole list once per run, regardless of the requested duration. */
 function reader({ url, pid, headers }: RunningSubject, { signal }: Bench): Contender {
   return {
     name: 'plant-store',

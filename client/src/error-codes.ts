@@ -25,7 +25,7 @@ export const ErrorCode = {
   noCredentials: 40100,
   /** invalid token: unknown, malformed, expired or revoked */
   invalidToken: 40101,
-  /** the token's scope is too narrow */
+  /** the token lacks the scope of the operation */
   scopeTooNarrow: 40300,
   /** no such plant */
   noSuchPlant: 40400,
@@ -41,11 +41,11 @@ export const ErrorCode = {
   bodyTooLarge: 41300,
   /** the URI is too long */
   uriTooLong: 41400,
-  /** the content type is not JSON, or the body is encoded */
+  /** the content type is not JSON, or the body has a `Content-Encoding` */
   unsupportedContent: 41500,
   /** the `Expect` header asks for something other than 100-continue */
   expectationFailed: 41700,
-  /** too many requests; `Retry-After` says when to come back */
+  /** too many requests; `Retry-After` says when to retry */
   tooManyRequests: 42900,
   /** the headers are too large */
   headersTooLarge: 43100,
@@ -53,11 +53,11 @@ export const ErrorCode = {
   internalError: 50000,
   /** the method is not implemented */
   methodNotImplemented: 50100,
-  /** the store is unavailable, or the outcome of the write is unknown; `Retry-After` says when to try again */
+  /** the store is unavailable, or the outcome of the write is unknown; `Retry-After` says when to retry */
   storeUnavailable: 50300,
-  /** overloaded; `Retry-After` says when to try again */
+  /** overloaded; `Retry-After` says when to retry */
   overloaded: 50301,
-  /** the identity provider cannot be reached; `Retry-After` says when to try again */
+  /** the identity provider cannot be reached; `Retry-After` says when to retry */
   identityProviderUnreachable: 50302,
 } as const;
 

@@ -6,8 +6,8 @@ import { absolutePath, type CommandContext } from './context.ts';
 const LOCAL_DEMAND = '1 to 128 letters, digits and ._@+-, beginning with a letter or digit';
 
 /**
- * Creates a parser for a file argument. The parser returns the absolute path of the file. It rejects an empty argument,
- * which a shell passes for an unset variable such as `"$FILE"`.
+ * Creates a parser for a file argument, which returns an absolute path. Rejects an empty argument: a shell
+ * passes one for an unset variable such as `"$FILE"`.
  */
 export function parseFile(context: CommandContext): (text: string) => string {
   return (text) => {
@@ -16,12 +16,14 @@ export function parseFile(context: CommandContext): (text: string) => string {
   };
 }
 
-/** Throws CommandFailed unless the argument is an owner of local tokens. */
+/** Throws CommandFailed unless the argument is a valid owner for `token create`. */
 export function rejectUnlessLocalOwner(owner: string): void {
   if (!isOwner(owner)) throw new CommandFailed(`OWNER must be ${LOCAL_DEMAND}`);
 }
 
-/** Throws CommandFailed unless the argument is an owner of local tokens or a subject of an identity provider. */
+/**
+ * Throws CommandFailed unless the argument is an owner that `token create` or an identity provider can set.
+ */
 export function rejectUnlessOwner(owner: string): void {
   if (isOwner(owner) || isOwnerOfSubject(owner)) return;
   throw new CommandFailed(

@@ -7,8 +7,8 @@ import type { CommandContext } from './context.ts';
 import { onSignal } from './signal-handler.ts';
 
 /**
- * Writes a new file atomically: `work` writes to FILE.partial. Once that file is complete and on disk, it gets the name
- * FILE. The file mode is 0600. Rejects with CommandFailed when FILE exists.
+ * Writes a new file atomically: `work` writes FILE.partial, which is renamed to FILE when complete and on
+ * disk. The file mode is 0600. Rejects with CommandFailed if FILE exists.
  */
 export async function writeAtomically<T>(
   context: CommandContext,
@@ -17,8 +17,8 @@ export async function writeAtomically<T>(
 ): Promise<T> {
   rejectExisting(file);
   const partial = `${file}.partial`;
-  // Starts to listen for signals before it creates the partial file, so that a signal never leaves the file behind.
-  // The creation is synchronous: no signal handler runs until `writeAndPublish` has begun.
+  // Adds the signal handlers before the partial file exists, so that every signal removes the file. No
+  // handler runs before the write begins, since `create` is synchronous.
   const stopListening = onSignal(context, (signal) => {
     removeSync(partial);
     context.end(signal);
@@ -40,7 +40,7 @@ async function writeAndPublish<T>(
     const result = await work(partial);
     await sync(partial);
     await publish(partial, file);
-    // The new name is durable only after an fsync of its folder (fsync(2), notes).
+    // Syncs the folder too: only then is the new file name durable (fsync(2), notes).
     await sync(dirname(resolve(file)));
     return result;
   } catch (error: unknown) {
@@ -49,18 +49,18 @@ async function writeAndPublish<T>(
   }
 }
 
-// SQLite may have created the -wal and -shm files.
+// Removes the partial file, and -wal and -shm files that SQLite may have created.
 function removeSync(partial: string): void {
   for (const file of [partial, `${partial}-wal`, `${partial}-shm`]) rmSync(file, { force: true });
 }
 
-// Creates a hard link, which fails when the name exists. A rename would overwrite the other file.
+// Renames by a hard link, which fails if the new name exists. A rename would overwrite an existing file.
 async function publish(partial: string, file: string): Promise<void> {
   try {
     await link(partial, file);
   } catch (error: unknown) {
     if (codeOf(error) === 'EEXIST') throw alreadyThere(file);
-    // On a file system without hard links: checks that the name is free, then renames.
+    // For file systems without hard links: checks that the name is free, then renames.
     rejectExisting(file);
     return rename(partial, file);
   }
@@ -75,7 +75,7 @@ function alreadyThere(file: string): CommandFailed {
   return new CommandFailed(`the file ${file} already exists; choose another name or remove it`);
 }
 
-// Synchronous, so that no signal handler runs before the file is complete.
+// Creates the partial file synchronously, so that no signal handler can run in between.
 function create(file: string, partial: string): void {
   try {
     closeSync(openSync(partial, 'wx', 0o600));

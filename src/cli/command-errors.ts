@@ -2,7 +2,7 @@ import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { codeOf } from '../api-errors.ts';
 
-/** A command that failed; the message says what happened and what to do. */
+/** Error of a failed command. Its message says what happened and what to do. */
 export class CommandFailed extends Error {
   override readonly name = 'CommandFailed';
 }
@@ -21,7 +21,7 @@ function reasonOf(code: string, aim: 'read' | 'create', file: string): string | 
       if (aim === 'read') return 'there is no such file';
       if (file.endsWith('/')) return 'it is a folder; name a file in it';
       return existsSync(dirname(resolve(file)))
-        ? 'no file can be created there'
+        ? 'no file can be created in this folder'
         : `there is no folder ${dirname(resolve(file))}`;
     case 'ENAMETOOLONG':
       return 'its name is too long';

@@ -1,6 +1,7 @@
 import { main } from './main.ts';
 
-// The entry of the single executable (build/executable.ts). bin/plant-store.js does the same for a clone and a package.
+// Entry point of the single executable (build/executable.ts). A clone and a package start with
+// bin/plant-store.js.
 process.umask(0o077);
 process.title = 'plant-store';
 await main();

@@ -7,15 +7,15 @@ import type { CommandContext } from './context.ts';
 import { writeMessage } from './message.ts';
 import { configOf } from './settings/flags.ts';
 
-/** The remedy in "there is no store" messages, for commands that take the URL from the settings. */
+/** Advice in the message "there is no store", for commands that take the database URL from the settings. */
 export const DATABASE_URL_HINT = 'set --database-url (DATABASE_URL) to an existing one';
 
-/** The statement timeout of commands that read the whole store. Requests have a shorter one. */
+/** Statement timeout of commands that read the whole store. Requests have a shorter one. */
 const BULK_STATEMENT_TIMEOUT_MS = 600_000;
 
 /**
- * Opens the store that the flags name, runs `work` and closes it. The service may run on the same store.
- * Creates a missing store, except with `existing`.
+ * Opens the store that the flags name, calls `work` with it and closes it. The service may use the store
+ * meanwhile. Creates a missing store, unless `which` is 'existing'.
  */
 export async function withStore<T>(
   context: CommandContext,
@@ -26,7 +26,8 @@ export async function withStore<T>(
   const config = configOf(context, flags);
   if (which === 'existing') rejectUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
   const fatal = Promise.withResolvers<never>();
-  // Prevents an unhandled rejection while the store opens; the race below still gets the error.
+  // A fatal error while the store opens must not become an unhandled rejection. `Promise.race` below still
+  // rejects with it.
   fatal.promise.catch(() => undefined);
   const store = await announceIfCreated(context, config.databaseUrl, () =>
     openStore(config.databaseUrl, {
@@ -42,14 +43,17 @@ export async function withStore<T>(
   }
 }
 
-/** A store named by flags or by its URL. The hint is the remedy when it does not exist. */
+/** Names a store by flags or by URL. `hint` is the advice if there is no store. */
 interface StoreAddress {
   readonly flags?: Flags;
   readonly url?: string;
   readonly hint?: string;
 }
 
-/** Like `withStore`, for work on the whole store. Migrates it first, unless `migrate` is false. */
+/**
+ * Opens a store for work on all its rows, calls `work` with it and closes it. Migrates the store first,
+ * unless `migrate` is false.
+ */
 export async function withBulk<T>(
   context: CommandContext,
   { flags = {}, url = configOf(context, flags).databaseUrl, hint = DATABASE_URL_HINT }: StoreAddress,
@@ -69,13 +73,16 @@ export async function withBulk<T>(
   }
 }
 
-/** Throws StoreNotOpened when the store does not exist; the hint is the remedy. */
+/** Throws StoreNotOpened if the store does not exist, with the advice `hint`. */
 export function rejectUnlessExists(url: string, hint: string): void {
   if (storeExists(url)) return;
   throw new StoreNotOpened(`there is no store at ${placeOf(url)}; ${hint}`);
 }
 
-/** Opens a store. Reports a new one on standard error, since the user may have meant another path. */
+/**
+ * Calls `open` to open a store. Reports a newly created store on standard error, since the user may have
+ * meant another path.
+ */
 export async function announceIfCreated<T>(
   context: CommandContext,
   url: string,

@@ -21,19 +21,23 @@ const extensions: Readonly<Record<string, FormatName>> = {
 /** The file argument that means standard input or output. */
 export const STANDARD_STREAM = '-';
 
-/** Creates a parser for the argument that names a file of plants. The parser returns an absolute path, or `-`. */
+/**
+ * Creates a parser for the argument that names a file of plants. The parser returns an absolute path, or `-`.
+ */
 export function parsePlantFile(context: CommandContext): (text: string) => string {
   const parse = parseFile(context);
   return (text) => (text === STANDARD_STREAM ? text : parse(text));
 }
 
-/** Adds the flag for the file format to a command. */
 export function addFormat(command: Command): Command {
   const text = 'file format; by default from the extension (.ndjson, .jsonl, .csv)';
   return command.addOption(new Option('--format <format>', text).choices(Object.keys(formats)));
 }
 
-/** The format from the flag or else from the file extension; the default of a standard stream is NDJSON. */
+/**
+ * Returns the file format: from the flag, or else from the file extension. A standard stream defaults to
+ * NDJSON.
+ */
 export function formatOf(file: string, flag: FormatName | undefined): Format {
   const name = flag ?? (file === STANDARD_STREAM ? 'ndjson' : extensions[extname(file).toLowerCase()]);
   if (name !== undefined) return formats[name];
@@ -42,16 +46,16 @@ export function formatOf(file: string, flag: FormatName | undefined): Format {
   );
 }
 
-/** The input of an import. Destroy `chunks` at the end. */
+/** The input of an import. The caller must destroy its stream `chunks` at the end. */
 export interface Source {
   readonly chunks: Readable;
-  /** The total in bytes, if known. */
+  /** Size of the input in bytes, if known. */
   readonly size: number | undefined;
-  /** True when standard input is a terminal. */
+  /** True if the user types the input at a terminal. */
   readonly isTyped: boolean;
 }
 
-/** Opens a file or standard input for reading. Rejects with CommandFailed when the file cannot be read. */
+/** Opens a file or standard input. Rejects with CommandFailed if the file cannot be read. */
 export async function openSource({ stdin }: CommandContext, file: string): Promise<Source> {
   if (file === STANDARD_STREAM) return { chunks: stdin, size: undefined, isTyped: stdin.isTTY === true };
   const handle = await openFile(file);

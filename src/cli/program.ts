@@ -10,7 +10,7 @@ import { CommandFailed } from './command-errors.ts';
 import { type CommandContext, type Output, print } from './context.ts';
 import { escapeLine, escapeLines } from './message.ts';
 
-// Each command is imported on demand, so that it does not slow down the start of the others.
+// Imports each command on demand, so that it does not slow down the start of the others.
 const commands: Readonly<Record<string, () => Promise<(context: CommandContext) => Command>>> = {
   serve: async () => (await import('./commands/serve-command.ts')).serveCommand,
   token: async () => (await import('./commands/token-command.ts')).tokenCommand,
@@ -24,8 +24,8 @@ const commands: Readonly<Record<string, () => Promise<(context: CommandContext) 
 };
 
 /**
- * Runs the command in the arguments. Writes a failure to standard error. Resolves to the exit code when the command is
- * done. For `serve`, resolves when the service accepts requests.
+ * Runs the command in the arguments and writes a failure to standard error. Resolves to the exit code when
+ * the command ends, or for `serve` when the service accepts requests.
  */
 export async function runProgram(argv: readonly string[], context: CommandContext): Promise<number> {
   let exitCode = 0;
@@ -35,7 +35,7 @@ export async function runProgram(argv: readonly string[], context: CommandContex
     report(error);
   };
   context.stdout.on('error', fail);
-  // An error of stderr cannot be reported.
+  // Ignores errors of standard error, since there is nowhere to report them.
   context.stderr.on('error', () => undefined);
   await runCommand(argv, context).catch(fail);
   return exitCode;
@@ -54,7 +54,10 @@ async function runCommand(argv: readonly string[], context: CommandContext): Pro
   }
 }
 
-/** Creates the program with only the command `name`; with all commands, for the help, if `name` is not a command. */
+/**
+ * Creates the command-line parser with the command `name` only. If there is no such command, adds all
+ * commands, for the help.
+ */
 export async function createProgram(
   context: CommandContext,
   name?: string,
@@ -86,18 +89,21 @@ function widthOf({ isTTY, columns = 80 }: Output): number {
   return isTTY === true ? columns : 80;
 }
 
-/** Reports a failure once, even when both the command and its output stream fail with it. */
+/**
+ * Creates a function that reports failures, but not the same error twice: a command and its output stream may
+ * fail with one error.
+ */
 function createFailureReporter(stderr: Output): (error: unknown) => void {
   let reported: unknown;
   return (error) => {
-    // EPIPE: the reader closed the pipe early, as `head` does.
+    // EPIPE is no failure: the reader closed the pipe early, as `head` does.
     if (error === reported || error instanceof CommanderError || codeOf(error) === 'EPIPE') return;
     reported = error;
     stderr.write(`plant-store: ${explanationOf(error)}\n`);
   };
 }
 
-// `addCommand` does not pass settings on to subcommands.
+// Copies parser settings to subcommands, which `addCommand` of commander does not do.
 function inheritSettings(command: Command): void {
   for (const one of command.commands) {
     one.copyInheritedSettings(command);
@@ -105,7 +111,7 @@ function inheritSettings(command: Command): void {
   }
 }
 
-/** The message of an expected error; the stack of any other. */
+/** Returns the message of an expected error, and the stack of any other. */
 function explanationOf(error: unknown): string {
   if (!(error instanceof Error)) return escapeLine(String(error));
   const isExpected =

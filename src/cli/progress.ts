@@ -4,24 +4,26 @@ import type { Output } from './context.ts';
 import { writeMessage } from './message.ts';
 
 export interface Progress {
-  /** Updates the total count of items so far, and the value of the bar if that has another unit. */
+  /**
+   * Sets the number of items so far. `value` is the position of the bar if the bar counts something else,
+   * such as bytes.
+   */
   advance(count: number, value?: number): void;
-  /** Writes a line to standard error, above the bar. */
+  /** Writes a line to standard error, above the progress bar. */
   note(line: string): void;
-  /** Removes the bar. */
   stop(): void;
 }
 
 const REDRAW_MS = 100;
 
-/** Terminal columns for the text next to the bar, wide enough for a million plants. */
+/** Terminal columns for the text next to the progress bar, wide enough for a million plants. */
 const TEXT_COLUMNS = 50;
 const MIN_BAR_COLUMNS = 10;
 const MAX_BAR_COLUMNS = 40;
 
 /**
- * Shows count, rate and remaining time on standard error, if that is a terminal. Uses no colours. Without a total it
- * shows no bar and no remaining time. Without a terminal it writes only the notes.
+ * Shows count, rate and remaining time on standard error, if that is a terminal. Uses no colours. Without a
+ * known total it shows no bar and no remaining time. Without a terminal it writes only the lines of `note`.
  */
 export function startProgress(
   stderr: Output,

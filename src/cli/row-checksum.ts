@@ -1,14 +1,14 @@
 import { hash } from 'node:crypto';
 
-/** The count and an order-independent checksum of rows. */
+/** Counts rows and computes a checksum that does not depend on their order. */
 export interface RowChecksum<T> {
   add(rows: readonly T[]): void;
   count(): number;
-  /** The sum of the first 64 bits of the SHA-256 of each row, as 16 hexadecimal digits. */
+  /** Returns the sum of the first 64 bits of each row's SHA-256, as 16 hexadecimal digits. */
   checksum(): string;
 }
 
-/** Computes a checksum over all fields of rows. Engines may return the same rows in different orders. */
+/** Creates a checksum over all fields of rows. Engines may return the same rows in different orders. */
 export function createRowChecksum<T extends object>(): RowChecksum<T> {
   let count = 0;
   let sum = 0n;
@@ -25,7 +25,7 @@ export function createRowChecksum<T extends object>(): RowChecksum<T> {
   };
 }
 
-// Both engines build rows with the functions of store/rows.ts, so the order of fields is the same.
+// Fields have the same order on both engines, since store/rows.ts builds all rows.
 function canonicalText(row: object): string {
   return JSON.stringify(Object.values(row).map(toText));
 }

@@ -1,8 +1,8 @@
 import type { CommandContext } from './context.ts';
 
 /**
- * Runs `work` on the first SIGINT, SIGTERM or SIGHUP instead of ending the process. A second signal ends it.
- * Returns a function that removes the handlers.
+ * Calls `work` on the first SIGINT, SIGTERM or SIGHUP. A second signal ends the process. Returns a function
+ * that removes the handlers.
  */
 export function onSignal({ signals }: CommandContext, work: (signal: NodeJS.Signals) => void): () => void {
   const names = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;

@@ -17,15 +17,15 @@ type Column = keyof NewPlant;
 
 const REQUIRED_COLUMNS = COLUMNS.filter((column) => column === 'id' || !isOptionalField(column));
 
-/** For each column, the parser of its cells: returns a number where the schema has one, otherwise the text. */
+/** Cell parsers by column. The parser of a column of numbers returns a number, any other the text. */
 const readers = new Map(COLUMNS.map((column) => [column, compileFromText(NewPlant.properties[column])]));
 
-/** `,,` is null and `,"",` is an empty text, as in PostgreSQL's COPY. */
+/** A cell: `,,` is null and `,"",` is an empty text, as in PostgreSQL's COPY. */
 type Cell = string | null;
 
 /**
- * CSV (RFC 4180) with a header. Columns may be in any order; unknown ones are ignored, those of optional fields may be absent.
- * Texts are not changed, even those that a spreadsheet would read as formulas.
+ * CSV (RFC 4180) with a header line. Columns may be in any order. Unknown columns are ignored; those of
+ * optional fields may be absent. Texts are not changed, even if a spreadsheet would read them as formulas.
  */
 export const csv: Format = { read, header: `${COLUMNS.join(',')}\n`, write };
 
@@ -33,7 +33,7 @@ function write(plants: Parameters<Format['write']>[0]): string {
   return plants.map((plant) => `${COLUMNS.map((column) => toCell(plant[column])).join(',')}\n`).join('');
 }
 
-/** Renders a value; an empty text gets quotes, since an empty cell means an absent field. */
+/** Renders a value as a cell. Quotes an empty text: an unquoted empty cell means an absent field. */
 function toCell(value: bigint | number | string | null | undefined): string {
   const text = String(value ?? '');
   const needsQuotes = value === '' || /[",\r\n]/.test(text);
@@ -53,11 +53,12 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
   }
 
   function takeError(error: CsvError): void {
-    // The import must end here: after this error csv-parse would lose the rest of the chunk.
+    // A line that is too long ends the import and cannot be skipped: after this error csv-parse drops the
+    // rest of the bytes that it was given.
     if (error.code === 'CSV_MAX_RECORD_SIZE') throw new FileInvalid(error.message);
     const bytes = Number(error.bytes);
     const line = lines.upTo(error.code.startsWith('CSV_RECORD_') ? bytes - 1 : bytes);
-    // One misplaced quote often causes many errors; report the line once.
+    // Reports each line only once: one misplaced quote often causes many errors.
     if (line !== lastBad) entries.push({ line, reason: `the line is not CSV: ${reasonOf(error)}` });
     lastBad = line;
   }
@@ -79,7 +80,8 @@ function startParser(
   onError: (error: CsvError) => void,
 ): Parser {
   const parser = parse({
-    // One character per byte; `decode` makes UTF-8 of it. With UTF-8, csv-parse would silently replace invalid bytes.
+    // Reads each byte as one character; `decode` later reads the cells as UTF-8. If csv-parse read UTF-8, it
+    // would silently replace invalid bytes.
     encoding: 'latin1',
     record_delimiter: ['\r\n', '\n'],
     skip_empty_lines: true,
@@ -95,7 +97,7 @@ function startParser(
       return null;
     },
   });
-  // Ignores the event here: the callbacks of `write` and `end` receive the same error and reject with it.
+  // Ignores the event `error`, which would end the process. `send` and `end` reject with the same error.
   parser.on('error', () => undefined);
   return parser.resume();
 }
@@ -145,7 +147,7 @@ function toPlantEntry(line: number, cells: readonly Cell[], places: ReadonlyMap<
   return toEntry(line, fields);
 }
 
-/** Decodes a cell that was read as latin1, one character per byte, to UTF-8. Undefined for invalid UTF-8. */
+/** Decodes a cell, in which each character is one byte, as UTF-8. Undefined for invalid UTF-8. */
 function decode(cell: string): string | undefined {
   if (isAscii(cell)) return cell;
   const bytes = Buffer.from(cell, 'latin1');

@@ -1,36 +1,40 @@
 import { NewPlant, type NullablePlant } from '../plant.ts';
 import { compileCheck } from '../validation.ts';
 
-/** The result of one line: a plant, or the reason why the line is invalid. Line numbers start at 1. */
+/** Result of one line: a plant, or the reason why the line is invalid. Line numbers start at 1. */
 export type Entry =
   | { readonly line: number; readonly plant: NewPlant }
   | { readonly line: number; readonly reason: string };
 
-/** A file format for plants. */
 export interface Format {
-  /** Reads plants. An invalid line does not affect others. Rejects with FileInvalid when the file is unusable. */
+  /**
+   * Reads plants. An invalid line does not affect other lines. Rejects with FileInvalid if no further line
+   * can be read.
+   */
   read(chunks: AsyncIterable<Buffer>): AsyncIterable<readonly Entry[]>;
-  /** The text before the first plant. */
+  /** Text before the first plant of a file. */
   readonly header: string;
   write(plants: readonly (NullablePlant & { readonly id: bigint })[]): string;
 }
 
-/** The whole file is invalid, so no line can be read. */
+/** Error for an invalid file, of which no further line can be read. */
 export class FileInvalid extends Error {
   override readonly name = 'FileInvalid';
 }
 
-/** Longer lines are rejected to bound memory. The limit is above the highest configurable size of a request body. */
+/** Max bytes of a line, to bound memory. Exceeds the highest configurable size of a request body. */
 export const MAX_LINE_BYTES = 32 * 1024 * 1024;
 
 const BYTE_ORDER_MARK = Buffer.from('\ufeff');
-/** The begin of a text in UTF-16: a byte order mark, or an ASCII character. */
+/** Beginning of a UTF-16 text: a byte order mark, or an ASCII character with its zero byte. */
 const BEGINS_UTF_16 = /^(?:\xff\xfe|\xfe\xff|\0[^\0]|[^\0]\0)/;
 const NEWLINE = 0x0a;
 
 const check = compileCheck(NewPlant);
 
-/** Validates a parsed value; the reasons are worded as those of createPlant. */
+/**
+ * Validates the parsed value of a line. Reasons for invalid lines are worded as in the errors of createPlant.
+ */
 export function toEntry(line: number, value: unknown): Entry {
   const checked = check(value);
   if ('value' in checked) return { line, plant: checked.value };
@@ -38,7 +42,10 @@ export function toEntry(line: number, value: unknown): Entry {
   return { line, reason: `${field === '' ? 'the line' : `the field \`${field}\``} ${demand}` };
 }
 
-/** Removes the byte order mark that some programs write before UTF-8 (RFC 3629 §6). Throws FileInvalid for UTF-16. */
+/**
+ * Removes the byte order mark that some programs write before UTF-8 (RFC 3629 §6). Throws FileInvalid for
+ * UTF-16.
+ */
 export async function* withoutByteOrderMark(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let start: Buffer | undefined = Buffer.alloc(0);
   for await (const chunk of chunks) {
@@ -67,7 +74,7 @@ export function countLines() {
     add(chunk: Buffer): void {
       chunks.push(chunk);
     },
-    /** Returns the line of a byte, given the offset of the byte. Offsets must not decrease from call to call. */
+    /** Returns the line of the byte at an offset. Offsets must not decrease from call to call. */
     upTo(wanted: number): number {
       for (let chunk = chunks[0]; chunk !== undefined && offset < wanted; chunk = chunks[0]) {
         const at = chunk.indexOf(NEWLINE, offset - start);

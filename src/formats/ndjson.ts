@@ -9,7 +9,10 @@ import {
   withoutByteOrderMark,
 } from './format.ts';
 
-/** A longer line ends the import: `/dev/zero`, for example, has no line end. */
+/**
+ * A line over MAX_LINE_BYTES is skipped, but only up to this number of bytes. A still longer line ends the
+ * import: `/dev/zero`, for example, has no line end.
+ */
 const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
 
 const NEWLINE = 0x0a;
@@ -17,10 +20,10 @@ const SPACE = 0x20;
 const TAB = 0x09;
 const RETURN = 0x0d;
 
-/** One plant per line, as JSON (https://github.com/ndjson/ndjson-spec). Empty lines are skipped. */
+/** NDJSON: one plant per line, as JSON (https://github.com/ndjson/ndjson-spec). Skips empty lines. */
 export const ndjson: Format = { read, header: '', write };
 
-// The id is written by hand: JSON.stringify takes no bigint.
+// Renders the id separately, since `JSON.stringify` cannot render a bigint.
 function write(plants: Parameters<Format['write']>[0]): string {
   return plants.map((plant) => `{"id":${plant.id},${renderPlant(plant).slice(1)}\n`).join('');
 }
@@ -28,7 +31,7 @@ function write(plants: Parameters<Format['write']>[0]): string {
 async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Entry[]> {
   let begun: readonly Buffer[] = [];
   let begunBytes = 0;
-  /** True after the current line was reported as too long. */
+  /** True after the current line was reported as too long: its rest is skipped. */
   let isReported = false;
   let line = 1;
 

@@ -14,7 +14,7 @@ import { receiveBody } from './protocol/request-body.ts';
 import { createRequestIds } from './protocol/request-id.ts';
 import { withoutCompilers } from './protocol/request-validation.ts';
 
-/** A condition for readiness. `check` rejects with a reason for the operator while it is not met. */
+/** A condition that /ready checks. While the condition is not met, `check` rejects with the reason. */
 interface ReadinessCheck {
   readonly name: string;
   check(): Promise<void>;
@@ -30,14 +30,14 @@ interface AdminOptions {
 
 const HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
 
-/** Max scrapes rendered per second. Further ones get the last text, which is up to a second old. */
+/** Max renderings of /metrics per second. Further requests get the previous text, up to a second old. */
 const SCRAPES_RENDERED = 10;
 const SECOND_MS = 1_000;
 
-/** Timeout of a readiness check: shorter than the probe interval of common load balancers. */
+/** Timeout of a readiness check in milliseconds: shorter than the probe interval of common load balancers. */
 export const CHECK_MS = 1_000;
 
-/** Creates the application for operators: /live, /ready and /metrics. Never on the public port. */
+/** Creates the application for operators: /live, /ready and /metrics. It is never on the public port. */
 export function createAdmin({ registry, checks, limits, connections, log }: AdminOptions): FastifyInstance {
   gaugeChecks(registry, checks);
   const scrape = limitScrapes(() => registry.metrics());
@@ -88,7 +88,7 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
   answerOtherMethods(admin, methods);
   admin.setErrorHandler((error, request, reply) => {
     const apiError = toApiError(error);
-    // Does not log the 50300 of /ready: its response has the reason already.
+    // Error 50300 is not logged: the response of /ready already contains the reason.
     if (apiError.code === 50000) logFailure(log, request, error);
     sendApiError(reply, apiError);
   });
@@ -112,7 +112,10 @@ function limitScrapes(render: () => Promise<string>): () => Promise<string> {
   };
 }
 
-/** Registers a gauge for each readiness check. No other metric shows a failed check: the instance gets no requests. */
+/**
+ * Registers a gauge for each readiness check. It shows why an instance is not ready. Metrics of requests
+ * cannot show it, since such an instance gets no requests.
+ */
 function gaugeChecks(registry: Registry, checks: readonly ReadinessCheck[]): void {
   new Gauge({
     name: 'plant_store_ready',
@@ -127,10 +130,10 @@ function gaugeChecks(registry: Registry, checks: readonly ReadinessCheck[]): voi
   });
 }
 
-/** Runs a check. Resolves to its name and error message, or to undefined when it passes. */
+/** Runs a readiness check. Resolves to undefined if it passes, otherwise to its name and error message. */
 async function failureOf({ name, check }: ReadinessCheck): Promise<string | undefined> {
   const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => late.reject(new Error(`no answer in ${CHECK_MS} ms`)), CHECK_MS);
+  const timer = setTimeout(() => late.reject(new Error(`no response within ${CHECK_MS} ms`)), CHECK_MS);
   try {
     await Promise.race([check(), late.promise]);
     return undefined;

@@ -7,10 +7,12 @@ import { responseOf } from './batched-response.ts';
 import type { SendBudget } from './send-buffer-limit.ts';
 import { inPieces, PIECE_BYTES, type SendPieces } from './streamed-response.ts';
 
-/** The gzipped script of Scalar. `npm ci` builds it from Scalar's npm package (build/api-reference.ts). */
+/**
+ * The gzipped script of Scalar, which renders the API reference. `npm ci` builds it (build/api-reference.ts).
+ */
 const SCRIPT_FILE = 'http/api-reference.js.gz';
 
-/** Scalar's settings. Everything that would contact or advertise another host is off. */
+/** Settings of Scalar. Everything that would contact or advertise another host is off. */
 const CONFIGURATION = {
   telemetry: false,
   withDefaultFonts: false,
@@ -28,7 +30,7 @@ const CONFIGURATION = {
 const ICON =
   '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 100"><text y=".9em" font-size="90">🌱</text></svg>';
 
-// URLs are relative, so that the page works under any path of a proxy.
+// All URLs in the page are relative, so that the page works under any path prefix of a proxy.
 const PAGE = `<!doctype html>
 <html lang="en">
   <head>
@@ -45,12 +47,12 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
-/** Security headers: the page may load only its script and the document, and cannot be framed. */
+/** Security headers: the page may load only its script and the OpenAPI document, and cannot be framed. */
 const PAGE_HEADERS = {
   'content-security-policy': [
     "default-src 'none'",
     "script-src 'self'",
-    // The Scalar script adds `<style>` elements and `style` attributes.
+    // The Scalar script needs 'unsafe-inline': it adds `<style>` elements and `style` attributes.
     "style-src 'unsafe-inline'",
     "img-src 'self' data:",
     "connect-src 'self'",
@@ -64,7 +66,7 @@ const PAGE_HEADERS = {
   'cache-control': 'no-cache',
 };
 
-/** Serves the API reference: a page at /docs that renders /openapi.json, and its script. */
+/** Serves the API reference: the page /docs, which renders /openapi.json, and the script of that page. */
 export async function addApiReference(
   scope: FastifyInstance,
   budget: SendBudget,
@@ -99,7 +101,8 @@ function readScript(): Script {
   return { gzipped, etag: `"${createHash('sha256').update(gzipped).digest('base64url')}"` };
 }
 
-// Always gzipped: every browser accepts it, and RFC 9110 §12.5.3 allows a server to have only one encoding.
+// The script is always sent gzipped, whatever `Accept-Encoding` says. Every browser accepts gzip, and a
+// server may ignore `Accept-Encoding` (RFC 9110 §12.5.3).
 function sendScript(
   request: FastifyRequest,
   reply: FastifyReply,
@@ -117,18 +120,18 @@ function sendScript(
     .type('text/javascript; charset=utf-8')
     .headers({ 'content-encoding': 'gzip', 'content-length': gzipped.length });
   if (!hasBody) return reply.send();
-  // Sends the script in pieces. Otherwise TLS would encrypt all of it at once, even for a client that does not read.
+  // Sends the script in pieces. Otherwise TLS would encrypt all of it, even for a client that does not read.
   sendPieces(request, reply, inPieces(gzipped));
   return reply;
 }
 
-/** Throws an ApiError (41200) if `If-Match` does not match (RFC 9110 §13.1.1). */
+/** Throws an ApiError (41200) if `If-Match` does not match the ETag of the script (RFC 9110 §13.1.1). */
 function checkPreconditions(headers: IncomingHttpHeaders, etag: string): void {
   if (headers['if-match'] !== undefined && !hasTag(headers['if-match'], etag))
-    throw new ApiError(41200, 'the `If-Match` header names another version of the script');
+    throw new ApiError(41200, 'the script has another version than `If-Match` names; load the page again');
 }
 
-/** Checks for a tag in `If-Match` or `If-None-Match`; `*` matches any version (RFC 9110 §13.1.2). */
+/** Returns true if `If-Match` or `If-None-Match` contains the ETag, or is `*` (RFC 9110 §13.1.2). */
 function hasTag(field: string | undefined, etag: string): boolean {
   return field !== undefined && (field.trim() === '*' || field.includes(etag));
 }

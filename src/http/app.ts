@@ -54,47 +54,47 @@ import { createSendPieces } from './streamed-response.ts';
 
 interface AppOptions {
   readonly store: Store;
-  /** Verifies a token of the identity provider; undefined when none is configured. */
+  /** Verifies tokens of the identity provider. Undefined if no provider is configured. */
   readonly findForeignGrant: FindGrant | undefined;
   readonly log: EventLog;
-  /** Called after a response was sent. */
+  /** Called with the fields of the log line after each response was sent. */
   readonly onAnswered: (request: AnsweredRequest) => void;
   readonly now: () => number;
-  /** Milliseconds of a monotonic clock, for rate limits. */
+  /** Returns the milliseconds of a monotonic clock, for rate limits. */
   readonly monotonicNow: () => number;
-  /** A prefix of every path, such as `/v1`; empty for none. */
+  /** Prefix of every path, such as `/v1`; empty for no prefix. */
   readonly basePath: string;
   readonly limits: Limits;
-  /** Addresses and networks of the proxies whose `X-Forwarded-For` gives the client's address. */
+  /** Addresses and networks of trusted proxies. Their `X-Forwarded-For` gives the address of the client. */
   readonly trustedProxies: readonly string[];
-  /** Origins whose pages may call the service; `*` for any. */
+  /** Origins whose pages may call the service (CORS); `*` for any origin. */
   readonly origins: readonly string[];
-  /** Undefined for plain HTTP. */
+  /** Certificate and key for TLS. Undefined means plain HTTP. */
   readonly tls: Tls | undefined;
-  /** True during shutdown: responses then carry `Connection: close`. */
+  /** Returns true during shutdown. Responses then carry `Connection: close`. */
   readonly isStopping: () => boolean;
   readonly metrics: Metrics;
-  /** Undefined while tracing is off. */
+  /** Traces requests. Undefined while tracing is off. */
   readonly tracing: Tracing | undefined;
   readonly connections: Connections;
-  /** Seconds for Strict-Transport-Security; 0 for no such header. */
+  /** Seconds (`max-age`) in Strict-Transport-Security; 0 means that the header is not sent. */
   readonly hsts: number;
 }
 
-/** The `Allow` header of `OPTIONS *`, for the server as a whole (RFC 9110 §9.3.7). */
+/** Value of `Allow` for `OPTIONS *`: the methods of the server as a whole (RFC 9110 §9.3.7). */
 const ALLOWED_SOMEWHERE = 'GET, HEAD, POST, DELETE, OPTIONS';
 
 /** All operations of the service, as listed in the OpenAPI document. */
 export const operations = [createPlantOperation, listPlantsOperation, deletePlantOperation] as const;
 
-/** Creates the HTTP application of the service, not yet listening. */
+/** Creates the HTTP application of the service. It does not listen yet. */
 export function createApp(options: AppOptions): FastifyInstance {
   const { store, findForeignGrant, log, now, basePath, limits, metrics } = options;
   const app = createFastify(options);
   setUpRequests(app, limits.body);
   addHooks(app, options);
   answerErrors(app, options);
-  // Reads and writes have separate limits, so that lists still work while a lock or a slow disk blocks writes.
+  // Separate limits for reads and writes: lists still work while a lock or a slow disk blocks writes.
   const waitForSlot = createLoopBudget();
   const admissions = {
     reads: createAdmission(limits.inFlight, waitForSlot),
@@ -168,7 +168,7 @@ function createFastify(options: AppOptions): FastifyInstance {
 }
 
 function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
-  // Fastify reads no bodies: the hook `receiveBody` reads those of all methods. Only POST uses its body.
+  // Fastify must not read bodies, since the hook `receiveBody` reads them. Only POST uses the body.
   for (const method of http.METHODS) app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setValidatorCompiler(({ schema, httpPart }) => compileRequestCheck(schema as TSchema, httpPart));
   app.decorateRequest('caller', undefined);
@@ -177,7 +177,7 @@ function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
   app.addHook('preParsing', receiveBody(bodyLimit));
 }
 
-/** The headers of every response. */
+/** Returns the headers that every response has. */
 function headersOfAll({ hsts }: Pick<AppOptions, 'hsts'>): Readonly<Record<string, string>> {
   return {
     'cache-control': 'no-store',
@@ -202,7 +202,8 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
   tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {
     const response = responseOf(reply);
-    // Not in a closure: V8 would keep a closure in memory after the request (test/system/request-memory.test.ts).
+    // Stores the request in a field of the response, not in a closure: V8 would keep the closure, and with it
+    // the request, in memory for too long (test/system/request-memory.test.ts).
     response.routed = request;
     reply.header('x-request-id', request.id).headers(headers);
     if (response.receiveError !== undefined) throw response.receiveError;
@@ -246,16 +247,16 @@ function operationOf({ routeOptions }: FastifyRequest): string {
 }
 
 /**
- * Server errors without an error line in the log; the line of the request is enough. 50301: an overloaded service has
- * no time for more lines. 50302: the failure of the identity provider was logged when it happened, and any client can
- * cause this error with an unknown key in a token.
+ * Codes of server errors that get no error line in the log. 50301: logging would add to an overload. 50302
+ * (the keys of the identity provider could not be read): that read is already logged, and clients could flood
+ * the log with tokens that name unknown keys.
  */
 const unlogged: readonly ErrorCode[] = [50100, 50301, 50302];
 
 function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
   app.setErrorHandler((error, request, reply) => {
     const apiError = toApiError(error);
-    // No response can be sent; `complete` logs the request.
+    // The connection is closed, so no response is sent. The request is still logged, by `complete`.
     if (error instanceof ClientGone && reply.raw.destroyed) return;
     if (apiError.code >= 50000 && !unlogged.includes(apiError.code)) logFailure(log, request, error);
     sendApiError(reply, apiError);
@@ -292,7 +293,7 @@ async function addRoutes(
       schema,
       config: { operationId },
       onRequest: [admission.rejectWhenFull, authentication.require(needed), ...rates],
-      // Parsing counts towards the concurrency limit, since it takes time too.
+      // Parsing the body takes time, so it counts towards the concurrency limit.
       handler: (request, reply) =>
         admission.run(ownerOf(request), () => {
           if (checkBody !== undefined) request.body = checkBody(request.body);

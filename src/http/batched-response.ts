@@ -12,31 +12,36 @@ interface Ended {
 let ended: Ended[] = [];
 
 /**
- * Defers `end` to the end of the event-loop iteration, so that responses are written together. A client then wakes once
- * for several responses, instead of once for each.
+ * Response that defers `end` to the end of the event-loop iteration, so that responses are written together.
+ * A client then wakes once for several responses, instead of once for each.
  */
 export class BatchedResponse<
   Request extends IncomingMessage = IncomingMessage,
 > extends http.ServerResponse<Request> {
-  /** `performance.now()` when the request was dispatched. */
+  /** Value of `performance.now()` when the request was dispatched. */
   startedAt = 0;
 
-  /** Set when `end` is called, even if the bytes have not been sent yet. */
+  /** True once `end` was called, even if the bytes have not been sent yet. */
   isAnswered = false;
 
-  /** Set when the client closed its sending side before the response was sent. Such a client rarely reads it. */
+  /** True if the client closed its sending side before the response was sent. Such a client rarely reads. */
   isClientGone = false;
 
-  /** The error that stopped the receiving of the request: malformed, or timed out. */
+  /** Error that stopped the receiving of the request: malformed bytes or a timeout. */
   receiveError: unknown;
 
-  /** Called when `receiveError` is set while the body is being received. */
+  /**
+   * Called when malformed bytes or a timeout stop the receiving of the request's body. `error` is
+   * `receiveError`.
+   */
   onReceiveError: ((error: unknown) => void) | undefined;
 
-  /** The router's request; undefined before routing and after the response is closed. */
+  /** Fastify's request. Undefined before routing and after the response is closed. */
   routed: FastifyRequest | undefined;
 
-  /** Node's rendered head; undocumented, but unchanged since Node 0.10. Set, it is sent with the first bytes. */
+  /**
+   * Private field of Node since Node 0.10: status line and headers as text, which Node sends before the body.
+   */
   declare _header: string | null;
   declare _hasBody: boolean;
   #hasHeaders = false;
@@ -70,7 +75,7 @@ export class BatchedResponse<
     );
   }
 
-  /** True if this HTTP/1.1 response leaves its connection open and has no headers yet. */
+  /** Returns true if this HTTP/1.1 response leaves its connection open and has no headers yet. */
   #staysOpen(): boolean {
     const { _header: head, shouldKeepAlive, req } = this;
     if (head !== null || this.#hasHeaders || !shouldKeepAlive) return false;
@@ -78,14 +83,17 @@ export class BatchedResponse<
   }
 }
 
-/** Returns an array: name, value, name, value, … Names have the documented case. An object would be slow to build. */
+/**
+ * Returns headers as an array: name, value, name, value, … Names have the case of the OpenAPI document. An
+ * object would be slow to build.
+ */
 function inHeaderCase(headers: object): unknown[] {
   const cased: unknown[] = [];
   for (const name of Object.keys(headers)) cased.push(headerCase(name), Reflect.get(headers, name));
   return cased;
 }
 
-/** Returns the response that Fastify's reply wraps. */
+/** Returns the response that a Fastify reply wraps. */
 export function responseOf({ raw }: FastifyReply): BatchedResponse {
   if (!(raw instanceof BatchedResponse)) throw new Error('the response was not created by createListener');
   return raw;

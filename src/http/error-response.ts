@@ -7,19 +7,19 @@ import { http } from './node-http.ts';
 import { asJson, ClientGone } from './operation.ts';
 import { packetOf, RequestTimeout, TargetTooLong } from './receive-errors.ts';
 
-/** A request line (RFC 9112 §3) with any token as its method (RFC 9110 §9.1). */
+/** Matches a request line (RFC 9112 §3). Its method may be any token (RFC 9110 §9.1). */
 const REQUEST_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ [^ ]+ HTTP\/1\.[01]$/;
 
-/** Headers for an error whose cause may be gone in a second. */
+/** Headers for an error that a client may retry after a second. */
 export const RETRY_SOON = { 'retry-after': '1' };
 
-/** Maps any thrown error to the error that the client gets. */
+/** Converts any thrown error to the ApiError that the client gets. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof StoreUnavailable) {
     return new ApiError(
       50300,
-      'the store is unavailable; if this was a write, its outcome is unknown',
+      'the store is unavailable; retry later. If this was a write, its outcome is unknown',
       RETRY_SOON,
     );
   }
@@ -45,7 +45,7 @@ function fromRouter(error: unknown): ApiError | undefined {
     case 'FST_ERR_MAX_PARAM_LENGTH':
       return new ApiError(41400, 'the path is too long');
     case 'FST_ERR_BAD_URL':
-      return new ApiError(40004, 'the path is not valid percent-encoding');
+      return new ApiError(40004, 'the percent-encoding of the path is invalid');
     default:
       return undefined;
   }
@@ -68,12 +68,14 @@ function fromParser(error: unknown): ApiError | undefined {
     : undefined;
 }
 
-/** Returns the request line that Node's parser rejected. It is whole, since the parser gets only whole lines. */
+/**
+ * Returns the request line that Node's parser rejected. It is complete, since the parser gets whole lines.
+ */
 function lineOf(error: unknown): string {
   return packetOf(error).toString('latin1').split('\r\n', 1)[0] ?? '';
 }
 
-/** Logs an error under the request id that the response carries. */
+/** Logs an error with the request id that the response carries. */
 export function logFailure(
   log: EventLog,
   { id, traceId }: Pick<FastifyRequest, 'id' | 'traceId'>,
@@ -82,31 +84,38 @@ export function logFailure(
   log.event('failed', { requestId: id, traceId, err: error });
 }
 
-/** Creates the error for an unknown path. The message omits the path, which may contain a misplaced token. */
+/**
+ * Creates the error for an unknown path. The message omits the path: a client may have put its token there.
+ */
 export function noSuchRoute(basePath: string): ApiError {
   return new ApiError(40401, `no such route; see ${basePath}/docs`);
 }
 
-/** Renders the body that all error responses share. */
+/** Renders the JSON body of an error response. */
 function renderErrorBody({ code, message }: Pick<ApiError, 'code' | 'message'>): string {
   return JSON.stringify({ error: code, message });
 }
 
-/** Sends an error response. Closes the connection if the request was not received completely (RFC 9112 §9.6). */
+/**
+ * Sends an error response. Closes the connection if the request was not received completely (RFC 9112 §9.6).
+ */
 export function sendApiError(reply: FastifyReply, apiError: ApiError): void {
   reply.code(statusOf(apiError.code)).headers(apiError.headers);
-  // Closes after malformed HTTP (40004): a proxy and this service may disagree about where the next request begins.
+  // Closes the connection after malformed HTTP (40004). A proxy and this service may disagree where the next
+  // request begins.
   const closes = apiError.headers.connection === 'close';
   if (closes || apiError.code === 40004 || !reply.request.raw.complete) closeBehind(reply);
   reply.send(asJson(reply, renderErrorBody(apiError)));
 }
 
-/** Makes this the last response of its connection. */
+/** Closes the connection after this response. */
 export function closeBehind(reply: FastifyReply): void {
   reply.header('connection', 'close').removeHeader('keep-alive');
 }
 
-/** Renders an error response that closes the connection, for errors without a request object. */
+/**
+ * Renders a whole error response as HTTP text, for an error before a request exists. Closes the connection.
+ */
 export function renderRawError(apiError: ApiError, headers: Readonly<Record<string, string>>): string {
   const body = renderErrorBody(apiError);
   const status = statusOf(apiError.code);

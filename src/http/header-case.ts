@@ -4,8 +4,9 @@ const cases = new Map([
 ]);
 
 /**
- * Returns the documented case of a header name in lower case: `X-Request-Id` for `x-request-id`. HTTP ignores the case
- * (RFC 9110 §5.1), but some generated clients look headers up by the name in the OpenAPI document.
+ * Converts a header name from lower case to its documented case: `x-request-id` to `X-Request-Id`. HTTP
+ * ignores the case (RFC 9110 §5.1). But some generated clients look up headers by the name in the OpenAPI
+ * document.
  */
 export function headerCase(name: string): string {
   const known = cases.get(name);

@@ -1,4 +1,6 @@
-/** Counts how often a header was sent. Node keeps only the first value of some headers. */
+/**
+ * Counts how often a header was sent. Node hides repetitions: it keeps only the first value of some headers.
+ */
 export function countOf(rawHeaders: readonly string[], name: string): number {
   let count = 0;
   for (let index = 0; index < rawHeaders.length; index += 2) {

@@ -5,7 +5,7 @@ import { type Scope, scopes } from '../token.ts';
 import { headerCase } from './header-case.ts';
 import type { Operation } from './operation.ts';
 
-/** Version of the API, as given by the specification. */
+/** `info.version` of the OpenAPI document. The requirements of the API prescribe this value. */
 const INTERFACE_VERSION = '1.0.0';
 
 /** Error codes that any operation can return. */
@@ -15,8 +15,8 @@ const EVERYWHERE: readonly ErrorCode[] = [
 ];
 
 /**
- * The error statuses with a separate response in the OpenAPI document, and its short description. All other errors
- * share the response `default`, since code generators create a type and a branch for each response.
+ * HTTP statuses with a separate error response in the OpenAPI document, and its short description. All other
+ * errors share the response `default`, since code generators create a type for each response.
  */
 const STATUSES: Readonly<Record<number, string>> = {
   400: 'Invalid request',
@@ -51,7 +51,9 @@ const components = new Map<TSchema, string>([
 
 type Json = string | number | boolean | null | readonly Json[] | { readonly [name: string]: Json };
 
-/** Renders the OpenAPI 3.1 document of the operations as JSON. `server` is the URL or the base path of the service. */
+/**
+ * Renders the OpenAPI 3.1 document of the operations, as JSON. `server` is the service's URL or base path.
+ */
 export function renderOpenApi(operations: readonly Operation[], server: string): string {
   const paths: Record<string, Record<string, Json>> = {};
   for (const operation of operations) {
@@ -160,7 +162,7 @@ function errorResponse(status: number | 'default', codes: readonly ErrorCode[], 
   };
 }
 
-/** Returns the headers that every error response with this status has, in any operation. */
+/** Returns the headers that every error response with this status has. */
 function headersOf(status: number | 'default', scope: Scope): Record<string, TSchema> {
   if (status === 401 || status === 403) {
     const lack = status === 401 ? '' : `, error="insufficient_scope", scope="${scope}"`;
@@ -205,7 +207,7 @@ function reference(schema: TSchema): Json {
   return name === undefined ? toJsonSchema(schema) : { $ref: `#/components/schemas/${name}` };
 }
 
-/** Converts a schema. JSON Schema has no bigint: it becomes an integer. */
+/** Converts a schema to JSON Schema. A bigint becomes an integer, since JSON Schema has no bigint. */
 function toJsonSchema(schema: TSchema): Record<string, Json> {
   if (Type.IsArray(schema)) {
     return { ...withoutMembers(schema, 'items'), items: reference(schema.items) };

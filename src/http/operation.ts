@@ -7,16 +7,16 @@ import type { Scope } from '../token.ts';
 /** The sender of a request, as identified by its token. */
 interface Caller {
   readonly owner: string;
-  /** The token's id; absent for a JWT. */
+  /** Id of a token of the service; absent for a JWT. */
   readonly id?: string;
 }
 
 declare module 'fastify' {
   interface FastifyRequest {
     caller: Caller | undefined;
-    /** Undefined while tracing is off. */
+    /** Trace id of the request. Undefined while tracing is off. */
     traceId: string | undefined;
-    /** The error that cut the response off after its headers were sent; otherwise undefined. */
+    /** Error that cut the response off after its headers were sent; otherwise undefined. */
     brokenOff: ApiError | undefined;
   }
   interface FastifyContextConfig {
@@ -32,14 +32,16 @@ export interface OperationSchema {
   readonly body?: TSchema;
 }
 
-/** An OpenAPI link: another operation that takes a value from the request or response of this one as a parameter. */
+/** An OpenAPI link to another operation, which takes a value of this request or response as a parameter. */
 interface OperationLink {
   readonly description: string;
   /** Parameters of the linked operation, as OpenAPI runtime expressions such as `$request.body#/id`. */
   readonly parameters: Readonly<Record<string, string>>;
 }
 
-/** The single definition of an operation. Routes, validation, types and the OpenAPI document derive from it. */
+/**
+ * The single definition of an operation. Routes, validation, types and the OpenAPI document derive from it.
+ */
 export interface Operation {
   readonly operationId: string;
   readonly method: 'GET' | 'POST' | 'DELETE';
@@ -54,10 +56,10 @@ export interface Operation {
     readonly description: string;
     readonly body?: TSchema;
     readonly headers?: Readonly<Record<string, TSchema>>;
-    /** Keyed by the operationId of the other operation. */
+    /** OpenAPI links; each key is the operationId of the linked operation. */
     readonly links?: Readonly<Record<string, OperationLink>>;
   };
-  /** Error codes in addition to those of every operation. */
+  /** Error codes of this operation. Codes that any operation can return are left out. */
   readonly errors: readonly ErrorCode[];
 }
 
@@ -74,15 +76,16 @@ type RequestOf<O extends Operation> = FastifyRequest<{
 }>;
 
 /**
- * Handles an operation. Resolves to the response body, which the router sends. Do not return the reply: the router
- * would wait until the client has read the response, and the request would still count towards the concurrency limit.
+ * Handles a request and resolves to the response body, which the router then sends. Do not return Fastify's
+ * `reply` object. The router would then wait until the client has read the response, and count the request as
+ * in flight until then.
  */
 export type HandlerOf<O extends Operation> = (
   request: RequestOf<O>,
   reply: FastifyReply,
 ) => Promise<string | Readable | undefined>;
 
-/** The client closed its connection before the response was complete. */
+/** Error: the client closed its connection before the response was complete. */
 export class ClientGone extends Error {
   override readonly name = 'ClientGone';
 }
@@ -94,7 +97,7 @@ export function ownerOf(request: FastifyRequest): string {
 }
 
 /**
- * Prepares a reply for a body that is JSON text already. Without the identity serializer the router would add a charset,
+ * Sets the type of a reply whose body is already JSON text. Fastify's default serializer would add a charset,
  * which JSON does not have (RFC 8259 §11).
  */
 export function asJson(reply: FastifyReply, json: string): string {

@@ -1,14 +1,13 @@
-/** The request line alone exceeds the limit for request line and headers together. */
+/** Error: the request line alone exceeds the limit for request line and headers together. */
 export class TargetTooLong extends Error {
   override readonly name = 'TargetTooLong';
 }
 
-/** The request did not arrive before its timeout. */
 export class RequestTimeout extends Error {
   override readonly name = 'RequestTimeout';
 }
 
-/** Returns the bytes in which Node's parser failed; empty if the error has none. */
+/** Returns the bytes in which Node's parser failed. Empty if the error has none. */
 export function packetOf(error: unknown): Buffer {
   const packet: unknown = error instanceof Error && 'rawPacket' in error ? error.rawPacket : undefined;
   return Buffer.isBuffer(packet) ? packet : Buffer.alloc(0);

@@ -1,10 +1,10 @@
 import { headerCase } from './header-case.ts';
 import { http } from './node-http.ts';
 
-/** Characters that no header value has (RFC 9110 §5.5). */
+/** Matches a character that no header value may have (RFC 9110 §5.5). */
 const INVALID = /[^\t\x20-\x7e\x80-\xff]/;
 
-/** Headers that change how Node sends a response. */
+/** Headers that change how Node sends a response. This module leaves responses with one of them to Node. */
 const LEFT_TO_NODE = new Set(['connection', 'transfer-encoding', 'trailer']);
 
 interface Line {
@@ -12,15 +12,16 @@ interface Line {
   text: string;
 }
 
-/** The last line rendered for each header: most have the same value in every response. */
+/** Last rendered line of each header. Most headers have the same value in every response. */
 const lines = new Map<string, Line>();
 const statusLines = new Map<number, string>();
 let dateSecond = 0;
 let dateLine = '';
 
 /**
- * Renders the head of a response of known length that leaves its connection open, as Node would. Only headers whose
- * value has changed are checked and rendered again. Undefined for other responses.
+ * Renders status line and headers as Node would. Returns undefined unless the response has a known length and
+ * leaves its connection open. A header with the same value as in the response before is neither checked nor
+ * rendered again.
  */
 export function renderHead(status: number, headers: object): string | undefined {
   let head = statusLineOf(status);

@@ -3,13 +3,17 @@ import type { BatchedResponse } from './batched-response.ts';
 import { RETRY_SOON } from './error-response.ts';
 import { ClientGone } from './operation.ts';
 
-/** How long a response waits for memory before it fails with 50301. */
+/** Max milliseconds that a response waits for memory before it fails with 50301. */
 const WAIT_MS = 5_000;
 
-/** How long a response waits for memory after its headers were sent. A failure would then cut it off. */
+/**
+ * Max milliseconds that a response waits for memory once its headers are sent. A failure then cuts it off.
+ */
 const BEGUN_WAIT_MS = 30_000;
 
-/** Bytes of memory counted per byte of a response: rendering it leaves garbage (measured). */
+/**
+ * Bytes of memory that are counted per byte of a response. Rendering leaves garbage; the factor was measured.
+ */
 export const MEMORY_PER_BYTE = 2;
 
 interface Waiting {
@@ -19,33 +23,38 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/** Limits the memory, in bytes, of all long responses while their clients read. Short responses are not counted. */
+/**
+ * Limits the memory of all long responses together while their clients read. Short responses are not counted.
+ */
 export class SendBudget {
   readonly #limit: number;
-  /** Responses that wait for memory, in the order of their arrival. */
+  /** Responses that wait for memory. The first has waited longest. */
   readonly #waiting: Waiting[] = [];
   #used = 0;
-  /** The part of `used` that was taken by `reserve`. */
+  /**
+   * The part of `#used` that was taken by `reserve`, which waits for memory. The rest was taken by `take`,
+   * which fails at once.
+   */
   #reserved = 0;
 
   constructor(limit: number) {
     this.#limit = limit;
   }
 
-  /** Starts counting the memory of one response. All its memory is released when the response closes. */
+  /** Starts to count the memory of one response. All of it is released when the response closes. */
   open(response: BatchedResponse): HeldBytes {
     return new HeldBytes(response, this);
   }
 
-  /** Throws an ApiError (50301) when the limit is reached. */
+  /** Takes memory at once. Throws an ApiError (50301) if the limit would be exceeded. */
   take(memory: number): void {
     if (this.#used + memory > this.#limit) throw tooMuch();
     this.#used += memory;
   }
 
   /**
-   * Waits until the memory is free. If all responses that hold reserved memory are waiting too, the first in the queue
-   * gets its memory at once. Rejects with an ApiError (50301) after a timeout.
+   * Waits until the memory is free. If all responses with reserved memory are waiting, the first gets its
+   * memory at once, to prevent a deadlock. Rejects with an ApiError (50301) after a timeout.
    */
   async reserve(memory: number, response: HeldBytes): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -60,7 +69,7 @@ export class SendBudget {
     }
   }
 
-  /** Ends the wait of a response, if it waits. */
+  /** Rejects the pending reservation of a response, if there is one. */
   cancel(response: HeldBytes, reason: Error): void {
     const index = this.#waiting.findIndex((waiting) => waiting.response === response);
     if (index === -1) return;
@@ -86,28 +95,32 @@ export class SendBudget {
     }
   }
 
-  // If true, one response may proceed, whatever its size. So even the largest plant can be listed, and responses never
-  // wait for each other for ever.
+  // Returns true if every response that holds reserved memory waits for more. One of them may then exceed the
+  // limit, or all would wait forever. This also lets a plant above the limit be listed.
   #areAllWaiting(): boolean {
     return this.#reserved === this.#waiting.reduce((sum, { response }) => sum + response.reserved, 0);
   }
 }
 
 function tooMuch(): ApiError {
-  return new ApiError(50301, 'too many response bytes are waiting for slow clients; use a smaller `limit`', {
-    ...RETRY_SOON,
-    connection: 'close',
-  });
+  return new ApiError(
+    50301,
+    'responses to slow clients use too much memory; retry later, or use a smaller `limit`',
+    {
+      ...RETRY_SOON,
+      connection: 'close',
+    },
+  );
 }
 
 function clientGone(): ClientGone {
   return new ClientGone('the client is gone');
 }
 
-/** The part of the budget that one response holds until it closes. */
+/** Memory that one response holds until it closes. */
 export class HeldBytes {
   isClosed: boolean;
-  /** The part of the memory that was taken by `reserve`. */
+  /** The part of this response's memory that was taken by `reserve`, which waits for memory. */
   reserved = 0;
   #memory = 0;
   readonly #response: BatchedResponse;
@@ -124,12 +137,12 @@ export class HeldBytes {
     });
   }
 
-  /** True once the headers of the response are sent. */
+  /** Returns true once the headers of the response were sent. */
   isBegun(): boolean {
     return this.#response.headersSent;
   }
 
-  /** Takes memory without waiting. Throws an ApiError (50301) when the limit of all responses together is reached. */
+  /** Takes memory without waiting. Throws an ApiError (50301) if the limit of all responses is reached. */
   add(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;
@@ -138,8 +151,8 @@ export class HeldBytes {
   }
 
   /**
-   * Waits until the bytes fit into the limit. Ignores the limit if no other response can release memory. Rejects with
-   * an ApiError (50301) after a timeout, and with ClientGone once the connection is closed.
+   * Waits until memory for the bytes is free. Ignores the limit if no other response can release memory.
+   * Rejects with an ApiError (50301) after a timeout, and with ClientGone once the connection is closed.
    */
   async reserve(bytes: number): Promise<void> {
     if (this.isClosed) throw clientGone();
@@ -148,13 +161,13 @@ export class HeldBytes {
     if (this.isClosed) throw clientGone();
   }
 
-  /** Adds memory that the SendBudget has reserved for this response. */
+  /** Adds memory that the common budget has granted to this response. */
   grant(memory: number): void {
     this.#memory += memory;
     this.reserved += memory;
   }
 
-  /** Releases bytes that the client has accepted, or that were reserved and are not needed. */
+  /** Releases the memory of bytes that were sent, or that were reserved but are not needed after all. */
   remove(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;

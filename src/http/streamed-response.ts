@@ -6,14 +6,17 @@ import { ClientGone } from './operation.ts';
 interface PieceHooks {
   /** Adds headers that depend on the request and on the state of the service. */
   readonly completeHeaders: (request: FastifyRequest, reply: FastifyReply) => void;
-  /** Called when a piece could not be produced, so that the response is cut off after its headers. */
+  /**
+   * Called when a piece could not be produced. The headers are already sent, so the connection is closed in
+   * the middle of the body.
+   */
   readonly onBrokenOff: (request: FastifyRequest, error: unknown) => void;
 }
 
 /** Max bytes in one write to a response. */
 export const PIECE_BYTES = 64 * 1024;
 
-/** Divides a body for `SendPieces`. */
+/** Divides a body into pieces for `SendPieces`. */
 export function* inPieces(bytes: Buffer): Generator<Buffer> {
   for (let from = 0; from < bytes.length; from += PIECE_BYTES) yield bytes.subarray(from, from + PIECE_BYTES);
 }
@@ -25,8 +28,9 @@ export type SendPieces = (
 ) => void;
 
 /**
- * Sends a body of any length. Requests the next piece when the kernel has accepted the previous one. A client that
- * does not read therefore keeps one piece in our memory, and all pieces may share one buffer.
+ * Returns a function that sends a body in pieces. The function requests a piece when the kernel has accepted
+ * the previous one. So a client that does not read keeps only one piece in memory, and all pieces may share
+ * one buffer.
  */
 export function createSendPieces({ completeHeaders, onBrokenOff }: PieceHooks): SendPieces {
   return (request, reply, pieces) => {
@@ -48,8 +52,8 @@ async function writeAll(
   response: BatchedResponse,
   pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
 ): Promise<void> {
-  // Not `Promise.race` with one promise for the close of the response: that promise would collect a callback for each
-  // piece.
+  // Uses no `Promise.race` with one promise for the whole response: that promise would collect a callback for
+  // each piece.
   let rejectPiece: ((error: ClientGone) => void) | undefined;
   const onClose = (): void => rejectPiece?.(new ClientGone('the client is gone'));
   response.once('close', onClose);

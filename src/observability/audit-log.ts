@@ -1,7 +1,7 @@
 import type { Token } from '../token.ts';
 import type { EventLog } from './log-events.ts';
 
-/** The request behind an audit event. */
+/** The request that caused an audit event. */
 export interface Origin {
   readonly requestId: string;
   /** The IP address of the client. */
@@ -10,20 +10,25 @@ export interface Origin {
 
 type RejectionReason = 'unknown' | 'expired' | 'revoked' | 'insufficientScope';
 
-/** Audit of token events. Each event is a log line with a field `audit`. */
+/** Audit of token events. Each event is a log line with the field `audit`. */
 export interface Audit {
   tokenCreated(token: Token): void;
   tokenRevoked(id: string): void;
   tokenFirstUsed(token: Pick<Token, 'id' | 'owner'>, origin: Origin): void;
-  /** Token rejected: invalid, or lacks the scope. `token` holds its id and owner, if known. */
+  /** A token was rejected: it is invalid or lacks the scope. `token` holds its id and owner, if known. */
   tokenRejected(reason: RejectionReason, token: Partial<Pick<Token, 'id' | 'owner'>>, origin: Origin): void;
 }
 
-/** Length of a window. Each token and reason gets one line per window, and so does each address with unknown tokens. */
+/**
+ * Milliseconds of a window for rejected tokens. Per window, each token is logged once per reason, and unknown
+ * tokens once per client address.
+ */
 const WINDOW_MS = 60_000;
 const MAX_LINES_IN_WINDOW = 100;
 
-/** Creates an audit that writes to a log. Rejections are rate-limited, since any client can cause them. */
+/**
+ * Creates an audit that writes to a log. Limits lines about rejected tokens, since any client can cause them.
+ */
 export function createAudit(log: EventLog): Audit {
   const seen = new Set<string>();
   let more = 0;
@@ -40,7 +45,7 @@ export function createAudit(log: EventLog): Audit {
 
   function endWindow(): void {
     seen.clear();
-    if (more > 0) log.event('more tokens were rejected', { audit: 'tokensRefused', more });
+    if (more > 0) log.event('more tokens were rejected than logged', { audit: 'tokensRefused', more });
     more = 0;
   }
 

@@ -1,8 +1,8 @@
 type Level = 'debug' | 'info' | 'warn' | 'error' | 'fatal';
 
 /**
- * Every line of the log: its message, level and fields, in the order of docs/operations.md. `npm run renew:tables`
- * copies changes there.
+ * Every log message with its level and fields, in the order of docs/operations.md. `npm run renew:tables`
+ * copies changes to that page.
  */
 export const logEvents = {
   serving: ['info', 'url', 'adminUrl', 'store'],
@@ -11,8 +11,8 @@ export const logEvents = {
   rejected: ['info', 'requestId', 'operation', 'status'],
   'a TLS handshake failed': ['debug', 'err'],
   failed: ['error', 'requestId', 'traceId', 'err'],
-  'lines were dropped, since the log was not read or could not be written': ['warn', 'lines'],
-  'traces could not be sent': ['warn', 'problem'],
+  'log lines were dropped, since the log was not read or could not be written': ['warn', 'lines'],
+  'traces could not be sent; check the OpenTelemetry collector': ['warn', 'problem'],
   'the last use of a token was not recorded': ['warn', 'err'],
   'writes fail; free disk space or check the database': ['error', 'err', 'failures'],
   'writes succeed again': ['info', 'failures'],
@@ -20,27 +20,34 @@ export const logEvents = {
   'checkpoints succeed again': ['info', 'failures'],
   'the primary is on an older timeline than an earlier primary: acknowledged writes may be lost; keep the server with the highest timeline':
     ['error', 'timeline', 'highest'],
-  'expired idempotency keys were not deleted': ['warn', 'err'],
-  'the keys of the identity provider could not be read': ['warn', 'err'],
+  'expired idempotency keys were not deleted; retrying within a minute': ['warn', 'err'],
+  'the keys of the identity provider could not be read; check the provider and --oidc-issuer': [
+    'warn',
+    'err',
+  ],
   'the admin listener has no authentication; restrict access to it': ['warn', 'host'],
   'no tokens yet, so every request for plants gets 401; create one: plant-store token create OWNER': ['warn'],
   'plain HTTP on a non-loopback address; use TLS or a proxy with TLS': ['warn', 'host'],
   'other users can read the TLS key file; set its mode to 600': ['warn', 'file', 'mode'],
   'the certificate was reloaded': ['info', 'validTo'],
-  'the certificate could not be reloaded; the previous one stays in use': ['error', 'err'],
+  'the certificate could not be reloaded, so the previous one stays in use; correct the files and send SIGHUP again':
+    ['error', 'err'],
   stopping: ['info', 'signal'],
-  'the shell that npm started has ended; stopping': ['info'],
+  'the parent process (npm) has ended; stopping': ['info'],
   'the first token could not be created; stopping': ['fatal', 'err'],
   stopped: ['info'],
   'requests did not finish in time; exiting': ['error'],
   'shutdown failed': ['error', 'err'],
   'unexpected error; stopping': ['fatal', 'err'],
-  'the store cannot be trusted any more; stopping. Check it before the next start': ['fatal', 'err'],
+  'fatal store error; stopping. Check the disk, and run plant-store check before the next start': [
+    'fatal',
+    'err',
+  ],
   'a token was created': ['info', 'audit', 'token', 'owner', 'scopes', 'expires'],
   'a token was revoked': ['info', 'audit', 'token'],
   'a token was used for the first time': ['info', 'audit', 'token', 'owner', 'address', 'requestId'],
   'a token was rejected': ['warn', 'audit', 'reason', 'token', 'owner', 'address', 'requestId'],
-  'more tokens were rejected': ['warn', 'audit', 'more'],
+  'more tokens were rejected than logged': ['warn', 'audit', 'more'],
 } as const satisfies Readonly<Record<string, readonly [Level, ...string[]]>>;
 
 type Message = keyof typeof logEvents;
@@ -52,8 +59,7 @@ type FieldOf<M extends Message> = (typeof logEvents)[M] extends readonly [
   ? Fields[number]
   : never;
 
-/** Writes lines of the log. */
 export interface EventLog {
-  /** Writes a line. A field that is undefined is left out. */
+  /** Writes a log line. Leaves out a field whose value is undefined. */
   event<M extends Message>(message: M, fields: Readonly<Record<FieldOf<M>, unknown>>): void;
 }

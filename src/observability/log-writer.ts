@@ -5,16 +5,19 @@ const STDOUT = 1;
 const FLUSH_EVERY_MS = 100;
 const REPORT_EVERY_MS = 1_000;
 
-/** Limit for buffered lines while the log cannot be written, in characters. */
+/** Max characters of buffered lines while the log cannot be written. */
 const MAX_BUFFERED = 1_048_576;
 
-/** Buffer limits by kind of line. Clients cause any number of request lines: lower limits leave room for others. */
+/**
+ * Buffer limits by kind of line. Clients can cause any number of request lines: lower limits for these leave
+ * room for others.
+ */
 const LIMITS = { request: MAX_BUFFERED / 2, failedRequest: (MAX_BUFFERED * 3) / 4, other: MAX_BUFFERED };
 
-/** The subject of a line: a request, a failed request (warn and above), or other, such as an audit event. */
+/** Subject of a log line: a request, a failed request (warn and above), or other, such as an audit event. */
 export type LineKind = keyof typeof LIMITS;
 
-/** How long the process waits for a slow reader before it exits. */
+/** Milliseconds that an exiting process waits for a slow reader of the log. */
 const LAST_MS = 250;
 const LAST_STEP_MS = 5;
 
@@ -23,26 +26,26 @@ const NOTHING = Buffer.alloc(0);
 /** Destination of log lines. */
 export interface LogDestination {
   write(line: string, kind: LineKind): void;
-  /** Pino calls these for `log.flush()` and for fatal lines. */
+  /** Pino calls `flush` for `log.flush()`, and `flushSync` for fatal lines. */
   flush?(done: () => void): void;
   flushSync?(): void;
 }
 
 interface LogWriterOptions {
-  /** Minimum size of a write, in characters. */
+  /** Number of buffered characters that starts a write. */
   readonly minWrite: number;
-  /** Called when lines can be written again, with the number of lines dropped since the last call. */
+  /** Called when lines can be written again. `lines` is the number dropped since the last call. */
   readonly onDropped: (lines: number) => void;
 }
 
 interface LogWriter extends LogDestination {
-  /** Lines dropped so far. */
+  /** Returns the number of lines dropped so far. */
   dropped(): number;
 }
 
 /**
- * Writes a log to standard output, a file, pipe or socket, without ever blocking. Lines that cannot be written are buffered up to a
- * limit and retried. Errors such as a full disk are reported on stderr once.
+ * Writes the log to standard output (a file, pipe or socket) without ever blocking. Buffers lines that cannot
+ * be written, up to a limit, and retries. Reports errors such as a full disk once, on stderr.
  */
 export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogWriter {
   makeNonBlocking();
@@ -54,7 +57,7 @@ export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogW
   let dropped = 0;
   let reported = 0;
 
-  /** Writes buffered lines; returns true when the buffer is empty. */
+  /** Writes the buffered lines. Returns true if the buffer is then empty. */
   function writeBuffered(): boolean {
     try {
       while (rest.length > 0 || buffered !== '') {
@@ -68,7 +71,8 @@ export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogW
       flushAt = minWrite;
       return true;
     } catch (error: unknown) {
-      // Retries only after more lines have been buffered, not at every line: a failed write costs more than a line.
+      // After a failed write, tries again only when `minWrite` more characters are buffered. A failed write
+      // for every line would take too much time.
       flushAt = buffered.length + Math.max(minWrite, 1);
       if (codeOf(error) !== 'EAGAIN') reportFailure(error);
       return false;
@@ -118,7 +122,8 @@ export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogW
   };
 }
 
-// Opens the stream: Node then sets O_NONBLOCK on a pipe or socket. A write to a file never waits for a reader.
+// Opens `process.stdout`: Node then sets O_NONBLOCK on a pipe or socket. A write to a file never waits for a
+// reader.
 function makeNonBlocking(): void {
   void process.stdout;
 }

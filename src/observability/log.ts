@@ -4,14 +4,16 @@ import type { PrettyOptions, PrettyStream } from 'pino-pretty';
 import { type EventLog, logEvents } from './log-events.ts';
 import { createLogWriter, type LineKind, type LogDestination } from './log-writer.ts';
 
-/** Characters in one write to the log. A separate write for each line would cost a sixth of the time of a request. */
+/**
+ * Number of characters collected for one write. Separate writes of each line would take a sixth of the time
+ * of a request.
+ */
 const MIN_WRITE = 8_192;
 
-/** Levels of pino. */
 const INFO = 30;
 const WARN = 40;
 
-/** The logged fields of an answered request. */
+/** Fields of the log line `answered`. */
 export interface AnsweredRequest {
   readonly requestId: string;
   readonly traceId: string | undefined;
@@ -23,19 +25,19 @@ export interface AnsweredRequest {
 }
 
 interface Log extends EventLog {
-  /** Starts to write the pending lines. */
+  /** Starts to write the buffered lines. */
   flush(): void;
 }
 
 export interface ServiceLog {
   readonly log: Log;
-  /** Writes the `answered` line of a request. */
+  /** Writes the log line `answered` for a request. */
   answered(request: AnsweredRequest): void;
-  /** Lines dropped so far, because the log was not read or could not be written. */
+  /** Returns the number of lines dropped because the log was not read or could not be written. */
   readonly linesDropped: () => number;
 }
 
-/** Creates a log on stdout: JSON lines, or readable lines on a terminal. */
+/** Creates the log of the service on stdout: JSON lines, or readable lines on a terminal. */
 export async function createLog(level: string): Promise<ServiceLog> {
   if (process.stdout.isTTY) {
     const pretty = await prettyStream({ ignore: 'requestId', singleLine: true });
@@ -44,7 +46,9 @@ export async function createLog(level: string): Promise<ServiceLog> {
   const writer = createLogWriter({ minWrite: MIN_WRITE, onDropped: (lines) => reportDropped(lines) });
   const serviceLog = logTo(writer, level);
   const reportDropped = (lines: number): void => {
-    serviceLog.log.event('lines were dropped, since the log was not read or could not be written', { lines });
+    serviceLog.log.event('log lines were dropped, since the log was not read or could not be written', {
+      lines,
+    });
   };
   return { ...serviceLog, linesDropped: writer.dropped };
 }
@@ -60,7 +64,7 @@ export function logTo(destination: LogDestination, level: string): ServiceLog {
   return {
     log,
     linesDropped,
-    // Formats the line without pino, which takes a tenth of the time of a request.
+    // Formats the line `answered` without pino, which would take a tenth of the time of a request.
     answered: ({ requestId, traceId, operation, status, ms, owner }) => {
       const trace = traceId === undefined ? '' : `,"traceId":"${traceId}"`;
       const whose = owner === undefined ? '' : `,"owner":${JSON.stringify(owner)}`;
@@ -82,7 +86,10 @@ function eventLog(logger: Logger): Log {
   };
 }
 
-/** A stream for pino that adds the kind of each line. Pino sets the level and the fields of the line here. */
+/**
+ * Stream for pino that adds the kind of each line (`LineKind`). Before each write, pino stores the level and
+ * the fields of the line in properties of this stream.
+ */
 class KindStream {
   readonly [symbols.needsMetadataGsym] = true;
   lastLevel = 0;
@@ -114,20 +121,20 @@ class KindStream {
 }
 
 /**
- * Creates the log of a command. The log goes to stderr, since stdout has the result of the command. On a terminal the
- * log is silent: the user reads a message instead.
+ * Creates the log of a command, on stderr: stdout has the result of the command. On a terminal the log is
+ * silent, since the user reads messages instead.
  */
 export function createCommandLog(level: string, stderr: Writable & { readonly isTTY?: boolean }): EventLog {
   return logTo({ write: (line) => void stderr.write(line) }, stderr.isTTY === true ? 'silent' : level).log;
 }
 
-// Imported on demand, so that it costs nothing without a terminal.
+// Imports pino-pretty on demand, so that it costs nothing without a terminal.
 async function prettyStream(options: PrettyOptions): Promise<PrettyStream> {
   const { default: pretty } = await import('pino-pretty');
   return pretty({ sync: true, ...options });
 }
 
-/** Formats ISO 8601 timestamps, once for each millisecond. */
+/** Formats the current time as ISO 8601, only once for each millisecond. */
 function createTimestamps(): () => string {
   let at = 0;
   let text = '';

@@ -5,25 +5,24 @@ import Registry from 'prom-client/lib/registry.js';
 import type { CommitResult, StoreLoad } from '../store/store.ts';
 import { collectProcessMetrics } from './process-metrics.ts';
 
-/** Metrics of the service, for Prometheus. */
 export interface Metrics {
   readonly registry: Registry;
   answered(operationId: string, status: number, seconds: number): void;
-  /** A message was rejected before it reached an operation. */
+  /** Counts an HTTP message that was rejected before it reached an operation. */
   rejected(status: number): void;
-  /** A TLS handshake failed, so there was no message. */
+  /** Counts a failed TLS handshake. */
   handshakeFailed(): void;
-  /** A client closed its connection before its response was sent. */
+  /** Counts a request whose client closed the connection before the response was sent. */
   aborted(operationId: string): void;
-  /** Bytes of a list were written to the connection. */
+  /** Counts bytes of a list that were written to a connection. */
   listed(bytes: number): void;
-  /** A token was looked up, in the cache or in the store. */
+  /** Counts a token lookup, in the cache or in the store. */
   tokenLookedUp(wasCached: boolean): void;
-  /** A batch of writes ended. */
+  /** Records a batch of writes that has ended. */
   committed(writes: number, seconds: number, result: CommitResult): void;
   /** Exposes the number of dropped log lines. */
   watchLog(linesDropped: () => number): void;
-  /** Exposes the load of a store, read at every scrape. */
+  /** Exposes the load of a store, which `load` returns at each scrape. */
   watch(load: () => StoreLoad): void;
 }
 
@@ -31,14 +30,16 @@ interface MetricsOptions {
   readonly version: string;
   /** The engine of the store, such as `sqlite`. */
   readonly engine: string;
-  /** The names of the operations. */
   readonly operationIds: readonly string[];
 }
 
 const DURATION_BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
 const BATCH_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
 
-/** Creates metrics by the conventions of Prometheus: base units, `_total` for counters, one prefix for all. */
+/**
+ * Creates metrics with names by the conventions of Prometheus: base units, `_total` for counters, one prefix
+ * for all.
+ */
 export function createMetrics({ version, engine, operationIds }: MetricsOptions): Metrics {
   const registry = new Registry();
   const registers = [registry];
@@ -58,7 +59,7 @@ export function createMetrics({ version, engine, operationIds }: MetricsOptions)
     watchLog: (linesDropped) =>
       countElsewhere(
         'plant_store_log_lines_dropped_total',
-        'Dropped log lines, since the log was not read or could not be written.',
+        'Log lines that were dropped, since the log was not read or could not be written.',
         linesDropped,
         registers,
       ),
@@ -93,7 +94,7 @@ function createHttpMetrics(
     () => listBytes,
     registers,
   );
-  // Starts the series at zero: otherwise rate() misses the first increment.
+  // Creates each series with zero: otherwise rate() of Prometheus misses the first increment.
   for (const operation of operationIds) aborts.inc({ operation }, 0);
   rejections.inc({ status: 400 }, 0);
   return {
@@ -107,15 +108,18 @@ function createHttpMetrics(
   };
 }
 
-/** The durations of the requests of one operation with one status. */
+/** Durations of all requests for one operation with one status. */
 interface Series {
   readonly labels: { readonly operation: string; readonly status: number };
-  /** Counts for each of DURATION_BUCKETS, and for longer durations. */
+  /** Number of requests in each bucket of DURATION_BUCKETS; the last is for longer ones. */
   readonly counts: number[];
   sum: number;
 }
 
-/** Counts durations outside of prom-client, whose `observe` takes a twentieth of a list; it gets them at each scrape. */
+/**
+ * Counts request durations without `observe` of prom-client, which takes a twentieth of the time of a list.
+ * Passes them to prom-client at each scrape.
+ */
 function countDurations(registers: Registry[]): Metrics['answered'] {
   const series = new Map<string, Map<number, Series>>();
   new Histogram({
@@ -149,7 +153,7 @@ function countDurations(registers: Registry[]): Metrics['answered'] {
   };
 }
 
-/** An entry of `hashMap`, in which a histogram of prom-client keeps its series. */
+/** Converts a series to an entry of `hashMap`, in which a histogram of prom-client keeps its series. */
 function toPromClient({ labels, counts, sum }: Series) {
   const bucketValues = Object.fromEntries(DURATION_BUCKETS.map((bound, index) => [bound, counts[index]]));
   const count = counts.reduce((total, one) => total + one, 0);
@@ -157,7 +161,7 @@ function toPromClient({ labels, counts, sum }: Series) {
 }
 
 function createTokenMetrics(registers: Registry[]): Pick<Metrics, 'tokenLookedUp'> {
-  // Counts in plain numbers, not in a Counter: every request looks up a token, so counting must be fast.
+  // Counts in plain numbers, which are faster than a Counter: every request looks up a token.
   let hits = 0;
   let misses = 0;
   new Counter({
@@ -250,7 +254,7 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
   );
 }
 
-/** Exposes a number that is counted outside of prom-client, at a lower cost. It is read at each scrape. */
+/** Exposes a number that is counted outside of prom-client and read at each scrape. */
 function countElsewhere(name: string, help: string, read: () => number, registers: Registry[]): void {
   new Counter({
     name,

@@ -1,4 +1,5 @@
-// The files of prom-client that the service loads. Its index loads OpenTelemetry and a push client in addition.
+// The files of prom-client that the service imports. The package's index would also load OpenTelemetry and a
+// push client.
 declare module 'prom-client/lib/counter.js' {
   import { Counter } from 'prom-client';
   export = Counter;

@@ -1,17 +1,19 @@
 import type { StoreOptions, StoreTask } from '../store/store.ts';
 import type { EventLog } from './log-events.ts';
 
-/** Interval of log lines about a task that keeps failing. */
+/** Milliseconds between log lines about a task that keeps failing. */
 const REPEAT_MS = 60_000;
 
 interface Failing {
-  /** Failures since the task last succeeded. */
+  /** Number of failures since the task last succeeded. */
   failures: number;
-  /** Milliseconds on the monotonic clock. */
+  /** Time of the last log line about the task, on the monotonic clock. */
   loggedAt: number;
 }
 
-/** Logs store events: the first failure of a task, then one line a minute, and the recovery. */
+/**
+ * Logs store events: the first failure of a task, then one line a minute while it fails, and the recovery.
+ */
 export function logStore(
   log: EventLog,
   now: () => number = () => performance.now(),
@@ -44,7 +46,8 @@ export function logStore(
         logFailure(task, failure, state.failures);
       }
     },
-    onKeysNotDeleted: (err) => log.event('expired idempotency keys were not deleted', { err }),
+    onKeysNotDeleted: (err) =>
+      log.event('expired idempotency keys were not deleted; retrying within a minute', { err }),
     onTimelineRegression: ({ timeline, highest }) =>
       log.event(
         'the primary is on an older timeline than an earlier primary: acknowledged writes may be lost; keep the server with the highest timeline',

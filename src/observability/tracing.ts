@@ -17,19 +17,19 @@ import type { Store } from '../store/store.ts';
 import { version } from '../version.ts';
 
 export interface Tracing {
-  /** Starts a span for each request of an application. Call it before other hooks are added. */
+  /** Starts a span for each request of an application. Must be called before other hooks are added. */
   traceRequests(app: FastifyInstance): void;
-  /** Ends the span of a request. The status is undefined when the client closed the connection. */
+  /** Ends the span of a request. The status is undefined if the client closed the connection. */
   endSpan(request: FastifyRequest, status: number | undefined): void;
   /** Wraps a store: each write of a traced request gets a span. */
   traceStore(store: Store): Store;
-  /** Sends pending spans and stops. Gives up after `graceMs`, since a collector may not respond. */
+  /** Sends pending spans and stops tracing. Gives up after `graceMs`, since a collector may not respond. */
   close(graceMs: number): Promise<void>;
 }
 
 /**
- * Starts OpenTelemetry tracing over OTLP. The SDK reads endpoint, sampling ratio and service name from the standard
- * OTEL_* variables. Calls `onError` when spans cannot be sent.
+ * Starts OpenTelemetry tracing over OTLP. The SDK reads endpoint, sampling ratio and service name from the
+ * standard OTEL_* variables. Calls `onError` if spans cannot be sent.
  */
 export function startTracing(onError: (message: string) => void): Tracing {
   const silent = (): void => undefined;
@@ -46,7 +46,7 @@ export function startTracing(onError: (message: string) => void): Tracing {
   const tracer = provider.getTracer('plant-store', version);
   const contexts = new WeakMap<FastifyRequest, Context>();
 
-  // The span omits path, query and headers, since these may identify the plant or the caller.
+  // A request's span omits path, query and headers, since these may identify the plant or the caller.
   function begin(request: FastifyRequest): void {
     const { method, headers, protocol, routeOptions } = request;
     const route = routeOptions.url;
@@ -64,7 +64,7 @@ export function startTracing(onError: (message: string) => void): Tracing {
     request.traceId = span.spanContext().traceId;
   }
 
-  // By the HTTP conventions of OpenTelemetry, only 5xx is an error of a server span.
+  // By OpenTelemetry's conventions for HTTP, only a 5xx is an error of a server span.
   function endSpan(request: FastifyRequest, status: number | undefined): void {
     const span = trace.getSpan(contexts.get(request) ?? ROOT_CONTEXT);
     if (status !== undefined) span?.setAttribute('http.response.status_code', status);
@@ -80,7 +80,7 @@ export function startTracing(onError: (message: string) => void): Tracing {
       begin(request);
       done();
     });
-    // Runs after the body is read: the body's stream events lose the tracing context.
+    // Restores the tracing context after the body was read: stream events of the body lose that context.
     app.addHook(
       'preValidation',
       (request: FastifyRequest, _reply: FastifyReply, done: HookHandlerDoneFunction) => {

@@ -1,14 +1,14 @@
 export const EVERY_MS = 60_000;
 
 interface KeyExpiry {
-  /** Deletes expired keys now, in addition to the timer. */
+  /** Deletes expired idempotency keys now, without waiting for the timer. */
   now(): void;
   end(): void;
 }
 
 /**
- * Deletes expired idempotency keys every minute. An error is reported and the next minute retries; errors after `end`
- * are ignored.
+ * Deletes expired idempotency keys every minute. Reports an error and retries after a minute; ignores errors
+ * after `end`.
  */
 export function startKeyExpiry(
   deleteExpired: () => Promise<void>,

@@ -21,17 +21,20 @@ interface Waiting {
 
 export interface GroupCommitOptions {
   readonly commit: (batch: readonly Write[]) => Promise<readonly Outcome[]>;
-  /** Max writes in one batch. Default: MAX_BATCH. */
+  /** Max writes in one batch; MAX_BATCH by default. */
   readonly maxBatch?: number;
-  /** Max batches in flight; 1 keeps writes in the order of their arrival. */
+  /** Max batches in flight. With 1, writes keep the order of their arrival. */
   readonly maxInFlight: number;
-  /** Max queued writes; more are rejected with StoreOverloaded. Default: MAX_WAITING. */
+  /** Max queued writes; MAX_WAITING by default. Further writes are rejected with StoreOverloaded. */
   readonly maxWaiting?: number;
-  /** Approximate time that a write may be queued; then it is rejected with StoreUnavailable. Default: no limit. */
+  /**
+   * Approximate max milliseconds in the queue; no limit by default. After that the write is rejected with
+   * StoreUnavailable.
+   */
   readonly maxWaitMs?: number;
   /**
-   * Returns keys for the rows that a write changes. Writes that share a key are executed one after the other, in
-   * the order of their arrival, so pending batches cannot deadlock.
+   * Returns keys for the rows that a write changes. Writes that share a key run one after the other, in the
+   * order of their arrival. So pending batches cannot deadlock.
    */
   readonly keysOf?: (write: Write) => readonly string[];
 }
@@ -39,12 +42,12 @@ export interface GroupCommitOptions {
 interface GroupCommit {
   write(write: Write): Promise<Outcome>;
   load(): Omit<StoreLoad, keyof EngineLoad>;
-  /** Rejects further writes. Resolves when all earlier ones have their outcomes. */
+  /** Rejects further writes. Resolves when all earlier writes have their outcomes. */
   close(): Promise<void>;
 }
 
 /**
- * Collects writes in batches, so that many share one fsync: while one batch commits, the next is collected
+ * Collects writes in batches, so that many share one fsync. While one batch commits, the next is collected
  * (group commit; Gray and Reuter, Transaction Processing, 1993, §9.4.7).
  */
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
@@ -70,7 +73,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     });
   }
 
-  // Launches the batch in the next event-loop iteration, so that requests that arrived together share a batch.
+  // Starts the batch in the next event-loop iteration, so that requests that arrived together share it.
   function schedule(): void {
     if (scheduled || inFlight >= maxInFlight) return;
     scheduled = true;
@@ -100,7 +103,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     idle.resolve();
   }
 
-  // Times out queued writes while batches stall. The database never received them.
+  // Rejects writes that are queued too long while batches stall. The database never received them.
   function rejectLate(ms: number): void {
     const latest = performance.now() - ms;
     const late = waiting.filter(({ since }) => since <= latest);
@@ -111,7 +114,10 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     endWhenIdle();
   }
 
-  /** Takes queued writes. Leaves each write that shares a key with a pending write or with an earlier queued write. */
+  /**
+   * Takes queued writes for a batch. A write stays in the queue if it shares a key with a batch in flight,
+   * with this batch, or with an earlier write that stays.
+   */
   function takeBatch(): Waiting[] {
     const batch: Waiting[] = [];
     const left: Waiting[] = [];

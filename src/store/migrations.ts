@@ -1,7 +1,7 @@
 import { listPackagedFiles, readPackagedFile } from '../packaged-files.ts';
 import { StoreNotOpened } from './store.ts';
 
-/** An engine during migrations. It holds a transaction that excludes other processes. */
+/** The database during migrations, in a transaction that excludes other processes. */
 export interface MigrationTarget {
   run(sql: string): Promise<void> | void;
   applied(): Promise<string[]> | string[];
@@ -9,9 +9,9 @@ export interface MigrationTarget {
 }
 
 /**
- * Applies the missing SQL files of a folder in the order of their numbers. Resolves to their names.
- * A store may be one migration ahead: each version works with the next migration, for rolling upgrades and rollbacks.
- * Rejects with StoreNotOpened when it is further ahead.
+ * Applies the missing SQL files of a folder in the order of their numbers. Resolves to their names. A store
+ * may be one migration ahead: each version works with the next migration, for rolling upgrades and rollbacks.
+ * Rejects with StoreNotOpened if the store is further ahead.
  */
 export async function applyMigrations(folder: string, target: MigrationTarget): Promise<readonly string[]> {
   const { files, missing, unknown } = compareMigrations(folder, await target.applied());
@@ -28,19 +28,21 @@ async function runFile(folder: string, name: string, target: MigrationTarget): P
   try {
     await target.run(readPackagedFile(`${folder}${name}`).toString());
   } catch (error: unknown) {
-    // Throws the same error, since callers need its code, such as that of a lock, a read-only store or a lost host.
+    // Lengthens the message of the original error and throws it again: callers read its error code, such as
+    // SQLITE_BUSY.
     if (error instanceof Error) error.message = `the migration ${name} failed: ${error.message}`;
     throw error;
   }
 }
 
-/** Returns why this version cannot read a store with these migrations: a newer or an older version made it. */
+/**
+ * Returns why this version cannot read a store with the migrations `applied`: a newer or an older version
+ * made it. Empty if it can.
+ */
 export function inspectMigrations(folder: string, applied: readonly string[]): readonly string[] {
   const { missing, unknown } = compareMigrations(folder, applied);
   if (unknown.length > 0) return [madeByNewer(unknown)];
-  return missing.length > 0
-    ? [`the store lacks ${missing.join(', ')}; \`plant-store migrate\` brings it up to date`]
-    : [];
+  return missing.length > 0 ? [`the store lacks ${missing.join(', ')}; run \`plant-store migrate\``] : [];
 }
 
 function compareMigrations(folder: string, applied: readonly string[]) {

@@ -12,12 +12,12 @@ import {
   type StoreOptions,
 } from './store.ts';
 
-/** While the server commits one batch, the next is sent. */
+/** Max batches in flight: the next is sent while PostgreSQL commits one. */
 export const POSTGRES_BATCHES_IN_FLIGHT = 2;
 
 /**
- * Migrates and opens the store of a URL, `sqlite:data/plants.db` or `postgres://…`.
- * Rejects with StoreNotOpened and a message for the operator.
+ * Migrates and opens the store of a URL, `sqlite:data/plants.db` or `postgres://…`. Rejects with
+ * StoreNotOpened, with a message for the operator.
  */
 export async function openStore(url: string, options: StoreOptions): Promise<Store> {
   const { engine, batching } = await openEngine(url, options);
@@ -36,7 +36,10 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
   };
 }
 
-/** Reports the end of each batch. A rejected batch is not a failure of the store: its writes are retried one by one. */
+/**
+ * Reports the end of each batch of writes. A rejected batch is no failure of the store: its writes are
+ * retried one by one.
+ */
 function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOptions): Engine['commit'] {
   return async (batch) => {
     const begun = performance.now();
@@ -55,7 +58,7 @@ function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOption
   };
 }
 
-// Here and below, an engine is imported when it is used: each is large.
+// This function and those below import an engine only when needed, since each is large.
 async function openEngine(url: string, options: StoreOptions) {
   const file = sqliteFile(url);
   if (file !== undefined) {
@@ -72,7 +75,10 @@ async function openEngine(url: string, options: StoreOptions) {
   return { engine: await openPostgres(url, options), batching };
 }
 
-/** Opens a store for bulk commands, without migrating it. Rejects with StoreNotOpened. */
+/**
+ * Opens a store for import, export and other bulk commands, without migrating it. Rejects with
+ * StoreNotOpened.
+ */
 export async function openBulk(url: string, connections: ConnectionOptions): Promise<Bulk> {
   const file = sqliteFile(url);
   if (file === undefined) {
@@ -84,8 +90,8 @@ export async function openBulk(url: string, connections: ConnectionOptions): Pro
 }
 
 /**
- * Backs up an embedded store to an empty file; others may write meanwhile. Progress is in pages.
- * Rejects when the copy is damaged.
+ * Backs up an embedded store to an empty file. Others may write to the store meanwhile. Reports progress in
+ * pages. Rejects if the copy is damaged.
  */
 export async function backUpStore(
   url: string,
@@ -109,7 +115,6 @@ export async function migrateStore(url: string): Promise<readonly string[]> {
   return migrateSqlite(file);
 }
 
-/** True for the URL of an embedded store. */
 export function isEmbedded(url: string): boolean {
   return sqliteFile(url) !== undefined;
 }

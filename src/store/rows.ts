@@ -5,15 +5,17 @@ import type { Outcome } from './store.ts';
 
 type Row = Readonly<Record<string, unknown>>;
 
-/** Limits of a page of rows in bulk commands. The limit of characters is approximate. */
+/**
+ * Limits of a page of rows in commands that read all data, such as `export`. The limit of characters is
+ * approximate.
+ */
 export const ROWS_IN_PAGE = 1_000;
 export const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
 
-/** Finds any row; both engines have the same table names. */
+/** Query for any row, to detect an empty store. Both engines have the same table names. */
 export const FIND_ANY_ROW =
   'SELECT 1 FROM plants UNION ALL SELECT 1 FROM tokens UNION ALL SELECT 1 FROM idempotency_keys LIMIT 1';
 
-/** Counts the characters in the texts of a row. */
 export function charactersIn(row: { readonly [F in keyof Plant]?: unknown }): number {
   let characters = 0;
   for (const field of plantFields) characters += lengthOf(row[field]);
@@ -24,7 +26,7 @@ function lengthOf(value: unknown): number {
   return typeof value === 'string' ? value.length : 0;
 }
 
-/** The token in a row of `tokens`; both engines have the same column names. */
+/** Converts a row of `tokens`. Both engines have the same column names. */
 export function toToken(row: Row): Token {
   const { digest } = row;
   const scopes = parseScopes(String(row.scopes));
@@ -47,24 +49,26 @@ function toTime(value: unknown): number | null {
   return value === null || value === undefined ? null : Number(value);
 }
 
-/** The outcome for a used key, given its row of `idempotency_keys` and the digest of the new plant. */
+/** Returns the outcome for an idempotency key in use, given its row and the digest of the new plant. */
 export function toReplay(row: Row, digest: Uint8Array): Outcome {
   const first = row.digest;
   return first instanceof Uint8Array && Buffer.compare(first, digest) === 0 ? 'createdReplayed' : 'keyReused';
 }
 
-/** The columns of `plants` for the fields of a Plant. Columns have the names of the fields. */
+/**
+ * The columns of `plants` that hold the fields of a plant, but not its key. They have the names of the
+ * fields.
+ */
 export const FIELD_COLUMNS = plantFields.join(', ');
 
-/** The columns of `plants`, in the order of `plantValues`. */
+/** Columns of `plants`, in the order of `plantValues`. */
 export const PLANT_COLUMNS = `owner, id, ${FIELD_COLUMNS}`;
 
-/** The values of a plant, in the order of `PLANT_COLUMNS`. */
+/** Values of a plant, in the order of PLANT_COLUMNS. */
 export function plantValues(plant: PlantRow) {
   return [plant.owner, plant.id, ...plantFields.map((field) => plant[field])];
 }
 
-/** The plant in a row of `plants`. */
 export function readPlantRow(row: Row): PlantRow {
   return {
     owner: String(row.owner),
@@ -74,17 +78,16 @@ export function readPlantRow(row: Row): PlantRow {
   };
 }
 
-/** The columns of `tokens`, in the order of `columnsOf`. */
+/** Columns of `tokens`, in the order of `columnsOf`. */
 export const TOKEN_COLUMNS =
   'owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at';
 
-/** The values of a token, in the order of `TOKEN_COLUMNS`. */
+/** Values of a token, in the order of TOKEN_COLUMNS. */
 export function columnsOf(token: Token) {
   const { owner, id, digest, name, scopes, createdAt, expiresAt, revokedAt, lastUsedAt } = token;
   return [owner, id, digest, name, scopes.join(' '), createdAt, expiresAt, revokedAt, lastUsedAt] as const;
 }
 
-/** The key in a row of `idempotency_keys`. */
 export function toKeyRow(row: Row): KeyRow {
   const { digest } = row;
   if (!(digest instanceof Uint8Array))

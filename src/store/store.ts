@@ -2,8 +2,8 @@ import type { PlantRow } from '../plant.ts';
 import type { Token } from '../token.ts';
 
 /**
- * A change to the store. Engines execute writes in batches and return an outcome for each. Times are milliseconds
- * since the epoch.
+ * A change to the store. Engines execute writes in batches and return an outcome for each. Times are
+ * milliseconds since the epoch.
  */
 export type Write =
   | (PlantRow & {
@@ -15,45 +15,51 @@ export type Write =
   | { readonly kind: 'revokeToken'; readonly id: string; readonly at: number }
   | { readonly kind: 'recordTokenUse'; readonly id: string; readonly at: number };
 
-/** The result of a write. `createdReplayed`: an earlier write with this idempotency key created the plant. */
+/**
+ * The result of a write. `createdReplayed`: an earlier write with the same idempotency key created the plant.
+ */
 export type Outcome = 'created' | 'createdReplayed' | 'idTaken' | 'keyReused' | 'deleted' | 'absent' | 'done';
 
-/** The result of a batch of writes. */
 export type CommitResult = 'committed' | 'failed';
 
-/** The current load of a store. */
 export interface StoreLoad extends EngineLoad {
-  /** Writes queued for a batch. */
+  /** Number of writes queued for a batch. */
   readonly writesWaiting: number;
-  /** Writes in batches that the engine is committing. */
+  /** Number of writes in batches that the engine is committing. */
   readonly writesInFlight: number;
 }
 
-/** The load of an engine; values that an engine lacks are 0. */
+/** The load of an engine. Values that an engine lacks are 0. */
 export interface EngineLoad {
   readonly connections: ConnectionCounts;
-  /** The size of the embedded engine's write-ahead log, in bytes. */
+  /** Size of the embedded engine's write-ahead log, in bytes. */
   readonly walBytes: number;
   /** Failed checkpoints of the embedded engine, since the start. */
   readonly checkpointFailures: number;
-  /** Number of primaries, since the start, whose timeline was lower than that of an earlier primary. */
+  /**
+   * How often, since the start, the primary had a lower timeline than an earlier one (see
+   * TimelineRegression).
+   */
   readonly timelineRegressions: number;
 }
 
-/** The primary is on a lower timeline than an earlier primary: writes that the earlier one acknowledged may be lost. */
+/**
+ * The primary is on a lower timeline than an earlier primary. Writes that the earlier primary acknowledged
+ * may be lost.
+ */
 export interface TimelineRegression {
   readonly timeline: number;
   readonly highest: number;
 }
 
-/** Tasks that may fail transiently: batches of writes, and checkpoints of the embedded engine. */
+/** Tasks whose failures are reported: batches of writes, and checkpoints of the embedded engine. */
 export type StoreTask = 'writes' | 'checkpoints';
 
-/** Connections to a database; all 0 on the embedded engine. */
+/** Numbers of connections to a database; all 0 on the embedded engine. */
 export interface ConnectionCounts {
   readonly idle: number;
   readonly busy: number;
-  /** Statements and batches queued for a connection. */
+  /** Statements and batches that wait for a connection. */
   readonly waiting: number;
 }
 
@@ -63,75 +69,88 @@ export interface IdRange {
   readonly to: bigint;
 }
 
-/** Limits of a page. It ends at the limit that it reaches first. */
+/** Limits of a page. The page ends at the limit that it reaches first. */
 export interface PageLimit {
   readonly plants: number;
-  /** UTF-8 bytes of JSON. A page with only one plant may exceed the limit by the JSON escapes of that plant. */
+  /**
+   * Max bytes of JSON in UTF-8. Engines may compare a plant with the limit before they add JSON escapes, so a
+   * page with a single plant can be longer.
+   */
   readonly bytes: number;
 }
 
-/** Plants in ascending order of id. */
+/** A page of plants in ascending order of id. */
 export interface PlantPage {
-  /** The JSON array of the plants, the same bytes on every engine. */
+  /** The JSON array of the plants, with the same bytes on every engine. */
   readonly json: string;
-  /** Can be below `PageLimit.plants` although `more` is true: the page may reach its limit of bytes first. */
+  /**
+   * Number of plants on the page. Can be below the limit although `more` is true: the page may reach the
+   * limit of bytes first.
+   */
   readonly count: number;
   /** The id of the last plant; undefined on an empty page. */
   readonly last: bigint | undefined;
-  /** True when the range has more plants. */
+  /** True if the range of ids has plants after this page. */
   readonly more: boolean;
-  /** Bytes of the first plant, perhaps without JSON escapes. Set on an empty page: the plant exceeds the limit. */
+  /**
+   * Set only on a page that is empty because its first plant exceeds the limit: the size of that plant in
+   * bytes, on some engines without JSON escapes.
+   */
   readonly largeBytes?: number;
 }
 
-/** A plant that exceeds the limit of bytes of a page. */
+/** A plant that alone exceeds the limit of bytes of a page. */
 export interface LargePlant {
-  /** Its JSON in UTF-8, the same bytes on every engine. Fills a separate buffer, which the caller may free. */
+  /**
+   * The plant's JSON in UTF-8, with the same bytes on every engine. It has a separate ArrayBuffer, so the
+   * caller may detach it to free its memory.
+   */
   readonly json: Uint8Array;
   readonly id: bigint;
-  /** True when the range has more plants. */
+  /** True if the range of ids has plants after this one. */
   readonly more: boolean;
 }
 
 /**
- * The interface of the service to plants and tokens. A read sees every write that was acknowledged before it began.
- * All methods reject with StoreUnavailable when the store cannot answer.
+ * The interface of the service to plants and tokens. A read sees every write that was acknowledged before the
+ * read began. All methods reject with StoreUnavailable if the store cannot answer.
  */
 export interface Store {
-  /** Executes one write, possibly in a batch with others; resolves when it is durable. */
+  /** Executes one write, possibly in a batch with others. Resolves when the write is durable. */
   write(write: Write): Promise<Outcome>;
-  /** Returns the first plants of an owner in a range. The limit bounds memory. */
+  /** Returns the first plants of an owner in a range of ids. The limit bounds memory. */
   listPlants(owner: string, range: IdRange, limit: PageLimit): Promise<PlantPage>;
-  /** Returns the first plant of an owner in a range, of any size. Undefined if there is none. */
+  /** Returns the first plant of an owner in a range of ids, of any size. Undefined if the range is empty. */
   readLargePlant(owner: string, range: IdRange): Promise<LargePlant | undefined>;
   findToken(digest: Uint8Array): Promise<Token | undefined>;
   findTokenById(id: string): Promise<Token | undefined>;
-  /** True when any token exists; revoked and expired ones count. */
+  /** True if any token exists; revoked and expired ones count. */
   hasTokens(): Promise<boolean>;
-  /** Resolves when the store answers and the service has the privileges that it needs. */
+  /** Resolves if the store answers and the service has the privileges that it needs. */
   ping(): Promise<void>;
-  /** Reads memory and the size of one file; never throws. */
+  /** Returns the load. Reads only memory and the size of one file; never throws. */
   load(): StoreLoad;
-  /** Commits queued writes and closes the store. No call may follow. */
+  /** Commits queued writes and closes the store. No method may be called afterwards. */
   close(): Promise<void>;
 }
 
-/** The interface of an engine; `openStore` adds the group commit. */
+/** The interface of an engine. `openStore` adds the group commit. */
 export interface Engine extends Omit<Store, 'write' | 'load'> {
   load(): EngineLoad;
   /**
-   * Commits all writes in one transaction, in their order, and resolves to an outcome for each once they are durable.
-   * Rejects with StoreUnavailable, or with BatchRejected when nothing changed and a smaller batch may succeed.
+   * Commits all writes in one transaction, in their order. Resolves to an outcome for each write when all are
+   * durable. Rejects with StoreUnavailable, or with BatchRejected if nothing changed and a smaller batch may
+   * succeed.
    */
   commit(batch: readonly Write[]): Promise<readonly Outcome[]>;
 }
 
-/** The store cannot execute the request now, or its outcome is unknown. */
+/** The store cannot execute the request now, or the outcome is unknown. */
 export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable';
 }
 
-/** Stored data is damaged; retries fail too. */
+/** Stored data is damaged, so that retries fail too. */
 export class StoreDamaged extends StoreUnavailable {}
 
 /** The queue of writes is full. */
@@ -139,7 +158,7 @@ export class StoreOverloaded extends Error {
   override readonly name = 'StoreOverloaded';
 }
 
-/** A batch was rolled back because of one of its writes. Retry them one by one. */
+/** A batch was rolled back because of one of its writes. Retry the writes one by one. */
 export class BatchRejected extends Error {
   override readonly name = 'BatchRejected';
 }
@@ -157,25 +176,25 @@ export interface ConnectionOptions {
   readonly acquireTimeoutMs: number;
   /** Timeout of one statement. */
   readonly statementTimeoutMs: number;
-  /** Prepares statements by name. A pooler in transaction mode may not support it. */
+  /** True to prepare statements by name. A pooler in transaction mode may not support this. */
   readonly prepare: boolean;
 }
 
 export interface StoreOptions {
   /** Called once after a fatal error; the process must restart. */
   readonly onFatal: (error: Error) => void;
-  /** Milliseconds since the epoch. */
+  /** Returns the current time, in milliseconds since the epoch. */
   readonly now: () => number;
   readonly connections: ConnectionOptions;
   /** Called after each batch, with its number of writes and its duration in seconds. */
   readonly onCommit?: (writes: number, seconds: number, result: CommitResult) => void;
-  /** Called when expired idempotency keys could not be deleted; the retry follows within a minute. */
+  /** Called when expired idempotency keys could not be deleted. The next attempt follows within a minute. */
   readonly onKeysNotDeleted?: (error: unknown) => void;
-  /** Called after each batch and each checkpoint; `failure` is undefined when it succeeded. */
+  /** Called after each batch and each checkpoint. `failure` is undefined if it succeeded. */
   readonly onTaskEnd?: (task: StoreTask, failure: unknown) => void;
   /** Called when a PostgreSQL primary is on a lower timeline than an earlier one. */
   readonly onTimelineRegression?: (regression: TimelineRegression) => void;
 }
 
-/** Lifetime of an idempotency key. */
+/** Milliseconds until an idempotency key expires. */
 export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1_000;

@@ -60,7 +60,7 @@ for (const engine of engines) {
         /the plant 7: its owner is empty/,
         /the token \w{12}: its times must be milliseconds since the epoch/,
         /the token another00001: its digest is not SHA-256/,
-        /the idempotency key "two words" of alice: it is not 1 to 255 visible ASCII characters/,
+        /the idempotency key "two words" of alice: it must be 1 to 255 visible ASCII characters/,
       ]) {
         assert.match(found.stdout, fault);
       }

@@ -60,12 +60,13 @@ describe('plants moved between formats and engines', () => {
     assert.equal((await run(['import', 'alice', EXAMPLE])).code, 0);
     assertFails(
       await run(['copy', 'env:SOURCE', 'env:NONE'], { env }),
-      /TO names the variable NONE, which is not set/,
+      /TO is env:NONE, but the variable NONE is not set/,
     );
     assertFails(
       await run(['copy', 'env:', 'env:TARGET'], { env }),
-      /FROM names the variable , which is not set/,
+      /FROM is env:, but the variable {2}is not set/,
     );
+    assertFails(await run(['copy', '', 'env:TARGET'], { env }), /FROM must be sqlite:FILE/);
     const wrong = await run(['copy', 'env:WRONG', 'env:TARGET'], { env });
     assertFails(wrong, /FROM \(WRONG\) must be sqlite:FILE/);
     assert.doesNotMatch(wrong.stderr, /secret/);

@@ -75,7 +75,7 @@ describe('a path that cannot be a store or a backup', TOGETHER, () => {
     [['migrate', '--database-url', `sqlite:${long}`], /cannot open the store \/.*\/n+: its name is too long/],
     [
       ['migrate', '--database-url', 'sqlite:/proc/x.db'],
-      /cannot open the store \/proc\/x\.db: no file can be created there/,
+      /cannot open the store \/proc\/x\.db: no file can be created in this folder/,
     ],
     [
       ['migrate', '--database-url', 'sqlite:/dev/null/x.db'],
@@ -83,7 +83,7 @@ describe('a path that cannot be a store or a backup', TOGETHER, () => {
     ],
     [['backup', 'x.bak/'], /cannot create \/.*\/x\.bak\/: it is a folder; name a file in it/],
     [['backup', long], /cannot create \/.*\/n+: its name is too long/],
-    [['backup', '/proc/x.bak'], /cannot create \/proc\/x\.bak: no file can be created there/],
+    [['backup', '/proc/x.bak'], /cannot create \/proc\/x\.bak: no file can be created in this folder/],
     [['import', 'alice', '--format', 'csv', long], /cannot read \/.*\/n+: its name is too long/],
   ] as const)
     it(`${args[0]} ${args.at(-1)?.slice(0, 30)}`, needs('Linux', process.platform === 'linux'), async (t) => {

@@ -246,7 +246,7 @@ test('database does not respond → /ready fails in time and names the check', a
   const ready = await fetch(`${service.adminUrl}/ready`);
   assert.equal(ready.status, 503);
   assert.equal(ready.headers.get('retry-after'), '1');
-  const message = 'not ready: store: no answer in 1000 ms';
+  const message = 'not ready: store: no response within 1000 ms';
   assert.deepEqual(await ready.json(), { error: 50300, message });
   assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
   proxy.recover();

@@ -1,7 +1,7 @@
 import { dirname, relative } from 'node:path';
 import type { EventData } from 'node:test';
 
-/** Formats the coverage of lines and branches per folder, and of all. */
+/** Formats the coverage of lines and branches, for each folder and in total. */
 export function describeCoverage({ summary }: EventData.TestCoverage): readonly string[] {
   const folders = Map.groupBy(summary.files, ({ path }) => dirname(relative(process.cwd(), path)));
   const rows = [...folders].sort(([a], [b]) => a.localeCompare(b));

@@ -10,18 +10,17 @@ export const ROOT = join(import.meta.dirname, '../..');
 
 export const run = promisify(execFile);
 
-/** Reads a file of the repository. */
 export function read(path: string): string {
   return readFileSync(join(ROOT, path), 'utf8');
 }
 
-/** A value of YAML, with its anchors and merges resolved. */
+/** A value in a YAML file, with anchors and merges resolved. */
 export type Yaml = string | number | boolean | null | readonly Yaml[] | YamlMap;
 export interface YamlMap {
   readonly [key: string]: Yaml;
 }
 
-/** Reads the documents of a YAML file. Fails on an error or a warning of the parser. */
+/** Reads all documents of a YAML file. Fails on an error or a warning of the parser. */
 export function readYaml(path: string): readonly YamlMap[] {
   const documents = parseAllDocuments(read(path), { merge: true });
   assert.ok(Array.isArray(documents), `${path} is empty`);
@@ -51,7 +50,7 @@ function isList(value: Yaml): value is readonly Yaml[] {
   return Array.isArray(value);
 }
 
-/** The variables that the service reads. */
+/** Environment variables that the service reads. */
 const variables = new Set([...settings.map(variableOf), 'NODE_ENV', 'DATABASE_URL_FILE']);
 
 export function assertVariables(environment: Readonly<Record<string, string>>): void {

@@ -8,8 +8,8 @@ import { readFlags } from './script-flags.ts';
 const names = engines.map(({ name }) => name);
 
 /**
- * Counts the tests that passed on each engine, for every file that runs its tests on each engine. The title of a test,
- * or of a test around it, names the engine.
+ * Counts the passed tests of each engine, for every test file that runs its tests on each engine. The title
+ * of a test, or of a suite around it, names the engine.
  */
 export class EngineCounts {
   readonly #files = new Set<string>();
@@ -18,7 +18,8 @@ export class EngineCounts {
 
   add({ type, data }: TestEvent): void {
     if (type !== 'test:start' && type !== 'test:pass' && type !== 'test:fail') return;
-    // Uses `entryFile`, not `file`: the latter is the source file of the test, which can be a suite that files share.
+    // Counts by `entryFile`, the test file that was started. `file`, where the test is written, may be shared
+    // by several test files.
     const { entryFile: file, name, testId, parentId } = data;
     if (file === undefined || !(this.#files.has(file) || isOfEveryEngine(file))) return;
     this.#files.add(file);
@@ -28,14 +29,14 @@ export class EngineCounts {
     if (data.details.type !== 'suite' && engine !== undefined) this.#passed.push({ file, engine });
   }
 
-  /** A line for each file, and one for all. */
+  /** Lines of the summary: one per file, and one in total. */
   get lines(): readonly string[] {
     if (this.#files.size === 0) return [];
     const rows = this.#rows().map(({ title, counts }) => line(title, counts));
     return [line('passed on', names), ...rows, line('all', countsOf(this.#passed))];
   }
 
-  /** Files with different counts per engine, or with a count of 0. */
+  /** Files whose engines passed different numbers of tests, or none. */
   get faults(): readonly string[] {
     return this.#rows().flatMap(({ title, counts }) => [
       ...(new Set(counts).size > 1 ? [`different counts per engine: ${title}`] : []),

@@ -9,12 +9,10 @@ import pg from 'pg';
 import { connectionOptions, loadConfig } from '../../src/config.ts';
 import { PATIENT_CONNECTIONS } from './patience.ts';
 
-/**
- * Default options to open a store in tests: those of the service, with longer timeouts for a busy machine.
- */
+/** Options to open a store in tests: those of the service, with longer timeouts for a busy machine. */
 export const connections = connectionOptions(loadConfig(PATIENT_CONNECTIONS, {}));
 
-/** A store engine that every suite runs on. */
+/** A store engine, on which every suite runs. */
 export interface TestEngine {
   readonly name: string;
   /** Creates the URL of an empty store, which is deleted after the test. */
@@ -38,7 +36,8 @@ async function freshDatabase(t: Pick<TestContext, 'after'>): Promise<string> {
   if (!server)
     throw new Error('TEST_DATABASE_URL is not set; run the tests with `npm test`, which starts PostgreSQL');
   const name = `test_${randomBytes(8).toString('hex')}`;
-  // The default strategy, `wal_log`, costs the server more than twice the time.
+  // Creates the database with `file_copy`: the default strategy `wal_log` takes more than twice the server's
+  // time.
   await execute(server, `CREATE DATABASE ${name} STRATEGY file_copy`);
   t.after(() => execute(server, `DROP DATABASE ${name} WITH (FORCE)`));
   const url = new URL(server);
@@ -46,7 +45,7 @@ async function freshDatabase(t: Pick<TestContext, 'after'>): Promise<string> {
   return url.href;
 }
 
-/** Runs SQL on a store from outside the program. */
+/** Runs SQL on the database of a store, outside the service. */
 export async function execute(url: string, sql: string): Promise<void> {
   if (url.startsWith('sqlite:')) {
     using db = new DatabaseSync(fileOf(url));
@@ -86,8 +85,8 @@ process.once('exit', () => {
 });
 
 /**
- * Creates a folder that is removed when the process exits: after the test a service may still be closing its store in
- * it.
+ * Creates a folder that is removed when the process exits, since a service may still be closing its store
+ * after the test.
  */
 export async function freshFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-'));

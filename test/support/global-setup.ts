@@ -4,15 +4,15 @@ import { type PostgresServer, startPostgres } from './servers/postgres-server.ts
 let server: PostgresServer | undefined;
 
 /**
- * Starts one PostgreSQL for all test files, unless TEST_DATABASE_URL names a server. All processes share a cache of
- * compiled code, which saves half the time of each start. The cache is off while coverage is measured, since it makes
- * the coverage less exact.
+ * Starts one PostgreSQL for all test files, unless TEST_DATABASE_URL names a server. All processes share a
+ * cache of compiled code, which halves the time of each start. The cache is off while coverage is measured,
+ * since it makes coverage less exact.
  */
 export async function globalSetup(): Promise<void> {
   if (process.execArgv.includes('--experimental-test-coverage')) process.env.NODE_DISABLE_COMPILE_CACHE = '1';
   else process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, '../../node_modules/.cache/compiled');
   if (process.env.TEST_DATABASE_URL) return;
-  // Without fsync: test data need not survive a crash, and every new database would wait for the disk.
+  // Disables fsync: test data need not survive a crash, and every new database would wait for the disk.
   server = await startPostgres(['fsync = off', 'full_page_writes = off']);
   process.env.TEST_DATABASE_URL = server.url();
 }

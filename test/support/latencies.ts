@@ -1,4 +1,4 @@
-/** Response times of a set of requests, in milliseconds. */
+/** Statistics of response times, in milliseconds. */
 export interface Latencies {
   readonly count: number;
   readonly median: number;
@@ -12,7 +12,6 @@ export function latenciesOf(times: readonly number[]): Latencies {
   return { count: sorted.length, median: at(0.5), p99: at(0.99), longest: at(1) };
 }
 
-/** Formats latencies for a report. */
 export function describeLatencies({ count, median, p99, longest }: Latencies): string {
   return `${count}: median ${median.toFixed(1)} ms, p99 ${p99.toFixed(1)} ms, longest ${longest.toFixed(1)} ms`;
 }

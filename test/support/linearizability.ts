@@ -1,19 +1,21 @@
 /**
- * The effect of an operation on one plant, as its client saw it. Every creation uses a distinct name, so that a list
- * shows which creation it read. An `unknown…` operation got no response. It may take effect at any time after it was
- * sent, or never.
+ * The effect of an operation on one plant, as its client saw it. Every create uses a distinct name, so that a
+ * list shows which create it read. An `unknown…` operation got no response: it may take effect at any time
+ * after it was sent, or never.
  */
 export type Effect =
   | { readonly kind: 'created'; readonly name: string }
   | { readonly kind: 'idTaken' }
   | { readonly kind: 'deleted' }
   | { readonly kind: 'absent' }
-  /** A list contained the plant with this name, or did not contain it. */
+  /**
+   * A list was read. `name` is the name that it had for the plant; undefined if it did not have the plant.
+   */
   | { readonly kind: 'listed'; readonly name: string | undefined }
   | { readonly kind: 'unknownCreation'; readonly name: string }
   | { readonly kind: 'unknownDeletion' };
 
-/** One operation on the plant `key`. It took effect between `sentAt` and `answeredAt`. */
+/** An operation on the plant `key`, which took effect between `sentAt` and `answeredAt`. */
 export interface Operation {
   readonly key: string;
   readonly effect: Effect;
@@ -21,35 +23,42 @@ export interface Operation {
   readonly answeredAt: number;
 }
 
-/** No order of operations on the plant explains `operation`; `around` lists the operations that overlap it. */
+/**
+ * A violation of linearizability: no order of operations explains `operation`. `around` lists the operations
+ * that overlap it.
+ */
 interface Violation {
   readonly key: string;
   readonly operation: Operation;
   readonly around: readonly Operation[];
 }
 
-/** The visible state of a plant: its name, or undefined when it is absent. */
+/** The visible state of a plant: its name, or undefined when it does not exist. */
 type State = string | undefined;
 
 /**
- * One possible order of the operations so far: the resulting state of the plant, and the pending operations that
- * already took effect.
+ * A possible order of the operations so far: the resulting state of the plant, and the pending operations
+ * that already took effect.
  */
 interface Course {
   readonly state: State;
   readonly done: readonly number[];
 }
 
-/** Max courses to follow at once. A history that needs more cannot be judged. */
+/**
+ * Limit for the number of possible orders that are followed at once. For a history that needs more, the check
+ * has no verdict.
+ */
 const MAX_COURSES = 200_000;
 
 /**
- * Searches for an order of the operations that a single store could have executed, each between its request and its
- * response (linearizability; Herlihy and Wing, ACM TOPLAS 12(3), 1990). Linearizability is a local property, so each
- * key is checked separately. Returns undefined when every key has such an order, otherwise the first key without one.
- * The algorithm is that of Wing and Gong (Testing and Verifying Concurrent Objects, JPDC 17, 1993), improved by Lowe
- * (Testing for Linearizability, Concurrency and Computation 29(4), 2017). The search processes the responses in the
- * order of time. A pending operation takes effect only when a response requires it. Each course is visited once.
+ * Checks a history for linearizability (Herlihy and Wing, ACM TOPLAS 12(3), 1990): a single store could have
+ * executed all operations in some order, each between its request and its response. Linearizability is a
+ * local property, so each key is checked separately. Returns undefined for a linearizable history, otherwise
+ * the first violation. The algorithm is that of Wing and Gong (Testing and Verifying Concurrent Objects, JPDC
+ * 17, 1993), improved by Lowe (Testing for Linearizability, Concurrency and Computation 29(4), 2017). It
+ * processes responses in the order of time. A pending operation takes effect only when a response requires
+ * it. Each possible order is visited once.
  */
 export function findViolation(history: readonly Operation[]): Violation | undefined {
   for (const [key, operations] of Map.groupBy(history, (operation) => operation.key)) {
@@ -81,8 +90,8 @@ interface Event {
   readonly isAnswer: boolean;
 }
 
-// At equal times a request is sorted before a response, so that two operations count as overlapping when one ends at
-// the time the other begins.
+// At equal times, sorts a request before a response. So two operations overlap when one ends as the other
+// begins.
 function eventsOf(operations: readonly Operation[]): Event[] {
   const events = operations.flatMap((operation, index): Event[] => {
     const sent = { at: operation.sentAt, index, operation, isAnswer: false };
@@ -97,7 +106,10 @@ function isUnknown({ kind }: Effect): boolean {
   return kind === 'unknownCreation' || kind === 'unknownDeletion';
 }
 
-/** Returns all courses in which the operation took effect, and removes the operation from their `done`. */
+/**
+ * Returns the possible orders in which this operation took effect, as its response shows. Then it is no
+ * longer pending in them.
+ */
 function coursesThrough(
   index: number,
   courses: readonly Course[],
@@ -127,8 +139,8 @@ function nameOf({ state, done }: Course): string {
 }
 
 /**
- * Applies every pending operation that only reads the current state. No possible course is lost: an operation that
- * changes nothing leaves every later step possible.
+ * Applies at once every pending operation that the current state explains and that changes nothing. To apply
+ * it now excludes no later choice.
  */
 function withObservers({ state, done }: Course, pending: ReadonlyMap<number, Operation>): Course {
   const observers = [...pending].filter(
@@ -147,7 +159,7 @@ function nextCourses({ state, done }: Course, pending: ReadonlyMap<number, Opera
   for (const [index, { effect }] of pending) {
     if (done.includes(index) || isObserver(effect) || !fits(effect, state)) continue;
     if (effect.kind === 'unknownDeletion') {
-      // Tries only one unknown deletion: all of them have the same effect.
+      // All deletions of this plant without a response have the same effect, so the search tries only one.
       if (triedUnknownDeletion) continue;
       triedUnknownDeletion = true;
     }
@@ -156,7 +168,10 @@ function nextCourses({ state, done }: Course, pending: ReadonlyMap<number, Opera
   return next;
 }
 
-/** Returns whether a store in this state gives this response; for an unknown write, whether it changes the state. */
+/**
+ * True if a store in this state gives this response. For a write without a response: true if it changes the
+ * state.
+ */
 function fits(effect: Effect, state: State): boolean {
   switch (effect.kind) {
     case 'created':
@@ -182,7 +197,7 @@ function overlapping(operations: readonly Operation[], { sentAt, answeredAt }: O
     .toSorted((a, b) => a.sentAt - b.sentAt);
 }
 
-/** Formats a violation: the operations around it, one a line, times in milliseconds. */
+/** Formats a violation: the overlapping operations, one per line, with times in milliseconds. */
 export function describeViolation({ key, operation, around }: Violation): string {
   const lines = around.map((other) => {
     const mark = other === operation ? '→' : ' ';

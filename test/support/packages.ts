@@ -8,7 +8,7 @@ import { publint } from 'publint';
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const run = promisify(execFile);
 
-/** Runs `npm pack` for a package, which is given as a folder or a workspace. Resolves to the path of the tarball. */
+/** Runs `npm pack` for a package, given as a folder or a workspace. Resolves to the path of the tarball. */
 export async function pack(folder: string, ...which: readonly string[]): Promise<string> {
   const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', folder, ...which], {
     cwd: ROOT,
@@ -24,14 +24,14 @@ export async function npmInstall(folder: string, ...packages: readonly string[])
   return (await run('npm', ['install', ...flags, ...packages], { cwd: folder })).stderr;
 }
 
-/** Returns the mistakes that publint finds in a tarball. */
+/** Returns the problems that publint finds in a package tarball. */
 export async function publintMessages(tarball: string): Promise<readonly unknown[]> {
   const bytes = await readFile(tarball);
   const copy = bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength);
   return (await publint({ pack: { tarball: copy }, strict: true })).messages;
 }
 
-/** Lists the files and folders at the root of a tarball's package. */
+/** Lists the files and folders at the root of the package in a tarball. */
 export async function contentsOf(tarball: string): Promise<readonly string[]> {
   const { stdout } = await run('tar', ['--list', '--file', tarball]);
   const names = stdout

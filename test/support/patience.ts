@@ -1,15 +1,15 @@
 import { setTimeout } from 'node:timers/promises';
 
-/** The limit of every wait in the tests: far above what anything takes on a busy machine. */
+/** Max milliseconds of every wait in the tests, far more than anything takes on a busy machine. */
 export const PATIENCE_MS = 60_000;
 
-/** Settings of connections to PostgreSQL with timeouts for a busy machine. */
+/** Settings for connections to PostgreSQL, with timeouts for a busy machine. */
 export const PATIENT_CONNECTIONS = {
   databaseAcquireTimeout: String(PATIENCE_MS),
   databaseStatementTimeout: String(PATIENCE_MS),
 };
 
-/** Waits for a condition that no event announces. Rejects with the last state after {@link PATIENCE_MS}. */
+/** Waits for a condition that causes no event. Rejects with the last state after {@link PATIENCE_MS}. */
 export async function until(
   condition: () => boolean | Promise<boolean>,
   describe: () => string = () => condition.toString(),
@@ -22,8 +22,8 @@ export async function until(
 }
 
 /**
- * Counts the seconds in which this process ran. A stall of the machine counts as one second, whatever its length. The
- * timeouts of a service in this process count in the same way, so a test can check them on a busy machine.
+ * Counts seconds by a timer that fires once a second. However long the machine stalls, that counts as one
+ * second. The service counts its timeouts in the same way, so a test can compare them on a busy machine.
  */
 export function countSeconds(): { readonly passed: number } & Disposable {
   let passed = 0;

@@ -1,14 +1,17 @@
 import { type NewPlant, type PlantRow, toPlantRow } from '../../src/plant.ts';
 
-/** A plant with every field. Tests send it through all that handles plants, so that no field is lost. */
+/**
+ * A plant with every field. Tests send it through all code that handles plants, to check that no field is
+ * lost.
+ */
 export const FULL_PLANT: Required<NewPlant> = { id: 7n, name: 'Black alder', tag: 'Alnus glutinosa' };
 
-/** A second one that differs from the first in every field but the id. */
+/** Another plant that differs from `FULL_PLANT` in every field but the id. */
 export const OTHER_FULL_PLANT: Required<NewPlant> = { id: 7n, name: 'Elm', tag: 'tree' };
 
 export type PlantFields = Partial<Omit<PlantRow, 'id'>>;
 
-/** A row of `plants`. Fields that are not given are those of a simple plant of alice. */
+/** Returns a row of the table `plants`. Missing fields are those of a simple plant of alice. */
 export function plantRow(id: bigint, fields: PlantFields = {}): PlantRow {
   return { ...toPlantRow('alice', { id, name: `plant ${id}` }), ...fields };
 }

@@ -5,7 +5,6 @@ import { promisify } from 'node:util';
 const KIBIBYTE = 1_024;
 export const MEBIBYTE = 1_024 * KIBIBYTE;
 
-/** A process to measure. */
 interface Process {
   readonly pid: number;
 }
@@ -16,12 +15,15 @@ export async function residentMemory({ pid }: Process): Promise<number> {
   return Number(await output('ps', ['-o', 'rss=', '-p', String(pid)])) * KIBIBYTE;
 }
 
-/** Returns the peak resident memory since `resetPeakMemory`, in bytes. Without /proc, returns the current value. */
+/**
+ * Returns the peak resident memory since `resetPeakMemory`, in bytes. Without /proc, returns the current
+ * memory.
+ */
 export async function peakMemory(one: Process): Promise<number> {
   return process.platform === 'linux' ? readStatus(one.pid, 'VmHWM') : residentMemory(one);
 }
 
-/** Resets the peak that `peakMemory` reports (proc_pid_clear_refs(5)). */
+/** Resets the peak resident memory that `peakMemory` reports (proc_pid_clear_refs(5)). */
 export async function resetPeakMemory({ pid }: Process): Promise<void> {
   if (process.platform === 'linux') await writeFile(`/proc/${pid}/clear_refs`, '5');
 }
@@ -34,18 +36,17 @@ export async function openFiles({ pid }: Process): Promise<number> {
 
 const LISTENING = '0A';
 
-/** Counts the TCP connections to a local port that a process has open (proc_pid_net(5)). Linux only. */
+/** Counts the open TCP connections to a local port (proc_pid_net(5)). Linux only. */
 export async function openConnections(port: number): Promise<number> {
   const [, ...lines] = (await readFile('/proc/net/tcp', 'utf8')).trimEnd().split('\n');
   const end = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
   return lines.filter((line) => {
     const [, local = '', , state, , , , , , inode] = line.trim().split(/\s+/);
-    // Skips closed sockets. They have no inode, although the kernel may still send the rest of their data.
+    // Skips closed sockets, which have no inode, although the kernel may still be sending their data.
     return local.endsWith(end) && state !== LISTENING && inode !== '0';
   }).length;
 }
 
-/** Formats bytes as mebibytes. */
 export function inMebibytes(bytes: number): string {
   return `${(bytes / MEBIBYTE).toFixed(1)} MiB`;
 }

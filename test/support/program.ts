@@ -7,69 +7,75 @@ import { fileURLToPath } from 'node:url';
 import { PATIENCE_MS } from './patience.ts';
 import { type CommandOptions, type Ended, runCommand } from './run-command.ts';
 
-/** The cleanup hook of a test; a TestContext has it. */
+/** An object with the cleanup hook of a test, such as a TestContext. */
 export interface Lifetime {
   after(work: () => Promise<void>): void;
 }
 
-/** A line of the log, parsed. */
+/** A parsed line of the log. */
 export type LogLine = Readonly<Record<string, unknown>>;
 
-/** A process that runs the program. */
+/** A running process of the program `plant-store`. */
 export interface Program {
   readonly pid: number;
-  /** The output so far. */
+  /** Output of the process so far. */
   readonly output: { readonly stdout: string; readonly stderr: string };
-  /** The lines of the log so far. */
+  /** Log lines of the process so far. */
   readonly log: readonly LogLine[];
   /** Resolves after the process has exited and all its output has been read. */
   readonly ended: Promise<Ended>;
-  /** Resolves to the result of `find` on the output as soon as it has one. Rejects when the process exits first. */
+  /**
+   * Calls `find` with the output whenever more of it arrives. Resolves to the first result that is not
+   * undefined. Rejects when the process exits first.
+   */
   wrote<T>(find: () => T | undefined): Promise<T>;
-  /** Resolves to the first log line that matches. Rejects when the process exits without one. */
+  /** Resolves to the first matching log line. Rejects when the process exits without one. */
   logged(fits: (line: LogLine) => boolean): Promise<LogLine>;
   kill(signal: NodeJS.Signals): void;
-  /** Kills the process and its children, which would otherwise keep the pipes open. */
+  /** Kills the process and its children, which would otherwise keep the output pipes open. */
   killAll(): void;
 }
 
-/** A running service. */
+/** A process that runs the service. */
 export interface Service extends Program {
   readonly url: string;
   readonly adminUrl: string;
-  /** Sends SIGTERM, and resolves after the exit. */
+  /** Sends SIGTERM and resolves after the exit. */
   stop(signal?: 'SIGTERM' | 'SIGINT'): Promise<Ended>;
 }
 
 export interface ProgramOptions {
-  /** Variables in addition to `DATABASE_URL`. Only those that locate programs and folders are inherited. */
+  /**
+   * Environment variables in addition to `DATABASE_URL`. Only variables that locate programs and folders are
+   * inherited.
+   */
   readonly env?: Readonly<Record<string, string>>;
   /**
-   * Adds a prefix to the command. The prefix must replace itself with the program (`exec`), so that `pid` is the pid of
-   * the program.
+   * Adds a prefix to the command. The prefix must replace itself with the program (`exec`), so that `pid` is
+   * that of the program.
    */
   readonly wrap?: (command: readonly string[]) => readonly string[];
-  /** Selects the log lines to keep; all by default. With a filter, other output on stdout is not kept either. */
+  /** Selects the log lines to keep; all by default. If set, other output on stdout is not kept. */
   readonly remembers?: (line: LogLine) => boolean;
 }
 
 interface ServeOptions extends ProgramOptions {
-  /** Flags in addition to the ports, which are always random free ones. */
+  /** Flags in addition to those for the ports, which are random free ones. */
   readonly flags?: readonly string[];
 }
 
-/** A folder with a store in which commands and programs run. */
+/** A folder with a store, in which tests run commands and programs. */
 export interface Installation {
   readonly folder: string;
-  /** The database file. */
+  /** Database file of the store. */
   readonly file: string;
   readonly databaseUrl: string;
   start(args: readonly string[], options?: ProgramOptions): Program;
-  /** Runs a command in this process. */
+  /** Runs a command in the test process. */
   run(args: readonly string[], options?: CommandOptions): Promise<Ended>;
-  /** Runs a command in its own process until it exits. */
+  /** Runs a command in a separate process until it exits. */
   runProcess(args: readonly string[], options?: ProgramOptions): Promise<Ended>;
-  /** Resolves when the service accepts requests. Rejects with its output when it does not. */
+  /** Starts the service. Resolves when it accepts requests; otherwise rejects with its output. */
   serve(options?: ServeOptions): Promise<Service>;
   /** Creates a token with the command `token create`. */
   token(owner?: string, ...flags: string[]): Promise<string>;
@@ -78,12 +84,15 @@ export interface Installation {
 const MAIN = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.url));
 
 /**
- * Concurrency of a suite. A process spends most of its time on its start, on one core. Two at a time use a small
- * machine fully.
+ * Number of tests to run at once. A test mostly waits for the start of a process, which uses one core, so two
+ * tests use both cores of a small machine.
  */
 export const TOGETHER = { concurrency: 2 };
 
-/** Variables that the programs of a run inherit: where compiled code is shared, and where coverage is collected. */
+/**
+ * Environment variables that all started programs inherit: the cache of compiled code, and the folder for
+ * coverage.
+ */
 const OF_RUN = ['NODE_COMPILE_CACHE', 'NODE_DISABLE_COMPILE_CACHE', 'NODE_V8_COVERAGE'];
 
 const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => OF_RUN.includes(name)));
@@ -92,7 +101,7 @@ process.once('exit', () => {
   for (const child of living) killGroup(child);
 });
 
-/** Creates an empty folder without a store. It is removed at the end, after every program in it has exited. */
+/** Creates an empty folder without a store. The folder is removed after every program in it has exited. */
 export async function newInstallation(lifetime: Lifetime): Promise<Installation> {
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-'));
   const file = join(folder, 'plants.db');
@@ -136,12 +145,12 @@ export async function newInstallation(lifetime: Lifetime): Promise<Installation>
   return { folder, file, databaseUrl, start, run, runProcess, serve, token };
 }
 
-/** Resolves when a program has exited. Kills it and rejects when it does not. */
+/** Resolves when a program has exited. Kills it and rejects when it does not exit in time. */
 export function endOf(program: Program): Promise<Ended> {
   return inTime(program.ended, program, 'end');
 }
 
-/** Asserts a clean failure: exit code 1, and a readable message on stderr only. */
+/** Asserts that a command failed cleanly: exit code 1, and a readable message only on stderr. */
 export function assertFails({ code, signal, stdout, stderr }: Ended, message: RegExp): void {
   assert.deepEqual({ code, signal, stdout }, { code: 1, signal: null, stdout: '' }, stderr);
   assert.match(stderr, message);
@@ -168,7 +177,7 @@ function startProgram(
     cwd,
     env: { ...env, ...variables },
     stdio: ['ignore', 'pipe', 'pipe'],
-    // Starts a process group, so that `killAll` reaches its children.
+    // Starts the program in a process group, so that `killAll` reaches its children.
     detached: true,
   });
   const output = { stdout: '', stderr: '' };
@@ -240,7 +249,7 @@ function killGroup({ pid }: ChildProcess): void {
   try {
     process.kill(-pid, 'SIGKILL');
   } catch {
-    // The process has exited and its output is complete.
+    // The process has already exited.
   }
 }
 

@@ -13,13 +13,13 @@ import { freshFolder } from './engines.ts';
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 export const README = await readFile(join(ROOT, 'README.md'), 'utf8');
 
-/** A fenced code block of README. */
+/** A fenced code block of README.md. */
 interface Block {
   readonly language: string;
   readonly text: string;
 }
 
-/** A block of commands, and the next block with its output. */
+/** Commands of README.md, and the following block with their output. */
 interface Step {
   readonly command: string;
   readonly shown: string | undefined;
@@ -29,7 +29,7 @@ interface Program {
   readonly child: ChildProcess;
   readonly url: string;
   readonly databaseUrl: string;
-  /** The output of the program until it was ready, without log lines. */
+  /** Output of the program until it was ready, without log lines. */
   readonly printed: string;
 }
 
@@ -54,7 +54,7 @@ function steps(markdown: string): Step[] {
   });
 }
 
-/** A pattern for a text of README, where `…` matches any text in a line, or any lines when alone. */
+/** Returns a pattern for a text of README.md: `…` matches any text in a line, or any lines when alone. */
 export function asPattern(shown: string): string {
   return shown
     .trimEnd()
@@ -63,13 +63,13 @@ export function asPattern(shown: string): string {
     .join('');
 }
 
-/** Makes commands behave as on a terminal, where they print messages in addition to their result. */
+/** Makes commands behave as on a terminal, where they print messages in addition to the result. */
 const ON_A_TERMINAL = {
   NODE_OPTIONS: '--import=data:text/javascript,process.stderr.isTTY=true',
   NPM_CONFIG_PROGRESS: 'false',
 };
 
-/** Starts the program as `npm start` does, on a new store and free ports. It stops after the test. */
+/** Starts the program as `npm start` does, with a new store and free ports. It stops after the test. */
 export async function startProgram(t: Pick<TestContext, 'after'>): Promise<Program> {
   const [program, ...args] = manifest.scripts.start.split(' ');
   assert.equal(program, 'node');
@@ -86,7 +86,7 @@ export async function startProgram(t: Pick<TestContext, 'after'>): Promise<Progr
   for await (const line of createInterface({ input: child.stdout })) {
     if (!line.startsWith('{')) printed += `${line}\n`;
     else if (line.includes('"msg":"serving"')) ({ url } = JSON.parse(line) as { url: string });
-    // The program writes the log and other output separately, so either may come first.
+    // Waits for the log line and the welcome text, which may come in either order.
     if (url !== '' && printed.includes('-X DELETE')) break;
   }
   assert.notEqual(url, '', `it prints its address; got: ${printed}`);
@@ -109,7 +109,10 @@ export async function runScript(script: string, databaseUrl: string): Promise<st
   return stdout.replaceAll('\r', '');
 }
 
-/** Runs the steps of "First requests" in README on a new store, so many times, and compares each output with README. */
+/**
+ * Runs the steps of "First requests" in README.md on a new store, `times` times. Compares each output with
+ * README.md.
+ */
 export async function runFirstRequests(t: Pick<TestContext, 'after'>, times: number): Promise<void> {
   const { child, url, databaseUrl, printed } = await startProgram(t);
   const [token = ''] = /plt_\w+/.exec(printed) ?? [];

@@ -1,4 +1,7 @@
-/** Returns how often a test repeats its check: all the times, or the share of the fast tests (test/fast.env). */
+/**
+ * Returns how often a test repeats its check. The fast tests do only a share of all repetitions
+ * (test/fast.env).
+ */
 export function repetitions(all: number): number {
   return Math.ceil(all * Number(process.env.REPETITION_SHARE ?? 1));
 }

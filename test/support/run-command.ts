@@ -2,7 +2,7 @@ import { EventEmitter } from 'node:events';
 import { Readable, Writable } from 'node:stream';
 import { runProgram } from '../../src/cli/program.ts';
 
-/** The end and the output of a command or process. */
+/** Exit status and output of a command or process. */
 export interface Ended {
   readonly code: number | null;
   readonly signal: NodeJS.Signals | null;
@@ -11,17 +11,17 @@ export interface Ended {
 }
 
 export interface CommandOptions {
-  /** Variables in addition to `DATABASE_URL`. */
+  /** Environment variables of the command, in addition to `DATABASE_URL`. */
   readonly env?: Readonly<Record<string, string>>;
-  /** The content of standard input; empty by default. */
+  /** Content of standard input; empty by default. */
   readonly stdin?: Readable;
-  /** The standard streams that are a terminal; none by default. */
+  /** Standard streams that act as a terminal; none by default. */
   readonly terminals?: readonly ('stdin' | 'stderr')[];
-  /** The width of the terminal; 80 by default. */
+  /** Width of the terminal in characters; 80 by default. */
   readonly columns?: number;
 }
 
-/** Runs a command of the program in this process. */
+/** Runs a command of the program in the test process. */
 export async function runCommand(
   args: readonly string[],
   cwd: string,
@@ -44,7 +44,7 @@ export async function runCommand(
   return { ...(await ended.promise), stdout: stdout.text(), stderr: stderr.text() };
 }
 
-/** Keeps what is written to it. */
+/** A stream that keeps all output. */
 class Output extends Writable {
   readonly isTTY: boolean;
   readonly columns: number;

@@ -1,14 +1,16 @@
 import { type ParseArgsOptionDescriptor, parseArgs } from 'node:util';
 
-/** A flag of a script, and its value when it is not given. */
+/** A command-line flag of a script, with its default value. */
 interface Flag extends ParseArgsOptionDescriptor {
   readonly type: 'string' | 'boolean';
-  /** A number by default; `this|that` lists the valid values; any other word names a free text in the help. */
+  /**
+   * Describes the value: a number by default; `a|b` allows only `a` and `b`; any other word allows any text.
+   */
   readonly takes?: string;
   readonly about: string;
 }
 
-/** The seed of every random choice in a script. */
+/** A flag: the seed of every random choice in a script. */
 export const seedFlag = {
   type: 'string',
   about: 'seed of all random choices; random by default',
@@ -19,7 +21,7 @@ export function newSeed(): string {
 }
 
 /**
- * Parses the flags of this process. With `--help` it prints the help and exits with 0. With invalid flags it prints a
+ * Parses the flags of a script. With `--help`, prints the help and exits with 0. With invalid flags, prints a
  * line on stderr and exits with 2.
  */
 export function readFlags<const Flags extends Readonly<Record<string, Flag>>>(about: string, flags: Flags) {

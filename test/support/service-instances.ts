@@ -9,20 +9,20 @@ import { mintSecret, newToken, scopes } from '../../src/token.ts';
 
 const PROGRAM = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.url));
 
-/** One process of the service, with separate ports. */
+/** An instance of the service with separate ports, which can restart. */
 export interface Instance {
-  /** Its current address, or the last one after it stopped. */
+  /** Current address of the instance; after a stop, its last one. */
   readonly url: string;
   readonly adminUrl: string;
-  /** The current process, or the last one. */
+  /** Current process id of the instance; after a stop, its last one. */
   readonly pid: number;
-  /** How often a process of the instance exited without a request to stop. */
+  /** Number of times that the process of the instance exited without a request to stop. */
   readonly accidents: number;
-  /** Everything that its processes wrote to stdout and stderr. */
+  /** Everything that the instance wrote to stdout and stderr. */
   readonly output: string;
   /** Sends SIGTERM and resolves to the exit code. */
   stop(): Promise<number | null>;
-  /** Starts it again, on new ports. */
+  /** Starts the instance again, on new ports. */
   start(): Promise<void>;
 }
 
@@ -43,7 +43,7 @@ export async function startInstances(
   return instances;
 }
 
-/** Stops instances. Rejects when one exited earlier, or exits with another code than 0. */
+/** Stops instances of the service. Rejects when one exited earlier, or with another code than 0. */
 export async function stopInOrder(instances: readonly Instance[]): Promise<void> {
   const codes = await Promise.all(instances.map((instance) => instance.stop()));
   const failed = instances.filter(({ accidents }, index) => accidents > 0 || codes[index] !== 0);
@@ -128,7 +128,7 @@ function serving(
 
 export interface Question {
   readonly method: 'GET' | 'POST' | 'DELETE';
-  /** The path relative to the base URL, such as `/plants`. */
+  /** Path of the request relative to the base URL, such as `/plants`. */
   readonly path: string;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
@@ -140,12 +140,12 @@ export interface Answer {
   readonly body: string;
 }
 
-/** A service or a proxy, whose address may change between requests. */
+/** A service or proxy, whose address may change between requests. */
 export interface Addressed {
   readonly url: string;
 }
 
-/** A client with keep-alive connections and without retries. */
+/** An HTTP client with keep-alive connections and without retries. */
 export class Client {
   readonly #agent = new Agent({ keepAlive: true });
 
@@ -176,12 +176,12 @@ export class Client {
   }
 }
 
-/** Returns whether the connection failed to open, so that no byte of the request was sent. */
+/** True if the connection failed to open, so that no byte of the request was sent. */
 function isUnsent(error: unknown): boolean {
   return error instanceof Error && 'syscall' in error && error.syscall === 'connect';
 }
 
-/** Sends each request to the next instance, and skips instances that accept no connection. */
+/** A client that sends each request to the next instance, and skips instances that accept no connection. */
 export class RoundRobin {
   readonly client = new Client();
   readonly #instances: readonly Addressed[];
@@ -189,7 +189,8 @@ export class RoundRobin {
 
   constructor(instances: readonly Addressed[]) {
     this.#instances = instances;
-    // Starts at a random instance: then clients with the same sequence of requests send each request to all instances.
+    // Starts at a random instance. If all clients started at the first, the same step of each client, such as
+    // its deletion, would always go to the same instance.
     this.#next = Math.floor(Math.random() * instances.length);
   }
 
@@ -215,7 +216,7 @@ export class RoundRobin {
   }
 }
 
-/** Creates a token of an owner in the store of a URL. Returns its secret and id. */
+/** Creates a token of an owner in the store at a URL. Returns its secret and id. */
 export async function createToken(
   databaseUrl: string,
   owner = 'alice',

@@ -12,9 +12,9 @@ export interface TestService {
   readonly adminUrl: string;
   readonly store: Store;
   readonly config: Config;
-  /** The clock of the service; tests set it. */
+  /** Clock of the service, which tests set. */
   readonly clock: { now: number; monotonic: number };
-  /** The log lines so far. */
+  /** Log lines of the service so far. */
   readonly logLines: readonly string[];
   /** Creates a token in the store of the service. */
   token(owner?: string, options?: { scopes?: readonly Scope[]; expiresAt?: number | null }): Promise<string>;
@@ -61,8 +61,8 @@ export async function startService(
 }
 
 /**
- * Starts a service on each engine for all tests of a file, which saves most of the time of short ones. Returns a function
- * that returns the service of an engine, and a token of an owner that no other test has.
+ * Starts a service on each engine for all tests of a file, which saves most of the time of short tests. The
+ * returned function gives the service of an engine, and a token of an owner that no other test has.
  */
 export function shareServices(): (
   engine: TestEngine,
@@ -87,7 +87,6 @@ export function shareServices(): (
   };
 }
 
-/** Headers with a bearer token. */
 export function bearer(token: string): Record<string, string> {
   return { authorization: `Bearer ${token}` };
 }

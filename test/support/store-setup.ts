@@ -19,7 +19,7 @@ import { type PlantFields, plantRow } from './plants.ts';
 
 export const EVERY_ID: IdRange = { from: INT64_MIN, to: INT64_MAX };
 
-/** Limits a page by its number of plants, not by its size. */
+/** Returns a page limit by number of plants, not by size. */
 export function upTo(plants: number): PageLimit {
   return { plants, bytes: 64 * 1024 * 1024 };
 }
@@ -31,13 +31,16 @@ interface Opened {
 
 interface Stores {
   readonly url: string;
-  /** The clock of all stores. */
+  /** Clock of all stores of the test. */
   readonly clock: { now: number; fault?: Error };
   /** Opens another store on the same URL. */
   open(): Promise<Opened>;
 }
 
-/** Stores on one new URL. They close before the engine deletes the URL. The test fails if one of them failed. */
+/**
+ * Prepares the URL of a new, empty database, on which a test opens stores. After the test, closes these
+ * stores and deletes the database. The test fails if one of the stores failed.
+ */
 export async function prepare(
   t: TestContext,
   engine: TestEngine,
@@ -78,7 +81,7 @@ interface CreationFields extends PlantFields {
   readonly idempotency?: { readonly key: string; readonly digest: Uint8Array } | null;
 }
 
-/** The creation of a plant. Fields that are not given are those of a simple plant of alice. */
+/** Returns the write that creates a plant. Missing fields are those of a simple plant of the owner alice. */
 export function create(
   id: bigint,
   { idempotency, ...fields }: CreationFields = {},
@@ -90,7 +93,10 @@ export function remove(id: bigint, owner = 'alice'): Write {
   return { kind: 'deletePlant', owner, id };
 }
 
-/** A create with an idempotency key; `plant` determines its digest. */
+/**
+ * Returns a write that creates a plant with an idempotency key. The digest of the request, which the store
+ * keeps with the key, is made from `plant`.
+ */
 export function createOnce(id: bigint, key: string, plant = 'a plant', owner = 'alice'): Write {
   const digest = Buffer.alloc(32, `${id} ${plant}`);
   return create(id, { owner, name: plant, idempotency: { key, digest } });
@@ -126,7 +132,7 @@ export async function listTokens(url: string): Promise<readonly Token[]> {
   }
 }
 
-/** Asserts that writes are rejected for their content: a transient store error fails the assertion. */
+/** Asserts that the store rejects writes for their content. A transient store error fails the assertion. */
 export async function assertRejected(...writes: readonly Promise<Outcome>[]): Promise<void> {
   const isOfTheWrite = (error: unknown): boolean =>
     error instanceof Error && !(error instanceof StoreUnavailable) && !(error instanceof StoreOverloaded);
@@ -137,7 +143,9 @@ export function countOf(outcomes: readonly Outcome[], outcome: Outcome): number 
   return outcomes.filter((one) => one === outcome).length;
 }
 
-/** Returns a fixed permutation of the items. Their number must have no common factor with the step (a prime number). */
+/**
+ * Returns the items in another order, which is always the same. Their number must not be a multiple of 7919.
+ */
 export function shuffle<T>(values: readonly T[]): T[] {
   return values.map((value, index) => values[(index * 7_919) % values.length] ?? value);
 }

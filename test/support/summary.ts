@@ -4,12 +4,14 @@ import { describeCoverage } from './coverage.ts';
 import { EngineCounts } from './engine-counts.ts';
 import { NEEDS } from './needs.ts';
 
-/** How many of the slowest files to print. */
+/** Number of the slowest test files to print. */
 const SLOWEST = 5;
 
 /**
- * A reporter for `node --test`: the slowest files, the coverage of each folder if it was measured, how many tests passed
- * on each engine, and the tests that were not run and why. The run fails when a test was skipped for another reason, and when a file has different counts per engine.
+ * A reporter for `node --test`. It prints the slowest files, the coverage of each folder (if measured), the
+ * number of tests passed on each engine, and the tests that were not run, with the reason. The run fails if a
+ * test was skipped without a need of `needs.ts`, or if a file passed more tests on one engine than on the
+ * other.
  */
 // biome-ignore lint/style/noDefaultExport: Node takes a reporter in no other way.
 export default async function* summarize(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {

@@ -10,23 +10,26 @@ interface LedgerOptions {
   readonly writers: number;
 }
 
-/** The writes whose outcome the responses guarantee, and the number of writes without such a response. */
+/** Counts of the writes, by their outcome. */
 export interface Balance {
   readonly created: number;
   readonly deleted: number;
-  /** Writes without an Idempotency-Key that got a 503. The plant may or may not exist. */
+  /** Number of writes without an Idempotency-Key that got a 503. The plant may or may not exist. */
   readonly unknown: number;
-  /** Creations with a key whose retry was a replay: an earlier attempt had stored the plant. */
+  /** Number of creates with a key whose retry was a replay: an earlier attempt had stored the plant. */
   readonly replayed: number;
-  /** Responses with a 503. Those of writes without a key are `unknown`; the others were retried. */
+  /**
+   * Number of responses with a 503. Writes with a key were then retried; writes without one are `unknown`.
+   */
   readonly unavailable: number;
 }
 
 const RETRY_MS = 25;
 
 /**
- * Writers that record every response while the store fails. Each writer creates plants and deletes every second plant.
- * Most creations carry an Idempotency-Key and are retried until their outcome is known; the others are sent once.
+ * Runs writers while the store fails, and records every response. Each writer creates plants and deletes
+ * every second one. Most creates have an Idempotency-Key and are retried until their outcome is known; the
+ * others are sent once.
  */
 export class Ledger {
   readonly #client = new Client();
@@ -37,9 +40,9 @@ export class Ledger {
   readonly #surprises: string[] = [];
   readonly #writers: Promise<unknown>;
   #acknowledged = Promise.withResolvers<void>();
-  /** The fronts that have not acknowledged a write since {@link everyFrontAcknowledged} was called. */
+  /** Services or proxies that have acknowledged no write since the call of {@link everyFrontAcknowledged}. */
   #silent = new Set<Addressed>();
-  /** When each front last acknowledged a write, and its longest time without one. */
+  /** Time at which each service or proxy last acknowledged a write. */
   #lastAcknowledged = new Map<Addressed, number>();
   #longestSilence = 0;
   #running = true;
@@ -51,7 +54,7 @@ export class Ledger {
   constructor(options: LedgerOptions) {
     this.#options = options;
     this.#writers = Promise.all(Array.from({ length: options.writers }, () => this.#runWriter()));
-    // A writer may fail while no caller waits; the next caller gets the error.
+    // If a writer fails while no method waits for it, the next method that waits rejects with that error.
     this.#writers.catch(() => undefined);
   }
 
@@ -61,28 +64,31 @@ export class Ledger {
   }
 
   /**
-   * Resolves when each front has acknowledged a write after this call. Rejects when a request of a writer got no
-   * response.
+   * Resolves when each service or proxy has acknowledged a write after this call. Rejects when a request of a
+   * writer got no response.
    */
   async everyFrontAcknowledged(): Promise<void> {
     this.#silent = new Set(this.#options.fronts);
     while (this.#silent.size > 0) await this.nextAcknowledged();
   }
 
-  /** Returns the longest time in milliseconds, since the last call, in which a front acknowledged nothing. */
+  /**
+   * Returns the longest gap, in milliseconds, between two acknowledged writes of the same service or proxy
+   * since the last call.
+   */
   takeLongestSilence(): number {
     const longest = this.#longestSilence;
     this.#longestSilence = 0;
     return longest;
   }
 
-  /** Stops the writers after their current plants. Without it they run forever. */
+  /** Stops the writers after their current plants. Until then they run forever. */
   async finish(): Promise<void> {
     this.#running = false;
     await this.#writers;
   }
 
-  /** Stops the writers and compares the store with the records. Rejects when they differ. */
+  /** Stops the writers and compares the store with the recorded responses. Rejects when they differ. */
   async settle(): Promise<Balance> {
     await this.finish();
     try {
@@ -94,7 +100,7 @@ export class Ledger {
     return this.balance();
   }
 
-  /** The writes so far. */
+  /** Returns the counts of writes so far. */
   balance(): Balance {
     return {
       created: this.#created.size,
@@ -148,7 +154,7 @@ export class Ledger {
     return true;
   }
 
-  /** Retries a deletion. A retry may find the plant already deleted. */
+  /** Retries a deletion until its outcome is known. A retry may find the plant already deleted. */
   async #deleteForSure(name: string): Promise<void> {
     let tries = 0;
     const question = { method: 'DELETE', path: `/plants/${name}` } as const;
@@ -168,7 +174,7 @@ export class Ledger {
     }
   }
 
-  /** Returns the response, or undefined when the outcome is unknown. */
+  /** Sends a request. Resolves to the response, or to undefined when the outcome is unknown. */
   async #try(question: Question): Promise<Answer | undefined> {
     const { fronts } = this.#options;
     const front = fronts[this.#requests % fronts.length];

@@ -129,7 +129,7 @@ async function endsByItself(service: Service): Promise<void> {
   assert.deepEqual({ code, signal, stderr }, { code: 1, signal: null, stderr: '' });
   const fatal = service.log.filter(({ level }) => level === 60);
   assert.equal(fatal.length, 1, JSON.stringify(service.log.slice(-5)));
-  assert.match(String(fatal[0]?.msg), /the store cannot be trusted any more; stopping/);
+  assert.match(String(fatal[0]?.msg), /fatal store error; stopping/);
   assert.match(JSON.stringify(fatal[0]?.err), /plants\.db failed: .*SQLite code \d+/);
 }
 

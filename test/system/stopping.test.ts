@@ -61,7 +61,7 @@ describe('stop with a delay', TOGETHER, () => {
     await damage(installation.file);
     await (await fetch(`${service.url}/plants`, { headers: bearer(token) })).text().catch(() => undefined);
     assert.equal((await service.ended).code, 1);
-    assert.ok(service.log.some(({ msg }) => String(msg).startsWith('the store cannot be trusted any more')));
+    assert.ok(service.log.some(({ msg }) => String(msg).startsWith('fatal store error')));
   });
 });
 

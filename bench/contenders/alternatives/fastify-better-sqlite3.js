@@ -1,5 +1,5 @@
-// The service as one would first write it: Fastify, better-sqlite3, a statement a request. No tokens; every commit is on
-// disk before its answer, as in our service. Argument: the file of the store.
+// The service in its simplest form: Fastify, better-sqlite3, one statement per request. No tokens; every
+// commit is on disk before its response, as in our service. Argument: the database file.
 import Database from 'better-sqlite3';
 import Fastify from 'fastify';
 

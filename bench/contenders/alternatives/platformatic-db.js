@@ -1,4 +1,4 @@
-// Platformatic DB, set up as in its documentation: a table, and the REST routes generated from the table. No tokens.
+// Platformatic DB, set up as in its documentation: a table, and REST routes generated from it. No tokens.
 // Argument: a separate folder for its files.
 import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

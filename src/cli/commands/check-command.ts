@@ -17,7 +17,6 @@ const DIGEST_BYTES = 32;
 const FAULTS_SHOWN = 100;
 const TIME_RULE = 'milliseconds since the epoch';
 
-/** The counts of rows in a store, and its faults. */
 interface Report {
   readonly plants: number;
   readonly tokens: number;
@@ -45,7 +44,7 @@ export function checkCommand(context: CommandContext): Command {
   });
 }
 
-/** Checks pages and schema, and then each row if both are sound. */
+/** Checks the store's pages and schema. If both are sound, also checks each row. */
 async function checkStore(context: CommandContext, bulk: Bulk): Promise<Report> {
   const faults = [...(await bulk.inspect())];
   if (faults.length > 0) return { plants: 0, tokens: 0, keys: 0, faults };
@@ -82,7 +81,7 @@ async function checkStore(context: CommandContext, bulk: Bulk): Promise<Report> 
   }
 }
 
-/** Counts the plants. Undefined when damage prevents it. */
+/** Counts the plants; undefined if the store is too damaged. */
 async function countPlants(bulk: Bulk): Promise<number | undefined> {
   try {
     return await bulk.read((contents) => contents.countPlants());
@@ -113,7 +112,7 @@ function faultOfToken(token: Token): string | undefined {
 
 function faultOfKey({ owner, key, digest, outcome, firstUsedAt }: KeyRow): string | undefined {
   const name = `the idempotency key ${JSON.stringify(key)} of ${owner}`;
-  if (!isIdempotencyKey(key)) return `${name}: it is not ${IDEMPOTENCY_KEY_RULE}`;
+  if (!isIdempotencyKey(key)) return `${name}: it must be ${IDEMPOTENCY_KEY_RULE}`;
   if (digest.length !== DIGEST_BYTES) return `${name}: its digest is not SHA-256`;
   if (outcome !== 'created' && outcome !== 'idTaken')
     return `${name}: its outcome is neither created nor idTaken`;

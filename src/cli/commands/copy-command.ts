@@ -40,17 +40,21 @@ export function copyCommand(context: CommandContext): Command {
     });
 }
 
-/** The URL in an argument, or in the variable of `env:NAME`, which the process list does not show. */
+/**
+ * Returns the database URL in an argument. The form `env:NAME` takes the URL from the variable NAME, so that
+ * the process list does not show it.
+ */
 function databaseUrlOf(context: CommandContext, argument: string, text: string): string {
   const variable = text.startsWith('env:') ? text.slice('env:'.length) : undefined;
-  const url = variable === undefined ? text : context.env[variable];
-  if (!url) throw new CommandFailed(`${argument} names the variable ${variable}, which is not set`);
+  const url = variable === undefined ? text : context.env[variable] || undefined;
+  if (url === undefined)
+    throw new CommandFailed(`${argument} is ${text}, but the variable ${variable} is not set`);
   const demand = demandOfDatabaseUrl(url);
   if (demand === undefined) return absoluteUrl(context, url);
   throw new CommandFailed(`${variable === undefined ? argument : `${argument} (${variable})`} ${demand}`);
 }
 
-/** Rejects a store of a newer version, whose additional data would be lost. */
+/** Rejects a source store made by a newer version: the copy would lack that version's additional data. */
 async function rejectNewer(from: string, source: Bulk): Promise<void> {
   const [fault] = await source.inspectSchema();
   if (fault !== undefined) throw new CommandFailed(`${placeOf(from)}: ${fault}`);
@@ -60,18 +64,19 @@ interface Copied {
   readonly plants: number;
   readonly tokens: number;
   readonly keys: number;
-  /** The checksum of the plants. */
+  /** Checksum of all copied plants. */
   readonly checksum: string;
 }
 
 /**
- * Copies the contents of a store to a new one and reads them back.
- * Rejects with CommandFailed when counts or checksums differ.
+ * Copies all rows of a store to a new store and reads them back. Rejects with CommandFailed if counts or
+ * checksums differ.
  */
 export async function copyContents(stderr: Output, from: Contents, to: Filling): Promise<Copied> {
   const progress = startProgress(stderr, 'plants', 2 * (await from.countPlants()));
   try {
-    // Idempotency keys are read before plants: if a key says that its plant was created, the copy also has the plant.
+    // Reads idempotency keys before plants. A plant that the service creates in between may be copied without
+    // its key, but no key is copied without its plant.
     const keys = await copyTable(
       'idempotency keys',
       () => from.keys(),
@@ -122,8 +127,8 @@ async function copyTable<T extends object>(
   }
   if (sent.count() !== arrived.count() || sent.checksum() !== arrived.checksum()) {
     throw new CommandFailed(
-      `sent ${sent.count()} ${name} (checksum ${sent.checksum()}), read back ${arrived.count()} ` +
-        `(checksum ${arrived.checksum()}); nothing was copied. Check whether another process writes to the target`,
+      `verification failed: sent ${sent.count()} ${name} (checksum ${sent.checksum()}), read back ${arrived.count()} ` +
+        `(checksum ${arrived.checksum()}); nothing was copied. Stop other processes that write to the target, and copy again`,
     );
   }
   return sent;

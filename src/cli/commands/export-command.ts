@@ -59,7 +59,7 @@ interface Export {
   readonly to: Writable;
 }
 
-/** Writes a consistent snapshot of the plants. */
+/** Writes a consistent snapshot of an owner's plants. */
 function exportPlants(context: CommandContext, { bulk, owner, format, to }: Export): Promise<number> {
   return bulk.read(async (contents) => {
     const progress = startProgress(context.stderr, 'plants', await contents.countPlants(owner));

@@ -24,21 +24,27 @@ import { startProgress } from '../progress.ts';
 import { addSettings } from '../settings/flags.ts';
 import { onSignal } from '../signal-handler.ts';
 
-/** Plants in one transaction: enough to spread the cost of the fsync, and few enough not to delay a running service. */
+/**
+ * Max plants in one transaction: enough to spread the cost of the fsync, and few enough not to delay a
+ * running service.
+ */
 const PLANTS_IN_BATCH = 2_000;
 const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
 
-/** Further invalid lines are only counted. */
+/** Max invalid lines to report; further ones are only counted. */
 const INVALID_LINES_SHOWN = 20;
 
-/** The flag for a second import: `replace` only if the first import had it; otherwise `skip`, which keeps plants. */
+/**
+ * Returns the flag for importing the file again: `replace` if the first import had it, otherwise `skip`,
+ * which keeps stored plants.
+ */
 function againFlag(onConflict: OnConflict): string {
   return `--on-conflict ${onConflict === 'replace' ? 'replace' : 'skip'}`;
 }
 
 type ImportFlags = Flags & { onConflict: OnConflict; format?: FormatName; json?: true };
 
-/** The number of plants by outcome. */
+/** Number of plants by outcome, and of invalid lines. */
 interface Counts {
   created: number;
   skipped: number;
@@ -78,7 +84,6 @@ interface Import {
   readonly onConflict: OnConflict;
 }
 
-/** A plant and its line number in the file. */
 interface Line {
   readonly line: number;
   readonly plant: PlantRow;
@@ -100,14 +105,15 @@ async function importPlants(
   );
   let isSaving = false;
   let stoppedBy: NodeJS.Signals | undefined;
-  // After a signal, the import saves the current batch and ends. When no batch is being saved, it ends at once: a read
-  // from a terminal may block for ever.
+  // After a signal, the import saves the current batch and ends. Between batches it ends at once, since
+  // reading from a terminal may block for ever.
   const stopListening = onSignal(context, (signal) => {
     stoppedBy = signal;
     if (!isSaving) endBy(signal);
   });
 
-  // Ends the process by the signal, not with an exit code: only then does a shell also stop the commands that follow.
+  // Ends the process by the signal, not with an exit code: only then does a shell skip the commands that
+  // follow.
   function endBy(signal: NodeJS.Signals): void {
     progress.stop();
     writeMessage(context.stderr, `plant-store: interrupted; ${unfinished()}`);

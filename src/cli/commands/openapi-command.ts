@@ -22,7 +22,10 @@ export function openapiCommand(context: CommandContext): Command {
   );
 }
 
-/** Parses the URL of a service. Generators append paths to it, so it has no query, fragment or final slash. */
+/**
+ * Parses the URL of the service for `--server`. Client generators append paths, so it has no query, fragment
+ * or final slash.
+ */
 function parseServer(text: string): string {
   const url = URL.parse(text);
   const isHttp = url?.protocol === 'http:' || url?.protocol === 'https:';

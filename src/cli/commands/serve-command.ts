@@ -13,13 +13,18 @@ import { wantsTraces } from '../settings/otel-variables.ts';
 
 const FIRST_OWNER = 'default';
 
-/** Hard limit for a shutdown after the stop delay; then the process exits with 1. */
+/**
+ * Max milliseconds of a shutdown, counted from the end of `--stop-delay`. Then the process exits with code 1.
+ */
 export const SHUTDOWN_MS = STOP_MS + 500;
 
-/** A second signal within this time does not force the exit: npm repeats a Ctrl-C that the terminal already sent. */
+/**
+ * Milliseconds in which a second signal does not force the exit: npm repeats a Ctrl-C that the terminal
+ * already sent.
+ */
 const SAME_SIGNAL_MS = 500;
 
-/** Interval of checking whether the parent process has ended. Node has no event for that. */
+/** Milliseconds between checks that the parent process still runs: Node has no event for its end. */
 const PARENT_CHECK_MS = 200;
 
 export function serveCommand(context: CommandContext): Command {
@@ -34,13 +39,16 @@ export function serveCommand(context: CommandContext): Command {
     const stop = stopOnSignal(context, starting, log, config.stopDelay + SHUTDOWN_MS);
     if (context.env.npm_lifecycle_event !== undefined) stopWithParent(context, log, stop);
     void broken.promise.then((err) => {
-      log.event('the store cannot be trusted any more; stopping. Check it before the next start', { err });
+      log.event(
+        'fatal store error; stopping. Check the disk, and run plant-store check before the next start',
+        { err },
+      );
       stop(1);
     });
     const server = await starting;
     disableAllocationSitePretenuring();
     reloadOnSighup(context, server, log);
-    // Flushes the "serving" line before the welcome text is printed.
+    // Writes the "serving" log line before the welcome text is printed.
     log.flush();
     if (!shouldCreateFirstToken(context, config)) return warnWithoutTokens(server, config, log);
     try {
@@ -53,16 +61,19 @@ export function serveCommand(context: CommandContext): Command {
 }
 
 /**
- * Disables V8's allocation-site pretenuring ("Memento Mori", Clifford et al., ISMM 2015, pp. 105-117). After a burst of
- * requests V8 would allocate the listeners of later requests in old space. There each listener would keep its whole
- * request in memory until the next full collection (docs/performance.md). Called after the start, since Node's code
- * cache is valid only for the default flags.
+ * Disables an optimization of V8, allocation-site pretenuring ("Memento Mori", Clifford et al., ISMM 2015,
+ * pp. 105-117). After a burst of requests it keeps every later request in memory until the next full
+ * collection (docs/performance.md). Called after the start: with a changed flag, Node rejects its code cache
+ * and starts slowly.
  */
 function disableAllocationSitePretenuring(): void {
   setFlagsFromString('--no-allocation-site-pretenuring');
 }
 
-/** Stops the server on signals and unexpected errors, also during the start. Returns the function that stops it. */
+/**
+ * Stops the server on signals and unexpected errors, also while it starts. Returns a function that stops the
+ * server.
+ */
 function stopOnSignal(
   { signals, end }: CommandContext,
   starting: Promise<Server>,
@@ -84,7 +95,7 @@ function stopOnSignal(
   }
 
   async function close(): Promise<void> {
-    // If the start failed, the code that started the server reports the error.
+    // After a failed start there is no server to close. The command that awaits `starting` reports the error.
     const server = await starting.catch(() => undefined);
     if (server === undefined) return;
     try {
@@ -113,7 +124,10 @@ function stopOnSignal(
   return stop;
 }
 
-/** Stops the server when its parent has ended. npm starts the service in a shell and signals only that shell. */
+/**
+ * Stops the server when its parent process ends. npm starts the service in a shell and signals only that
+ * shell.
+ */
 function stopWithParent(
   { parentPid }: CommandContext,
   log: EventLog,
@@ -123,20 +137,23 @@ function stopWithParent(
   const timer = setInterval(() => {
     if (parentPid() === parent) return;
     clearInterval(timer);
-    log.event('the shell that npm started has ended; stopping', {});
+    log.event('the parent process (npm) has ended; stopping', {});
     stop(0);
   }, PARENT_CHECK_MS);
   timer.unref();
 }
 
-/** Reloads the certificate on SIGHUP. Without TLS the signal keeps its default action. */
+/** Reloads the certificate on SIGHUP. Without TLS, SIGHUP ends the process, which is its default action. */
 function reloadOnSighup({ signals }: CommandContext, { tls }: Server, log: EventLog): void {
   if (tls === undefined) return;
   signals.on('SIGHUP', () => {
     try {
       log.event('the certificate was reloaded', { validTo: tls.renew() });
     } catch (err: unknown) {
-      log.event('the certificate could not be reloaded; the previous one stays in use', { err });
+      log.event(
+        'the certificate could not be reloaded, so the previous one stays in use; correct the files and send SIGHUP again',
+        { err },
+      );
     }
   });
 }
@@ -147,7 +164,7 @@ function shouldCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config
 
 async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: EventLog): Promise<void> {
   if (oidcIssuer !== '') return;
-  // If the lookup fails, skips the warning: each request reports a store that does not respond.
+  // Skips the warning about missing tokens if the store does not answer: each request reports that.
   const hasTokens = await store.hasTokens().catch(() => true);
   if (!hasTokens)
     log.event(

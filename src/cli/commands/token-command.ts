@@ -98,7 +98,7 @@ function revokeTokenCommand(context: CommandContext): Command {
   });
 }
 
-/** Revokes a token, unless it is already revoked. Resolves to the token as it was before. */
+/** Revokes a token, unless already revoked. Resolves to the token as it was before. */
 async function revoke(store: Store, named: string): Promise<Token> {
   const token = await getToken(store, named);
   if (token.revokedAt === null) await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });
@@ -110,7 +110,7 @@ async function getToken(store: Store, named: string): Promise<Token> {
     ? await store.findToken(digestSecret(named))
     : await store.findTokenById(named);
   if (token !== undefined) return token;
-  // Text that is not an id may be a token or a part of one, so messages leave it out.
+  // Quotes only an id in the message: other text may be a secret token or a part of one.
   const which = isTokenId(named) ? `no token ${named}` : 'no such token';
   throw new CommandFailed(`there is ${which}; run \`plant-store token list\` to see all ids`);
 }
@@ -120,7 +120,7 @@ function describeRevocation({ id, owner, revokedAt }: Token): string {
   return `${id} of ${owner} was already revoked at ${formatTime(revokedAt)}\n`;
 }
 
-// Imports the log on demand, since `token list` does not use it.
+// Imports the log module on demand, since `token list` does not use it.
 async function auditOf(context: CommandContext, flags: Flags): Promise<Audit> {
   const { createCommandLog } = await import('../../observability/log.ts');
   return createAudit(createCommandLog(configOf(context, flags).logLevel, context.stderr));
@@ -131,7 +131,7 @@ function stateOf(token: Token, now: number): string {
   return isValid(token, now) ? 'valid' : 'expired';
 }
 
-/** Yields the tokens as a JSON array, indented in the same way as by `JSON.stringify`. */
+/** Yields the tokens as a JSON array, formatted as by `JSON.stringify`. */
 async function* jsonOf(contents: Contents): AsyncGenerator<string> {
   const now = Date.now();
   let before = '[\n';
@@ -164,7 +164,7 @@ function formatTime(time: number | null): string | null {
 
 const HEADING = ['ID', 'OWNER', 'STATE', 'SCOPES', 'EXPIRES', 'LAST USED', 'NAME'];
 
-/** Yields a table. Reads the tokens twice, first for the column widths. */
+/** Yields the tokens as a table. Reads them twice, first for the column widths. */
 async function* tableOf(contents: Contents): AsyncGenerator<string> {
   const now = Date.now();
   let widths = HEADING.map((cell) => cell.length);

@@ -16,7 +16,7 @@ import { absolutePath, type CommandContext } from '../context.ts';
 import { writeMessage } from '../message.ts';
 import { misspelledVariables } from './misspelled-variables.ts';
 
-/** Adds the flags of settings to a command. Its help shows their ranges, variables and defaults. */
+/** Adds the flags of settings to a command. The help shows the range, variable and default of each. */
 export function addSettings(command: Command, wanted: readonly Setting[] = settings): Command {
   for (const setting of wanted) {
     const { group, placeholder } = helpOf(setting);
@@ -37,8 +37,8 @@ function describe(setting: Setting): string {
 }
 
 /**
- * Reads the configuration from a command's flags and the environment. Its paths are absolute. Warns of variables with a
- * typing error. Throws ConfigInvalid.
+ * Reads the configuration from a command's flags and the environment. Makes file paths absolute. Warns of
+ * misspelled variables. Throws ConfigInvalid.
  */
 export function configOf(context: CommandContext, flags: Flags): Config {
   for (const [given, meant] of misspelledVariables(context.env))
@@ -53,7 +53,7 @@ export function configOf(context: CommandContext, flags: Flags): Config {
   };
 }
 
-/** The URL of a store, with the absolute path of an embedded one. */
+/** Returns the URL of a store; the path of an embedded store becomes absolute. */
 export function absoluteUrl(context: CommandContext, url: string): string {
   const file = sqliteFile(url);
   return file === undefined ? url : `sqlite:${absolutePath(context, file)}`;

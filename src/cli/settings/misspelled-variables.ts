@@ -1,10 +1,13 @@
 import { settings, variableOf } from '../../config.ts';
 
-/** Finds variables whose names look like a misspelled setting, each with the variable that was probably meant. */
+/**
+ * Finds environment variables that look like a misspelled setting, each with the variable that was probably
+ * meant.
+ */
 export function misspelledVariables(
   environment: Readonly<Record<string, string | undefined>>,
 ): readonly (readonly [given: string, meant: string])[] {
-  // Skips short names such as PORT: other programs have variables with similar names.
+  // Skips short variables such as PORT: other programs have variables with similar names.
   const known = settings.map(variableOf).filter((name) => name.includes('_'));
   return Object.keys(environment).flatMap((given) => {
     if (known.includes(given)) return [];
@@ -17,7 +20,10 @@ function isSameWord(given: string, name: string): boolean {
   return given.replaceAll('_', '').toUpperCase() === name.replaceAll('_', '');
 }
 
-/** True when one character was added, left out or replaced, or two neighbours were exchanged. */
+/**
+ * True if two names differ by one typing error: a character added, missing or replaced, or two neighbours
+ * exchanged.
+ */
 function isOneEditApart(given: string, name: string): boolean {
   const shorter = Math.min(given.length, name.length);
   let begin = 0;

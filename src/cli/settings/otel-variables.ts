@@ -1,6 +1,9 @@
 import { ConfigInvalid } from '../../config.ts';
 
-/** The variables of OpenTelemetry that enable traces, with their defaults. The SDK reads others itself. */
+/**
+ * OpenTelemetry variables that enable or disable traces, with their defaults. OpenTelemetry's SDK reads
+ * further variables itself.
+ */
 export const otelVariables = {
   OTEL_EXPORTER_OTLP_ENDPOINT: '',
   OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: '',
@@ -12,7 +15,7 @@ export const otelVariables = {
 type OtelEnvironment = { readonly [Name in keyof typeof otelVariables]?: string | undefined };
 
 /**
- * Checks whether the standard variables of OpenTelemetry enable traces: an endpoint is set and nothing disables it.
+ * True if OpenTelemetry's standard variables enable traces: one sets an endpoint and none disables traces.
  * Throws ConfigInvalid for unsupported values.
  */
 export function wantsTraces(environment: OtelEnvironment): boolean {
@@ -27,7 +30,7 @@ export function wantsTraces(environment: OtelEnvironment): boolean {
     throw new ConfigInvalid(
       `OTEL_EXPORTER_OTLP_PROTOCOL is ${JSON.stringify(protocol)}; it must be http/protobuf, usually on port 4318`,
     );
-  // The message leaves out the value, which may hold a password.
+  // The error message leaves out the URL, which may contain a password.
   if (!/^https?:/.test(endpoint) || !URL.canParse(endpoint)) {
     const source = environment.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
       ? 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'

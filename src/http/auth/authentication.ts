@@ -14,7 +14,10 @@ import {
 import { countOf } from '../header-count.ts';
 import type { RejectedTokens } from './rate-limit.ts';
 
-/** TTL of the token cache. With `RECHECK_MS` (list-plants.ts), a revocation takes effect within a second. */
+/**
+ * TTL of the token cache in milliseconds. A revocation takes effect within this TTL plus `RECHECK_MS`
+ * (list-plants.ts). The sum must be below a second.
+ */
 export const TOKEN_FRESH_MS = 500;
 const TOKENS_CACHED = 10_000;
 
@@ -22,7 +25,7 @@ const CHALLENGE = 'Bearer realm="plant-store"';
 const USUAL_SCHEME = 'Bearer ';
 const CREDENTIALS = /^bearer(?: +(.*))?$/i;
 
-// RFC 6750 §3.1: a request without bearer credentials gets the bare challenge, without an error code.
+// A request without a bearer token gets a `WWW-Authenticate` without the attribute `error` (RFC 6750 §3.1).
 const noCredentials = new ApiError(
   40100,
   'no bearer token; send the header `Authorization: Bearer <ACCESS_TOKEN>`',
@@ -31,7 +34,7 @@ const noCredentials = new ApiError(
   },
 );
 
-// The same response for every invalid token, so that it leaks nothing.
+// All invalid tokens get the same response, so that the response does not reveal the reason.
 const invalidToken = new ApiError(40101, 'invalid token: unknown, malformed, expired or revoked', {
   'www-authenticate': `${CHALLENGE}, error="invalid_token"`,
 });
@@ -43,22 +46,28 @@ type AuthenticationHook = (
 ) => void;
 
 export interface Authentication {
-  /** Returns a hook that requires a valid bearer token (RFC 6750) with the scope, and sets `request.caller`. */
+  /**
+   * Returns a hook that requires a valid bearer token (RFC 6750) with this scope, and sets `request.caller`.
+   */
   require(scope: Scope): AuthenticationHook;
   /**
-   * Checks again that the token of a running request grants the scope, with max two lookups a second for each token.
-   * Rejects with an ApiError (40101 or 40300) if it does not. If the lookup fails, the request continues.
+   * Checks again that the token of a running request grants the scope. Makes max two lookups a second for
+   * each token. Rejects with an ApiError (40101 or 40300) if the scope is no longer granted. If the lookup
+   * fails, the request continues.
    */
   recheck(request: FastifyRequest, scope: Scope): Promise<void>;
 }
 
-/** The permissions of a valid token, of the service or of the identity provider. */
+/** Permissions of a valid token of the service or of the identity provider. */
 export type Grant = Pick<Token, 'owner' | 'scopes' | 'expiresAt' | 'revokedAt'>;
 
-/** Verifies a token that does not have our format. Resolves to its grant, or to undefined if it is invalid. */
+/** Verifies a token that this service has not issued. Resolves to undefined if the token is invalid. */
 export type FindGrant = (secret: string) => Promise<Grant | undefined>;
 
-/** A cached lookup of a token; `found` is set when `answer` has resolved to a grant. */
+/**
+ * A cached lookup. `answer` resolves to the stored token, or to undefined if the client sent an invalid
+ * token. `found` is the same value for readers that do not wait; undefined until `answer` has resolved.
+ */
 interface LookUp {
   found: Token | Grant | undefined;
   readonly answer: Promise<Token | Grant | undefined>;
@@ -68,11 +77,11 @@ interface AuthenticationOptions {
   readonly store: Pick<Store, 'findToken' | 'write'>;
   readonly findForeignGrant: FindGrant | undefined;
   readonly now: () => number;
-  /** Called for each cache hit, and for each miss that needs a verification. */
+  /** Called with true for a token in the cache, and with false for a token that must be verified. */
   readonly onLookUp: (wasCached: boolean) => void;
   readonly audit: Audit;
   readonly rejectedTokens: RejectedTokens;
-  /** Called when the last use of a token could not be recorded; the request continues. */
+  /** Called when the service could not record that a token was used. The request continues. */
   readonly onUseNotRecorded: (error: unknown) => void;
 }
 
@@ -85,8 +94,8 @@ export function createAuthentication({
   rejectedTokens,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
-  // Keyed by the secret as sent, so that a cache hit needs no hash. The TTL starts when the lookup is sent, not when it
-  // returns.
+  // The cache key is the token as the client sent it, so that a hit needs no hash. The TTL counts from the
+  // start of the lookup, since its result may be as old as that.
   const lookUps = new LRUCache<string, LookUp>({ max: TOKENS_CACHED, ttl: TOKEN_FRESH_MS });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
@@ -125,7 +134,8 @@ export function createAuthentication({
     store.write({ kind: 'recordTokenUse', id, at }).then(
       (outcome) => {
         firstUsesLost.delete(id);
-        // Several instances may see the first use of a token. Only the one that records it gets 'done'.
+        // Several instances may see the first use of a token. The store returns 'done' only to the one that
+        // recorded it, so the use is audited once.
         if (isFirst && outcome === 'done') audit.tokenFirstUsed(token, originOf(request));
       },
       (error: unknown) => {
@@ -198,11 +208,13 @@ function originOf({ id, ip }: FastifyRequest): Origin {
   return { requestId: id, address: ip };
 }
 
-/** Returns the token of the `Authorization` header; the scheme is case-insensitive. Throws an ApiError (40100). */
+/**
+ * Returns the token in `Authorization`. The case of the scheme does not matter. Throws an ApiError (40100).
+ */
 function readSecret({ headers: { authorization } }: FastifyRequest): string {
   if (authorization === undefined) throw noCredentials;
   const begin = USUAL_SCHEME.length;
-  // Avoids the regular expression for nearly all requests.
+  // Reads the usual spelling, `Bearer` and one space, without the slower regular expression.
   if (authorization.startsWith(USUAL_SCHEME) && authorization[begin] !== ' ')
     return authorization.slice(begin);
   const match = CREDENTIALS.exec(authorization);
@@ -211,7 +223,7 @@ function readSecret({ headers: { authorization } }: FastifyRequest): string {
 }
 
 function tooNarrow(scope: Scope): ApiError {
-  return new ApiError(40300, `the token lacks the scope ${scope}`, {
+  return new ApiError(40300, `the token lacks the scope ${scope}; use a token with this scope`, {
     'www-authenticate': `${CHALLENGE}, error="insufficient_scope", scope="${scope}"`,
   });
 }

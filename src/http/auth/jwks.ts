@@ -9,11 +9,14 @@ import { ApiError } from '../../api-errors.ts';
 import { type TSchema, Type } from '../../schema.ts';
 import { compileCheck } from '../../validation.ts';
 
-/** Keys older than this are refreshed in the background (stale-while-revalidate). A withdrawn key may live this long. */
+/**
+ * Max age of cached keys before a background refresh (stale-while-revalidate), in milliseconds. The service
+ * may accept a withdrawn key for this time.
+ */
 export const REFRESH_MS = 300_000;
-/** Max age of keys while the provider cannot be reached. */
+/** Max age of cached keys in milliseconds while the identity provider cannot be reached. */
 export const KEPT_MS = 86_400_000;
-/** Minimum time between two reads, so that a flood of unknown keys does not flood the provider. */
+/** Minimum milliseconds between two reads of the keys. Tokens with unknown keys then cause few reads. */
 export const COOLDOWN_MS = 10_000;
 const TIMEOUT_MS = 5_000;
 
@@ -25,31 +28,36 @@ const parseKeySet = parserOf(Type.Object({ keys: Type.Array(Type.Object({ kty: T
 type FindKey = (header: CompactJWSHeaderParameters, token: FlattenedJWSInput) => Promise<CryptoKey>;
 
 interface IssuerKeysOptions {
-  /** Issuer identifier, a URL. */
+  /** URL that identifies the issuer. */
   readonly issuer: string;
-  /** Milliseconds since the epoch. */
+  /** Returns the current time in milliseconds since the epoch. */
   readonly now: () => number;
-  /** Called when the keys could not be read; known keys stay in use. */
+  /** Called when the keys could not be read. The known keys stay in use. */
   readonly onUnreadable: (error: unknown) => void;
 }
 
 /**
- * Finds the public keys of an OpenID Connect issuer, by Discovery 1.0 §4 and JWK Set (RFC 7517 §5). The returned
- * function finds the key that a token names. If freshly read keys lack that key, it throws JWKSNoMatchingKey. If the
- * keys cannot be read, or may not be read again yet, it throws an ApiError (50302) with the time until the next read.
+ * Returns a function that finds the public key of a token. The keys come from the OpenID Connect issuer
+ * (Discovery 1.0 §4, RFC 7517 §5). The function throws JWKSNoMatchingKey if the issuer has no such key. It
+ * throws an ApiError (50302) if the keys cannot be read now.
  */
 export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOptions): FindKey {
   let keys = NO_KEYS;
   let readAt = 0;
   let triedAt = Number.NEGATIVE_INFINITY;
   let reading: Promise<boolean> | undefined;
-  /** Key ids looked up since the keys were last read. If `keys` lacks such an id, the provider has no such key. */
+  /**
+   * Key ids that were searched in the keys of the last read. If `keys` lacks such an id, the issuer has no
+   * such key.
+   */
   const lookedUp = new Set<string>();
 
-  // `Math.abs`, so that a time also expires after the clock was set back.
+  // Milliseconds since `time`. `Math.abs`: after the clock was set back, keys must not stay valid for longer.
   const since = (time: number): number => Math.abs(now() - time);
 
-  /** Reads the keys, once for concurrent callers. Resolves to false on failure, and while COOLDOWN_MS is not over. */
+  /**
+   * Reads the keys, once for concurrent callers. Resolves to false on failure, or before COOLDOWN_MS is over.
+   */
   async function refresh(): Promise<boolean> {
     if (reading !== undefined) return reading;
     if (since(triedAt) < COOLDOWN_MS) return false;
@@ -87,8 +95,8 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
         lookedUp.add(kid);
         return keys(header, token);
       }
-      // If the keys were read after the first use of this key id, the key does not exist. Otherwise the provider may
-      // have added the key since then: 50302.
+      // An id in `lookedUp` was already searched in the keys of the last read: the issuer has no such key.
+      // For another id it may have added the key since, so the answer is 50302.
       if (lookedUp.has(kid)) throw error;
       throw unavailable(COOLDOWN_MS - since(triedAt));
     }
@@ -99,9 +107,9 @@ async function readKeys(issuer: string): Promise<typeof NO_KEYS> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   const metadataUrl = `${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`;
   const metadata = parseMetadata(await readJson(metadataUrl, signal), metadataUrl);
-  // Discovery 1.0 §4.3 requires this check. Without it, one issuer could impersonate another.
+  // Discovery 1.0 §4.3: the metadata must name the same issuer. Else one issuer could impersonate another.
   if (metadata.issuer !== issuer) {
-    throw new Error(`${metadataUrl} names the issuer ${metadata.issuer}, not ${issuer}`);
+    throw new Error(`${metadataUrl} names the issuer ${metadata.issuer}, but --oidc-issuer is ${issuer}`);
   }
   if (issuer.startsWith('https:') && !metadata.jwks_uri.startsWith('https:')) {
     throw new Error(`jwks_uri in ${metadataUrl} must be an https URL`);

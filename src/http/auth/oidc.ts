@@ -3,7 +3,9 @@ import { ownerOfSubject, type Scope, scopes } from '../../token.ts';
 import type { FindGrant, Grant } from './authentication.ts';
 import { createIssuerKeys } from './jwks.ts';
 
-/** Allowed signature algorithms: public-key only (RFC 8725 §3.1). `none` and HMAC would allow forgeries. */
+/**
+ * Allowed signature algorithms: only public-key ones (RFC 8725 §3.1). `none` and HMAC would allow forgeries.
+ */
 const ALGORITHMS = [
   'RS256',
   'RS384',
@@ -21,30 +23,31 @@ const ALGORITHMS = [
 export const MAX_JWT_LENGTH = 8_192;
 const COMPACT_JWS = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/;
 
-/** Max difference between the clocks of the issuer and the service. */
+/** Max difference between the clocks of the issuer and the service, in seconds. */
 export const CLOCK_TOLERANCE_S = 30;
 
 interface OidcOptions {
-  /** Issuer identifier, a URL, exactly as in the `iss` claim of its tokens. */
+  /** URL that identifies the issuer, exactly as in the claim `iss` of its tokens. */
   readonly issuer: string;
-  /** The `aud` claim of tokens for this service. */
+  /** Value of the claim `aud` in tokens for this service. */
   readonly audience: string;
-  /** Milliseconds since the epoch. */
+  /** Returns the current time in milliseconds since the epoch. */
   readonly now: () => number;
-  /** Called when the keys of the issuer could not be read; known keys stay in use. */
+  /** Called when the keys of the issuer could not be read. The known keys stay in use. */
   readonly onKeysUnreadable: (error: unknown) => void;
 }
 
 /**
- * Creates the verification of JWT access tokens (RFC 9068) of an OpenID Connect issuer. An invalid token resolves to
- * undefined. Rejects with an ApiError (50302) if the token's key is unknown and the issuer cannot be reached.
+ * Returns a function that verifies JWT access tokens (RFC 9068) of an OpenID Connect issuer. Invalid tokens
+ * resolve to undefined. Rejects with an ApiError (50302) if the token's key is unknown and the issuer cannot
+ * be reached.
  */
 export function createOidc({ issuer, audience, now, onKeysUnreadable }: OidcOptions): FindGrant {
   const findKey = createIssuerKeys({ issuer, now, onUnreadable: onKeysUnreadable });
 
   return async (secret) => {
     try {
-      // Unverified `iss`, only to avoid fetching keys for tokens of other issuers.
+      // Checks the unverified `iss` first, so that tokens of other issuers cause no request for keys.
       if (!isCompactJws(secret) || decodeJwt(secret).iss !== issuer) return undefined;
       const { payload, protectedHeader } = await jwtVerify(secret, findKey, {
         algorithms: ALGORITHMS,
@@ -70,15 +73,17 @@ function isCompactJws(secret: string): boolean {
   );
 }
 
-/** Rejects other encodings of the same bytes (RFC 4648 §3.5), so that a token has only one form. */
+/**
+ * Returns true for canonical base64url (RFC 4648 §3.5). Other encodings would give a token several spellings.
+ */
 function isCanonicalBase64Url(part: string): boolean {
   return Buffer.from(part, 'base64url').toString('base64url') === part;
 }
 
 /**
- * True for an access token. RFC 9068 §2.1 requires the type `at+jwt`, but many providers send `JWT` or no type. A token
- * of such a provider must have a scope, since ID tokens have none. A token bound to a key (`cnf`, RFC 7800) is
- * rejected: it is not a bearer token.
+ * Returns true for an access token. RFC 9068 §2.1 requires the type `at+jwt`, but many providers send `JWT`
+ * or no type. Such a token needs a scope, which excludes ID tokens: they have none. A token that is bound to
+ * a key (`cnf`, RFC 7800) is rejected, since it is not a bearer token.
  */
 function isAccessToken(typ: string | undefined, payload: JWTPayload): boolean {
   if (payload.cnf !== undefined) return false;
@@ -106,7 +111,7 @@ function toGrant(issuer: string, payload: JWTPayload): Grant | undefined {
   };
 }
 
-/** Returns the claim `scope` (RFC 9068 §2.2.3), or `scp`, which some providers send instead. */
+/** Returns the claim `scope` (RFC 9068 §2.2.3), or `scp`, the name that some providers use. */
 function grantedIn({ scope, scp }: JWTPayload): unknown {
   return scope ?? scp;
 }

@@ -7,13 +7,13 @@ import { ownerOf } from '../operation.ts';
 
 export const WINDOW_MS = 60_000;
 
-/** Max entries of each cache; the least recently used are evicted. */
+/** Max entries of each cache. The least recently used entries are evicted. */
 const MAX_ENTRIES = 10_000;
 
-/** Milliseconds of a monotonic clock, so that a change of the wall clock neither extends nor ends a window. */
+/** Returns milliseconds of a monotonic clock. Changes of the wall clock then do not affect a rate limit. */
 type Clock = () => number;
 
-/** Counts events per key, for a minute from the first of each key. */
+/** Counts events for each key in windows of a minute. The first event of a key starts its window. */
 function createRate(limit: number, monotonicNow: Clock) {
   const counts = new LRUCache<string, { count: number }>({
     max: MAX_ENTRIES,
@@ -21,14 +21,14 @@ function createRate(limit: number, monotonicNow: Clock) {
     perf: { now: monotonicNow },
   });
   return {
-    /** Returns the number of events of the key in its window, this one included. */
+    /** Counts an event. Returns the number of events of the key in its window, including this one. */
     count: (key: string): number => {
       const known = counts.get(key);
       if (known === undefined) counts.set(key, { count: 1 });
       else known.count += 1;
       return known?.count ?? 1;
     },
-    /** Throws an ApiError (42900) when the key has reached the limit. */
+    /** Throws an ApiError (42900) if the key has reached the limit in its window. */
     rejectBeyond: (key: string, what: string): void => {
       const known = counts.get(key);
       if (known === undefined || known.count < limit) return;
@@ -38,12 +38,12 @@ function createRate(limit: number, monotonicNow: Clock) {
   };
 }
 
-/** Protects the store from addresses that keep sending invalid tokens. */
+/** Limits invalid tokens, since each of them costs a lookup in the store. */
 export interface RejectedTokens {
   /**
-   * Throws an ApiError (42900) if the address sent too many invalid tokens, or sent this invalid token too often. Call
-   * it before the lookup of a token. Never rejects a token that was valid before: another client behind the same proxy
-   * must not be able to lock it out.
+   * Throws an ApiError (42900) if the address sent too many invalid tokens, or this token too often. Call it
+   * before the lookup of a token. A token that was valid at its last lookup is never rejected, so that
+   * another client behind the same proxy cannot lock it out.
    */
   rejectBeyond(address: string, secret: string): void;
   rejected(address: string, secret: string): void;
@@ -51,8 +51,9 @@ export interface RejectedTokens {
 }
 
 /**
- * Limits, for each address (IPv4) or network (IPv6, /64), the different invalid tokens in a minute, and the lookups of
- * each such token. So a client that repeats a revoked token locks out only itself. 0 means no limit.
+ * For each address and minute, limits the number of different invalid tokens, and the number of lookups of
+ * each of them. A client that repeats one revoked token reaches only the second limit, so other clients of
+ * its address are not affected. An IPv6 address counts as its /64 network. A `limit` of 0 means no limit.
  */
 export function createRejectedTokens(limit: number, monotonicNow: Clock): RejectedTokens {
   if (limit === 0) return { rejectBeyond: ignore, rejected: ignore, accepted: ignore };
@@ -78,8 +79,8 @@ export function createRejectedTokens(limit: number, monotonicNow: Clock): Reject
 function ignore(): void {}
 
 /**
- * Returns a hook that limits the requests a minute of each token; it runs after authentication. JWTs are counted by
- * owner, since an owner gets a new JWT whenever the last one expires.
+ * Returns a hook that limits the requests a minute of each token. It runs after authentication. JWTs are
+ * counted by owner, since an owner gets a new JWT whenever the last one expires.
  */
 export function limitRequests(limit: number, monotonicNow: Clock) {
   const rate = createRate(limit, monotonicNow);
@@ -96,11 +97,11 @@ function digest(secret: string): string {
 }
 
 /**
- * Returns the IPv4 address, or the first 64 bits of an IPv6 address: a customer usually has a whole /64 (RFC 6177).
- * Ignores a port, which some gateways add. Returns `unknown` for anything that is not an address.
+ * Returns an IPv4 address, or the first 64 bits of an IPv6 address. A customer usually has a whole /64 (RFC
+ * 6177). Ignores a port, which some gateways add. Returns `unknown` for other texts.
  */
 export function networkOf(address: string | undefined): string {
-  // Undefined after the client has reset its connection.
+  // The client's address is undefined after the client has reset its connection.
   if (address === undefined) return 'unknown';
   const host = /^\[(.+)\](?::\d+)?$/.exec(address)?.[1] ?? /^([\d.]+):\d+$/.exec(address)?.[1] ?? address;
   if (!ipaddr.isValid(host)) return 'unknown';

@@ -3,23 +3,23 @@ import { ApiError } from '../../api-errors.ts';
 import { RETRY_SOON } from '../error-response.ts';
 import type { WaitForSlot } from './loop-budget.ts';
 
-/** The share of the limit that one owner may use, so that other owners always get slots. */
+/** Share of the concurrency limit that one owner may use. The rest stays free for other owners. */
 export const OWNER_SHARE = 0.75;
 
-/** Limits the requests that use the store at once. Requests that wait for their client do not count. */
+/** Limits the requests that use the store at once. A request that waits for its client does not count. */
 export interface Admission {
   /**
-   * Runs `work` within the limits. Rejects at once with an ApiError (50301) if the total limit, or the owner's limit if
-   * an owner is given, is reached.
+   * Runs `work` within the limits. Rejects at once with an ApiError (50301) if the total limit is reached, or
+   * that of the owner. Without an owner only the total limit applies.
    */
   run<T>(owner: string | undefined, work: () => Promise<T>): Promise<T>;
-  /** A hook that rejects at the start of the request pipeline, so that rejections during an overload are cheap. */
+  /** Rejects a request early in the pipeline if the limit is reached. An overload then costs little. */
   rejectWhenFull(request: FastifyRequest, reply: FastifyReply, done: HookHandlerDoneFunction): void;
 }
 
 export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admission {
   const limitOfOwner = Math.ceil(limit * OWNER_SHARE);
-  // Shared errors: a stack trace for each would cost more than the rest of the response.
+  // All rejections share these errors. A stack trace for each would cost more than the rest of the response.
   const full = new ApiError(50301, 'too many requests are in flight; retry later', RETRY_SOON);
   const fullForOwner = new ApiError(
     50301,
@@ -51,7 +51,8 @@ export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admiss
 
   function releaseShare(owner: string): void {
     const left = (inFlightOf.get(owner) ?? 1) - 1;
-    // Deleting and adding an entry for each request would keep rebuilding the map.
+    // The entry stays when the owner has no more requests. Deleting and adding it for each request would make
+    // the Map reallocate its table again and again.
     if (left === 0 && inFlightOf.size > limit) inFlightOf.delete(owner);
     else inFlightOf.set(owner, left);
   }

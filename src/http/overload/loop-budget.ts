@@ -1,20 +1,20 @@
-/** Handler time per event-loop iteration before the thread reads new input, in milliseconds. */
+/** Max milliseconds of handlers in one event-loop iteration, before the thread reads new input. */
 const BUDGET_MS = 5;
-/** Max queued requests started in one iteration. */
+/** Max queued requests that start in one event-loop iteration. */
 const MAX_STARTED = 64;
 
 /**
- * Returns undefined if a request of this owner may run at once; otherwise a promise that resolves when it may. Owners
- * take turns. Requests without an owner share a queue, like those of one owner.
+ * Returns undefined if a request of this owner may run at once. Otherwise returns a promise that resolves
+ * when it may. Owners take turns. Requests without an owner share one queue.
  */
 export type WaitForSlot = (owner: string | undefined) => Promise<void> | undefined;
 
 /**
- * Limits handler time per event-loop iteration to 5 ms and queues the rest. Queued requests have been read, so they
- * count as in flight. Requests left unread in socket buffers would not count.
+ * Limits handler time per event-loop iteration to 5 ms and queues further requests. Queued requests count as
+ * in flight, so that the concurrency limit notices an overload. Requests left in socket buffers would not.
  */
 export function createLoopBudget(): WaitForSlot {
-  /** The queued requests of each owner. The first owner is next. */
+  /** Queued requests of each owner. The first owner in the map is next. */
   const queues = new Map<string | undefined, (() => void)[]>();
   let began: number | undefined;
   let atOnce = 1;

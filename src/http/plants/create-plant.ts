@@ -62,7 +62,6 @@ export const createPlantOperation = {
   errors: [40001, 40002, 40003],
 } as const satisfies Operation;
 
-/** Handles POST /plants. */
 export function createPlant(store: Store): HandlerOf<typeof createPlantOperation> {
   return async (request, reply) => {
     const plant = request.body;

@@ -3,7 +3,7 @@ import { crc32 } from 'node:zlib';
 const ID_BYTES = 8;
 const BYTES = ID_BYTES + 4;
 
-/** Encodes the position after the plant `last` as an opaque cursor: its id and a CRC-32, in base64url. */
+/** Encodes the id of the last plant of a page as an opaque cursor: id and CRC-32, in base64url. */
 export function encodeCursor(last: bigint): string {
   const bytes = Buffer.alloc(BYTES);
   bytes.writeBigInt64BE(last);
@@ -11,7 +11,7 @@ export function encodeCursor(last: bigint): string {
   return bytes.toString('base64url');
 }
 
-/** Decodes a cursor to the plant's id; undefined if it is not one of this service. */
+/** Decodes a cursor to the id of a plant. Returns undefined if the text is no cursor of this service. */
 export function decodeCursor(cursor: string): bigint | undefined {
   if (!/^[A-Za-z0-9_-]{16}$/.test(cursor)) return undefined;
   const bytes = Buffer.from(cursor, 'base64url');

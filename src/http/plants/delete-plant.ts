@@ -17,7 +17,6 @@ export const deletePlantOperation = {
   errors: [40400, 41200],
 } as const satisfies Operation;
 
-/** Handles DELETE /plants/{id}. */
 export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation> {
   return async (request, reply) => {
     const { id } = request.params;
@@ -29,7 +28,7 @@ export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation
   };
 }
 
-/** Throws an ApiError (41200) for an entity tag in `If-Match`: a plant has none, so none matches (RFC 9110 §13.1.1). */
+/** Throws an ApiError (41200) if `If-Match` has an ETag: plants have no ETag (RFC 9110 §13.1.1). */
 function checkPrecondition(ifMatch: string | undefined): void {
   if (ifMatch === undefined || ifMatch.trim() === '*') return;
   throw new ApiError(41200, 'a plant has no entity tag; send no `If-Match`, or `If-Match: *`');

@@ -15,19 +15,27 @@ const INT32_MAX = 2 ** 31 - 1;
 
 const MEBIBYTE = 2 ** 20;
 
-/** A list with a limit ends at this size, with a `Link` to the rest. */
+/** Size in bytes at which a list with a `limit` ends, with a `Link` to the rest. */
 export const GATHERED_BYTES = 8 * MEBIBYTE;
 
-/** Max lists with a limit gathered concurrently. More would make each slower and hold its memory longer. */
+/**
+ * Max lists with a `limit` gathered in memory at once. More would make each slower and hold memory longer.
+ */
 export const CONCURRENT_GATHERS = 4;
 
-/** Memory counted for a list without a limit: a few pages. For a slow client the kernel buffers more, uncounted. */
+/**
+ * Bytes that a list without the parameter `limit` takes from the memory limit for slow clients. They cover a
+ * few pages of plants, but not the socket buffer of the kernel.
+ */
 export const STREAM_BYTES = 6 * PAGE_BYTES;
 
-/** A list up to this size is sent at once; its memory is not counted. */
+/** Lists of up to this many bytes are sent in one write. They take nothing from the memory limit. */
 const SHORT_BYTES = PAGE_BYTES;
 
-/** Interval of token checks. With `TOKEN_FRESH_MS` (authentication.ts), a revocation takes effect within a second. */
+/**
+ * Milliseconds between token checks of a running list. A revocation takes effect within this interval plus
+ * `TOKEN_FRESH_MS` (authentication.ts). The sum must be below a second.
+ */
 export const RECHECK_MS = 400;
 
 const OPENING_BRACKET = 91;
@@ -94,8 +102,8 @@ interface ListGuards {
 }
 
 /**
- * Handles GET /plants. `path` is the public path of the list, for links. `onSent` is called with the number of bytes
- * written to the connection. A list of several pages ends early if the client is gone or its token is revoked.
+ * Handles GET /plants. `path` is the public path of the list, for links. `onSent` gets the number of bytes of
+ * each write. A list of several pages ends early if the client is gone or its token is revoked.
  */
 export function listPlants(
   store: Store,
@@ -105,7 +113,7 @@ export function listPlants(
 ): HandlerOf<typeof listPlantsOperation> {
   const gatherLimited = createGate(CONCURRENT_GATHERS);
 
-  // All pages share one buffer.
+  // All pages of a streamed list share one buffer, to save memory.
   async function* streamed(pages: PlantPages, first: string[], held: HeldBytes): AsyncGenerator<Buffer> {
     const shared = Buffer.allocUnsafeSlow(PIECE_BYTES);
     let begin = OPENING_BRACKET;
@@ -146,12 +154,13 @@ export function listPlants(
     if (response.destroyed) throw new ClientGone('the client is gone');
     const pages = new PlantPages(store, ownerOf(request), rangeAfter(cursor), limit, async () => {
       await waitForSlot();
-      // A client that closed its side is nearly always gone; only the first page is sent to it.
+      // A client that closed its sending side is nearly always gone. It gets only the first page.
       if (response.destroyed || response.isClientGone) throw new ClientGone('the client is gone');
       await recheck(request);
     });
     const first = (await pages.next(SHORT_BYTES)) ?? EMPTY;
-    // The event 'close' releases reserved memory. It is over, so memory reserved now would never be released.
+    // The event 'close' releases reserved memory. Memory that is reserved after this event would never be
+    // released.
     if (response.destroyed) throw new ClientGone('the client is gone');
     if (pages.ended && first.length <= SHORT_BYTES) {
       addLink(reply, path, limit, pages.cutAt);
@@ -179,7 +188,8 @@ export function listPlants(
   };
 }
 
-// Frees the memory of a large plant at once. Otherwise several would stay in memory until the garbage collection.
+// Frees the memory of a large plant at once. Otherwise several would stay in memory until the garbage
+// collection.
 function free({ buffer }: Buffer): void {
   if (buffer instanceof ArrayBuffer) buffer.transfer(0);
 }
@@ -194,7 +204,7 @@ function addLink(
   reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(cutAt)}>; rel="next"`);
 }
 
-/** Cuts a response off when its token is revoked, even while its client does not read. */
+/** Ends a response when its token is revoked, even while the client does not read. */
 function endWhenRevoked(
   request: FastifyRequest,
   response: BatchedResponse,
@@ -210,9 +220,9 @@ function endWhenRevoked(
 }
 
 /**
- * Gathers the pages of a list with a limit in one block of memory. Many small blocks would fragment the memory, so that
- * the system would not get it back. `expected` is the first size of the block; that memory is already reserved. Each
- * large plant stays in a separate block.
+ * Collects the pages of a list with a `limit` in one buffer. Many small buffers would fragment the heap, and
+ * its memory would not return to the operating system. `expected` is the initial size of the buffer, which
+ * the caller has reserved. Each large plant stays in its own buffer.
  */
 async function gather(
   pages: PlantPages,
@@ -255,12 +265,16 @@ async function gather(
     json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
   }
   size += END.copy(block, size);
-  // Releases the reservation of the unused end of the block. The end was never written to, so it takes no memory.
+  // Releases the reservation of the unused end of the buffer. The operating system gives memory only to parts
+  // that were written.
   held.remove(block.length - size);
   return [...blocks, block.subarray(begin, size)];
 }
 
-/** Reads the next page that has plants. Returns an empty page only before a large plant; undefined at the end. */
+/**
+ * Reads the next page. If a large plant is next, the page is empty, since `nextLarge` returns that plant.
+ * Undefined at the end of the list.
+ */
 async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
   let json: string | undefined = EMPTY;
   while (json === EMPTY && !pages.ended && pages.largeBytes === undefined) json = await pages.next(bytes);
@@ -268,14 +282,14 @@ async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefi
 }
 
 /**
- * Encodes a JSON array without its closing bracket, in pieces that share one buffer. The byte `begin` (`[` or `,`)
- * replaces the opening bracket. A large plant is never in memory both as a string and as bytes.
+ * Encodes a JSON array without its closing bracket, in pieces that share one buffer. The byte `begin` (`[` or
+ * `,`) replaces the opening bracket.
  */
 function* encodeMembers(json: string, begin: number, shared: Buffer): Generator<Buffer> {
   const end = json.length - END.length;
   for (let from = 0; from < end; ) {
-    // A slice may end in the middle of a surrogate pair. Its bytes then do not fit into the buffer, so the encoder
-    // stops before that pair, and the next slice begins with the whole pair.
+    // A slice of the text may end inside a surrogate pair. `encodeInto` then leaves out the first half of the
+    // pair, and the next slice begins with the whole pair.
     const slice = json.slice(from, Math.min(from + PIECE_BYTES, end));
     const { read, written } = encoder.encodeInto(slice, shared);
     if (from === 0) shared[0] = begin;

@@ -1,4 +1,4 @@
-/** Limits how many tasks run at once; the others are queued. */
+/** Returns a function that runs a limited number of tasks at once and queues the others. */
 export function createGate(limit: number): <T>(work: () => Promise<T>) => Promise<T> {
   const waiting: (() => void)[] = [];
   let running = 0;
@@ -18,10 +18,10 @@ export function createGate(limit: number): <T>(work: () => Promise<T>) => Promis
 
 export type WaitForPageSlot = () => Promise<void>;
 
-/** Max pages read in one event-loop iteration, for all lists together: one to two milliseconds. */
+/** Max pages that all lists together read in one event-loop iteration. They take one to two milliseconds. */
 const PAGES_AT_ONCE = 8;
 
-/** Limits how many lists read their next page at once, so that other requests run in between. */
+/** Limits how many lists read a page in one event-loop iteration, so that other requests run in between. */
 export function createPageSlots(): WaitForPageSlot {
   const waiting: (() => void)[] = [];
 

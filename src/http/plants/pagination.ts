@@ -1,25 +1,27 @@
 import type { IdRange, PlantPage, Store } from '../../store/store.ts';
 
-/** Max bytes of JSON in one read from the store. */
+/** Max bytes of JSON in one page from the store. */
 export const PAGE_BYTES = 64 * 1024;
 
-/** Target size of the next page. It is below PAGE_BYTES, so that most pages fit and need only one statement. */
+/**
+ * Size in bytes that the next page should have. It is below PAGE_BYTES, since a page that exceeds PAGE_BYTES
+ * needs a second statement.
+ */
 const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 
-/** Max plants in the first read, and in later ones, when their size is known. */
+/** Max plants in the first page, before the size of the plants is known, and in each later page. */
 const FIRST_PAGE = 64;
 const LONGEST_PAGE = 2_048;
 
 /**
- * Reads the pages of a list by key (keyset pagination). No transaction stays open between pages. A plant that exists all
- * the time is returned exactly once.
+ * Reads the pages of a list by key (keyset pagination). No transaction stays open between pages. A plant that
+ * exists during the whole list is returned exactly once.
  */
 export class PlantPages {
-  /** Set when the last page was read. */
   ended: boolean;
-  /** Id of the last plant read, if more follow. */
+  /** Id of the last plant read. Undefined if no more plants follow. */
   cutAt: bigint | undefined;
-  /** Size of the next plant in bytes, if only `nextLarge` can read it. */
+  /** Size in bytes of the next plant, if it is too large for a page. Then only `nextLarge` can read it. */
   largeBytes: number | undefined;
   readonly #store: Store;
   readonly #owner: string;
@@ -30,7 +32,7 @@ export class PlantPages {
   #bytesPerPlant = 0;
   #isBegun = false;
 
-  /** Creates a reader. `beforeNext` runs before each page except the first; it rejects to end the list. */
+  /** Creates a reader. `beforeNext` runs before each page except the first. A rejection ends the list. */
   constructor(
     store: Store,
     owner: string,
@@ -46,7 +48,9 @@ export class PlantPages {
     this.ended = limit === 0 || range.from > range.to;
   }
 
-  /** Reads a page of max `bytes` bytes of JSON. Empty if the next plant alone exceeds them; undefined at the end. */
+  /**
+   * Reads a page of max `bytes` bytes of JSON. Empty if the next plant alone is larger; undefined at the end.
+   */
   async next(bytes: number): Promise<string | undefined> {
     if (this.#isBegun) await this.#beforeNext();
     this.#isBegun = true;
@@ -72,7 +76,7 @@ export class PlantPages {
     return Buffer.from(json.buffer, json.byteOffset, json.length);
   }
 
-  /** Estimates the bytes of the remaining pages from the plants of the last page. */
+  /** Estimates the size in bytes of all pages still to read, from the average plant of the previous page. */
   expectedBytes(): number {
     return this.ended ? 0 : Math.ceil(this.#left * this.#bytesPerPlant);
   }

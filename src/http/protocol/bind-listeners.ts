@@ -1,24 +1,27 @@
 import type { FastifyInstance } from 'fastify';
 import { codeOf } from '../../api-errors.ts';
 
-/** An address to listen on. `namesOf` has its flags and variables for messages: `--port (PORT)`. */
+/** An address to listen on. `namesOf` has the names of its settings for errors, such as `--port (PORT)`. */
 interface Address {
   readonly host: string;
   readonly port: number;
   readonly namesOf: { readonly host: string; readonly port: string };
 }
 
-/** Max connections waiting to be accepted; the kernel may allow fewer. Further clients wait a second or more. */
+/**
+ * Max connections that wait to be accepted; the kernel may allow fewer. When the queue is full, a client
+ * repeats its attempt, and connects only seconds later.
+ */
 const BACKLOG = 4_096;
 
-/** The address cannot be bound. The message has the reason and the setting to change. */
+/** Error: an address cannot be bound. The message has the reason and the setting to change. */
 export class CannotListen extends Error {
   override readonly name = 'CannotListen';
 }
 
 /**
- * Starts listening with both applications and resolves to their URLs. Rejects with CannotListen, which reports all bind
- * errors at once.
+ * Starts to listen with the public and the admin application, and resolves to their URLs. Rejects with
+ * CannotListen, which reports all bind errors at once.
  */
 export async function listenOnBoth(
   [first, firstAddress]: readonly [FastifyInstance, Address],

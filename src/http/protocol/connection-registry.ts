@@ -2,18 +2,21 @@ import type { Socket } from 'node:net';
 import type { Connection } from './http-connection.ts';
 import { lookAtSendQueues } from './kernel-send-queue.ts';
 
-/** Resolution of all timeouts. */
+/** Length of a tick in milliseconds. All timeouts have this resolution. */
 export const TICK_MS = 1_000;
 
-/** Ticks between two reads of the kernel's send queues; a read takes some milliseconds. */
+/** Ticks between two reads of the kernel's send queues. A read takes some milliseconds. */
 const QUEUE_READ_TICKS = 2;
 
-/** Share of the limit that one search for idle connections closes, so that not every new connection needs a search. */
+/**
+ * The part of all connections that one search for idle connections closes. More than one, so that few
+ * searches are needed.
+ */
 const FREED_SHARE = 0.01;
 
 /**
- * All connections of a listener. Timeouts are counted in ticks of a timer. A suspended or busy process gets no ticks,
- * so that afterwards it first reads the bytes that have arrived, before any connection times out.
+ * All connections of a listener. Timeouts count ticks of a timer, not the time of a clock. A process that was
+ * suspended or busy therefore first reads the bytes that have arrived, and only later times out connections.
  */
 export class Connections {
   readonly #limit: number;
@@ -26,10 +29,12 @@ export class Connections {
   #ticks = 0;
   #isAwaited = false;
   #closesWhenIdle = false;
-  /** Set until the next tick when a search found no idle connection, so that a flood searches once per tick. */
+  /**
+   * True until the next tick if a search found no idle connection. A flood then causes one search per tick.
+   */
   #hasNoneIdle = false;
 
-  /** `limit` is the max number of connections; `unsentLimit` the max bytes waiting for slow clients. */
+  /** `limit` is the max number of connections, `unsentLimit` the max bytes that wait for slow clients. */
   constructor(limit: number, unsentLimit: number) {
     this.#limit = limit;
     this.#unsentLimit = unsentLimit;
@@ -40,7 +45,7 @@ export class Connections {
     return this.#open.size + this.#handshakes.size;
   }
 
-  /** Returns true if one more connection fits; closes the connections idle longest if needed. */
+  /** Returns true if one more connection is allowed. At the limit, closes the connections idle longest. */
   makeRoom(): boolean {
     if (this.size < this.#limit) return true;
     if (this.#hasNoneIdle) return false;
@@ -54,7 +59,7 @@ export class Connections {
     return this.size < this.#limit;
   }
 
-  /** Counts a connection whose TLS handshake begins. */
+  /** Counts a connection from the start of its TLS handshake. */
   beginHandshake(socket: Socket): void {
     const key = keyOf(socket);
     this.#handshakes.set(key, socket);
@@ -80,7 +85,7 @@ export class Connections {
     return this.whenEmpty();
   }
 
-  /** Resolves when no connection is open. For use after the listener closed. */
+  /** Resolves when no connection is open. Call this method after the listener was closed. */
   whenEmpty(): Promise<void> {
     this.#isAwaited = true;
     this.#resolveWhenEmpty();

@@ -4,12 +4,13 @@ const METHODS = 'GET, HEAD, POST, DELETE';
 const REQUEST_HEADERS = 'Authorization, Content-Type, Idempotency-Key';
 const EXPOSED = 'Allow, Idempotent-Replayed, Link, Retry-After, WWW-Authenticate, X-Request-Id';
 
-/** How long a browser may cache the response to a preflight; Chromium's limit is two hours. */
+/** Seconds for which a browser may cache the response to a preflight. Chromium's limit is two hours. */
 const PREFLIGHT_SECONDS = '7200';
 
 /**
- * Adds the headers that let pages of these origins read a response, errors included (Fetch Standard, CORS protocol).
- * `*` means any origin. No Allow-Credentials: authentication is by header, not by cookie.
+ * Adds the CORS headers (Fetch Standard) that let pages of the given origins read a response, errors
+ * included. `*` means any origin. Access-Control-Allow-Credentials is not sent: authentication is by header,
+ * not by cookie.
  */
 export function addOrigin(
   origins: readonly string[],
@@ -29,7 +30,9 @@ export function addOrigin(
   } else reply.header('access-control-expose-headers', EXPOSED);
 }
 
-/** Returns the CORS headers for a parser error. Its `Origin` is unknown, so only `*` can allow pages to read it. */
+/**
+ * Returns CORS headers for the response to a parser error. No `Origin` is known, so only `*` gives access.
+ */
 export function anyOrigin(origins: readonly string[]): Readonly<Record<string, string>> {
   return origins.includes('*') ? { 'access-control-allow-origin': '*' } : {};
 }

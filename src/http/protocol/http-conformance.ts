@@ -4,21 +4,23 @@ import type { FastifyRequest } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
 import { countOf } from '../header-count.ts';
 
-/** A registered name or an IPv4 address (RFC 3986 §3.2.2) with an optional port (RFC 9110 §7.2). */
+/** Matches a registered name or an IPv4 address (RFC 3986 §3.2.2) with an optional port (RFC 9110 §7.2). */
 const NAMED_HOST = /^(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(?::[0-9]*)?$/;
 const IPV6_HOST = /^\[([0-9A-Fa-f:.]+)\](?::[0-9]*)?$/;
 
-/** An http URL with a host (RFC 9110 §4.2.1) and without userinfo (§4.2.4). */
+/** Matches an http URL with a host (RFC 9110 §4.2.1) and without userinfo (§4.2.4). */
 const ABSOLUTE_FORM = /^https?:\/\/([^/?#@]+)((?:[/?#].*)?)$/i;
 
-/** Reduces a target in absolute form to its path; a server must accept both (RFC 9112 §3.2.2). */
+/**
+ * Reduces a request target from an absolute URL to a path. A server must accept both forms (RFC 9112 §3.2.2).
+ */
 export function originForm({ url = '/' }: { url?: string | undefined }): string {
   if (url.startsWith('/')) return url;
   const [, host = '', rest] = ABSOLUTE_FORM.exec(url) ?? [];
   return rest === undefined || !isHost(host) ? url : rest.replace(/^(?!\/)/, '/');
 }
 
-/** Throws an ApiError (40004 or 41400) for a message that is not valid HTTP/1.1, or whose URI exceeds the limit. */
+/** Throws an ApiError if a request is not valid HTTP/1.1 (40004), or if its URI exceeds the limit (41400). */
 export function rejectMalformed(request: FastifyRequest, uriLimit: number): void {
   const { raw } = request;
   if ((raw.url?.length ?? 0) > uriLimit) {
@@ -46,18 +48,21 @@ export function rejectMalformed(request: FastifyRequest, uriLimit: number): void
   }
 }
 
-/** Checks the syntax of a host with an optional port (RFC 9110 §7.2). An empty host is invalid (§4.2.1). */
+/** Returns true for a valid host with an optional port (RFC 9110 §7.2). An empty host is invalid (§4.2.1). */
 function isHost(text: string): boolean {
   const address = IPV6_HOST.exec(text)?.[1];
   return address === undefined ? NAMED_HOST.test(text) : isIPv6(address);
 }
 
-/** Checks for `OPTIONS *`, which is about the server as a whole (RFC 9110 §9.3.7). */
+/** Returns true for `OPTIONS *`, which is about the server as a whole (RFC 9110 §9.3.7). */
 export function isAboutServer({ method, url }: IncomingMessage): boolean {
   return method === 'OPTIONS' && url === '*';
 }
 
-/** Checks a target after `originForm` (RFC 9112 §3.2). The authority form is for CONNECT, which never gets here. */
+/**
+ * Returns true for a valid request target (RFC 9112 §3.2) that was already reduced to a path. CONNECT is
+ * rejected elsewhere.
+ */
 function isTarget({ method, url = '' }: IncomingMessage): boolean {
   return (url.startsWith('/') || (url === '*' && method === 'OPTIONS')) && !url.includes('#');
 }

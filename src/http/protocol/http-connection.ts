@@ -7,12 +7,12 @@ import { Framing, isLineEnd } from './message-framing.ts';
 
 const NOTHING = Buffer.alloc(0);
 
-/** Max bytes read and discarded after the last response of a connection (RFC 9112 §9.6). */
+/** Max bytes that are read and discarded after the last response of a connection (RFC 9112 §9.6). */
 export const MAX_DISCARDED_BYTES = 65_536;
-/** How long a connection is read after its last response. */
+/** Milliseconds for which the service still reads a connection after its last response. */
 export const LINGER_MS = 1_000;
 
-/** Timeouts in ticks, about a second each. Ticks do not count while the process is suspended. */
+/** Timeouts in ticks of about a second. A suspended process counts no ticks. */
 interface ConnectionTimeouts {
   readonly headers: number;
   readonly request: number;
@@ -21,26 +21,28 @@ interface ConnectionTimeouts {
 }
 
 export interface ConnectionOptions {
-  /** Limit of request line and headers together, in bytes. */
+  /** Max bytes of the request line and headers together. */
   readonly maxHeaderBytes: number;
   readonly timeouts: ConnectionTimeouts;
   readonly handle: RequestListener<never, never>;
   /** Called once for each dispatched request, after its response was sent or its connection was lost. */
   readonly onClosed: (response: BatchedResponse) => void;
-  /** Renders an error response for an error without a request object. Undefined: close without a response. */
+  /**
+   * Renders the response to an error that belongs to no request. If undefined, the connection just closes.
+   */
   readonly renderError: (error: unknown) => string | undefined;
 }
 
 /**
- * Feeds Node's HTTP parser with the bytes of one connection, and dispatches one request after the other (RFC 9112
- * §9.3.2). Parses nothing while a request is executed: pipelined requests remain unparsed bytes, first in this object
- * and then in the kernel.
+ * Passes the bytes of one connection to Node's HTTP parser, and dispatches one request after the other (RFC
+ * 9112 §9.3.2). Parses nothing while a request is executed. Pipelined requests wait as bytes, first in this
+ * object and then in the kernel.
  */
 export class Connection {
   readonly socket: Socket;
-  /** True while no request is in flight and no byte of the next one has arrived. */
+  /** True while no request is in flight and no byte of the next request has arrived. */
   isIdle = true;
-  /** Lower for connections that have been idle longer. */
+  /** Rank by idle time: connections that have been idle longer have a lower rank. */
   idleRank = 0;
   readonly #options: ConnectionOptions;
   readonly #parse: (chunk: Buffer) => void;
@@ -48,12 +50,15 @@ export class Connection {
   readonly #framing: Framing;
   /** Bytes not parsed yet: an incomplete request line, or pipelined requests. */
   #unparsed: Buffer = NOTHING;
-  /** The next request. It is dispatched after its bytes that have already arrived are parsed. */
+  /**
+   * The response object of the next request. The request is dispatched after all bytes that have arrived are
+   * parsed.
+   */
   #next: BatchedResponse | undefined;
   #current: BatchedResponse | undefined;
-  /** An error of the parser or the socket that belongs to no request. */
+  /** Parser or socket error that belongs to no request. */
   #error: unknown;
-  /** Set when the first byte of a request has arrived. */
+  /** True once the first byte of the connection has arrived. */
   #isUsed = false;
   #hasEnded = false;
   #isClosing = false;
@@ -61,13 +66,13 @@ export class Connection {
   #discarded = 0;
   #ticks = 0;
   #sendQueue: number | undefined;
-  /** True when the kernel's send queue was read since the client last accepted a byte. */
+  /** True if the kernel's send queue was read after the client last accepted a byte. */
   #hasLooked = false;
   #stalledTicks = 0;
   #lastUnsent = 0;
   #lastWritten = 0;
 
-  /** Wraps a socket that a Node HTTP server has just set up. */
+  /** Takes over a socket that a Node HTTP server has just set up. */
   constructor(socket: Socket, options: ConnectionOptions) {
     this.socket = socket;
     this.idleRank = nextIdleRank();
@@ -75,18 +80,21 @@ export class Connection {
     this.#framing = new Framing(options.maxHeaderBytes);
     this.#parse = takeListener(socket, 'data');
     this.#endParser = takeListener(socket, 'end');
-    // A JavaScript listener stops Node from passing the bytes directly to its parser.
+    // With a JavaScript listener for 'data', Node does not pass the bytes directly to its parser.
     socket.on('data', (chunk: Buffer) => this.#read(chunk));
     socket.on('end', () => this.#onEnd());
     socket.destroySoon = () => this.#close();
   }
 
-  /** Accepts a request from Node's parser. Its body may not have arrived yet. */
+  /** Accepts a request from Node's parser. The body of the request may not have arrived yet. */
   take(response: BatchedResponse): void {
     this.#next = response;
   }
 
-  /** Handles an error of the parser or the socket. */
+  /**
+   * Reports a parser or socket error to the request that is still being received. Without one, the client
+   * gets an error response, and the connection is closed.
+   */
   fail(error: unknown): void {
     if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return;
     const last = this.#next ?? this.#current;
@@ -105,17 +113,19 @@ export class Connection {
     if (this.isIdle) this.#close();
   }
 
-  /** Bytes waiting for the client to read. */
+  /** Returns the number of bytes that wait for the client to read. */
   unsentBytes(): number {
     return this.socket.writableLength;
   }
 
-  /** Ticks since the client last accepted a byte of a response. */
+  /** Returns the ticks since the client last accepted a byte of a response. */
   stalledTicks(): number {
     return this.#stalledTicks;
   }
 
-  /** Advances time by one tick and applies the timeouts. Ticks that read no send queues pass no `sendQueueOf`. */
+  /**
+   * Counts one tick and applies the timeouts. `sendQueueOf` is undefined in ticks that read no send queues.
+   */
   tick(sendQueueOf: SendQueueOf | undefined): void {
     const { timeouts } = this.#options;
     this.#ticks += 1;
@@ -139,8 +149,8 @@ export class Connection {
     if (hasMoved) this.#hasLooked = false;
   }
 
-  // The kernel accepts more bytes only when a third of its buffer is free. So a client that reads all the time can look
-  // stalled; the client has stalled only if the kernel's send queue stays the same too.
+  // The kernel accepts bytes only when a third of its buffer is free. So a client that reads can look
+  // stalled. The client has stalled only if the kernel's send queue does not change either.
   #hasStalledInKernel(sendQueueOf: SendQueueOf): boolean {
     if (this.#stalledTicks === 0) return false;
     const sendQueue = sendQueueOf(this.socket);
@@ -198,7 +208,8 @@ export class Connection {
     this.#parse(slice);
     const request = (this.#next ?? this.#current)?.req;
     this.#framing.parsed(slice.length, request);
-    // Parses a body that has already arrived before the dispatch, so that most requests are complete when dispatched.
+    // First parses the part of the body that has already arrived. Most requests are then complete at the
+    // dispatch.
     const hasMore = isHead && available > slice.length && request?.complete === false;
     if (!hasMore) this.#advance();
   }
@@ -235,7 +246,10 @@ export class Connection {
     this.#endParser();
   }
 
-  /** Dispatches the next request, or rejects the connection after an error. */
+  /**
+   * Dispatches the next request. After a parser or socket error, sends the error response and closes the
+   * connection.
+   */
   #advance(): void {
     if (this.#current !== undefined || this.#isClosing || this.socket.destroyed) return;
     const next = this.#next;
@@ -257,13 +271,13 @@ export class Connection {
     this.#current = undefined;
     if (response !== undefined) this.#options.onClosed(response);
     if (this.#isClosing || this.socket.destroyed) return;
-    // Restarts the timeout of a partly received next request: that request had to wait for this response.
+    // The next request had to wait for this response, so its timeout starts now.
     this.#ticks = 0;
     if (this.#error === undefined) this.#readOn();
     else this.#advance();
   };
 
-  /** Parses the bytes that arrived after the last request; becomes idle if there are none. */
+  /** Parses the bytes that arrived after the last request. The connection becomes idle if there are none. */
   #readOn(): void {
     this.isIdle = true;
     this.idleRank = nextIdleRank();
@@ -285,7 +299,10 @@ export class Connection {
     }
   }
 
-  /** Ends our side and reads on for a second, so that no TCP reset overtakes the response (RFC 9112 §9.6). */
+  /**
+   * Ends our side of the connection, and reads on for a second. Otherwise a TCP reset may overtake the
+   * response (RFC 9112 §9.6).
+   */
   #close(): void {
     if (this.#isClosing) return;
     this.#isClosing = true;
@@ -310,7 +327,10 @@ function isIncomplete({ req, isAnswered }: BatchedResponse): boolean {
   return !req.complete && !isAnswered;
 }
 
-/** Removes the listener that Node's server added to a new connection, and returns it to be called directly. */
+/**
+ * Removes the listener that Node's server added to a new connection, and returns it. This class calls it
+ * itself, with the bytes that the parser is to read.
+ */
 function takeListener(socket: Socket, event: 'data' | 'end'): (chunk?: Buffer) => void {
   const [listener] = socket.listeners(event).slice(-1);
   if (listener === undefined)

@@ -12,21 +12,23 @@ import type { Tls } from './tls.ts';
 /** Limits for clients. Sizes are in bytes, times in milliseconds. */
 export interface Limits {
   readonly headers: number;
-  /** In characters; a URI has only single-byte characters. */
+  /** Max characters of a URI, which has only single-byte characters. */
   readonly uri: number;
   readonly body: number;
   readonly connections: number;
   /** Max requests that use the store at once. */
   readonly inFlight: number;
-  /** Max requests a minute for each token, and max invalid tokens a minute for each address; 0 means no limit. */
+  /**
+   * Max requests a minute for each token, and max invalid tokens a minute for each address. 0 means no limit.
+   */
   readonly tokenRequests: number;
   readonly rejectedTokens: number;
-  /** Max bytes that all long responses together hold while their clients read. */
+  /** Max bytes of memory that all long responses together hold while their clients read. */
   readonly unsent: number;
   readonly headersMs: number;
   readonly requestMs: number;
   readonly keepAliveMs: number;
-  /** Timeout for a client that accepts no byte of a response. */
+  /** Max milliseconds in which a client accepts no byte of a response. */
   readonly writeMs: number;
 }
 
@@ -34,27 +36,31 @@ interface ListenerOptions {
   readonly limits: Limits;
   readonly tls: Tls | undefined;
   readonly connections: Connections;
-  /** Renders an error response for an error without a request object. Undefined: close without a response. */
+  /**
+   * Renders the response to an error that belongs to no request. If undefined, the connection just closes.
+   */
   readonly renderError: (error: unknown) => string | undefined;
   readonly onClosed: ConnectionOptions['onClosed'];
-  /** Called when a TLS handshake failed; there is no request. */
+  /** Called when a TLS handshake failed, before any request. */
   readonly onHandshakeFailed: (error: unknown) => void;
 }
 
-/** Max connections above the limit that get an error response; any more are closed immediately, without a response. */
+/** Max concurrent connections above the limit that get an error response. Others are closed without one. */
 const MAX_REJECTED = 1_000;
 
-/** Creates an HTTP/1.1 server, not yet listening, that dispatches the requests of a connection one after the other. */
+/**
+ * Creates an HTTP/1.1 server that dispatches the requests of a connection one by one. It does not listen yet.
+ */
 export function createListener(handler: RequestListener, options: ListenerOptions): Server {
   const { limits, tls, connections, renderError, onClosed, onHandshakeFailed } = options;
   const serverOptions = {
     maxHeaderSize: limits.headers,
-    // Connection counts all timeouts, in ticks.
+    // Switches off Node's timeouts. The class Connection counts all timeouts, in ticks.
     headersTimeout: 0,
     requestTimeout: 0,
     keepAliveTimeout: 0,
     connectionsCheckingInterval: 2 ** 31 - 1,
-    // Node would respond to a missing Host header without a body. `rejectMalformed` checks the header instead.
+    // Node's response to a missing Host header has no body. `rejectMalformed` checks the header instead.
     requireHostHeader: false,
     optimizeEmptyRequests: true,
     ServerResponse: BatchedResponse,
@@ -81,7 +87,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
     known.get(request.socket)?.take(response);
   };
   server.on('request', take);
-  // Without listeners Node would respond to `Expect` itself, before authentication.
+  // Without these listeners Node would respond to `Expect` before authentication.
   server.on('checkContinue', take);
   server.on('checkExpectation', take);
   server.on('clientError', (error, socket) => {
@@ -92,7 +98,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
       socket.destroy();
     }
   });
-  // Node would close the connection of a CONNECT without a response. After this event Node handles no socket errors.
+  // Node would close a CONNECT connection without a response. After 'connect' Node handles no socket errors.
   server.on('connect', (_request, socket) => {
     socket.on('error', () => socket.destroy());
     known.get(socket)?.fail(new ApiError(40401, 'CONNECT is not supported: this service is not a proxy'));
@@ -110,13 +116,13 @@ function timeoutsOf(limits: Limits): ConnectionOptions['timeouts'] {
   };
 }
 
-/** Limits open connections. `maxConnections` would close a connection without a response. */
+/** Limits open connections. Node's `maxConnections` would close a connection without a response. */
 function limitConnections(server: Server, { tls, connections, renderError }: ListenerOptions): void {
   const accept = server.listeners('connection');
   let rejected = 0;
   server.removeAllListeners('connection');
   server.on('connection', (socket: Socket) => {
-    // The client has already reset the connection.
+    // The client's address is undefined if the client has already reset the connection.
     if (socket.remoteAddress === undefined) socket.destroy();
     else if (connections.makeRoom()) {
       if (tls !== undefined) connections.beginHandshake(socket);
@@ -125,7 +131,8 @@ function limitConnections(server: Server, { tls, connections, renderError }: Lis
   });
 
   function reject(socket: Socket): void {
-    // With TLS, an error response would need a handshake first, and that is most of the cost of a connection.
+    // With TLS no error response is sent: it would need a handshake, which is most of the cost of a
+    // connection.
     if (tls !== undefined || rejected >= MAX_REJECTED) {
       socket.destroy();
       return;

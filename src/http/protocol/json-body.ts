@@ -2,7 +2,7 @@ import { ApiError } from '../../api-errors.ts';
 import { JsonInvalid, parseJson } from '../../exact-json.ts';
 import { newPlantFields, numberFields } from '../../plant.ts';
 
-/** Parses a body as the JSON of a NewPlant. Throws an ApiError (40001). */
+/** Parses a request body as the JSON of a new plant. Throws an ApiError (40001) if it is not valid JSON. */
 export function parseJsonBody(bytes: Buffer): unknown {
   try {
     return parseJson(bytes, newPlantFields, numberFields);

@@ -2,18 +2,26 @@ import { closeSync, openSync, readSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import ipaddr from 'ipaddr.js';
 
-/** The TCP connections of this machine on Linux (proc(5)); other systems have no such files. */
+/**
+ * Files in which Linux lists the TCP connections of a machine (proc(5)). Other systems have no such files.
+ */
 const FILES = ['/proc/self/net/tcp', '/proc/self/net/tcp6'];
 
-/** A line with bytes to send: local address, remote address, state, bytes to send, bytes to receive. */
+/**
+ * Matches the line of a connection with bytes to send. Fields: local and remote address, state, bytes to
+ * send.
+ */
 const WITH_QUEUE = /^ *\d+: (\S+) (\S+) \S\S ((?!00000000)[0-9A-F]{8}):/gm;
 
 const chunk = Buffer.allocUnsafeSlow(16 * 1024);
 
-/** Returns the bytes of a connection that the kernel has accepted and the peer has not; undefined if none or unknown. */
+/**
+ * Returns the length of a connection's send queue in bytes: what the service has written and the client has
+ * not acknowledged. Undefined if the queue is empty or unknown.
+ */
 export type SendQueueOf = (socket: Socket) => number | undefined;
 
-/** Returns a view of the kernel's send queues. They are read once, at the first call. */
+/** Returns a function that looks up the kernel's send queues. They are read once, at the first call. */
 export function lookAtSendQueues(): SendQueueOf {
   let queues: ReadonlyMap<string, number> | undefined;
   return ({ localAddress, localPort, remoteAddress, remotePort }) => {
@@ -25,7 +33,7 @@ export function lookAtSendQueues(): SendQueueOf {
   };
 }
 
-/** Reads all connections with unacknowledged or unsent bytes. */
+/** Reads all connections that have unacknowledged or unsent bytes. */
 function readQueues(): ReadonlyMap<string, number> {
   const queues = new Map<string, number>();
   for (const file of FILES) {
@@ -37,7 +45,10 @@ function readQueues(): ReadonlyMap<string, number> {
   return queues;
 }
 
-/** Yields whole lines in small groups: the file has a line for each connection of the last minute, maybe megabytes. */
+/**
+ * Yields the lines of a file, and reads it in parts: it can be long, since it also lists connections that
+ * were closed in the last minute.
+ */
 function* readLines(file: string): Generator<string> {
   let descriptor: number | undefined;
   try {
@@ -52,7 +63,7 @@ function* readLines(file: string): Generator<string> {
       rest = text.slice(end);
     }
   } catch {
-    // Not Linux.
+    // Systems other than Linux do not have the file.
   } finally {
     if (descriptor !== undefined) closeSync(descriptor);
   }
@@ -60,7 +71,7 @@ function* readLines(file: string): Generator<string> {
 
 /** Formats an address and a port as the kernel does: 32-bit words in host byte order, in hexadecimal. */
 function kernelName(address: string, port = 0): string | undefined {
-  // Removes the zone of a link-local address, which may be an interface name.
+  // Removes the zone of a link-local address, such as `%eth0`: addresses in `/proc/net/tcp6` have no zone.
   const [bare = ''] = address.split('%', 1);
   if (!ipaddr.isValid(bare)) return undefined;
   const bytes = Buffer.from(ipaddr.parse(bare).toByteArray());

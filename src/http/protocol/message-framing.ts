@@ -4,39 +4,41 @@ const CR = 13;
 const LF = 10;
 const HEAD_END = Buffer.from('\r\n\r\n');
 
-/** Max bytes of a chunked body for one call of the parser, which creates an object for each chunk. */
+/**
+ * Max bytes of a chunked body per call of the parser. The parser creates an object for each chunk, so a call
+ * with many tiny chunks would block other requests.
+ */
 const CHUNKED_SLICE_BYTES = 1_024;
 
-/** The start of a request line (RFC 9112 §3): a method, then nothing or a space. */
+/** Matches the start of a request line (RFC 9112 §3): a method, followed by a space or by nothing yet. */
 const BEGINS_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+( |$)/;
 
-/** Max bytes kept of each line of a chunked body. A chunk size with more digits exceeds every body limit. */
+/** Max bytes kept of a line with a chunk size. A size with more digits exceeds every body limit. */
 const MAX_LINE = 20;
 
 type Part = 'start' | 'head' | 'length' | 'chunked';
 
 /**
- * Divides the bytes of a connection into slices for Node's parser. A slice never crosses the end of a head or a message.
- * Validates nothing: the parser rejects invalid bytes.
+ * Divides the bytes of a connection into slices for Node's parser. A slice never crosses the end of headers
+ * or of a message. Validates nothing: the parser rejects invalid bytes.
  */
 export class Framing {
   readonly #maxLine: number;
   #part: Part = 'start';
-  /** The last three bytes of an incomplete head; its end may be split over two reads. */
+  /** Last three bytes of incomplete headers. The end of headers (CR LF CR LF) may be split over two reads. */
   #seam = '';
-  /** Remaining bytes of the body, or of the current chunk with its line end. */
+  /** Remaining bytes of the body, or of the current chunk and its line end. */
   #left = 0;
   #line = '';
   #isInTrailers = false;
 
-  /** `maxLine` is the limit of a request line in bytes. */
+  /** `maxLine` is the max length of a request line in bytes. */
   constructor(maxLine: number) {
     this.#maxLine = maxLine;
   }
 
   /**
-   * Returns the number of bytes to parse next. 0: the request line is incomplete. 'tooLong': its target exceeds the
-   * limit.
+   * Returns the number of bytes to parse next. 0 or 'tooLong': the request line is incomplete or too long.
    */
   next(bytes: Buffer): number | 'tooLong' {
     switch (this.#part) {
@@ -51,7 +53,7 @@ export class Framing {
     }
   }
 
-  /** Records that `bytes` bytes were parsed. `request` is their request; undefined while its head is incomplete. */
+  /** Records that `bytes` bytes were parsed. `request` is undefined while its headers are incomplete. */
   parsed(bytes: number, request: IncomingMessage | undefined): void {
     if (request === undefined) return;
     if (request.complete) this.#part = 'start';
@@ -95,7 +97,7 @@ export class Framing {
     this.#isInTrailers = false;
   }
 
-  /** Returns the number of bytes up to the end of the message, or of `bytes` (RFC 9112 §7.1). */
+  /** Returns how many of `bytes` belong to the current chunked message (RFC 9112 §7.1). */
   #endOfChunks(bytes: Buffer): number {
     let at = 0;
     while (at < bytes.length) {
@@ -116,7 +118,7 @@ export class Framing {
     return at;
   }
 
-  /** Returns true for the last line of the message. */
+  /** Processes a complete line of a chunked body. Returns true for the last line of the message. */
   #endLine(): boolean {
     const line = this.#line;
     this.#line = '';
@@ -128,7 +130,7 @@ export class Framing {
   }
 }
 
-/** Counts CR and LF before a request: some clients send empty lines there (RFC 9112 §2.2). */
+/** Counts CR and LF before a request. Some clients send empty lines there (RFC 9112 §2.2). */
 function countLineEnds(bytes: Buffer): number {
   let count = 0;
   while (isLineEnd(bytes[count])) count += 1;

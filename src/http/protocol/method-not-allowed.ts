@@ -2,7 +2,7 @@ import type { FastifyInstance } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
 import { noSuchRoute } from '../error-response.ts';
 
-/** Collects the methods of each path that is registered in a scope from now on. */
+/** Collects the methods of each path that is registered in a Fastify scope after this call. */
 export function collectMethods(scope: FastifyInstance): Map<string, Set<string>> {
   const methods = new Map<string, Set<string>>();
   scope.addHook('onRoute', ({ url, method }) => {
@@ -13,7 +13,9 @@ export function collectMethods(scope: FastifyInstance): Map<string, Set<string>>
   return methods;
 }
 
-/** Adds a 405 for the other methods of each path (RFC 9110 §15.5.6), and a 204 for OPTIONS (§9.3.7). */
+/**
+ * Adds routes for the missing methods of each path: OPTIONS gets 204 (RFC 9110 §9.3.7), others 405 (§15.5.6).
+ */
 export function answerOtherMethods(
   scope: FastifyInstance,
   methods: ReadonlyMap<string, ReadonlySet<string>>,
@@ -34,7 +36,7 @@ export function answerOtherMethods(
       },
       handler: () => undefined,
     });
-    // Otherwise the router would match `/plants/` as a plant with an empty id.
+    // Without this route, `/plants/` would match the route of a plant with an empty id.
     if (!url.includes('/:')) continue;
     scope.route({
       method: scope.supportedMethods,

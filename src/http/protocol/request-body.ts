@@ -4,17 +4,21 @@ import { ApiError } from '../../api-errors.ts';
 import { type BatchedResponse, responseOf } from '../batched-response.ts';
 import { countOf } from '../header-count.ts';
 
-/** Max pieces of a body: a base, and one more per BYTES_PER_PIECE. The parser needs microseconds for each piece. */
+/**
+ * A body may have up to BASE_PIECES chunks, plus one for each BYTES_PER_PIECE bytes. A chunk costs the
+ * parser microseconds, however small it is.
+ */
 export const BASE_PIECES = 512;
 export const BYTES_PER_PIECE = 128;
 
 /**
- * Returns a hook that waits until the whole request has arrived: headers, body and trailers. Sets `request.body` to the
- * bytes of the body, or to undefined without one. Checks the headers before any byte of the body is read: Expect (417),
- * Content-Encoding and Content-Type (415), Content-Length (413). `limit` is in bytes and applies to any framing.
+ * Returns a hook that waits until the whole request has arrived: headers, body and trailers. Sets
+ * `request.body` to the bytes of the body, or to undefined without one. Checks the headers first: Expect
+ * (417), Content-Encoding and Content-Type (415), Content-Length (413). `limit` is the max size of a body in
+ * bytes.
  */
 export function receiveBody(limit: number) {
-  // Always closes the connection. Otherwise the close would depend on how many bytes have arrived by chance.
+  // A body over a limit always closes the connection, however many bytes have arrived.
   const closes = { connection: 'close' };
   const tooLarge = new ApiError(41300, `the body is larger than ${limit} bytes`, closes);
   const tooManyPieces = new ApiError(41300, 'the body has too many small chunks; send larger ones', closes);
@@ -35,7 +39,7 @@ export function receiveBody(limit: number) {
       checkContent(request);
       if (Number(length) > limit) throw tooLarge;
     }
-    // An HTTP/1.0 client does not wait for 100 Continue.
+    // An HTTP/1.0 client does not wait for 100 Continue and gets none.
     if (headers.expect !== undefined && raw.httpVersionMinor > 0) response.writeContinue();
     if (raw.complete && !isEmpty) request.body = checkedBody(request, readAll(raw));
     if (raw.complete || isEmpty) done();
@@ -80,7 +84,10 @@ export function receiveBody(limit: number) {
     response.onReceiveError = finish;
   }
 
-  /** Checks a complete body and joins its chunks. An empty body counts as no body, in any framing. */
+  /**
+   * Joins the chunks of a complete body. Throws if the body is too long or has the wrong type. An empty body
+   * counts as no body.
+   */
   function checkedBody(request: FastifyRequest, chunks: readonly Buffer[]): Buffer | undefined {
     const [first] = chunks;
     if (first === undefined) return undefined;
@@ -91,7 +98,7 @@ export function receiveBody(limit: number) {
   }
 }
 
-/** Reads the body of a message that has arrived in full. */
+/** Returns the chunks of a body that has arrived completely. */
 function readAll(message: IncomingMessage): readonly Buffer[] {
   const chunks: Buffer[] = [];
   for (;;) {
@@ -101,14 +108,14 @@ function readAll(message: IncomingMessage): readonly Buffer[] {
   }
 }
 
-/** Copies the buffer into a larger one with room for `bytes` or more. */
+/** Copies a buffer into a larger one with room for `bytes` bytes or more. */
 function grown(buffer: Buffer, bytes: number): Buffer<ArrayBuffer> {
   const larger = Buffer.alloc(Math.max(bytes, 2 * buffer.length));
   buffer.copy(larger);
   return larger;
 }
 
-/** Throws an ApiError (41700) for an unsupported member of the list in `Expect` (RFC 9110 §10.1.1). */
+/** Throws an ApiError (41700) if `Expect` has a value other than 100-continue (RFC 9110 §10.1.1). */
 function checkExpectation({ headers: { expect } }: FastifyRequest): void {
   if (expect === undefined) return;
   const members = expect.toLowerCase().split(',');

@@ -4,7 +4,7 @@ import { compileCheck, compileFromText, propertiesOf, propertyOf } from '../../v
 import { headerCase } from '../header-case.ts';
 import { parseJsonBody } from './json-body.ts';
 
-/** Replaces Fastify's schema compilers, which it would load at every start and never use here. */
+/** Replaces Fastify's schema compilers, which are never used here but would be loaded at every start. */
 export const withoutCompilers = {
   compilersFactory: { buildValidator: rejectCompilation, buildSerializer: rejectCompilation },
 };
@@ -15,13 +15,15 @@ function rejectCompilation(): never {
 
 const VALID: { readonly value?: unknown } = {};
 
-/** Compiles the validation of one part of a request. It converts strings to the schema's types; errors name the part. */
+/**
+ * Compiles the validation of a part of a request, such as headers. Converts strings to the schema's types.
+ */
 export function compileRequestCheck(schema: TSchema, part: string | undefined) {
   const check = compileCheck(schema);
   const decode = part === 'params' || part === 'querystring' ? compileDecode(schema) : identity;
   return (value: unknown) => {
     const checked = check(decode(value));
-    // Fastify would copy all headers at each access after a check has returned them.
+    // Returns no converted headers. Fastify would copy them all whenever a handler reads `request.headers`.
     if ('value' in checked) return part === 'headers' ? VALID : checked;
     const { field, demand } = checked.violation;
     const fault = part === 'querystring' && isRepeated(value, field) ? 'is given more than once' : demand;
@@ -29,7 +31,7 @@ export function compileRequestCheck(schema: TSchema, part: string | undefined) {
   };
 }
 
-/** Compiles the validation of a JSON body. It throws an ApiError: 40001 if not JSON, 40000 if invalid. */
+/** Compiles the validation of a JSON body. Invalid JSON throws an ApiError 40001, an invalid value 40000. */
 export function compileBodyCheck(schema: TSchema): (bytes: unknown) => unknown {
   const check = compileRequestCheck(schema, undefined);
   return (bytes) => {
@@ -40,7 +42,9 @@ export function compileBodyCheck(schema: TSchema): (bytes: unknown) => unknown {
   };
 }
 
-/** Checks for a repeated parameter; the query parser gives its values as an array. */
+/**
+ * Returns true if a query parameter was sent more than once. The query parser returns its values as an array.
+ */
 function isRepeated(query: unknown, name: string): boolean {
   return typeof query === 'object' && query !== null && Array.isArray(Reflect.get(query, name));
 }
@@ -52,7 +56,7 @@ function nameOf(field: string, part: string | undefined): string {
   return part === 'headers' ? `the header \`${headerCase(field)}\`` : `the field \`${field}\``;
 }
 
-/** Compiles the conversion of path or query parameters from strings to the schema's types. */
+/** Compiles the conversion of path or query parameters from strings to the types of the schema. */
 function compileDecode(schema: TSchema): (value: unknown) => unknown {
   const decoders = Object.keys(propertiesOf(schema)).map(
     (name) => [name, compileFromText(propertyOf(schema, name))] as const,

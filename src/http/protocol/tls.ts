@@ -3,7 +3,7 @@ import { readFileSync, statSync } from 'node:fs';
 import type { Server, ServerOptions } from 'node:https';
 import { messageOf } from '../../api-errors.ts';
 
-/** TLS 1.2 only with forward secrecy and authenticated encryption (RFC 9325 §4.2). TLS 1.3 uses Node's defaults. */
+/** Limits TLS 1.2 to forward secrecy and authenticated encryption (RFC 9325 §4.2). TLS 1.3 uses defaults. */
 const SETTINGS = {
   minVersion: 'TLSv1.2',
   ciphers: [
@@ -16,25 +16,26 @@ const SETTINGS = {
   ].join(':'),
 } as const;
 
-/** The certificate or its key cannot be used. The message names the file. */
+/** Error: the certificate or its key cannot be used. The message names the file. */
 export class CertificateInvalid extends Error {
   override readonly name = 'CertificateInvalid';
 }
 
-/** TLS with a certificate and its key from two files (PEM). */
+/** TLS with a certificate and its key from two PEM files. */
 export interface Tls {
-  /** Creates a server for HTTP over TLS 1.2 or 1.3. It switches to each renewed certificate. */
+  /** Creates an HTTPS server for TLS 1.2 or 1.3. The server switches to each renewed certificate. */
   createServer(options: ServerOptions): Server;
   /**
-   * Reads the files again. New connections use the new certificate; open ones are not affected. Returns the time when
-   * the new certificate expires (ISO 8601). Throws CertificateInvalid; then the old certificate stays in use.
+   * Reads the files again. New connections use the new certificate; open ones are not affected. Returns the
+   * time when the new certificate expires (ISO 8601). Throws CertificateInvalid; then the old certificate
+   * stays in use.
    */
   renew(): string;
 }
 
 /**
- * Reads the files, now and at each renewal. Returns undefined if none are configured. Throws CertificateInvalid. Calls
- * `onExposed` with the mode of a key file that other users can read.
+ * Reads the certificate and its key. Returns undefined if no files are configured. Throws CertificateInvalid.
+ * At each reading, calls `onExposed` with the file mode if other users can read the key.
  */
 export function openTls(
   certFile: string,
@@ -44,7 +45,7 @@ export function openTls(
   if (certFile === '') return undefined;
   let pair = readPair(certFile, keyFile);
   reportExposed(keyFile, onExposed);
-  // Loads `node:https` only here: with an import at the top of the file, every command would load it.
+  // Loads `node:https` only for TLS. An `import` at the top of the file would load it in every command.
   const { createServer } = process.getBuiltinModule('node:https');
   const servers = new Set<Server>();
   return {
@@ -85,7 +86,7 @@ function read(file: string): Buffer {
 }
 
 function reportExposed(keyFile: string, onExposed: (mode: string) => void): void {
-  // Windows has no file modes.
+  // Windows has no file modes, so there is nothing to check.
   if (process.getuid === undefined) return;
   const { mode } = statSync(keyFile);
   if ((mode & 0o044) !== 0) onExposed((mode & 0o777).toString(8));

@@ -24,16 +24,16 @@ interface Member {
 }
 
 interface Terms {
-  /** Milliseconds since the epoch. */
+  /** Current time, in milliseconds since the epoch. */
   readonly now: number;
-  /** Uses separate statements for each owner. */
+  /** True if each owner gets separate statements. */
   readonly perOwner: boolean;
 }
 
 /**
- * Executes writes that share no lock key, so their order does not matter. One statement contains all creations and one
- * contains all deletions; with `perOwner`, each owner has separate statements. Every batch locks in the same order: by
- * kind (keys, creations, deletions, tokens), and sorted within a kind. So batches never deadlock.
+ * Executes writes that share no lock key (`lockKeys`), so that their order does not matter. One statement
+ * contains all creations, another all deletions; with `perOwner`, one each per owner. To prevent deadlocks,
+ * every batch locks rows in one order: idempotency keys, creations, deletions, tokens, each kind sorted.
  */
 export async function commitBatch(
   connection: Connection,
@@ -46,7 +46,7 @@ export async function commitBatch(
   return members.map(settledOutcome);
 }
 
-/** True when a batch has only creations without idempotency keys. */
+/** True if a batch has only creations without idempotency keys. */
 export function isOfCreations(batch: readonly Write[]): batch is readonly Creation[] {
   return batch.every(isUnkeyedCreation);
 }
@@ -56,7 +56,7 @@ function settledOutcome({ write, outcome }: Member): Outcome {
   return outcome;
 }
 
-/** Keys that are unique within a batch. */
+/** Returns the lock keys of a write. No two writes in a batch may share one. */
 export function lockKeys(write: Write): string[] {
   switch (write.kind) {
     case 'createPlant': {
@@ -87,8 +87,8 @@ function isOneStatement(members: readonly Member[], perOwner: boolean): boolean 
   return false;
 }
 
-// BEGIN is pipelined with the first statement; COMMIT is sent only after all have succeeded. Neither is prepared: where
-// a pooler rejects prepared statements, BEGIN would fail and the pipelined statements would run outside a transaction.
+// Sends BEGIN together with the first statement, but COMMIT only after all statements succeeded. Neither is a
+// prepared statement: if a pooler rejected a prepared BEGIN, the statements would run outside a transaction.
 async function inPipelinedTransaction(connection: Connection, work: () => Promise<void>): Promise<void> {
   const begun = connection.query({ text: 'BEGIN' });
   try {
@@ -144,7 +144,7 @@ async function remove(
   settle(members, deleted, 'deleted', 'absent');
 }
 
-/** Groups the writes for statements: all in one, or one group for each owner, sorted by owner. */
+/** Groups writes for statements: all in one group, or one for each owner, sorted by owner. */
 function partsOf<M extends Member & { write: Creation | Deletion }>(
   members: readonly M[],
   perOwner: boolean,
@@ -160,7 +160,7 @@ function settle(
   ifChanged: Outcome,
   otherwise: Outcome,
 ): void {
-  // Usually all rows changed and no lookup is needed.
+  // Usually the statement changed all rows. Then the set of changed keys is not needed.
   const keys =
     changed.length === members.length
       ? undefined
@@ -172,9 +172,9 @@ function settle(
 }
 
 /**
- * Inserts idempotency keys that are new or expired, with the outcome 'created'. Other transactions wait for these rows.
- * Sets the outcome of each write whose key is in use. A row 'idTaken' counts as absent: it comes from an earlier
- * version, which also kept the keys of failed creations.
+ * Inserts the idempotency keys that are new or expired, with the outcome 'created'. Other transactions wait
+ * for these rows. Sets the outcome of each write whose key is in use. A stored key with the outcome 'idTaken'
+ * counts as expired: an earlier version also kept the keys of failed creations.
  */
 async function claimKeys(
   connection: Connection,
@@ -199,7 +199,7 @@ async function claimKeys(
                SET digest = excluded.digest, outcome = excluded.outcome, first_used_at = excluded.first_used_at
                WHERE old.first_used_at <= excluded.first_used_at - ${KEY_LIFETIME_MS} OR old.outcome = 'idTaken'
              RETURNING owner, key`,
-      // `now` is sent as an array, with one value for each key: Citus loses the type of a scalar parameter.
+      // Sends `now` as an array with one value per key: Citus loses the type of a scalar parameter.
       values: [owners, keys, ordered.map(({ digest }) => digest), ordered.map(() => now)],
     }),
     connection.query(findKeys(ordered)),
@@ -215,7 +215,7 @@ async function claimKeys(
   }
 }
 
-/** Deletes the keys of failed creations, so that a retry is executed again. */
+/** Deletes the idempotency keys of failed creations, so that a retry is executed. */
 async function releaseKeys(
   connection: Connection,
   members: readonly (Member & { write: KeyedCreation })[],

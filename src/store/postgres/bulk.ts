@@ -19,10 +19,10 @@ import { requirePrimary } from './primary-check.ts';
 import { retrying } from './retry-transient.ts';
 import { type Connection, createPlants, createTokens, type Row, replacePlants } from './statements.ts';
 
-/** The size of rows is estimated from earlier ones, so the first page is small. */
+/** The first page has few rows, since the size of rows is only known from earlier pages. */
 const ROWS_IN_FIRST_PAGE = 16;
 
-/** Opens a store on PostgreSQL for bulk commands, without migrating it. */
+/** Opens a store on PostgreSQL for bulk commands such as import, without migrating it. */
 export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk {
   const connections = new Connections(url, options);
 
@@ -73,7 +73,10 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
   };
 }
 
-/** Converts the errors of a connection to those of `Bulk`. Other errors are not changed. */
+/**
+ * Converts the server's errors to those of `store.ts`, such as StoreUnavailable. Other errors are not
+ * changed.
+ */
 function explaining(connection: Connection): Connection {
   return {
     query: (statement) =>
@@ -83,7 +86,7 @@ function explaining(connection: Connection): Connection {
   };
 }
 
-/** Resolves to the indexes of the plants whose ids were taken. */
+/** Saves plants. Resolves to the indexes of those whose ids were taken. */
 async function save(
   connection: Connection,
   plants: readonly PlantRow[],
@@ -94,7 +97,7 @@ async function save(
     text: 'SELECT owner, id FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))',
     values: [plants.map(({ owner }) => owner), plants.map(({ id }) => id.toString())],
   });
-  // One statement cannot change a row twice, so only the last version of each plant is sent.
+  // Sends only the last version of each plant, since one statement cannot change a row twice.
   const last = new Map(plants.map((plant) => [keyOf(plant), plant]));
   await connection.query(replacePlants([...last.values()]));
   const known = new Set(existing.map(keyOf));
@@ -104,7 +107,7 @@ async function save(
   );
 }
 
-/** Returns the indexes of the plants that were not created, given the keys of those that were. */
+/** Returns the indexes of plants that were not created, given the keys of those that were. */
 function placesLeft(
   plants: readonly PlantRow[],
   created: readonly { readonly owner?: unknown; readonly id?: unknown }[],
@@ -134,7 +137,7 @@ function contentsOf(connection: Connection): Contents {
         count = Math.min(fitting, 4 * count, ROWS_IN_PAGE);
       }
     } finally {
-      // A failed transaction has already closed the cursor.
+      // Ignores an error: a failed transaction has already closed the cursor.
       await connection.query({ text: 'CLOSE pages' }).catch(() => undefined);
     }
   }

@@ -12,18 +12,20 @@ import { rowsOfPrimary, withRole } from './primary-check.ts';
 import type { Connection, Row, Statement } from './statements.ts';
 import { FIND_TIMELINE, type Timelines, watchTimelines } from './timelines.ts';
 
-/** The fields that the service reads from a notice of PostgreSQL. */
 interface Notice {
   readonly severity: string | undefined;
   readonly message: string | undefined;
 }
 
-/** After the server's statement timeout plus this time, the connection counts as dead. */
+/**
+ * Milliseconds to wait for an answer after the server's statement timeout. Then the connection counts as
+ * dead.
+ */
 const ANSWER_GRACE_MS = 500;
 
 /**
- * Connections to the primary. With several hosts in the URL (as in libpq) it searches the primary among them. It
- * searches again when an error shows that the host is no longer the primary.
+ * Connections to the PostgreSQL primary. If the URL has several hosts (as in libpq), finds the primary among
+ * them. Searches again when an error shows that the host is no longer the primary.
  */
 export class Connections {
   readonly #pools: readonly pg.Pool[];
@@ -32,7 +34,7 @@ export class Connections {
   readonly #timelines: Timelines;
   #current = 0;
 
-  /** Throws StoreNotOpened for an invalid URL. */
+  /** Throws StoreNotOpened if the URL is invalid. */
   constructor(
     url: string,
     options: ConnectionOptions,
@@ -45,7 +47,7 @@ export class Connections {
     this.#pools = hosts.map((host) => createPool(host.url, options, hosts.length, this.#timelines));
   }
 
-  /** Runs one write statement. A standby rejects it. */
+  /** Runs one write statement. On a standby, the server rejects it. */
   async query(statement: Statement): Promise<readonly Row[]> {
     return this.use((connection) => connection.query(statement));
   }
@@ -55,7 +57,9 @@ export class Connections {
     return this.use(async (connection) => rowsOfPrimary(await connection.query(withRole(statement))));
   }
 
-  /** Calls `work` with a connection and rejects with its error. A failed connection is not reused. */
+  /**
+   * Calls `work` with a connection and rejects with the error of `work`. A failed connection is not reused.
+   */
   async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
     const { client, index } = await this.#acquire();
     const warnings: string[] = [];
@@ -65,7 +69,8 @@ export class Connections {
     client.on('notice', warn);
     try {
       const result = await work({ query: (statement) => this.#send(client, statement) });
-      // A commit that stops waiting for its synchronous standby succeeds with only a warning.
+      // A warning counts as a failure. PostgreSQL only warns when a commit no longer waits for its
+      // synchronous standby, which may then lack the data.
       if (warnings.length > 0) throw new StoreUnavailable(`PostgreSQL warned: ${warnings.join('; ')}`);
       client.release();
       return result;
@@ -125,16 +130,16 @@ export class Connections {
       };
       return (await query(client, config, this.#options)).rows;
     } catch (error: unknown) {
-      // An error that is not from the server means that the connection failed. pg has no common code for resets, closed
-      // connections and timeouts.
+      // An error that is not from the server means a failed connection: pg has no common code for resets,
+      // closed connections and timeouts.
       throw isFromServer(error) ? error : noConnection(error);
     }
   }
 }
 
 /**
- * Runs `work` in a transaction. `endFor` decides whether its result is committed or rolled back. Rolls back if `work`
- * rejects.
+ * Runs `work` in a transaction. `endFor` receives the result of `work`, and decides whether to commit or roll
+ * back. Rolls back if `work` rejects.
  */
 export async function inTransaction<T>(
   connection: Connection,
@@ -153,14 +158,15 @@ export async function inTransaction<T>(
 }
 
 /**
- * Rolls a transaction back and rejects with `reason`. Rejects with StoreUnavailable when the rollback fails, so that the
- * connection is closed.
+ * Rolls a transaction back and rejects with `reason`. If the rollback fails, rejects with StoreUnavailable,
+ * so that the connection is closed.
  */
 export async function rollBack(connection: Connection, reason: unknown): Promise<never> {
   try {
     await connection.query({ text: 'ROLLBACK' });
   } catch (error: unknown) {
-    // Keep the first error: it says more than "connection lost".
+    // If the connection can still be used, reports the failed rollback, so that it is closed. If it is lost
+    // anyway, `reason` is the better report.
     if (!isAboutHost(reason))
       throw new StoreUnavailable(`a transaction could not be rolled back: ${messageOf(error)}`, {
         cause: error,
@@ -169,7 +175,10 @@ export async function rollBack(connection: Connection, reason: unknown): Promise
   throw reason;
 }
 
-/** Closes its socket when a login fails on this side. pg leaves it open until the server's timeout of a minute. */
+/**
+ * Closes the socket if a login fails on the client's side. pg leaves the socket open until the server's
+ * timeout of a minute.
+ */
 class Client extends pg.Client {
   constructor(config?: pg.ClientConfig) {
     super(config);
@@ -178,8 +187,8 @@ class Client extends pg.Client {
 }
 
 /**
- * Sends a query, and closes the connection after the timeout. Uses neither the promises of pg nor its
- * `query_timeout`, which keep each query in memory until the next full collection (docs/performance.md).
+ * Sends a query, and closes the connection after the timeout. Avoids pg's promises and `query_timeout`, which
+ * keep each query in memory until the next full collection (docs/performance.md).
  */
 function query(
   client: pg.Client,
@@ -212,41 +221,44 @@ function createPool(url: string, options: ConnectionOptions, hosts: number, time
       prepareSession(client, options, hosts, timelines).then(() => done(), done);
     },
   });
-  // A lost connection is replaced when needed; statements in flight reject. Without these listeners its error event
-  // would end the process.
+  // Ignores the error event of a lost connection, which would end the process. Statements in flight reject,
+  // and the pool replaces the connection when needed.
   pool.on('error', () => undefined);
   pool.on('connect', (client) => client.on('error', () => undefined));
   return pool;
 }
 
-/** Sets the session's timeouts (poolers reject them as start-up parameters) and rejects hosts other than the primary. */
+/**
+ * Sets the timeouts of a new connection, since poolers reject them as start-up parameters. Rejects hosts
+ * other than the primary.
+ */
 async function prepareSession(
   client: pg.Client,
   options: ConnectionOptions,
   hosts: number,
   timelines: Timelines,
 ): Promise<void> {
-  // If this instance is lost, these timeouts make the server end its transaction. The network would report the loss
-  // only after hours.
+  // If this instance is lost, these timeouts make the server end its transaction. The network would report
+  // the loss only after hours.
   const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
                SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;
-  // Servers without timelines return an error.
+  // A server that is not PostgreSQL itself may lack timelines, and rejects this query. That error is ignored.
   const [, { rows }, timeline] = await Promise.all([
     query(client, set, options),
     query(client, ask, options),
     query(client, FIND_TIMELINE, options).catch(() => undefined),
   ]);
-  // Rejects a standby, which may lack acknowledged writes. Accepts a read-only primary if it is the only host, since it
-  // can still list plants.
+  // Rejects a standby, which may lack acknowledged writes. Accepts a read-only primary if it is the only
+  // host: it can still list plants.
   const [role] = rows;
   if (role?.standby === 'on' || (hosts > 1 && role?.read_only !== 'off'))
     throw new StoreUnavailable('the host is not the primary');
   timelines.note(timeline?.rows[0]?.timeline);
 }
 
-/** Splits a URL into one for each host: `postgres://user@a:5432,b:5433/db` has two. */
+/** Splits a database URL into one for each host: `postgres://user@a:5432,b:5433/db` has two. */
 function splitHosts(url: string): { readonly place: string; readonly url: string }[] {
   const match = /^(postgres(?:ql)?:\/\/)(?:([^/?]*)@)?([^/?]*)(.*)$/.exec(url);
   if (match === null)

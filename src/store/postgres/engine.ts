@@ -18,13 +18,16 @@ import { readLargePlant, readPage } from './pages.ts';
 import { retrying } from './retry-transient.ts';
 import { createNewPlants, type Row, type Statement } from './statements.ts';
 
-/** After an id was taken, batches use no optimistic insert for this time. */
+/** Milliseconds after an id was taken, in which creations use ON CONFLICT instead of a plain INSERT. */
 const OPTIMISM_PAUSE_MS = 1_000;
 
-/** How long statements for several owners are not tried again after the server has rejected one. */
+/**
+ * Milliseconds in which each owner gets separate statements, after the server rejected one for several
+ * owners.
+ */
 const PER_OWNER_MS = 10 * 60 * 1_000;
 
-/** The privileges that the service needs; `FOR UPDATE` needs UPDATE too. */
+/** Finds privileges that the service lacks. It needs UPDATE, since it uses `SELECT … FOR UPDATE`. */
 const FIND_MISSING_GRANTS: Statement = {
   name: 'find-missing-grants',
   text: `SELECT string_agg(grants.action || ' on ' || grants.of, ', ' ORDER BY grants.of, grants.action) AS missing
@@ -35,10 +38,13 @@ const FIND_MISSING_GRANTS: Statement = {
           WHERE NOT has_table_privilege(grants.of, grants.action)`,
 };
 
-/** After this number of failed commits in a row, each commit first counts the commits that wait for a standby. */
+/**
+ * After this number of failed commits in a row, the service counts the commits that wait for a standby before
+ * each further commit.
+ */
 const SUSPICIOUS_FAILURES = 2;
 
-/** Opens the engine on PostgreSQL, which several instances can share. Rejects with StoreNotOpened. */
+/** Opens the PostgreSQL engine. Several instances can share its database. Rejects with StoreNotOpened. */
 export async function openPostgres(
   url: string,
   { now, connections: options, onKeysNotDeleted = () => undefined, onTimelineRegression }: StoreOptions,
@@ -80,8 +86,9 @@ export async function openPostgres(
   let perOwnerUntil = 0;
 
   /**
-   * Runs `work` for all owners together, or separately for each owner while the server rejects that. Citus shards by
-   * owner and cannot lock rows of several owners in one statement. Other servers may reject it only for some time.
+   * Runs `work` with statements for all owners together. If the server rejects these, uses separate
+   * statements for each owner for some time. Citus shards by owner and cannot lock rows of several owners in
+   * one statement. Other servers may reject it only temporarily.
    */
   async function togetherOrPerOwner<T>(work: (perOwner: boolean) => Promise<T>): Promise<T> {
     const perOwner = now() < perOwnerUntil;
@@ -106,9 +113,9 @@ export async function openPostgres(
   let optimisticFrom = 0;
 
   /**
-   * Optimistic insert, without ON CONFLICT, which costs the server a third more. When an id is taken, changes nothing
-   * and resolves to undefined. For a second after that it tries no insert and resolves to undefined at once, because
-   * the server logs an error for each taken id.
+   * Tries an insert without ON CONFLICT, since that clause costs the server a third more. If an id is taken,
+   * changes nothing and resolves to undefined. Then tries no such insert for OPTIMISM_PAUSE_MS, since the
+   * server logs an error for each taken id.
    */
   async function createOptimistically(batch: readonly Write[]): Promise<readonly Outcome[] | undefined> {
     if (performance.now() < optimisticFrom || !isOfCreations(batch)) return undefined;
@@ -123,9 +130,9 @@ export async function openPostgres(
   }
 
   /**
-   * Rejects while too many commits wait for a synchronous standby. Such a commit continues on the server after the
-   * service has closed the connection. Without a limit, these commits would use all connections of the server, and none
-   * would be left for reads.
+   * Rejects while too many commits wait for a synchronous standby. Such a commit continues on the server
+   * after the service has closed the connection. Without a limit, these commits would use all connections of
+   * the server, and none would be left for reads.
    */
   async function rejectWithoutStandby(): Promise<void> {
     const waiting = await countStandbyWaits();
@@ -143,7 +150,7 @@ export async function openPostgres(
       });
       return Number(row?.waiting);
     } catch (error: unknown) {
-      // Other servers with PostgreSQL's protocol may not support this query. The commit then runs unchecked.
+      // Other servers with PostgreSQL's protocol may reject this query. Their commits are not limited.
       if (isFromServer(error)) return 0;
       throw error;
     }
@@ -152,14 +159,16 @@ export async function openPostgres(
   async function findTokenBy(column: 'digest' | 'id', value: unknown): Promise<Token | undefined> {
     const [row] = await read({
       name: `find-token-by-${column}`,
-      // Not `*`: a new column would change the result type of the prepared statement, and PostgreSQL would reject it.
+      // Names the columns instead of `*`: a new column would change the result type, and PostgreSQL would
+      // reject the prepared statement.
       text: `SELECT ${TOKEN_COLUMNS} FROM tokens WHERE ${column} = $1`,
       values: [value],
     });
     return row === undefined ? undefined : toToken(row);
   }
 
-  // The first run also finds out whether the server accepts rows of several owners in one statement.
+  // Deletes expired keys at the start. That also shows whether the server accepts rows of several owners in
+  // one statement.
   keyExpiry.now();
 
   return {
@@ -172,7 +181,9 @@ export async function openPostgres(
     ping: async () => {
       const [row] = await read(FIND_MISSING_GRANTS);
       if (typeof row?.missing === 'string')
-        throw new StoreUnavailable(`the account of the service lacks ${row.missing}`);
+        throw new StoreUnavailable(
+          `the database account of the service lacks ${row.missing}; grant it to this account`,
+        );
     },
     load: () => ({
       connections: connections.count(),

@@ -1,38 +1,41 @@
 import { codeOf, messageOf } from '../../api-errors.ts';
 import { BatchRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
 
-/** Retried: serialization failure and deadlock (https://www.postgresql.org/docs/current/errcodes-appendix.html). */
+/**
+ * Codes of errors that are retried: serialization failure and deadlock
+ * (https://www.postgresql.org/docs/current/errcodes-appendix.html).
+ */
 const RETRIED = new Set(['40001', '40P01']);
 
 /**
- * Transient errors. Classes: connection exceptions, rejected logins (while a password changes), insufficient resources,
- * operator intervention (shutdown, cancel by timeout), system errors. Codes: read-only and aborted transactions, lost
- * locks.
+ * Transient errors as whole SQLSTATE classes: connections, logins (while a password changes), resources,
+ * operator intervention (shutdown, cancel by timeout), system and internal errors.
  */
 const TRANSIENT_CLASSES = new Set(['08', '28', '53', '57', '58', 'XX']);
+/** Transient errors of other classes: read-only or aborted transaction, missing database, unavailable lock. */
 const TRANSIENT_CODES = new Set(['25006', '25P02', '25P03', '25P04', '3D000', '40003', '55P03']);
 
-/** A page or an index of the server is broken. */
+/** Codes of a damaged page or index. */
 const DAMAGE_CODES = new Set(['XX001', 'XX002']);
 
-/** The server is not the primary: read-only, starting up or shutting down. */
+/** Codes of a server that is not the primary: read-only, starting up or shutting down. */
 const NOT_PRIMARY_CODES = new Set(['25006', '57P01', '57P02', '57P03']);
 
-/** A unique violation, and the internal error that Citus returns for one on a worker. */
+/** Codes of a unique violation, including the internal error that Citus returns for one on a worker. */
 const UNIQUE_VIOLATION_CODES = new Set(['23505', 'XX000']);
 
 const FEATURE_NOT_SUPPORTED = '0A000';
 
-/** True when nothing changed and an immediate retry may succeed. */
+/** True if the error means that nothing changed and an immediate retry may succeed. */
 export function isWorthRetrying(error: unknown): boolean {
   const first = error instanceof StoreUnavailable ? error.cause : error;
   return RETRIED.has(codeOf(first)) || isStalePlan(first);
 }
 
 /**
- * True when a migration changed the columns of a prepared statement ("cached plan must not change result type"). The
- * connection must be closed. Checks the name of the server function that raised the error, since the server may
- * translate the message.
+ * True if a migration changed the columns of a prepared statement ("cached plan must not change result
+ * type"). The connection must then be closed. Checks the server function that raised the error, since the
+ * message may be translated.
  */
 export function isStalePlan(error: unknown): boolean {
   return (
@@ -43,39 +46,41 @@ export function isStalePlan(error: unknown): boolean {
   );
 }
 
-/** True when the statement may have hit an existing key. It changed nothing. */
+/** True if the statement may have violated a unique key. It then changed nothing. */
 export function mayBeUniqueViolation(error: unknown): boolean {
   return UNIQUE_VIOLATION_CODES.has(codeOf(error));
 }
 
-/** True when Citus cannot run the statement across its shards ("could not run distributed query with FOR UPDATE…"). */
+/**
+ * True if Citus cannot run a statement across its shards ("could not run distributed query with FOR
+ * UPDATE…").
+ */
 export function isAcrossShards(error: unknown): boolean {
   return codeOf(error) === FEATURE_NOT_SUPPORTED && /\bdistributed\b/.test(messageOf(error));
 }
 
-/** True for an error from the server (SQLSTATE). */
+/** True for an error that the server sent (SQLSTATE). */
 export function isFromServer(error: unknown): boolean {
   return error instanceof Error && 'severity' in error && /^[0-9A-Z]{5}$/.test(codeOf(error));
 }
 
-/** True when the connection must be closed and another host may be the primary. */
+/** True if the connection must be closed and another host may be the primary. */
 export function isAboutHost(error: unknown): boolean {
   return error instanceof StoreUnavailable || NOT_PRIMARY_CODES.has(codeOf(error));
 }
 
-/** The error for a missing or lost connection. */
 export function noConnection(error: unknown): StoreUnavailable {
   return new StoreUnavailable(`no connection to PostgreSQL: ${reasonOf(error)}`, { cause: error });
 }
 
-/** The error when no host accepts a connection. Of several hosts it names each with its reason. */
+/** Creates the error when no host accepts a connection. Names each of several hosts with its reason. */
 export function noConnectionToAny(hosts: readonly string[], errors: readonly unknown[]): StoreUnavailable {
   if (hosts.length === 1) return noConnection(errors[0]);
   const reasons = hosts.map((host, index) => `${host}: ${reasonOf(errors[index])}`);
   return new StoreUnavailable(`no connection to PostgreSQL: ${reasons.join('; ')}`, { cause: errors.at(-1) });
 }
 
-// pg reports a missing password as a protocol error.
+// Rewords the error for a missing password, which pg reports as a protocol error.
 function reasonOf(error: unknown): string {
   const reason = messageOf(error);
   return /client password must be a/.test(reason)

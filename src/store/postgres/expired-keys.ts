@@ -3,12 +3,16 @@ import type { Connection, Row } from './statements.ts';
 
 const KEYS_AT_ONCE = 1_000;
 
-/** Lower than `KEYS_AT_ONCE`: each key may need a separate statement, and these delay other pipelined statements. */
+/**
+ * Max keys deleted at once if each owner has a separate statement. Lower than the usual number, since many
+ * statements delay the writes behind them on the same connection.
+ */
 const KEYS_AT_ONCE_PER_OWNER = 100;
 
 /**
- * Deletes the idempotency keys first used at `until` (milliseconds since the epoch) or earlier. With `perOwner`, each
- * owner has a separate statement. Skips locked keys, so it never waits. Resolves to the number of deleted keys.
+ * Deletes idempotency keys first used at `until` (milliseconds since the epoch) or earlier. With `perOwner`,
+ * each owner has a separate statement. Skips locked keys, so it never waits. Resolves to the number of
+ * deleted keys.
  */
 export async function deleteExpiredKeys(
   connections: Connections,

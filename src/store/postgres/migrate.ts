@@ -6,15 +6,18 @@ import type { Connection } from './statements.ts';
 
 export const POSTGRES_MIGRATIONS = 'store/postgres/migrations/';
 
-/** An advisory lock that other programs are unlikely to use: "plants" in ASCII. */
+/** Advisory lock for migrations: "plants" in ASCII, which other programs are unlikely to use. */
 const MIGRATION_LOCK = 0x706c616e7473;
 
-/** Must exceed the time of a migration in another instance. */
+/**
+ * Statement timeout. It must exceed the time of a migration in another instance, since migrations wait for
+ * each other.
+ */
 const TIMEOUT_MS = 60_000;
 
 /**
- * Applies the missing migrations of a database, all or none. Instances that start together do it one at a time.
- * Resolves to their names; rejects with StoreNotOpened.
+ * Applies the missing migrations of a database, all or none. Instances that start together migrate one at a
+ * time. Resolves to the names of the migrations; rejects with StoreNotOpened.
  */
 export async function migratePostgres(url: string): Promise<readonly string[]> {
   const connections = new Connections(url, {
@@ -62,7 +65,7 @@ async function rejectOtherEncodings(connection: Connection): Promise<void> {
     );
 }
 
-// CREATE TABLE IF NOT EXISTS needs the CREATE privilege even when the table exists.
+// Checks whether the table exists, since CREATE TABLE IF NOT EXISTS always needs the CREATE privilege.
 async function ensureRecord(connection: Connection): Promise<void> {
   const [row] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
   if (row?.found === true) return;

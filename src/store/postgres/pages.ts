@@ -3,10 +3,13 @@ import { FIELD_COLUMNS } from '../rows.ts';
 import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
 import type { Row, Statement } from './statements.ts';
 
-/** Unlike `Buffer.from`, it never encodes a short text into memory that buffers share. */
+/**
+ * Unlike `Buffer.from`, TextEncoder gives every result a separate ArrayBuffer. So the caller may detach that
+ * buffer, which frees its memory.
+ */
 const encoder = new TextEncoder();
 
-/** SQL for a plant as JSON. The first field is never absent, so each of the other fields begins with a comma. */
+/** SQL for a plant as JSON. The first field is never absent, so each further field begins with a comma. */
 const PLANT = `${plantFields
   .map((field, place) => {
     const member = `'${place === 0 ? '{' : ','}"${field}":' || to_json(${field})::text`;
@@ -14,19 +17,22 @@ const PLANT = `${plantFields
   })
   .join(' || ')} || '}'`;
 
-/** Bytes in the fields of a row. `octet_length` returns the length of a text without reading the text. */
+/**
+ * SQL for the number of bytes in the texts of a row. `octet_length` returns the length of a text without
+ * reading the text.
+ */
 const RAW_BYTES = plantFields.map((field) => `coalesce(octet_length(${field}::text), 0)`).join(' + ');
 
 function moreAfter(id: string): string {
   return `EXISTS (SELECT 1 FROM plants AS next WHERE next.owner = $1 AND next.id > ${id} AND next.id <= $3) AS more`;
 }
 
-/** Max bytes of text that the first statement renders, before the size of the page is known. */
+/** Max bytes of text that the first statement of a page renders, before the size of the page is known. */
 const RENDERED_BYTES = 4 * 1024 * 1024;
 
 /**
- * Reads a page. The first statement renders all rows up to the limit of plants, except very large rows. Usually its
- * result fits. If there are very large rows, or the page is too long, a second statement adds up the sizes row by row.
+ * Reads a page. The first statement reads as many plants as the page may have, which usually stay below its
+ * limit of bytes. Otherwise a second statement adds up the sizes row by row, and ends the page at the limit.
  */
 export async function readPage(
   query: (statement: Statement) => Promise<readonly Row[]>,
@@ -55,7 +61,7 @@ export async function readPage(
   return fitting;
 }
 
-/** Reads the first plant of a range, of any size; undefined if there is none. */
+/** Reads the first plant of a range of ids, of any size; undefined if there is none. */
 export async function readLargePlant(
   query: (statement: Statement) => Promise<readonly Row[]>,
   owner: string,
@@ -85,7 +91,7 @@ const ALL_ROWS: Statement = {
 
 const FITTING_ROWS: Statement = {
   name: 'list-large-plants',
-  // `OFFSET 0` makes the planner render a row once, not once for each use of its JSON.
+  // `OFFSET 0` makes the planner render each row once, not once for each use of its JSON.
   text: `SELECT '[' || coalesce(json, '') || ']' AS json, count, last, ${moreAfter('last')},
                 CASE WHEN count = 0 THEN (SELECT ${RAW_BYTES} ${FIRST_PLANT}) END AS large
            FROM (SELECT string_agg(plant, ',' ORDER BY id) AS json, count(*) AS count, max(id) AS last
@@ -105,7 +111,7 @@ const FITTING_ROWS: Statement = {
 
 const LARGE_PLANT: Statement = {
   name: 'read-large-plant',
-  // The subquery selects the row first. Otherwise the planner may render all rows as JSON and then sort them.
+  // The subquery selects one row first. Otherwise the planner may render all rows as JSON and then sort them.
   text: `SELECT ${PLANT} AS json, id, ${moreAfter('first.id')}
            FROM (SELECT id, ${FIELD_COLUMNS} ${FIRST_PLANT}) AS first`,
 };

@@ -2,9 +2,9 @@ import { StoreUnavailable } from '../store.ts';
 import type { Connection, Row, Statement } from './statements.ts';
 
 /**
- * Adds the role of the server to the result of a statement, since a pooler may send each statement to another server.
- * The role is NULL on a server without the setting `in_hot_standby`. The join returns a row even if the statement
- * returns none.
+ * Adds the role of the server to the result of a statement, since a pooler may send each statement to another
+ * server. The role is NULL on a server without the setting `in_hot_standby`. A statement without rows still
+ * returns a row with the role.
  */
 export function withRole({ text, ...rest }: Statement): Statement {
   return {
@@ -14,7 +14,10 @@ export function withRole({ text, ...rest }: Statement): Statement {
   };
 }
 
-/** Returns the rows of a statement from `withRole`. Throws StoreUnavailable on a standby, which may lack acknowledged writes. */
+/**
+ * Returns the rows of a statement made by `withRole`. Throws StoreUnavailable on a standby, which may lack
+ * acknowledged writes.
+ */
 export function rowsOfPrimary(rows: readonly Row[]): readonly Row[] {
   const [first] = rows;
   if (first === undefined) throw new StoreUnavailable('PostgreSQL did not return its role');
@@ -22,7 +25,10 @@ export function rowsOfPrimary(rows: readonly Row[]): readonly Row[] {
   return first.is_row === true ? rows : [];
 }
 
-/** Rejects on a standby. Within a transaction, later statements go to the same server. */
+/**
+ * Rejects on a standby. One check is enough, since later statements of the same transaction go to the same
+ * server.
+ */
 export async function requirePrimary(connection: Connection): Promise<void> {
   rowsOfPrimary(await connection.query(withRole({ text: 'SELECT 1' })));
 }

@@ -2,7 +2,7 @@ import { type Plant, type PlantRow, plantFields } from '../../plant.ts';
 import type { Token } from '../../token.ts';
 import { columnsOf, PLANT_COLUMNS, TOKEN_COLUMNS } from '../rows.ts';
 
-/** A statement: text, values, and a name when it is worth preparing. */
+/** An SQL statement with its values, and a name when it is worth preparing. */
 export interface Statement {
   readonly name?: string;
   readonly text: string;
@@ -11,16 +11,15 @@ export interface Statement {
 
 export type Row = Readonly<Record<string, unknown>>;
 
-/** A connection for one unit of work. */
 export interface Connection {
   /**
    * Sends a statement without waiting for earlier ones (pipelining). Rejects with the server's error, or with
-   * StoreUnavailable when the server does not answer.
+   * StoreUnavailable if the server does not answer.
    */
   query(statement: Statement): Promise<readonly Row[]>;
 }
 
-/** The types of the columns that hold the fields of a Plant. */
+/** SQL types of the columns that hold the fields of a plant. */
 const FIELD_TYPES: Readonly<Record<keyof Plant, 'text' | 'integer' | 'bigint'>> = {
   name: 'text',
   tag: 'text',
@@ -35,12 +34,15 @@ const INSERT_PLANTS = `INSERT INTO plants (${PLANT_COLUMNS})
 
 const ASSIGNMENTS = plantFields.map((field) => `${field} = excluded.${field}`).join(', ');
 
-/** Creates plants that are all new. When one exists, the server rejects the statement (23505). */
+/** Creates plants that are all new. If one exists, the server rejects the statement (23505). */
 export function createNewPlants(plants: readonly PlantRow[]): Statement {
   return { name: 'create-new-plants', text: INSERT_PLANTS, values: plantColumns(plants) };
 }
 
-/** Creates the plants that do not exist and returns their keys. Of duplicates it creates the first. */
+/**
+ * Creates the plants that do not exist and returns their keys. Of plants with the same key it creates the
+ * first.
+ */
 export function createPlants(plants: readonly PlantRow[]): Statement {
   return {
     name: 'create-plants',
@@ -57,7 +59,7 @@ export function replacePlants(plants: readonly PlantRow[]): Statement {
   };
 }
 
-/** Sorted by key to prevent deadlocks. */
+/** Returns the values of plants by column, sorted by key to prevent deadlocks. */
 function plantColumns(plants: readonly PlantRow[]): readonly unknown[] {
   const sorted = plants.toSorted(byKey);
   return [
@@ -72,7 +74,6 @@ function byKey(a: PlantRow, b: PlantRow): number {
   return a.id < b.id ? -1 : a.id > b.id ? 1 : 0;
 }
 
-/** Creates tokens and returns their ids. */
 export function createTokens(tokens: readonly Token[]): Statement {
   const rows = tokens.map(columnsOf);
   return {
@@ -90,8 +91,8 @@ interface PlantKey {
 }
 
 /**
- * Deletes plants and returns the keys of those that existed. Locks the rows in the order of their keys first: a DELETE
- * locks in the order of its plan.
+ * Deletes plants and returns the keys of those that existed. Before, it locks the rows in the order of their
+ * keys to prevent deadlocks. DELETE alone locks them in the order of its plan.
  */
 export function deletePlants(keys: readonly PlantKey[]): Statement {
   const ids = keys.map(({ id }) => id.toString());
@@ -122,7 +123,6 @@ interface Key {
   readonly key: string;
 }
 
-/** Finds idempotency keys. */
 export function findKeys(keys: readonly Key[]): Statement {
   const { name, where, values } = selection(keys);
   return {
@@ -132,13 +132,13 @@ export function findKeys(keys: readonly Key[]): Statement {
   };
 }
 
-/** Deletes idempotency keys. */
 export function removeKeys(keys: readonly Key[]): Statement {
   const { name, where, values } = selection(keys);
   return { name: `remove-${name}`, text: `DELETE FROM idempotency_keys WHERE ${where}`, values };
 }
 
-// With a single owner, a server that shards by owner (Citus) uses one shard and locks nothing in others.
+// Selects by owner if all keys have the same owner: a server that shards by owner (Citus) then locks nothing
+// in other shards.
 function selection(keys: readonly Key[]) {
   const names = keys.map(({ key }) => key);
   if (isOfOneOwner(keys))

@@ -1,10 +1,13 @@
 import type { TimelineRegression } from '../store.ts';
 
-/** The timeline of a primary as eight hexadecimal digits; NULL on a standby, an error on servers without timelines. */
+/**
+ * Query for the timeline of a primary, a number that grows at each failover, as eight hexadecimal digits.
+ * NULL on a standby; an error on servers without timelines.
+ */
 export const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby', true) = 'off'
                                           THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline`;
 
-/** Compares the timelines of primaries with the highest so far. */
+/** Compares the timeline of each primary with the highest one so far. */
 export interface Timelines {
   note(timeline: unknown): void;
   /** Number of primaries whose timeline was lower than that of an earlier primary. */

@@ -7,9 +7,9 @@ import { notOpened, reasonOf } from './errors.ts';
 const PAGES_AT_ONCE = 256;
 
 /**
- * Copies a snapshot of an embedded store to an empty file; others may write meanwhile. Then verifies the copy.
- * Rejects with StoreNotOpened when the store cannot be read, and with StoreUnavailable when the copy cannot be written,
- * is damaged, or differs.
+ * Copies a snapshot of an embedded store to an empty file and verifies the copy. Others may write to the
+ * store meanwhile. Rejects with StoreNotOpened if the store cannot be read, and with StoreUnavailable if the
+ * copy fails, is damaged or differs.
  */
 export async function backUpSqlite(
   file: string,
@@ -30,7 +30,7 @@ async function copyAndVerify(
 ): Promise<void> {
   const db = openForReading(file);
   try {
-    // Without this transaction, each write of another connection would restart the backup.
+    // Without this read transaction, each write of another connection would restart the backup.
     db.exec('BEGIN');
     const rows = countRows(db);
     await backup(db, to, {
@@ -50,15 +50,19 @@ async function verify(file: string, expected: string): Promise<void> {
   try {
     const [first] = db.prepare('PRAGMA integrity_check').all();
     if (first?.integrity_check !== 'ok') {
-      throw new StoreUnavailable(`the backup is damaged: ${first?.integrity_check}; is the store sound?`);
+      throw new StoreUnavailable(
+        `the backup is damaged: ${first?.integrity_check}; run \`plant-store check\` on the store`,
+      );
     }
     const rows = countRows(db);
     if (rows !== expected) {
-      throw new StoreUnavailable(`the backup has ${rows} where the store has ${expected}`);
+      throw new StoreUnavailable(
+        `the backup is wrong: it has ${rows}, the store ${expected}; make another backup`,
+      );
     }
   } finally {
     db.close();
-    // SQLite created these files when it opened the copy. They are empty.
+    // Removes the empty files that SQLite created when it opened the copy.
     await Promise.all([rm(`${file}-wal`, { force: true }), rm(`${file}-shm`, { force: true })]);
   }
 }

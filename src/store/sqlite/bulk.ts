@@ -17,15 +17,21 @@ import { prepareInsertPlant, prepareInsertToken } from './inserts.ts';
 import { inspectSchema, inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
 
-/** Four times the value of the service (writer-thread.ts): fewer checkpoints, but a longer write-ahead log. */
+/**
+ * Characters written between checkpoints, four times as many as in writer-thread.ts: fewer checkpoints, but a
+ * longer write-ahead log.
+ */
 const BULK_CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
 
-/** Opens an embedded store for bulk commands, without migrating it. Rejects with StoreNotOpened. */
+/**
+ * Opens an embedded store for bulk commands such as import, without migrating it. Rejects with
+ * StoreNotOpened.
+ */
 export async function openSqliteBulk(file: string): Promise<Bulk> {
   const db = openOrExplain(file, openForReading);
   let writing: Writing | undefined;
 
-  /** Opened at the first write: opening it changes the journal mode of the file. */
+  /** Opens the writing connection at the first write, since that changes the journal mode of the file. */
   function writer(): Writing {
     writing ??= createWriting(openOrExplain(file, openForWriting));
     return writing;
@@ -144,7 +150,7 @@ function createWriting(db: DatabaseSync): Writing {
     return taken;
   }
 
-  // Explicit, as in the service: automatic checkpoints hide their errors.
+  // Runs a checkpoint explicitly: automatic checkpoints hide their errors.
   function checkpoint(): void {
     characters = 0;
     db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();

@@ -1,13 +1,15 @@
 import { resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 
-/** Time that a write waits for the lock of another process. */
+/** Milliseconds that a write waits for the lock of another process. */
 export const WRITE_LOCK_TIMEOUT_MS = 5_000;
 
-/** Time that a read waits for a lock. Reads wait only during recovery after a crash. */
+/**
+ * Milliseconds that a read waits for a lock. Reads wait only while SQLite recovers the file after a crash.
+ */
 const READ_LOCK_TIMEOUT_MS = 1_000;
 
-/** Opens the only writing connection. The caller runs checkpoints: automatic ones hide their errors. */
+/** Opens a connection for writes. The caller runs checkpoints, since automatic ones hide their errors. */
 export function openForWriting(file: string, lockTimeoutMs = WRITE_LOCK_TIMEOUT_MS): DatabaseSync {
   return open(
     file,
@@ -16,14 +18,13 @@ export function openForWriting(file: string, lockTimeoutMs = WRITE_LOCK_TIMEOUT_
   );
 }
 
-/** Opens a connection for reads only. */
 export function openForReading(file: string, lockTimeoutMs = READ_LOCK_TIMEOUT_MS): DatabaseSync {
   return open(file, lockTimeoutMs, 'PRAGMA query_only = ON');
 }
 
 /**
- * Runs `work` in a write transaction; SQLite allows only one at a time. `endFor` gets the result of `work` and decides
- * whether to commit or to roll back. Rolls back if `work` throws.
+ * Runs `work` in a write transaction; SQLite allows only one at a time. `endFor` receives the result of
+ * `work`, and decides whether to commit or roll back. Rolls back if `work` throws.
  */
 export function inTransaction<T>(
   db: DatabaseSync,
@@ -41,7 +42,7 @@ export function inTransaction<T>(
   }
 }
 
-/** Like `inTransaction`, for asynchronous work. Nothing else may use the connection until the work ends. */
+/** Runs asynchronous `work` in a write transaction. Nothing else may use the connection meanwhile. */
 export async function inLongTransaction<T>(db: DatabaseSync, work: () => Promise<T>): Promise<T> {
   db.exec('BEGIN IMMEDIATE');
   try {
@@ -60,7 +61,7 @@ function rollBack(db: DatabaseSync): void {
   if (db.isTransaction) db.exec('ROLLBACK');
 }
 
-// An absolute path, since names such as `:memory:` and `file:…` have a special meaning in SQLite.
+// Uses an absolute path, since names such as `:memory:` and `file:…` have a special meaning in SQLite.
 function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSync {
   const db = new DatabaseSync(resolve(file), { timeout: lockTimeoutMs });
   try {

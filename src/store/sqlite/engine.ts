@@ -17,8 +17,8 @@ import { openReader } from './reader.ts';
 import type { WriterMessage, WriterReply, WriterRequest } from './writer-thread.ts';
 
 /**
- * Opens the embedded engine: one connection on this thread for reads, one on the writer thread for writes.
- * Rejects with StoreNotOpened.
+ * Opens the embedded engine: one connection on this thread for reads, another on the writer thread for
+ * writes. Rejects with StoreNotOpened.
  */
 export async function openSqlite(
   file: string,
@@ -28,7 +28,7 @@ export async function openSqlite(
   let broken: StoreUnavailable | undefined;
   let checkpointFailures = 0;
 
-  // Rejects queued writes first: `onFatal` may end the process.
+  // Handles a fatal error. Rejects queued writes before it calls `onFatal`, which may end the process.
   function breakWith(
     reason: string,
     rejectQueued: (failure: StoreUnavailable) => void = () => undefined,
@@ -58,7 +58,7 @@ export async function openSqlite(
   });
   const keyExpiry = startKeyExpiry(deleteExpiredKeys, onKeysNotDeleted);
 
-  // Requests one batch of deletions at a time, so that writes can run between the batches.
+  // Deletes expired keys in batches. Requests one batch at a time, so that writes can run in between.
   async function deleteExpiredKeys(): Promise<void> {
     const reply = await writer.request({ kind: 'deleteExpiredKeys', now: now() });
     if (reply.kind === 'failure') throw failureOf(reply);
@@ -165,7 +165,7 @@ async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEve
 
   async function close(): Promise<void> {
     closing = true;
-    // A thread that has already ended sends no reply.
+    // Waits for the reply or the end of the thread, whichever comes first: an ended thread never replies.
     await Promise.race([request({ kind: 'close' }).catch(() => undefined), ended]);
     await worker.terminate();
     await ended;
@@ -178,7 +178,10 @@ async function untilReady(worker: Worker): Promise<void> {
   for await (const [message] of on(worker, 'message')) if (isOfWriter(message)) return;
 }
 
-/** True for a message of the writer. Under `node --watch`, Node reports imported files on the same channel. */
+/**
+ * True for a message of the writer thread. Under `node --watch`, Node reports imported files on the same
+ * channel.
+ */
 function isOfWriter(message: unknown): message is WriterMessage {
   return typeof message === 'object' && message !== null && 'kind' in message;
 }

@@ -2,7 +2,10 @@ import { dirname } from 'node:path';
 import { codeOf, messageOf } from '../../api-errors.ts';
 import { StoreNotOpened } from '../store.ts';
 
-/** Primary result codes (https://sqlite.org/rescode.html). The low byte of an extended code is its primary code. */
+/**
+ * SQLite's primary result codes (https://sqlite.org/rescode.html). Each is the low byte of its extended
+ * codes.
+ */
 const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;
 const SQLITE_NOMEM = 7;
@@ -14,10 +17,13 @@ const SQLITE_CANTOPEN = 14;
 const SQLITE_TOOBIG = 18;
 const SQLITE_NOTADB = 26;
 
-/** Extended code: a write found no space (a quota, a process limit). Nothing was committed, since no fsync followed. */
+/**
+ * Extended result code: a write found no space (a quota, a process limit). Nothing was committed, since no
+ * fsync followed.
+ */
 const SQLITE_IOERR_WRITE = 10 | (3 << 8);
 
-/** The shared-memory file could not grow; a full disk causes it too. */
+/** Extended result code: the shared-memory file could not grow, for example because the disk is full. */
 const SQLITE_IOERR_SHMSIZE = 10 | (19 << 8);
 const TRANSIENT_EXTENDED = new Set([SQLITE_IOERR_WRITE, SQLITE_IOERR_SHMSIZE]);
 
@@ -32,9 +38,9 @@ const TRANSIENT = new Set([
 const FATAL = new Set([SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_NOTADB]);
 
 /**
- * The severity of an SQLite error. `transient`: nothing changed and a retry may succeed (a full disk, a lock).
- * `fatal`: the file and the outcome are unreliable (a failed fsync, a corrupt page). `rejected`: the request itself
- * is invalid.
+ * Severity of a SQLite error. `transient`: nothing changed and a retry may succeed (a full disk, a lock).
+ * `fatal`: the file and the outcome are unreliable (a failed fsync, a corrupt page). `rejected`: the request
+ * itself is invalid.
  */
 export type Severity = 'transient' | 'fatal' | 'rejected';
 
@@ -45,17 +51,19 @@ export function severityOf(error: unknown): Severity {
   return FATAL.has(code & 0xff) ? 'fatal' : 'rejected';
 }
 
-/** True when another connection holds a lock. */
 export function isLocked(error: unknown): boolean {
   return hasCode(error, [SQLITE_BUSY, SQLITE_LOCKED]);
 }
 
-/** True when a value exceeds `limits.length` of the connection. */
+/** True if a value exceeds the connection's limit on its size (`limits.length`). */
 export function isTooBig(error: unknown): boolean {
   return hasCode(error, [SQLITE_TOOBIG]);
 }
 
-/** True when this user lacks write access. SQLite needs it even to read: the file, its folder, `-wal` and `-shm`. */
+/**
+ * True if this user may not write to the file, its folder, its `-wal` or its `-shm`. SQLite writes to them
+ * even to read.
+ */
 export function isForbidden(error: unknown): boolean {
   return hasCode(error, [SQLITE_CANTOPEN, SQLITE_READONLY]) || ['EACCES', 'EROFS'].includes(codeOf(error));
 }
@@ -65,14 +73,14 @@ function hasCode(error: unknown, primary: readonly number[]): boolean {
   return code !== undefined && primary.includes(code & 0xff);
 }
 
-/** The extended result code; undefined for an error that is not of SQLite. */
+/** Returns the extended result code; undefined for an error that is not from SQLite. */
 function resultCodeOf(error: unknown): number | undefined {
   return error instanceof Error && 'errcode' in error && typeof error.errcode === 'number'
     ? error.errcode
     : undefined;
 }
 
-/** The reason for the operator: SQLite's message with its extended result code. */
+/** Reason of an error for the operator: SQLite's message with its extended result code. */
 export function reasonOf(error: unknown): string {
   if (error instanceof Error && 'syscall' in error && error.syscall === 'mkdir' && 'path' in error)
     return `the folder ${String(error.path)} cannot be created (${codeOf(error)})`;
@@ -88,7 +96,7 @@ function reasonOfPath(error: unknown, file: string): string | undefined {
     case 'ENAMETOOLONG':
       return 'its name is too long';
     case 'ENOENT':
-      return 'no file can be created there';
+      return 'no file can be created in this folder';
     case 'ENOTDIR':
       return `${dirname(file)} is not a folder`;
     default:
@@ -96,7 +104,7 @@ function reasonOfPath(error: unknown, file: string): string | undefined {
   }
 }
 
-/** The error for a file that cannot be opened as a store, with a message for the operator. */
+/** Error for a file that cannot be opened as a store, with a message for the operator. */
 export function notOpened(file: string, error: unknown): StoreNotOpened {
   if (error instanceof StoreNotOpened) return error;
   const need = isForbidden(error) ? '; the file and its folder must be writable by this user' : '';

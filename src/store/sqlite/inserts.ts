@@ -4,7 +4,10 @@ import type { Token } from '../../token.ts';
 import { charactersIn, columnsOf, PLANT_COLUMNS, plantValues, TOKEN_COLUMNS } from '../rows.ts';
 import { LARGE_CHARACTERS } from './large-plants.ts';
 
-/** Prepares the creation of a plant, in a transaction. The function returns true when the id was free. */
+/**
+ * Prepares statements that create a plant. The returned function needs a transaction. It returns true if the
+ * id was free.
+ */
 export function prepareInsertPlant(db: DatabaseSync): (plant: PlantRow) => boolean {
   const places = PLANT_COLUMNS.replaceAll(/\w+/g, '?');
   const statement = db.prepare(
@@ -25,7 +28,6 @@ export function prepareInsertPlant(db: DatabaseSync): (plant: PlantRow) => boole
   };
 }
 
-/** Prepares the creation of a token. */
 export function prepareInsertToken(db: DatabaseSync): (token: Token) => void {
   const statement = db.prepare(`INSERT INTO tokens (${TOKEN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`);
   return (token) => {

@@ -7,7 +7,10 @@ import { reasonOf, severityOf } from './errors.ts';
 import { inspectLargePlants, SELECT_PLANTS } from './large-plants.ts';
 import { SQLITE_MIGRATIONS } from './migrate.ts';
 
-/** Returns the faults of pages, indexes, schema and encoding. Empty for a sound store. See {@link inspectSchema}. */
+/**
+ * Returns the faults of pages, indexes, schema and encoding; empty for a sound store. Rejects with
+ * StoreNotOpened if the file is not a store of this service.
+ */
 export async function inspectSqlite(db: DatabaseSync, file: string): Promise<readonly string[]> {
   try {
     const damages = db
@@ -25,14 +28,17 @@ export async function inspectSqlite(db: DatabaseSync, file: string): Promise<rea
 }
 
 /**
- * Returns why the schema is not that of this version; empty when it is. Rejects with StoreNotOpened when the file has
- * no tables, as after a power cut in the first start.
+ * Returns why the schema is not that of this version; empty if it is. Rejects with StoreNotOpened if the file
+ * has no tables, as after a power cut in the first start.
  */
 export async function inspectSchema(db: DatabaseSync, file: string): Promise<readonly string[]> {
   const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
   if (tables.length === 0)
-    throw new StoreNotOpened(`there is no store at ${file} yet: it is empty, and the next start makes one`);
-  if (!tables.some(({ name }) => name === 'migrations')) return ['this is the database of another program'];
+    throw new StoreNotOpened(
+      `there is no store at ${file} yet: the file is empty, and the next start creates a store`,
+    );
+  if (!tables.some(({ name }) => name === 'migrations'))
+    return ['the file is the database of another program'];
   const applied = db.prepare('SELECT name FROM migrations').all();
   return inspectMigrations(
     SQLITE_MIGRATIONS,
@@ -40,7 +46,7 @@ export async function inspectSchema(db: DatabaseSync, file: string): Promise<rea
   );
 }
 
-// SQLite does not validate text, and reads as text silently replace invalid UTF-8.
+// Finds invalid UTF-8: SQLite does not validate text, and reading text silently replaces invalid bytes.
 function inspectEncoding(db: DatabaseSync): readonly string[] {
   const text = ['owner', ...plantFields.map((field) => `coalesce(${field}, '')`)].join(' || ');
   const statement = db.prepare(`SELECT owner, id, CAST(${text} AS BLOB) AS bytes FROM (${SELECT_PLANTS})`);

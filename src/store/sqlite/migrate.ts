@@ -19,13 +19,13 @@ import { isLocked, notOpened } from './errors.ts';
 
 export const SQLITE_MIGRATIONS = 'store/sqlite/migrations/';
 
-/** Max time to wait while another process migrates the same file. */
+/** Max milliseconds to wait while another process migrates the same file. */
 export const LOCK_TIMEOUT_MS = 10_000;
 const LOCK_RETRY_MS = 20;
 
 /**
  * Creates the file (mode 0600) if it does not exist, and applies the missing migrations, all or none.
- * Resolves to their names; rejects with StoreNotOpened.
+ * Resolves to the names of the migrations; rejects with StoreNotOpened.
  */
 export async function migrateSqlite(file: string): Promise<readonly string[]> {
   try {
@@ -44,7 +44,7 @@ export async function migrateSqlite(file: string): Promise<readonly string[]> {
   }
 }
 
-// Retries while another process creates the same file. A wait inside SQLite would block this thread.
+// Retries while another process locks the file. Waiting inside SQLite would block this thread.
 async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
   for (const deadline = performance.now() + LOCK_TIMEOUT_MS; ; await setTimeout(LOCK_RETRY_MS)) {
     try {
@@ -58,7 +58,8 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
 function createPrivately(file: string): void {
   if (existsSync(file)) {
     if (statSync(file).isDirectory()) throw new StoreNotOpened(`${file} is a folder; name a file in it`);
-    // Checks the permission here: SQLite opens a read-only file without an error and fails only at the first write.
+    // Checks for write permission: SQLite opens a read-only file without an error and fails only at the first
+    // write.
     accessSync(file, constants.W_OK);
     return;
   }
@@ -69,8 +70,8 @@ function createPrivately(file: string): void {
   syncFolder(folder);
 }
 
-// Creates the folders one by one. With `recursive`, `mkdirSync` never returns when the parent exists but rejects new
-// folders, such as /proc.
+// Creates missing folders one by one. `mkdirSync` with `recursive` never returns if the parent rejects new
+// folders, as /proc does.
 function makeFolders(folder: string): void {
   if (existsSync(folder)) return;
   makeFolders(dirname(folder));
@@ -82,20 +83,21 @@ function makeFolder(folder: string): void {
   try {
     mkdirSync(folder, { mode: 0o700 });
   } catch (error: unknown) {
-    // Another process that opens the same store may have created it.
+    // Another process that opens the same store may have created the folder.
     if (existsSync(folder)) return;
     throw error;
   }
 }
 
-// A new file name is durable after an fsync of its folder (fsync(2), notes).
+// Syncs a folder: only then is the name of a new file in it durable (fsync(2), notes).
 function syncFolder(folder: string): void {
   const descriptor = openSync(folder, 'r');
   fsyncSync(descriptor);
   closeSync(descriptor);
 }
 
-// Runs before the file is opened for writing: opening it for writing changes its journal mode permanently.
+// Rejects the database of another program. Runs before the file is opened for writing, which would change its
+// journal mode permanently.
 function rejectForeign(file: string): void {
   const db = openForReading(file, 0);
   try {

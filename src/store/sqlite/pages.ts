@@ -4,8 +4,10 @@ import { FIELD_COLUMNS } from '../rows.ts';
 import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
 import { isTooBig } from './errors.ts';
 
-// A CASE branch for each combination of present fields: `json_patch`, which drops nulls, takes four times as long.
-/** A plant as JSON. */
+/**
+ * SQL for a plant as JSON, with a CASE branch for each combination of present fields: `json_patch`, which
+ * drops nulls, takes four times as long.
+ */
 const PLANT = renderFields([], plantFields);
 
 function renderFields(present: readonly string[], [field, ...rest]: readonly (keyof Plant)[]): string {
@@ -15,22 +17,34 @@ function renderFields(present: readonly string[], [field, ...rest]: readonly (ke
   return `CASE WHEN ${field} IS NULL THEN ${renderFields(present, rest)} ELSE ${withField} END`;
 }
 
-/** A plant as JSON, whatever its size. */
+/** SQL for a plant of any size as JSON. */
 const ANY_PLANT = `CASE WHEN plants.large_id IS NULL THEN ${PLANT} ELSE json END`;
 
-/** The bytes of the texts of a plant. `octet_length` reads only the header of a row, not the texts. */
+/**
+ * SQL for the number of bytes in a plant's texts. `octet_length` reads only the header of a row, not the
+ * texts.
+ */
 const PLANT_BYTES = `CASE WHEN plants.large_id IS NULL
   THEN ${plantFields.map((field) => `coalesce(octet_length(${field}), 0)`).join(' + ')}
   ELSE octet_length(json) END`;
 
-/** JSON needs up to 6 bytes for one of text (`\u0001`). Each member also has a name; a number has up to 20 digits. */
+/**
+ * Max bytes of JSON that one byte of text becomes (`\u0001` has six), and max bytes of JSON for the names of
+ * all fields, or for the numbers in them.
+ */
 const JSON_GROWTH = 6;
 const MEMBER_NAMES = 32 * plantFields.length;
 
-/** Smallest limit on values. Other statements share the connection; all values that they read or bind are smaller. */
+/**
+ * The size limit of values is never set below this number of bytes, since other statements on the connection
+ * need values of up to this size.
+ */
 const SMALLEST_VALUE_LIMIT = 64 * 1024;
 
-/** Max plants on a page without a check of the limit at each row: so many, each below the limit, fit into memory. */
+/**
+ * A page of up to this number of plants is checked for its size only when it is complete. Even with each
+ * plant just below the limit, it fits into memory.
+ */
 const SHORT_PAGE = 64;
 
 interface Pages {
@@ -39,12 +53,13 @@ interface Pages {
 }
 
 /**
- * Prepares the statements that read pages. SQLite's limit on the size of a value (`sqlite3_limit`) bounds the memory of
- * these statements. One statement reads most pages. A page that exceeds the limit, or has large plants, is read again
- * row by row.
+ * Prepares the statements that read pages. SQLite's limit on the size of a value (`sqlite3_limit`) bounds
+ * their memory. One statement reads most pages. A page that exceeds the limit, or has large plants, is read
+ * again row by row.
  */
 export function preparePages(db: DatabaseSync): Pages {
-  // `json_group_array` is faster but checks the limit on values at its end, `group_concat` at each row.
+  // `json_group_array` is faster, but checks the limit on the size of values only at the end. `group_concat`
+  // checks it at each row.
   const short = prepareWhole(db, `json_group_array(${PLANT})`);
   const long = prepareWhole(db, `'[' || coalesce(group_concat(${PLANT}), '') || ']'`);
   const single = db.prepare(
@@ -67,7 +82,7 @@ export function preparePages(db: DatabaseSync): Pages {
     valueLimit = bytes;
   }
 
-  /** Reads a page in one statement; undefined when it exceeds the limit of bytes or has large plants. */
+  /** Reads a page in one statement; undefined if it exceeds the limit of bytes or has large plants. */
   function tryWhole(owner: string, range: IdRange, { plants, bytes }: PageLimit): PlantPage | undefined {
     limitValues(Math.max(bytes, SMALLEST_VALUE_LIMIT));
     try {
@@ -87,7 +102,7 @@ export function preparePages(db: DatabaseSync): Pages {
     }
   }
 
-  /** Reads plants row by row, up to the limits of the page. */
+  /** Reads a page row by row, up to its limits. */
   function readFitting(owner: string, { from, to }: IdRange, { plants, bytes }: PageLimit): PlantPage {
     limitValues(Math.max(JSON_GROWTH * bytes + MEMBER_NAMES, SMALLEST_VALUE_LIMIT));
     const members: string[] = [];
@@ -120,7 +135,7 @@ export function preparePages(db: DatabaseSync): Pages {
   };
 }
 
-// The `+` before the LIMIT parameter: without it, SQLite would compile the statement again at each bind.
+// Without the `+` before the parameter of LIMIT, SQLite would compile the statement again at each bind.
 function prepareWhole(db: DatabaseSync, array: string): StatementSync {
   const statement = db.prepare(
     `SELECT json, count, last, ${moreAfter('last')}

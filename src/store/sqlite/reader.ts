@@ -7,13 +7,16 @@ import type { IdRange, LargePlant, PageLimit, PlantPage } from '../store.ts';
 import { openForReading } from './connection.ts';
 import { preparePages } from './pages.ts';
 
-/** Max characters of all cached pages together, and of a single one. */
+/** Max characters of all cached pages together, and of one cached page. */
 const CACHE_CHARACTERS = 4 * 1024 * 1024;
 const LONGEST_CACHED_CHARACTERS = 16 * 1024;
 
-/** Synchronous reads on their own connection. */
+/** Reads the store synchronously, on a separate connection. */
 interface Reader {
-  /** Must be called after each commit of this process, before its outcomes are reported. */
+  /**
+   * Must be called after each commit of this process, before its outcomes are reported: the page cache may be
+   * outdated.
+   */
   noteCommit(): void;
   listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage;
   readLargePlant(owner: string, range: IdRange): LargePlant | undefined;
@@ -24,7 +27,6 @@ interface Reader {
   close(): void;
 }
 
-/** Opens the connection for reads. Rejects with the error of SQLite. */
 export async function openReader(file: string): Promise<Reader> {
   const db = openForReading(file);
   const { listPlants, readLargePlant } = preparePages(db);
@@ -41,8 +43,8 @@ export async function openReader(file: string): Promise<Reader> {
   let pagesVersion: unknown;
   let versionKnownIn: number | undefined;
 
-  // `data_version` changes when another connection commits. Reading it takes two file locks, so it is read once an
-  // iteration. `loopCount` detects a new iteration: setImmediate alone may run late, after the next requests.
+  // Detects commits of other connections by `data_version`. Reading it takes two file locks, so it is read
+  // once per event-loop iteration. `loopCount` numbers the iterations.
   function dropOutdatedPages(): void {
     const iteration = performance.nodeTiming.uvMetricsInfo.loopCount;
     if (iteration === versionKnownIn) return;

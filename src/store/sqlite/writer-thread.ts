@@ -13,15 +13,18 @@ export type WriterRequest =
   | { readonly kind: 'deleteExpiredKeys'; readonly now: number }
   | { readonly kind: 'close' };
 
-/** A reply of the writer thread: one for each request, in their order. */
+/** A reply of the writer thread: one for each request, in the order of requests. */
 export type WriterReply =
   | { readonly kind: 'outcomes'; readonly outcomes: readonly Outcome[] }
-  /** `more`: there may be more expired keys. */
+  /** `more` is true if there may be more expired keys. */
   | { readonly kind: 'deletedKeys'; readonly more: boolean }
   | { readonly kind: 'failure'; readonly severity: Severity; readonly reason: string }
   | { readonly kind: 'closed' };
 
-/** Also sent without a request: `ready` once, `checkpointed` after each checkpoint, `broken` after a fatal error. */
+/**
+ * A message of the writer thread: a reply, or `ready` once, `checkpointed` after each checkpoint, `broken`
+ * after a fatal error.
+ */
 export type WriterMessage =
   | WriterReply
   | { readonly kind: 'ready' }
@@ -71,7 +74,8 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
     }
   }
 
-  // Runs after the reply is sent, so that no request waits. After a transient error, the next checkpoint retries.
+  // Runs checkpoints after the reply is sent, so that no request waits. After a transient error, the next
+  // checkpoint retries.
   function checkpoint(): void {
     commits = 0;
     characters = 0;
@@ -111,7 +115,7 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
   const insertPlant = prepareInsertPlant(db);
   const insertToken = prepareInsertToken(db);
   const deletePlant = db.prepare('DELETE FROM plants WHERE owner = ? AND id = ?');
-  // Earlier versions also stored keys of failed creations, with the outcome 'idTaken'. The query ignores these.
+  // Ignores keys with the outcome 'idTaken': earlier versions also stored the keys of failed creations.
   const findKey = db.prepare(
     `SELECT digest FROM idempotency_keys
       WHERE owner = ? AND key = ? AND outcome = 'created' AND first_used_at > ?`,

@@ -23,7 +23,8 @@ const TOLERANCE_MS = 30_000;
 const firstKey = await newSigningKey('first');
 const secondKey = await newSigningKey('second', 'ES256');
 
-const UNREADABLE = 'the keys of the identity provider could not be read';
+const UNREADABLE =
+  'the keys of the identity provider could not be read; check the provider and --oidc-issuer';
 
 interface Setting {
   readonly provider: IdentityProvider;
@@ -387,7 +388,7 @@ test('provider down at start → the service starts; provider up → tokens vali
 test('invalid documents of the provider → 50302, reason in the log', async (t) => {
   const answers: readonly (readonly [what: RegExp, body: (issuer: string) => unknown])[] = [
     [
-      /names the issuer https:\/\/other\.example, not/,
+      /names the issuer https:\/\/other\.example, but --oidc-issuer is/,
       () => ({ issuer: 'https://other.example', jwks_uri: 'x' }),
     ],
     [/jwks_uri is required/, (issuer) => ({ issuer })],

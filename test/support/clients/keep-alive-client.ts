@@ -2,7 +2,7 @@ import { Agent, type IncomingMessage, request } from 'node:http';
 
 export interface Answer {
   readonly status: number;
-  /** True for an idempotent replay. */
+  /** True if the response is an idempotent replay. */
   readonly replayed: boolean;
   readonly body: string;
   readonly requestId: string;
@@ -19,7 +19,7 @@ export class Connection {
     this.#authorization = `Bearer ${token}`;
   }
 
-  /** Returns undefined when no response arrived. */
+  /** Creates a plant. Resolves to undefined when no response arrived. */
   create(
     id: bigint,
     plant: { readonly name: string; readonly tag: string | null },
@@ -36,12 +36,12 @@ export class Connection {
     );
   }
 
-  /** Returns undefined when no response arrived. */
+  /** Deletes a plant. Resolves to undefined when no response arrived. */
   delete(id: bigint): Promise<Answer | undefined> {
     return this.#send('DELETE', `/plants/${id}`, {}, '');
   }
 
-  /** Lists all plants by default. Returns undefined when no response arrived. */
+  /** Lists plants; all by default. Resolves to undefined when no response arrived. */
   list(limit?: number): Promise<Answer | undefined> {
     return this.#send('GET', limit === undefined ? '/plants' : `/plants?limit=${limit}`, {}, '');
   }
@@ -69,7 +69,9 @@ export class Connection {
   }
 }
 
-/** A response counts once its head has arrived, even if the service then dies: the head states the outcome. */
+/**
+ * A response counts once its head has arrived, even if the service then crashes: the head has the outcome.
+ */
 function answerOf(response: IncomingMessage): Promise<Answer> {
   const status = response.statusCode ?? 0;
   const replayed = response.headers['idempotent-replayed'] === 'true';

@@ -7,9 +7,9 @@ import { type RawAnswer, takeAnswer } from './raw-http.ts';
  * A raw connection to a service, over TLS for an https URL. It sends bytes unchanged and parses responses one by one.
  */
 export interface Wire {
-  /** Sends a text as one byte per character. */
+  /** Sends bytes, or a text as one byte per character. */
   send(bytes: string | Uint8Array): void;
-  /** Ends the sending side. */
+  /** Ends the sending side of the connection. */
   end(): void;
   /**
    * Resolves to the next response, or to undefined after the service has closed the connection. Rejects on a timeout,
@@ -18,18 +18,18 @@ export interface Wire {
   answer(options?: { readonly toHead?: boolean; readonly withinMs?: number }): Promise<RawAnswer | undefined>;
   /** Resolves to all bytes until the service closes the connection. Rejects on a timeout. */
   rest(withinMs?: number): Promise<Buffer>;
-  /** Received bytes that are not part of a parsed response. */
+  /** Number of received bytes that are not part of a parsed response. */
   surplus(): number;
   destroy(): void;
 }
 
 /**
- * The number of ticks in a timeout. A process that was paused misses only one tick. It then reads the data that has
- * arrived, before the timeout ends.
+ * A timeout consists of this many shorter timers, one after the other. During a pause of the process only
+ * one of them expires, so data that arrived meanwhile is read before the timeout ends.
  */
 const PARTS = 8;
 
-/** Opens a connection to the service at `url`. Data sent before it is open is queued. */
+/** Opens a connection to the service at `url`. Data is queued until the connection is open. */
 export function openWire(url: string): Wire {
   const { protocol, hostname, port } = new URL(url);
   const address = { port: Number(port), host: hostname };
@@ -45,7 +45,8 @@ export function openWire(url: string): Wire {
     received = received.length === 0 ? bytes : Buffer.concat([received, bytes]);
     look();
   });
-  // A service that closes before it has read everything may reset the connection after its response.
+  // Ignores errors: a service that closes before it has read everything may reset the connection after its
+  // response.
   socket.on('error', () => undefined);
   socket.on('close', () => {
     isClosed = true;
@@ -64,7 +65,7 @@ export function openWire(url: string): Wire {
     return { found: undefined };
   }
 
-  /** Resolves to the result of `find`, which runs again after every event. */
+  /** Runs `find` after every event of the connection until it returns a result. Resolves to the result. */
   function wait<T>(find: () => { readonly found: T } | undefined, withinMs: number): Promise<T> {
     const { promise, resolve, reject } = Promise.withResolvers<T>();
     let parts = 0;

@@ -3,24 +3,24 @@ import { PATIENCE_MS } from '../patience.ts';
 
 export type Header = readonly [name: string, value: string];
 
-/** A request to send unchanged, without any correction. */
+/** A request that is sent unchanged, even when invalid. */
 export interface RawRequest {
   readonly method: string;
-  /** The request target of the request line. */
+  /** The request target in the request line. */
   readonly path: string;
-  /** In this order, including duplicates. Characters up to U+00FF are sent as one byte each. */
+  /** Headers in this order, including duplicates. Characters up to U+00FF are sent as one byte each. */
   readonly headers?: readonly Header[];
-  /** Sent as UTF-8. With `Transfer-Encoding: chunked` it is sent in chunks of 1,000 bytes. */
+  /** The body, sent as UTF-8. With `Transfer-Encoding: chunked` it is sent in chunks of 1,000 bytes. */
   readonly body?: string | Uint8Array | undefined;
 }
 
 export interface RawAnswer {
   readonly status: number;
-  /** The headers in the order received. */
+  /** Headers of the response in the order received. */
   readonly headers: readonly Header[];
-  /** The body without chunk framing. */
+  /** Body of the response without chunk framing. */
   readonly body: Buffer;
-  /** The statuses of the interim responses (1xx) before it. */
+  /** Statuses of the interim responses (1xx) before the response. */
   readonly interim: readonly number[];
 }
 
@@ -70,7 +70,7 @@ export async function sendRaw(
   return taken.answer;
 }
 
-/** Sends a request and resolves to its answer, as `sendRaw` does. */
+/** Renders a request and sends it as `sendRaw` does. Resolves to the response. */
 export function sendRequest(url: string, request: RawRequest): Promise<RawAnswer> {
   return sendRaw(url, renderRequest(request));
 }
@@ -90,7 +90,7 @@ function exchange(url: string, bytes: Uint8Array, endsEarly: boolean): Promise<B
       failure = error;
     });
     socket.on('close', () => {
-      // A service that closes before it has read everything may reset the connection after its response.
+      // A reset after the response is no failure: the service may close before it has read everything.
       if (failure !== undefined && received.length === 0) reject(failure);
       else resolve(Buffer.concat(received));
     });
@@ -100,8 +100,8 @@ function exchange(url: string, bytes: Uint8Array, endsEarly: boolean): Promise<B
 }
 
 /**
- * Parses the first response in the bytes, after its interim ones. Returns it with the bytes after it, or undefined
- * when it is incomplete. Throws when it is malformed.
+ * Parses the first final response in the bytes, with its interim responses. Returns the response and the
+ * bytes after it, or undefined when it is incomplete. Throws when it is malformed.
  */
 export function takeAnswer(
   bytes: Buffer,
@@ -143,7 +143,7 @@ function parseHeader(line: string): Header {
 
 type Content = { readonly body: Buffer; readonly rest: Buffer } | undefined;
 
-/** Applies the length rules of RFC 9112 §6.3. */
+/** Takes the body that follows the headers, by the length rules of RFC 9112 §6.3. */
 function takeBody(status: number, headers: readonly Header[], after: Buffer, toHead: boolean): Content {
   if (toHead || status === 204 || status === 304) return { body: Buffer.alloc(0), rest: after };
   if (headerOf(headers, 'transfer-encoding') === 'chunked') return takeChunks(after);
@@ -170,7 +170,7 @@ function takeChunks(bytes: Buffer): Content {
   }
 }
 
-/** Returns the value of the first header with a name, in any case. */
+/** Returns the value of the first header with a name, in upper or lower case. */
 export function headerOf(headers: readonly Header[], name: string): string | undefined {
   return headers.find(([one]) => one.toLowerCase() === name.toLowerCase())?.[1];
 }

@@ -3,43 +3,44 @@ import type { Header, RawRequest } from '../clients/raw-http.ts';
 import { BODY_LIMIT } from './costly-bodies.ts';
 
 /**
- * The contract as a table: a request, and the response it must get. Rows are independent, and each has its own owner.
- * Header values, paths and raw messages may hold `{token}`, the token of the row. Paths may hold `{next}` and
- * `{cursor}`, the target of the `Link` in the response to the last `before` request.
+ * One row of the API tests: a request and its expected response. Each row has a separate owner, so rows are
+ * independent. Header values, paths and raw messages may hold `{token}`, the token of the row. A path may
+ * hold `{next}`, the URL in the `Link` header of the last response to `before`, or `{cursor}`, the cursor in
+ * this URL.
  */
 export interface Scenario extends RawRequest {
-  /** The tested rule. Titles are unique. */
+  /** The rule that the request tests. Titles are unique. */
   readonly title: string;
-  /** The base path of the service; none by default. */
+  /** Base path of the service; none by default. */
   readonly basePath?: '/v1';
-  /** The existing plants; they belong to the caller by default. */
+  /** Plants that exist before the request; by default the caller owns them. */
   readonly given?: readonly GivenPlant[];
-  /** Requests sent before this one, with a token that has all scopes. */
+  /** Requests to send before the tested one, with a token that has all scopes. */
   readonly before?: readonly Exchange[];
-  /** The token of the caller; one with both scopes by default. */
+  /** Kind of the caller's token; by default it has both scopes. */
   readonly token?: TokenKind;
-  /** The values of the `Authorization` headers; `Bearer {token}` by default. */
+  /** Values of the `Authorization` headers; `Bearer {token}` by default. */
   readonly authorization?: readonly string[];
-  /** The complete message, for one that method, path, headers and body cannot express. */
+  /** The complete message, if method, path, headers and body cannot express it. */
   readonly raw?: string;
   /** True when the client ends its sending side after the message. */
   readonly endsEarly?: true;
   readonly status: number;
-  /** The error code in the body. */
+  /** The error code in the expected response. */
   readonly error?: ErrorCode;
-  /** A word that the error message must contain: the field, parameter or header at fault. */
+  /** Word that the error message must contain: the field, parameter or header at fault. */
   readonly names?: string;
-  /** The body of a success, as exact bytes or a pattern. */
+  /** The body of the expected success, as exact bytes or a pattern. */
   readonly answer?: string | RegExp;
-  /** Response headers by lower-case name; null for one that must be absent. */
+  /** Expected response headers by lower-case name; null for one that must be absent. */
   readonly answers?: Readonly<Record<string, string | RegExp | null>>;
-  /** The methods in the header `Allow`, in alphabetical order. */
+  /** The expected methods in the header `Allow`, in alphabetical order. */
   readonly allows?: readonly string[];
-  /** The interim responses that must arrive first; none by default. */
+  /** Statuses of the interim responses that must arrive first; none by default. */
   readonly interim?: readonly number[];
-  /** The title of another row that must get the same bytes, except headers that always differ. */
+  /** Title of another row that must get the same response, except headers that always differ. */
   readonly sameAs?: string;
-  /** Requests sent after this one, with a token that has all scopes. */
+  /** Requests to send after the tested one, with a token that has all scopes. */
   readonly after?: readonly Exchange[];
 }
 
@@ -56,7 +57,7 @@ export interface Exchange extends RawRequest {
   readonly answer?: string;
 }
 
-/** `unknown` was never created; `mistyped` has a wrong checksum. */
+/** Kinds of tokens: `unknown` was never created, `mistyped` has a wrong checksum. */
 export type TokenKind = 'full' | 'reader' | 'writer' | 'expired' | 'revoked' | 'unknown' | 'mistyped';
 
 interface ScenarioGroup {
@@ -117,7 +118,7 @@ function withKey(key: string): readonly Header[] {
   return [...JSON_CONTENT, ['Idempotency-Key', key]];
 }
 
-/** Builds a NewPlant of exactly this many bytes, and the Plant in the response. */
+/** Builds a NewPlant of exactly this many bytes, and the expected Plant in the response. */
 function plantOfSize(bytes: number): { body: string; back: string } {
   const [start, end] = ['{"id":7,"name":"', '"}'];
   const name = 'a'.repeat(bytes - start.length - end.length);
@@ -251,7 +252,7 @@ const creation: readonly Scenario[] = [
   },
 ];
 
-/** JSON numbers and the integers they represent. */
+/** JSON numbers with the integers that they represent. */
 const integers: readonly (readonly [source: string, id: string])[] = [
   ['7', '7'],
   ['0', '0'],
@@ -317,7 +318,7 @@ const notIds: readonly string[] = [
   '{"id":7}',
 ];
 
-/** Texts that look like numbers but are not JSON. */
+/** Texts that look like numbers but are not valid JSON. */
 const notNumbers: readonly string[] = [
   '07',
   '+7',
@@ -377,7 +378,7 @@ function brief(text: string): string {
   return text.length <= 40 ? text : `${text.slice(0, 16)}…${text.slice(-8)} of ${text.length} characters`;
 }
 
-/** Strings that must be returned unchanged. */
+/** Strings that the service must return unchanged. */
 const texts: Readonly<Record<string, string>> = {
   'the empty string': '',
   spaces: '  ',
@@ -950,7 +951,7 @@ const listing: readonly Scenario[] = [
   },
 ];
 
-/** Path segments and the ids they represent. */
+/** Path segments with the ids that they represent. */
 const pathIds: readonly (readonly [segment: string, id: bigint])[] = [
   ['7', 7n],
   ['-7', -7n],
@@ -1995,7 +1996,7 @@ const malformed: readonly Scenario[] = [
   },
 ];
 
-/** All rows, by section. */
+/** All rows of the contract, by section. */
 export const scenarioGroups: readonly ScenarioGroup[] = [
   { section: '1 Operations: createPlant', rows: creation },
   { section: '1 Operations: ids in a body', rows: ids },

@@ -4,10 +4,10 @@ interface CostlyBody {
   readonly body: Buffer;
 }
 
-/** The default body limit, in bytes. */
+/** Default limit for the size of a body, in bytes. */
 export const BODY_LIMIT = 64 * 1024;
 
-/** Fills a body between two texts with as many items as fit. */
+/** Builds a body of the max size from a start, as many items as fit, and an end. */
 function fill(before: string, item: (index: number) => string, separator: string, after: string): Buffer {
   const items: string[] = [];
   let bytes = Buffer.byteLength(before) + Buffer.byteLength(after);
@@ -83,7 +83,10 @@ const bodies: Readonly<Record<string, Buffer>> = {
   'not UTF-8 at its last byte': Buffer.concat([Buffer.alloc(BODY_LIMIT - 1, ' '), Buffer.from([0xc3])]),
 };
 
-/** Each costs a naive parser, such as `JSON.parse` with a reviver, up to 100 times as much as a long name. */
+/**
+ * Bodies that take a naive parser, such as `JSON.parse` with a reviver, up to 100 times as long as a body of
+ * the same size with one long name.
+ */
 export const costlyBodies: readonly CostlyBody[] = Object.entries(bodies).map(([name, body]) => ({
   name,
   body,

@@ -53,7 +53,10 @@ const hostileFields = fc.record(
   { requiredKeys: ['name'], noNullPrototype: true },
 );
 
-/** Plants with difficult texts and ids that reach both ends of int64, in ascending order. The same in every run. */
+/**
+ * Returns plants with difficult texts and ids from both ends of int64, sorted by id. They are the same in
+ * every run.
+ */
 export function hostilePlants(count: number, seed = 42): readonly NewPlant[] {
   const ids = new Set([INT64_MIN, INT64_MAX, -1n, 0n, 2n ** 53n, 2n ** 53n + 1n, -(2n ** 53n) - 1n]);
   const random = fc.sample(fc.bigInt({ min: INT64_MIN, max: INT64_MAX }), { numRuns: count, seed });

@@ -1,6 +1,6 @@
 export const PASSWORD = 'open5esame';
 
-/** Database URLs that cannot be opened, with the password in every position. */
+/** Database URLs that cannot be opened. They contain the password in every possible position. */
 export const urlsWithPassword = [
   ['a server that is not there', `postgres://u:${PASSWORD}@127.0.0.1:1/plants`],
   ['several that are not', `postgres://u:${PASSWORD}@127.0.0.1:1,127.0.0.1:2/plants`],

@@ -1,6 +1,6 @@
 /**
- * Makes a database reject, as Citus does, a statement that deletes plants of several owners. Counts the rejections in
- * `rejected`.
+ * SQL that makes a PostgreSQL database behave as Citus does: it rejects a statement that deletes plants of
+ * several owners. The sequence `rejected` counts the rejections.
  */
 export const REJECT_SEVERAL_OWNERS = `
   CREATE SEQUENCE rejected;

@@ -2,7 +2,7 @@ import { open } from 'node:fs/promises';
 
 const PAGE = 4_096;
 
-/** Overwrites a file except its first page, which holds the schema. */
+/** Overwrites all pages of a database file except the first, which holds the schema. */
 export async function damage(file: string): Promise<void> {
   const handle = await open(file, 'r+');
   const { size } = await handle.stat();
@@ -10,7 +10,7 @@ export async function damage(file: string): Promise<void> {
   await handle.close();
 }
 
-/** Overwrites one page in the middle of a file. */
+/** Overwrites one page in the middle of a database file. */
 export async function damagePage(file: string): Promise<void> {
   const handle = await open(file, 'r+');
   const { size } = await handle.stat();

@@ -6,17 +6,19 @@ import { bearer } from '../service.ts';
 
 export const SHORT_NAME = 'Alder';
 
-/** More writes than any store in these tests accepts before it fails. */
+/** More writes than any store of these tests accepts before the limit on its disk makes it fail. */
 export const MANY = 2_000;
 
 export type Command = readonly string[];
 
-/** Limits the size of files. Sets only the soft limit, so that it can be lifted. */
+/**
+ * Returns a command that runs with limited file sizes. Sets only the soft limit, which can be lifted later.
+ */
 export function limitedFiles(command: Command, kibibytes = 256): Command {
   return ['bash', '-c', `ulimit -S -f ${kibibytes} && exec "$@"`, 'bash', ...command];
 }
 
-/** Options of a test that lifts the limit. */
+/** Options of a test that lifts the limit on file sizes. Without `prlimit` the test is not run. */
 export const CAN_LIFT_LIMITS = needs(
   'prlimit',
   canRun('prlimit', '--pid', String(process.pid), '--fsize=unlimited:'),
@@ -32,7 +34,7 @@ interface Answer {
   readonly retryAfter: string | null;
 }
 
-/** Returns undefined when no response arrived. */
+/** Creates a plant. Resolves to undefined when no response arrived. */
 export async function create(
   service: Service,
   token: string,
@@ -51,7 +53,7 @@ export async function create(
 
 interface Created {
   readonly acknowledged: readonly bigint[];
-  /** The first error response; undefined when no response arrived, or all succeeded. */
+  /** The first error response; undefined when all creates succeeded or no response arrived. */
   readonly failure: Answer | undefined;
 }
 

@@ -1,7 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 
-/** Blocks all commits to a store until `release`. */
+/** Blocks all commits to a store until `release` is called. */
 export async function holdWrites(url: string): Promise<{ release(): Promise<void> }> {
   if (url.startsWith('sqlite:')) {
     const db = new DatabaseSync(url.slice('sqlite:'.length));

@@ -7,15 +7,18 @@ import { freePort } from './free-port.ts';
 /** A real OpenID provider on a local port. */
 export interface IdentityProvider {
   readonly issuer: string;
-  /** How often its JWKS was fetched. */
+  /** Number of requests for the provider's keys (JWKS). */
   readonly keysRead: number;
-  /** The current signing key. */
+  /** The provider's current signing key. */
   readonly key: SigningKey;
-  /** Issues an access token by the client credentials grant (RFC 6749 §4.4); the client is its subject. */
+  /**
+   * Issues an access token by the client credentials grant (RFC 6749 §4.4). The client is the token's
+   * subject.
+   */
   accessToken(request?: TokenRequest): Promise<string>;
-  /** Rotates the signing key and withdraws the previous one. */
+  /** Replaces the provider's signing key and withdraws the previous one. */
   rotate(key: SigningKey): void;
-  /** Closes its listener and all connections; `comeUp` listens again on the same port. */
+  /** Closes the listener and all connections; `comeUp` listens again on the same port. */
   goDown(): Promise<void>;
   comeUp(): Promise<void>;
 }
@@ -40,7 +43,7 @@ export async function newSigningKey(kid: string, alg = 'RS256'): Promise<Signing
   return { jwk: { ...(await exportJWK(privateKey)), kid, alg, use: 'sig' } };
 }
 
-/** Starts a provider. It stops after the test. */
+/** Starts an OpenID provider. It stops after the test. */
 export async function startIdentityProvider(
   t: Pick<TestContext, 'after'>,
   firstKey: SigningKey,
@@ -119,7 +122,7 @@ async function requestToken(issuer: string, request: TokenRequest = {}): Promise
   throw new Error(`no token: ${JSON.stringify(body)}`);
 }
 
-/** Signs a token of any kind with the key of a provider. */
+/** Signs a JWT of any type with a key of the provider. */
 export function sign({ jwk }: SigningKey, claims: JWTPayload, typ: string | undefined): Promise<string> {
   const header = { alg: jwk.alg, kid: jwk.kid, ...(typ === undefined ? {} : { typ }) };
   return new SignJWT(claims).setProtectedHeader(header).sign(jwk);

@@ -2,16 +2,19 @@ import { connect, createServer, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 import { listenOnFreePort } from './free-port.ts';
 
-/** ReadyForQuery, outside a transaction (PostgreSQL documentation, §54.7). */
+/** PostgreSQL's message ReadyForQuery, outside a transaction (PostgreSQL documentation, §54.7). */
 const READY = Buffer.from('Z\0\0\0\x05I', 'latin1');
 
 interface MovingPooler {
   readonly port: number;
-  /** Moves all idle client connections to other server connections, as a pooler in transaction mode may at any time. */
+  /**
+   * Moves all idle client connections to other server connections, as a pooler in transaction mode may do at
+   * any time.
+   */
   moveTo(target: number): Promise<void>;
 }
 
-/** A minimal pooler: clients stay connected while their server connections change. No passwords. */
+/** Starts a minimal pooler: clients stay connected while their server connections change. No passwords. */
 export async function startMovingPooler(
   t: Pick<TestContext, 'after'>,
   firstTarget: number,
@@ -61,7 +64,10 @@ export async function startMovingPooler(
   };
 }
 
-/** Repeats the start-up message of a client on a new connection. Resolves when the server is ready for queries. */
+/**
+ * Opens a connection to PostgreSQL with the start-up message of a client. Resolves when the server is ready
+ * for queries.
+ */
 async function login(port: number, startup: Buffer | undefined): Promise<Socket> {
   const socket = connect(port, '127.0.0.1');
   if (startup !== undefined) socket.write(startup);

@@ -6,28 +6,27 @@ interface Span {
   readonly name: string;
   readonly traceId: string;
   readonly spanId: string;
-  /** Empty for the root of a trace. */
+  /** Parent of the span; empty for the root of a trace. */
   readonly parentId: string;
-  /** Nanoseconds. */
+  /** Duration of the span in nanoseconds. */
   readonly duration: bigint;
   readonly attributes: Readonly<Record<string, string | number>>;
-  /** 2: error. 0: unset. */
+  /** Status of the span: 0 unset, 2 error. */
   readonly status: number;
-  /** The attributes of its resource. */
+  /** Attributes of the span's resource. */
   readonly resource: Readonly<Record<string, string | number>>;
 }
 
-/** A collector of traces by OTLP over HTTP. */
+/** A local collector that receives traces by OTLP over HTTP. */
 interface Collector {
-  /** The value of OTEL_EXPORTER_OTLP_ENDPOINT. */
+  /** The collector's URL, for OTEL_EXPORTER_OTLP_ENDPOINT. */
   readonly url: string;
-  /** The raw messages received. */
   readonly messages: readonly Buffer[];
-  /** The spans in those messages. */
+  /** Returns the spans in all received messages. */
   spans(): Span[];
 }
 
-/** Starts a collector. It stops after the test. */
+/** Starts a collector of traces. It stops after the test. */
 export async function startCollector(lifetime: Lifetime): Promise<Collector> {
   const messages: Buffer[] = [];
   const server = createServer((request, response) => {
@@ -50,7 +49,7 @@ export async function startCollector(lifetime: Lifetime): Promise<Collector> {
 
 type Field = bigint | Buffer;
 
-/** Reads the fields of a Protocol Buffers message, by number. */
+/** Parses a Protocol Buffers message into its fields, by field number. */
 function readFields(message: Buffer): Map<number, Field[]> {
   const fields = new Map<number, Field[]>();
   let at = 0;
@@ -96,7 +95,7 @@ function readFields(message: Buffer): Map<number, Field[]> {
 const below = (message: Buffer, number: number): Buffer[] =>
   (readFields(message).get(number) ?? []).filter((field) => Buffer.isBuffer(field));
 
-/** Follows opentelemetry/proto/collector/trace/v1/trace_service.proto and its imports. */
+/** Reads spans (opentelemetry/proto/collector/trace/v1/trace_service.proto and its imports). */
 function readSpans(message: Buffer): Span[] {
   return below(message, 1).flatMap((ofResource) => {
     const resource = attributesOf(below(ofResource, 1)[0] ?? Buffer.alloc(0), 1);

@@ -15,36 +15,38 @@ import { startTcpProxy } from './tcp-proxy.ts';
 const PASSWORD = 'greenhouse';
 const account = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
 
-/** A PostgreSQL with its Patroni. */
+/** A PostgreSQL server with its Patroni. */
 export interface Member {
   readonly name: string;
   readonly port: number;
-  /** Its URL, for PgBouncer and for tests. */
+  /** URL of this PostgreSQL server, for PgBouncer and for tests. */
   readonly url: string;
-  /** Its connection to etcd. */
+  /** The proxy between this Patroni and etcd. */
   readonly etcd: Awaited<ReturnType<typeof startTcpProxy>>;
-  /** Kills the Patroni, the PostgreSQL and all their processes. */
+  /** Kills Patroni, its PostgreSQL and all their processes. */
   kill(): Promise<void>;
   start(): void;
-  /** Stops all its processes, as if the machine had stopped. Returns a function that resumes them. */
+  /**
+   * Stops all processes of this server, as if the machine had stopped. Returns a function that resumes them.
+   */
   freeze(): Promise<() => void>;
 }
 
 interface PatroniCluster {
   readonly members: readonly Member[];
-  /** The URL of all members. */
+  /** URL with the addresses of all members. */
   readonly url: string;
-  /** Seconds after which a lost primary is replaced. */
+  /** Seconds after which Patroni replaces a lost primary. */
   readonly ttl: number;
-  /** The primary by the word of the members; undefined when they know none. */
+  /** Resolves to the primary that Patroni reports; undefined when it knows none. */
   leader(): Promise<Member | undefined>;
-  /** Resolves when there is a primary, and all others follow it. */
+  /** Resolves when the cluster has a primary that all other members follow. */
   healthy(): Promise<void>;
-  /** Resolves to the primary when it is another one than before. */
+  /** Resolves to the primary once it is another one than `former`. */
   leaderAfter(former: Member): Promise<Member>;
-  /** Plans a switchover from the primary, to a certain member or any. Resolves when Patroni has done it. */
+  /** Switches to another primary: the given member, or any. Resolves when Patroni has done it. */
   switchOver(to?: Member): Promise<void>;
-  /** Stops etcd. Returns a function that resumes it. */
+  /** Stops etcd. Returns a function that resumes etcd. */
   freezeEtcd(): () => void;
 }
 
@@ -156,10 +158,11 @@ export async function startPatroniCluster(
     }
 
     async function freeze(): Promise<() => void> {
-      // Again for those that began meanwhile.
+      // Repeats the signal for processes that started meanwhile.
       const stopped = await signal('SIGSTOP');
       const rest = await signal('SIGSTOP');
-      // The servers wake before their manager, which is the worst order.
+      // Resumes PostgreSQL before Patroni. This is the hardest case: for a moment an old primary can accept
+      // writes before Patroni stops it.
       return () => {
         for (const pid of new Set([...rest, ...stopped].reverse())) send(pid, 'SIGCONT');
       };
@@ -232,7 +235,7 @@ export async function startPatroniCluster(
       const from = await leader();
       if (from === undefined) throw new Error('there is no primary');
       const rest = `http://127.0.0.1:${restPorts.get(from.name)}`;
-      // Only synchronous standbys are candidates.
+      // Makes all standbys synchronous: only such a standby can become the primary.
       if (to !== undefined) {
         await request('PATCH', `${rest}/config`, { synchronous_node_count: members.length - 1 });
         await waitFor(async () => {
@@ -250,7 +253,7 @@ export async function startPatroniCluster(
   };
   for (const name of ['plants-1', 'plants-2', 'plants-3']) {
     members.push(await addMember(name));
-    // The first one makes the cluster.
+    // Waits, since the first member must create the cluster.
     await waitFor(leader, 'primary');
   }
   await cluster.healthy();
@@ -280,17 +283,17 @@ function send(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
   } catch {
-    // It has ended.
+    // The process has already exited, and needs no signal.
   }
 }
 
-/** A process that its parent has not waited for yet counts as ended. */
+/** True while a process runs. A process that its parent has not waited for yet does not count. */
 async function isAlive(pid: number): Promise<boolean> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '');
   return stat !== '' && !/\) [ZX] /.test(stat);
 }
 
-/** The processes and everything that they started, parents first. */
+/** Returns processes with all their descendants, parents first. */
 async function descendants(roots: readonly number[]): Promise<readonly number[]> {
   const children = new Map<number, number[]>();
   for (const entry of await readdir('/proc')) {

@@ -6,10 +6,10 @@ import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { freePort } from './free-port.ts';
 
-/** PgBouncer supports prepared statements in transaction mode since 1.21. */
+/** First version of PgBouncer with prepared statements in transaction mode: 1.21. */
 const KEEPS_STATEMENTS_SINCE = 1_021;
 
-/** The version of PgBouncer, where it is installed: 1018 means 1.18. */
+/** Returns the version of PgBouncer: 1018 means 1.18. Undefined when it is not installed. */
 function findPgBouncer(): number | undefined {
   const { stdout } = spawnSync('pgbouncer', ['--version'], { encoding: 'utf8' });
   const version = /PgBouncer (\d+)\.(\d+)/.exec(stdout ?? '');
@@ -23,12 +23,12 @@ export const KEEPS_STATEMENTS = version !== undefined && version >= KEEPS_STATEM
 interface PgBouncer {
   readonly port: number;
   kill(signal: NodeJS.Signals): void;
-  /** Resolves when it has ended. */
+  /** Resolves when PgBouncer has exited. */
   ended(): Promise<unknown>;
   start(): Promise<void>;
 }
 
-/** Starts PgBouncer in transaction mode before a server, with few connections. */
+/** Starts PgBouncer in transaction mode in front of a PostgreSQL server, with few server connections. */
 export async function startPgBouncer(t: Pick<TestContext, 'after'>, server: URL): Promise<PgBouncer> {
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-pgbouncer-'));
   const port = await freePort();
@@ -47,7 +47,7 @@ export async function startPgBouncer(t: Pick<TestContext, 'after'>, server: URL)
     ...(KEEPS_STATEMENTS ? ['max_prepared_statements = 100'] : []),
   ];
   await writeFile(file, `${lines.join('\n')}\n`);
-  // It does not run as root.
+  // PgBouncer does not run as root.
   const account = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
   if (account.uid !== undefined) await chown(folder, account.uid, account.gid);
   let child: ChildProcess | undefined;

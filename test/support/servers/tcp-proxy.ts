@@ -3,22 +3,28 @@ import { connect, createServer, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 import { listenOnFreePort } from './free-port.ts';
 
-/** A network between a client and a local server, with faults. */
+/** A network connection between clients and a local server, which can cause faults. */
 interface TcpProxy {
   readonly port: number;
   /** Stops all traffic in both directions. Connections stay open and see no error. */
   stall(): void;
-  /** Delays all data from the server. Resolves at the first delayed data that contains the text. */
+  /**
+   * Passes all data from the server on only `ms` milliseconds later. Resolves when this happens to data that
+   * contains `text`.
+   */
   delay(ms: number, text: string): Promise<void>;
-  /** Ends the faults. Data held back is lost with its connections; new connections work. */
+  /**
+   * Ends all faults. Connections that a fault has stalled are closed, and their data is lost. New connections
+   * work.
+   */
   recover(): void;
-  /** Triggers the fault at the next data to the server that contains the text. Resolves when it has happened. */
+  /** Causes a fault at the next data for the server that contains `text`. Resolves when it has happened. */
   expect(text: RegExp, accident: Accident): Promise<void>;
 }
 
 /**
- * `cut before` closes the connection before the data arrives. `cut after` closes it when the server has executed the
- * data, before the response arrives. `stall` stops all traffic.
+ * Faults: `cut before` closes the connection before the server gets the data. `cut after` closes it once the
+ * server has executed the data, before the response arrives. `stall` stops all traffic.
  */
 type Accident = 'cut before' | 'cut after' | 'stall';
 
@@ -29,8 +35,8 @@ interface Expected {
 }
 
 /**
- * Starts a proxy to a local port. It stops after the test. `onSent` gets all data for the server, and a socket that
- * identifies the connection.
+ * Starts a proxy to a local port. It stops after the test. `onSent` receives all data for the server, and a
+ * socket that identifies the connection.
  */
 export async function startTcpProxy(
   t: Pick<TestContext, 'after'>,
@@ -51,8 +57,8 @@ export async function startTcpProxy(
     let atAnswer: Expected | undefined;
     for (const socket of both) {
       sockets.add(socket);
-      // Errors need no handling here: a socket that fails also closes. While all traffic stalls, neither an error nor a
-      // close is passed on to the other side.
+      // A failed socket also closes, so errors need no handling. While traffic is stalled, errors and closes
+      // are not passed on.
       socket
         .on('error', () => undefined)
         .on('close', () => {

@@ -26,7 +26,7 @@ describe('the log is not read any more', needs('FIFOs', process.platform !== 'wi
     assert.ok(dropped > 0 && dropped < REQUESTS, String(dropped));
 
     const lines: LogLine[] = [];
-    const report = await readLine(pipe, ({ msg }) => String(msg).startsWith('lines were dropped'), lines);
+    const report = await readLine(pipe, ({ msg }) => String(msg).startsWith('log lines were dropped'), lines);
     assert.deepEqual([report.level, report.lines], [40, dropped]);
     assert.ok(lines.some(({ audit }) => audit === 'tokenRefused'));
     assert.equal(lines.filter(({ msg }) => msg === 'answered').length, REQUESTS + 1 - dropped);
@@ -73,7 +73,7 @@ describe('the log is not read, and clients cause a flood of lines', () => {
     const lines: LogLine[] = [];
     for await (const text of createInterface({ input: child.stdout })) {
       const line: LogLine = JSON.parse(text);
-      if (String(line.msg).startsWith('lines were dropped')) {
+      if (String(line.msg).startsWith('log lines were dropped')) {
         assert.equal(line.lines, dropped);
         break;
       }

@@ -153,7 +153,9 @@ test('collector unreachable → a line in the log', async (t) => {
   const token = await installation.token();
   const service = await installation.serve({ env });
   assert.equal((await fetch(`${service.url}/plants`, { headers: bearer(token) })).status, 200);
-  const { problem, level } = await service.logged(({ msg }) => msg === 'traces could not be sent');
+  const { problem, level } = await service.logged(
+    ({ msg }) => msg === 'traces could not be sent; check the OpenTelemetry collector',
+  );
   assert.match(String(problem), /ECONNREFUSED|timed out|timeout/i);
   assert.equal(level, 40);
   assert.equal((await service.stop()).code, 0);

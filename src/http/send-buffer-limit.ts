@@ -9,7 +9,7 @@ const WAIT_MS = 5_000;
 /**
  * Max milliseconds that a response waits for memory once its headers are sent. A failure then cuts it off.
  */
-const BEGUN_WAIT_MS = 30_000;
+export const BEGUN_WAIT_MS = 30_000;
 
 /**
  * Bytes of memory that are counted per byte of a response. Rendering leaves garbage; the factor was measured.
@@ -117,7 +117,7 @@ function clientGone(): ClientGone {
   return new ClientGone('the client is gone');
 }
 
-/** Memory that one response holds until it closes. */
+/** The share of the memory limit that one response holds. It is released when the response closes. */
 export class HeldBytes {
   isClosed: boolean;
   /** The part of this response's memory that was taken by `reserve`, which waits for memory. */

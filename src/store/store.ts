@@ -192,9 +192,15 @@ export interface StoreOptions {
   readonly onKeysNotDeleted?: (error: unknown) => void;
   /** Called after each batch and each checkpoint. `failure` is undefined if it succeeded. */
   readonly onTaskEnd?: (task: StoreTask, failure: unknown) => void;
-  /** Called when a PostgreSQL primary is on a lower timeline than an earlier one. */
+  /**
+   * Called when the PostgreSQL primary is on a lower timeline than a primary that this process used before.
+   * Acknowledged writes may be lost.
+   */
   readonly onTimelineRegression?: (regression: TimelineRegression) => void;
 }
 
 /** Milliseconds until an idempotency key expires. */
 export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1_000;
+
+/** Expired idempotency keys deleted by one statement. Writes are executed in between. */
+export const EXPIRED_KEYS_AT_ONCE = 1_000;

@@ -16,11 +16,17 @@ export interface Plan {
   readonly seconds: number;
   /** Seconds of unmeasured load before the first round; 0 for none. */
   readonly warmUp: number;
-  /** Min responses before the warm-up ends. On a busy machine, seconds are too short to compile all code. */
+  /**
+   * The warm-up lasts until the contender has given this many responses, even if its time is over. On a busy
+   * machine that time is too short for V8 to compile all code.
+   */
   readonly warmUpAnswers?: number;
 }
 
-/** Run number of the first repeated warm-up, above those of all rounds, so that ids are distinct. */
+/**
+ * Run number of the first warm-up that is repeated, because it had too few responses. No round has this
+ * number, so no id occurs twice.
+ */
 const FIRST_REPEATED = 900;
 const MAX_REPEATED = 50;
 

@@ -23,7 +23,8 @@ export interface Workload {
 export const LISTED = 20;
 export const NEW_PLANT = { name: 'Black alder', tag: 'Alnus glutinosa' };
 
-// Ids per run. All runs have distinct ids, none of them an id of the listed plants (1, 2, 3 and so on).
+// Number of ids for each run. No two runs share an id, and none uses the ids 1, 2, 3 and so on of the plants
+// that exist before.
 const IDS_A_RUN = 100_000_000;
 const FIRST_TO_DELETE = 1_000 * IDS_A_RUN;
 

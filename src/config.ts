@@ -269,7 +269,10 @@ function describeInvalid({ setting, source, text }: Given, demand: string): stri
   return `${source} is ${JSON.stringify(text)}; it ${demand}`;
 }
 
-/** Settings that must be set together. Without an audience, tokens for other services would be accepted. */
+/**
+ * Settings that must be set together. Without an audience, JWTs that were issued for other services would be
+ * accepted.
+ */
 const pairs = [
   ['oidcIssuer', 'oidcAudience'],
   ['tlsCert', 'tlsKey'],

@@ -4,8 +4,8 @@ const DEMAND =
   'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
 
 /**
- * Forms of SQLite URLs that mean something else in other programs. They are rejected, since here they would
- * be file names.
+ * URLs of SQLite with a special meaning in other programs, such as `sqlite::memory:`. They are rejected,
+ * since here they would be taken for names of files.
  */
 const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
   [
@@ -47,8 +47,8 @@ function demandOfPostgresUrl(url: string): string | undefined {
   return `must not have the option ${unknown}, which has no effect; the TLS options are sslmode, sslrootcert, sslcert and sslkey`;
 }
 
-// An unencoded / ? or # in the password ends the host part of the URL early; then the port is usually
-// invalid.
+// False if the password has a /, ? or # that is not encoded. The URL parser then takes a part of the password
+// for the port, which is usually invalid.
 function isPostgresUrl(url: string): boolean {
   const authority = url
     .replace(/^[a-z]+:\/\//, '')

@@ -38,8 +38,8 @@ const LOWER_CASE = 0x20;
 const MAX_EXACT_DIGITS = 15;
 const ESCAPED_UNIT_LENGTH = '\\u0000'.length;
 
-// Lookup tables of 256 flags are the fastest way to classify bytes. Past the end of the input, byte 0 is
-// looked up. It is in no table, so that loops stop.
+// Lookup tables of 256 flags are the fastest way to classify bytes. A read past the end of the input counts
+// as byte 0, which has no flag in any table, so that loops end there.
 const isSpace = tableOf((byte) => [TAB, LINE_FEED, RETURN, SPACE].includes(byte));
 const isDigit = tableOf((byte) => byte >= ZERO && byte <= NINE);
 const isPlain = tableOf((byte) => byte >= SPACE && byte !== QUOTE && byte !== BACKSLASH);
@@ -56,7 +56,8 @@ interface Member {
 }
 
 /**
- * Thrown for bytes that are not valid JSON. The message completes a sentence such as "the body is not UTF-8".
+ * Thrown for bytes that are not valid JSON. The message continues a sentence that begins with "the body",
+ * such as "is not UTF-8".
  */
 export class JsonInvalid extends Error {
   override readonly name = 'JsonInvalid';
@@ -228,7 +229,10 @@ function isEscapedName(name: string, bytes: Buffer, start: number, end: number):
   return at === end;
 }
 
-/** Returns the code unit of `\uXXXX`; undefined for short escapes (`\n`), which are no letters or digits. */
+/**
+ * Returns the code unit of `\uXXXX`. Undefined for short escapes such as `\n`: none of them represents a
+ * letter or digit, of which names of fields consist.
+ */
 function unitOfEscape(bytes: Buffer, start: number): number | undefined {
   if (bytes[start + 1] !== U) return undefined;
   let unit = 0;
@@ -289,7 +293,8 @@ function decodeNumber(bytes: Buffer, start: number, end: number): bigint | numbe
 }
 
 /**
- * Decodes up to 15 digits, which a double holds exactly. Few ids are longer. Undefined for other characters.
+ * Decodes numbers of up to 15 digits, as most ids are: a double holds them exactly. Returns undefined if a
+ * character is not a digit.
  */
 function decodeDigits(bytes: Buffer, start: number, end: number): number | undefined {
   let value = 0;

@@ -15,7 +15,8 @@ export const Int64 = Type.Refine(
     `must be an integer from ${INT64_MIN} to ${INT64_MAX}${typeof value === 'string' ? ', not a string' : ''}`,
 );
 
-// Writes U+0000 as `\x00`, since some generated clients use RE2 expressions, which have no `\u`.
+// The regular expression has U+0000 as `\x00`, not as `\u0000`. Some generated clients use RE2, which has no
+// `\u`.
 const text = (description: string) =>
   Type.Refine(
     Type.String({ description, pattern: '^[^\\x00]*$' }),
@@ -121,8 +122,8 @@ export function parseIntegerSource(source: string): bigint | undefined {
   return BigInt(`${sign}${significant}${'0'.repeat(zeros)}`);
 }
 
-// Counts digits without trailing zeros in a loop. A regular expression would also scan every run of zeros in
-// the middle.
+// Counts the digits before trailing zeros. A regular expression such as /0+$/ would be slow, since it also
+// tries every run of zeros in the middle.
 function lengthWithoutZeros(digits: string): number {
   let length = digits.length;
   while (digits[length - 1] === '0') length -= 1;

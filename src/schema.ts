@@ -195,8 +195,8 @@ export const Type = {
   Object: objectOf,
   Optional: <S extends TSchema>(schema: S): S & Optional => ({ ...schema, [OPTIONAL]: true }),
   /**
-   * Adds a rule to a schema. `demandOf` explains every invalid value, including those that the schema itself
-   * rejects.
+   * Adds a rule to a schema. `demandOf` returns the message for every invalid value, including values that
+   * the schema itself rejects.
    */
   Refine: <T>(
     schema: TSchema<T>,

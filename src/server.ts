@@ -24,7 +24,10 @@ export const GRACE_MS = 500;
 /** Max milliseconds for requests in flight to finish after the grace period. */
 export const DRAIN_MS = 7_500;
 
-/** Max milliseconds for the last spans and the last requests of the admin listener, after the drain. */
+/**
+ * Max milliseconds, after the last request in flight, to send the last spans and to answer the last requests
+ * of the admin listener.
+ */
 export const LAST_MS = 1_000;
 
 /** Max milliseconds of a shutdown, without the stop delay and the close of the store. */

@@ -28,7 +28,7 @@ const SUBJECT_OWNER = /^https?:\/\/[!"$-~]{1,247}#[ -~]{1,255}$/;
 
 export const DEFAULT_EXPIRES = '90d';
 
-/** Milliseconds between two records of a token's last use. */
+/** Min milliseconds between two updates of the stored time of a token's last use. */
 export const LAST_USE_STEP_MS = 60_000;
 
 function base62(value: bigint, length: number): string {

@@ -4,10 +4,7 @@ import { examplePlants } from './example-plants.ts';
 
 const examples = examplePlants();
 const list = listOf(LISTED);
-/**
- * Response body of all lists except the usual `?limit=20`. The first argument of the program is the number of
- * plants in it.
- */
+/** Response body of every list but `?limit=20`. The first argument of the program is its number of plants. */
 const longList = process.argv[2] === undefined ? list : listOf(Number(process.argv[2]));
 
 function listOf(length: number): Buffer {

@@ -6,8 +6,8 @@ export interface CpuUse {
   readonly server: number;
   readonly serverMainThread: number;
   /**
-   * CPU seconds of the load generator, without its start if it reports that separately: a Node script takes
-   * most of a second to start.
+   * CPU seconds of the load generator. Its start is left out if the generator measures its CPU time itself: a
+   * Node script takes most of a second to start.
    */
   readonly generator: number;
   /** Number of threads that the load generator can keep busy. */

@@ -21,7 +21,7 @@ const WRITTEN_AT_ONCE = 5_000;
 
 interface PlantStoreOptions {
   readonly folder: string;
-  /** Database URL; by default an embedded store in the folder. */
+  /** Database URL; by default a new SQLite file in the folder of the contender. */
   readonly databaseUrl?: string;
   /** A module that the service preloads. */
   readonly preload?: string;
@@ -86,7 +86,7 @@ export async function startPlantStore(options: PlantStoreOptions): Promise<Runni
   }
 }
 
-/** Opens a store with the options of the program's commands. */
+/** Opens a store with the same options as the commands of plant-store, such as `token create`. */
 export function openBenchStore(databaseUrl: string): Promise<Store> {
   return openStore(databaseUrl, {
     now: Date.now,

@@ -41,8 +41,8 @@ function readThreads(pid: number): number | undefined {
 }
 
 /**
- * Reads nanoseconds, since the ticks in `stat` are too coarse for a second (proc_pid_schedstat in
- * sched-stats.rst).
+ * Reads the CPU time in nanoseconds. The ticks in `stat` are too coarse for a run of one second
+ * (proc_pid_schedstat in sched-stats.rst).
  */
 function readThread(pid: number, thread: string): number | undefined {
   const nanoseconds = read(`/proc/${pid}/task/${thread}/schedstat`)?.split(' ', 1)[0];

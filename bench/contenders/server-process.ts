@@ -58,9 +58,9 @@ export function spawnScript(
 }
 
 /**
- * Starts a server script with the Node of this process. Resolves when the server responds at `knownUrl`, or
- * else at the `url` in a line of its log. The log goes to a file, so that reading it costs nothing during a
- * measurement.
+ * Starts a server script with the Node of this process. Resolves when the server responds at `knownUrl`;
+ * without it, at the `url` that a line of its log has. The log goes to a file, so that reading it costs
+ * nothing during a measurement.
  */
 export async function startServerProcess(
   args: readonly string[],

@@ -26,12 +26,12 @@ export interface RunningSubject {
   readonly secretsFile?: string | undefined;
   /** Adapts the requests of a workload to this server. */
   requestsOf(workload: Workload): readonly RequestTemplate[];
-  /** Prepares the plants that a workload deletes in so many seconds. */
+  /** Creates enough plants for a workload that deletes for `seconds` seconds. */
   prepare(workload: Workload, ids: Ids, seconds: number): Promise<void>;
   close(): Promise<void>;
 }
 
-/** Starts servers, each with a separate folder. `resources` stops them. */
+/** Starts servers, each with a separate folder. They stop when `resources` is disposed. */
 export async function startSubjects(
   subjects: readonly Subject[],
   { folder, signal }: { readonly folder: string; readonly signal: AbortSignal },

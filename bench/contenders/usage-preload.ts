@@ -3,8 +3,8 @@ import { getHeapStatistics } from 'node:v8';
 import { isMainThread, type Worker } from 'node:worker_threads';
 
 /**
- * Requests per measured slice: enough for about one garbage collection, too few for most interruptions by
- * other processes.
+ * Requests per measured slice. A slice has about one garbage collection, and is so short that other processes
+ * interrupt few slices.
  */
 const SLICE = 1_000;
 

@@ -21,7 +21,7 @@ function sequential(first: number): () => number {
 
 /**
  * Returns a function that gives random, distinct ids: Marsaglia's xorshift32 visits every 32-bit number
- * except 0 once (Xorshift RNGs, 2003). Different lanes have no id in common.
+ * except 0 once (Xorshift RNGs, 2003). Functions with different numbers as `lane` have no id in common.
  */
 function random(seed: number, lane: number): () => number {
   let state = seed;

@@ -1,6 +1,6 @@
 /**
- * Reads one long response as fast as it arrives. Arguments: URL HEADERS ANSWERS BYTES. The last two are the
- * expected plants and bytes.
+ * Reads one long response as fast as it arrives. Arguments: URL HEADERS PLANTS BYTES. The last two are the
+ * expected number of plants and of bytes.
  */
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';

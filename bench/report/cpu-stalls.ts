@@ -9,7 +9,7 @@ const LOOK_FOR_MS = 3_000;
 interface Stalls {
   /** The longest stall of one thread, in milliseconds. */
   readonly longestMs: number;
-  /** Share of the time in which a thread was stalled, counting stalls of a millisecond and more. */
+  /** Mean share of the time in which a thread was stalled. Only stalls of a millisecond or more count. */
   readonly share: number;
 }
 

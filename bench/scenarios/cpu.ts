@@ -13,8 +13,9 @@ const SECONDS = 1;
 const WARM_UP_ANSWERS = 60_000;
 
 /**
- * The reported CPU time per request is this quantile of all slices. Other load disturbs the higher slices: it
- * evicts caches and, in a virtual machine, its time counts as the server's.
+ * The CPU time per request is reported as this quantile of all slices of a run. It is a low one, since other
+ * programs make some slices look expensive: they evict caches and, in a virtual machine, their time counts as
+ * the server's.
  */
 const UNDISTURBED = 0.1;
 

@@ -13,7 +13,9 @@ import { type Bench, type Part, type Report, reportOf } from './scenario.ts';
 const SHARES = [0.1, 0.25, 0.5, 0.75, 0.9, 1];
 const HALF = 0.5;
 
-/** Runs reserved for each request rate, above the max number of rounds, so that ids are distinct. */
+/**
+ * Each request rate gets this many run numbers, more than there are rounds. So no two runs use the same ids.
+ */
 const RUNS_A_RATE = 110;
 
 export const latencyPart: Part = {

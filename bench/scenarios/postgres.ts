@@ -43,7 +43,10 @@ async function runPostgres(bench: Bench): Promise<Report> {
   return reportOf([comparison], { createToPgbench: ratioTo(comparison, PGBENCH) });
 }
 
-/** Starts PostgreSQL and checks that its commits are durable. `resources` removes it. */
+/**
+ * Starts PostgreSQL and checks that its commits are durable. The server is stopped and its data removed when
+ * `resources` is disposed.
+ */
 export async function startCheckedPostgres(resources: AsyncDisposableStack): Promise<PostgresServer> {
   const server = await startPostgres();
   resources.defer(() => server.remove());
@@ -85,7 +88,8 @@ async function pgbench(
 async function runPgbench(args: readonly string[], signal: AbortSignal): Promise<Tally> {
   const { stdout } = await promisify(execFile)('pgbench', args, { signal });
   if (!/failed transactions: 0 /.test(stdout)) throw new Error(`pgbench: ${stdout}`);
-  // pgbench's count and rate exclude the time to connect.
+  // pgbench prints the number of transactions and their rate, which leaves out the time to connect. The
+  // duration without that time follows from both.
   const answers = Number(/actually processed: (\d+)/.exec(stdout)?.[1]);
   const took = answers / Number(/tps = ([0-9.]+)/.exec(stdout)?.[1]);
   return { answers, seconds: took, p50Ms: undefined, p99Ms: undefined, failures: 0 };

@@ -5,7 +5,10 @@ import type { IdRange, Outcome, PageLimit } from './store.ts';
 
 type Row = Readonly<Record<string, unknown>>;
 
-/** Limits of a page of rows in commands on whole stores. The limit of characters is approximate. */
+/**
+ * Limits of a page of rows in commands that read all data, such as `export`. The limit of characters is
+ * approximate.
+ */
 export const ROWS_IN_PAGE = 1_000;
 export const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
 
@@ -57,7 +60,10 @@ export function toReplay(row: Row, digest: Uint8Array): Outcome {
   return first instanceof Uint8Array && Buffer.compare(first, digest) === 0 ? 'createdReplayed' : 'keyReused';
 }
 
-/** Columns of `plants` with the fields of a plant. Columns have the names of the fields. */
+/**
+ * The columns of `plants` that hold the fields of a plant, but not its key. They have the names of the
+ * fields.
+ */
 export const FIELD_COLUMNS = plantFields.join(', ');
 
 /** Columns of `plants`, in the order of `plantValues`. */

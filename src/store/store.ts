@@ -36,7 +36,10 @@ export interface EngineLoad {
   readonly walBytes: number;
   /** Failed checkpoints of the embedded engine, since the start. */
   readonly checkpointFailures: number;
-  /** Number of primaries, since the start, whose timeline was lower than that of an earlier primary. */
+  /**
+   * How often, since the start, the primary had a lower timeline than an earlier one (see
+   * TimelineRegression).
+   */
   readonly timelineRegressions: number;
 }
 
@@ -70,7 +73,8 @@ export interface IdRange {
 export interface PageLimit {
   readonly plants: number;
   /**
-   * Max bytes of JSON in UTF-8. A page with only one plant may exceed it by the JSON escapes of that plant.
+   * Max bytes of JSON in UTF-8. Engines may compare a plant with the limit before they add JSON escapes, so a
+   * page with a single plant can be longer.
    */
   readonly bytes: number;
 }
@@ -89,8 +93,8 @@ export interface PlantPage {
   /** True if the range of ids has plants after this page. */
   readonly more: boolean;
   /**
-   * Bytes of the first plant, perhaps without JSON escapes. Set only on an empty page, because this plant
-   * exceeds the limit.
+   * Set only on a page that is empty because its first plant exceeds the limit: the size of that plant in
+   * bytes, on some engines without JSON escapes.
    */
   readonly largeBytes?: number;
 }
@@ -98,8 +102,8 @@ export interface PlantPage {
 /** A plant that alone exceeds the limit of bytes of a page. */
 export interface LargePlant {
   /**
-   * The plant's JSON in UTF-8, with the same bytes on every engine. It fills a separate buffer, which the
-   * caller may free.
+   * The plant's JSON in UTF-8, with the same bytes on every engine. It has a separate ArrayBuffer, so the
+   * caller may detach it to free its memory.
    */
   readonly json: Uint8Array;
   readonly id: bigint;

@@ -8,8 +8,8 @@ import { readFlags } from './script-flags.ts';
 const names = engines.map(({ name }) => name);
 
 /**
- * Counts the tests that passed on each engine, for every file that runs its tests on each engine. The title
- * of a test or of a surrounding suite names the engine.
+ * Counts the passed tests of each engine, for every test file that runs its tests on each engine. The title
+ * of a test, or of a suite around it, names the engine.
  */
 export class EngineCounts {
   readonly #files = new Set<string>();
@@ -18,7 +18,8 @@ export class EngineCounts {
 
   add({ type, data }: TestEvent): void {
     if (type !== 'test:start' && type !== 'test:pass' && type !== 'test:fail') return;
-    // Counts by `entryFile`, the started test file. `file` may be a suite that several test files share.
+    // Counts by `entryFile`, the test file that was started. `file`, where the test is written, may be shared
+    // by several test files.
     const { entryFile: file, name, testId, parentId } = data;
     if (file === undefined || !(this.#files.has(file) || isOfEveryEngine(file))) return;
     this.#files.add(file);

@@ -8,7 +8,9 @@ export type Effect =
   | { readonly kind: 'idTaken' }
   | { readonly kind: 'deleted' }
   | { readonly kind: 'absent' }
-  /** A list contained the plant with this name; undefined if it lacked the plant. */
+  /**
+   * A list was read. `name` is the name that it had for the plant; undefined if it did not have the plant.
+   */
   | { readonly kind: 'listed'; readonly name: string | undefined }
   | { readonly kind: 'unknownCreation'; readonly name: string }
   | { readonly kind: 'unknownDeletion' };
@@ -43,7 +45,10 @@ interface Course {
   readonly done: readonly number[];
 }
 
-/** Max possible orders to follow at once. A history that needs more cannot be judged. */
+/**
+ * Limit for the number of possible orders that are followed at once. For a history that needs more, the check
+ * has no verdict.
+ */
 const MAX_COURSES = 200_000;
 
 /**
@@ -101,7 +106,10 @@ function isUnknown({ kind }: Effect): boolean {
   return kind === 'unknownCreation' || kind === 'unknownDeletion';
 }
 
-/** Returns all orders in which the operation took effect, and removes it from their pending operations. */
+/**
+ * Returns the possible orders in which this operation took effect, as its response shows. Then it is no
+ * longer pending in them.
+ */
 function coursesThrough(
   index: number,
   courses: readonly Course[],
@@ -131,8 +139,8 @@ function nameOf({ state, done }: Course): string {
 }
 
 /**
- * Applies every pending operation that only reads the current state. Such an operation changes nothing, so no
- * possible order is lost.
+ * Applies at once every pending operation that the current state explains and that changes nothing. To apply
+ * it now excludes no later choice.
  */
 function withObservers({ state, done }: Course, pending: ReadonlyMap<number, Operation>): Course {
   const observers = [...pending].filter(
@@ -151,7 +159,7 @@ function nextCourses({ state, done }: Course, pending: ReadonlyMap<number, Opera
   for (const [index, { effect }] of pending) {
     if (done.includes(index) || isObserver(effect) || !fits(effect, state)) continue;
     if (effect.kind === 'unknownDeletion') {
-      // Tries only one deletion without a response: all of them have the same effect.
+      // All deletions of this plant without a response have the same effect, so the search tries only one.
       if (triedUnknownDeletion) continue;
       triedUnknownDeletion = true;
     }

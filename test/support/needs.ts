@@ -1,6 +1,6 @@
 import { spawnSync } from 'node:child_process';
 
-/** First word of the reason why a test is not run. The summary of the tests lists these reasons. */
+/** The reason for not running a test begins with this word. The summary of the tests lists such reasons. */
 export const NEEDS = 'needs ';
 
 /**

@@ -22,8 +22,8 @@ export async function until(
 }
 
 /**
- * Counts the seconds in which this process ran; a stall of the machine counts as one second. Timeouts of a
- * service in this process count the same way, so a test can check them on a busy machine.
+ * Counts seconds by a timer that fires once a second. However long the machine stalls, that counts as one
+ * second. The service counts its timeouts in the same way, so a test can compare them on a busy machine.
  */
 export function countSeconds(): { readonly passed: number } & Disposable {
   let passed = 0;

@@ -18,14 +18,15 @@ export type LogLine = Readonly<Record<string, unknown>>;
 /** A running process of the program `plant-store`. */
 export interface Program {
   readonly pid: number;
-  /** The output of the process so far. */
+  /** Output of the process so far. */
   readonly output: { readonly stdout: string; readonly stderr: string };
-  /** The log lines of the process so far. */
+  /** Log lines of the process so far. */
   readonly log: readonly LogLine[];
   /** Resolves after the process has exited and all its output has been read. */
   readonly ended: Promise<Ended>;
   /**
-   * Resolves to the result of `find` as soon as the output gives one. Rejects when the process exits first.
+   * Calls `find` with the output whenever more of it arrives. Resolves to the first result that is not
+   * undefined. Rejects when the process exits first.
    */
   wrote<T>(find: () => T | undefined): Promise<T>;
   /** Resolves to the first matching log line. Rejects when the process exits without one. */
@@ -66,7 +67,7 @@ interface ServeOptions extends ProgramOptions {
 /** A folder with a store, in which tests run commands and programs. */
 export interface Installation {
   readonly folder: string;
-  /** The database file of the store. */
+  /** Database file of the store. */
   readonly file: string;
   readonly databaseUrl: string;
   start(args: readonly string[], options?: ProgramOptions): Program;
@@ -83,8 +84,8 @@ export interface Installation {
 const MAIN = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.url));
 
 /**
- * Concurrency of tests. A process spends most of its time on its start, on one core. Two at a time fully use
- * a small machine.
+ * Number of tests to run at once. A test mostly waits for the start of a process, which uses one core, so two
+ * tests use both cores of a small machine.
  */
 export const TOGETHER = { concurrency: 2 };
 

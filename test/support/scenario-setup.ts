@@ -5,7 +5,7 @@ import type { Exchange, Scenario, TokenKind } from './data/api-scenarios.ts';
 import type { TestService } from './service.ts';
 import { create } from './store-setup.ts';
 
-/** Creates the plants that a row of the contract requires. */
+/** Creates the plants that a row of `api-scenarios.ts` requires. */
 export async function plant({ store }: TestService, owner: string, { given = [] }: Scenario): Promise<void> {
   const writes = given.map(({ id, of, ...fields }) =>
     store.write(create(id, { ...fields, owner: ownerOf(owner, of) })),
@@ -42,7 +42,7 @@ export async function exchangeAll(
   return { next, cursor: new URL(next, service.url).searchParams.get('cursor') ?? '' };
 }
 
-/** Creates a token of the kind that a row of the contract requires. */
+/** Creates a token of the kind that a row of `api-scenarios.ts` requires. */
 export async function secretOf(service: TestService, owner: string, kind: TokenKind): Promise<string> {
   const { now } = service.clock;
   switch (kind) {

@@ -189,8 +189,8 @@ export class RoundRobin {
 
   constructor(instances: readonly Addressed[]) {
     this.#instances = instances;
-    // Starts at a random instance. Otherwise clients with the same sequence of requests would send each
-    // request to only one instance.
+    // Starts at a random instance. If all clients started at the first, the same step of each client, such as
+    // its deletion, would always go to the same instance.
     this.#next = Math.floor(Math.random() * instances.length);
   }
 

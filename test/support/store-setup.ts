@@ -38,8 +38,8 @@ interface Stores {
 }
 
 /**
- * Prepares a new URL on which tests open stores. They close before the engine deletes the URL. The test fails
- * if one of them failed.
+ * Prepares the URL of a new, empty database, on which a test opens stores. After the test, closes these
+ * stores and deletes the database. The test fails if one of the stores failed.
  */
 export async function prepare(
   t: TestContext,
@@ -93,7 +93,10 @@ export function remove(id: bigint, owner = 'alice'): Write {
   return { kind: 'deletePlant', owner, id };
 }
 
-/** Returns a write that creates a plant with an idempotency key; `plant` determines its digest. */
+/**
+ * Returns a write that creates a plant with an idempotency key. The digest of the request, which the store
+ * keeps with the key, is made from `plant`.
+ */
 export function createOnce(id: bigint, key: string, plant = 'a plant', owner = 'alice'): Write {
   const digest = Buffer.alloc(32, `${id} ${plant}`);
   return create(id, { owner, name: plant, idempotency: { key, digest } });
@@ -141,7 +144,7 @@ export function countOf(outcomes: readonly Outcome[], outcome: Outcome): number 
 }
 
 /**
- * Returns a fixed permutation of the items. Their number must not be a multiple of the step, a prime number.
+ * Returns the items in another order, which is always the same. Their number must not be a multiple of 7919.
  */
 export function shuffle<T>(values: readonly T[]): T[] {
   return values.map((value, index) => values[(index * 7_919) % values.length] ?? value);

@@ -8,9 +8,10 @@ import { NEEDS } from './needs.ts';
 const SLOWEST = 5;
 
 /**
- * A reporter for `node --test`. It prints the slowest files, the coverage of each folder if measured, the
- * tests passed on each engine, and the tests not run with their reasons. The run fails when a test was
- * skipped for another reason, or a file has different counts per engine.
+ * A reporter for `node --test`. It prints the slowest files, the coverage of each folder (if measured), the
+ * number of tests passed on each engine, and the tests that were not run, with the reason. The run fails if a
+ * test was skipped without a need of `needs.ts`, or if a file passed more tests on one engine than on the
+ * other.
  */
 // biome-ignore lint/style/noDefaultExport: Node takes a reporter in no other way.
 export default async function* summarize(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {

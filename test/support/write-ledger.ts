@@ -54,7 +54,7 @@ export class Ledger {
   constructor(options: LedgerOptions) {
     this.#options = options;
     this.#writers = Promise.all(Array.from({ length: options.writers }, () => this.#runWriter()));
-    // An error of a writer while no caller waits is kept for the next caller.
+    // If a writer fails while no method waits for it, the next method that waits rejects with that error.
     this.#writers.catch(() => undefined);
   }
 
@@ -73,8 +73,8 @@ export class Ledger {
   }
 
   /**
-   * Returns the longest time in milliseconds, since the last call, in which some service or proxy
-   * acknowledged nothing.
+   * Returns the longest gap, in milliseconds, between two acknowledged writes of the same service or proxy
+   * since the last call.
    */
   takeLongestSilence(): number {
     const longest = this.#longestSilence;

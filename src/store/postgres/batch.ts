@@ -87,8 +87,8 @@ function isOneStatement(members: readonly Member[], perOwner: boolean): boolean 
   return false;
 }
 
-// Sends BEGIN with the first statement (pipelining), but COMMIT only after all succeed. Prepares neither: if
-// a pooler rejected a prepared BEGIN, the statements would run outside a transaction.
+// Sends BEGIN together with the first statement, but COMMIT only after all statements succeeded. Neither is a
+// prepared statement: if a pooler rejected a prepared BEGIN, the statements would run outside a transaction.
 async function inPipelinedTransaction(connection: Connection, work: () => Promise<void>): Promise<void> {
   const begun = connection.query({ text: 'BEGIN' });
   try {
@@ -173,8 +173,8 @@ function settle(
 
 /**
  * Inserts the idempotency keys that are new or expired, with the outcome 'created'. Other transactions wait
- * for these rows. Sets the outcome of each write whose key is in use. Replaces keys with the outcome
- * 'idTaken': an earlier version also kept the keys of failed creations.
+ * for these rows. Sets the outcome of each write whose key is in use. A stored key with the outcome 'idTaken'
+ * counts as expired: an earlier version also kept the keys of failed creations.
  */
 async function claimKeys(
   connection: Connection,

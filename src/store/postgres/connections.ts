@@ -69,8 +69,8 @@ export class Connections {
     client.on('notice', warn);
     try {
       const result = await work({ query: (statement) => this.#send(client, statement) });
-      // Rejects after a warning: a commit that stops waiting for its synchronous standby succeeds with only a
-      // warning.
+      // A warning counts as a failure. PostgreSQL only warns when a commit no longer waits for its
+      // synchronous standby, which may then lack the data.
       if (warnings.length > 0) throw new StoreUnavailable(`PostgreSQL warned: ${warnings.join('; ')}`);
       client.release();
       return result;
@@ -138,8 +138,8 @@ export class Connections {
 }
 
 /**
- * Runs `work` in a transaction. `endFor` decides by its result whether to commit or roll back. Rolls back if
- * `work` rejects.
+ * Runs `work` in a transaction. `endFor` receives the result of `work`, and decides whether to commit or roll
+ * back. Rolls back if `work` rejects.
  */
 export async function inTransaction<T>(
   connection: Connection,
@@ -165,7 +165,8 @@ export async function rollBack(connection: Connection, reason: unknown): Promise
   try {
     await connection.query({ text: 'ROLLBACK' });
   } catch (error: unknown) {
-    // Reports the failed rollback only if the connection would otherwise be reused. Else `reason` says more.
+    // If the connection can still be used, reports the failed rollback, so that it is closed. If it is lost
+    // anyway, `reason` is the better report.
     if (!isAboutHost(reason))
       throw new StoreUnavailable(`a transaction could not be rolled back: ${messageOf(error)}`, {
         cause: error,
@@ -243,7 +244,7 @@ async function prepareSession(
                SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;
-  // Ignores the error of a server without timelines.
+  // A server that is not PostgreSQL itself may lack timelines, and rejects this query. That error is ignored.
   const [, { rows }, timeline] = await Promise.all([
     query(client, set, options),
     query(client, ask, options),

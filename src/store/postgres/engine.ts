@@ -19,7 +19,7 @@ import { retrying } from './retry-transient.ts';
 import { sharePages } from './shared-pages.ts';
 import { createNewPlants, type Row, type Statement } from './statements.ts';
 
-/** Milliseconds without optimistic inserts after an id was taken. */
+/** Milliseconds after an id was taken, in which creations use ON CONFLICT instead of a plain INSERT. */
 const OPTIMISM_PAUSE_MS = 1_000;
 
 /**
@@ -28,7 +28,7 @@ const OPTIMISM_PAUSE_MS = 1_000;
  */
 const PER_OWNER_MS = 10 * 60 * 1_000;
 
-/** Finds privileges that the service lacks. Its `FOR UPDATE` needs the privilege UPDATE. */
+/** Finds privileges that the service lacks. It needs UPDATE, since it uses `SELECT … FOR UPDATE`. */
 const FIND_MISSING_GRANTS: Statement = {
   name: 'find-missing-grants',
   text: `SELECT string_agg(grants.action || ' on ' || grants.of, ', ' ORDER BY grants.of, grants.action) AS missing
@@ -40,7 +40,8 @@ const FIND_MISSING_GRANTS: Statement = {
 };
 
 /**
- * After this number of failed commits in a row, each commit first counts the commits that wait for a standby.
+ * After this number of failed commits in a row, the service counts the commits that wait for a standby before
+ * each further commit.
  */
 const SUSPICIOUS_FAILURES = 2;
 

@@ -8,11 +8,11 @@ import { BatchRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
 const RETRIED = new Set(['40001', '40P01']);
 
 /**
- * SQLSTATE classes of transient errors: connections, logins (while a password changes), resources, operator
- * intervention (shutdown, cancel by timeout), system and internal errors. The codes add read-only and aborted
- * transactions, a missing database and unavailable locks.
+ * Transient errors as whole SQLSTATE classes: connections, logins (while a password changes), resources,
+ * operator intervention (shutdown, cancel by timeout), system and internal errors.
  */
 const TRANSIENT_CLASSES = new Set(['08', '28', '53', '57', '58', 'XX']);
+/** Transient errors of other classes: read-only or aborted transaction, missing database, unavailable lock. */
 const TRANSIENT_CODES = new Set(['25006', '25P02', '25P03', '25P04', '3D000', '40003', '55P03']);
 
 /** Codes of a damaged page or index. */

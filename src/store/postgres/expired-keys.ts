@@ -4,8 +4,8 @@ import type { Connection, Row } from './statements.ts';
 const KEYS_AT_ONCE = 1_000;
 
 /**
- * Max keys deleted at once if each owner has a separate statement. Lower than KEYS_AT_ONCE, since many
- * statements delay other pipelined ones.
+ * Max keys deleted at once if each owner has a separate statement. Lower than the usual number, since many
+ * statements delay the writes behind them on the same connection.
  */
 const KEYS_AT_ONCE_PER_OWNER = 100;
 

@@ -4,8 +4,8 @@ import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDam
 import type { Row, Statement } from './statements.ts';
 
 /**
- * Unlike `Buffer.from`, TextEncoder never encodes a short text into memory that buffers share. So the caller
- * may free the result.
+ * Unlike `Buffer.from`, TextEncoder gives every result a separate ArrayBuffer. So the caller may detach that
+ * buffer, which frees its memory.
  */
 const encoder = new TextEncoder();
 
@@ -18,8 +18,8 @@ const PLANT = `${plantFields
   .join(' || ')} || '}'`;
 
 /**
- * SQL for the bytes in the fields of a row. `octet_length` returns the length of a text without reading the
- * text.
+ * SQL for the number of bytes in the texts of a row. `octet_length` returns the length of a text without
+ * reading the text.
  */
 const RAW_BYTES = plantFields.map((field) => `coalesce(octet_length(${field}::text), 0)`).join(' + ');
 
@@ -31,8 +31,8 @@ function moreAfter(id: string): string {
 const RENDERED_BYTES = 4 * 1024 * 1024;
 
 /**
- * Reads a page. The first statement renders plants up to the limit of plants. Usually they fit. If one is
- * very large, or the page is too long, a second statement adds up the sizes row by row.
+ * Reads a page. The first statement reads as many plants as the page may have, which usually stay below its
+ * limit of bytes. Otherwise a second statement adds up the sizes row by row, and ends the page at the limit.
  */
 export async function readPage(
   query: (statement: Statement) => Promise<readonly Row[]>,

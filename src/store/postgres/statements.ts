@@ -91,8 +91,8 @@ interface PlantKey {
 }
 
 /**
- * Deletes plants and returns the keys of those that existed. Locks rows in the order of keys first, to
- * prevent deadlocks: DELETE alone locks in the order of its plan.
+ * Deletes plants and returns the keys of those that existed. Before, it locks the rows in the order of their
+ * keys to prevent deadlocks. DELETE alone locks them in the order of its plan.
  */
 export function deletePlants(keys: readonly PlantKey[]): Statement {
   const ids = keys.map(({ id }) => id.toString());

@@ -23,8 +23,8 @@ export function openForReading(file: string, lockTimeoutMs = READ_LOCK_TIMEOUT_M
 }
 
 /**
- * Runs `work` in a write transaction; SQLite allows only one at a time. `endFor` decides by its result
- * whether to commit or roll back. Rolls back if `work` throws.
+ * Runs `work` in a write transaction; SQLite allows only one at a time. `endFor` receives the result of
+ * `work`, and decides whether to commit or roll back. Rolls back if `work` throws.
  */
 export function inTransaction<T>(
   db: DatabaseSync,

@@ -165,7 +165,7 @@ async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEve
 
   async function close(): Promise<void> {
     closing = true;
-    // Also waits for the thread's end, since an ended thread sends no reply.
+    // Waits for the reply or the end of the thread, whichever comes first: an ended thread never replies.
     await Promise.race([request({ kind: 'close' }).catch(() => undefined), ended]);
     await worker.terminate();
     await ended;

@@ -61,8 +61,8 @@ export function isTooBig(error: unknown): boolean {
 }
 
 /**
- * True if this user lacks write access. SQLite needs it even to read: to the file, its folder, `-wal` and
- * `-shm`.
+ * True if this user may not write to the file, its folder, its `-wal` or its `-shm`. SQLite writes to them
+ * even to read.
  */
 export function isForbidden(error: unknown): boolean {
   return hasCode(error, [SQLITE_CANTOPEN, SQLITE_READONLY]) || ['EACCES', 'EROFS'].includes(codeOf(error));

@@ -8,8 +8,8 @@ import { inspectLargePlants, SELECT_PLANTS } from './large-plants.ts';
 import { SQLITE_MIGRATIONS } from './migrate.ts';
 
 /**
- * Returns the faults of pages, indexes, schema and encoding; empty for a sound store. Rejects as
- * `inspectSchema` does.
+ * Returns the faults of pages, indexes, schema and encoding; empty for a sound store. Rejects with
+ * StoreNotOpened if the file is not a store of this service.
  */
 export async function inspectSqlite(db: DatabaseSync, file: string): Promise<readonly string[]> {
   try {

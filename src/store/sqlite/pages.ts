@@ -20,20 +20,30 @@ function renderFields(present: readonly string[], [field, ...rest]: readonly (ke
 /** SQL for a plant of any size as JSON. */
 const ANY_PLANT = `CASE WHEN plants.large_id IS NULL THEN ${PLANT} ELSE json END`;
 
-/** SQL for the bytes of a plant's texts. `octet_length` reads only the header of a row, not the texts. */
+/**
+ * SQL for the number of bytes in a plant's texts. `octet_length` reads only the header of a row, not the
+ * texts.
+ */
 const PLANT_BYTES = `CASE WHEN plants.large_id IS NULL
   THEN ${plantFields.map((field) => `coalesce(octet_length(${field}), 0)`).join(' + ')}
   ELSE octet_length(json) END`;
 
-/** Max bytes of JSON for one byte of text (`\u0001`), and for the names or numbers of all fields. */
+/**
+ * Max bytes of JSON that one byte of text becomes (`\u0001` has six), and max bytes of JSON for the names of
+ * all fields, or for the numbers in them.
+ */
 const JSON_GROWTH = 6;
 const MEMBER_NAMES = 32 * plantFields.length;
 
-/** Smallest limit set on the size of values. Other statements on the connection use only smaller values. */
+/**
+ * The size limit of values is never set below this number of bytes, since other statements on the connection
+ * need values of up to this size.
+ */
 const SMALLEST_VALUE_LIMIT = 64 * 1024;
 
 /**
- * Max plants of a page whose size is checked only at the end: so many, each below the limit, fit into memory.
+ * A page of up to this number of plants is checked for its size only when it is complete. Even with each
+ * plant just below the limit, it fits into memory.
  */
 const SHORT_PAGE = 64;
 

@@ -44,7 +44,7 @@ export async function openReader(file: string): Promise<Reader> {
   let versionKnownIn: number | undefined;
 
   // Detects commits of other connections by `data_version`. Reading it takes two file locks, so it is read
-  // once per event-loop iteration (`loopCount`; setImmediate alone may run too late).
+  // once per event-loop iteration. `loopCount` numbers the iterations.
   function dropOutdatedPages(): void {
     const iteration = performance.nodeTiming.uvMetricsInfo.loopCount;
     if (iteration === versionKnownIn) return;

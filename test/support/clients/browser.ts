@@ -66,15 +66,18 @@ async function unpack(folder: string): Promise<void> {
 const UNPACK = "import chromium from '@sparticuz/chromium'; await chromium.executablePath();";
 
 /**
- * Unpacks Chromium from its npm package. Environment variables make the package use `folder`, and add
- * libraries that it otherwise adds only on AWS Lambda.
+ * Unpacks Chromium from its npm package. Environment variables make the package use `folder`, and
+ * also unpack the libraries that it otherwise unpacks only on AWS Lambda.
  */
 async function unpackInto(folder: string): Promise<void> {
   const env = { ...process.env, TMPDIR: folder, AWS_LAMBDA_JS_RUNTIME: 'nodejs24.x' };
   await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', UNPACK], { cwd: ROOT, env });
 }
 
-/** Chromium crashes at the first text without a font. Other system fonts improve the pictures. */
+/**
+ * Without any font, Chromium crashes at the first text, so one is unpacked with it. If the system has fonts,
+ * they improve the pictures.
+ */
 function fontConfiguration(folder: string): string {
   return `<?xml version="1.0"?>
 <!DOCTYPE fontconfig SYSTEM "fonts.dtd">

@@ -24,8 +24,8 @@ export interface Wire {
 }
 
 /**
- * Number of ticks in a timeout. A suspended process misses only one tick. So it reads data that arrived
- * meanwhile before the timeout ends.
+ * A timeout consists of this many shorter timers, one after the other. During a pause of the process only
+ * one of them expires, so data that arrived meanwhile is read before the timeout ends.
  */
 const PARTS = 8;
 

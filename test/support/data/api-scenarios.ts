@@ -3,10 +3,10 @@ import type { Header, RawRequest } from '../clients/raw-http.ts';
 import { BODY_LIMIT } from './costly-bodies.ts';
 
 /**
- * A row of the contract: a request and its expected response. Rows are independent, each with a separate
- * owner. Header values, paths and raw messages may hold `{token}`, the token of the row. A path may hold
- * `{next}`, the target of the `Link` in the response to the last `before` request, or `{cursor}`, the cursor
- * in that target.
+ * One row of the API tests: a request and its expected response. Each row has a separate owner, so rows are
+ * independent. Header values, paths and raw messages may hold `{token}`, the token of the row. A path may
+ * hold `{next}`, the URL in the `Link` header of the last response to `before`, or `{cursor}`, the cursor in
+ * this URL.
  */
 export interface Scenario extends RawRequest {
   /** The rule that the request tests. Titles are unique. */

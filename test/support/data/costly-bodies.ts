@@ -84,8 +84,8 @@ const bodies: Readonly<Record<string, Buffer>> = {
 };
 
 /**
- * Bodies that cost a naive parser, such as `JSON.parse` with a reviver, up to 100 times as much as a long
- * name.
+ * Bodies that take a naive parser, such as `JSON.parse` with a reviver, up to 100 times as long as a body of
+ * the same size with one long name.
  */
 export const costlyBodies: readonly CostlyBody[] = Object.entries(bodies).map(([name, body]) => ({
   name,

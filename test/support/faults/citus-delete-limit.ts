@@ -1,6 +1,6 @@
 /**
- * SQL that makes a database, like Citus, reject a statement that deletes plants of several owners. The
- * sequence `rejected` counts the rejections.
+ * SQL that makes a PostgreSQL database behave as Citus does: it rejects a statement that deletes plants of
+ * several owners. The sequence `rejected` counts the rejections.
  */
 export const REJECT_SEVERAL_OWNERS = `
   CREATE SEQUENCE rejected;

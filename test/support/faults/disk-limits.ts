@@ -6,7 +6,7 @@ import { bearer } from '../service.ts';
 
 export const SHORT_NAME = 'Alder';
 
-/** Number of writes that no store in these tests accepts before it fails. */
+/** More writes than any store of these tests accepts before the limit on its disk makes it fail. */
 export const MANY = 2_000;
 
 export type Command = readonly string[];
@@ -18,7 +18,7 @@ export function limitedFiles(command: Command, kibibytes = 256): Command {
   return ['bash', '-c', `ulimit -S -f ${kibibytes} && exec "$@"`, 'bash', ...command];
 }
 
-/** Options of a test that lifts the limit on file sizes. */
+/** Options of a test that lifts the limit on file sizes. Without `prlimit` the test is not run. */
 export const CAN_LIFT_LIMITS = needs(
   'prlimit',
   canRun('prlimit', '--pid', String(process.pid), '--fsize=unlimited:'),

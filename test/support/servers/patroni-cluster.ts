@@ -161,7 +161,8 @@ export async function startPatroniCluster(
       // Repeats the signal for processes that started meanwhile.
       const stopped = await signal('SIGSTOP');
       const rest = await signal('SIGSTOP');
-      // Resumes PostgreSQL before Patroni, its manager, which is the worst order.
+      // Resumes PostgreSQL before Patroni. This is the hardest case: for a moment an old primary can accept
+      // writes before Patroni stops it.
       return () => {
         for (const pid of new Set([...rest, ...stopped].reverse())) send(pid, 'SIGCONT');
       };

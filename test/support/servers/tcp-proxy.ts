@@ -8,9 +8,15 @@ interface TcpProxy {
   readonly port: number;
   /** Stops all traffic in both directions. Connections stay open and see no error. */
   stall(): void;
-  /** Delays all data from the server. Resolves at the first delayed data that contains `text`. */
+  /**
+   * Passes all data from the server on only `ms` milliseconds later. Resolves when this happens to data that
+   * contains `text`.
+   */
   delay(ms: number, text: string): Promise<void>;
-  /** Ends all faults. Data held back is lost with its connections; new connections work. */
+  /**
+   * Ends all faults. Connections that a fault has stalled are closed, and their data is lost. New connections
+   * work.
+   */
   recover(): void;
   /** Causes a fault at the next data for the server that contains `text`. Resolves when it has happened. */
   expect(text: RegExp, accident: Accident): Promise<void>;

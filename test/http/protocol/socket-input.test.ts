@@ -6,7 +6,7 @@ import { keepInput, shareInput } from '../../../src/http/protocol/socket-input.t
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
 
 // Fails after an update of Node that changes the internals: the service would work, but use more CPU.
-test('two sockets → both read into the same memory, and kept bytes have their own', async (t) => {
+test('two sockets → both read into the same memory, and kept bytes are copied', async (t) => {
   const kept: Buffer[] = [];
   const memories = new Set<ArrayBufferLike>();
   const server = createServer((socket) => {
@@ -15,7 +15,7 @@ test('two sockets → both read into the same memory, and kept bytes have their 
       kept.push(keepInput(chunk));
       socket.end();
     });
-    socket.on('data', () => assert.fail('the socket reads into memory of its own'));
+    socket.on('data', () => assert.fail('the socket reads into separate memory'));
   });
   const port = await listenOnFreePort(server);
   t.after(() => server.close());

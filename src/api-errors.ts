@@ -38,13 +38,18 @@ export function statusOf(code: ErrorCode): number {
   return Math.floor(code / 100);
 }
 
+/** Headers that an error can add to its response. */
+export type ErrorHeaders = Readonly<
+  Partial<Record<'allow' | 'connection' | 'retry-after' | 'www-authenticate', string>>
+>;
+
 /** An error to return to the client: its code, a message that says what is valid, and extra headers. */
 export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly code: ErrorCode;
-  readonly headers: Readonly<Record<string, string>>;
+  readonly headers: ErrorHeaders;
 
-  constructor(code: ErrorCode, message: string, headers: Readonly<Record<string, string>> = {}) {
+  constructor(code: ErrorCode, message: string, headers: ErrorHeaders = {}) {
     super(message);
     this.code = code;
     this.headers = headers;

@@ -173,7 +173,7 @@ export const Config = Type.Object({
   trustProxy: text(
     help('Limits', 'networks', 'proxies whose X-Forwarded-For is trusted, comma-separated'),
     (list) => list === '' || list.split(',').every(isNetwork),
-    'must be comma-separated IP addresses or networks (/1 and longer), such as 10.0.0.0/8,::1',
+    'must be comma-separated IP addresses or networks such as 10.0.0.0/8,::1; a /0 network is not allowed',
   ),
   oidcIssuer: text(
     help('Identity provider', 'url', 'URL of an OpenID Connect issuer whose access tokens are accepted too'),

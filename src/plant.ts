@@ -82,10 +82,13 @@ export function renderPlant({ name, tag }: NullablePlant): string {
   return JSON.stringify({ name, tag: tag ?? undefined } satisfies Record<keyof Plant, unknown>);
 }
 
-/** The rule for idempotency keys, as in error messages. */
-export const IDEMPOTENCY_KEY_RULE = '1 to 255 visible ASCII characters';
+/** Max characters of an idempotency key. */
+export const IDEMPOTENCY_KEY_LENGTH = 255;
 
-export const IDEMPOTENCY_KEY = /^[!-~]{1,255}$/;
+/** The rule for idempotency keys, as in error messages. */
+export const IDEMPOTENCY_KEY_RULE = `1 to ${IDEMPOTENCY_KEY_LENGTH} visible ASCII characters`;
+
+export const IDEMPOTENCY_KEY = new RegExp(`^[!-~]{1,${IDEMPOTENCY_KEY_LENGTH}}$`);
 
 /** True for a valid idempotency key. */
 export function isIdempotencyKey(text: string): boolean {

@@ -22,11 +22,24 @@ const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 const PREFIX = 'plt_';
 const SECRET_LENGTH = 43;
 const CHECKSUM_LENGTH = 6;
+const SECRET = new RegExp(`^${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}$`);
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 };
-const OWNER = /^[A-Za-z0-9][A-Za-z0-9._@+-]{0,127}$/;
+const OWNER_LENGTH = 128;
+const OWNER = new RegExp(`^[A-Za-z0-9][A-Za-z0-9._@+-]{0,${OWNER_LENGTH - 1}}$`);
+const NAME_LENGTH = 255;
+const NAME = new RegExp(`^[^\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}]{0,${NAME_LENGTH}}$`, 'u');
 const SUBJECT_OWNER = /^https?:\/\/[!"$-~]{1,247}#[ -~]{1,255}$/;
 
+/** The rule for owners of local tokens, as in error messages. */
+export const OWNER_RULE = `1 to ${OWNER_LENGTH} letters, digits and ._@+-, beginning with a letter or digit`;
+
+/** The rule for names of tokens, as in error messages. */
+export const TOKEN_NAME_RULE = `up to ${NAME_LENGTH} characters without control characters`;
+
 export const DEFAULT_EXPIRES = '90d';
+
+/** The rule for lifetimes, as in error messages. */
+export const EXPIRES_RULE = 'a time such as 30m, 12h or 90d, or never';
 
 /** Min milliseconds between two updates of the stored time of a token's last use. */
 export const LAST_USE_STEP_MS = 60_000;
@@ -50,7 +63,7 @@ export function mintSecret(): string {
 
 /** True for a secret with a valid form and checksum. Detects typing errors without a query to the store. */
 export function isWellFormedSecret(text: string): boolean {
-  if (!/^plt_[0-9A-Za-z]{49}$/.test(text)) return false;
+  if (!SECRET.test(text)) return false;
   const body = text.slice(0, -CHECKSUM_LENGTH);
   return checksum(body) === text.slice(-CHECKSUM_LENGTH);
 }
@@ -111,7 +124,7 @@ export function isOwnerOfSubject(text: string): boolean {
 
 /** True for a valid token name: up to 255 characters, without control or format characters. */
 export function isTokenName(text: string): boolean {
-  return /^[^\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]{0,255}$/u.test(text);
+  return NAME.test(text);
 }
 
 /**

@@ -12,7 +12,10 @@ export interface CpuUse {
   readonly generator: number;
   /** Number of threads that the load generator can keep busy. */
   readonly generatorThreads: number;
-  /** CPU seconds of all other processes. Undefined if not measurable. */
+  /**
+   * CPU seconds of the rest of the machine: all processes but the contender and the load generator. Undefined
+   * if not measurable.
+   */
   readonly others: number | undefined;
 }
 

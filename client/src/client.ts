@@ -1,4 +1,11 @@
-import { type CallOptions, type ClientOptions, checkedInteger, checkedKey, collectionAt } from './options.ts';
+import {
+  type CallOptions,
+  type ClientOptions,
+  checkedInteger,
+  checkedKey,
+  collectionAt,
+  DEFAULT_PAGE_SIZE,
+} from './options.ts';
 import { digitsOf, isPlant, jsonOfPlant, type NewPlant, type Plant } from './plant-json.ts';
 import { type Answer, type ResponseInfo, unexpected } from './response.ts';
 import { createSender } from './send.ts';
@@ -120,8 +127,6 @@ export interface Client {
   deletePlant(id: bigint | number, options?: CallOptions): Promise<ResponseInfo>;
 }
 
-const PLANTS_IN_PAGE = 1_000;
-
 /**
  * Creates a client of one Plant Store. Throws TypeError or RangeError for invalid options.
  *
@@ -152,7 +157,7 @@ export function createClient(options: ClientOptions): Client {
     return { plant: plantIn(answer.json, answer), replayed, ...answer.info };
   }
 
-  function listPlants({ pageSize = PLANTS_IN_PAGE, cursor, ...options }: ListOptions = {}): PlantList {
+  function listPlants({ pageSize = DEFAULT_PAGE_SIZE, cursor, ...options }: ListOptions = {}): PlantList {
     const limit = checkedInteger('pageSize', pageSize, 1);
     const send = sendWith(options);
 

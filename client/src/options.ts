@@ -66,6 +66,18 @@ export interface AttemptEnd extends Attempt {
   readonly retryInMs: number | undefined;
 }
 
+/** Options of a call after the defaults. */
+interface Limits {
+  readonly timeoutMs: number;
+  readonly retries: number;
+  readonly headers: Readonly<Record<string, string>>;
+}
+
+export const DEFAULTS: Limits = { timeoutMs: 10_000, retries: 4, headers: {} };
+
+/** Plants in a page of a list. */
+export const DEFAULT_PAGE_SIZE = 1_000;
+
 /** The limit of timers, and of the API's page size. */
 const INT32_MAX = 2 ** 31 - 1;
 
@@ -111,8 +123,18 @@ export function checkedInteger(name: string, value: number, min: number): number
   throw new RangeError(`the option ${name} must be an integer from ${min} to ${INT32_MAX}, not ${value}`);
 }
 
+/** Checks options. Throws RangeError or TypeError for invalid ones. */
+export function limitsOf(options: Omit<CallOptions, 'signal'>, defaults: Limits): Limits {
+  const { timeoutMs = defaults.timeoutMs, retries = defaults.retries, headers = {} } = options;
+  return {
+    timeoutMs: checkedInteger('timeoutMs', timeoutMs, 1),
+    retries: checkedInteger('retries', retries, 0),
+    headers: { ...defaults.headers, ...checkedHeaders(headers) },
+  };
+}
+
 /** Returns headers with lower-case names. Throws TypeError for invalid ones. The message does not show a value. */
-export function checkedHeaders(headers: HeaderOptions): Record<string, string> {
+function checkedHeaders(headers: HeaderOptions): Record<string, string> {
   const checked: Record<string, string> = {};
   for (const [name, value] of Symbol.iterator in headers ? headers : Object.entries(headers)) {
     const key = name.toLowerCase();

@@ -1,9 +1,12 @@
+/** Transient: too many requests, a proxy without a running service, overload, shutdown. */
+export const TRANSIENT_STATUSES = [429, 502, 503, 504];
+
 /** Half of the limit of the first pause. */
 const BASE_PAUSE_MS = 50;
 const LONGEST_PAUSE_MS = 5_000;
 
 /** With a longer `Retry-After` the call fails at once. */
-const LONGEST_RETRY_AFTER_MS = 60_000;
+export const LONGEST_RETRY_AFTER_MS = 60_000;
 
 /**
  * Milliseconds until a retry, the first being 1: `Retry-After` (RFC 9110 §10.2.3) plus a random pause below a limit that

@@ -2,13 +2,13 @@ import {
   type Attempt,
   type CallOptions,
   type ClientOptions,
-  checkedHeaders,
-  checkedInteger,
   checkedToken,
+  DEFAULTS,
+  limitsOf,
 } from './options.ts';
 import { PlantStoreError } from './plant-store-error.ts';
 import { type Answer, answerOf, errorOf } from './response.ts';
-import { pause, pauseBefore, within } from './retry.ts';
+import { pause, pauseBefore, TRANSIENT_STATUSES, within } from './retry.ts';
 
 /** A request without its token. */
 interface Request {
@@ -31,33 +31,11 @@ interface Outcome {
   readonly isTransient: boolean;
 }
 
-/** Options of a call after the defaults. */
-interface Limits {
-  readonly timeoutMs: number;
-  readonly retries: number;
-  readonly headers: Readonly<Record<string, string>>;
-}
-
-const DEFAULTS: Limits = { timeoutMs: 10_000, retries: 4, headers: {} };
-
-/** Transient: too many requests, a proxy without a running service, overload, shutdown. */
-const TRANSIENT_STATUSES = [429, 502, 503, 504];
-
 /**
  * Errors before a connection exists, so that nothing was sent: codes of Node and Bun, and the text of Deno's HTTP library
  * (hyper). Browsers give no reason.
  */
 const UNSENT = /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|client error \(Connect\)/;
-
-/** Checks options. Throws RangeError or TypeError for invalid ones. */
-function limitsOf(options: Omit<CallOptions, 'signal'>, defaults: Limits): Limits {
-  const { timeoutMs = defaults.timeoutMs, retries = defaults.retries, headers = {} } = options;
-  return {
-    timeoutMs: checkedInteger('timeoutMs', timeoutMs, 1),
-    retries: checkedInteger('retries', retries, 0),
-    headers: { ...defaults.headers, ...checkedHeaders(headers) },
-  };
-}
 
 /**
  * Returns a function that checks the options of a call and returns its way to send: with a token, a timeout and retries.

@@ -1,9 +1,7 @@
 import { InvalidArgumentError } from 'commander';
-import { isOwner, isOwnerOfSubject } from '../token.ts';
+import { isOwner, isOwnerOfSubject, OWNER_RULE } from '../token.ts';
 import { CommandFailed } from './command-errors.ts';
 import { absolutePath, type CommandContext } from './context.ts';
-
-const LOCAL_DEMAND = '1 to 128 letters, digits and ._@+-, beginning with a letter or digit';
 
 /**
  * Creates a parser for a file argument, which returns an absolute path. Rejects an empty argument: a shell
@@ -18,7 +16,7 @@ export function parseFile(context: CommandContext): (text: string) => string {
 
 /** Throws CommandFailed unless the argument is a valid owner for `token create`. */
 export function rejectUnlessLocalOwner(owner: string): void {
-  if (!isOwner(owner)) throw new CommandFailed(`OWNER must be ${LOCAL_DEMAND}`);
+  if (!isOwner(owner)) throw new CommandFailed(`OWNER must be ${OWNER_RULE}`);
 }
 
 /**
@@ -26,7 +24,5 @@ export function rejectUnlessLocalOwner(owner: string): void {
  */
 export function rejectUnlessOwner(owner: string): void {
   if (isOwner(owner) || isOwnerOfSubject(owner)) return;
-  throw new CommandFailed(
-    `OWNER must be ${LOCAL_DEMAND}; or ISSUER#SUBJECT, such as https://id.example#7d1f`,
-  );
+  throw new CommandFailed(`OWNER must be ${OWNER_RULE}; or ISSUER#SUBJECT, such as https://id.example#7d1f`);
 }

@@ -13,7 +13,7 @@ import {
  * A line over MAX_LINE_BYTES is skipped, but only up to this number of bytes. A still longer line ends the
  * import: `/dev/zero`, for example, has no line end.
  */
-const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
+export const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
 
 const NEWLINE = 0x0a;
 const SPACE = 0x20;

@@ -13,6 +13,7 @@ import { answerOtherMethods, collectMethods } from './protocol/method-not-allowe
 import { receiveBody } from './protocol/request-body.ts';
 import { createRequestIds } from './protocol/request-id.ts';
 import { withoutCompilers } from './protocol/request-validation.ts';
+import { COMMON_HEADERS } from './response-head.ts';
 
 /** A condition that /ready checks. While the condition is not met, `check` rejects with the reason. */
 interface ReadinessCheck {
@@ -28,10 +29,8 @@ interface AdminOptions {
   readonly log: EventLog;
 }
 
-const HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
-
 /** Max renderings of /metrics per second. Further requests get the previous text, up to a second old. */
-const SCRAPES_RENDERED = 10;
+export const SCRAPES_RENDERED = 10;
 const SECOND_MS = 1_000;
 
 /** Timeout of a readiness check in milliseconds: shorter than the probe interval of common load balancers. */
@@ -53,18 +52,18 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
         tls: undefined,
         connections,
         renderError: (error) =>
-          renderRawError(toApiError(error), { 'x-request-id': nextRequestId(), ...HEADERS }),
+          renderRawError(toApiError(error), { 'x-request-id': nextRequestId(), ...COMMON_HEADERS }),
         onClosed: () => undefined,
         onHandshakeFailed: () => undefined,
       }),
     clientErrorHandler: () => undefined,
     frameworkErrors: (error, request, reply) =>
-      sendApiError(reply.header('x-request-id', request.id).headers(HEADERS), toApiError(error)),
+      sendApiError(reply.header('x-request-id', request.id).headers(COMMON_HEADERS), toApiError(error)),
   });
   for (const method of http.METHODS) admin.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   admin.addHook('preParsing', receiveBody(limits.body));
   admin.addHook('onRequest', (request, reply, done) => {
-    reply.header('x-request-id', request.id).headers(HEADERS);
+    reply.header('x-request-id', request.id).headers(COMMON_HEADERS);
     const { receiveError } = responseOf(reply);
     if (receiveError !== undefined) throw receiveError;
     rejectMalformed(request, limits.uri);

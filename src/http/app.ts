@@ -12,6 +12,7 @@ import type { Metrics } from '../observability/metrics.ts';
 import type { Tracing } from '../observability/tracing.ts';
 import type { TSchema } from '../schema.ts';
 import type { Store } from '../store/store.ts';
+import type { Scope } from '../token.ts';
 import { addApiReference } from './api-reference.ts';
 import { type Authentication, createAuthentication, type FindGrant } from './auth/authentication.ts';
 import { createRejectedTokens, limitRequests } from './auth/rate-limit.ts';
@@ -49,6 +50,7 @@ import { receiveBody } from './protocol/request-body.ts';
 import { createRequestIds } from './protocol/request-id.ts';
 import { compileBodyCheck, compileRequestCheck, withoutCompilers } from './protocol/request-validation.ts';
 import type { Tls } from './protocol/tls.ts';
+import { COMMON_HEADERS } from './response-head.ts';
 import { SendBudget } from './send-buffer-limit.ts';
 import { createSendPieces } from './streamed-response.ts';
 
@@ -180,8 +182,7 @@ function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
 /** Returns the headers that every response has. */
 function headersOfAll({ hsts }: Pick<AppOptions, 'hsts'>): Readonly<Record<string, string>> {
   return {
-    'cache-control': 'no-store',
-    'x-content-type-options': 'nosniff',
+    ...COMMON_HEADERS,
     ...(hsts > 0 && { 'strict-transport-security': `max-age=${hsts}` }),
   };
 }
@@ -280,13 +281,14 @@ async function addRoutes(
       if (request.brokenOff.code >= 50000) logFailure(log, request, error);
     },
   });
+  const admissionOf: Readonly<Record<Scope, Admission>> = { 'plants:read': reads, 'plants:write': writes };
   const rates = limits.tokenRequests === 0 ? [] : [limitRequests(limits.tokenRequests, options.monotonicNow)];
 
   function serve<O extends Operation>(operation: O, handler: HandlerOf<O>): void {
-    const { operationId, method, url, scope: needed } = operation;
+    const { operationId, method, url, scope: needed, success } = operation;
+    const admission = admissionOf[needed];
     const { body, ...schema }: OperationSchema = operation.schema;
     const checkBody = body === undefined ? undefined : compileBodyCheck(body);
-    const admission = needed === 'plants:read' ? reads : writes;
     scope.route({
       method: method === 'GET' ? ['GET', 'HEAD'] : method,
       url,
@@ -297,6 +299,7 @@ async function addRoutes(
       handler: (request, reply) =>
         admission.run(ownerOf(request), () => {
           if (checkBody !== undefined) request.body = checkBody(request.body);
+          reply.code(success.status);
           return (handler as HandlerOf<Operation>)(request, reply);
         }),
     });

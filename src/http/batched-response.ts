@@ -30,7 +30,10 @@ export class BatchedResponse<
   /** Error that stopped the receiving of the request: malformed bytes or a timeout. */
   receiveError: unknown;
 
-  /** Called with `receiveError` if the error occurs while the body is being received. */
+  /**
+   * Called when malformed bytes or a timeout stop the receiving of the request's body. `error` is
+   * `receiveError`.
+   */
   onReceiveError: ((error: unknown) => void) | undefined;
 
   /** Fastify's request. Undefined before routing and after the response is closed. */

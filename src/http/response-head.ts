@@ -4,6 +4,9 @@ import { http } from './node-http.ts';
 /** Matches a character that no header value may have (RFC 9110 §5.5). */
 const INVALID = /[^\t\x20-\x7e\x80-\xff]/;
 
+/** Headers of every response, on both listeners. */
+export const COMMON_HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
+
 /** Headers that change how Node sends a response. This module leaves responses with one of them to Node. */
 const LEFT_TO_NODE = new Set(['connection', 'transfer-encoding', 'trailer']);
 

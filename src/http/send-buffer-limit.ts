@@ -9,7 +9,7 @@ const WAIT_MS = 5_000;
 /**
  * Max milliseconds that a response waits for memory once its headers are sent. A failure then cuts it off.
  */
-const BEGUN_WAIT_MS = 30_000;
+export const BEGUN_WAIT_MS = 30_000;
 
 /**
  * Bytes of memory that are counted per byte of a response. Rendering leaves garbage; the factor was measured.

@@ -24,7 +24,7 @@ export interface Audit {
  * tokens once per client address.
  */
 const WINDOW_MS = 60_000;
-const MAX_LINES_IN_WINDOW = 100;
+export const MAX_LINES_IN_WINDOW = 100;
 
 /**
  * Creates an audit that writes to a log. Limits lines about rejected tokens, since any client can cause them.

@@ -12,13 +12,17 @@ const MAX_BUFFERED = 1_048_576;
  * Buffer limits by kind of line. Clients can cause any number of request lines: lower limits for these leave
  * room for others.
  */
-const LIMITS = { request: MAX_BUFFERED / 2, failedRequest: (MAX_BUFFERED * 3) / 4, other: MAX_BUFFERED };
+export const BUFFER_LIMITS = {
+  request: MAX_BUFFERED / 2,
+  failedRequest: (MAX_BUFFERED * 3) / 4,
+  other: MAX_BUFFERED,
+};
 
 /** Subject of a log line: a request, a failed request (warn and above), or other, such as an audit event. */
-export type LineKind = keyof typeof LIMITS;
+export type LineKind = keyof typeof BUFFER_LIMITS;
 
 /** Milliseconds that an exiting process waits for a slow reader of the log. */
-const LAST_MS = 250;
+export const LAST_MS = 250;
 const LAST_STEP_MS = 5;
 
 const NOTHING = Buffer.alloc(0);
@@ -88,7 +92,7 @@ export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogW
   }
 
   function write(line: string, kind: LineKind): void {
-    if (rest.length + buffered.length > LIMITS[kind]) {
+    if (rest.length + buffered.length > BUFFER_LIMITS[kind]) {
       dropped += 1;
       return;
     }

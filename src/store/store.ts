@@ -198,3 +198,6 @@ export interface StoreOptions {
 
 /** Milliseconds until an idempotency key expires. */
 export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1_000;
+
+/** Expired idempotency keys deleted by one statement. Writes are executed in between. */
+export const EXPIRED_KEYS_AT_ONCE = 1_000;

@@ -4,10 +4,14 @@ import { glob, readFile } from 'node:fs/promises';
 import { dirname, join, relative } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { parts } from '../../bench/scenarios/all-scenarios.ts';
 import { listCommands } from '../../build/fact-tables.ts';
 import { cellsOf } from '../../build/markdown-table.ts';
 import manifest from '../../package.json' with { type: 'json' };
 import { errorCodes } from '../../src/api-errors.ts';
+import { csv } from '../../src/formats/csv.ts';
+import { logEvents } from '../../src/observability/log-events.ts';
+import { plantFields } from '../../src/plant.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
@@ -91,6 +95,36 @@ test('docs/dependencies.md lists exactly the dependencies, and whether each is n
     rows.filter(([, needed]) => (needed === 'to run') === toRun).flatMap(([name]) => codes(name));
   assert.deepEqual(documented(true).sort(), Object.keys(manifest.dependencies).sort());
   assert.deepEqual(documented(false).sort(), Object.keys(manifest.devDependencies).sort());
+});
+
+test('the fields of a plant in docs/data.md and client/README.md are those of the service', () => {
+  assert.ok(documentOf('docs/data.md').includes(`with the header \`${csv.header.trim()}\``));
+  const fields = ['id', ...plantFields].join(', ');
+  assert.ok(documentOf('client/README.md').includes(`\`createPlant({ ${fields} }`));
+});
+
+test('docs/performance.md lists exactly the parts of the benchmark', () => {
+  const documented = table('docs/performance.md', 'Part').flatMap(([part]) => codes(part));
+  assert.deepEqual(documented.sort(), parts.map(({ name }) => name).sort());
+});
+
+test('every alert named in a document exists, and every log line named in an alert or in docs/operations.md', async () => {
+  const alerts = await readFile(join(ROOT, 'deploy/alerts.yaml'), 'utf8');
+  const named = matchesIn(documents, /\balert `(\w+)`/g);
+  assert.ok(named.length > 0);
+  for (const [file, , alert] of named)
+    assert.ok(alerts.includes(`alert: ${alert}\n`), `${alert}, which ${file} names`);
+  const lines = Object.keys(logEvents);
+  const quoted = [
+    ...documentOf('docs/operations.md').matchAll(/\blogs `([^`]+)`/gi),
+    ...alerts.matchAll(/`([^`]+)` lines?\b/g),
+  ];
+  assert.ok(quoted.length > 0);
+  for (const [, quote = ''] of quoted)
+    assert.ok(
+      lines.some((line) => line.startsWith(quote)),
+      quote,
+    );
 });
 
 test('every relative link in a document has a target', () => {

@@ -3,13 +3,23 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { SHUTDOWN_MS } from '../../src/cli/commands/serve-command.ts';
+import { DEFAULT_PAGE_SIZE, DEFAULTS } from '../../client/src/options.ts';
+import { LONGEST_RETRY_AFTER_MS, TRANSIENT_STATUSES } from '../../client/src/retry.ts';
+import {
+  CHARACTERS_IN_BATCH,
+  INVALID_LINES_SHOWN,
+  PLANTS_IN_BATCH,
+} from '../../src/cli/commands/import-command.ts';
+import { SAME_SIGNAL_MS, SHUTDOWN_MS } from '../../src/cli/commands/serve-command.ts';
 import { defaultOf, type Setting } from '../../src/config.ts';
 import { MAX_JSON_DEPTH } from '../../src/exact-json.ts';
-import { CHECK_MS } from '../../src/http/admin.ts';
+import { MAX_LINE_BYTES } from '../../src/formats/format.ts';
+import { MAX_SKIPPED_BYTES } from '../../src/formats/ndjson.ts';
+import { CHECK_MS, SCRAPES_RENDERED } from '../../src/http/admin.ts';
+import { operations } from '../../src/http/app.ts';
 import { TOKEN_FRESH_MS } from '../../src/http/auth/authentication.ts';
 import { COOLDOWN_MS, KEPT_MS, REFRESH_MS } from '../../src/http/auth/jwks.ts';
-import { CLOCK_TOLERANCE_S, MAX_JWT_LENGTH } from '../../src/http/auth/oidc.ts';
+import { ALGORITHMS, CLOCK_TOLERANCE_S, MAX_JWT_LENGTH } from '../../src/http/auth/oidc.ts';
 import { WINDOW_MS } from '../../src/http/auth/rate-limit.ts';
 import { OWNER_SHARE } from '../../src/http/overload/concurrency-limit.ts';
 import {
@@ -22,13 +32,20 @@ import { PAGE_BYTES } from '../../src/http/plants/pagination.ts';
 import { TICK_MS } from '../../src/http/protocol/connection-registry.ts';
 import { LINGER_MS, MAX_DISCARDED_BYTES } from '../../src/http/protocol/http-connection.ts';
 import { BASE_PIECES, BYTES_PER_PIECE } from '../../src/http/protocol/request-body.ts';
-import { MEMORY_PER_BYTE } from '../../src/http/send-buffer-limit.ts';
+import { BEGUN_WAIT_MS, MEMORY_PER_BYTE } from '../../src/http/send-buffer-limit.ts';
+import { MAX_LINES_IN_WINDOW } from '../../src/observability/audit-log.ts';
+import { BUFFER_LIMITS, LAST_MS as LOG_LAST_MS } from '../../src/observability/log-writer.ts';
 import { DRAIN_MS, GRACE_MS, LAST_MS } from '../../src/server.ts';
 import { EVERY_MS } from '../../src/store/expired-keys-timer.ts';
 import { MAX_BATCH, MAX_WAITING } from '../../src/store/group-commit.ts';
 import { WRITE_LOCK_TIMEOUT_MS } from '../../src/store/sqlite/connection.ts';
 import { LOCK_TIMEOUT_MS } from '../../src/store/sqlite/migrate.ts';
-import { KEY_LIFETIME_MS } from '../../src/store/store.ts';
+import {
+  CHARACTERS_BETWEEN_CHECKPOINTS,
+  COMMITS_BETWEEN_CHECKPOINTS,
+} from '../../src/store/sqlite/writer-thread.ts';
+import { EXPIRED_KEYS_AT_ONCE, KEY_LIFETIME_MS } from '../../src/store/store.ts';
+import { DEFAULT_EXPIRES, LAST_USE_STEP_MS, TOKEN_NAME_RULE } from '../../src/token.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const KIB = 1_024;
@@ -40,9 +57,15 @@ const HOUR_MS = 60 * MINUTE_MS;
 const hours = `${KEY_LIFETIME_MS / HOUR_MS} hours`;
 const listsAtOnce = Math.floor(numberOf('sendBufferLimit') / (STREAM_BYTES * MEMORY_PER_BYTE));
 const stop = `${SHUTDOWN_MS / SECOND_MS} s`;
+const expires = DEFAULT_EXPIRES.replace('d', ' days');
+const line = `${MAX_LINE_BYTES / MIB} MiB`;
 
 function numberOf(setting: Setting): number {
   return Number(defaultOf(setting));
+}
+
+function code(text: string): string {
+  return `\`${text}\``;
 }
 
 function grouped(count: number): string {
@@ -51,7 +74,7 @@ function grouped(count: number): string {
 
 /** The texts with a limit, as each page must have them. */
 const texts: Readonly<Record<string, readonly string[]>> = {
-  'README.md': [`This holds for ${hours}`],
+  'README.md': [`This holds for ${hours}`, `expires in ${expires}`],
   'CHANGELOG.md': [`safe to retry for ${hours}`, `up to ${GATHERED_BYTES / MIB} MiB of JSON`],
   'SECURITY.md': [
     `body ${numberOf('bodyLimit') / KIB} KiB`,
@@ -62,8 +85,10 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `${numberOf('sendBufferLimit') / MIB} MiB in all, ${listsAtOnce} lists without a \`limit\` at once`,
     `reads nothing for ${numberOf('writeTimeout') / SECOND_MS} s`,
     `| Connections | ${grouped(numberOf('maxConnections'))};`,
+    `by default expires after ${expires}`,
   ],
   'docs/configuration.md': [
+    `A note for the list of tokens, ${TOKEN_NAME_RULE}.`,
     `| Chunks of a body | ${BASE_PIECES}, plus one for every ${BYTES_PER_PIECE} bytes;`,
     `${listsAtOnce} of more than ${PAGE_BYTES / KIB} KiB, for ${numberOf('sendBufferLimit') / MIB} MiB of`,
     `${MAX_DISCARDED_BYTES / KIB} KiB or one second; then the connection is closed`,
@@ -74,6 +99,12 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `| A page read from the store | ${PAGE_BYTES / KIB} KiB of JSON,`,
     `| A JWT | ${MAX_JWT_LENGTH} characters; clocks may differ by ${CLOCK_TOLERANCE_S} s |`,
     `read every ${REFRESH_MS / MINUTE_MS} minutes, but only once in ${COOLDOWN_MS / SECOND_MS} s`,
+  ],
+  'docs/data.md': [
+    `the first ${INVALID_LINES_SHOWN} reported`,
+    `up to ${grouped(PLANTS_IN_BATCH)} plants or ${CHARACTERS_IN_BATCH / MIB} million characters`,
+    `A line over ${line} is a bad line; one without an end after ${MAX_SKIPPED_BYTES / MIB} MiB`,
+    `A record over ${line} ends`,
   ],
   'docs/errors.md': [
     `Within ${hours} the key came`,
@@ -86,6 +117,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   'docs/identity-providers.md': [
     `up to ${MAX_JWT_LENGTH} characters`,
     `differ by ${CLOCK_TOLERANCE_S} s`,
+    `${ALGORITHMS.slice(0, -1).map(code).join(', ')} or ${ALGORITHMS.slice(-1).map(code)} |`,
     `\`Retry-After\` up to ${COOLDOWN_MS / SECOND_MS} s`,
   ],
   'docs/operations.md': [
@@ -96,9 +128,20 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `| ${stop} after the pause |`,
     `writes wait up to ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s,`,
     `a start waits up to ${LOCK_TIMEOUT_MS / SECOND_MS} s,`,
+    `every ${COMMITS_BETWEEN_CHECKPOINTS} batches, or every ${CHARACTERS_BETWEEN_CHECKPOINTS / MIB} million`,
+    `The service retries every ${COMMITS_BETWEEN_CHECKPOINTS} batches`,
+    `\`operation\` is ${operations.map(({ operationId }) => code(operationId)).join(', ')}, \`openapi\``,
+    `expired keys, ${grouped(EXPIRED_KEYS_AT_ONCE)} at a time`,
     `fails after ${CHECK_MS / SECOND_MS} s without a result`,
     `above ${grouped(MAX_WAITING)} a write gets 50301`,
     `\`--keep-alive-timeout\` (${numberOf('keepAliveTimeout') / SECOND_MS} s)`,
+    `lists of more than ${PAGE_BYTES / KIB} KiB get 503`,
+    `A begun list waits ${BEGUN_WAIT_MS / SECOND_MS} s for memory`,
+    `if it comes ${SAME_SIGNAL_MS / SECOND_MS} s or more after the first`,
+    `up to ${BUFFER_LIMITS.other / MIB} MiB of lines waits in memory. From ${BUFFER_LIMITS.request / KIB} KiB`,
+    `from ${BUFFER_LIMITS.failedRequest / KIB} KiB on \`failed\` lines`,
+    `gives a slow reader ${LOG_LAST_MS} ms`,
+    `and ${MAX_LINES_IN_WINDOW} in all`,
   ],
   'docs/decisions/0005-lists.md': [`every ${RECHECK_MS} ms`, `\`limit\` ends at ${GATHERED_BYTES / MIB} MiB`],
   'docs/decisions/0007-idempotency.md': [`The key lives ${hours}`],
@@ -106,14 +149,24 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   'docs/decisions/0017-one-request-at-a-time.md': [
     `A streamed list reserves ${STREAM_BYTES / KIB} KiB, so ${listsAtOnce} run at once`,
   ],
+  'client/README.md': [
+    `| \`timeoutMs\` | ${grouped(DEFAULTS.timeoutMs)} |`,
+    `| \`retries\` | ${DEFAULTS.retries} |`,
+    `\`pageSize\` plants (default ${grouped(DEFAULT_PAGE_SIZE)})`,
+    `the statuses ${TRANSIENT_STATUSES.slice(0, -1).join(', ')} and ${TRANSIENT_STATUSES.at(-1)}`,
+  ],
+  'client/src/client.ts': [`Within ${hours}, a second creation`, `Default: ${grouped(DEFAULT_PAGE_SIZE)}.`],
+  'client/src/options.ts': [`Default: ${grouped(DEFAULTS.timeoutMs)}.`, `Default: ${DEFAULTS.retries}.`],
+  'docs/decisions/0020-client-package.md': [`| Retries by default | ${DEFAULTS.retries} |`],
   'deploy/alerts.yaml': [`--max-in-flight (${numberOf('maxInFlight')})`],
   'deploy/compose.yaml': [`stops within ${stop} plus STOP_DELAY`],
+  'deploy/kubernetes/plant-store.yaml': [`stops within ${stop} plus STOP_DELAY`],
   'deploy/plant-store.service': [`stops within ${stop} plus STOP_DELAY`],
 };
 
 for (const [file, wanted] of Object.entries(texts)) {
   test(`${file}: limits equal the constants of the sources`, async () => {
-    const page = (await readFile(join(ROOT, file), 'utf8')).replaceAll(/\s+/g, ' ');
+    const page = (await readFile(join(ROOT, file), 'utf8')).replaceAll(/\s+(?:\* )?/g, ' ');
     for (const text of wanted) assert.ok(page.includes(text), text);
   });
 }
@@ -123,18 +176,31 @@ test('limits that pages give in words', () => {
   const inWords: readonly (readonly [words: string, value: number, constant: number])[] = [
     ['bytes are read for a second after an early error', SECOND_MS, LINGER_MS],
     ['timeouts are counted once a second', SECOND_MS, TICK_MS],
-    ['a token lookup is cached for half a second', SECOND_MS / 2, TOKEN_FRESH_MS],
+    [
+      'a token lookup is cached for half a second, and a revoked token works up to a second',
+      SECOND_MS / 2,
+      TOKEN_FRESH_MS,
+    ],
     ['rates are counted a minute', MINUTE_MS, WINDOW_MS],
     ['expired keys are deleted every minute', MINUTE_MS, EVERY_MS],
     ['keys of the provider are kept for a day', 24 * HOUR_MS, KEPT_MS],
     ['one owner gets three quarters', 3 / 4, OWNER_SHARE],
     ['four lists with a limit are read at once', 4, CONCURRENT_GATHERS],
+    ['ten scrapes a second are rendered', 10, SCRAPES_RENDERED],
+    ['the last use of a token is known to within a minute', MINUTE_MS, LAST_USE_STEP_MS],
+    ['the client waits for `Retry-After` up to a minute', MINUTE_MS, LONGEST_RETRY_AFTER_MS],
   ];
   for (const [words, value, constant] of inWords) assert.equal(constant, value, words);
 });
 
 test('revocation: token cache and recheck together take less than a second', () => {
   assert.ok(TOKEN_FRESH_MS + RECHECK_MS < SECOND_MS);
+});
+
+test('the alert on waiting writes fires below the limit of requests in flight', async () => {
+  const alerts = await readFile(join(ROOT, 'deploy/alerts.yaml'), 'utf8');
+  const [, threshold] = /plant_store_writes_in_flight > (\d+)/.exec(alerts) ?? [];
+  assert.ok(Number(threshold) < numberOf('maxInFlight'));
 });
 
 test('HAProxy keeps idle connections for a shorter time than the service', async () => {

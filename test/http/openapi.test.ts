@@ -4,6 +4,7 @@ import { Check } from 'typebox/schema';
 import { operations } from '../../src/http/app.ts';
 import { renderOpenApi } from '../../src/http/openapi.ts';
 import { decodeCursor } from '../../src/http/plants/cursor.ts';
+import { createRequestIds } from '../../src/http/protocol/request-id.ts';
 import { isIdempotencyKey, NewPlant } from '../../src/plant.ts';
 import { compileCheck } from '../../src/validation.ts';
 import { type Scenario, scenarioGroups } from '../support/data/api-scenarios.ts';
@@ -109,10 +110,12 @@ test('an optional parameter has no example, since tools would send it', () => {
   }
 });
 
-test('the cursor in the example of `Link` is valid', () => {
-  const link = at(operationOf('listPlants'), 'responses', '200', 'headers', 'Link', 'example');
-  const [, cursor = ''] = /cursor=([^>]+)>/.exec(String(link)) ?? [];
+test('the examples of `Link` and `X-Request-Id` have the form of those that the service sends', () => {
+  const headers = membersOf(operationOf('listPlants'), 'responses', '200', 'headers');
+  const [, cursor = ''] = /cursor=([^>]+)>/.exec(String(at(headers, 'Link', 'example'))) ?? [];
   assert.equal(decodeCursor(cursor), 20n);
+  for (const id of [at(headers, 'X-Request-Id', 'example'), createRequestIds()()])
+    assert.match(String(id), /^[\w-]{8}-[0-9a-z]+$/);
 });
 
 test('createPlant links to deletePlant by the id of the request', () => {

@@ -234,7 +234,8 @@ test('SQLite: a store with large plants of an earlier version → the same plant
   ];
   for (const { owner, id, name, tag } of plants) insert.run(owner, id, name, tag);
   const url = `sqlite:${file}`;
-  assert.deepEqual(await migrateStore(url), ['0002-large-plants.sql', '0003-move-large-plants.sql']);
+  const [, ...later] = (await readdir(SQLITE_FILES)).sort();
+  assert.deepEqual(await migrateStore(url), later);
   const bulk = await openBulk(url, connections);
   t.after(() => bulk.close());
   assert.deepEqual(await bulk.inspect(), []);

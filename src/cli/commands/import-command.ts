@@ -28,11 +28,11 @@ import { onSignal } from '../signal-handler.ts';
  * Max plants in one transaction: enough to spread the cost of the fsync, and few enough not to delay a
  * running service.
  */
-const PLANTS_IN_BATCH = 2_000;
-const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
+export const PLANTS_IN_BATCH = 2_000;
+export const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
 
 /** Max invalid lines to report; further ones are only counted. */
-const INVALID_LINES_SHOWN = 20;
+export const INVALID_LINES_SHOWN = 20;
 
 /**
  * Returns the flag for importing the file again: `replace` if the first import had it, otherwise `skip`,

@@ -22,7 +22,7 @@ export const SHUTDOWN_MS = STOP_MS + 500;
  * Milliseconds in which a second signal does not force the exit: npm repeats a Ctrl-C that the terminal
  * already sent.
  */
-const SAME_SIGNAL_MS = 500;
+export const SAME_SIGNAL_MS = 500;
 
 /** Milliseconds between checks that the parent process still runs: Node has no event for its end. */
 const PARENT_CHECK_MS = 200;

@@ -8,6 +8,7 @@ import type { Store } from '../../store/store.ts';
 import {
   DEFAULT_EXPIRES,
   digestSecret,
+  EXPIRES_RULE,
   isTokenId,
   isTokenName,
   isValid,
@@ -17,6 +18,7 @@ import {
   parseExpires,
   parseScopes,
   scopes,
+  TOKEN_NAME_RULE,
   type Token,
 } from '../../token.ts';
 import { rejectUnlessLocalOwner } from '../arguments.ts';
@@ -39,7 +41,7 @@ function createTokenCommand(context: CommandContext): Command {
     .description('creates a token and prints it; it is shown only once')
     .argument('<owner>', 'owner of the plants that the token gives access to')
     .option('--scope <scopes>', `comma-separated permissions: ${scopes.join(', ')}`, scopes.join(','))
-    .option('--expires <time>', 'lifetime: 30m, 12h, 90d or never', DEFAULT_EXPIRES)
+    .option('--expires <time>', `lifetime: ${EXPIRES_RULE}`, DEFAULT_EXPIRES)
     .option('--name <name>', 'note for the list of tokens');
   return addSettings(command, ['databaseUrl']).action(
     async (owner: string, flags: Flags & { scope: string; expires: string; name?: string }) => {
@@ -49,12 +51,11 @@ function createTokenCommand(context: CommandContext): Command {
       const expiresAt = parseExpires(flags.expires, now);
       rejectUnlessLocalOwner(owner);
       if (!isTokenName(name)) {
-        throw new CommandFailed('--name must be up to 255 characters without control characters');
+        throw new CommandFailed(`--name must be ${TOKEN_NAME_RULE}`);
       }
       if (wanted === undefined)
         throw new CommandFailed(`--scope must be one or more of ${scopes.join(', ')}`);
-      if (expiresAt === undefined)
-        throw new CommandFailed('--expires must be a time such as 30m, 12h or 90d, or never');
+      if (expiresAt === undefined) throw new CommandFailed(`--expires must be ${EXPIRES_RULE}`);
       const secret = mintSecret();
       const token = newToken(secret, owner, { scopes: wanted, expiresAt, name }, now);
       await withStore(context, flags, (store) => store.write({ kind: 'createToken', token }));

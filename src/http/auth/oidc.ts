@@ -6,7 +6,7 @@ import { createIssuerKeys } from './jwks.ts';
 /**
  * Allowed signature algorithms: only public-key ones (RFC 8725 §3.1). `none` and HMAC would allow forgeries.
  */
-const ALGORITHMS = [
+export const ALGORITHMS = [
   'RS256',
   'RS384',
   'RS512',

@@ -2,6 +2,7 @@ import { ApiError } from '../../api-errors.ts';
 import {
   digestPlant,
   IDEMPOTENCY_KEY,
+  IDEMPOTENCY_KEY_LENGTH,
   IDEMPOTENCY_KEY_RULE,
   isIdempotencyKey,
   type NewPlant,
@@ -19,7 +20,7 @@ const KEY_LIFETIME_HOURS = KEY_LIFETIME_MS / 3_600_000;
 const IdempotencyKey = Type.Refine(
   Type.String({
     minLength: 1,
-    maxLength: 255,
+    maxLength: IDEMPOTENCY_KEY_LENGTH,
     pattern: IDEMPOTENCY_KEY.source,
     description:
       `Makes the request safe to retry. For ${KEY_LIFETIME_HOURS} hours after the plant was created, the same key with ` +

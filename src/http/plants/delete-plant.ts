@@ -18,12 +18,11 @@ export const deletePlantOperation = {
 } as const satisfies Operation;
 
 export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation> {
-  return async (request, reply) => {
+  return async (request) => {
     const { id } = request.params;
     checkPrecondition(request.headers['if-match']);
     const outcome = await store.write({ kind: 'deletePlant', owner: ownerOf(request), id });
     if (outcome === 'absent') throw new ApiError(40400, `there is no plant with the id ${id}`);
-    reply.code(204);
     return undefined;
   };
 }

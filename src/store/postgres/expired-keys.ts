@@ -1,10 +1,9 @@
+import { EXPIRED_KEYS_AT_ONCE } from '../store.ts';
 import { type Connections, inTransaction } from './connections.ts';
 import type { Connection, Row } from './statements.ts';
 
-const KEYS_AT_ONCE = 1_000;
-
 /**
- * Max keys deleted at once if each owner has a separate statement. Lower than the usual number, since many
+ * Max keys deleted at once if each owner has a separate statement. Lower than EXPIRED_KEYS_AT_ONCE, since many
  * statements delay the writes behind them on the same connection.
  */
 const KEYS_AT_ONCE_PER_OWNER = 100;
@@ -32,7 +31,7 @@ async function removeTogether(connections: Connections, until: number): Promise<
     name: 'delete-keys',
     text: `DELETE FROM idempotency_keys WHERE (owner, key) IN
              (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= $1
-               ORDER BY first_used_at LIMIT ${KEYS_AT_ONCE} FOR UPDATE SKIP LOCKED)
+               ORDER BY first_used_at LIMIT ${EXPIRED_KEYS_AT_ONCE} FOR UPDATE SKIP LOCKED)
            RETURNING key`,
     values: [until],
   });

@@ -2,7 +2,7 @@ import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import { parentPort, workerData } from 'node:worker_threads';
 import { LAST_USE_STEP_MS } from '../../token.ts';
 import { charactersIn, toReplay } from '../rows.ts';
-import { KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
+import { EXPIRED_KEYS_AT_ONCE, KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
 import { inTransaction, openForWriting } from './connection.ts';
 import { reasonOf, type Severity, severityOf } from './errors.ts';
 import { prepareInsertPlant, prepareInsertToken } from './inserts.ts';
@@ -31,9 +31,8 @@ export type WriterMessage =
   | { readonly kind: 'checkpointed'; readonly failure: string | undefined }
   | { readonly kind: 'broken'; readonly reason: string };
 
-const EXPIRED_KEYS_PER_BATCH = 1_000;
-const COMMITS_BETWEEN_CHECKPOINTS = 64;
-const CHARACTERS_BETWEEN_CHECKPOINTS = 4 * 1024 * 1024;
+export const COMMITS_BETWEEN_CHECKPOINTS = 64;
+export const CHARACTERS_BETWEEN_CHECKPOINTS = 4 * 1024 * 1024;
 
 if (parentPort !== null) serve(parentPort, String(workerData));
 
@@ -42,7 +41,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
   const apply = createApply(db);
   const deleteExpiredKeys = db.prepare(
     `DELETE FROM idempotency_keys WHERE (owner, key) IN
-       (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${EXPIRED_KEYS_PER_BATCH})`,
+       (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${EXPIRED_KEYS_AT_ONCE})`,
   );
   let commits = 0;
   let characters = 0;
@@ -65,8 +64,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
       case 'deleteExpiredKeys':
         return {
           kind: 'deletedKeys',
-          more:
-            Number(deleteExpiredKeys.run(request.now - KEY_LIFETIME_MS).changes) === EXPIRED_KEYS_PER_BATCH,
+          more: Number(deleteExpiredKeys.run(request.now - KEY_LIFETIME_MS).changes) === EXPIRED_KEYS_AT_ONCE,
         };
       case 'close':
         db.close();

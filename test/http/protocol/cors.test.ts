@@ -1,5 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
+import type { ErrorHeaders } from '../../../src/api-errors.ts';
+import { operations } from '../../../src/http/app.ts';
+import { renderOpenApi } from '../../../src/http/openapi.ts';
 import { headerOf, type RawAnswer, sendRequest } from '../../support/clients/raw-http.ts';
 import { engines } from '../../support/engines.ts';
 import { bearer, startService } from '../../support/service.ts';
@@ -9,6 +12,14 @@ const PAGE = 'https://plants.example';
 const PREFLIGHT = {
   'access-control-request-method': 'POST',
   'access-control-request-headers': 'authorization,content-type,idempotency-key',
+};
+
+/** True for the headers of errors that the OpenAPI document has; `Allow` belongs to no operation. */
+const ERROR_HEADERS: Readonly<Record<keyof ErrorHeaders, boolean>> = {
+  allow: false,
+  connection: false,
+  'retry-after': true,
+  'www-authenticate': true,
 };
 
 describe('CORS: page of another origin', () => {
@@ -58,6 +69,30 @@ describe('CORS: page of another origin', () => {
     }
   });
 
+  it('methods and headers → exactly those of the OpenAPI document', async (t) => {
+    const { url } = await startService(t, await sqlite.freshUrl(t), { corsOrigin: '*' });
+    const preflight = corsOf(await ask(url, 'OPTIONS', '/plants', { origin: PAGE, ...PREFLIGHT }));
+    const response = corsOf(await ask(url, 'GET', '/plants', { origin: PAGE }));
+    const document: Document = JSON.parse(renderOpenApi(operations, ''));
+    const described = Object.values(document.paths).flatMap((path) => Object.values(path));
+    const parameters = described.flatMap((operation) => operation.parameters);
+    const methods = ['HEAD', ...operations.map(({ method }) => method)];
+    assertList(preflight['access-control-allow-methods'], methods);
+    assertList(preflight['access-control-allow-headers'], [
+      'Authorization',
+      'Content-Type',
+      ...parameters.filter((parameter) => parameter.in === 'header').map(({ name }) => name),
+    ]);
+    const documented = described.flatMap(({ responses }) =>
+      Object.values(responses).flatMap(({ headers }) => Object.keys(headers)),
+    );
+    assertList(response['access-control-expose-headers'], ['Allow', ...documented]);
+    for (const [name, isDocumented] of Object.entries(ERROR_HEADERS))
+      assert.equal(documented.map((one) => one.toLowerCase()).includes(name), isDocumented, name);
+    const all = await ask(url, 'OPTIONS', '*', {});
+    assertList(headerOf(all.headers, 'allow'), [...methods, 'OPTIONS']);
+  });
+
   it('other origin → no CORS headers, but Vary: Origin', async (t) => {
     const { url } = await startService(t, await sqlite.freshUrl(t), { corsOrigin: PAGE });
     for (const origin of ['https://evil.example', `${PAGE}.evil.example`, 'http://plants.example', 'null']) {
@@ -77,6 +112,20 @@ describe('CORS: page of another origin', () => {
     assert.equal(headerOf(answer.headers, 'vary'), undefined);
   });
 });
+
+/** The part of an OpenAPI document that CORS depends on. */
+interface Document {
+  readonly paths: Readonly<Record<string, Readonly<Record<string, OperationObject>>>>;
+}
+
+interface OperationObject {
+  readonly parameters: readonly { readonly in: string; readonly name: string }[];
+  readonly responses: Readonly<Record<string, { readonly headers: Readonly<Record<string, unknown>> }>>;
+}
+
+function assertList(header: string | undefined, expected: readonly string[]): void {
+  assert.deepEqual(header?.split(', ').sort(), [...new Set(expected)].sort());
+}
 
 function ask(
   url: string,

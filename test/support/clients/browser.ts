@@ -75,8 +75,8 @@ async function unpackInto(folder: string): Promise<void> {
 }
 
 /**
- * Without any font, Chromium crashes at the first text, so one is unpacked with it. If the system has fonts,
- * they improve the pictures.
+ * Chromium crashes at the first text if it finds no font, so a font is unpacked together with it. Screenshots
+ * look better with the fonts of the system, if it has any.
  */
 function fontConfiguration(folder: string): string {
   return `<?xml version="1.0"?>

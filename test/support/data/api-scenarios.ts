@@ -150,7 +150,7 @@ const creation: readonly Scenario[] = [
   },
   {
     title: 'unknown fields are neither stored nor echoed',
-    ...posts('{"height":[1,{"id":9}],"id":7,"Name":"x","name":"Fern","owner":"mallory"}'),
+    ...posts('{"colour":[1,{"id":9}],"id":7,"Name":"x","name":"Fern","owner":"mallory"}'),
     ...succeeds('{"name":"Fern"}'),
     after: [thenLists('[{"name":"Fern"}]')],
   },

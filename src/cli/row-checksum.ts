@@ -8,7 +8,10 @@ export interface RowChecksum<T> {
   checksum(): string;
 }
 
-/** Creates a checksum over all fields of rows. Engines may return the same rows in different orders. */
+/**
+ * Creates a checksum over all fields of all rows. It does not depend on the order of the rows, which differs
+ * between engines.
+ */
 export function createRowChecksum<T extends object>(): RowChecksum<T> {
   let count = 0;
   let sum = 0n;

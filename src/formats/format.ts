@@ -22,7 +22,10 @@ export class FileInvalid extends Error {
   override readonly name = 'FileInvalid';
 }
 
-/** Max bytes of a line, to bound memory. Exceeds the highest configurable size of a request body. */
+/**
+ * Max bytes of a line, to bound memory. No request body can be that long, so a line holds every plant that
+ * the API accepts.
+ */
 export const MAX_LINE_BYTES = 32 * 1024 * 1024;
 
 const BYTE_ORDER_MARK = Buffer.from('\ufeff');

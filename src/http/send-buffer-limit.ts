@@ -117,7 +117,7 @@ function clientGone(): ClientGone {
   return new ClientGone('the client is gone');
 }
 
-/** Memory that one response holds until it closes. */
+/** The share of the memory limit that one response holds. It is released when the response closes. */
 export class HeldBytes {
   isClosed: boolean;
   /** The part of this response's memory that was taken by `reserve`, which waits for memory. */

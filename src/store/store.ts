@@ -192,7 +192,10 @@ export interface StoreOptions {
   readonly onKeysNotDeleted?: (error: unknown) => void;
   /** Called after each batch and each checkpoint. `failure` is undefined if it succeeded. */
   readonly onTaskEnd?: (task: StoreTask, failure: unknown) => void;
-  /** Called when a PostgreSQL primary is on a lower timeline than an earlier one. */
+  /**
+   * Called when the PostgreSQL primary is on a lower timeline than a primary that this process used before.
+   * Acknowledged writes may be lost.
+   */
   readonly onTimelineRegression?: (regression: TimelineRegression) => void;
 }
 

@@ -9,8 +9,7 @@ interface TcpProxy {
   /** Stops all traffic in both directions. Connections stay open and see no error. */
   stall(): void;
   /**
-   * Passes all data from the server on only `ms` milliseconds later. Resolves when this happens to data that
-   * contains `text`.
+   * Delays all data from the server by `ms` milliseconds. Resolves when data that contains `text` is delayed.
    */
   delay(ms: number, text: string): Promise<void>;
   /**

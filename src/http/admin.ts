@@ -36,7 +36,7 @@ const SECOND_MS = 1_000;
 /** Timeout of a readiness check in milliseconds: shorter than the probe interval of common load balancers. */
 export const CHECK_MS = 1_000;
 
-/** Creates the application for operators: /live, /ready and /metrics. It is never on the public port. */
+/** Creates the application for operators, on a separate port: /live, /ready and /metrics. */
 export function createAdmin({ registry, checks, limits, connections, log }: AdminOptions): FastifyInstance {
   gaugeChecks(registry, checks);
   const scrape = limitScrapes(() => registry.metrics());
@@ -87,7 +87,7 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
   answerOtherMethods(admin, methods);
   admin.setErrorHandler((error, request, reply) => {
     const apiError = toApiError(error);
-    // Error 50300 is not logged: the response of /ready already contains the reason.
+    // Error 50300 (not ready) is not logged: the response of /ready already contains the reason.
     if (apiError.code === 50000) logFailure(log, request, error);
     sendApiError(reply, apiError);
   });
@@ -112,8 +112,8 @@ function limitScrapes(render: () => Promise<string>): () => Promise<string> {
 }
 
 /**
- * Registers a gauge for each readiness check. It shows why an instance is not ready. Metrics of requests
- * cannot show it, since such an instance gets no requests.
+ * Registers a gauge for each readiness check, which shows why an instance is not ready. Such an instance gets
+ * no requests, so metrics of requests cannot show the reason.
  */
 function gaugeChecks(registry: Registry, checks: readonly ReadinessCheck[]): void {
   new Gauge({

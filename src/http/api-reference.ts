@@ -12,7 +12,7 @@ import { inPieces, PIECE_BYTES, type SendPieces } from './streamed-response.ts';
  */
 const SCRIPT_FILE = 'http/api-reference.js.gz';
 
-/** Settings of Scalar. Everything that would contact or advertise another host is off. */
+/** Settings of Scalar. Features that would contact or advertise a third party are off. */
 const CONFIGURATION = {
   telemetry: false,
   withDefaultFonts: false,
@@ -120,7 +120,8 @@ function sendScript(
     .type('text/javascript; charset=utf-8')
     .headers({ 'content-encoding': 'gzip', 'content-length': gzipped.length });
   if (!hasBody) return reply.send();
-  // Sends the script in pieces. Otherwise TLS would encrypt all of it, even for a client that does not read.
+  // Sends the script in pieces. One large write would make TLS encrypt all of it, even if the client never
+  // reads.
   sendPieces(request, reply, inPieces(gzipped));
   return reply;
 }

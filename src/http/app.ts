@@ -170,7 +170,7 @@ function createFastify(options: AppOptions): FastifyInstance {
 }
 
 function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
-  // Fastify must not read bodies, since the hook `receiveBody` reads them. Only POST uses the body.
+  // Fastify must not read bodies: the hook `receiveBody` reads them for all methods. Only POST uses its body.
   for (const method of http.METHODS) app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setValidatorCompiler(({ schema, httpPart }) => compileRequestCheck(schema as TSchema, httpPart));
   app.decorateRequest('caller', undefined);
@@ -203,8 +203,8 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
   tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {
     const response = responseOf(reply);
-    // Stores the request in a field of the response, not in a closure: V8 would keep the closure, and with it
-    // the request, in memory for too long (test/system/request-memory.test.ts).
+    // Stores the request in a field of the response. In a closure, V8 would keep the request in memory for
+    // too long (test/system/request-memory.test.ts).
     response.routed = request;
     reply.header('x-request-id', request.id).headers(headers);
     if (response.receiveError !== undefined) throw response.receiveError;
@@ -248,16 +248,16 @@ function operationOf({ routeOptions }: FastifyRequest): string {
 }
 
 /**
- * Codes of server errors that get no error line in the log. 50301: logging would add to an overload. 50302
- * (the keys of the identity provider could not be read): that read is already logged, and clients could flood
- * the log with tokens that name unknown keys.
+ * Codes of server errors that get no error line in the log. Logging 50301 would add to an overload. For
+ * 50302, the failed read of the identity provider's keys is already logged. Clients could also flood the log
+ * with tokens that name unknown keys.
  */
 const unlogged: readonly ErrorCode[] = [50100, 50301, 50302];
 
 function answerErrors(app: FastifyInstance, { log }: AppOptions): void {
   app.setErrorHandler((error, request, reply) => {
     const apiError = toApiError(error);
-    // The connection is closed, so no response is sent. The request is still logged, by `complete`.
+    // The connection is closed, so no response is sent. The function `complete` still logs the request.
     if (error instanceof ClientGone && reply.raw.destroyed) return;
     if (apiError.code >= 50000 && !unlogged.includes(apiError.code)) logFailure(log, request, error);
     sendApiError(reply, apiError);

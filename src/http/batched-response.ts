@@ -75,7 +75,10 @@ export class BatchedResponse<
     );
   }
 
-  /** Returns true if this HTTP/1.1 response leaves its connection open and has no headers yet. */
+  /**
+   * Returns true if `renderHead` may render the head: no header is set yet, and the HTTP/1.1 connection stays
+   * open.
+   */
   #staysOpen(): boolean {
     const { _header: head, shouldKeepAlive, req } = this;
     if (head !== null || this.#hasHeaders || !shouldKeepAlive) return false;

@@ -85,7 +85,7 @@ export function logFailure(
 }
 
 /**
- * Creates the error for an unknown path. The message omits the path: a client may have put its token there.
+ * Creates the error for an unknown path. Its message omits the path, which may contain a token by mistake.
  */
 export function noSuchRoute(basePath: string): ApiError {
   return new ApiError(40401, `no such route; see ${basePath}/docs`);
@@ -101,7 +101,7 @@ function renderErrorBody({ code, message }: Pick<ApiError, 'code' | 'message'>):
  */
 export function sendApiError(reply: FastifyReply, apiError: ApiError): void {
   reply.code(statusOf(apiError.code)).headers(apiError.headers);
-  // Closes the connection after malformed HTTP (40004). A proxy and this service may disagree where the next
+  // Malformed HTTP (40004) closes the connection: a proxy and this service may disagree where the next
   // request begins.
   const closes = apiError.headers.connection === 'close';
   if (closes || apiError.code === 40004 || !reply.request.raw.complete) closeBehind(reply);
@@ -114,7 +114,7 @@ export function closeBehind(reply: FastifyReply): void {
 }
 
 /**
- * Renders a whole error response as HTTP text, for an error before a request exists. Closes the connection.
+ * Renders an error response as HTTP text with `Connection: close`, for an error that belongs to no request.
  */
 export function renderRawError(apiError: ApiError, headers: Readonly<Record<string, string>>): string {
   const body = renderErrorBody(apiError);

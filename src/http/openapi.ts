@@ -15,8 +15,8 @@ const EVERYWHERE: readonly ErrorCode[] = [
 ];
 
 /**
- * HTTP statuses with a separate error response in the OpenAPI document, and its short description. All other
- * errors share the response `default`, since code generators create a type for each response.
+ * Descriptions of the HTTP statuses that have a separate error response in the OpenAPI document. All other
+ * error statuses share the response `default`, since code generators create a type for each response.
  */
 const STATUSES: Readonly<Record<number, string>> = {
   400: 'Invalid request',

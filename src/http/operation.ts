@@ -77,8 +77,7 @@ type RequestOf<O extends Operation> = FastifyRequest<{
 
 /**
  * Handles a request and resolves to the response body, which the router then sends. Do not return Fastify's
- * `reply` object. The router would then wait until the client has read the response, and count the request as
- * in flight until then.
+ * `reply` object. The request would then count as in flight until the client has read the response.
  */
 export type HandlerOf<O extends Operation> = (
   request: RequestOf<O>,

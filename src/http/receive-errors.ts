@@ -7,7 +7,7 @@ export class RequestTimeout extends Error {
   override readonly name = 'RequestTimeout';
 }
 
-/** Returns the bytes in which Node's parser failed. Empty if the error has none. */
+/** Returns the bytes that Node's parser rejected, or no bytes if the error has none. */
 export function packetOf(error: unknown): Buffer {
   const packet: unknown = error instanceof Error && 'rawPacket' in error ? error.rawPacket : undefined;
   return Buffer.isBuffer(packet) ? packet : Buffer.alloc(0);

@@ -4,7 +4,7 @@ import { http } from './node-http.ts';
 /** Matches a character that no header value may have (RFC 9110 §5.5). */
 const INVALID = /[^\t\x20-\x7e\x80-\xff]/;
 
-/** Headers of every response, on both listeners. */
+/** Headers of every response, on public and admin port. */
 export const COMMON_HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
 
 /** Headers that change how Node sends a response. This module leaves responses with one of them to Node. */
@@ -23,8 +23,8 @@ let dateLine = '';
 
 /**
  * Renders status line and headers as Node would. Returns undefined unless the response has a known length and
- * leaves its connection open. A header with the same value as in the response before is neither checked nor
- * rendered again.
+ * leaves its connection open. Reuses the rendered line of a header while the value of the header stays the
+ * same.
  */
 export function renderHead(status: number, headers: object): string | undefined {
   let head = statusLineOf(status);

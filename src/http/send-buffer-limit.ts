@@ -7,12 +7,13 @@ import { ClientGone } from './operation.ts';
 const WAIT_MS = 5_000;
 
 /**
- * Max milliseconds that a response waits for memory once its headers are sent. A failure then cuts it off.
+ * Max milliseconds that a response waits for memory once its headers are sent. Then the response is cut off.
  */
 export const BEGUN_WAIT_MS = 30_000;
 
 /**
- * Bytes of memory that are counted per byte of a response. Rendering leaves garbage; the factor was measured.
+ * Bytes of memory counted per byte of a response. The measured factor includes the garbage that rendering
+ * leaves.
  */
 export const MEMORY_PER_BYTE = 2;
 
@@ -95,8 +96,8 @@ export class SendBudget {
     }
   }
 
-  // Returns true if every response that holds reserved memory waits for more. One of them may then exceed the
-  // limit, or all would wait forever. This also lets a plant above the limit be listed.
+  // Returns true if every response that holds reserved memory waits for more. The first may then exceed the
+  // limit, or all would wait forever. A plant above the limit can thus be listed too.
   #areAllWaiting(): boolean {
     return this.#reserved === this.#waiting.reduce((sum, { response }) => sum + response.reserved, 0);
   }

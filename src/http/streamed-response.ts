@@ -28,9 +28,9 @@ export type SendPieces = (
 ) => void;
 
 /**
- * Returns a function that sends a body in pieces. The function requests a piece when the kernel has accepted
- * the previous one. So a client that does not read keeps only one piece in memory, and all pieces may share
- * one buffer.
+ * Returns a function that sends a body in pieces. The function requests each piece after the kernel has
+ * accepted the previous one. So a client that does not read keeps only one piece in memory, and all pieces
+ * may share one buffer.
  */
 export function createSendPieces({ completeHeaders, onBrokenOff }: PieceHooks): SendPieces {
   return (request, reply, pieces) => {

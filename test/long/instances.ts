@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import type { TestContext } from 'node:test';
 import { encodeCursor } from '../../src/http/plants/cursor.ts';
 import { describeViolation, type Effect, findViolation, type Operation } from '../support/linearizability.ts';
 import { readFlags } from '../support/script-flags.ts';
@@ -11,6 +12,7 @@ import {
   createToken,
   type Question,
   startInstances,
+  stopInOrder,
 } from '../support/service-instances.ts';
 
 interface Workload {
@@ -26,7 +28,7 @@ interface Workload {
   readonly atLeast?: number;
 }
 
-interface Recording {
+export interface Recording {
   readonly operations: readonly Operation[];
   /** Acknowledged writes to cold plants that were missing from a list of some instance right afterwards. */
   readonly unseen: readonly string[];
@@ -234,6 +236,47 @@ function joinRecordings(recordings: readonly Recording[]): Recording {
   };
 }
 
+interface HistoryOptions {
+  readonly url: string;
+  readonly instances: number;
+  /** Number of concurrent clients, divided equally among the owners. */
+  readonly clients: number;
+  readonly owners: number;
+  /** Contended plants per owner. */
+  readonly hotPlants: number;
+  readonly seconds: number;
+}
+
+/** Runs the workload of several owners on new instances of one store. */
+export async function recordHistory(
+  t: Pick<TestContext, 'after'>,
+  { url, instances, clients, owners, hotPlants, seconds }: HistoryOptions,
+): Promise<Recording> {
+  const fronts = await startInstances(t, url, instances);
+  // Use new owners each time, since an existing database may hold plants of an earlier run.
+  const run = randomUUID();
+  const recordings = await Promise.all(
+    Array.from({ length: owners }, async (_, index) => {
+      const { secret } = await createToken(url, `${run}.${index}`);
+      return recordWorkload({
+        fronts,
+        token: secret,
+        clients: Math.ceil(clients / owners),
+        hotPlants,
+        seconds,
+      });
+    }),
+  );
+  await stopInOrder(fronts);
+  return joinRecordings(recordings);
+}
+
+/** Returns the faults of a recording: it must be linearizable, and have no late write or unexpected response. */
+export function judgeHistory({ operations, unseen, surprises }: Recording): readonly string[] {
+  const violation = findViolation(operations);
+  return [...(violation === undefined ? [] : [describeViolation(violation)]), ...unseen, ...surprises];
+}
+
 /** Starts instances, runs the workload, judges the history and reports. */
 async function main(): Promise<boolean> {
   const values = readFlags(
@@ -259,27 +302,20 @@ async function main(): Promise<boolean> {
   const scope = { after: (release: () => unknown) => void releases.unshift(release) };
   try {
     const url = values['database-url'] ?? (await startOwnServer(scope));
-    const fronts = await startInstances(scope, url, Number(values.instances));
-    // Use new owners each time, since an existing database may hold plants of an earlier run.
-    const run = randomUUID();
-    const owners = Array.from({ length: Number(values.owners) }, (_, index) => `${run}.${index}`);
-    const recordings = owners.map(async (owner) => {
-      const { secret } = await createToken(url, owner);
-      return recordWorkload({
-        fronts,
-        token: secret,
-        clients: Math.ceil(Number(values.clients) / owners.length),
-        hotPlants: Number(values['hot-plants']),
-        seconds: Number(values.seconds),
-      });
+    const recording = await recordHistory(scope, {
+      url,
+      instances: Number(values.instances),
+      clients: Number(values.clients),
+      owners: Number(values.owners),
+      hotPlants: Number(values['hot-plants']),
+      seconds: Number(values.seconds),
     });
-    const recording = joinRecordings(await Promise.all(recordings));
     const judged = performance.now();
-    const violation = findViolation(recording.operations);
+    const faults = judgeHistory(recording);
     process.stdout.write(`judged in ${(performance.now() - judged).toFixed(0)} ms\n`);
     process.stdout.write(`${describeRecording(recording)}\n`);
-    process.stdout.write(`${violation === undefined ? 'linearizable' : describeViolation(violation)}\n`);
-    return violation === undefined && recording.unseen.length === 0 && recording.surprises.length === 0;
+    process.stdout.write(`${faults.length === 0 ? 'linearizable' : faults.join('\n')}\n`);
+    return faults.length === 0;
   } finally {
     for (const release of releases) await release();
   }

@@ -52,7 +52,8 @@ export class EngineCounts {
   }
 }
 
-function isOfEveryEngine(file: string): boolean {
+/** True for a file that runs its tests on each engine. */
+export function isOfEveryEngine(file: string): boolean {
   return /^ *for \(const engine of engines\)/m.test(readFileSync(file, 'utf8'));
 }
 

@@ -30,16 +30,22 @@ export const engines: readonly TestEngine[] = [
   },
 ];
 
-/** Creates a database on the test server (test/support/global-setup.ts). */
+/**
+ * Creates a database on the test server (test/support/global-setup.ts). A distributed database may have other servers
+ * that need one of the same name, and other options to create and drop it.
+ */
 async function freshDatabase(t: Pick<TestContext, 'after'>): Promise<string> {
   const server = process.env.TEST_DATABASE_URL;
   if (!server)
     throw new Error('TEST_DATABASE_URL is not set; run the tests with `npm test`, which starts PostgreSQL');
   const name = `test_${randomBytes(8).toString('hex')}`;
-  // Creates the database with `file_copy`: the default strategy `wal_log` takes more than twice the server's
-  // time.
-  await execute(server, `CREATE DATABASE ${name} STRATEGY file_copy`);
-  t.after(() => execute(server, `DROP DATABASE ${name} WITH (FORCE)`));
+  const servers = [server, ...(process.env.TEST_DATABASE_WORKERS?.split(' ') ?? [])];
+  // `file_copy`, since the default strategy `wal_log` takes more than twice the server's time.
+  const { TEST_DATABASE_CREATION = 'STRATEGY file_copy', TEST_DATABASE_REMOVAL = 'WITH (FORCE)' } =
+    process.env;
+  const onAll = (sql: string) => Promise.all(servers.map((one) => execute(one, sql)));
+  await onAll(`CREATE DATABASE ${name} ${TEST_DATABASE_CREATION}`);
+  t.after(() => onAll(`DROP DATABASE ${name} ${TEST_DATABASE_REMOVAL}`));
   const url = new URL(server);
   url.pathname = `/${name}`;
   return url.href;

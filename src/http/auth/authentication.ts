@@ -34,7 +34,7 @@ const noCredentials = new ApiError(
   },
 );
 
-// All invalid tokens get the same response, so that the response does not reveal the reason.
+// All invalid tokens get the same response, which does not reveal why a token is invalid.
 const invalidToken = new ApiError(40101, 'invalid token: unknown, malformed, expired or revoked', {
   'www-authenticate': `${CHALLENGE}, error="invalid_token"`,
 });
@@ -51,9 +51,9 @@ export interface Authentication {
    */
   require(scope: Scope): AuthenticationHook;
   /**
-   * Checks again that the token of a running request grants the scope. Makes max two lookups a second for
-   * each token. Rejects with an ApiError (40101 or 40300) if the scope is no longer granted. If the lookup
-   * fails, the request continues.
+   * Checks again, while a request runs, that its token grants the scope. Looks up a token max twice a second.
+   * Rejects with an ApiError (40101 or 40300) if the scope is no longer granted. If the lookup fails, the
+   * request continues.
    */
   recheck(request: FastifyRequest, scope: Scope): Promise<void>;
 }
@@ -65,8 +65,8 @@ export type Grant = Pick<Token, 'owner' | 'scopes' | 'expiresAt' | 'revokedAt'>;
 export type FindGrant = (secret: string) => Promise<Grant | undefined>;
 
 /**
- * A cached lookup. `answer` resolves to the stored token, or to undefined if the client sent an invalid
- * token. `found` is the same value for readers that do not wait; undefined until `answer` has resolved.
+ * A cached lookup of a token. `answer` resolves to the token or grant, or to undefined for an invalid token.
+ * `found` has the same value once `answer` has resolved, for code that cannot wait.
  */
 interface LookUp {
   found: Token | Grant | undefined;
@@ -94,8 +94,8 @@ export function createAuthentication({
   rejectedTokens,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
-  // The cache key is the token as the client sent it, so that a hit needs no hash. The TTL counts from the
-  // start of the lookup, since its result may be as old as that.
+  // The cache key is the token as the client sent it, so that a cache hit needs no hash. The TTL starts with
+  // the lookup, since the store may read the token that early.
   const lookUps = new LRUCache<string, LookUp>({ max: TOKENS_CACHED, ttl: TOKEN_FRESH_MS });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
@@ -134,8 +134,8 @@ export function createAuthentication({
     store.write({ kind: 'recordTokenUse', id, at }).then(
       (outcome) => {
         firstUsesLost.delete(id);
-        // Several instances may see the first use of a token. The store returns 'done' only to the one that
-        // recorded it, so the use is audited once.
+        // Several instances may see the first use of a token. The store returns 'done' only to the instance
+        // that recorded this use, so that it is audited once.
         if (isFirst && outcome === 'done') audit.tokenFirstUsed(token, originOf(request));
       },
       (error: unknown) => {
@@ -214,7 +214,7 @@ function originOf({ id, ip }: FastifyRequest): Origin {
 function readSecret({ headers: { authorization } }: FastifyRequest): string {
   if (authorization === undefined) throw noCredentials;
   const begin = USUAL_SCHEME.length;
-  // Reads the usual spelling, `Bearer` and one space, without the slower regular expression.
+  // Handles the usual spelling (`Bearer` and one space) without the regular expression, which is slower.
   if (authorization.startsWith(USUAL_SCHEME) && authorization[begin] !== ' ')
     return authorization.slice(begin);
   const match = CREDENTIALS.exec(authorization);

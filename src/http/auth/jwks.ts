@@ -10,13 +10,13 @@ import { type TSchema, Type } from '../../schema.ts';
 import { compileCheck } from '../../validation.ts';
 
 /**
- * Max age of cached keys before a background refresh (stale-while-revalidate), in milliseconds. The service
- * may accept a withdrawn key for this time.
+ * Age in milliseconds from which cached keys are refreshed in the background (stale-while-revalidate). Until
+ * this refresh, the service accepts keys that the issuer has withdrawn.
  */
 export const REFRESH_MS = 300_000;
 /** Max age of cached keys in milliseconds while the identity provider cannot be reached. */
 export const KEPT_MS = 86_400_000;
-/** Minimum milliseconds between two reads of the keys. Tokens with unknown keys then cause few reads. */
+/** Min milliseconds between two reads of the keys, so that tokens with unknown keys cause few reads. */
 export const COOLDOWN_MS = 10_000;
 const TIMEOUT_MS = 5_000;
 
@@ -47,16 +47,18 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
   let triedAt = Number.NEGATIVE_INFINITY;
   let reading: Promise<boolean> | undefined;
   /**
-   * Key ids that were searched in the keys of the last read. If `keys` lacks such an id, the issuer has no
-   * such key.
+   * Key ids that were looked up after the last read of the issuer's keys. If `keys` lacks one of these ids,
+   * the issuer has no such key.
    */
   const lookedUp = new Set<string>();
 
-  // Milliseconds since `time`. `Math.abs`: after the clock was set back, keys must not stay valid for longer.
+  // Returns the milliseconds since `time`. `Math.abs` handles a clock that was set back: keys must still
+  // expire.
   const since = (time: number): number => Math.abs(now() - time);
 
   /**
-   * Reads the keys, once for concurrent callers. Resolves to false on failure, or before COOLDOWN_MS is over.
+   * Reads the keys, once for concurrent callers. Resolves to false if the read fails, or within COOLDOWN_MS
+   * after the last attempt.
    */
   async function refresh(): Promise<boolean> {
     if (reading !== undefined) return reading;
@@ -95,8 +97,8 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
         lookedUp.add(kid);
         return keys(header, token);
       }
-      // An id in `lookedUp` was already searched in the keys of the last read: the issuer has no such key.
-      // For another id it may have added the key since, so the answer is 50302.
+      // If `lookedUp` has the id, the last read returned no such key: the token is invalid. Otherwise the
+      // issuer may have added the key since, so the client gets 50302.
       if (lookedUp.has(kid)) throw error;
       throw unavailable(COOLDOWN_MS - since(triedAt));
     }
@@ -107,7 +109,7 @@ async function readKeys(issuer: string): Promise<typeof NO_KEYS> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   const metadataUrl = `${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`;
   const metadata = parseMetadata(await readJson(metadataUrl, signal), metadataUrl);
-  // Discovery 1.0 §4.3: the metadata must name the same issuer. Else one issuer could impersonate another.
+  // The metadata must name the same issuer (Discovery 1.0 §4.3), so that no issuer can impersonate another.
   if (metadata.issuer !== issuer) {
     throw new Error(`${metadataUrl} names the issuer ${metadata.issuer}, but --oidc-issuer is ${issuer}`);
   }

@@ -38,9 +38,9 @@ interface OidcOptions {
 }
 
 /**
- * Returns a function that verifies JWT access tokens (RFC 9068) of an OpenID Connect issuer. Invalid tokens
- * resolve to undefined. Rejects with an ApiError (50302) if the token's key is unknown and the issuer cannot
- * be reached.
+ * Returns a function that verifies JWT access tokens (RFC 9068) of an OpenID Connect issuer. It resolves to
+ * undefined for an invalid token. It rejects with an ApiError (50302) if the token's key is unknown and the
+ * issuer cannot be reached.
  */
 export function createOidc({ issuer, audience, now, onKeysUnreadable }: OidcOptions): FindGrant {
   const findKey = createIssuerKeys({ issuer, now, onUnreadable: onKeysUnreadable });
@@ -81,9 +81,9 @@ function isCanonicalBase64Url(part: string): boolean {
 }
 
 /**
- * Returns true for an access token. RFC 9068 §2.1 requires the type `at+jwt`, but many providers send `JWT`
- * or no type. Such a token needs a scope, which excludes ID tokens: they have none. A token that is bound to
- * a key (`cnf`, RFC 7800) is rejected, since it is not a bearer token.
+ * Returns true for an access token, whose type should be `at+jwt` (RFC 9068 §2.1). Many providers send `JWT`
+ * or no type. Such a token must have a scope, which distinguishes it from an ID token. A token bound to a key
+ * (`cnf`, RFC 7800) is rejected: it is not a bearer token.
  */
 function isAccessToken(typ: string | undefined, payload: JWTPayload): boolean {
   if (payload.cnf !== undefined) return false;

@@ -10,7 +10,7 @@ export const WINDOW_MS = 60_000;
 /** Max entries of each cache. The least recently used entries are evicted. */
 const MAX_ENTRIES = 10_000;
 
-/** Returns milliseconds of a monotonic clock. Changes of the wall clock then do not affect a rate limit. */
+/** Returns milliseconds of a monotonic clock, so that changes of the wall clock do not affect rate limits. */
 type Clock = () => number;
 
 /** Counts events for each key in windows of a minute. The first event of a key starts its window. */
@@ -41,9 +41,9 @@ function createRate(limit: number, monotonicNow: Clock) {
 /** Limits invalid tokens, since each of them costs a lookup in the store. */
 export interface RejectedTokens {
   /**
-   * Throws an ApiError (42900) if the address sent too many invalid tokens, or this token too often. Call it
-   * before the lookup of a token. A token that was valid at its last lookup is never rejected, so that
-   * another client behind the same proxy cannot lock it out.
+   * Throws an ApiError (42900) if the address sent too many invalid tokens, or this invalid token too often.
+   * Call this method before looking up a token. Never rejects a token that was once valid, so that other
+   * clients of its address cannot lock it out.
    */
   rejectBeyond(address: string, secret: string): void;
   rejected(address: string, secret: string): void;
@@ -51,9 +51,9 @@ export interface RejectedTokens {
 }
 
 /**
- * For each address and minute, limits the number of different invalid tokens, and the number of lookups of
- * each of them. A client that repeats one revoked token reaches only the second limit, so other clients of
- * its address are not affected. An IPv6 address counts as its /64 network. A `limit` of 0 means no limit.
+ * Applies two limits a minute to each address: different invalid tokens, and lookups of the same invalid
+ * token. A client that repeats one revoked token reaches only the second limit. Other clients of its address
+ * are not affected. An IPv6 address counts as its /64 network. A `limit` of 0 means no limit.
  */
 export function createRejectedTokens(limit: number, monotonicNow: Clock): RejectedTokens {
   if (limit === 0) return { rejectBeyond: ignore, rejected: ignore, accepted: ignore };
@@ -79,8 +79,8 @@ export function createRejectedTokens(limit: number, monotonicNow: Clock): Reject
 function ignore(): void {}
 
 /**
- * Returns a hook that limits the requests a minute of each token. It runs after authentication. JWTs are
- * counted by owner, since an owner gets a new JWT whenever the last one expires.
+ * Returns a hook that limits the requests per minute of each token. The hook runs after authentication. JWTs
+ * are counted by owner, since an owner gets a new JWT whenever the last one expires.
  */
 export function limitRequests(limit: number, monotonicNow: Clock) {
   const rate = createRate(limit, monotonicNow);
@@ -97,8 +97,9 @@ function digest(secret: string): string {
 }
 
 /**
- * Returns an IPv4 address, or the first 64 bits of an IPv6 address. A customer usually has a whole /64 (RFC
- * 6177). Ignores a port, which some gateways add. Returns `unknown` for other texts.
+ * Returns an IPv4 address, or the first 64 bits of an IPv6 address. Providers usually assign a whole /64 to
+ * one customer (RFC 6177). Ignores a port, which some gateways add. Returns `unknown` if the text is no
+ * address.
  */
 export function networkOf(address: string | undefined): string {
   // The client's address is undefined after the client has reset its connection.

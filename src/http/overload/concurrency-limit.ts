@@ -9,8 +9,8 @@ export const OWNER_SHARE = 0.75;
 /** Limits the requests that use the store at once. A request that waits for its client does not count. */
 export interface Admission {
   /**
-   * Runs `work` within the limits. Rejects at once with an ApiError (50301) if the total limit is reached, or
-   * that of the owner. Without an owner only the total limit applies.
+   * Runs `work` within the limits. Rejects at once with an ApiError (50301) if the total limit or the owner's
+   * limit is reached. Without an owner, only the total limit applies.
    */
   run<T>(owner: string | undefined, work: () => Promise<T>): Promise<T>;
   /** Rejects a request early in the pipeline if the limit is reached. An overload then costs little. */
@@ -19,7 +19,8 @@ export interface Admission {
 
 export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admission {
   const limitOfOwner = Math.ceil(limit * OWNER_SHARE);
-  // All rejections share these errors. A stack trace for each would cost more than the rest of the response.
+  // All rejections share these two errors. A new error with a stack trace would cost more than the rest of
+  // the response.
   const full = new ApiError(50301, 'too many requests are in flight; retry later', RETRY_SOON);
   const fullForOwner = new ApiError(
     50301,
@@ -51,8 +52,8 @@ export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admiss
 
   function releaseShare(owner: string): void {
     const left = (inFlightOf.get(owner) ?? 1) - 1;
-    // The entry stays when the owner has no more requests. Deleting and adding it for each request would make
-    // the Map reallocate its table again and again.
+    // Keeps entries of owners without requests, up to `limit` entries. Deleting and adding them for each
+    // request would make the Map reallocate its table repeatedly.
     if (left === 0 && inFlightOf.size > limit) inFlightOf.delete(owner);
     else inFlightOf.set(owner, left);
   }

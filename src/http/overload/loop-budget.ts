@@ -1,17 +1,17 @@
-/** Max milliseconds of handlers in one event-loop iteration, before the thread reads new input. */
+/** Max milliseconds that handlers run in one event-loop iteration, before the thread reads new input. */
 const BUDGET_MS = 5;
 /** Max queued requests that start in one event-loop iteration. */
 const MAX_STARTED = 64;
 
 /**
  * Returns undefined if a request of this owner may run at once. Otherwise returns a promise that resolves
- * when it may. Owners take turns. Requests without an owner share one queue.
+ * when the request may run. Owners take turns. Requests without an owner share one queue.
  */
 export type WaitForSlot = (owner: string | undefined) => Promise<void> | undefined;
 
 /**
- * Limits handler time per event-loop iteration to 5 ms and queues further requests. Queued requests count as
- * in flight, so that the concurrency limit notices an overload. Requests left in socket buffers would not.
+ * Limits handler time per event-loop iteration to 5 ms and queues further requests. Queued requests count
+ * towards the concurrency limit, which detects an overload. Requests left unread in sockets would not count.
  */
 export function createLoopBudget(): WaitForSlot {
   /** Queued requests of each owner. The first owner in the map is next. */

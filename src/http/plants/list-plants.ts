@@ -19,17 +19,18 @@ const MEBIBYTE = 2 ** 20;
 export const GATHERED_BYTES = 8 * MEBIBYTE;
 
 /**
- * Max lists with a `limit` gathered in memory at once. More would make each slower and hold memory longer.
+ * Max lists with a `limit` that are collected in memory at once. More lists would each take longer and hold
+ * memory for longer.
  */
 export const CONCURRENT_GATHERS = 4;
 
 /**
- * Bytes that a list without the parameter `limit` takes from the memory limit for slow clients. They cover a
- * few pages of plants, but not the socket buffer of the kernel.
+ * Bytes that a list without `limit` counts towards the memory limit for slow clients. They cover a few pages
+ * of plants in memory, but not the socket buffer of the kernel.
  */
 export const STREAM_BYTES = 6 * PAGE_BYTES;
 
-/** Lists of up to this many bytes are sent in one write. They take nothing from the memory limit. */
+/** Lists of up to this many bytes are sent in one write, and do not count towards the memory limit. */
 const SHORT_BYTES = PAGE_BYTES;
 
 /**
@@ -159,8 +160,8 @@ export function listPlants(
       await recheck(request);
     });
     const first = (await pages.next(SHORT_BYTES)) ?? EMPTY;
-    // The event 'close' releases reserved memory. Memory that is reserved after this event would never be
-    // released.
+    // The event 'close' releases reserved memory. After that event none may be reserved, since it would never
+    // be released.
     if (response.destroyed) throw new ClientGone('the client is gone');
     if (pages.ended && first.length <= SHORT_BYTES) {
       addLink(reply, path, limit, pages.cutAt);
@@ -188,7 +189,7 @@ export function listPlants(
   };
 }
 
-// Frees the memory of a large plant at once. Otherwise several would stay in memory until the garbage
+// Frees the memory of a large plant at once. Otherwise several large plants would stay until the next garbage
 // collection.
 function free({ buffer }: Buffer): void {
   if (buffer instanceof ArrayBuffer) buffer.transfer(0);
@@ -204,7 +205,7 @@ function addLink(
   reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(cutAt)}>; rel="next"`);
 }
 
-/** Ends a response when its token is revoked, even while the client does not read. */
+/** Ends a response when the token of its request is revoked, even while the client does not read. */
 function endWhenRevoked(
   request: FastifyRequest,
   response: BatchedResponse,
@@ -220,9 +221,9 @@ function endWhenRevoked(
 }
 
 /**
- * Collects the pages of a list with a `limit` in one buffer. Many small buffers would fragment the heap, and
- * its memory would not return to the operating system. `expected` is the initial size of the buffer, which
- * the caller has reserved. Each large plant stays in its own buffer.
+ * Collects the pages of a list with a `limit` in one buffer. Many small buffers would fragment the heap, so
+ * that its memory is not returned to the operating system. The caller has reserved `expected` bytes, the
+ * initial size of the buffer. Each large plant stays in a separate buffer.
  */
 async function gather(
   pages: PlantPages,
@@ -265,15 +266,15 @@ async function gather(
     json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
   }
   size += END.copy(block, size);
-  // Releases the reservation of the unused end of the buffer. The operating system gives memory only to parts
-  // that were written.
+  // Releases the reservation for the unused end of the buffer. That end takes no memory, since it was never
+  // written.
   held.remove(block.length - size);
   return [...blocks, block.subarray(begin, size)];
 }
 
 /**
- * Reads the next page. If a large plant is next, the page is empty, since `nextLarge` returns that plant.
- * Undefined at the end of the list.
+ * Reads the next page as JSON. Returns `[]` if a large plant is next, which `nextLarge` reads. Returns
+ * undefined at the end of the list.
  */
 async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
   let json: string | undefined = EMPTY;

@@ -1,4 +1,4 @@
-/** Returns a function that runs a limited number of tasks at once and queues the others. */
+/** Returns a function that runs up to `limit` tasks at once and queues further tasks. */
 export function createGate(limit: number): <T>(work: () => Promise<T>) => Promise<T> {
   const waiting: (() => void)[] = [];
   let running = 0;
@@ -18,7 +18,10 @@ export function createGate(limit: number): <T>(work: () => Promise<T>) => Promis
 
 export type WaitForPageSlot = () => Promise<void>;
 
-/** Max pages that all lists together read in one event-loop iteration. They take one to two milliseconds. */
+/**
+ * Max pages that all lists together read in one event-loop iteration. Reading them takes one to two
+ * milliseconds.
+ */
 const PAGES_AT_ONCE = 8;
 
 /** Limits how many lists read a page in one event-loop iteration, so that other requests run in between. */

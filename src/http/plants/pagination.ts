@@ -4,12 +4,12 @@ import type { IdRange, PlantPage, Store } from '../../store/store.ts';
 export const PAGE_BYTES = 64 * 1024;
 
 /**
- * Size in bytes that the next page should have. It is below PAGE_BYTES, since a page that exceeds PAGE_BYTES
- * needs a second statement.
+ * Target size in bytes of the next page. It is below PAGE_BYTES, since a page that exceeds PAGE_BYTES costs a
+ * second SQL statement.
  */
 const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 
-/** Max plants in the first page, before the size of the plants is known, and in each later page. */
+/** Max plants in the first page, when their size is not known yet, and in each later page. */
 const FIRST_PAGE = 64;
 const LONGEST_PAGE = 2_048;
 
@@ -21,7 +21,7 @@ export class PlantPages {
   ended: boolean;
   /** Id of the last plant read. Undefined if no more plants follow. */
   cutAt: bigint | undefined;
-  /** Size in bytes of the next plant, if it is too large for a page. Then only `nextLarge` can read it. */
+  /** Size in bytes of the next plant, if it is too large for a page. Only `nextLarge` reads such a plant. */
   largeBytes: number | undefined;
   readonly #store: Store;
   readonly #owner: string;
@@ -32,7 +32,7 @@ export class PlantPages {
   #bytesPerPlant = 0;
   #isBegun = false;
 
-  /** Creates a reader. `beforeNext` runs before each page except the first. A rejection ends the list. */
+  /** Creates a reader. `beforeNext` runs before each page except the first; if it rejects, the list ends. */
   constructor(
     store: Store,
     owner: string,
@@ -48,9 +48,7 @@ export class PlantPages {
     this.ended = limit === 0 || range.from > range.to;
   }
 
-  /**
-   * Reads a page of max `bytes` bytes of JSON. Empty if the next plant alone is larger; undefined at the end.
-   */
+  /** Reads a page of max `bytes` bytes of JSON: `[]` if the next plant is larger, undefined at the end. */
   async next(bytes: number): Promise<string | undefined> {
     if (this.#isBegun) await this.#beforeNext();
     this.#isBegun = true;
@@ -62,7 +60,10 @@ export class PlantPages {
     return page.json;
   }
 
-  /** Reads the next plant, of any size, as JSON in UTF-8. Undefined if no plant follows (it was deleted). */
+  /**
+   * Reads the next plant, of any size, as JSON in UTF-8. Resolves to undefined if that plant was deleted and
+   * none follows.
+   */
   async nextLarge(): Promise<Buffer | undefined> {
     await this.#beforeNext();
     this.largeBytes = undefined;

@@ -1,7 +1,7 @@
 import type { FastifyInstance } from 'fastify';
 import { codeOf } from '../../api-errors.ts';
 
-/** An address to listen on. `namesOf` has the names of its settings for errors, such as `--port (PORT)`. */
+/** An address to listen on. `namesOf` names its settings for error messages, such as `--port (PORT)`. */
 interface Address {
   readonly host: string;
   readonly port: number;
@@ -9,8 +9,8 @@ interface Address {
 }
 
 /**
- * Max connections that wait to be accepted; the kernel may allow fewer. When the queue is full, a client
- * repeats its attempt, and connects only seconds later.
+ * Max connections that wait to be accepted; the kernel may allow fewer. When this queue is full, clients must
+ * retry and connect only seconds later.
  */
 const BACKLOG = 4_096;
 

@@ -9,14 +9,13 @@ export const TICK_MS = 1_000;
 const QUEUE_READ_TICKS = 2;
 
 /**
- * The part of all connections that one search for idle connections closes. More than one, so that few
- * searches are needed.
+ * Share of the connection limit that one search for idle connections closes, so that few searches are needed.
  */
 const FREED_SHARE = 0.01;
 
 /**
- * All connections of a listener. Timeouts count ticks of a timer, not the time of a clock. A process that was
- * suspended or busy therefore first reads the bytes that have arrived, and only later times out connections.
+ * All connections of a listener. Timeouts count ticks of a timer, not the time of a clock. After a suspension
+ * or a busy time, the process therefore reads the arrived bytes before it times out connections.
  */
 export class Connections {
   readonly #limit: number;
@@ -30,7 +29,8 @@ export class Connections {
   #isAwaited = false;
   #closesWhenIdle = false;
   /**
-   * True until the next tick if a search found no idle connection. A flood then causes one search per tick.
+   * True until the next tick if a search found no idle connection. A flood of new connections then causes
+   * only one search per tick.
    */
   #hasNoneIdle = false;
 
@@ -45,7 +45,10 @@ export class Connections {
     return this.#open.size + this.#handshakes.size;
   }
 
-  /** Returns true if one more connection is allowed. At the limit, closes the connections idle longest. */
+  /**
+   * Returns true if one more connection is allowed. At the limit, first closes the connections idle for
+   * longest.
+   */
   makeRoom(): boolean {
     if (this.size < this.#limit) return true;
     if (this.#hasNoneIdle) return false;
@@ -59,7 +62,7 @@ export class Connections {
     return this.size < this.#limit;
   }
 
-  /** Counts a connection from the start of its TLS handshake. */
+  /** Counts a connection towards the limit during its TLS handshake. */
   beginHandshake(socket: Socket): void {
     const key = keyOf(socket);
     this.#handshakes.set(key, socket);

@@ -31,7 +31,8 @@ export function addOrigin(
 }
 
 /**
- * Returns CORS headers for the response to a parser error. No `Origin` is known, so only `*` gives access.
+ * Returns the CORS headers of a response to a parser error. No `Origin` is known, so they exist only if `*`
+ * is configured.
  */
 export function anyOrigin(origins: readonly string[]): Readonly<Record<string, string>> {
   return origins.includes('*') ? { 'access-control-allow-origin': '*' } : {};

@@ -61,7 +61,7 @@ export function isAboutServer({ method, url }: IncomingMessage): boolean {
 
 /**
  * Returns true for a valid request target (RFC 9112 §3.2) that was already reduced to a path. CONNECT is
- * rejected elsewhere.
+ * rejected in http-server.ts.
  */
 function isTarget({ method, url = '' }: IncomingMessage): boolean {
   return (url.startsWith('/') || (url === '*' && method === 'OPTIONS')) && !url.includes('#');

@@ -31,15 +31,16 @@ export interface ConnectionOptions {
   /** Called once for each dispatched request, after its response was sent or its connection was lost. */
   readonly onClosed: (response: BatchedResponse) => void;
   /**
-   * Renders the response to an error that belongs to no request. If undefined, the connection just closes.
+   * Renders the response to an error that belongs to no request. Returns undefined to close without a
+   * response.
    */
   readonly renderError: (error: unknown) => string | undefined;
 }
 
 /**
  * Passes the bytes of one connection to Node's HTTP parser, and dispatches one request after the other (RFC
- * 9112 §9.3.2). Parses nothing while a request is executed. Pipelined requests wait as bytes, first in this
- * object and then in the kernel.
+ * 9112 §9.3.2). Parses nothing while a request is executed. Pipelined requests wait unparsed, the first bytes
+ * in this object and the rest in the kernel.
  */
 export class Connection {
   readonly socket: Socket;
@@ -83,8 +84,8 @@ export class Connection {
     this.#framing = new Framing(options.maxHeaderBytes);
     this.#parse = takeListener(socket, 'data');
     this.#endParser = takeListener(socket, 'end');
-    // With a JavaScript listener for 'data', Node does not pass the bytes directly to its parser.
     const read = (chunk: Buffer): void => this.#read(chunk);
+    // This JavaScript listener for 'data' stops Node from passing the bytes directly to its parser.
     socket.on('data', read);
     if (options.sharesInput) shareInput(socket, read);
     socket.on('end', () => this.#onEnd());
@@ -97,8 +98,8 @@ export class Connection {
   }
 
   /**
-   * Reports a parser or socket error to the request that is still being received. Without one, the client
-   * gets an error response, and the connection is closed.
+   * Reports a parser or socket error to the request that is still being received. If there is none, the
+   * client gets an error response, and the connection is closed.
    */
   fail(error: unknown): void {
     if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return;
@@ -138,7 +139,7 @@ export class Connection {
     if (sendQueueOf !== undefined && this.#hasStalledInKernel(sendQueueOf)) this.socket.destroy();
     else if (this.isIdle && this.#isUsed) {
       if (this.#ticks > timeouts.idle) this.#close();
-      // Closes a connection whose client reads nothing, although the kernel has accepted the whole response.
+      // Closes a connection if the kernel has accepted the whole response but the client does not read it.
       else if (this.#ticks > timeouts.write && (sendQueueOf?.(this.socket) ?? 0) > 0) this.socket.destroy();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
       this.fail(new RequestTimeout('the request took too long to arrive'));
@@ -155,7 +156,7 @@ export class Connection {
   }
 
   // The kernel accepts bytes only when a third of its buffer is free. So a client that reads can look
-  // stalled. The client has stalled only if the kernel's send queue does not change either.
+  // stalled. It has stalled only if the kernel's send queue also stays the same.
   #hasStalledInKernel(sendQueueOf: SendQueueOf): boolean {
     if (this.#stalledTicks === 0) return false;
     const sendQueue = sendQueueOf(this.socket);
@@ -213,8 +214,8 @@ export class Connection {
     this.#parse(slice);
     const request = (this.#next ?? this.#current)?.req;
     this.#framing.parsed(slice.length, request);
-    // First parses the part of the body that has already arrived. Most requests are then complete at the
-    // dispatch.
+    // Dispatches only after the part of the body that has already arrived is parsed. Most requests are then
+    // complete.
     const hasMore = isHead && available > slice.length && request?.complete === false;
     if (!hasMore) this.#advance();
   }
@@ -276,7 +277,7 @@ export class Connection {
     this.#current = undefined;
     if (response !== undefined) this.#options.onClosed(response);
     if (this.#isClosing || this.socket.destroyed) return;
-    // The next request had to wait for this response, so its timeout starts now.
+    // Restarts the timeout: the next request had to wait for this response.
     this.#ticks = 0;
     if (this.#error === undefined) this.#readOn();
     else this.#advance();
@@ -305,7 +306,7 @@ export class Connection {
   }
 
   /**
-   * Ends our side of the connection, and reads on for a second. Otherwise a TCP reset may overtake the
+   * Ends our side of the connection, and keeps reading for a second. Otherwise a TCP reset may overtake the
    * response (RFC 9112 §9.6).
    */
   #close(): void {
@@ -333,8 +334,8 @@ function isIncomplete({ req, isAnswered }: BatchedResponse): boolean {
 }
 
 /**
- * Removes the listener that Node's server added to a new connection, and returns it. This class calls it
- * itself, with the bytes that the parser is to read.
+ * Removes the listener that Node's server added to a new connection, and returns it. `Connection` calls this
+ * listener with the bytes for the parser.
  */
 function takeListener(socket: Socket, event: 'data' | 'end'): (chunk?: Buffer) => void {
   const [listener] = socket.listeners(event).slice(-1);

@@ -12,7 +12,7 @@ import type { Tls } from './tls.ts';
 /** Limits for clients. Sizes are in bytes, times in milliseconds. */
 export interface Limits {
   readonly headers: number;
-  /** Max characters of a URI, which has only single-byte characters. */
+  /** Max characters of a URI. Each character is one byte. */
   readonly uri: number;
   readonly body: number;
   readonly connections: number;
@@ -28,7 +28,7 @@ export interface Limits {
   readonly headersMs: number;
   readonly requestMs: number;
   readonly keepAliveMs: number;
-  /** Max milliseconds in which a client accepts no byte of a response. */
+  /** Max milliseconds for which a client may accept no byte of a response. */
   readonly writeMs: number;
 }
 
@@ -37,7 +37,8 @@ interface ListenerOptions {
   readonly tls: Tls | undefined;
   readonly connections: Connections;
   /**
-   * Renders the response to an error that belongs to no request. If undefined, the connection just closes.
+   * Renders the response to an error that belongs to no request. Returns undefined to close without a
+   * response.
    */
   readonly renderError: (error: unknown) => string | undefined;
   readonly onClosed: ConnectionOptions['onClosed'];
@@ -45,7 +46,10 @@ interface ListenerOptions {
   readonly onHandshakeFailed: (error: unknown) => void;
 }
 
-/** Max concurrent connections above the limit that get an error response. Others are closed without one. */
+/**
+ * Max concurrent connections above the limit that get an error response. Further ones are closed without a
+ * response.
+ */
 const MAX_REJECTED = 1_000;
 
 /**
@@ -60,7 +64,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
     requestTimeout: 0,
     keepAliveTimeout: 0,
     connectionsCheckingInterval: 2 ** 31 - 1,
-    // Node's response to a missing Host header has no body. `rejectMalformed` checks the header instead.
+    // `rejectMalformed` checks the Host header, since Node's error response would have no body.
     requireHostHeader: false,
     optimizeEmptyRequests: true,
     ServerResponse: BatchedResponse,
@@ -99,7 +103,8 @@ export function createListener(handler: RequestListener, options: ListenerOption
       socket.destroy();
     }
   });
-  // Node would close a CONNECT connection without a response. After 'connect' Node handles no socket errors.
+  // Responds to CONNECT, since Node would just close the connection. After 'connect', Node handles no socket
+  // errors.
   server.on('connect', (_request, socket) => {
     socket.on('error', () => socket.destroy());
     known.get(socket)?.fail(new ApiError(40401, 'CONNECT is not supported: this service is not a proxy'));

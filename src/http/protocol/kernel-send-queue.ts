@@ -16,8 +16,8 @@ const WITH_QUEUE = /^ *\d+: (\S+) (\S+) \S\S ((?!00000000)[0-9A-F]{8}):/gm;
 const chunk = Buffer.allocUnsafeSlow(16 * 1024);
 
 /**
- * Returns the length of a connection's send queue in bytes: what the service has written and the client has
- * not acknowledged. Undefined if the queue is empty or unknown.
+ * Returns the number of bytes in a connection's send queue: written by the service, not acknowledged by the
+ * client. Returns undefined if the queue is empty or unknown.
  */
 export type SendQueueOf = (socket: Socket) => number | undefined;
 
@@ -46,8 +46,8 @@ function readQueues(): ReadonlyMap<string, number> {
 }
 
 /**
- * Yields the lines of a file, and reads it in parts: it can be long, since it also lists connections that
- * were closed in the last minute.
+ * Yields the lines of a file in parts. The file can be long, since it also lists connections that were closed
+ * in the last minute.
  */
 function* readLines(file: string): Generator<string> {
   let descriptor: number | undefined;

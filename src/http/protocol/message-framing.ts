@@ -38,7 +38,7 @@ export class Framing {
   }
 
   /**
-   * Returns the number of bytes to parse next. 0 or 'tooLong': the request line is incomplete or too long.
+   * Returns the number of bytes to parse next: 0 if the request line is incomplete, 'tooLong' if too long.
    */
   next(bytes: Buffer): number | 'tooLong' {
     switch (this.#part) {

@@ -14,7 +14,8 @@ export function collectMethods(scope: FastifyInstance): Map<string, Set<string>>
 }
 
 /**
- * Adds routes for the missing methods of each path: OPTIONS gets 204 (RFC 9110 §9.3.7), others 405 (§15.5.6).
+ * Adds routes for the methods that a path lacks: OPTIONS gets 204 (RFC 9110 §9.3.7), other methods 405
+ * (§15.5.6).
  */
 export function answerOtherMethods(
   scope: FastifyInstance,

@@ -5,15 +5,15 @@ import { type BatchedResponse, responseOf } from '../batched-response.ts';
 import { countOf } from '../header-count.ts';
 
 /**
- * A body may have up to BASE_PIECES chunks, plus one for each BYTES_PER_PIECE bytes. A chunk costs the
- * parser microseconds, however small it is.
+ * A body may have BASE_PIECES chunks, plus one for each BYTES_PER_PIECE bytes. The limit exists because even
+ * a tiny chunk costs the parser microseconds.
  */
 export const BASE_PIECES = 512;
 export const BYTES_PER_PIECE = 128;
 
 /**
  * Returns a hook that waits until the whole request has arrived: headers, body and trailers. Sets
- * `request.body` to the bytes of the body, or to undefined without one. Checks the headers first: Expect
+ * `request.body` to the bytes of the body, or to undefined if there is none. Checks the headers first: Expect
  * (417), Content-Encoding and Content-Type (415), Content-Length (413). `limit` is the max size of a body in
  * bytes.
  */

@@ -1,6 +1,8 @@
 import { randomBytes } from 'node:crypto';
 
-/** Creates a generator of unique request ids. An id has a random prefix of the process and a counter. */
+/**
+ * Creates a generator of unique request ids. Each id is the random prefix of this generator plus a counter.
+ */
 export function createRequestIds(): () => string {
   const prefix = randomBytes(6).toString('base64url');
   let count = 0;

@@ -3,7 +3,9 @@ import { readFileSync, statSync } from 'node:fs';
 import type { Server, ServerOptions } from 'node:https';
 import { messageOf } from '../../api-errors.ts';
 
-/** Limits TLS 1.2 to forward secrecy and authenticated encryption (RFC 9325 §4.2). TLS 1.3 uses defaults. */
+/**
+ * Limits TLS 1.2 to forward secrecy and authenticated encryption (RFC 9325 §4.2). TLS 1.3 keeps its defaults.
+ */
 const SETTINGS = {
   minVersion: 'TLSv1.2',
   ciphers: [
@@ -23,19 +25,20 @@ export class CertificateInvalid extends Error {
 
 /** TLS with a certificate and its key from two PEM files. */
 export interface Tls {
-  /** Creates an HTTPS server for TLS 1.2 or 1.3. The server switches to each renewed certificate. */
+  /** Creates an HTTPS server for TLS 1.2 or 1.3. `renew` switches the server to a new certificate. */
   createServer(options: ServerOptions): Server;
   /**
    * Reads the files again. New connections use the new certificate; open ones are not affected. Returns the
-   * time when the new certificate expires (ISO 8601). Throws CertificateInvalid; then the old certificate
-   * stays in use.
+   * time when the new certificate expires (ISO 8601). If a file is invalid, throws CertificateInvalid and
+   * keeps the old certificate.
    */
   renew(): string;
 }
 
 /**
- * Reads the certificate and its key. Returns undefined if no files are configured. Throws CertificateInvalid.
- * At each reading, calls `onExposed` with the file mode if other users can read the key.
+ * Reads the certificate and its key. Returns undefined if no files are configured. Throws CertificateInvalid
+ * if the files cannot be used. Each reading calls `onExposed` with the file mode if other users can read the
+ * key.
  */
 export function openTls(
   certFile: string,

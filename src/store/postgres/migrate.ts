@@ -44,7 +44,7 @@ async function migrate(connection: Connection): Promise<readonly string[]> {
   await ensureRecord(connection);
   return applyMigrations(POSTGRES_MIGRATIONS, {
     run: async (sql) => {
-      await connection.query({ text: sql });
+      for (const text of statementsIn(sql)) await connection.query({ text });
     },
     applied: async () => {
       const rows = await connection.query({ text: 'SELECT name FROM migrations' });
@@ -54,6 +54,14 @@ async function migrate(connection: Connection): Promise<readonly string[]> {
       await connection.query({ text: 'INSERT INTO migrations (name) VALUES ($1)', values: [name] });
     },
   });
+}
+
+/**
+ * Splits the SQL of a migration, in which each statement ends a line. Citus repeats the text of a query on its workers,
+ * and rejects one with several statements.
+ */
+function statementsIn(sql: string): readonly string[] {
+  return sql.split(/(?<=;)\n/).filter((text) => text.trim() !== '');
 }
 
 async function rejectOtherEncodings(connection: Connection): Promise<void> {

@@ -122,7 +122,7 @@ async function main(): Promise<void> {
       'role-changes': count(10, 'switchovers behind PgBouncer'),
       'postgres-bin': {
         type: 'string',
-        takes: 'FOLDER|PATH',
+        takes: 'FOLDER',
         about: `folder of PostgreSQL's programs; the newest of ${DEBIAN_POSTGRES} by default`,
       },
     },

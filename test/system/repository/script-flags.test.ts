@@ -42,6 +42,7 @@ describe('the long tests', { concurrency: 2 }, () => {
       file: 'test/long/patroni/patroni.ts',
       needs: /^not run: needs patroni 4 .*pip.*etcd .*apt-get.*pgbouncer/,
     },
+    { file: 'test/long/distributed/distributed.ts', needs: /^not run: needs citus .*packages.*--pg-config/ },
     { file: 'test/long/litestream.ts', needs: /^not run: needs litestream .*go install/ },
   ]) {
     test(`${file} without its programs → says so, and how to get them`, async () => {

@@ -1,0 +1,22 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
+import { engines, execute } from '../../support/engines.ts';
+
+/** Rejects, as Citus does for its tables, a change of the schema in a query with further statements. */
+const REJECT_SEVERAL_STATEMENTS = `
+  CREATE FUNCTION reject_several_statements() RETURNS event_trigger LANGUAGE plpgsql AS $$BEGIN
+    IF current_query() ~ ';\\s*\\S' THEN
+      RAISE EXCEPTION 'cannot insert multiple commands into a prepared statement' USING ERRCODE = '42601';
+    END IF;
+  END$$;
+  CREATE EVENT TRIGGER reject_several_statements ON ddl_command_end
+    EXECUTE FUNCTION reject_several_statements()`;
+
+test('a server that rejects several statements in one query (Citus) → migrations are applied', async (t) => {
+  const postgres = engines.find(({ name }) => name === 'postgres');
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  await execute(url, REJECT_SEVERAL_STATEMENTS);
+  assert.notDeepEqual(await migratePostgres(url), []);
+});

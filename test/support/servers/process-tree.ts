@@ -1,0 +1,57 @@
+import { readdir, readFile } from 'node:fs/promises';
+import { until } from '../patience.ts';
+
+/** Units of CPU time in /proc, a constant of Linux for programs. */
+const TICKS_PER_SECOND = 100;
+
+/** Sends a signal, also to a process that may have ended. */
+export function send(pid: number, signal: NodeJS.Signals): void {
+  try {
+    process.kill(pid, signal);
+  } catch {
+    // The process has already exited, and needs no signal.
+  }
+}
+
+/** Kills processes with all their descendants. Resolves when all have ended. */
+export async function killAll(roots: readonly number[]): Promise<void> {
+  const killed = await descendants(roots);
+  for (const pid of killed) send(pid, 'SIGKILL');
+  await until(async () => !(await Promise.all(killed.map(isAlive))).includes(true));
+}
+
+/** Returns processes with all their descendants, parents first. */
+export async function descendants(roots: readonly number[]): Promise<readonly number[]> {
+  const children = new Map<number, number[]>();
+  for (const entry of await readdir('/proc')) {
+    const parent = /^\d+$/.test(entry) ? Number((await statOf(entry))[1]) : 0;
+    if (parent > 0) children.set(parent, [...(children.get(parent) ?? []), Number(entry)]);
+  }
+  const found = new Set<number>(roots);
+  for (const pid of found) for (const child of children.get(pid) ?? []) found.add(child);
+  return [...found];
+}
+
+/** Returns the seconds of CPU that a process, its children and its ended children have used. */
+export async function cpuSeconds(root: number): Promise<number> {
+  const ticks = await Promise.all(
+    (await descendants([root])).map(async (pid) => {
+      const fields = await statOf(pid);
+      // utime, stime, cutime and cstime of proc_pid_stat(5). Those of ended children are counted by their parent.
+      return fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
+    }),
+  );
+  return ticks.reduce((sum, one) => sum + one, 0) / TICKS_PER_SECOND;
+}
+
+/** True while a process runs. A process that its parent has not waited for yet does not count. */
+async function isAlive(pid: number): Promise<boolean> {
+  const [state] = await statOf(pid);
+  return state !== undefined && state !== 'Z' && state !== 'X';
+}
+
+/** The fields of /proc/PID/stat after the name of the program; none when it has ended. */
+async function statOf(pid: number | string): Promise<readonly string[]> {
+  const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '');
+  return stat === '' ? [] : stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+}

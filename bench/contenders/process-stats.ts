@@ -13,6 +13,8 @@ export interface CpuSeconds {
   readonly generators: number;
   /** CPU seconds of the whole machine, including other processes. */
   readonly machine: number;
+  /** Time that other virtual machines took from this one. */
+  readonly stolen: number;
 }
 
 /** Reads the CPU seconds of a server, the load generators and the machine so far; undefined without /proc. */
@@ -27,7 +29,7 @@ export function readCpuSeconds(serverPid: number): CpuSeconds | undefined {
     server,
     serverMainThread: mainThread,
     generators,
-    machine,
+    ...machine,
   };
 }
 
@@ -113,10 +115,12 @@ function secondsOfChildren(fields: readonly string[]): number {
   return secondsOf(fields, 'cutime') + secondsOf(fields, 'cstime');
 }
 
-function readMachine(): number | undefined {
-  const [user, nice, system, , , irq, softirq] = read('/proc/stat')?.split('\n')[0]?.match(/\d+/g) ?? [];
-  if (softirq === undefined) return undefined;
-  return [user, nice, system, irq, softirq].reduce((sum, ticks) => sum + Number(ticks), 0) / TICKS_A_SECOND;
+function readMachine(): Pick<CpuSeconds, 'machine' | 'stolen'> | undefined {
+  const [user, nice, system, , , irq, softirq, steal] =
+    read('/proc/stat')?.split('\n')[0]?.match(/\d+/g) ?? [];
+  if (steal === undefined) return undefined;
+  const ticks = [user, nice, system, irq, softirq].reduce((sum, part) => sum + Number(part), 0);
+  return { machine: ticks / TICKS_A_SECOND, stolen: Number(steal) / TICKS_A_SECOND };
 }
 
 function read(file: string): string | undefined {

@@ -13,7 +13,7 @@ import {
 } from './store.ts';
 
 /** Max batches in flight: the next is sent while PostgreSQL commits one. */
-const POSTGRES_BATCHES_IN_FLIGHT = 2;
+export const POSTGRES_BATCHES_IN_FLIGHT = 2;
 
 /**
  * Migrates and opens the store of a URL, `sqlite:data/plants.db` or `postgres://…`. Rejects with

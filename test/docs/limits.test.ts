@@ -158,7 +158,9 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   'client/src/client.ts': [`Within ${hours}, a second creation`, `Default: ${grouped(DEFAULT_PAGE_SIZE)}.`],
   'client/src/options.ts': [`Default: ${grouped(DEFAULTS.timeoutMs)}.`, `Default: ${DEFAULTS.retries}.`],
   'docs/decisions/0020-client-package.md': [`| Retries by default | ${DEFAULTS.retries} |`],
-  'deploy/alerts.yaml': [`--max-in-flight (${numberOf('maxInFlight')})`],
+  'deploy/alerts.yaml': [
+    `--max-in-flight (${numberOf('maxInFlight')}), or ${Math.ceil(numberOf('maxInFlight') * OWNER_SHARE)} of one owner`,
+  ],
   'deploy/compose.yaml': [`stops within ${stop} plus STOP_DELAY`],
   'deploy/kubernetes/plant-store.yaml': [`stops within ${stop} plus STOP_DELAY`],
   'deploy/plant-store.service': [`stops within ${stop} plus STOP_DELAY`],

@@ -2,7 +2,7 @@ import { type ParseArgsOptionDescriptor, parseArgs } from 'node:util';
 
 /** A command-line flag of a script, with its default value. */
 interface Flag extends ParseArgsOptionDescriptor {
-  readonly type: 'string';
+  readonly type: 'string' | 'boolean';
   /**
    * Describes the value: a number by default; `a|b` allows only `a` and `b`; any other word allows any text.
    */
@@ -31,7 +31,8 @@ export function readFlags<const Flags extends Readonly<Record<string, Flag>>>(ab
   }
   try {
     const { values } = parseArgs({ options: flags });
-    for (const [name, value] of Object.entries(values)) demand(name, String(value), flags[name]?.takes);
+    for (const [name, value] of Object.entries(values))
+      if (typeof value === 'string') demand(name, value, flags[name]?.takes);
     return values;
   } catch (error: unknown) {
     const [reason] = (error instanceof Error ? error.message : String(error)).split('\n');
@@ -51,7 +52,8 @@ function demand(name: string, value: string, takes = 'N'): void {
 function describe(about: string, flags: Readonly<Record<string, Flag>>): string {
   const rows = Object.entries(flags).map(([name, flag]): [string, string] => {
     const fallback = flag.default === undefined ? '' : ` (${flag.default})`;
-    return [`--${name} ${flag.takes ?? 'N'}`, `${flag.about}${fallback}`];
+    const takes = flag.type === 'boolean' ? '' : ` ${flag.takes ?? 'N'}`;
+    return [`--${name}${takes}`, `${flag.about}${fallback}`];
   });
   const width = Math.max(0, ...rows.map(([flag]) => flag.length));
   return [about, '', ...rows.map(([flag, text]) => `  ${flag.padEnd(width)}  ${text}`), ''].join('\n');

@@ -1,0 +1,105 @@
+import type { Clock } from './clock.ts';
+import type { Kind, Plan, Request, Status } from './model.ts';
+
+/** As in client/src/retry.ts: the limit of the random pause doubles with each retry. */
+const BASE_PAUSE = 0.05;
+const LONGEST_PAUSE = 5;
+
+/** What the clients saw after the warm-up. */
+export interface Seen {
+  /** Requests whose last attempt ended so. */
+  readonly ended: Readonly<Record<Status, number>>;
+  readonly retries: number;
+  /** Seconds from the first attempt to the response of each request that succeeded, pauses included. */
+  readonly seconds: readonly number[];
+}
+
+interface Ask {
+  readonly kind: Kind;
+  readonly owner: number;
+  readonly since: number;
+  readonly attempt: number;
+  /** Fixes the instance, as the connection of a client does. */
+  readonly lane: number;
+  readonly then: () => void;
+}
+
+/** Starts the clients. `send` gets each attempt and the connection that it uses. */
+export function startClients(
+  clock: Clock,
+  plan: Plan,
+  random: () => number,
+  send: (lane: number, request: Request) => void,
+): Seen {
+  const pickOwner = zipf(plan.owners, plan.skew, random);
+  const seen = {
+    ended: { ok: 0, limited: 0, overloaded: 0, unavailable: 0, lost: 0 },
+    retries: 0,
+    seconds: [] as number[],
+  };
+
+  function newRequest(lane: number, then: () => void): void {
+    const kind = random() < plan.creates ? 'create' : 'list';
+    attempt({ kind, owner: pickOwner(), since: clock.now, attempt: 0, lane, then });
+  }
+
+  function attempt(ask: Ask): void {
+    const settle = (status: Status, retryAfter: number): void => {
+      if (status !== 'ok' && ask.attempt < plan.retries) {
+        const next = ask.attempt + 1;
+        if (clock.now > plan.warmUp) seen.retries += 1;
+        const pause = retryAfter + random() * Math.min(LONGEST_PAUSE, BASE_PAUSE * 2 ** next);
+        clock.after(pause, () => attempt({ ...ask, attempt: next }));
+        return;
+      }
+      if (clock.now > plan.warmUp) {
+        seen.ended[status] += 1;
+        if (status === 'ok') seen.seconds.push(clock.now - ask.since);
+      }
+      ask.then();
+    };
+    send(ask.lane, { kind: ask.kind, owner: ask.owner, settle });
+  }
+
+  if ('connections' in plan.load) {
+    for (let lane = 0; lane < plan.load.connections; lane += 1) {
+      const again = (): void => newRequest(lane, again);
+      again();
+    }
+  } else {
+    const { perSecond } = plan.load;
+    let lane = 0;
+    const arrive = (): void => {
+      lane += 1;
+      newRequest(lane, () => undefined);
+      clock.after(exponential(random) / perSecond, arrive);
+    };
+    clock.after(exponential(random) / perSecond, arrive);
+  }
+  return seen;
+}
+
+/** A random number with mean 1, such as the time between two arrivals that do not depend on each other. */
+export function exponential(random: () => number): number {
+  return -Math.log(1 - random());
+}
+
+/** Picks owner `n` with a probability proportional to (n + 1) ** -skew. */
+export function zipf(owners: number, skew: number, random: () => number): () => number {
+  const sums = new Float64Array(owners);
+  let sum = 0;
+  for (let owner = 0; owner < owners; owner += 1) {
+    sum += (owner + 1) ** -skew;
+    sums[owner] = sum;
+  }
+  return () => {
+    const sought = random() * sum;
+    let [low, high] = [0, owners - 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((sums[middle] ?? sum) > sought) high = middle;
+      else low = middle + 1;
+    }
+    return low;
+  };
+}

@@ -1,0 +1,132 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
+import { stringify } from 'yaml';
+import { listOf, mapOf, readYaml, textOf, type YamlMap } from '../deploy-files.ts';
+import { freshFolder } from '../engines.ts';
+import { until } from '../patience.ts';
+import { freePort } from './free-port.ts';
+
+/** The scrape interval of production is a quarter of a minute; here minutes are seconds. */
+const INTERVAL_MS = 250;
+const INTERVAL = `${INTERVAL_MS}ms`;
+
+/** A real Prometheus that scrapes a service, with the rules of deploy/alerts.yaml in which a minute lasts a second. */
+export interface Prometheus {
+  /** The alerts that have fired since the start. */
+  fired(): Promise<readonly string[]>;
+  /** Resolves when all these alerts have fired. */
+  fires(alerts: readonly string[]): Promise<void>;
+  /** Resolves when it has scraped for so many more seconds. */
+  scrapes(seconds: number): Promise<void>;
+}
+
+/** Starts Prometheus for the admin listener of a service. It is killed after the test. */
+export async function startPrometheus(t: Pick<TestContext, 'after'>, adminUrl: string): Promise<Prometheus> {
+  const folder = await freshFolder();
+  const config = {
+    global: { scrape_interval: INTERVAL, scrape_timeout: INTERVAL, evaluation_interval: INTERVAL },
+    rule_files: ['alerts.json'],
+    scrape_configs: [
+      {
+        job_name: 'plant-store',
+        scrape_timeout: INTERVAL,
+        static_configs: [{ targets: [new URL(adminUrl).host] }],
+      },
+    ],
+  };
+  await writeFile(join(folder, 'prometheus.yaml'), stringify(config));
+  await writeFile(join(folder, 'alerts.json'), JSON.stringify({ groups: [fasterRules()] }));
+  const address = `127.0.0.1:${await freePort()}`;
+  const child = spawn(
+    'prometheus',
+    [
+      `--config.file=${join(folder, 'prometheus.yaml')}`,
+      `--storage.tsdb.path=${join(folder, 'data')}`,
+      `--web.listen-address=${address}`,
+      '--log.level=error',
+    ],
+    { stdio: ['ignore', 'ignore', 'pipe'] },
+  );
+  let log = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    log += text;
+  });
+  t.after(async () => {
+    const exited = once(child, 'exit');
+    if (child.exitCode === null && child.kill('SIGKILL')) await exited;
+  });
+
+  /** Asks once in an interval: answers change no faster. */
+  const ask = async (query: string): Promise<readonly Sample[]> => {
+    await setTimeout(INTERVAL_MS);
+    return samplesOf(`http://${address}`, query);
+  };
+  const isScraping = async (): Promise<boolean> => {
+    assert.equal(child.exitCode, null, log);
+    return (await ask('up').catch(() => [])).length > 0;
+  };
+  await until(isScraping, () => log);
+
+  async function fired(): Promise<readonly string[]> {
+    const firing = await ask('group by (alertname) (max_over_time(ALERTS{alertstate="firing"}[1h]))');
+    return firing.map(({ metric }) => metric.alertname ?? '').sort();
+  }
+
+  async function fires(alerts: readonly string[]): Promise<void> {
+    let last: readonly string[] = [];
+    await until(
+      async () => {
+        last = await fired();
+        return alerts.every((name) => last.includes(name));
+      },
+      () => `only ${last.join(', ')} fired, not all of ${alerts.join(', ')}`,
+    );
+  }
+
+  async function scrapes(seconds: number): Promise<void> {
+    const lastScrape = async (): Promise<number> => {
+      const [sample] = await ask('timestamp(up)');
+      return Number(sample?.value[1]);
+    };
+    const end = (await lastScrape()) + seconds;
+    await until(async () => (await lastScrape()) >= end);
+  }
+
+  return { fired, fires, scrapes };
+}
+
+interface Sample {
+  readonly metric: Readonly<Record<string, string>>;
+  readonly value: readonly [time: number, value: string];
+}
+
+async function samplesOf(url: string, query: string): Promise<readonly Sample[]> {
+  const response = await fetch(`${url}/api/v1/query?query=${encodeURIComponent(query)}`);
+  const { data }: { data: { result: readonly Sample[] } } = JSON.parse(await response.text());
+  return data.result;
+}
+
+/** The rules of deploy/alerts.yaml with minutes for hours, and seconds for minutes. */
+function fasterRules(): YamlMap {
+  const [file = {}] = readYaml('deploy/alerts.yaml');
+  const group = mapOf(listOf(file.groups)[0]);
+  const rules = listOf(group.rules)
+    .map(mapOf)
+    .map((rule) => ({
+      ...rule,
+      expr: textOf(rule.expr).replace(/\[(\w+)\]/g, (_, duration: string) => `[${faster(duration)}]`),
+      ...(rule.for !== undefined && { for: faster(textOf(rule.for)) }),
+    }));
+  return { ...group, rules };
+}
+
+function faster(duration: string): string {
+  const [, count, unit] = /^(\d+)([mh])$/.exec(duration) ?? [];
+  assert.ok(count !== undefined && unit !== undefined, `${duration} is neither minutes nor hours`);
+  return `${count}${unit === 'h' ? 'm' : 's'}`;
+}

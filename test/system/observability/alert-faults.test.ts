@@ -1,0 +1,239 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { stat, writeFile } from 'node:fs/promises';
+import { connect } from 'node:net';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, it, type TestContext } from 'node:test';
+import { setTimeout } from 'node:timers/promises';
+import { migrateStore } from '../../../src/store/open-engine.ts';
+import { fillStore } from '../../long/long-list.ts';
+import { engines } from '../../support/engines.ts';
+import {
+  type Command,
+  createUntilFailure,
+  limitedFiles,
+  SHORT_NAME,
+} from '../../support/faults/disk-limits.ts';
+import { holdWrites } from '../../support/faults/hold-writes.ts';
+import { needsProgram } from '../../support/needs.ts';
+import { until } from '../../support/patience.ts';
+import { newInstallation, type ProgramOptions, type Service, TOGETHER } from '../../support/program.ts';
+import { startPostgres } from '../../support/servers/postgres-server.ts';
+import { type Prometheus, startPrometheus } from '../../support/servers/prometheus.ts';
+import { bearer } from '../../support/service.ts';
+import { createToken } from '../../support/service-instances.ts';
+
+/** Longer than any range and duration of the rules but the hour. */
+const WINDOW_SECONDS = 12;
+/** Some hundred requests a second, so that the time of a test is that of the rules. */
+const LIGHT: Load = { clients: 4, pauseMs: 20 };
+const FULL: Load = { clients: 16, pauseMs: 0 };
+/** More writes than `PlantStoreWritesWait` allows. */
+const MANY_CLIENTS: Load = { clients: 250, pauseMs: 20 };
+
+interface Load {
+  readonly clients: number;
+  /** Between the rounds of a client. */
+  readonly pauseMs: number;
+}
+
+interface Running {
+  readonly service: Service;
+  readonly prometheus: Prometheus;
+  readonly databaseUrl: string;
+  readonly token: string;
+  /** Clients that create, list and delete until the test ends. */
+  load(load?: Load): void;
+}
+
+/** Starts a service and a Prometheus that scrapes it. */
+async function start(
+  t: TestContext,
+  { databaseUrl, ...options }: ProgramOptions & { databaseUrl?: string; flags?: readonly string[] } = {},
+): Promise<Running> {
+  const installation = await newInstallation(t);
+  const url = databaseUrl ?? installation.databaseUrl;
+  const token = databaseUrl === undefined ? await installation.token() : (await createToken(url)).secret;
+  const service = await installation.serve({ ...options, env: { DATABASE_URL: url, ...options.env } });
+  const prometheus = await startPrometheus(t, service.adminUrl);
+  const end = new AbortController();
+  t.after(() => end.abort());
+  let ids = 0;
+
+  async function runClient(pauseMs: number): Promise<void> {
+    for (; !end.signal.aborted; await setTimeout(pauseMs)) {
+      ids += 1;
+      const id = ids;
+      const headers = { ...bearer(token), 'content-type': 'application/json' };
+      const body = JSON.stringify({ id, name: 'Alder '.repeat(100) });
+      const isCreated = await send(`${service.url}/plants`, { method: 'POST', headers, body });
+      await send(`${service.url}/plants?limit=5`, { headers: bearer(token) });
+      if (isCreated && id % 2 === 0)
+        await send(`${service.url}/plants/${id}`, { method: 'DELETE', headers: bearer(token) });
+    }
+  }
+
+  async function send(to: string, init: RequestInit): Promise<boolean> {
+    const response = await fetch(to, { ...init, signal: end.signal }).catch(() => undefined);
+    await response?.text().catch(() => undefined);
+    return response?.ok === true;
+  }
+
+  const load = ({ clients, pauseMs } = LIGHT): void => {
+    for (let client = 0; client < clients; client += 1) void runClient(pauseMs);
+  };
+  return { service, prometheus, databaseUrl: url, token, load };
+}
+
+/** Asserts that the alerts fire, and no other in the time after, but for the allowed ones. */
+async function assertOnly(
+  prometheus: Prometheus,
+  alerts: readonly string[],
+  allowed: readonly string[] = [],
+): Promise<void> {
+  await prometheus.fires(alerts);
+  await prometheus.scrapes(WINDOW_SECONDS);
+  const fired = await prometheus.fired();
+  assert.deepEqual(
+    fired.filter((name) => !allowed.includes(name)),
+    alerts.toSorted(),
+  );
+}
+
+/** Smaller than the filled store, so that its file cannot grow, and the write-ahead log only up to this. */
+const LIMIT_KIB = 2_048;
+const limited = (command: Command): Command => limitedFiles(command, LIMIT_KIB);
+
+/** A store that exceeds the limit, with the plants of another owner than that of the requests. */
+async function filledStore(t: TestContext): Promise<string> {
+  const { databaseUrl, file, token } = await newInstallation(t);
+  await token('bob');
+  await fillStore(databaseUrl, 'bob', 30_000, 100);
+  assert.ok((await stat(file)).size > LIMIT_KIB * 1_024);
+  return databaseUrl;
+}
+
+describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), ...TOGETHER }, () => {
+  for (const engine of engines) {
+    it(`healthy service under load → none, on ${engine.name}`, async (t) => {
+      const { prometheus, load } = await start(t, { databaseUrl: await engine.freshUrl(t) });
+      load(FULL);
+      await assertOnly(prometheus, []);
+    });
+  }
+
+  it('rejected tokens and invalid requests → none', async (t) => {
+    const { service, prometheus, load } = await start(t, { flags: ['--refused-token-limit', '50'] });
+    load();
+    const statuses = new Set<number>();
+    for (let count = 0; count < 500; count += 1) {
+      const { status } = await fetch(`${service.url}/plants`, { headers: bearer(`plant_${count}`) });
+      statuses.add(status);
+    }
+    assert.deepEqual([...statuses], [401, 429]);
+    await assertOnly(prometheus, []);
+  });
+
+  it('service killed → PlantStoreDown', async (t) => {
+    const { service, prometheus, load } = await start(t);
+    load();
+    await prometheus.scrapes(2);
+    service.kill('SIGKILL');
+    await assertOnly(prometheus, ['PlantStoreDown']);
+  });
+
+  it('PostgreSQL down → not ready, and requests and commits fail', async (t) => {
+    const server = await startPostgres(['fsync = off']);
+    t.after(() => server.remove());
+    const { prometheus, load } = await start(t, { databaseUrl: server.url() });
+    load();
+    await prometheus.scrapes(2);
+    await server.stop('immediate');
+    await assertOnly(prometheus, ['PlantStoreCommitsFail', 'PlantStoreFails', 'PlantStoreNotReady']);
+  });
+
+  it('full disk → commits and requests fail, but the service is ready', async (t) => {
+    const databaseUrl = await filledStore(t);
+    const { prometheus, load } = await start(t, { databaseUrl, wrap: limited });
+    load();
+    const alerts = ['PlantStoreCommitsFail', 'PlantStoreFails', 'PlantStoreWritesFail'];
+    // A checkpoint fails too if one is due.
+    await assertOnly(prometheus, alerts, ['PlantStoreCheckpointsFail']);
+  });
+
+  it('another process holds the write lock → writes wait, then commits fail', async (t) => {
+    const { prometheus, load, databaseUrl } = await start(t);
+    load(MANY_CLIENTS);
+    await prometheus.scrapes(2);
+    const held = await holdWrites(databaseUrl);
+    t.after(() => held.release());
+    await assertOnly(prometheus, [
+      'PlantStoreCommitsFail',
+      'PlantStoreFails',
+      'PlantStoreWritesFail',
+      'PlantStoreWritesWait',
+    ]);
+  });
+
+  it('checkpoints fail → PlantStoreCheckpointsFail', async (t) => {
+    const databaseUrl = await filledStore(t);
+    const { service, prometheus, token } = await start(t, { databaseUrl, wrap: limited });
+    // The file cannot grow any more, and the write-ahead log can.
+    const creations = { name: SHORT_NAME, from: 9_200_000_000_000_000_000n, limit: 100 };
+    assert.equal((await createUntilFailure(service, token, creations)).failure, undefined);
+    await assertOnly(prometheus, ['PlantStoreCheckpointsFail']);
+  });
+
+  it('failover to a primary on an older timeline → PlantStoreTimelineRegressed', async (t) => {
+    const [newer, older] = await Promise.all([
+      startPostgres(['fsync = off']),
+      startPostgres(['fsync = off']),
+    ]);
+    t.after(async () => void (await Promise.all([newer.remove(), older.remove()])));
+    await migrateStore(older.url());
+    await newer.stop();
+    await writeFile(join(newer.folder, 'standby.signal'), '');
+    await newer.start();
+    await newer.sql('SELECT pg_promote()');
+    const databaseUrl = newer.url().replace(/(?=\/postgres$)/, `,127.0.0.1:${older.port}`);
+    const { service, prometheus, token } = await start(t, { databaseUrl });
+    const list = () => fetch(`${service.url}/plants`, { headers: bearer(token) });
+    assert.equal((await list()).status, 200);
+    await newer.stop('immediate');
+    // The other server has another store, without this token.
+    await until(async () => (await list()).status === 401);
+    await assertOnly(prometheus, ['PlantStoreTimelineRegressed']);
+  });
+
+  it('few file descriptors left → PlantStoreFileDescriptors', async (t) => {
+    const { service, prometheus } = await start(t, {
+      wrap: (command) => ['bash', '-c', 'ulimit -n 60 && exec "$@"', 'bash', ...command],
+    });
+    const { hostname, port } = new URL(service.url);
+    const sockets = Array.from({ length: 24 }, () =>
+      connect(Number(port), hostname).on('error', () => undefined),
+    );
+    t.after(async () => {
+      for (const socket of sockets) socket.destroy();
+    });
+    await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+    await assertOnly(prometheus, ['PlantStoreFileDescriptors']);
+  });
+
+  it('a reader keeps the write-ahead log → PlantStoreLogGrows', async (t) => {
+    const { prometheus, databaseUrl, load } = await start(t);
+    load();
+    const file = databaseUrl.slice('sqlite:'.length);
+    using reader = new DatabaseSync(file);
+    reader.exec('BEGIN; SELECT count(*) FROM plants');
+    using writer = new DatabaseSync(file);
+    writer.exec('PRAGMA synchronous = OFF; PRAGMA wal_autocheckpoint = 0; PRAGMA busy_timeout = 60000');
+    writer.exec('CREATE TABLE filler (content BLOB)');
+    for (let mebibytes = 0; mebibytes < 540; mebibytes += 20) {
+      writer.exec('INSERT INTO filler SELECT zeroblob(20971520)');
+      await setTimeout(20);
+    }
+    await assertOnly(prometheus, ['PlantStoreLogGrows']);
+  });
+});

@@ -4,6 +4,7 @@ import type { BatchedResponse } from '../batched-response.ts';
 import { RequestTimeout, TargetTooLong } from '../receive-errors.ts';
 import type { SendQueueOf } from './kernel-send-queue.ts';
 import { Framing, isLineEnd } from './message-framing.ts';
+import { keepInput, shareInput } from './socket-input.ts';
 
 const NOTHING = Buffer.alloc(0);
 
@@ -25,6 +26,8 @@ export interface ConnectionOptions {
   readonly maxHeaderBytes: number;
   readonly timeouts: ConnectionTimeouts;
   readonly handle: RequestListener<never, never>;
+  /** False for TLS: its decrypted bytes arrive in other buffers. */
+  readonly sharesInput: boolean;
   /** Called once for each dispatched request, after its response was sent or its connection was lost. */
   readonly onClosed: (response: BatchedResponse) => void;
   /**
@@ -81,8 +84,10 @@ export class Connection {
     this.#framing = new Framing(options.maxHeaderBytes);
     this.#parse = takeListener(socket, 'data');
     this.#endParser = takeListener(socket, 'end');
+    const read = (chunk: Buffer): void => this.#read(chunk);
     // This JavaScript listener for 'data' stops Node from passing the bytes directly to its parser.
-    socket.on('data', (chunk: Buffer) => this.#read(chunk));
+    socket.on('data', read);
+    if (options.sharesInput) shareInput(socket, read);
     socket.on('end', () => this.#onEnd());
     socket.destroySoon = () => this.#close();
   }
@@ -186,13 +191,13 @@ export class Connection {
       }
       if (this.#current?.req.complete) {
         this.socket.pause();
-        this.#unparsed = rest;
+        this.#unparsed = keepInput(rest);
         return;
       }
       const length = this.#framing.next(rest);
       if (this.isIdle && !isLineEnd(rest[0])) this.#beginReceiving();
       if (length === 0) {
-        this.#unparsed = rest;
+        this.#unparsed = keepInput(rest);
         return;
       }
       if (length === 'tooLong') this.fail(new TargetTooLong('the URI is too long'));

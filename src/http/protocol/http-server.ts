@@ -78,6 +78,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
     maxHeaderBytes: limits.headers,
     timeouts: timeoutsOf(limits),
     handle: handler,
+    sharesInput: tls === undefined,
     renderError,
     onClosed,
   };

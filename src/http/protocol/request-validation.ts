@@ -1,8 +1,9 @@
 import { ApiError } from '../../api-errors.ts';
+import { JsonInvalid, parseJson } from '../../exact-json.ts';
+import { newPlantFields, numberFields } from '../../plant.ts';
 import type { TSchema } from '../../schema.ts';
 import { compileCheck, compileFromText, propertiesOf, propertyOf } from '../../validation.ts';
 import { headerCase } from '../header-case.ts';
-import { parseJsonBody } from './json-body.ts';
 
 /** Replaces Fastify's schema compilers, which are never used here but would be loaded at every start. */
 export const withoutCompilers = {
@@ -40,6 +41,16 @@ export function compileBodyCheck(schema: TSchema): (bytes: unknown) => unknown {
     if ('error' in checked) throw checked.error;
     return checked.value;
   };
+}
+
+/** Parses a request body as the JSON of a new plant. Throws an ApiError (40001) if it is not valid JSON. */
+function parseJsonBody(bytes: Buffer): unknown {
+  try {
+    return parseJson(bytes, newPlantFields, numberFields);
+  } catch (error: unknown) {
+    if (error instanceof JsonInvalid) throw new ApiError(40001, `the body ${error.message}`);
+    throw error;
+  }
 }
 
 /**

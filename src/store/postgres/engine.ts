@@ -16,6 +16,7 @@ import { deleteExpiredKeys } from './expired-keys.ts';
 import { migratePostgres } from './migrate.ts';
 import { readLargePlant, readPage } from './pages.ts';
 import { retrying } from './retry-transient.ts';
+import { sharePages } from './shared-pages.ts';
 import { createNewPlants, type Row, type Statement } from './statements.ts';
 
 /** Milliseconds after an id was taken, in which creations use ON CONFLICT instead of a plain INSERT. */
@@ -173,7 +174,7 @@ export async function openPostgres(
 
   return {
     commit,
-    listPlants: (owner, range, limit) => readPage(read, owner, range, limit),
+    listPlants: sharePages((owner, range, limit) => readPage(read, owner, range, limit)),
     readLargePlant: (owner, range) => readLargePlant(read, owner, range),
     findToken: (digest) => findTokenBy('digest', digest),
     findTokenById: (id) => findTokenBy('id', id),

@@ -39,6 +39,42 @@ test('wire case sent in pieces → the same responses', async (t) => {
   await service.close();
 });
 
+test('requests in pieces on one connection, between those of another → each keeps its bytes', async (t) => {
+  const [engine] = engines;
+  assert.ok(engine !== undefined);
+  const service = await startService(t, await engine.freshUrl(t));
+  const token = await service.token('pieces');
+  const [wire, other] = [openWire(service.url), openWire(service.url)];
+  t.after(() => {
+    for (const one of [wire, other]) one.destroy();
+  });
+  // The service has read all earlier bytes of both connections when the other one has its response.
+  const overwrite = async (): Promise<void> => {
+    other.send(`GET /none HTTP/1.1\r\nHost: plants.test\r\nX-Fern: ${'x'.repeat(4_000)}\r\n\r\n`);
+    assert.equal((await other.answer())?.status, 404);
+  };
+  const name = 'Alder'.repeat(1_000);
+  const body = `{"id":1,"name":"${name}"}`;
+  const list = `GET /plants?limit=1 HTTP/1.1\r\nHost: plants.test\r\nAuthorization: Bearer ${token}\r\n\r\n`;
+  const sent =
+    `POST /plants HTTP/1.1\r\nHost: plants.test\r\nAuthorization: Bearer ${token}\r\n` +
+    `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}${list}${list}`;
+  for (const [from, to] of [
+    [0, 9],
+    [9, 60],
+    [60, 300],
+    [300, 2_000],
+    [2_000, sent.length - 20],
+    [sent.length - 20, sent.length],
+  ]) {
+    wire.send(sent.slice(from, to));
+    await overwrite();
+  }
+  for (const expected of [`{"name":"${name}"}`, `[{"name":"${name}"}]`, `[{"name":"${name}"}]`])
+    assert.equal((await wire.answer())?.body.toString(), expected);
+  await service.close();
+});
+
 test('wire cases: 80 or more, with unique titles', () => {
   assert.ok(cases.length >= 80, `the table has ${cases.length} cases`);
   assert.equal(new Set(cases.map(({ title }) => title)).size, cases.length);

@@ -1,0 +1,47 @@
+import { Socket } from 'node:net';
+
+/** Size of a read by libuv. */
+const READ_BYTES = 65_536;
+
+/** The bytes of the last read of any socket. They are valid until the callback returns. */
+const input = Buffer.alloc(READ_BYTES);
+
+type OnRead = (length: number) => boolean;
+
+/** The properties that hold the option `onread` of a socket. Node accepts this option only for outgoing connections. */
+const properties = findProperties();
+
+/**
+ * Makes an accepted socket read into one buffer that all sockets share. Otherwise Node allocates 64 KiB for each read:
+ * about 6 µs of CPU. Changes nothing if Node's internals are unknown; the socket then emits `data`.
+ */
+export function shareInput(socket: Socket, onInput: (chunk: Buffer) => void): void {
+  const handle: unknown = Reflect.get(socket, '_handle');
+  if (properties === undefined || typeof handle !== 'object' || handle === null) return;
+  const use: unknown = Reflect.get(handle, 'useUserBuffer');
+  if (typeof use !== 'function') return;
+  const onRead: OnRead = (length) => {
+    onInput(input.subarray(0, length));
+    return true;
+  };
+  Reflect.set(socket, properties.buffer, input);
+  Reflect.set(socket, properties.callback, onRead);
+  Reflect.apply(use, handle, [input]);
+}
+
+/** Returns bytes that stay valid after the next read. */
+export function keepInput(bytes: Buffer): Buffer {
+  return bytes.buffer === input.buffer ? Buffer.from(bytes) : bytes;
+}
+
+function findProperties(): { readonly buffer: symbol; readonly callback: symbol } | undefined {
+  const callback: OnRead = () => true;
+  const socket = new Socket({ onread: { buffer: input, callback } });
+  const find = (value: unknown): symbol | undefined =>
+    Object.getOwnPropertySymbols(socket).find((key) => Reflect.get(socket, key) === value);
+  const found = { buffer: find(input), callback: find(callback) };
+  socket.destroy();
+  return found.buffer === undefined || found.callback === undefined
+    ? undefined
+    : { buffer: found.buffer, callback: found.callback };
+}

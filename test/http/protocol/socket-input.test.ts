@@ -1,0 +1,31 @@
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
+import { test } from 'node:test';
+import { keepInput, shareInput } from '../../../src/http/protocol/socket-input.ts';
+import { listenOnFreePort } from '../../support/servers/free-port.ts';
+
+// Fails after an update of Node that changes the internals: the service would work, but use more CPU.
+test('two sockets → both read into the same memory, and kept bytes are copied', async (t) => {
+  const kept: Buffer[] = [];
+  const memories = new Set<ArrayBufferLike>();
+  const server = createServer((socket) => {
+    shareInput(socket, (chunk) => {
+      memories.add(chunk.buffer);
+      kept.push(keepInput(chunk));
+      socket.end();
+    });
+    socket.on('data', () => assert.fail('the socket reads into separate memory'));
+  });
+  const port = await listenOnFreePort(server);
+  t.after(() => server.close());
+  for (const text of ['Alder', 'Birch']) {
+    const client = connect(port, '127.0.0.1');
+    client.end(text);
+    await once(client.resume(), 'close');
+  }
+  assert.equal(memories.size, 1);
+  assert.deepEqual(kept.map(String), ['Alder', 'Birch']);
+  const own = Buffer.from('Cedar');
+  assert.equal(keepInput(own), own);
+});

@@ -103,6 +103,9 @@ export class Connection {
    */
   fail(error: unknown): void {
     if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return;
+    // The parser's error holds the rejected bytes. The next read of another connection would overwrite them.
+    if (error instanceof Error && 'rawPacket' in error && Buffer.isBuffer(error.rawPacket))
+      error.rawPacket = keepInput(error.rawPacket);
     const last = this.#next ?? this.#current;
     if (last !== undefined && isIncomplete(last)) {
       last.receiveError = error;

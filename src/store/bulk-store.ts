@@ -19,17 +19,14 @@ export interface Contents {
   keys(): AsyncIterable<readonly KeyRow[]>;
 }
 
-/** Adds rows to a new store, in one transaction. Other clients see them only after the commit. */
+/** Adds rows to an empty store in one transaction. Clients see the rows only after the commit. */
 export interface Filling extends Contents {
   addPlants(plants: readonly PlantRow[]): Promise<void>;
   addTokens(tokens: readonly Token[]): Promise<void>;
   addKeys(keys: readonly KeyRow[]): Promise<void>;
 }
 
-/**
- * What happens to a batch in which ids are taken: it fails as a whole, or the stored plants are kept, or they
- * are replaced.
- */
+/** Handling of taken ids in a batch: save nothing, keep the stored plants, or replace them. */
 export const onConflicts = ['fail', 'skip', 'replace'] as const;
 
 export type OnConflict = (typeof onConflicts)[number];
@@ -39,25 +36,22 @@ export type OnConflict = (typeof onConflicts)[number];
  * reject with StoreUnavailable if the store cannot answer.
  */
 export interface Bulk {
-  /**
-   * Saves plants in one transaction. Resolves, when they are durable, to the indexes of those whose ids were
-   * taken.
-   */
+  /** Saves plants in one durable transaction. Resolves to the indexes of the plants whose ids were taken. */
   savePlants(plants: readonly PlantRow[], onConflict: OnConflict): Promise<readonly number[]>;
   read<T>(work: (contents: Contents) => Promise<T>): Promise<T>;
   /**
-   * Calls `work` in one transaction on an empty store. Commits all of it, or nothing if `work` rejects.
-   * Rejects with StoreNotEmpty if the store is not empty.
+   * Calls `work` in one transaction on an empty store. Commits if `work` resolves; rolls back if `work`
+   * rejects. Rejects with StoreNotEmpty if the store is not empty.
    */
   fill<T>(work: (filling: Filling) => Promise<T>): Promise<T>;
   /**
-   * Returns the faults of files and schema; empty for a sound store. Rejects with StoreNotOpened if there is
-   * no store.
+   * Returns the faults of files and schema; an empty list if there are none. Rejects with StoreNotOpened if
+   * there is no store.
    */
   inspect(): Promise<readonly string[]>;
   /**
-   * Returns why this version cannot read the whole store: a newer or an older version created its schema.
-   * Empty if this version can. Rejects with StoreNotOpened if there is no store.
+   * Returns why this version cannot read the store: a newer or an older version created the schema. Returns
+   * an empty list if this version can read the store. Rejects with StoreNotOpened if there is no store.
    */
   inspectSchema(): Promise<readonly string[]>;
   close(): Promise<void>;

@@ -7,8 +7,8 @@ interface KeyExpiry {
 }
 
 /**
- * Deletes expired idempotency keys every minute. Reports an error and retries after a minute; ignores errors
- * after `end`.
+ * Deletes expired idempotency keys every minute. Reports an error and retries a minute later. Ignores errors
+ * after `end` was called.
  */
 export function startKeyExpiry(
   deleteExpired: () => Promise<void>,

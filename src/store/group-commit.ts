@@ -23,18 +23,18 @@ export interface GroupCommitOptions {
   readonly commit: (batch: readonly Write[]) => Promise<readonly Outcome[]>;
   /** Max writes in one batch; MAX_BATCH by default. */
   readonly maxBatch?: number;
-  /** Max batches in flight. With 1, writes keep the order of their arrival. */
+  /** Max batches in flight. If the value is 1, writes run in the order of their arrival. */
   readonly maxInFlight: number;
   /** Max queued writes; MAX_WAITING by default. Further writes are rejected with StoreOverloaded. */
   readonly maxWaiting?: number;
   /**
-   * Approximate max milliseconds in the queue; no limit by default. After that the write is rejected with
+   * Approximate max milliseconds that a write is queued; no limit by default. Then the write is rejected with
    * StoreUnavailable.
    */
   readonly maxWaitMs?: number;
   /**
-   * Returns keys for the rows that a write changes. Writes that share a key run one after the other, in the
-   * order of their arrival. So pending batches cannot deadlock.
+   * Returns the lock keys of a write, one for each row that it changes. Writes that share a lock key run one
+   * after the other, in the order of their arrival. This prevents deadlocks between batches.
    */
   readonly keysOf?: (write: Write) => readonly string[];
 }
@@ -42,13 +42,13 @@ export interface GroupCommitOptions {
 interface GroupCommit {
   write(write: Write): Promise<Outcome>;
   load(): Omit<StoreLoad, keyof EngineLoad>;
-  /** Rejects further writes. Resolves when all earlier writes have their outcomes. */
+  /** Rejects new writes. Resolves when all writes that came before this call are finished. */
   close(): Promise<void>;
 }
 
 /**
- * Collects writes in batches, so that many share one fsync. While one batch commits, the next is collected
- * (group commit; Gray and Reuter, Transaction Processing, 1993, §9.4.7).
+ * Collects writes in batches, so that many writes share one fsync. While one batch commits, further writes
+ * are collected for the next (group commit; Gray and Reuter, Transaction Processing, 1993, §9.4.7).
  */
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   const { commit, maxBatch = MAX_BATCH, maxInFlight, maxWaiting = MAX_WAITING } = options;
@@ -73,7 +73,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     });
   }
 
-  // Starts the batch in the next event-loop iteration, so that requests that arrived together share it.
+  // Delays the batch until the requests of this event-loop iteration are handled, so that they share it.
   function schedule(): void {
     if (scheduled || inFlight >= maxInFlight) return;
     scheduled = true;
@@ -103,7 +103,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     idle.resolve();
   }
 
-  // Rejects writes that are queued too long while batches stall. The database never received them.
+  // Rejects writes that were queued for longer than `ms`. The database never received these writes.
   function rejectLate(ms: number): void {
     const latest = performance.now() - ms;
     const late = waiting.filter(({ since }) => since <= latest);
@@ -115,8 +115,8 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   }
 
   /**
-   * Takes queued writes for a batch. A write stays in the queue if it shares a key with a batch in flight,
-   * with this batch, or with an earlier write that stays.
+   * Takes queued writes for a batch. A write stays queued if it shares a lock key with this batch or a batch
+   * in flight. A later write stays too if it shares a lock key with a write that stays.
    */
   function takeBatch(): Waiting[] {
     const batch: Waiting[] = [];

@@ -1,7 +1,7 @@
 import { listPackagedFiles, readPackagedFile } from '../packaged-files.ts';
 import { StoreNotOpened } from './store.ts';
 
-/** The database during migrations, in a transaction that excludes other processes. */
+/** Access to a database during its migration. A lock keeps other processes from migrating it. */
 export interface MigrationTarget {
   run(sql: string): Promise<void> | void;
   applied(): Promise<string[]> | string[];
@@ -9,9 +9,9 @@ export interface MigrationTarget {
 }
 
 /**
- * Applies the missing SQL files of a folder in the order of their numbers. Resolves to their names. A store
- * may be one migration ahead: each version works with the next migration, for rolling upgrades and rollbacks.
- * Rejects with StoreNotOpened if the store is further ahead.
+ * Applies the migrations of a folder that the store lacks, sorted by number. Resolves to their names. Accepts
+ * a store with one newer migration: each version works with the next migration, for rolling upgrades and
+ * rollbacks. Rejects with StoreNotOpened if the store has more newer migrations.
  */
 export async function applyMigrations(folder: string, target: MigrationTarget): Promise<readonly string[]> {
   const { files, missing, unknown } = compareMigrations(folder, await target.applied());
@@ -28,7 +28,7 @@ async function runFile(folder: string, name: string, target: MigrationTarget): P
   try {
     await target.run(readPackagedFile(`${folder}${name}`).toString());
   } catch (error: unknown) {
-    // Lengthens the message of the original error and throws it again: callers read its error code, such as
+    // Extends the message but throws the original error, since callers read its error code, such as
     // SQLITE_BUSY.
     if (error instanceof Error) error.message = `the migration ${name} failed: ${error.message}`;
     throw error;
@@ -36,8 +36,8 @@ async function runFile(folder: string, name: string, target: MigrationTarget): P
 }
 
 /**
- * Returns why this version cannot read a store with the migrations `applied`: a newer or an older version
- * made it. Empty if it can.
+ * Compares the migrations `applied` with those of this version. If they differ, returns why this version
+ * cannot read the store; otherwise an empty list.
  */
 export function inspectMigrations(folder: string, applied: readonly string[]): readonly string[] {
   const { missing, unknown } = compareMigrations(folder, applied);

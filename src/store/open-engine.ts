@@ -12,12 +12,12 @@ import {
   type StoreOptions,
 } from './store.ts';
 
-/** Max batches in flight: the next is sent while PostgreSQL commits one. */
+/** Max batches in flight. The second batch is sent while PostgreSQL commits the first. */
 export const POSTGRES_BATCHES_IN_FLIGHT = 2;
 
 /**
- * Migrates and opens the store of a URL, `sqlite:data/plants.db` or `postgres://…`. Rejects with
- * StoreNotOpened, with a message for the operator.
+ * Migrates and opens the store at a URL, `sqlite:data/plants.db` or `postgres://…`. If that fails, rejects
+ * with StoreNotOpened, whose message is for the operator.
  */
 export async function openStore(url: string, options: StoreOptions): Promise<Store> {
   const { engine, batching } = await openEngine(url, options);
@@ -37,8 +37,8 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
 }
 
 /**
- * Reports the end of each batch of writes. A rejected batch is no failure of the store: its writes are
- * retried one by one.
+ * Reports the end of each batch of writes. A rejected batch does not count as a failure of the store, since
+ * its writes are retried one by one.
  */
 function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOptions): Engine['commit'] {
   return async (batch) => {
@@ -58,7 +58,7 @@ function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOption
   };
 }
 
-// This function and those below import an engine only when needed, since each is large.
+// Imports an engine only when it is needed, since each engine is large. The functions below do the same.
 async function openEngine(url: string, options: StoreOptions) {
   const file = sqliteFile(url);
   if (file !== undefined) {
@@ -76,8 +76,8 @@ async function openEngine(url: string, options: StoreOptions) {
 }
 
 /**
- * Opens a store for import, export and other bulk commands, without migrating it. Rejects with
- * StoreNotOpened.
+ * Opens a store for bulk commands, such as import, without migrating it. Rejects with StoreNotOpened if the
+ * URL or the file is unusable.
  */
 export async function openBulk(url: string, connections: ConnectionOptions): Promise<Bulk> {
   const file = sqliteFile(url);
@@ -90,8 +90,8 @@ export async function openBulk(url: string, connections: ConnectionOptions): Pro
 }
 
 /**
- * Backs up an embedded store to an empty file. Others may write to the store meanwhile. Reports progress in
- * pages. Rejects if the copy is damaged.
+ * Backs up an embedded store to an empty file, while clients may write to the store. Reports the progress in
+ * database pages. Rejects if the copy is damaged.
  */
 export async function backUpStore(
   url: string,
@@ -119,7 +119,7 @@ export function isEmbedded(url: string): boolean {
   return sqliteFile(url) !== undefined;
 }
 
-/** False for an embedded store whose file does not exist. */
+/** False if an embedded store has no file yet; otherwise true. */
 export function storeExists(url: string): boolean {
   const file = sqliteFile(url);
   return file === undefined || existsSync(file);

@@ -31,7 +31,7 @@ function lengthOf(value: unknown): number {
   return typeof value === 'string' ? value.length : 0;
 }
 
-/** Converts a row of `tokens`. Both engines have the same column names. */
+/** Converts a row of the table `tokens`. Its columns have the same names in both engines. */
 export function toToken(row: Row): Token {
   const { digest } = row;
   const scopes = parseScopes(String(row.scopes));
@@ -54,19 +54,22 @@ function toTime(value: unknown): number | null {
   return value === null || value === undefined ? null : Number(value);
 }
 
-/** Returns the outcome for an idempotency key in use, given its row and the digest of the new plant. */
+/**
+ * Returns the outcome of a creation whose idempotency key is in use. Compares the stored digest with the new
+ * one.
+ */
 export function toReplay(row: Row, digest: Uint8Array): Outcome {
   const first = row.digest;
   return first instanceof Uint8Array && Buffer.compare(first, digest) === 0 ? 'createdReplayed' : 'keyReused';
 }
 
 /**
- * The columns of `plants` that hold the fields of a plant, but not its key. They have the names of the
- * fields.
+ * Columns of the table `plants` for the fields of a plant, without its key (owner and id). Each column has
+ * the name of its field.
  */
 export const FIELD_COLUMNS = plantFields.join(', ');
 
-/** Columns of `plants`, in the order of `plantValues`. */
+/** Columns of the table `plants`, in the order of `plantValues`. */
 export const PLANT_COLUMNS = `owner, id, ${FIELD_COLUMNS}`;
 
 /** Values of a plant, in the order of PLANT_COLUMNS. */
@@ -83,7 +86,7 @@ export function readPlantRow(row: Row): PlantRow {
   };
 }
 
-/** Columns of `tokens`, in the order of `columnsOf`. */
+/** Columns of the table `tokens`, in the order of `columnsOf`. */
 export const TOKEN_COLUMNS =
   'owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at';
 

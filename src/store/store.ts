@@ -2,7 +2,7 @@ import type { PlantRow } from '../plant.ts';
 import type { Token } from '../token.ts';
 
 /**
- * A change to the store. Engines execute writes in batches and return an outcome for each. Times are
+ * A change to the store. Engines execute writes in batches and return an outcome for each write. Times are
  * milliseconds since the epoch.
  */
 export type Write =
@@ -16,7 +16,8 @@ export type Write =
   | { readonly kind: 'recordTokenUse'; readonly id: string; readonly at: number };
 
 /**
- * The result of a write. `createdReplayed`: an earlier write with the same idempotency key created the plant.
+ * The result of a write. `createdReplayed` means that an earlier write with the same idempotency key created
+ * the plant.
  */
 export type Outcome = 'created' | 'createdReplayed' | 'idTaken' | 'keyReused' | 'deleted' | 'absent' | 'done';
 
@@ -29,7 +30,7 @@ export interface StoreLoad extends EngineLoad {
   readonly writesInFlight: number;
 }
 
-/** The load of an engine. Values that an engine lacks are 0. */
+/** The load of an engine. Values that do not apply to an engine are 0. */
 export interface EngineLoad {
   readonly connections: ConnectionCounts;
   /** Size of the embedded engine's write-ahead log, in bytes. */
@@ -37,7 +38,7 @@ export interface EngineLoad {
   /** Failed checkpoints of the embedded engine, since the start. */
   readonly checkpointFailures: number;
   /**
-   * How often, since the start, the primary had a lower timeline than an earlier one (see
+   * Number of times, since the start, that a primary had a lower timeline than an earlier primary (see
    * TimelineRegression).
    */
   readonly timelineRegressions: number;
@@ -73,8 +74,8 @@ export interface IdRange {
 export interface PageLimit {
   readonly plants: number;
   /**
-   * Max bytes of JSON in UTF-8. Engines may compare a plant with the limit before they add JSON escapes, so a
-   * page with a single plant can be longer.
+   * Max bytes of JSON in UTF-8. A page with a single plant can be longer: engines may measure the plant
+   * before they add JSON escapes.
    */
   readonly bytes: number;
 }
@@ -84,8 +85,8 @@ export interface PlantPage {
   /** The JSON array of the plants, with the same bytes on every engine. */
   readonly json: string;
   /**
-   * Number of plants on the page. Can be below the limit although `more` is true: the page may reach the
-   * limit of bytes first.
+   * Number of plants on the page. Even if `more` is true, it can be below the limit of plants: the limit of
+   * bytes may apply first.
    */
   readonly count: number;
   /** The id of the last plant; undefined on an empty page. */
@@ -93,8 +94,8 @@ export interface PlantPage {
   /** True if the range of ids has plants after this page. */
   readonly more: boolean;
   /**
-   * Set only on a page that is empty because its first plant exceeds the limit: the size of that plant in
-   * bytes, on some engines without JSON escapes.
+   * Size in bytes of a first plant that exceeds the limit; set only if the page is therefore empty. Some
+   * engines count bytes without JSON escapes.
    */
   readonly largeBytes?: number;
 }
@@ -102,12 +103,12 @@ export interface PlantPage {
 /** A plant that alone exceeds the limit of bytes of a page. */
 export interface LargePlant {
   /**
-   * The plant's JSON in UTF-8, with the same bytes on every engine. It has a separate ArrayBuffer, so the
-   * caller may detach it to free its memory.
+   * The plant's JSON in UTF-8, with the same bytes on every engine. The ArrayBuffer is not shared, so the
+   * caller may detach it to free the memory.
    */
   readonly json: Uint8Array;
   readonly id: bigint;
-  /** True if the range of ids has plants after this one. */
+  /** True if the range of ids has plants after this plant. */
   readonly more: boolean;
 }
 
@@ -118,9 +119,11 @@ export interface LargePlant {
 export interface Store {
   /** Executes one write, possibly in a batch with others. Resolves when the write is durable. */
   write(write: Write): Promise<Outcome>;
-  /** Returns the first plants of an owner in a range of ids. The limit bounds memory. */
+  /** Returns the first plants of an owner in a range of ids. The limit bounds the memory of the page. */
   listPlants(owner: string, range: IdRange, limit: PageLimit): Promise<PlantPage>;
-  /** Returns the first plant of an owner in a range of ids, of any size. Undefined if the range is empty. */
+  /**
+   * Returns the first plant of an owner in a range of ids, of any size. Undefined if the range has no plants.
+   */
   readLargePlant(owner: string, range: IdRange): Promise<LargePlant | undefined>;
   findToken(digest: Uint8Array): Promise<Token | undefined>;
   findTokenById(id: string): Promise<Token | undefined>;
@@ -134,13 +137,13 @@ export interface Store {
   close(): Promise<void>;
 }
 
-/** The interface of an engine. `openStore` adds the group commit. */
+/** The interface that each engine implements. `openStore` adds the group commit. */
 export interface Engine extends Omit<Store, 'write' | 'load'> {
   load(): EngineLoad;
   /**
-   * Commits all writes in one transaction, in their order. Resolves to an outcome for each write when all are
-   * durable. Rejects with StoreUnavailable, or with BatchRejected if nothing changed and a smaller batch may
-   * succeed.
+   * Commits all writes in one transaction, in the order of `batch`. When all are durable, resolves to an
+   * outcome for each write. Rejects with BatchRejected if nothing changed and a smaller batch may succeed, or
+   * with StoreUnavailable.
    */
   commit(batch: readonly Write[]): Promise<readonly Outcome[]>;
 }
@@ -172,9 +175,9 @@ export class StoreNotOpened extends Error {
 export interface ConnectionOptions {
   /** Max connections to the primary. */
   readonly poolSize: number;
-  /** Timeout for getting a connection. */
+  /** Max milliseconds to wait for a connection. */
   readonly acquireTimeoutMs: number;
-  /** Timeout of one statement. */
+  /** Max milliseconds for one statement. */
   readonly statementTimeoutMs: number;
   /** True to prepare statements by name. A pooler in transaction mode may not support this. */
   readonly prepare: boolean;
@@ -190,7 +193,10 @@ export interface StoreOptions {
   readonly onCommit?: (writes: number, seconds: number, result: CommitResult) => void;
   /** Called when expired idempotency keys could not be deleted. The next attempt follows within a minute. */
   readonly onKeysNotDeleted?: (error: unknown) => void;
-  /** Called after each batch and each checkpoint. `failure` is undefined if it succeeded. */
+  /**
+   * Called after each checkpoint and each batch that was not rejected. `failure` is undefined after a
+   * success.
+   */
   readonly onTaskEnd?: (task: StoreTask, failure: unknown) => void;
   /**
    * Called when the PostgreSQL primary is on a lower timeline than a primary that this process used before.
@@ -202,5 +208,5 @@ export interface StoreOptions {
 /** Milliseconds until an idempotency key expires. */
 export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1_000;
 
-/** Expired idempotency keys deleted by one statement. Writes are executed in between. */
+/** Max expired idempotency keys that one statement deletes. Writes can run between two such statements. */
 export const EXPIRED_KEYS_AT_ONCE = 1_000;

@@ -32,8 +32,9 @@ interface Terms {
 
 /**
  * Executes writes that share no lock key (`lockKeys`), so that their order does not matter. One statement
- * contains all creations, another all deletions; with `perOwner`, one each per owner. To prevent deadlocks,
- * every batch locks rows in one order: idempotency keys, creations, deletions, tokens, each kind sorted.
+ * contains all creations, and one all deletions; with `perOwner`, each owner has two such statements. To
+ * prevent deadlocks, every batch locks rows in the same order: idempotency keys, creations, deletions,
+ * tokens, each sorted by key.
  */
 export async function commitBatch(
   connection: Connection,
@@ -56,7 +57,7 @@ function settledOutcome({ write, outcome }: Member): Outcome {
   return outcome;
 }
 
-/** Returns the lock keys of a write. No two writes in a batch may share one. */
+/** Returns a lock key for each row that a write changes. Two writes in one batch never share a lock key. */
 export function lockKeys(write: Write): string[] {
   switch (write.kind) {
     case 'createPlant': {
@@ -87,8 +88,8 @@ function isOneStatement(members: readonly Member[], perOwner: boolean): boolean 
   return false;
 }
 
-// Sends BEGIN together with the first statement, but COMMIT only after all statements succeeded. Neither is a
-// prepared statement: if a pooler rejected a prepared BEGIN, the statements would run outside a transaction.
+// Sends BEGIN together with the first statement, but COMMIT only after all statements succeeded. BEGIN is not
+// prepared: if a pooler rejected a prepared BEGIN, the statements would run outside a transaction.
 async function inPipelinedTransaction(connection: Connection, work: () => Promise<void>): Promise<void> {
   const begun = connection.query({ text: 'BEGIN' });
   try {
@@ -144,7 +145,7 @@ async function remove(
   settle(members, deleted, 'deleted', 'absent');
 }
 
-/** Groups writes for statements: all in one group, or one for each owner, sorted by owner. */
+/** Groups the writes for statements: one group for all writes, or one for each owner, sorted by owner. */
 function partsOf<M extends Member & { write: Creation | Deletion }>(
   members: readonly M[],
   perOwner: boolean,
@@ -160,7 +161,7 @@ function settle(
   ifChanged: Outcome,
   otherwise: Outcome,
 ): void {
-  // Usually the statement changed all rows. Then the set of changed keys is not needed.
+  // Builds no set of changed keys if the statement changed all rows, as it usually does.
   const keys =
     changed.length === members.length
       ? undefined
@@ -172,9 +173,10 @@ function settle(
 }
 
 /**
- * Inserts the idempotency keys that are new or expired, with the outcome 'created'. Other transactions wait
- * for these rows. Sets the outcome of each write whose key is in use. A stored key with the outcome 'idTaken'
- * counts as expired: an earlier version also kept the keys of failed creations.
+ * Inserts new idempotency keys and replaces expired ones, with the outcome 'created'. Transactions that use
+ * the same keys wait until this transaction ends. Sets the outcome of each write whose key is in use. A
+ * stored key with the outcome 'idTaken' counts as expired: earlier service versions also kept the keys of
+ * failed creations.
  */
 async function claimKeys(
   connection: Connection,
@@ -215,7 +217,7 @@ async function claimKeys(
   }
 }
 
-/** Deletes the idempotency keys of failed creations, so that a retry is executed. */
+/** Deletes the idempotency keys of failed creations, so that a retry with the same key is executed. */
 async function releaseKeys(
   connection: Connection,
   members: readonly (Member & { write: KeyedCreation })[],

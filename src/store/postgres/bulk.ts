@@ -19,7 +19,7 @@ import { requirePrimary } from './primary-check.ts';
 import { retrying } from './retry-transient.ts';
 import { type Connection, createPlants, createTokens, type Row, replacePlants } from './statements.ts';
 
-/** The first page has few rows, since the size of rows is only known from earlier pages. */
+/** Number of rows in the first page. It is low, since the size of rows is only known from earlier pages. */
 const ROWS_IN_FIRST_PAGE = 16;
 
 /** Opens a store on PostgreSQL for bulk commands such as import, without migrating it. */
@@ -74,8 +74,8 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
 }
 
 /**
- * Converts the server's errors to those of `store.ts`, such as StoreUnavailable. Other errors are not
- * changed.
+ * Converts errors of the server to errors of `store.ts`, such as StoreUnavailable. Does not change errors
+ * from other sources.
  */
 function explaining(connection: Connection): Connection {
   return {
@@ -86,7 +86,7 @@ function explaining(connection: Connection): Connection {
   };
 }
 
-/** Saves plants. Resolves to the indexes of those whose ids were taken. */
+/** Saves plants. Resolves to the indexes of the plants whose ids were taken. */
 async function save(
   connection: Connection,
   plants: readonly PlantRow[],
@@ -97,7 +97,7 @@ async function save(
     text: 'SELECT owner, id FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))',
     values: [plants.map(({ owner }) => owner), plants.map(({ id }) => id.toString())],
   });
-  // Sends only the last version of each plant, since one statement cannot change a row twice.
+  // Sends only the last version of a plant that occurs twice: one statement cannot change a row twice.
   const last = new Map(plants.map((plant) => [keyOf(plant), plant]));
   await connection.query(replacePlants([...last.values()]));
   const known = new Set(existing.map(keyOf));
@@ -107,7 +107,7 @@ async function save(
   );
 }
 
-/** Returns the indexes of plants that were not created, given the keys of those that were. */
+/** Returns the indexes of plants that were not created. `created` has the keys of the created plants. */
 function placesLeft(
   plants: readonly PlantRow[],
   created: readonly { readonly owner?: unknown; readonly id?: unknown }[],
@@ -137,7 +137,7 @@ function contentsOf(connection: Connection): Contents {
         count = Math.min(fitting, 4 * count, ROWS_IN_PAGE);
       }
     } finally {
-      // Ignores an error: a failed transaction has already closed the cursor.
+      // Ignores an error of CLOSE: a failed transaction has already closed the cursor.
       await connection.query({ text: 'CLOSE pages' }).catch(() => undefined);
     }
   }

@@ -18,14 +18,14 @@ interface Notice {
 }
 
 /**
- * Milliseconds to wait for an answer after the server's statement timeout. Then the connection counts as
- * dead.
+ * Milliseconds to wait for an answer after the server's statement timeout. Then the client closes the
+ * connection.
  */
 const ANSWER_GRACE_MS = 500;
 
 /**
- * Connections to the PostgreSQL primary. If the URL has several hosts (as in libpq), finds the primary among
- * them. Searches again when an error shows that the host is no longer the primary.
+ * Pools connections to the PostgreSQL primary. If the URL has several hosts (as in libpq), finds the primary
+ * among them. Searches again when an error shows that the current host is no longer the primary.
  */
 export class Connections {
   readonly #pools: readonly pg.Pool[];
@@ -47,18 +47,19 @@ export class Connections {
     this.#pools = hosts.map((host) => createPool(host.url, options, hosts.length, this.#timelines));
   }
 
-  /** Runs one write statement. On a standby, the server rejects it. */
+  /** Runs one write statement. A standby rejects the statement. */
   async query(statement: Statement): Promise<readonly Row[]> {
     return this.use((connection) => connection.query(statement));
   }
 
-  /** Runs one read statement. Rejects with StoreUnavailable on a standby, even behind a pooler. */
+  /** Runs one read statement. Rejects with StoreUnavailable if a standby answered, even through a pooler. */
   async read(statement: Statement): Promise<readonly Row[]> {
     return this.use(async (connection) => rowsOfPrimary(await connection.query(withRole(statement))));
   }
 
   /**
-   * Calls `work` with a connection and rejects with the error of `work`. A failed connection is not reused.
+   * Calls `work` with a connection from the pool. Rejects with the error of `work`. Closes a failed
+   * connection instead of reusing it.
    */
   async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
     const { client, index } = await this.#acquire();
@@ -69,8 +70,8 @@ export class Connections {
     client.on('notice', warn);
     try {
       const result = await work({ query: (statement) => this.#send(client, statement) });
-      // A warning counts as a failure. PostgreSQL only warns when a commit no longer waits for its
-      // synchronous standby, which may then lack the data.
+      // Treats a warning as a failure: PostgreSQL only warns when a commit no longer waits for its
+      // synchronous standby. The standby may then lack the data.
       if (warnings.length > 0) throw new StoreUnavailable(`PostgreSQL warned: ${warnings.join('; ')}`);
       client.release();
       return result;
@@ -130,8 +131,8 @@ export class Connections {
       };
       return (await query(client, config, this.#options)).rows;
     } catch (error: unknown) {
-      // An error that is not from the server means a failed connection: pg has no common code for resets,
-      // closed connections and timeouts.
+      // Treats an error that the server did not send as a failed connection. pg has no common code for
+      // resets, closed connections and timeouts.
       throw isFromServer(error) ? error : noConnection(error);
     }
   }
@@ -159,14 +160,14 @@ export async function inTransaction<T>(
 
 /**
  * Rolls a transaction back and rejects with `reason`. If the rollback fails, rejects with StoreUnavailable,
- * so that the connection is closed.
+ * so that `use` closes the connection.
  */
 export async function rollBack(connection: Connection, reason: unknown): Promise<never> {
   try {
     await connection.query({ text: 'ROLLBACK' });
   } catch (error: unknown) {
-    // If the connection can still be used, reports the failed rollback, so that it is closed. If it is lost
-    // anyway, `reason` is the better report.
+    // Throws StoreUnavailable, unless `reason` already makes `use` close the connection. In that case,
+    // `reason` is the better error.
     if (!isAboutHost(reason))
       throw new StoreUnavailable(`a transaction could not be rolled back: ${messageOf(error)}`, {
         cause: error,
@@ -176,8 +177,8 @@ export async function rollBack(connection: Connection, reason: unknown): Promise
 }
 
 /**
- * Closes the socket if a login fails on the client's side. pg leaves the socket open until the server's
- * timeout of a minute.
+ * Closes the socket if a login fails on the client's side. pg leaves the socket open until the server closes
+ * it after a minute.
  */
 class Client extends pg.Client {
   constructor(config?: pg.ClientConfig) {
@@ -187,8 +188,9 @@ class Client extends pg.Client {
 }
 
 /**
- * Sends a query, and closes the connection after the timeout. Avoids pg's promises and `query_timeout`, which
- * keep each query in memory until the next full collection (docs/performance.md).
+ * Sends a query, and closes the connection if no answer arrives in time. Avoids pg's promises and
+ * `query_timeout`, which keep each query in memory until the next full garbage collection
+ * (docs/performance.md).
  */
 function query(
   client: pg.Client,
@@ -221,16 +223,16 @@ function createPool(url: string, options: ConnectionOptions, hosts: number, time
       prepareSession(client, options, hosts, timelines).then(() => done(), done);
     },
   });
-  // Ignores the error event of a lost connection, which would end the process. Statements in flight reject,
-  // and the pool replaces the connection when needed.
+  // Ignores error events of lost connections: without a listener, they would end the process. Statements in
+  // flight still reject, and the pool replaces the connection when needed.
   pool.on('error', () => undefined);
   pool.on('connect', (client) => client.on('error', () => undefined));
   return pool;
 }
 
 /**
- * Sets the timeouts of a new connection, since poolers reject them as start-up parameters. Rejects hosts
- * other than the primary.
+ * Sets the timeouts of a new connection by SQL, since poolers reject timeouts as start-up parameters. Rejects
+ * a host that is not the primary.
  */
 async function prepareSession(
   client: pg.Client,
@@ -238,27 +240,27 @@ async function prepareSession(
   hosts: number,
   timelines: Timelines,
 ): Promise<void> {
-  // If this instance is lost, these timeouts make the server end its transaction. The network would report
-  // the loss only after hours.
+  // Makes the server end an open transaction if this instance is lost. Without these timeouts, the server
+  // would notice the loss only after hours.
   const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
                SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;
-  // A server that is not PostgreSQL itself may lack timelines, and rejects this query. That error is ignored.
+  // Ignores an error of the timeline query: servers compatible with PostgreSQL may lack timelines.
   const [, { rows }, timeline] = await Promise.all([
     query(client, set, options),
     query(client, ask, options),
     query(client, FIND_TIMELINE, options).catch(() => undefined),
   ]);
-  // Rejects a standby, which may lack acknowledged writes. Accepts a read-only primary if it is the only
-  // host: it can still list plants.
+  // Rejects a standby, since it may lack acknowledged writes. Accepts a read-only primary if the URL has only
+  // one host: the primary can still list plants.
   const [role] = rows;
   if (role?.standby === 'on' || (hosts > 1 && role?.read_only !== 'off'))
     throw new StoreUnavailable('the host is not the primary');
   timelines.note(timeline?.rows[0]?.timeline);
 }
 
-/** Splits a database URL into one for each host: `postgres://user@a:5432,b:5433/db` has two. */
+/** Splits a database URL into one URL for each host: `postgres://user@a:5432,b:5433/db` has two hosts. */
 function splitHosts(url: string): { readonly place: string; readonly url: string }[] {
   const match = /^(postgres(?:ql)?:\/\/)(?:([^/?]*)@)?([^/?]*)(.*)$/.exec(url);
   if (match === null)

@@ -19,16 +19,16 @@ import { retrying } from './retry-transient.ts';
 import { sharePages } from './shared-pages.ts';
 import { createNewPlants, type Row, type Statement } from './statements.ts';
 
-/** Milliseconds after an id was taken, in which creations use ON CONFLICT instead of a plain INSERT. */
+/** Milliseconds in which creations use ON CONFLICT, after a plain INSERT failed because an id was taken. */
 const OPTIMISM_PAUSE_MS = 1_000;
 
 /**
- * Milliseconds in which each owner gets separate statements, after the server rejected one for several
- * owners.
+ * Milliseconds in which each owner gets separate statements, after the server rejected a statement for
+ * several owners.
  */
 const PER_OWNER_MS = 10 * 60 * 1_000;
 
-/** Finds privileges that the service lacks. It needs UPDATE, since it uses `SELECT … FOR UPDATE`. */
+/** Query for privileges that the service lacks. `SELECT … FOR UPDATE` needs the UPDATE privilege. */
 const FIND_MISSING_GRANTS: Statement = {
   name: 'find-missing-grants',
   text: `SELECT string_agg(grants.action || ' on ' || grants.of, ', ' ORDER BY grants.of, grants.action) AS missing
@@ -40,12 +40,15 @@ const FIND_MISSING_GRANTS: Statement = {
 };
 
 /**
- * After this number of failed commits in a row, the service counts the commits that wait for a standby before
- * each further commit.
+ * Number of failed commits in a row, after which each commit first checks how many commits wait for a
+ * standby.
  */
 const SUSPICIOUS_FAILURES = 2;
 
-/** Opens the PostgreSQL engine. Several instances can share its database. Rejects with StoreNotOpened. */
+/**
+ * Opens the PostgreSQL engine. Several instances can share its database. Rejects with StoreNotOpened if the
+ * migration fails.
+ */
 export async function openPostgres(
   url: string,
   { now, connections: options, onKeysNotDeleted = () => undefined, onTimelineRegression }: StoreOptions,
@@ -87,9 +90,9 @@ export async function openPostgres(
   let perOwnerUntil = 0;
 
   /**
-   * Runs `work` with statements for all owners together. If the server rejects these, uses separate
-   * statements for each owner for some time. Citus shards by owner and cannot lock rows of several owners in
-   * one statement. Other servers may reject it only temporarily.
+   * Runs `work` with statements for all owners together. If the server rejects one of them, uses separate
+   * statements for each owner during PER_OWNER_MS. Citus shards by owner and cannot lock rows of several
+   * owners in one statement. Tries common statements again later, since the rejection may be temporary.
    */
   async function togetherOrPerOwner<T>(work: (perOwner: boolean) => Promise<T>): Promise<T> {
     const perOwner = now() < perOwnerUntil;
@@ -114,9 +117,9 @@ export async function openPostgres(
   let optimisticFrom = 0;
 
   /**
-   * Tries an insert without ON CONFLICT, since that clause costs the server a third more. If an id is taken,
-   * changes nothing and resolves to undefined. Then tries no such insert for OPTIMISM_PAUSE_MS, since the
-   * server logs an error for each taken id.
+   * Tries an INSERT without ON CONFLICT, since that clause costs the server a third more time. If an id is
+   * taken, changes nothing and resolves to undefined. Then skips the plain INSERT for OPTIMISM_PAUSE_MS,
+   * since the server logs an error for each taken id.
    */
   async function createOptimistically(batch: readonly Write[]): Promise<readonly Outcome[] | undefined> {
     if (performance.now() < optimisticFrom || !isOfCreations(batch)) return undefined;
@@ -131,9 +134,9 @@ export async function openPostgres(
   }
 
   /**
-   * Rejects while too many commits wait for a synchronous standby. Such a commit continues on the server
-   * after the service has closed the connection. Without a limit, these commits would use all connections of
-   * the server, and none would be left for reads.
+   * Rejects while too many commits wait for a synchronous standby. On the server, such a commit keeps waiting
+   * after the service has closed the connection. Without this limit, waiting commits would use all
+   * connections of the server, and reads would fail.
    */
   async function rejectWithoutStandby(): Promise<void> {
     const waiting = await countStandbyWaits();
@@ -151,7 +154,7 @@ export async function openPostgres(
       });
       return Number(row?.waiting);
     } catch (error: unknown) {
-      // Other servers with PostgreSQL's protocol may reject this query. Their commits are not limited.
+      // Returns 0, so that nothing is limited, if a server compatible with PostgreSQL rejects this query.
       if (isFromServer(error)) return 0;
       throw error;
     }
@@ -160,16 +163,16 @@ export async function openPostgres(
   async function findTokenBy(column: 'digest' | 'id', value: unknown): Promise<Token | undefined> {
     const [row] = await read({
       name: `find-token-by-${column}`,
-      // Names the columns instead of `*`: a new column would change the result type, and PostgreSQL would
-      // reject the prepared statement.
+      // Names the columns: with `*`, a new column would change the result type. PostgreSQL would then reject
+      // the prepared statement.
       text: `SELECT ${TOKEN_COLUMNS} FROM tokens WHERE ${column} = $1`,
       values: [value],
     });
     return row === undefined ? undefined : toToken(row);
   }
 
-  // Deletes expired keys at the start. That also shows whether the server accepts rows of several owners in
-  // one statement.
+  // Deletes expired keys at the start. This also detects whether the server rejects statements for several
+  // owners.
   keyExpiry.now();
 
   return {

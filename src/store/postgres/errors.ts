@@ -2,17 +2,19 @@ import { codeOf, messageOf } from '../../api-errors.ts';
 import { BatchRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
 
 /**
- * Codes of errors that are retried: serialization failure and deadlock
+ * SQLSTATE codes of errors that are retried: serialization failure and deadlock
  * (https://www.postgresql.org/docs/current/errcodes-appendix.html).
  */
 const RETRIED = new Set(['40001', '40P01']);
 
 /**
- * Transient errors as whole SQLSTATE classes: connections, logins (while a password changes), resources,
- * operator intervention (shutdown, cancel by timeout), system and internal errors.
+ * SQLSTATE classes of transient errors: connections, logins (while a password changes), resources, operator
+ * intervention (shutdown, timeout), system, internal errors.
  */
 const TRANSIENT_CLASSES = new Set(['08', '28', '53', '57', '58', 'XX']);
-/** Transient errors of other classes: read-only or aborted transaction, missing database, unavailable lock. */
+/**
+ * Codes of further transient errors: read-only or aborted transaction, missing database, unavailable lock.
+ */
 const TRANSIENT_CODES = new Set(['25006', '25P02', '25P03', '25P04', '3D000', '40003', '55P03']);
 
 /** Codes of a damaged page or index. */
@@ -21,7 +23,9 @@ const DAMAGE_CODES = new Set(['XX001', 'XX002']);
 /** Codes of a server that is not the primary: read-only, starting up or shutting down. */
 const NOT_PRIMARY_CODES = new Set(['25006', '57P01', '57P02', '57P03']);
 
-/** Codes of a unique violation, including the internal error that Citus returns for one on a worker. */
+/**
+ * Codes of a unique violation. XX000 is the internal error that Citus returns for a violation on a worker.
+ */
 const UNIQUE_VIOLATION_CODES = new Set(['23505', 'XX000']);
 
 const FEATURE_NOT_SUPPORTED = '0A000';
@@ -46,7 +50,7 @@ export function isStalePlan(error: unknown): boolean {
   );
 }
 
-/** True if the statement may have violated a unique key. It then changed nothing. */
+/** True if the statement may have violated a unique key. A statement with this error changed nothing. */
 export function mayBeUniqueViolation(error: unknown): boolean {
   return UNIQUE_VIOLATION_CODES.has(codeOf(error));
 }
@@ -59,12 +63,12 @@ export function isAcrossShards(error: unknown): boolean {
   return codeOf(error) === FEATURE_NOT_SUPPORTED && /\bdistributed\b/.test(messageOf(error));
 }
 
-/** True for an error that the server sent (SQLSTATE). */
+/** True for an error that the server sent, with an SQLSTATE code. */
 export function isFromServer(error: unknown): boolean {
   return error instanceof Error && 'severity' in error && /^[0-9A-Z]{5}$/.test(codeOf(error));
 }
 
-/** True if the connection must be closed and another host may be the primary. */
+/** True if the connection must be closed: it failed, or its host is not the primary. */
 export function isAboutHost(error: unknown): boolean {
   return error instanceof StoreUnavailable || NOT_PRIMARY_CODES.has(codeOf(error));
 }
@@ -73,7 +77,10 @@ export function noConnection(error: unknown): StoreUnavailable {
   return new StoreUnavailable(`no connection to PostgreSQL: ${reasonOf(error)}`, { cause: error });
 }
 
-/** Creates the error when no host accepts a connection. Names each of several hosts with its reason. */
+/**
+ * Creates the error for the case that no host accepts a connection. With several hosts, gives a reason for
+ * each.
+ */
 export function noConnectionToAny(hosts: readonly string[], errors: readonly unknown[]): StoreUnavailable {
   if (hosts.length === 1) return noConnection(errors[0]);
   const reasons = hosts.map((host, index) => `${host}: ${reasonOf(errors[index])}`);
@@ -88,7 +95,7 @@ function reasonOf(error: unknown): string {
     : reason;
 }
 
-/** Converts an error of the server to one of `store.ts`. Other errors are not changed. */
+/** Converts an error of the server to an error of `store.ts`. Returns errors from other sources unchanged. */
 export function meaningOf(error: unknown): unknown {
   if (!isFromServer(error)) return error;
   const code = codeOf(error);

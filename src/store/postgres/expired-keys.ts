@@ -3,15 +3,15 @@ import { type Connections, inTransaction } from './connections.ts';
 import type { Connection, Row } from './statements.ts';
 
 /**
- * Max keys deleted at once if each owner has a separate statement. Lower than EXPIRED_KEYS_AT_ONCE, since many
- * statements delay the writes behind them on the same connection.
+ * Max keys deleted at once if each owner has a separate statement. Lower than EXPIRED_KEYS_AT_ONCE, since
+ * many statements delay later writes on the same connection.
  */
 const KEYS_AT_ONCE_PER_OWNER = 100;
 
 /**
- * Deletes idempotency keys first used at `until` (milliseconds since the epoch) or earlier. With `perOwner`,
- * each owner has a separate statement. Skips locked keys, so it never waits. Resolves to the number of
- * deleted keys.
+ * Deletes idempotency keys that were first used at `until` (milliseconds since the epoch) or earlier. With
+ * `perOwner`, each owner has a separate statement. Skips locked keys instead of waiting for them. Resolves to
+ * the number of deleted keys.
  */
 export async function deleteExpiredKeys(
   connections: Connections,

@@ -6,18 +6,21 @@ import type { Connection } from './statements.ts';
 
 export const POSTGRES_MIGRATIONS = 'store/postgres/migrations/';
 
-/** Advisory lock for migrations: "plants" in ASCII, which other programs are unlikely to use. */
+/**
+ * Key of the advisory lock for migrations: "plants" in ASCII, a number that no other program is likely to
+ * use.
+ */
 const MIGRATION_LOCK = 0x706c616e7473;
 
 /**
- * Statement timeout. It must exceed the time of a migration in another instance, since migrations wait for
- * each other.
+ * Statement timeout in milliseconds. It must exceed the duration of a migration, since instances wait for
+ * each other's migrations.
  */
 const TIMEOUT_MS = 60_000;
 
 /**
- * Applies the missing migrations of a database, all or none. Instances that start together migrate one at a
- * time. Resolves to the names of the migrations; rejects with StoreNotOpened.
+ * Applies the missing migrations of a database in one transaction. Instances that start together migrate one
+ * at a time. Resolves to the names of the applied migrations. Rejects with StoreNotOpened on any failure.
  */
 export async function migratePostgres(url: string): Promise<readonly string[]> {
   const connections = new Connections(url, {
@@ -73,7 +76,7 @@ async function rejectOtherEncodings(connection: Connection): Promise<void> {
     );
 }
 
-// Checks whether the table exists, since CREATE TABLE IF NOT EXISTS always needs the CREATE privilege.
+// Checks whether the table exists: CREATE TABLE IF NOT EXISTS needs the CREATE privilege even if it exists.
 async function ensureRecord(connection: Connection): Promise<void> {
   const [row] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
   if (row?.found === true) return;

@@ -9,7 +9,9 @@ import type { Row, Statement } from './statements.ts';
  */
 const encoder = new TextEncoder();
 
-/** SQL for a plant as JSON. The first field is never absent, so each further field begins with a comma. */
+/**
+ * SQL that renders a plant as JSON. The first field is never absent, so each later field begins with a comma.
+ */
 const PLANT = `${plantFields
   .map((field, place) => {
     const member = `'${place === 0 ? '{' : ','}"${field}":' || to_json(${field})::text`;
@@ -31,8 +33,8 @@ function moreAfter(id: string): string {
 const RENDERED_BYTES = 4 * 1024 * 1024;
 
 /**
- * Reads a page. The first statement reads as many plants as the page may have, which usually stay below its
- * limit of bytes. Otherwise a second statement adds up the sizes row by row, and ends the page at the limit.
+ * Reads a page. The first statement reads as many plants as the page may have; usually they fit into its
+ * limit of bytes. If they do not fit, a second statement adds up their sizes and ends the page at that limit.
  */
 export async function readPage(
   query: (statement: Statement) => Promise<readonly Row[]>,
@@ -61,7 +63,7 @@ export async function readPage(
   return fitting;
 }
 
-/** Reads the first plant of a range of ids, of any size; undefined if there is none. */
+/** Reads the first plant of a range of ids, of any size; undefined if the range has no plants. */
 export async function readLargePlant(
   query: (statement: Statement) => Promise<readonly Row[]>,
   owner: string,

@@ -2,9 +2,9 @@ import { StoreUnavailable } from '../store.ts';
 import type { Connection, Row, Statement } from './statements.ts';
 
 /**
- * Adds the role of the server to the result of a statement, since a pooler may send each statement to another
- * server. The role is NULL on a server without the setting `in_hot_standby`. A statement without rows still
- * returns a row with the role.
+ * Adds the role of the server to each row of a result. A pooler may send each statement to a different
+ * server. The role is NULL on a server without the setting `in_hot_standby`. If the statement finds no rows,
+ * the result is one row with the role.
  */
 export function withRole({ text, ...rest }: Statement): Statement {
   return {
@@ -15,8 +15,8 @@ export function withRole({ text, ...rest }: Statement): Statement {
 }
 
 /**
- * Returns the rows of a statement made by `withRole`. Throws StoreUnavailable on a standby, which may lack
- * acknowledged writes.
+ * Returns the rows of a statement made by `withRole`. Throws StoreUnavailable if a standby answered, since it
+ * may lack acknowledged writes.
  */
 export function rowsOfPrimary(rows: readonly Row[]): readonly Row[] {
   const [first] = rows;
@@ -26,8 +26,8 @@ export function rowsOfPrimary(rows: readonly Row[]): readonly Row[] {
 }
 
 /**
- * Rejects on a standby. One check is enough, since later statements of the same transaction go to the same
- * server.
+ * Rejects with StoreUnavailable on a standby. One check per transaction is enough, since all its statements
+ * go to the same server.
  */
 export async function requirePrimary(connection: Connection): Promise<void> {
   rowsOfPrimary(await connection.query(withRole({ text: 'SELECT 1' })));

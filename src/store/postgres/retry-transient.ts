@@ -5,8 +5,8 @@ const TRIES = 8;
 const RETRY_STEP_MS = 5;
 
 /**
- * Retries `work` after deadlocks, serialization failures and outdated prepared statements, up to TRIES
- * attempts.
+ * Calls `work` up to TRIES times: retries after deadlocks, serialization failures and outdated prepared
+ * statements.
  */
 export async function retrying<T>(work: () => Promise<T>): Promise<T> {
   for (let tries = 1; ; tries += 1) {

@@ -2,7 +2,7 @@ import { type Plant, type PlantRow, plantFields } from '../../plant.ts';
 import type { Token } from '../../token.ts';
 import { columnsOf, PLANT_COLUMNS, TOKEN_COLUMNS } from '../rows.ts';
 
-/** An SQL statement with its values, and a name when it is worth preparing. */
+/** An SQL statement with its values, and with a name if the server should prepare it. */
 export interface Statement {
   readonly name?: string;
   readonly text: string;
@@ -13,8 +13,8 @@ export type Row = Readonly<Record<string, unknown>>;
 
 export interface Connection {
   /**
-   * Sends a statement without waiting for earlier ones (pipelining). Rejects with the server's error, or with
-   * StoreUnavailable if the server does not answer.
+   * Sends a statement without waiting for the results of earlier statements (pipelining). Rejects with the
+   * server's error, or with StoreUnavailable if the server does not answer.
    */
   query(statement: Statement): Promise<readonly Row[]>;
 }
@@ -34,14 +34,16 @@ const INSERT_PLANTS = `INSERT INTO plants (${PLANT_COLUMNS})
 
 const ASSIGNMENTS = plantFields.map((field) => `${field} = excluded.${field}`).join(', ');
 
-/** Creates plants that are all new. If one exists, the server rejects the statement (23505). */
+/**
+ * Creates plants that are all new. If a plant exists, the server rejects the whole statement (error 23505).
+ */
 export function createNewPlants(plants: readonly PlantRow[]): Statement {
   return { name: 'create-new-plants', text: INSERT_PLANTS, values: plantColumns(plants) };
 }
 
 /**
- * Creates the plants that do not exist and returns their keys. Of plants with the same key it creates the
- * first.
+ * Creates the plants that do not exist and returns their keys. If several plants have the same key, creates
+ * only the first.
  */
 export function createPlants(plants: readonly PlantRow[]): Statement {
   return {
@@ -51,7 +53,7 @@ export function createPlants(plants: readonly PlantRow[]): Statement {
   };
 }
 
-/** Creates or overwrites plants. Their keys must be unique. */
+/** Creates or overwrites plants. No two of the plants may have the same key. */
 export function replacePlants(plants: readonly PlantRow[]): Statement {
   return {
     text: `${INSERT_PLANTS} ON CONFLICT (owner, id) DO UPDATE SET ${ASSIGNMENTS}`,
@@ -91,8 +93,8 @@ interface PlantKey {
 }
 
 /**
- * Deletes plants and returns the keys of those that existed. Before, it locks the rows in the order of their
- * keys to prevent deadlocks. DELETE alone locks them in the order of its plan.
+ * Deletes plants and returns the keys of the deleted plants. To prevent deadlocks, first locks the rows
+ * sorted by key. DELETE alone locks rows in the order of its query plan.
  */
 export function deletePlants(keys: readonly PlantKey[]): Statement {
   const ids = keys.map(({ id }) => id.toString());
@@ -137,8 +139,8 @@ export function removeKeys(keys: readonly Key[]): Statement {
   return { name: `remove-${name}`, text: `DELETE FROM idempotency_keys WHERE ${where}`, values };
 }
 
-// Selects by owner if all keys have the same owner: a server that shards by owner (Citus) then locks nothing
-// in other shards.
+// Uses one owner in the condition if all keys have the same owner. Citus shards by owner, and then locks only
+// the shard of this owner.
 function selection(keys: readonly Key[]) {
   const names = keys.map(({ key }) => key);
   if (isOfOneOwner(keys))

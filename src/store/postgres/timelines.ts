@@ -1,8 +1,8 @@
 import type { TimelineRegression } from '../store.ts';
 
 /**
- * Query for the timeline of a primary, a number that grows at each failover, as eight hexadecimal digits.
- * NULL on a standby; an error on servers without timelines.
+ * Query for the timeline of a primary: eight hexadecimal digits, a number that grows at each failover.
+ * Returns NULL on a standby; fails on servers without timelines.
  */
 export const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby', true) = 'off'
                                           THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline`;

@@ -7,9 +7,9 @@ import { notOpened, reasonOf } from './errors.ts';
 const PAGES_AT_ONCE = 256;
 
 /**
- * Copies a snapshot of an embedded store to an empty file and verifies the copy. Others may write to the
- * store meanwhile. Rejects with StoreNotOpened if the store cannot be read, and with StoreUnavailable if the
- * copy fails, is damaged or differs.
+ * Copies a snapshot of an embedded store to an empty file and verifies the copy. Clients may write to the
+ * store meanwhile. Rejects with StoreNotOpened if the store cannot be read. Rejects with StoreUnavailable if
+ * the copy fails, is damaged or has different numbers of rows.
  */
 export async function backUpSqlite(
   file: string,

@@ -18,20 +18,22 @@ import { inspectSchema, inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
 
 /**
- * Characters written between checkpoints, four times as many as in writer-thread.ts: fewer checkpoints, but a
- * longer write-ahead log.
+ * Characters written between checkpoints, four times as many as in writer-thread.ts. This makes checkpoints
+ * rarer, but the write-ahead log longer.
  */
 const BULK_CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
 
 /**
- * Opens an embedded store for bulk commands such as import, without migrating it. Rejects with
- * StoreNotOpened.
+ * Opens an embedded store for bulk commands such as import, without migrating it. Rejects with StoreNotOpened
+ * if the file cannot be opened.
  */
 export async function openSqliteBulk(file: string): Promise<Bulk> {
   const db = openOrExplain(file, openForReading);
   let writing: Writing | undefined;
 
-  /** Opens the writing connection at the first write, since that changes the journal mode of the file. */
+  /**
+   * Opens the writing connection only at the first write: this connection changes the file's journal mode.
+   */
   function writer(): Writing {
     writing ??= createWriting(openOrExplain(file, openForWriting));
     return writing;

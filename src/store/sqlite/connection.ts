@@ -9,7 +9,9 @@ export const WRITE_LOCK_TIMEOUT_MS = 5_000;
  */
 const READ_LOCK_TIMEOUT_MS = 1_000;
 
-/** Opens a connection for writes. The caller runs checkpoints, since automatic ones hide their errors. */
+/**
+ * Opens a connection for writes. The caller must run checkpoints: automatic checkpoints hide their errors.
+ */
 export function openForWriting(file: string, lockTimeoutMs = WRITE_LOCK_TIMEOUT_MS): DatabaseSync {
   return open(
     file,
@@ -23,8 +25,8 @@ export function openForReading(file: string, lockTimeoutMs = READ_LOCK_TIMEOUT_M
 }
 
 /**
- * Runs `work` in a write transaction; SQLite allows only one at a time. `endFor` receives the result of
- * `work`, and decides whether to commit or roll back. Rolls back if `work` throws.
+ * Runs `work` in a write transaction, of which SQLite allows only one at a time. `endFor` receives the result
+ * of `work`, and decides whether to commit or roll back. Rolls back if `work` throws.
  */
 export function inTransaction<T>(
   db: DatabaseSync,
@@ -42,7 +44,7 @@ export function inTransaction<T>(
   }
 }
 
-/** Runs asynchronous `work` in a write transaction. Nothing else may use the connection meanwhile. */
+/** Runs asynchronous `work` in a write transaction. Only `work` may use the connection until it settles. */
 export async function inLongTransaction<T>(db: DatabaseSync, work: () => Promise<T>): Promise<T> {
   db.exec('BEGIN IMMEDIATE');
   try {
@@ -55,7 +57,7 @@ export async function inLongTransaction<T>(db: DatabaseSync, work: () => Promise
   }
 }
 
-// After some errors, such as a full disk, SQLite has already rolled the transaction back
+// Does nothing if SQLite has already rolled the transaction back, as after a full disk
 // (https://sqlite.org/lang_transaction.html, §3).
 function rollBack(db: DatabaseSync): void {
   if (db.isTransaction) db.exec('ROLLBACK');

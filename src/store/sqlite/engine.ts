@@ -17,8 +17,8 @@ import { openReader } from './reader.ts';
 import type { WriterMessage, WriterReply, WriterRequest } from './writer-thread.ts';
 
 /**
- * Opens the embedded engine: one connection on this thread for reads, another on the writer thread for
- * writes. Rejects with StoreNotOpened.
+ * Opens the embedded engine: one connection on this thread for reads, and one on the writer thread for
+ * writes. Rejects with StoreNotOpened if the file cannot be opened.
  */
 export async function openSqlite(
   file: string,

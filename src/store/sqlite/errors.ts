@@ -3,8 +3,8 @@ import { codeOf, messageOf } from '../../api-errors.ts';
 import { StoreNotOpened } from '../store.ts';
 
 /**
- * SQLite's primary result codes (https://sqlite.org/rescode.html). Each is the low byte of its extended
- * codes.
+ * SQLite's primary result codes (https://sqlite.org/rescode.html). The low byte of an extended result code is
+ * its primary code.
  */
 const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;
@@ -18,7 +18,7 @@ const SQLITE_TOOBIG = 18;
 const SQLITE_NOTADB = 26;
 
 /**
- * Extended result code: a write found no space (a quota, a process limit). Nothing was committed, since no
+ * Extended result code: a quota or a process limit left no space for a write. Nothing was committed, since no
  * fsync followed.
  */
 const SQLITE_IOERR_WRITE = 10 | (3 << 8);
@@ -55,14 +55,14 @@ export function isLocked(error: unknown): boolean {
   return hasCode(error, [SQLITE_BUSY, SQLITE_LOCKED]);
 }
 
-/** True if a value exceeds the connection's limit on its size (`limits.length`). */
+/** True if a value exceeds the size limit of the connection (`limits.length`). */
 export function isTooBig(error: unknown): boolean {
   return hasCode(error, [SQLITE_TOOBIG]);
 }
 
 /**
- * True if this user may not write to the file, its folder, its `-wal` or its `-shm`. SQLite writes to them
- * even to read.
+ * True if this user may not write to the file, its folder, or its `-wal` or `-shm` file. SQLite writes to
+ * these files even for reads.
  */
 export function isForbidden(error: unknown): boolean {
   return hasCode(error, [SQLITE_CANTOPEN, SQLITE_READONLY]) || ['EACCES', 'EROFS'].includes(codeOf(error));

@@ -5,8 +5,8 @@ import { charactersIn, columnsOf, PLANT_COLUMNS, plantValues, TOKEN_COLUMNS } fr
 import { LARGE_CHARACTERS } from './large-plants.ts';
 
 /**
- * Prepares statements that create a plant. The returned function needs a transaction. It returns true if the
- * id was free.
+ * Prepares the statements that create a plant. Call the returned function in a transaction. It returns true
+ * if the id was free.
  */
 export function prepareInsertPlant(db: DatabaseSync): (plant: PlantRow) => boolean {
   const places = PLANT_COLUMNS.replaceAll(/\w+/g, '?');

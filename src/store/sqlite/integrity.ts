@@ -8,8 +8,8 @@ import { inspectLargePlants, SELECT_PLANTS } from './large-plants.ts';
 import { SQLITE_MIGRATIONS } from './migrate.ts';
 
 /**
- * Returns the faults of pages, indexes, schema and encoding; empty for a sound store. Rejects with
- * StoreNotOpened if the file is not a store of this service.
+ * Returns the faults of pages, indexes, schema and encoding; an empty list if there are none. Rejects with
+ * StoreNotOpened if the file has no tables.
  */
 export async function inspectSqlite(db: DatabaseSync, file: string): Promise<readonly string[]> {
   try {
@@ -28,8 +28,8 @@ export async function inspectSqlite(db: DatabaseSync, file: string): Promise<rea
 }
 
 /**
- * Returns why the schema is not that of this version; empty if it is. Rejects with StoreNotOpened if the file
- * has no tables, as after a power cut in the first start.
+ * Returns why this version cannot read the schema; an empty list if it can. Rejects with StoreNotOpened if
+ * the file has no tables, as after a power cut during the first start.
  */
 export async function inspectSchema(db: DatabaseSync, file: string): Promise<readonly string[]> {
   const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
@@ -46,7 +46,7 @@ export async function inspectSchema(db: DatabaseSync, file: string): Promise<rea
   );
 }
 
-// Finds invalid UTF-8: SQLite does not validate text, and reading text silently replaces invalid bytes.
+// Finds invalid UTF-8: SQLite does not validate text, and Node silently replaces invalid bytes in text.
 function inspectEncoding(db: DatabaseSync): readonly string[] {
   const text = ['owner', ...plantFields.map((field) => `coalesce(${field}, '')`)].join(' || ');
   const statement = db.prepare(`SELECT owner, id, CAST(${text} AS BLOB) AS bytes FROM (${SELECT_PLANTS})`);

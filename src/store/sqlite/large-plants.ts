@@ -2,8 +2,8 @@ import type { DatabaseSync } from 'node:sqlite';
 import { plantFields } from '../../plant.ts';
 
 /**
- * Max characters of a plant in `plants`. A plant with more text is stored as JSON in `large_plants`: SQLite
- * reads whole rows of `plants` to find a key, since that table has no rowid.
+ * Max characters of a plant in the table `plants`. Longer plants are stored as JSON in `large_plants`, so
+ * that rows stay short. SQLite reads whole rows of `plants` to find a key, since that table has no rowid.
  */
 export const LARGE_CHARACTERS = 16 * 1024;
 
@@ -11,7 +11,7 @@ const FIELDS = plantFields.map(
   (field) => `CASE WHEN plants.large_id IS NULL THEN ${field} ELSE json ->> '$.${field}' END AS ${field}`,
 );
 
-/** Query for whole plants, including large ones. */
+/** Query for whole plants, including those in `large_plants`. */
 export const SELECT_PLANTS = `SELECT owner, id, ${FIELDS.join(', ')} FROM plants LEFT JOIN large_plants USING (large_id)`;
 
 /** Returns the faults of large plants: a plant without its JSON, or JSON that belongs to no plant. */

@@ -24,8 +24,8 @@ export const LOCK_TIMEOUT_MS = 10_000;
 const LOCK_RETRY_MS = 20;
 
 /**
- * Creates the file (mode 0600) if it does not exist, and applies the missing migrations, all or none.
- * Resolves to the names of the migrations; rejects with StoreNotOpened.
+ * Creates the file (mode 0600) if it does not exist, and applies the missing migrations in one transaction.
+ * Resolves to the names of these migrations. Rejects with StoreNotOpened on any failure.
  */
 export async function migrateSqlite(file: string): Promise<readonly string[]> {
   try {
@@ -83,13 +83,13 @@ function makeFolder(folder: string): void {
   try {
     mkdirSync(folder, { mode: 0o700 });
   } catch (error: unknown) {
-    // Another process that opens the same store may have created the folder.
+    // Ignores the error if another process that opens the same store has created the folder.
     if (existsSync(folder)) return;
     throw error;
   }
 }
 
-// Syncs a folder: only then is the name of a new file in it durable (fsync(2), notes).
+// Syncs a folder, which makes the names of new files in it durable (fsync(2), notes).
 function syncFolder(folder: string): void {
   const descriptor = openSync(folder, 'r');
   fsyncSync(descriptor);

@@ -5,8 +5,8 @@ import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDam
 import { isTooBig } from './errors.ts';
 
 /**
- * SQL for a plant as JSON, with a CASE branch for each combination of present fields: `json_patch`, which
- * drops nulls, takes four times as long.
+ * SQL that renders a plant as JSON, with a CASE branch for each combination of present fields. The
+ * alternative `json_patch` drops nulls, but takes four times as long.
  */
 const PLANT = renderFields([], plantFields);
 
@@ -17,7 +17,7 @@ function renderFields(present: readonly string[], [field, ...rest]: readonly (ke
   return `CASE WHEN ${field} IS NULL THEN ${renderFields(present, rest)} ELSE ${withField} END`;
 }
 
-/** SQL for a plant of any size as JSON. */
+/** SQL that renders a plant of any size as JSON. */
 const ANY_PLANT = `CASE WHEN plants.large_id IS NULL THEN ${PLANT} ELSE json END`;
 
 /**
@@ -29,21 +29,21 @@ const PLANT_BYTES = `CASE WHEN plants.large_id IS NULL
   ELSE octet_length(json) END`;
 
 /**
- * Max bytes of JSON that one byte of text becomes (`\u0001` has six), and max bytes of JSON for the names of
- * all fields, or for the numbers in them.
+ * Max bytes of JSON for one byte of text (six for `\u0001`). The second constant adds max bytes of JSON for
+ * the names of all fields, or for their numbers.
  */
 const JSON_GROWTH = 6;
 const MEMBER_NAMES = 32 * plantFields.length;
 
 /**
- * The size limit of values is never set below this number of bytes, since other statements on the connection
- * need values of up to this size.
+ * Lowest limit that is set for the size of values, in bytes. Statements that do not read pages share the
+ * connection, and need values of this size.
  */
 const SMALLEST_VALUE_LIMIT = 64 * 1024;
 
 /**
- * A page of up to this number of plants is checked for its size only when it is complete. Even with each
- * plant just below the limit, it fits into memory.
+ * Max plants of a page whose size is checked only when the page is complete. Such a page fits into memory
+ * even if each plant is just below the limit.
  */
 const SHORT_PAGE = 64;
 
@@ -53,13 +53,13 @@ interface Pages {
 }
 
 /**
- * Prepares the statements that read pages. SQLite's limit on the size of a value (`sqlite3_limit`) bounds
- * their memory. One statement reads most pages. A page that exceeds the limit, or has large plants, is read
- * again row by row.
+ * Prepares the statements that read pages. SQLite's limit on the size of a value (`sqlite3_limit`) bounds the
+ * memory of these statements. One statement reads a usual page. A page that exceeds the limit, or has large
+ * plants, is read again row by row.
  */
 export function preparePages(db: DatabaseSync): Pages {
-  // `json_group_array` is faster, but checks the limit on the size of values only at the end. `group_concat`
-  // checks it at each row.
+  // Uses `json_group_array` for short pages: it is faster, but checks the size limit only at the end.
+  // `group_concat` checks the limit at each row.
   const short = prepareWhole(db, `json_group_array(${PLANT})`);
   const long = prepareWhole(db, `'[' || coalesce(group_concat(${PLANT}), '') || ']'`);
   const single = db.prepare(
@@ -82,7 +82,7 @@ export function preparePages(db: DatabaseSync): Pages {
     valueLimit = bytes;
   }
 
-  /** Reads a page in one statement; undefined if it exceeds the limit of bytes or has large plants. */
+  /** Reads a page in one statement; undefined if the page exceeds the limit of bytes or has large plants. */
   function tryWhole(owner: string, range: IdRange, { plants, bytes }: PageLimit): PlantPage | undefined {
     limitValues(Math.max(bytes, SMALLEST_VALUE_LIMIT));
     try {

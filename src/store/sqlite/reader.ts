@@ -11,11 +11,11 @@ import { preparePages } from './pages.ts';
 const CACHE_CHARACTERS = 4 * 1024 * 1024;
 const LONGEST_CACHED_CHARACTERS = 16 * 1024;
 
-/** Reads the store synchronously, on a separate connection. */
+/** Reads the store synchronously, on a connection that is only for reads. */
 interface Reader {
   /**
-   * Must be called after each commit of this process, before its outcomes are reported: the page cache may be
-   * outdated.
+   * Must be called after each commit of this process, before the outcomes are reported. The next read of a
+   * page then clears an outdated cache.
    */
   noteCommit(): void;
   listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage;
@@ -43,8 +43,8 @@ export async function openReader(file: string): Promise<Reader> {
   let pagesVersion: unknown;
   let versionKnownIn: number | undefined;
 
-  // Detects commits of other connections by `data_version`. Reading it takes two file locks, so it is read
-  // once per event-loop iteration. `loopCount` numbers the iterations.
+  // Detects commits of other connections by `data_version`. Reads this version once per event-loop iteration
+  // (`loopCount`), since each read takes two file locks.
   function dropOutdatedPages(): void {
     const iteration = performance.nodeTiming.uvMetricsInfo.loopCount;
     if (iteration === versionKnownIn) return;

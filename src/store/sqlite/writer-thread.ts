@@ -22,8 +22,8 @@ export type WriterReply =
   | { readonly kind: 'closed' };
 
 /**
- * A message of the writer thread: a reply, or `ready` once, `checkpointed` after each checkpoint, `broken`
- * after a fatal error.
+ * A message of the writer thread: a reply or an event. Events are `ready` once, `checkpointed` after each
+ * checkpoint, and `broken` after a fatal error.
  */
 export type WriterMessage =
   | WriterReply
@@ -72,8 +72,8 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
     }
   }
 
-  // Runs checkpoints after the reply is sent, so that no request waits. After a transient error, the next
-  // checkpoint retries.
+  // Runs a checkpoint after the reply is sent, so that the request does not wait for it. After a transient
+  // error, the next checkpoint repeats the work.
   function checkpoint(): void {
     commits = 0;
     characters = 0;
@@ -113,7 +113,8 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
   const insertPlant = prepareInsertPlant(db);
   const insertToken = prepareInsertToken(db);
   const deletePlant = db.prepare('DELETE FROM plants WHERE owner = ? AND id = ?');
-  // Ignores keys with the outcome 'idTaken': earlier versions also stored the keys of failed creations.
+  // Ignores keys with the outcome 'idTaken': earlier versions of the service stored the keys of failed
+  // creations.
   const findKey = db.prepare(
     `SELECT digest FROM idempotency_keys
       WHERE owner = ? AND key = ? AND outcome = 'created' AND first_used_at > ?`,

@@ -36,8 +36,8 @@ async function freshDatabase(t: Pick<TestContext, 'after'>): Promise<string> {
   if (!server)
     throw new Error('TEST_DATABASE_URL is not set; run the tests with `npm test`, which starts PostgreSQL');
   const name = `test_${randomBytes(8).toString('hex')}`;
-  // Creates the database with `file_copy`: the default strategy `wal_log` takes more than twice the server's
-  // time.
+  // Creates the database with `file_copy`: the default strategy `wal_log` costs the server more than twice
+  // the time.
   await execute(server, `CREATE DATABASE ${name} STRATEGY file_copy`);
   t.after(() => execute(server, `DROP DATABASE ${name} WITH (FORCE)`));
   const url = new URL(server);
@@ -85,8 +85,8 @@ process.once('exit', () => {
 });
 
 /**
- * Creates a folder that is removed when the process exits, since a service may still be closing its store
- * after the test.
+ * Creates a folder that is removed when the process exits. After the test would be too early: a service may
+ * still be closing its store.
  */
 export async function freshFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-'));

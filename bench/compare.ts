@@ -1,6 +1,6 @@
 import type { Contender, Measurement } from './contenders/contender.ts';
 
-/** The results of all contenders under one workload, one run per round. */
+/** The results of one workload: each contender has one run per round. */
 export interface Comparison {
   readonly work: string;
   readonly contenders: readonly Runs[];
@@ -17,15 +17,15 @@ export interface Plan {
   /** Seconds of unmeasured load before the first round; 0 for none. */
   readonly warmUp: number;
   /**
-   * The warm-up lasts until the contender has given this many responses, even if its time is over. On a busy
-   * machine that time is too short for V8 to compile all code.
+   * The warm-up is repeated until the contender has given this many responses, up to MAX_REPEATED times. On a
+   * busy machine, one warm-up is too short for V8 to compile all code.
    */
   readonly warmUpAnswers?: number;
 }
 
 /**
- * Run number of the first warm-up that is repeated, because it had too few responses. No round has this
- * number, so no id occurs twice.
+ * Run number of the first repeated warm-up; the next ones count up from it. No round has these numbers, so no
+ * id occurs twice.
  */
 const FIRST_REPEATED = 900;
 const MAX_REPEATED = 50;

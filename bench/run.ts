@@ -38,7 +38,7 @@ async function run(
   { parts, generator, withAlternatives, json, ...plan }: Options,
   signal: AbortSignal,
 ): Promise<void> {
-  // Checks that the output file is writable, before minutes of work.
+  // Checks that the output file is writable, before the benchmark runs for minutes.
   if (json !== undefined) await appendFile(json, '');
   await using resources = new AsyncDisposableStack();
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-bench-'));
@@ -65,7 +65,8 @@ async function run(
 }
 
 /**
- * Throws when requests to our service or a baseline failed. A failing alternative only loses its own figures.
+ * Reports the contenders with failed requests. Throws if our service or a baseline is among them; an
+ * alternative may fail.
  */
 function reportFailures(reports: readonly Report[], { alternatives }: Bench): void {
   const failed = reports.flatMap(({ contenders }) => contenders).filter(({ runs }) => failuresOf(runs) > 0);

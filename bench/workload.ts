@@ -8,7 +8,7 @@ export interface RequestTemplate {
   readonly method: 'GET' | 'POST' | 'DELETE';
   readonly target: string;
   readonly body: string;
-  /** Number of requests of this kind before the next kind. */
+  /** Number of requests of this kind to send before the next kind. */
   readonly times: number;
 }
 
@@ -23,8 +23,8 @@ export interface Workload {
 export const LISTED = 20;
 export const NEW_PLANT = { name: 'Black alder', tag: 'Alnus glutinosa' };
 
-// Number of ids for each run. No two runs share an id, and none uses the ids 1, 2, 3 and so on of the plants
-// that exist before.
+// Number of ids for each run. No two runs share an id. No run uses the low ids (1, 2, 3 and so on), which the
+// example plants have.
 const IDS_A_RUN = 100_000_000;
 const FIRST_TO_DELETE = 1_000 * IDS_A_RUN;
 

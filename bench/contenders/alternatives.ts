@@ -52,8 +52,8 @@ export const jsonServer: Subject = {
 export const alternatives: readonly Subject[] = [fastifyBetterSqlite3, platformaticDb, jsonServer];
 
 /**
- * Installs the alternatives to our service, unless the installation matches the lock file. Resolves to the
- * reason if that fails.
+ * Installs the alternatives to our service, unless the installation matches the lock file. Resolves to an
+ * error message if the installation fails.
  */
 export async function installAlternatives(signal: AbortSignal): Promise<string | undefined> {
   if (await areInstalled()) return undefined;
@@ -68,8 +68,8 @@ export async function installAlternatives(signal: AbortSignal): Promise<string |
 }
 
 /**
- * npm writes its hidden lock file last. The file is missing after an interrupted install, and outdated when
- * our lock file is newer.
+ * npm writes its hidden lock file last. After an interrupted install the file is missing; after an update of
+ * our lock file it is older than our file.
  */
 async function areInstalled(): Promise<boolean> {
   const lock = await stat(join(FOLDER, 'package-lock.json'));

@@ -4,7 +4,10 @@ import { examplePlants } from './example-plants.ts';
 
 const examples = examplePlants();
 const list = listOf(LISTED);
-/** Response body of every list but `?limit=20`. The first argument of the program is its number of plants. */
+/**
+ * Response body of every list except `?limit=20`. The program's first argument is the number of plants in
+ * this body.
+ */
 const longList = process.argv[2] === undefined ? list : listOf(Number(process.argv[2]));
 
 function listOf(length: number): Buffer {

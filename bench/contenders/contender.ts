@@ -6,8 +6,8 @@ export interface CpuUse {
   readonly server: number;
   readonly serverMainThread: number;
   /**
-   * CPU seconds of the load generator. Its start is left out if the generator measures its CPU time itself: a
-   * Node script takes most of a second to start.
+   * CPU seconds of the load generator. If the generator measures its CPU time itself, its start is left out.
+   * A Node script takes most of a second to start.
    */
   readonly generator: number;
   /** Number of threads that the load generator can keep busy. */
@@ -19,7 +19,10 @@ export interface CpuUse {
   readonly others: number | undefined;
 }
 
-/** The results of one run. A value is undefined if the contender cannot provide it, or without /proc. */
+/**
+ * The results of one run. A value is undefined if the contender cannot provide it, or the machine has no
+ * /proc.
+ */
 export interface Measurement extends Tally {
   readonly cpu: CpuUse | undefined;
   /** Peak resident memory of the server. */
@@ -31,6 +34,6 @@ export interface Measurement extends Tally {
 /** A program to compare with others under one workload. */
 export interface Contender {
   readonly name: string;
-  /** Runs the workload for some seconds. `run` is the number of the run, so that each has distinct ids. */
+  /** Runs the workload for some seconds. Each run has a different number `run`, and so different ids. */
   measure(run: number, seconds: number): Promise<Measurement>;
 }

@@ -2,8 +2,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { NEW_PLANT } from '../workload.ts';
 
 /**
- * Lane (a set of ids) of the stored plants; different lanes share no id (bench/load/ids.ts). Runs use lower
- * lanes.
+ * Lane (a set of ids) of the stored plants; different lanes share no id (bench/load/ids.ts). Measured runs
+ * use lanes with lower numbers.
  */
 const LANE = 1_023;
 

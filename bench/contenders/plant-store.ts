@@ -15,7 +15,9 @@ export const OWNER = 'bench';
 
 const ONE_COMMIT_A_REQUEST = join(import.meta.dirname, 'one-commit-a-request.ts');
 
-/** Plants to prepare per second of a run with deletes: more than any run deletes, so that each delete finds a plant. */
+/**
+ * Plants to prepare per second of a run with deletes. No run deletes as many, so each delete finds a plant.
+ */
 const DELETES_A_SECOND = 80_000;
 const WRITTEN_AT_ONCE = 5_000;
 
@@ -26,8 +28,8 @@ interface PlantStoreOptions {
   /** A module that the service preloads. */
   readonly preload?: string;
   /**
-   * Fills the store; by default with the example plants. Resolves to the path of a file with tokens, if it
-   * wrote one.
+   * Fills the store; by default with the example plants. Resolves to the path of a file with tokens, or to
+   * undefined without such a file.
    */
   readonly fill?: (store: Store, databaseUrl: string) => Promise<string | undefined>;
 }

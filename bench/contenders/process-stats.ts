@@ -92,8 +92,8 @@ function readStatus(pid: number, line: RegExp): number | undefined {
 }
 
 /**
- * Positions of the fields after the name of the command, which may contain spaces (proc_pid_stat(5), fields
- * 14 to 17).
+ * Positions of fields, counted after the name of the command: the name may contain spaces (proc_pid_stat(5),
+ * fields 14 to 17).
  */
 const positions = { utime: 11, stime: 12, cutime: 13, cstime: 14 };
 const PARENT = 1;

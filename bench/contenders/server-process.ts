@@ -43,8 +43,8 @@ process.once('exit', () => {
 });
 
 /**
- * Starts a script with the same Node in a separate process group, out of reach of Ctrl-C. The caller stops
- * it.
+ * Starts a script with the same Node in a separate process group, so that Ctrl-C does not reach it. The
+ * caller stops the process.
  */
 export function spawnScript(
   args: readonly string[],
@@ -58,9 +58,9 @@ export function spawnScript(
 }
 
 /**
- * Starts a server script with the Node of this process. Resolves when the server responds at `knownUrl`;
- * without it, at the `url` that a line of its log has. The log goes to a file, so that reading it costs
- * nothing during a measurement.
+ * Starts a server script with the Node of this process. Resolves when the server responds at `knownUrl`, or
+ * else at the `url` in its log. The log goes to a file, so that the benchmark spends no time on it during a
+ * measurement.
  */
 export async function startServerProcess(
   args: readonly string[],

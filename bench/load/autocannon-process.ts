@@ -6,7 +6,7 @@ import type { Job, Tally } from './generator.ts';
 import { createIds } from './ids.ts';
 import { percentile } from './percentile.ts';
 
-/** The share of the load that one of `count` workers generates; `index` is its number. */
+/** The share of the load that one of `count` workers generates; `index` is the number of the worker. */
 interface Share {
   readonly job: Job;
   readonly index: number;

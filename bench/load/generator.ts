@@ -23,13 +23,13 @@ export interface Tally {
   readonly p50Ms: number | undefined;
   readonly p99Ms: number | undefined;
   /**
-   * Number of responses with a status of 400 or more, broken connections and timeouts; at least 1 when no
-   * response arrived.
+   * Number of failures: responses with a status of 400 or more, broken connections and timeouts. At least 1
+   * when no response arrived.
    */
   readonly failures: number;
   /**
-   * CPU seconds of the load generator from its first request to the last response; undefined if it does not
-   * report them.
+   * CPU seconds of the load generator from its first request to the last response. Undefined if the generator
+   * does not report them.
    */
   readonly cpuSeconds?: number;
 }
@@ -61,7 +61,7 @@ export async function runForTally([program, ...args]: Command, signal: AbortSign
 
 function parseTally(json: string): Tally {
   const tally: Tally = JSON.parse(json);
-  // Counts a run without any response as failed. If the server hangs, the connections stay open and the load
+  // Counts a run without any response as failed. A server that hangs keeps its connections open, so the load
   // generator reports no failure.
   return tally.answers > 0 ? tally : { ...tally, failures: Math.max(1, tally.failures) };
 }

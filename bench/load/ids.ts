@@ -4,8 +4,8 @@ const FIRST_RANDOM = 2 ** 43;
 const LANES = 1024;
 
 /**
- * Returns a function that gives an id of a run per call. wrk.lua has the same algorithm for the load
- * generator wrk.
+ * Returns a function that returns the next id of a run at each call. wrk.lua has the same algorithm for the
+ * load generator wrk.
  */
 export function createIds(ids: Ids): () => number {
   return ids.order === 'sequential' ? sequential(ids.first) : random(ids.seed, ids.lane);
@@ -21,7 +21,7 @@ function sequential(first: number): () => number {
 
 /**
  * Returns a function that gives random, distinct ids: Marsaglia's xorshift32 visits every 32-bit number
- * except 0 once (Xorshift RNGs, 2003). Functions with different numbers as `lane` have no id in common.
+ * except 0 once (Xorshift RNGs, 2003). Functions with different values of `lane` share no id.
  */
 function random(seed: number, lane: number): () => number {
   let state = seed;

@@ -99,7 +99,7 @@ async function open(
   return connection;
 }
 
-/** Returns a function that renders the next request. All requests are of one kind. */
+/** Returns a function that renders the next request. Uses only the first kind of request of the job. */
 function createMessages(host: string): () => string {
   const [request] = job.requests;
   if (request === undefined) throw new Error('the job has no requests');

@@ -3,8 +3,8 @@ import type { Generator, Job } from './generator.ts';
 
 /**
  * A load generator that sends at a constant rate, independent of responses. Latency counts from the time a
- * request was due, and so includes the wait for a connection. So a server cannot hide its stalls (coordinated
- * omission).
+ * request was due, and so includes the wait for a connection. Stalls of the server are thus visible (no
+ * coordinated omission).
  */
 export function openLoop(perSecond: number): Generator {
   return {

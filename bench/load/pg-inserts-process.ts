@@ -1,5 +1,5 @@
 /**
- * Measures single inserts through `pg`, prepared and each in a transaction. Arguments: URL CONNECTIONS
+ * Measures inserts through `pg`: a prepared statement, one insert per transaction. Arguments: URL CONNECTIONS
  * SECONDS.
  */
 import pg from 'pg';

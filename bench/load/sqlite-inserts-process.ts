@@ -1,6 +1,6 @@
 /**
- * Measures the rate of durable inserts of SQLite itself, in one process with many per commit. Arguments: FILE
- * RUN SECONDS.
+ * Measures the rate of durable inserts of SQLite itself, in one process with many inserts per commit.
+ * Arguments: FILE RUN SECONDS.
  */
 import { openForWriting } from '../../src/store/sqlite/connection.ts';
 import { migrateSqlite } from '../../src/store/sqlite/migrate.ts';

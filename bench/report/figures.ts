@@ -38,8 +38,8 @@ interface Ratio {
 }
 
 /**
- * Compares two contenders, round by round. Returns the median of the ratios and their range; undefined if a
- * contender has no figures.
+ * Compares the rates of two contenders, round by round. Returns the median and the range of the ratios;
+ * undefined if a contender has no figures.
  */
 export function ratioOf(runs: readonly Measurement[], others: readonly Measurement[]): Ratio | undefined {
   if (figuresOf(runs) === undefined || figuresOf(others) === undefined) return undefined;
@@ -50,7 +50,7 @@ export function ratioOf(runs: readonly Measurement[], others: readonly Measureme
   return { median: median(ratios), least: Math.min(...ratios), most: Math.max(...ratios) };
 }
 
-/** Returns the ratio of the first contender to the named one: the median over the rounds. */
+/** Returns the rate of the first contender relative to the named one: the median over the rounds. */
 export function ratioTo({ contenders }: Comparison, name: string): number | undefined {
   const other = contenders.find((one) => one.name === name);
   return ratioOf(contenders[0]?.runs ?? [], other?.runs ?? [])?.median;
@@ -60,7 +60,10 @@ export function failuresOf(runs: readonly Measurement[]): number {
   return runs.reduce((sum, run) => sum + run.failures, 0);
 }
 
-/** Tabulates the contenders as rows, with the ratio of the first contender to each of the others. */
+/**
+ * Tabulates the contenders as rows. All rows after the first have the rate of the first contender relative to
+ * theirs.
+ */
 export function comparisonTable({ work, contenders }: Comparison): Table {
   const [first] = contenders;
   const header = [

@@ -13,9 +13,9 @@ const SECONDS = 1;
 const WARM_UP_ANSWERS = 60_000;
 
 /**
- * The CPU time per request is reported as this quantile of all slices of a run. It is a low one, since other
- * programs make some slices look expensive: they evict caches and, in a virtual machine, their time counts as
- * the server's.
+ * The reported CPU time per request is this quantile of all slices of 1,000 requests. The quantile is low,
+ * since other programs make some slices look expensive. They evict caches and, in a virtual machine, their
+ * time counts as the server's.
  */
 const UNDISTURBED = 0.1;
 

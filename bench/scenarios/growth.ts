@@ -16,7 +16,7 @@ interface Size {
   readonly owners: number;
 }
 
-/** Store sizes to measure. The first is the reference for the others. */
+/** Store sizes to measure. The first is the reference for the other sizes. */
 const sizes: readonly Size[] = [
   { plants: 1_000, owners: 1 },
   { plants: 100_000, owners: 1 },
@@ -44,7 +44,7 @@ async function runGrowth(bench: Bench): Promise<Report> {
   return reportOf(comparisons, { createAtTenMillion: slowdownOf(comparisons[1]) });
 }
 
-/** Returns the rate of creates at ten million plants relative to a thousand. */
+/** Returns the rate of creates at ten million plants relative to the rate at a thousand. */
 function slowdownOf(creates: Comparison | undefined): number | undefined {
   const [smallest, , largest] = creates?.contenders ?? [];
   return smallest && largest && ratioOf(largest.runs, smallest.runs)?.median;

@@ -48,7 +48,7 @@ async function runMemory({ folder, alternatives, signal }: Bench): Promise<Repor
 async function measureMemory({ url, pid, headers }: RunningSubject, signal: AbortSignal) {
   await setTimeout(REST_MS, undefined, { signal });
   const atRest = readResidentBytes(pid);
-  // Uses a new agent for each group of connections, so that the next group does not reuse them.
+  // Uses a new agent for each group of connections, so that the next group opens new connections.
   const agents = Array.from(
     { length: CONNECTIONS / AT_ONCE },
     () => new Agent({ keepAlive: true, maxFreeSockets: AT_ONCE }),

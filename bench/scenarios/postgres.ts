@@ -89,7 +89,7 @@ async function runPgbench(args: readonly string[], signal: AbortSignal): Promise
   const { stdout } = await promisify(execFile)('pgbench', args, { signal });
   if (!/failed transactions: 0 /.test(stdout)) throw new Error(`pgbench: ${stdout}`);
   // pgbench prints the number of transactions and their rate, which leaves out the time to connect. The
-  // duration without that time follows from both.
+  // number divided by the rate gives the duration.
   const answers = Number(/actually processed: (\d+)/.exec(stdout)?.[1]);
   const took = answers / Number(/tps = ([0-9.]+)/.exec(stdout)?.[1]);
   return { answers, seconds: took, p50Ms: undefined, p99Ms: undefined, failures: 0 };

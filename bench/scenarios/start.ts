@@ -78,7 +78,7 @@ async function createStore(databaseUrl: string): Promise<string> {
 }
 
 /**
- * Returns the milliseconds from a start until a list gets a 200. Without a token, uses the one that a new
+ * Returns the milliseconds from a start until a list gets a 200. Without `token`, uses the token that a new
  * store prints.
  */
 async function timeToAnswer(

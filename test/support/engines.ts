@@ -40,7 +40,8 @@ async function freshDatabase(t: Pick<TestContext, 'after'>): Promise<string> {
     throw new Error('TEST_DATABASE_URL is not set; run the tests with `npm test`, which starts PostgreSQL');
   const name = `test_${randomBytes(8).toString('hex')}`;
   const servers = [server, ...(process.env.TEST_DATABASE_WORKERS?.split(' ') ?? [])];
-  // `file_copy`, since the default strategy `wal_log` takes more than twice the server's time.
+  // Creates the database with `file_copy`: the default strategy `wal_log` costs the server more than twice
+  // the time.
   const { TEST_DATABASE_CREATION = 'STRATEGY file_copy', TEST_DATABASE_REMOVAL = 'WITH (FORCE)' } =
     process.env;
   const onAll = (sql: string) => Promise.all(servers.map((one) => execute(one, sql)));
@@ -91,8 +92,8 @@ process.once('exit', () => {
 });
 
 /**
- * Creates a folder that is removed when the process exits, since a service may still be closing its store
- * after the test.
+ * Creates a folder that is removed when the process exits. After the test would be too early: a service may
+ * still be closing its store.
  */
 export async function freshFolder(): Promise<string> {
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-'));

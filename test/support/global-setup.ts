@@ -4,8 +4,8 @@ import { type PostgresServer, startPostgres } from './servers/postgres-server.ts
 let server: PostgresServer | undefined;
 
 /**
- * Starts one PostgreSQL for all test files, unless TEST_DATABASE_URL names a server. All processes share a
- * cache of compiled code, which halves the time of each start. The cache is off while coverage is measured,
+ * Starts one PostgreSQL for all test files, unless TEST_DATABASE_URL names a server. All Node processes share
+ * a cache of compiled code, which halves the time of each start. The cache is off while coverage is measured,
  * since it makes coverage less exact.
  */
 export async function globalSetup(): Promise<void> {

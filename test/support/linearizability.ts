@@ -9,7 +9,8 @@ export type Effect =
   | { readonly kind: 'deleted' }
   | { readonly kind: 'absent' }
   /**
-   * A list was read. `name` is the name that it had for the plant; undefined if it did not have the plant.
+   * A list was read. `name` is the name of the plant in the list; undefined if the list did not have the
+   * plant.
    */
   | { readonly kind: 'listed'; readonly name: string | undefined }
   | { readonly kind: 'unknownCreation'; readonly name: string }
@@ -37,8 +38,8 @@ interface Violation {
 type State = string | undefined;
 
 /**
- * A possible order of the operations so far: the resulting state of the plant, and the pending operations
- * that already took effect.
+ * A possible order of the operations so far. It has the resulting state of the plant, and the pending
+ * operations that already took effect.
  */
 interface Course {
   readonly state: State;
@@ -46,19 +47,19 @@ interface Course {
 }
 
 /**
- * Limit for the number of possible orders that are followed at once. For a history that needs more, the check
- * has no verdict.
+ * Max number of possible orders that the check visits for one response. If a history needs more, the check
+ * fails without a verdict.
  */
 const MAX_COURSES = 200_000;
 
 /**
- * Checks a history for linearizability (Herlihy and Wing, ACM TOPLAS 12(3), 1990): a single store could have
- * executed all operations in some order, each between its request and its response. Linearizability is a
- * local property, so each key is checked separately. Returns undefined for a linearizable history, otherwise
- * the first violation. The algorithm is that of Wing and Gong (Testing and Verifying Concurrent Objects, JPDC
- * 17, 1993), improved by Lowe (Testing for Linearizability, Concurrency and Computation 29(4), 2017). It
- * processes responses in the order of time. A pending operation takes effect only when a response requires
- * it. Each possible order is visited once.
+ * Checks a history for linearizability (Herlihy and Wing, ACM TOPLAS 12(3), 1990). In a linearizable history,
+ * each operation takes effect at one moment between its request and its response. Linearizability is a local
+ * property, so each key is checked separately. Returns undefined for a linearizable history, otherwise the
+ * first violation. The algorithm is that of Wing and Gong (Testing and Verifying Concurrent Objects, JPDC 17,
+ * 1993). Lowe improved the algorithm (Testing for Linearizability, Concurrency and Computation 29(4), 2017).
+ * The algorithm processes responses in the order of time. A pending operation takes effect only when a
+ * response requires it. Each possible order is visited once.
  */
 export function findViolation(history: readonly Operation[]): Violation | undefined {
   for (const [key, operations] of Map.groupBy(history, (operation) => operation.key)) {
@@ -107,8 +108,8 @@ function isUnknown({ kind }: Effect): boolean {
 }
 
 /**
- * Returns the possible orders in which this operation took effect, as its response shows. Then it is no
- * longer pending in them.
+ * Returns the possible orders in which the operation took effect before its response. In these orders, it is
+ * no longer pending.
  */
 function coursesThrough(
   index: number,
@@ -139,8 +140,8 @@ function nameOf({ state, done }: Course): string {
 }
 
 /**
- * Applies at once every pending operation that the current state explains and that changes nothing. To apply
- * it now excludes no later choice.
+ * Applies at once all pending operations that change nothing and whose response fits the current state. To
+ * apply them now excludes no later choice.
  */
 function withObservers({ state, done }: Course, pending: ReadonlyMap<number, Operation>): Course {
   const observers = [...pending].filter(
@@ -169,8 +170,8 @@ function nextCourses({ state, done }: Course, pending: ReadonlyMap<number, Opera
 }
 
 /**
- * True if a store in this state gives this response. For a write without a response: true if it changes the
- * state.
+ * True if a store in `state` gives the response of `effect`. For a write without a response: true if the
+ * write changes the state.
  */
 function fits(effect: Effect, state: State): boolean {
   switch (effect.kind) {

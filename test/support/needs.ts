@@ -1,11 +1,11 @@
 import { spawnSync } from 'node:child_process';
 
-/** The reason for not running a test begins with this word. The summary of the tests lists such reasons. */
+/** First word of the reason why a test is not run. The test summary lists the tests with such a reason. */
 export const NEEDS = 'needs ';
 
 /**
- * Options of a test that needs something on the machine: without it the test is not run, and the summary says
- * so.
+ * Options of a test that needs something on the machine. If that is missing, the test is not run, and the
+ * test summary says so.
  */
 export function needs(what: string, isPresent: boolean): { readonly skip?: string } {
   return isPresent ? {} : { skip: `${NEEDS}${what}` };

@@ -22,8 +22,8 @@ export async function until(
 }
 
 /**
- * Counts seconds by a timer that fires once a second. However long the machine stalls, that counts as one
- * second. The service counts its timeouts in the same way, so a test can compare them on a busy machine.
+ * Counts seconds by a timer that fires once a second. A stall of the machine counts as one second, however
+ * long it is. The service counts its timeouts in the same way, so tests can compare them with this count.
  */
 export function countSeconds(): { readonly passed: number } & Disposable {
   let passed = 0;

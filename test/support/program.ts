@@ -84,8 +84,8 @@ export interface Installation {
 const MAIN = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.url));
 
 /**
- * Number of tests to run at once. A test mostly waits for the start of a process, which uses one core, so two
- * tests use both cores of a small machine.
+ * Number of tests to run at once. A test mostly waits for a process to start, which uses one core. Two tests
+ * thus use both cores of a small machine.
  */
 export const TOGETHER = { concurrency: 2 };
 
@@ -249,7 +249,7 @@ function killGroup({ pid }: ChildProcess): void {
   try {
     process.kill(-pid, 'SIGKILL');
   } catch {
-    // The process has already exited.
+    // The group has already exited.
   }
 }
 

@@ -11,10 +11,10 @@ const PROGRAM = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.ur
 
 /** An instance of the service with separate ports, which can restart. */
 export interface Instance {
-  /** Current address of the instance; after a stop, its last one. */
+  /** Current address of the instance; after a stop, its last address. */
   readonly url: string;
   readonly adminUrl: string;
-  /** Current process id of the instance; after a stop, its last one. */
+  /** Current process id of the instance; after a stop, its last process id. */
   readonly pid: number;
   /** Number of times that the process of the instance exited without a request to stop. */
   readonly accidents: number;
@@ -43,7 +43,10 @@ export async function startInstances(
   return instances;
 }
 
-/** Stops instances of the service. Rejects when one exited earlier, or with another code than 0. */
+/**
+ * Stops instances of the service. Rejects if one exits without a request to stop, or with a code other than
+ * 0.
+ */
 export async function stopInOrder(instances: readonly Instance[]): Promise<void> {
   const codes = await Promise.all(instances.map((instance) => instance.stop()));
   const failed = instances.filter(({ accidents }, index) => accidents > 0 || codes[index] !== 0);
@@ -189,8 +192,8 @@ export class RoundRobin {
 
   constructor(instances: readonly Addressed[]) {
     this.#instances = instances;
-    // Starts at a random instance. If all clients started at the first, the same step of each client, such as
-    // its deletion, would always go to the same instance.
+    // Starts at a random instance. With a fixed first instance, the same step of every client (such as its
+    // deletion) would reach the same instance.
     this.#next = Math.floor(Math.random() * instances.length);
   }
 

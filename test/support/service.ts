@@ -61,8 +61,8 @@ export async function startService(
 }
 
 /**
- * Starts a service on each engine for all tests of a file, which saves most of the time of short tests. The
- * returned function gives the service of an engine, and a token of an owner that no other test has.
+ * Starts a service on each engine for all tests of a file. This saves most of the time of short tests. The
+ * returned function resolves to the service of an engine, with a token of a new owner.
  */
 export function shareServices(): (
   engine: TestEngine,

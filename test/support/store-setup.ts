@@ -19,7 +19,7 @@ import { type PlantFields, plantRow } from './plants.ts';
 
 export const EVERY_ID: IdRange = { from: INT64_MIN, to: INT64_MAX };
 
-/** Returns a page limit by number of plants, not by size. */
+/** Returns a page limit in plants; its size limit is too high to matter. */
 export function upTo(plants: number): PageLimit {
   return { plants, bytes: 64 * 1024 * 1024 };
 }
@@ -33,13 +33,13 @@ interface Stores {
   readonly url: string;
   /** Clock of all stores of the test. */
   readonly clock: { now: number; fault?: Error };
-  /** Opens another store on the same URL. */
+  /** Opens a store on the URL of the test. */
   open(): Promise<Opened>;
 }
 
 /**
  * Prepares the URL of a new, empty database, on which a test opens stores. After the test, closes these
- * stores and deletes the database. The test fails if one of the stores failed.
+ * stores and deletes the database. The test fails if a store reported a fatal error.
  */
 export async function prepare(
   t: TestContext,
@@ -144,7 +144,8 @@ export function countOf(outcomes: readonly Outcome[], outcome: Outcome): number 
 }
 
 /**
- * Returns the items in another order, which is always the same. Their number must not be a multiple of 7919.
+ * Returns the items in a different, fixed order. The number of items must not be a multiple of the step,
+ * 7919.
  */
 export function shuffle<T>(values: readonly T[]): T[] {
   return values.map((value, index) => values[(index * 7_919) % values.length] ?? value);

@@ -14,12 +14,13 @@ interface LedgerOptions {
 export interface Balance {
   readonly created: number;
   readonly deleted: number;
-  /** Number of writes without an Idempotency-Key that got a 503. The plant may or may not exist. */
+  /** Number of creates without an Idempotency-Key that got a 503. The plant may or may not exist. */
   readonly unknown: number;
   /** Number of creates with a key whose retry was a replay: an earlier attempt had stored the plant. */
   readonly replayed: number;
   /**
-   * Number of responses with a 503. Writes with a key were then retried; writes without one are `unknown`.
+   * Number of responses with a 503. Deletions and creates with a key were then retried; creates without a key
+   * are `unknown`.
    */
   readonly unavailable: number;
 }
@@ -27,9 +28,9 @@ export interface Balance {
 const RETRY_MS = 25;
 
 /**
- * Runs writers while the store fails, and records every response. Each writer creates plants and deletes
- * every second one. Most creates have an Idempotency-Key and are retried until their outcome is known; the
- * others are sent once.
+ * Runs writers while the store fails, and records every response. The writers create plants and delete every
+ * second one. Most creates have an Idempotency-Key and are retried until their outcome is known; the other
+ * creates are sent once.
  */
 export class Ledger {
   readonly #client = new Client();
@@ -82,7 +83,7 @@ export class Ledger {
     return longest;
   }
 
-  /** Stops the writers after their current plants. Until then they run forever. */
+  /** Stops the writers after their current plants. Without this call they never stop. */
   async finish(): Promise<void> {
     this.#running = false;
     await this.#writers;

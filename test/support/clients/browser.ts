@@ -16,8 +16,8 @@ const CACHE = join(ROOT, 'node_modules', '.cache', 'plant-store');
 export const PLAIN_HOST = 'plants.test';
 
 /**
- * Starts a real Chromium that can only reach this machine. On Linux x64 an npm package contains it with its
- * libraries and a font, so that no system package is needed. Other systems use the installed Chrome.
+ * Starts a real Chromium that can only reach this machine. On Linux x64 an npm package provides Chromium, its
+ * libraries and a font, so no system package is needed. Other systems use the installed Chrome.
  */
 export async function launchBrowser(): Promise<Browser> {
   return chromium.launch({
@@ -56,7 +56,7 @@ async function unpack(folder: string): Promise<void> {
     await writeFile(join(unfinished, 'fonts.conf'), fontConfiguration(folder));
     await rename(unfinished, folder);
   } catch (error: unknown) {
-    // Another process may have unpacked Chromium first, so that this error does no harm.
+    // Another process may have unpacked Chromium first; then this error does no harm.
     if (!existsSync(folder)) throw error;
   } finally {
     await rm(unfinished, { recursive: true, force: true });

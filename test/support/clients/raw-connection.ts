@@ -24,8 +24,8 @@ export interface Wire {
 }
 
 /**
- * A timeout consists of this many shorter timers, one after the other. During a pause of the process only
- * one of them expires, so data that arrived meanwhile is read before the timeout ends.
+ * A timeout consists of this many shorter timers, one after the other. A pause of the process makes only one
+ * of them expire. So data that arrived during the pause is read before the timeout ends.
  */
 const PARTS = 8;
 

@@ -4,9 +4,9 @@ import { BODY_LIMIT } from './costly-bodies.ts';
 
 /**
  * One row of the API tests: a request and its expected response. Each row has a separate owner, so rows are
- * independent. Header values, paths and raw messages may hold `{token}`, the token of the row. A path may
- * hold `{next}`, the URL in the `Link` header of the last response to `before`, or `{cursor}`, the cursor in
- * this URL.
+ * independent. In header values, paths and raw messages, `{token}` means the token of the row. In a path,
+ * `{next}` means the URL in the `Link` header of the last response to `before`. `{cursor}` means the cursor
+ * in this URL.
  */
 export interface Scenario extends RawRequest {
   /** The rule that the request tests. Titles are unique. */

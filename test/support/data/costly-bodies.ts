@@ -7,7 +7,7 @@ interface CostlyBody {
 /** Default limit for the size of a body, in bytes. */
 export const BODY_LIMIT = 64 * 1024;
 
-/** Builds a body of the max size from a start, as many items as fit, and an end. */
+/** Builds a body of the max size: a start, as many items as fit, and an end. */
 function fill(before: string, item: (index: number) => string, separator: string, after: string): Buffer {
   const items: string[] = [];
   let bytes = Buffer.byteLength(before) + Buffer.byteLength(after);
@@ -84,8 +84,8 @@ const bodies: Readonly<Record<string, Buffer>> = {
 };
 
 /**
- * Bodies that take a naive parser, such as `JSON.parse` with a reviver, up to 100 times as long as a body of
- * the same size with one long name.
+ * Bodies that are slow for a naive parser, such as `JSON.parse` with a reviver. Parsing takes up to 100 times
+ * as long as for a body of the same size with one long name.
  */
 export const costlyBodies: readonly CostlyBody[] = Object.entries(bodies).map(([name, body]) => ({
   name,

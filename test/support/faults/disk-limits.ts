@@ -6,7 +6,7 @@ import { bearer } from '../service.ts';
 
 export const SHORT_NAME = 'Alder';
 
-/** More writes than any store of these tests accepts before the limit on its disk makes it fail. */
+/** More creates than the limited disk of any test has room for. */
 export const MANY = 2_000;
 
 export type Command = readonly string[];

@@ -14,7 +14,10 @@ interface MovingPooler {
   moveTo(target: number): Promise<void>;
 }
 
-/** Starts a minimal pooler: clients stay connected while their server connections change. No passwords. */
+/**
+ * Starts a minimal pooler: clients stay connected while their server connections change. It does not support
+ * passwords.
+ */
 export async function startMovingPooler(
   t: Pick<TestContext, 'after'>,
   firstTarget: number,

@@ -39,13 +39,15 @@ interface PatroniCluster {
   readonly url: string;
   /** Seconds after which Patroni replaces a lost primary. */
   readonly ttl: number;
-  /** Resolves to the primary that Patroni reports; undefined when it knows none. */
+  /** Resolves to the primary that Patroni reports; undefined when Patroni reports none. */
   leader(): Promise<Member | undefined>;
   /** Resolves when the cluster has a primary that all other members follow. */
   healthy(): Promise<void>;
-  /** Resolves to the primary once it is another one than `former`. */
+  /** Resolves to the new primary once Patroni has replaced `former`. */
   leaderAfter(former: Member): Promise<Member>;
-  /** Switches to another primary: the given member, or any. Resolves when Patroni has done it. */
+  /**
+   * Makes another member the primary: `to`, or one that Patroni chooses. Resolves when Patroni has switched.
+   */
   switchOver(to?: Member): Promise<void>;
   /** Stops etcd. Returns a function that resumes etcd. */
   freezeEtcd(): () => void;
@@ -157,7 +159,7 @@ export async function startPatroniCluster(
     }
 
     async function freeze(): Promise<() => void> {
-      // Repeats the signal for processes that started meanwhile.
+      // Repeats the signal, for processes that started since the first one.
       const stopped = await stopAll();
       const rest = await stopAll();
       // Resumes PostgreSQL before Patroni. This is the hardest case: for a moment an old primary can accept
@@ -234,7 +236,7 @@ export async function startPatroniCluster(
       const from = await leader();
       if (from === undefined) throw new Error('there is no primary');
       const rest = `http://127.0.0.1:${restPorts.get(from.name)}`;
-      // Makes all standbys synchronous: only such a standby can become the primary.
+      // Makes all standbys synchronous, since Patroni only promotes a synchronous standby.
       if (to !== undefined) {
         await request('PATCH', `${rest}/config`, { synchronous_node_count: members.length - 1 });
         await waitFor(async () => {
@@ -252,7 +254,7 @@ export async function startPatroniCluster(
   };
   for (const name of ['plants-1', 'plants-2', 'plants-3']) {
     members.push(await addMember(name));
-    // Waits, since the first member must create the cluster.
+    // Waits for a primary, since the first member creates the cluster.
     await waitFor(leader, 'primary');
   }
   await cluster.healthy();

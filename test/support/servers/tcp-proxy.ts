@@ -17,7 +17,10 @@ interface TcpProxy {
    * work.
    */
   recover(): void;
-  /** Causes a fault at the next data for the server that contains `text`. Resolves when it has happened. */
+  /**
+   * Causes a fault at the next data for the server that contains `text`. Resolves when the fault has
+   * happened.
+   */
   expect(text: RegExp, accident: Accident): Promise<void>;
 }
 

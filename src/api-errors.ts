@@ -1,6 +1,6 @@
 /**
  * All errors that the service returns. A code is the HTTP status (RFC 9110 §15) × 100 plus a number, and
- * never changes its meaning. Any error that is not listed becomes a 50000.
+ * never changes its meaning. Any other error is returned as 50000.
  */
 export const errorMeanings = {
   40000: 'a field, parameter or header is invalid; the message names it',
@@ -61,7 +61,9 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-/** Returns the code that Node or a library gave an error, such as `ENOENT`; empty without one. */
+/**
+ * Returns the code that Node or a library gave an error, such as `ENOENT`; an empty string without a code.
+ */
 export function codeOf(error: unknown): string {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
 }

@@ -10,7 +10,9 @@ const MEBIBYTE = 1024 * KIBIBYTE;
 /** Headings of `--help` and docs/configuration.md. Settings of one heading are adjacent in `Config`. */
 type HelpGroup = 'Listening' | 'The store' | 'Limits' | 'Identity provider' | 'Log';
 
-/** Builds what `--help` shows of a setting. `placeholder` describes its value, such as `path` or `bytes`. */
+/**
+ * Builds the help of a setting, for `--help`. `placeholder` describes the value, such as `path` or `bytes`.
+ */
 const help = (helpGroup: HelpGroup, placeholder: string, description: string) => ({
   helpGroup,
   placeholder,

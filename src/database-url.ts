@@ -24,8 +24,8 @@ const POSTGRES_DEMAND =
   'must be postgres://USER:PASSWORD@HOST:PORT/DATABASE; in USER and PASSWORD, keep letters, digits and -._~ and percent-encode all else, such as # as %23';
 
 /**
- * TLS options of the PostgreSQL driver. The driver ignores others, so a typing error in `sslmode` would
- * disable TLS.
+ * TLS options of the PostgreSQL driver. The driver ignores unknown options, so a typing error in `sslmode`
+ * would disable TLS.
  */
 const TLS_OPTIONS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation'];
 
@@ -47,8 +47,8 @@ function demandOfPostgresUrl(url: string): string | undefined {
   return `must not have the option ${unknown}, which has no effect; the TLS options are sslmode, sslrootcert, sslcert and sslkey`;
 }
 
-// False if the password has a /, ? or # that is not encoded. The URL parser then takes a part of the password
-// for the port, which is usually invalid.
+// False if the password has a /, ? or # that is not encoded. The URL parser would take a part of such a
+// password for the port. That part is usually an invalid port.
 function isPostgresUrl(url: string): boolean {
   const authority = url
     .replace(/^[a-z]+:\/\//, '')

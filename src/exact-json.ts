@@ -39,7 +39,7 @@ const MAX_EXACT_DIGITS = 15;
 const ESCAPED_UNIT_LENGTH = '\\u0000'.length;
 
 // Lookup tables of 256 flags are the fastest way to classify bytes. A read past the end of the input counts
-// as byte 0, which has no flag in any table, so that loops end there.
+// as byte 0. Byte 0 has no flag in any table, so that loops end there.
 const isSpace = tableOf((byte) => [TAB, LINE_FEED, RETURN, SPACE].includes(byte));
 const isDigit = tableOf((byte) => byte >= ZERO && byte <= NINE);
 const isPlain = tableOf((byte) => byte >= SPACE && byte !== QUOTE && byte !== BACKSLASH);
@@ -230,8 +230,8 @@ function isEscapedName(name: string, bytes: Buffer, start: number, end: number):
 }
 
 /**
- * Returns the code unit of `\uXXXX`. Undefined for short escapes such as `\n`: none of them represents a
- * letter or digit, of which names of fields consist.
+ * Returns the code unit of `\uXXXX`; undefined for short escapes such as `\n`. Names of fields have only
+ * letters and digits, which no short escape represents.
  */
 function unitOfEscape(bytes: Buffer, start: number): number | undefined {
   if (bytes[start + 1] !== U) return undefined;
@@ -293,8 +293,8 @@ function decodeNumber(bytes: Buffer, start: number, end: number): bigint | numbe
 }
 
 /**
- * Decodes numbers of up to 15 digits, as most ids are: a double holds them exactly. Returns undefined if a
- * character is not a digit.
+ * Decodes a number of up to 15 digits, which a double represents exactly. Returns undefined if a character is
+ * not a digit.
  */
 function decodeDigits(bytes: Buffer, start: number, end: number): number | undefined {
   let value = 0;

@@ -12,7 +12,7 @@ export function readPackagedFile(path: string): Buffer {
   return isSea() ? Buffer.from(getRawAsset(path)) : readFileSync(new URL(path, ROOT));
 }
 
-/** Lists the names of the files in a packaged folder, whose path ends with a slash. */
+/** Lists the names of the files in a packaged folder. The path `folder` must end with a slash. */
 export function listPackagedFiles(folder: string): readonly string[] {
   if (!isSea()) return readdirSync(new URL(folder, ROOT));
   const inFolder = getAssetKeys().filter((key) => key.startsWith(folder));

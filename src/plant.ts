@@ -49,7 +49,7 @@ export type NewPlant = Static<typeof NewPlant>;
 /** Names of all fields of a NewPlant. */
 export const newPlantFields: readonly string[] = Object.keys(NewPlant.properties);
 
-/** Names of the fields whose integers fit a JavaScript number, unlike an int64. */
+/** Names of the fields whose integers fit a JavaScript number. An int64, such as the id, does not fit. */
 export const numberFields = newPlantFields.filter((name) => Type.IsInteger(Reflect.get(fields, name)));
 
 /** Names of the fields of a Plant, in their order in JSON, CSV and the columns of the stores. */
@@ -77,7 +77,7 @@ export function toPlantRow(owner: string, { id, name, tag }: NewPlant): PlantRow
 /** A plant; optional fields without a value are missing or null. */
 export type NullablePlant = { readonly [F in keyof Plant]: Plant[F] | PlantRow[F] };
 
-/** Renders a plant as JSON, with the same bytes as in the lists that the engines render. */
+/** Renders a plant as JSON. The engines render the plants of a list to the same bytes. */
 export function renderPlant({ name, tag }: NullablePlant): string {
   return JSON.stringify({ name, tag: tag ?? undefined } satisfies Record<keyof Plant, unknown>);
 }
@@ -98,12 +98,12 @@ export function isIdempotencyKey(text: string): boolean {
 const FIRST_VERSION_VALUES = ['id', 'name', 'tag'].length;
 
 /**
- * Returns the SHA-256 of all fields of a plant, unambiguously joined. An idempotency key is stored with it,
- * to recognize the same plant in a retry.
+ * Returns the SHA-256 of all fields of a plant, unambiguously joined. The store keeps it with the idempotency
+ * key, to recognize the same plant in a retry.
  */
 export function digestPlant(plant: NewPlant): Uint8Array {
   const values = [plant.id.toString(), ...plantFields.map((field) => plant[field])];
-  // Leaves out trailing absent fields. So a field that an upgrade adds does not change the digest of plants
+  // Leaves out trailing absent fields: a field that an upgrade adds must not change the digest of plants
   // without that field.
   while (values.length > FIRST_VERSION_VALUES && values.at(-1) === undefined) values.pop();
   return createHash('sha256').update(JSON.stringify(values)).digest();
@@ -125,7 +125,7 @@ export function parseIntegerSource(source: string): bigint | undefined {
   return BigInt(`${sign}${significant}${'0'.repeat(zeros)}`);
 }
 
-// Counts the digits before trailing zeros. A regular expression such as /0+$/ would be slow, since it also
+// Counts the digits before the trailing zeros. A regular expression such as /0+$/ would be slow: it also
 // tries every run of zeros in the middle.
 function lengthWithoutZeros(digits: string): number {
   let length = digits.length;

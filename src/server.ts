@@ -16,8 +16,8 @@ import type { Store } from './store/store.ts';
 import { version } from './version.ts';
 
 /**
- * Milliseconds of the grace period after the listener closed; responses have `Connection: close`. The period
- * ends early if no connection is open.
+ * Milliseconds of the grace period, which begins when the listener closes. Responses in this period have
+ * `Connection: close`. It ends early if no connection is open.
  */
 export const GRACE_MS = 500;
 
@@ -25,8 +25,8 @@ export const GRACE_MS = 500;
 export const DRAIN_MS = 7_500;
 
 /**
- * Max milliseconds, after the last request in flight, to send the last spans and to answer the last requests
- * of the admin listener.
+ * Max milliseconds of the last step of a shutdown, after the last request in flight. The step sends pending
+ * spans and answers requests to the admin listener.
  */
 export const LAST_MS = 1_000;
 
@@ -199,7 +199,8 @@ async function wire(wiring: Wiring) {
   return { store, metrics, app, admin, connections, adminConnections };
 }
 
-// Imports the HTTP modules while the writer thread starts. The setImmediate makes the thread start before the imports.
+// Imports the HTTP modules while the writer thread starts. `setImmediate` delays the imports, so that the
+// thread starts first.
 async function loadHttp() {
   await setImmediate();
   const [{ createMetrics }, { createApp, operations }, { createAdmin }] = await Promise.all([

@@ -1,8 +1,8 @@
 import { isIP } from 'node:net';
 
 /**
- * True for an issuer URL (OpenID Connect Discovery 1.0 §3) of up to 255 characters, since it becomes part of
- * owner names.
+ * True for an issuer URL (OpenID Connect Discovery 1.0 §3). The limit is 255 characters, since the URL
+ * becomes part of owner names.
  */
 export function isIssuer(text: string): boolean {
   if (!/^https?:\/\/[!-~]{1,247}$/.test(text) || /[?#@]/.test(text) || !URL.canParse(text)) return false;

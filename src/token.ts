@@ -41,7 +41,7 @@ export const DEFAULT_EXPIRES = '90d';
 /** The rule for lifetimes, as in error messages. */
 export const EXPIRES_RULE = 'a time such as 30m, 12h or 90d, or never';
 
-/** Min milliseconds between two updates of the stored time of a token's last use. */
+/** Min milliseconds between two updates of the time at which a token was last used. */
 export const LAST_USE_STEP_MS = 60_000;
 
 function base62(value: bigint, length: number): string {

@@ -18,7 +18,7 @@ export async function writeAtomically<T>(
   rejectExisting(file);
   const partial = `${file}.partial`;
   // Adds the signal handlers before the partial file exists, so that every signal removes the file. No
-  // handler runs before the write begins, since `create` is synchronous.
+  // handler can run earlier and remove the file of another command: `create` is synchronous.
   const stopListening = onSignal(context, (signal) => {
     removeSync(partial);
     context.end(signal);
@@ -40,7 +40,7 @@ async function writeAndPublish<T>(
     const result = await work(partial);
     await sync(partial);
     await publish(partial, file);
-    // Syncs the folder too: only then is the new file name durable (fsync(2), notes).
+    // Syncs the folder after the rename: only then is the new file name durable (fsync(2), notes).
     await sync(dirname(resolve(file)));
     return result;
   } catch (error: unknown) {
@@ -75,7 +75,7 @@ function alreadyThere(file: string): CommandFailed {
   return new CommandFailed(`the file ${file} already exists; choose another name or remove it`);
 }
 
-// Creates the partial file synchronously, so that no signal handler can run in between.
+// Creates the partial file synchronously, so that no signal handler runs before the file exists.
 function create(file: string, partial: string): void {
   try {
     closeSync(openSync(partial, 'wx', 0o600));

@@ -4,7 +4,7 @@ import { runProgram } from './program.ts';
 export async function main(): Promise<void> {
   process.exitCode = await runProgram(process.argv.slice(2), {
     env: process.env,
-    // The standard streams are getters, since Node opens a stream when it is first read.
+    // The standard streams are getters, since Node opens a stream when its property is first read.
     get stdin() {
       return process.stdin;
     },

@@ -1,8 +1,8 @@
 import type { Output } from './context.ts';
 
 /**
- * Characters that may confuse a terminal: control characters (C0, DEL, C1), line separators, and those that
- * change the text direction (UAX #9).
+ * Characters that may confuse a terminal. They are control characters (C0, DEL, C1), line separators, and
+ * characters that change the text direction (UAX #9).
  */
 const UNSAFE = /[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu;
 const UNSAFE_IN_LINES = /(?!\n)[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/gu;

@@ -27,7 +27,7 @@ export async function withStore<T>(
   if (which === 'existing') rejectUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
   const fatal = Promise.withResolvers<never>();
   // A fatal error while the store opens must not become an unhandled rejection. `Promise.race` below still
-  // rejects with it.
+  // rejects with that error.
   fatal.promise.catch(() => undefined);
   const store = await announceIfCreated(context, config.databaseUrl, () =>
     openStore(config.databaseUrl, {

@@ -10,7 +10,7 @@ import { CommandFailed } from './command-errors.ts';
 import { type CommandContext, type Output, print } from './context.ts';
 import { escapeLine, escapeLines } from './message.ts';
 
-// Imports each command on demand, so that it does not slow down the start of the others.
+// Imports each command on demand, so that no command slows down the start of another.
 const commands: Readonly<Record<string, () => Promise<(context: CommandContext) => Command>>> = {
   serve: async () => (await import('./commands/serve-command.ts')).serveCommand,
   token: async () => (await import('./commands/token-command.ts')).tokenCommand,
@@ -25,7 +25,7 @@ const commands: Readonly<Record<string, () => Promise<(context: CommandContext) 
 
 /**
  * Runs the command in the arguments and writes a failure to standard error. Resolves to the exit code when
- * the command ends, or for `serve` when the service accepts requests.
+ * the command ends. For `serve`, resolves when the service accepts requests.
  */
 export async function runProgram(argv: readonly string[], context: CommandContext): Promise<number> {
   let exitCode = 0;
@@ -90,8 +90,8 @@ function widthOf({ isTTY, columns = 80 }: Output): number {
 }
 
 /**
- * Creates a function that reports failures, but not the same error twice: a command and its output stream may
- * fail with one error.
+ * Creates a function that reports failures. It skips a repeated error: a command and its output stream may
+ * fail with the same one.
  */
 function createFailureReporter(stderr: Output): (error: unknown) => void {
   let reported: unknown;

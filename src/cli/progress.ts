@@ -5,8 +5,8 @@ import { writeMessage } from './message.ts';
 
 export interface Progress {
   /**
-   * Sets the number of items so far. `value` is the position of the bar if the bar counts something else,
-   * such as bytes.
+   * Sets the number of items so far, and the position `value` of the bar. They differ if the bar counts
+   * another unit, such as bytes.
    */
   advance(count: number, value?: number): void;
   /** Writes a line to standard error, above the progress bar. */

@@ -17,15 +17,16 @@ type Column = keyof NewPlant;
 
 const REQUIRED_COLUMNS = COLUMNS.filter((column) => column === 'id' || !isOptionalField(column));
 
-/** Cell parsers by column. The parser of a column of numbers returns a number, any other the text. */
+/** Parsers of cells, by column. In a column of numbers they return a number, in any other column the text. */
 const readers = new Map(COLUMNS.map((column) => [column, compileFromText(NewPlant.properties[column])]));
 
 /** A cell: `,,` is null and `,"",` is an empty text, as in PostgreSQL's COPY. */
 type Cell = string | null;
 
 /**
- * CSV (RFC 4180) with a header line. Columns may be in any order. Unknown columns are ignored; those of
- * optional fields may be absent. Texts are not changed, even if a spreadsheet would read them as formulas.
+ * CSV (RFC 4180) with a header line. Columns may be in any order. Unknown columns are ignored; columns of
+ * optional fields may be absent. The text of a cell stays unchanged, even if a spreadsheet would read it as a
+ * formula.
  */
 export const csv: Format = { read, header: `${COLUMNS.join(',')}\n`, write };
 
@@ -53,8 +54,8 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
   }
 
   function takeError(error: CsvError): void {
-    // A line that is too long ends the import and cannot be skipped: after this error csv-parse drops the
-    // rest of the bytes that it was given.
+    // A line that is too long ends the import. After this error csv-parse drops the rest of the current
+    // chunk, so the import cannot skip only that line.
     if (error.code === 'CSV_MAX_RECORD_SIZE') throw new FileInvalid(error.message);
     const bytes = Number(error.bytes);
     const line = lines.upTo(error.code.startsWith('CSV_RECORD_') ? bytes - 1 : bytes);
@@ -97,7 +98,8 @@ function startParser(
       return null;
     },
   });
-  // Ignores the event `error`, which would end the process. `send` and `end` reject with the same error.
+  // Ignores the event `error`, which would end the process without a listener. `send` and `end` reject with
+  // the same error.
   parser.on('error', () => undefined);
   return parser.resume();
 }

@@ -23,8 +23,8 @@ export class FileInvalid extends Error {
 }
 
 /**
- * Max bytes of a line, to bound memory. No request body can be that long, so a line holds every plant that
- * the API accepts.
+ * Max bytes of a line, to bound memory. Every plant that the API accepts fits in a line, since request bodies
+ * are shorter.
  */
 export const MAX_LINE_BYTES = 32 * 1024 * 1024;
 

@@ -10,8 +10,8 @@ import {
 } from './format.ts';
 
 /**
- * A line over MAX_LINE_BYTES is skipped, but only up to this number of bytes. A still longer line ends the
- * import: `/dev/zero`, for example, has no line end.
+ * Max bytes of a skipped line. The import skips a line over MAX_LINE_BYTES, but fails at a line over this
+ * limit. Input such as `/dev/zero` never ends a line.
  */
 export const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
 

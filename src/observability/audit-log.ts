@@ -20,8 +20,8 @@ export interface Audit {
 }
 
 /**
- * Milliseconds of a window for rejected tokens. Per window, each token is logged once per reason, and unknown
- * tokens once per client address.
+ * Milliseconds of a window that limits repeated log lines. Per window, each known token is logged once per
+ * reason. Unknown tokens are logged once per client address.
  */
 const WINDOW_MS = 60_000;
 export const MAX_LINES_IN_WINDOW = 100;

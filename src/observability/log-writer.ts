@@ -9,8 +9,8 @@ const REPORT_EVERY_MS = 1_000;
 const MAX_BUFFERED = 1_048_576;
 
 /**
- * Buffer limits by kind of line. Clients can cause any number of request lines: lower limits for these leave
- * room for others.
+ * Buffer limits in characters, by kind of line. Clients can cause any number of request lines, so lower
+ * limits for these leave room for other lines.
  */
 export const BUFFER_LIMITS = {
   request: MAX_BUFFERED / 2,
@@ -18,7 +18,10 @@ export const BUFFER_LIMITS = {
   other: MAX_BUFFERED,
 };
 
-/** Subject of a log line: a request, a failed request (warn and above), or other, such as an audit event. */
+/**
+ * Subject of a log line: a request, a failed request (level warn or above), or anything else, such as an
+ * audit event.
+ */
 export type LineKind = keyof typeof BUFFER_LIMITS;
 
 /** Milliseconds that an exiting process waits for a slow reader of the log. */
@@ -126,8 +129,8 @@ export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogW
   };
 }
 
-// Opens `process.stdout`: Node then sets O_NONBLOCK on a pipe or socket. A write to a file never waits for a
-// reader.
+// Opens `process.stdout`: Node then sets O_NONBLOCK on a pipe or socket. A file does not need the flag, since
+// a write to a file never waits for a reader.
 function makeNonBlocking(): void {
   void process.stdout;
 }

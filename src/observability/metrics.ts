@@ -94,7 +94,7 @@ function createHttpMetrics(
     () => listBytes,
     registers,
   );
-  // Creates each series with zero: otherwise rate() of Prometheus misses the first increment.
+  // Creates each series with the value zero: otherwise `rate()` of Prometheus misses the first increment.
   for (const operation of operationIds) aborts.inc({ operation }, 0);
   rejections.inc({ status: 400 }, 0);
   return {
@@ -111,14 +111,14 @@ function createHttpMetrics(
 /** Durations of all requests for one operation with one status. */
 interface Series {
   readonly labels: { readonly operation: string; readonly status: number };
-  /** Number of requests in each bucket of DURATION_BUCKETS; the last is for longer ones. */
+  /** Number of requests in each bucket of DURATION_BUCKETS, and last the number of longer requests. */
   readonly counts: number[];
   sum: number;
 }
 
 /**
- * Counts request durations without `observe` of prom-client, which takes a twentieth of the time of a list.
- * Passes them to prom-client at each scrape.
+ * Counts request durations without `observe` of prom-client, which would take a twentieth of the time of a
+ * list request. Passes the counts to prom-client at each scrape.
  */
 function countDurations(registers: Registry[]): Metrics['answered'] {
   const series = new Map<string, Map<number, Series>>();
@@ -153,7 +153,9 @@ function countDurations(registers: Registry[]): Metrics['answered'] {
   };
 }
 
-/** Converts a series to an entry of `hashMap`, in which a histogram of prom-client keeps its series. */
+/**
+ * Converts a series to an entry of `hashMap`, the property in which a prom-client histogram keeps its series.
+ */
 function toPromClient({ labels, counts, sum }: Series) {
   const bucketValues = Object.fromEntries(DURATION_BUCKETS.map((bound, index) => [bound, counts[index]]));
   const count = counts.reduce((total, one) => total + one, 0);

@@ -17,7 +17,10 @@ import type { Store } from '../store/store.ts';
 import { version } from '../version.ts';
 
 export interface Tracing {
-  /** Starts a span for each request of an application. Must be called before other hooks are added. */
+  /**
+   * Starts a span for each request of an application. Must be called before the application adds `onRequest`
+   * hooks.
+   */
   traceRequests(app: FastifyInstance): void;
   /** Ends the span of a request. The status is undefined if the client closed the connection. */
   endSpan(request: FastifyRequest, status: number | undefined): void;
@@ -80,7 +83,7 @@ export function startTracing(onError: (message: string) => void): Tracing {
       begin(request);
       done();
     });
-    // Restores the tracing context after the body was read: stream events of the body lose that context.
+    // Restores the tracing context after the body was read: the events of the body stream lose that context.
     app.addHook(
       'preValidation',
       (request: FastifyRequest, _reply: FastifyReply, done: HookHandlerDoneFunction) => {

@@ -75,8 +75,8 @@ interface Copied {
 export async function copyContents(stderr: Output, from: Contents, to: Filling): Promise<Copied> {
   const progress = startProgress(stderr, 'plants', 2 * (await from.countPlants()));
   try {
-    // Reads idempotency keys before plants. A plant that the service creates in between may be copied without
-    // its key, but no key is copied without its plant.
+    // Reads idempotency keys before plants. If the service creates a plant between the two reads, the copy
+    // may lack its key. But no key is copied without its plant.
     const keys = await copyTable(
       'idempotency keys',
       () => from.keys(),

@@ -25,8 +25,8 @@ import { addSettings } from '../settings/flags.ts';
 import { onSignal } from '../signal-handler.ts';
 
 /**
- * Max plants in one transaction: enough to spread the cost of the fsync, and few enough not to delay a
- * running service.
+ * Max plants in one transaction. A smaller batch would spread the cost of its fsync over too few plants; a
+ * larger one would delay a running service.
  */
 export const PLANTS_IN_BATCH = 2_000;
 export const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
@@ -35,8 +35,8 @@ export const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
 export const INVALID_LINES_SHOWN = 20;
 
 /**
- * Returns the flag for importing the file again: `replace` if the first import had it, otherwise `skip`,
- * which keeps stored plants.
+ * Returns the flag with which the user imports the file again. `replace` stays `replace`; any other value
+ * becomes `skip`, which keeps stored plants.
  */
 function againFlag(onConflict: OnConflict): string {
   return `--on-conflict ${onConflict === 'replace' ? 'replace' : 'skip'}`;
@@ -105,15 +105,14 @@ async function importPlants(
   );
   let isSaving = false;
   let stoppedBy: NodeJS.Signals | undefined;
-  // After a signal, the import saves the current batch and ends. Between batches it ends at once, since
-  // reading from a terminal may block for ever.
+  // After a signal, the import saves the current batch, then ends. Between batches the import ends at once,
+  // since reading from a terminal may block for ever.
   const stopListening = onSignal(context, (signal) => {
     stoppedBy = signal;
     if (!isSaving) endBy(signal);
   });
 
-  // Ends the process by the signal, not with an exit code: only then does a shell skip the commands that
-  // follow.
+  // Ends the process by the signal. After a mere exit code, a shell would run the commands that follow.
   function endBy(signal: NodeJS.Signals): void {
     progress.stop();
     writeMessage(context.stderr, `plant-store: interrupted; ${unfinished()}`);

@@ -19,12 +19,14 @@ const FIRST_OWNER = 'default';
 export const SHUTDOWN_MS = STOP_MS + 500;
 
 /**
- * Milliseconds in which a second signal does not force the exit: npm repeats a Ctrl-C that the terminal
- * already sent.
+ * Milliseconds in which a second signal does not force the exit. On Ctrl-C, both the terminal and npm send
+ * the signal.
  */
 export const SAME_SIGNAL_MS = 500;
 
-/** Milliseconds between checks that the parent process still runs: Node has no event for its end. */
+/**
+ * Milliseconds between checks that the parent process still runs: Node has no event for the end of a parent.
+ */
 const PARENT_CHECK_MS = 200;
 
 export function serveCommand(context: CommandContext): Command {
@@ -62,9 +64,9 @@ export function serveCommand(context: CommandContext): Command {
 
 /**
  * Disables an optimization of V8, allocation-site pretenuring ("Memento Mori", Clifford et al., ISMM 2015,
- * pp. 105-117). After a burst of requests it keeps every later request in memory until the next full
- * collection (docs/performance.md). Called after the start: with a changed flag, Node rejects its code cache
- * and starts slowly.
+ * pp. 105-117). After a burst of requests, the optimization keeps a part of every later request in memory
+ * until the next full collection (docs/performance.md). Called after the start: with a changed V8 flag, Node
+ * rejects its code cache and starts slowly.
  */
 function disableAllocationSitePretenuring(): void {
   setFlagsFromString('--no-allocation-site-pretenuring');
@@ -164,7 +166,7 @@ function shouldCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config
 
 async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: EventLog): Promise<void> {
   if (oidcIssuer !== '') return;
-  // Skips the warning about missing tokens if the store does not answer: each request reports that.
+  // Skips the warning about missing tokens if the store does not answer: requests report that problem.
   const hasTokens = await store.hasTokens().catch(() => true);
   if (!hasTokens)
     log.event(

@@ -99,7 +99,7 @@ function revokeTokenCommand(context: CommandContext): Command {
   });
 }
 
-/** Revokes a token, unless already revoked. Resolves to the token as it was before. */
+/** Revokes a token, unless already revoked. Resolves to the token as it was before the call. */
 async function revoke(store: Store, named: string): Promise<Token> {
   const token = await getToken(store, named);
   if (token.revokedAt === null) await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });
@@ -165,7 +165,7 @@ function formatTime(time: number | null): string | null {
 
 const HEADING = ['ID', 'OWNER', 'STATE', 'SCOPES', 'EXPIRES', 'LAST USED', 'NAME'];
 
-/** Yields the tokens as a table. Reads them twice, first for the column widths. */
+/** Yields the tokens as a table. Reads the tokens twice, the first time for the column widths. */
 async function* tableOf(contents: Contents): AsyncGenerator<string> {
   const now = Date.now();
   let widths = HEADING.map((cell) => cell.length);

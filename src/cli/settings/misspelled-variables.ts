@@ -7,7 +7,7 @@ import { settings, variableOf } from '../../config.ts';
 export function misspelledVariables(
   environment: Readonly<Record<string, string | undefined>>,
 ): readonly (readonly [given: string, meant: string])[] {
-  // Skips short variables such as PORT: other programs have variables with similar names.
+  // Skips variables of one word, such as PORT: other programs have variables with similar names.
   const known = settings.map(variableOf).filter((name) => name.includes('_'));
   return Object.keys(environment).flatMap((given) => {
     if (known.includes(given)) return [];
@@ -21,8 +21,8 @@ function isSameWord(given: string, name: string): boolean {
 }
 
 /**
- * True if two names differ by one typing error: a character added, missing or replaced, or two neighbours
- * exchanged.
+ * True if two names differ by one typing error: a character added, missing or replaced, or two adjacent
+ * characters exchanged.
  */
 function isOneEditApart(given: string, name: string): boolean {
   const shorter = Math.min(given.length, name.length);

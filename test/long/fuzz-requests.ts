@@ -1,6 +1,7 @@
 import { METHODS } from 'node:http';
 import fc from 'fast-check';
 import type { Header } from '../support/clients/raw-http.ts';
+import { BODY_LIMIT } from '../support/data/costly-bodies.ts';
 
 /** A request as bytes, one per character. */
 export interface FuzzedRequest {
@@ -136,7 +137,7 @@ const bodies: fc.Arbitrary<Uint8Array> = fc.oneof(
         '[',
         '['.repeat(65),
         '['.repeat(5_000),
-        `{"id":1,"name":"${'x'.repeat(65_600)}"}`,
+        `{"id":1,"name":"${'x'.repeat(BODY_LIMIT)}"}`,
         '\ufeff{}',
       )
       .map((text) => Buffer.from(text)),

@@ -1,7 +1,7 @@
 import { type Plant, type PlantRow, plantFields } from '../plant.ts';
 import { parseScopes, type Token } from '../token.ts';
 import type { KeyRow } from './bulk-store.ts';
-import type { IdRange, Outcome, PageLimit } from './store.ts';
+import type { Outcome } from './store.ts';
 
 type Row = Readonly<Record<string, unknown>>;
 
@@ -15,11 +15,6 @@ export const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
 /** Query for any row, to detect an empty store. Both engines have the same table names. */
 export const FIND_ANY_ROW =
   'SELECT 1 FROM plants UNION ALL SELECT 1 FROM tokens UNION ALL SELECT 1 FROM idempotency_keys LIMIT 1';
-
-/** Returns a key that is equal for all lists that read the same page. */
-export function pageKey(owner: string, { from, to }: IdRange, { plants, bytes }: PageLimit): string {
-  return `${from} ${to} ${plants} ${bytes} ${owner}`;
-}
 
 export function charactersIn(row: { readonly [F in keyof Plant]?: unknown }): number {
   let characters = 0;

@@ -16,7 +16,6 @@ import { deleteExpiredKeys } from './expired-keys.ts';
 import { migratePostgres } from './migrate.ts';
 import { readLargePlant, readPage } from './pages.ts';
 import { retrying } from './retry-transient.ts';
-import { sharePages } from './shared-pages.ts';
 import { createNewPlants, type Row, type Statement } from './statements.ts';
 
 /** Milliseconds in which creations use ON CONFLICT, after a plain INSERT failed because an id was taken. */
@@ -177,7 +176,7 @@ export async function openPostgres(
 
   return {
     commit,
-    listPlants: sharePages((owner, range, limit) => readPage(read, owner, range, limit)),
+    listPlants: (owner, range, limit) => readPage(read, owner, range, limit),
     readLargePlant: (owner, range) => readLargePlant(read, owner, range),
     findToken: (digest) => findTokenBy('digest', digest),
     findTokenById: (id) => findTokenBy('id', id),

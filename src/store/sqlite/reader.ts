@@ -2,7 +2,7 @@ import { performance } from 'node:perf_hooks';
 import type { StatementSync } from 'node:sqlite';
 import { LRUCache } from 'lru-cache';
 import type { Token } from '../../token.ts';
-import { pageKey, toToken } from '../rows.ts';
+import { toToken } from '../rows.ts';
 import type { IdRange, LargePlant, PageLimit, PlantPage } from '../store.ts';
 import { openForReading } from './connection.ts';
 import { preparePages } from './pages.ts';
@@ -64,7 +64,7 @@ export async function openReader(file: string): Promise<Reader> {
     noteCommit,
     listPlants(owner, range, limit) {
       dropOutdatedPages();
-      const key = pageKey(owner, range, limit);
+      const key = `${range.from} ${range.to} ${limit.plants} ${limit.bytes} ${owner}`;
       const known = pages.get(key);
       if (known !== undefined) return known;
       const read = listPlants(owner, range, limit);

@@ -24,6 +24,11 @@ const NEW_OF_OTHERS = 3;
 const STEADY_MS = 1_000;
 /** Share of one core, in addition to the use before the attack. */
 const BUSY = 0.25;
+/**
+ * Min requests of the other clients before the attack. They warm the service up, and show how many bytes it reads per
+ * request.
+ */
+const CALM_REQUESTS = 100;
 const IDLE_LOOK_MS = 200;
 const USUAL_WATCH_S = 0.5;
 let nextId = 0;
@@ -102,11 +107,17 @@ async function measureCalm(target: Target, others: Others, seconds: number) {
   others.take();
   const readBefore = await bytesRead(target);
   const cpuBefore = readFamilyCpuSeconds(target.pid);
-  await setTimeout(half * 1_000);
+  const began = performance.now();
+  do await setTimeout(half * 1_000);
+  while (others.count() < CALM_REQUESTS);
   const alone = others.take();
   const requests = Math.max(1, alone.requests.count + alone.live.count);
   const read = (await bytesRead(target)) - readBefore;
-  return { alone, cpu: cpuSince(target, cpuBefore) / half, readEach: read / requests };
+  return {
+    alone,
+    cpu: cpuSince(target, cpuBefore) / ((performance.now() - began) / 1_000),
+    readEach: read / requests,
+  };
 }
 
 function othersOf({ url, adminUrl, othersToken }: Target) {

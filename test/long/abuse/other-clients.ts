@@ -12,6 +12,8 @@ export interface OthersFigures {
 }
 
 interface Others {
+  /** The number of requests since the last call of `take`. */
+  count(): number;
   /** The figures since the last call; pending requests count in the next call. */
   take(): OthersFigures;
   /** Waits for the last responses, and resolves to the figures since the last call. */
@@ -93,6 +95,7 @@ export function startOthers({ url, adminUrl, token, firstId }: OthersOptions): O
   }
 
   return {
+    count: () => state.times.length,
     take,
     stop: async () => {
       state.isStopped = true;

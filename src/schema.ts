@@ -195,8 +195,8 @@ export const Type = {
   Object: objectOf,
   Optional: <S extends TSchema>(schema: S): S & Optional => ({ ...schema, [OPTIONAL]: true }),
   /**
-   * Adds a rule to a schema. `demandOf` returns the message for every invalid value, also for values that the
-   * given schema already rejects.
+   * Returns the schema with one more rule. `demandOf` returns the error message for a value that breaks the
+   * rule or the schema. It replaces the message of the schema.
    */
   Refine: <T>(
     schema: TSchema<T>,

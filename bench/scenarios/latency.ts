@@ -14,7 +14,8 @@ const SHARES = [0.1, 0.25, 0.5, 0.75, 0.9, 1];
 const HALF = 0.5;
 
 /**
- * Each request rate gets this many run numbers, more than there are rounds. So no two runs use the same ids.
+ * Run numbers that each request rate reserves. The ids of a run follow from its number. With more numbers
+ * than rounds, no two runs use the same ids.
  */
 const RUNS_A_RATE = 110;
 

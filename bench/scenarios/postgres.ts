@@ -96,8 +96,9 @@ async function runPgbench(args: readonly string[], signal: AbortSignal): Promise
 }
 
 /**
- * Starts each run with an empty table and a completed checkpoint. Throws if the run leaves less than 90 % of
- * the plants that it reports. The CPU time of PostgreSQL counts as the server's.
+ * Starts each run with an empty table and a completed checkpoint. After a run, throws if the table has less
+ * than 90 % of the plants that the run reported as created. The CPU time of PostgreSQL is added to that of
+ * the service.
  */
 function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Contender {
   return {

@@ -7,7 +7,10 @@ import type { TimelineRegression } from '../store.ts';
 export const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby', true) = 'off'
                                           THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline`;
 
-/** Compares the timeline of each primary with the highest one so far. */
+/**
+ * Detects a connection to an outdated primary. PostgreSQL increases the number of its timeline at each
+ * failover, so a primary with a lower number than an earlier one is outdated.
+ */
 export interface Timelines {
   note(timeline: unknown): void;
   /** Number of primaries whose timeline was lower than that of an earlier primary. */

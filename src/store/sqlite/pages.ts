@@ -36,8 +36,8 @@ const JSON_GROWTH = 6;
 const MEMBER_NAMES = 32 * plantFields.length;
 
 /**
- * Lowest limit that is set for the size of values, in bytes. Statements that do not read pages share the
- * connection, and need values of this size.
+ * The size limit of values is never set below this, in bytes. Other statements on the same connection need
+ * values of up to this size.
  */
 const SMALLEST_VALUE_LIMIT = 64 * 1024;
 

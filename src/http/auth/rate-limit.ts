@@ -19,6 +19,8 @@ function createRate(limit: number, monotonicNow: Clock) {
     max: MAX_ENTRIES,
     ttl: WINDOW_MS,
     perf: { now: monotonicNow },
+    // The default keeps a reading of the clock until a timer runs.
+    ttlResolution: 0,
   });
   return {
     /** Counts an event. Returns the number of events of the key in its window, including this one. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { networkOf } from '../../../src/http/auth/rate-limit.ts';
+import { createRejectedTokens, networkOf } from '../../../src/http/auth/rate-limit.ts';
 import { mintSecret } from '../../../src/token.ts';
 import { engines } from '../../support/engines.ts';
 import { AUDIENCE, newSigningKey, startIdentityProvider } from '../../support/servers/identity-provider.ts';
@@ -37,6 +37,15 @@ describe('invalid tokens', () => {
     assert.equal(await statusOf(service, fresh), 200);
     assert.equal(await statusOf(service, other), 401);
     await assertTooMany(await list(service, mintSecret()));
+  });
+
+  it('window over → a new one, however soon the clock is read again', () => {
+    let now = 1;
+    const rejectedTokens = createRejectedTokens(1, () => now);
+    rejectedTokens.rejected('192.0.2.1', 'first');
+    assert.throws(() => rejectedTokens.rejectBeyond('192.0.2.1', 'second'), { code: 42900 });
+    now += MINUTE_MS + 1;
+    rejectedTokens.rejectBeyond('192.0.2.1', 'second');
   });
 
   it('X-Forwarded-For → used only from a trusted proxy', async (t) => {

@@ -10,6 +10,19 @@ import { recordWrites } from './recorded-writers.ts';
 
 const WRITERS = 8;
 
+/** What the service is doing at the moment of each cut, in turns. */
+const KINDS = [
+  'making',
+  'checkpoints',
+  'rest',
+  'checkpoints',
+  'rest',
+  'checkpoints',
+  'rest',
+  'checkpoints',
+  'rest',
+] as const;
+
 interface PowerCutOptions {
   readonly cuts: number;
   /** Acknowledged writes of the recording. */
@@ -63,8 +76,7 @@ export async function cutPower(options: PowerCutOptions): Promise<PowerCutSummar
   );
   const summary = { cuts: 0, inCheckpoints: 0, inTheMaking: 0, unsound: 0, acknowledged: writes.length };
   for (const cut of Array(options.cuts).keys()) {
-    const choice = random();
-    const kind = choice < 0.1 ? 'making' : choice < 0.55 ? 'checkpoints' : 'rest';
+    const kind = KINDS[cut % KINDS.length] ?? 'rest';
     const at = moments[kind][Math.floor(random() * moments[kind].length)] ?? 0;
     const image = imageAt(events, { at, blind: options.blind, random });
     const folders = ['served', 'checked'].map((folder) => join(installation.folder, folder));
@@ -93,9 +105,9 @@ export async function cutPower(options: PowerCutOptions): Promise<PowerCutSummar
 }
 
 /** Sorts the moments by what the service was doing. */
-function sortMoments(events: DiskEvents, name: string): Record<'making' | 'checkpoints' | 'rest', number[]> {
+function sortMoments(events: DiskEvents, name: string): Record<(typeof KINDS)[number], number[]> {
   const firstResponse = Math.min(...events.responses.values());
-  const sorted: Record<'making' | 'checkpoints' | 'rest', number[]> = {
+  const sorted: Record<(typeof KINDS)[number], number[]> = {
     making: [],
     checkpoints: [],
     rest: [],

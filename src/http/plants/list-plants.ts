@@ -26,9 +26,9 @@ export const CONCURRENT_GATHERS = 4;
 
 /**
  * Bytes that a list without `limit` counts towards the memory limit for slow clients. They cover a few pages
- * of plants in memory, but not the socket buffer of the kernel.
+ * of plants in memory, and the same bytes encrypted for TLS, but not the socket buffer of the kernel.
  */
-export const STREAM_BYTES = 6 * PAGE_BYTES;
+export const STREAM_BYTES = 8 * PAGE_BYTES;
 
 /** Lists of up to this many bytes are sent in one write, and do not count towards the memory limit. */
 const SHORT_BYTES = PAGE_BYTES;

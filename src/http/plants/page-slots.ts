@@ -22,7 +22,7 @@ export type WaitForPageSlot = () => Promise<void>;
  * Max pages that all lists together read in one event-loop iteration. Reading them takes one to two
  * milliseconds.
  */
-const PAGES_AT_ONCE = 8;
+const PAGES_AT_ONCE = 2;
 
 /** Limits how many lists read a page in one event-loop iteration, so that other requests run in between. */
 export function createPageSlots(): WaitForPageSlot {

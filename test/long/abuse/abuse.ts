@@ -8,6 +8,9 @@ import { measureAbuse } from './measure.ts';
 import { type Grounds, prepareGrounds, serveBare, USUAL_STOCK } from './target.ts';
 import { abuseFaults, describeAbuse, isMachineBusy, slacken, USUAL_BOUNDS, withoutSpeed } from './verdict.ts';
 
+/** Node.js and OpenSSL take about 50 KiB per TLS connection, without any request. */
+const TLS_CONNECTION_BYTES = 64 * 1024;
+
 interface AbuseOptions {
   readonly grounds: Grounds;
   readonly isTls: boolean;
@@ -24,7 +27,9 @@ interface AbuseOptions {
 export async function abuse(attack: Attack, options: AbuseOptions): Promise<readonly string[]> {
   const { grounds, isTls, calmSeconds, slack = 1, env, report } = options;
   const overTls = isTls || attack.rawToTls === true;
-  const usual = { ...USUAL_BOUNDS, ...attack.bounds };
+  const inPlain = { ...USUAL_BOUNDS, ...attack.bounds };
+  const tlsMemory = overTls ? attack.connections * TLS_CONNECTION_BYTES : 0;
+  const usual = { ...inPlain, memory: inPlain.memory + tlsMemory };
   report(`${attack.name} (${grounds.engine}, ${overTls ? 'https' : 'http'}): ${attack.about}`);
   report(`  guards     ${attack.guards}`);
   const target = await grounds.serve(attack, overTls, env);

@@ -67,7 +67,10 @@ export interface Attack {
   /** The connections take these in rotation. */
   readonly sends: readonly Script[];
   readonly reads: Reading;
-  /** Duration, unless all its connections end earlier. */
+  /**
+   * Duration from the time when all its connections are made, or have taken as long. Shorter if all of them end
+   * earlier.
+   */
   readonly seconds: number;
   readonly bounds: Partial<Bounds>;
   /** How long the other clients are measured after it. */

@@ -25,7 +25,7 @@ class Attacker {
   readonly #job: Job;
   readonly #built = new Map<Step, Buffer>();
   readonly #open = new Set<Socket>();
-  readonly #onConnected: () => void;
+  readonly #allConnected = Promise.withResolvers<void>();
   readonly #statuses: Record<string, number> = {};
   #began = 0;
   #number = 0;
@@ -40,7 +40,7 @@ class Attacker {
 
   constructor(job: Job, onConnected: () => void) {
     this.#job = job;
-    this.#onConnected = onConnected;
+    void this.#allConnected.promise.then(onConnected);
     for (const { steps } of job.attack.sends) for (const step of steps) this.#build(step);
   }
 
@@ -48,10 +48,13 @@ class Attacker {
     const { connections, seconds, sends } = this.#job.attack;
     this.#began = performance.now();
     const over = new AbortController();
-    const timer = setTimeout(seconds * 1_000, undefined, { signal: over.signal }).then(
-      () => this.stop(),
-      () => undefined,
-    );
+    const wait = (): Promise<void> => setTimeout(seconds * 1_000, undefined, { signal: over.signal });
+    const timer = Promise.race([this.#allConnected.promise, wait()])
+      .then(wait)
+      .then(
+        () => this.stop(),
+        () => undefined,
+      );
     const running: Promise<void>[] = [];
     for (let index = 0; index < connections && !this.#isOver; index += 1) {
       const script = sends[index % sends.length];
@@ -152,7 +155,7 @@ class Attacker {
   }
 
   #lookWhetherConnected(): void {
-    if (this.#connected + this.#failed === this.#job.attack.connections) this.#onConnected();
+    if (this.#connected + this.#failed === this.#job.attack.connections) this.#allConnected.resolve();
   }
 
   async #follow({ steps, repeats }: Script, link: Link): Promise<void> {

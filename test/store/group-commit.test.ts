@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { describe, type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { createGroupCommit, type GroupCommitOptions } from '../../src/store/group-commit.ts';
 import { lockKeys } from '../../src/store/postgres/batch.ts';
@@ -210,11 +210,13 @@ describe('limits', () => {
   });
 
   test('more than maxWaiting writes → the new one is rejected; the queued ones are executed', async () => {
-    const { begun, write, idsBegun } = createHeld({ maxWaiting: 3 });
+    const { group, begun, write, idsBegun } = createHeld({ maxWaiting: 3 });
     const first = write(0);
     await idsBegun();
     const waiting = write(2, 4, 6);
     await assertRejected(write(7, 8), StoreOverloaded);
+    await assert.rejects(group.write(remove(9)), /3 writes/);
+    assert.deepEqual(group.load(), { writesWaiting: 3, writesInFlight: 1 });
     at(begun, 0).succeed();
     assert.deepEqual(await Promise.all(first), ['deleted']);
     assert.deepEqual(await idsBegun(), [[0], [2, 4, 6]]);
@@ -225,8 +227,38 @@ describe('limits', () => {
     assert.deepEqual(await idsBegun(), [[0], [2, 4, 6], [8, 10, 12]]);
     at(begun, 2).succeed();
     assert.deepEqual(await Promise.all(later), ['deleted', 'deleted', 'deleted']);
+    assert.deepEqual(group.load(), { writesWaiting: 0, writesInFlight: 0 });
+  });
+
+  test('queued for maxWaitMs → rejected, and never executed; younger ones stay queued', async (t) => {
+    const clock = holdClock(t);
+    const { begun, write, idsBegun } = createHeld({ maxWaitMs: 100 });
+    const first = write(0);
+    await idsBegun();
+    clock.now += 1;
+    const [late] = write(2);
+    clock.now += 50;
+    const younger = write(4);
+    clock.now += 50;
+    clock.tick(25);
+    await assert.rejects(late ?? assert.fail(), /100 ms/);
+    at(begun, 0).succeed();
+    assert.deepEqual(await idsBegun(), [[0], [4]]);
+    at(begun, 1).succeed();
+    assert.deepEqual(await Promise.all([...first, ...younger]), ['deleted', 'deleted']);
   });
 });
+
+/** Holds the clock and the intervals. `tick` runs the intervals of that many milliseconds. */
+function holdClock(t: TestContext) {
+  const clock = { now: 0, looks: 0, tick: (ms: number): void => t.mock.timers.tick(ms) };
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  t.mock.method(performance, 'now', () => {
+    clock.looks += 1;
+    return clock.now;
+  });
+  return clock;
+}
 
 /** The keys of a write are the digits of its id. */
 const keysOf = (write: Write): readonly string[] => `${idOf(write)}`.split('');
@@ -242,6 +274,20 @@ describe('writes that share a key', () => {
     assert.deepEqual(await idsBegun(), [[1, 2, 3], [12], [23, 1]]);
     at(begun, 2).succeed();
     assert.deepEqual(await Promise.all(writes), [1, 2, 12, 3, 23, 1].map(outcomeOf));
+  });
+
+  test('keep their order behind one that waits for another key', async () => {
+    const { begun, write, idsBegun } = createHeld({ maxInFlight: 3, keysOf });
+    const first = write(1);
+    await idsBegun();
+    const next = write(12, 2, 3);
+    assert.deepEqual(await idsBegun(), [[1], [3]]);
+    at(begun, 0).succeed();
+    assert.deepEqual(await idsBegun(), [[1], [3], [12]]);
+    at(begun, 2).succeed();
+    assert.deepEqual(await idsBegun(), [[1], [3], [12], [2]]);
+    for (const index of [1, 3]) at(begun, index).succeed();
+    assert.deepEqual(await Promise.all([...first, ...next]), [1, 12, 2, 3].map(outcomeOf));
   });
 
   test('wait until the batch of the first has ended, with success or not; others continue', async () => {
@@ -374,6 +420,7 @@ describe('closing', () => {
     await idsBegun();
     const closed = group.close();
     await assertRejected(write(8), StoreUnavailable);
+    await assert.rejects(group.write(remove(10)), /closing/);
     assert.equal(await isSettled(closed), false);
     at(begun, 0).succeed();
     assert.deepEqual(await idsBegun(), [[2, 4], [6]]);
@@ -401,10 +448,40 @@ describe('closing', () => {
     const { group, begun, write, idsBegun } = createHeld();
     const writes = write(2);
     const closed = group.close();
-    await idsBegun();
+    assert.equal(await isSettled(closed), false);
+    assert.deepEqual(await idsBegun(), [[2]]);
     at(begun, 0).succeed();
     assert.deepEqual(await Promise.all(writes), ['deleted']);
     await closed;
+  });
+
+  test('waits for writes that came after a time without writes', async () => {
+    const { group, begun, write, idsBegun } = createHeld();
+    const first = write(2);
+    await idsBegun();
+    at(begun, 0).succeed();
+    await Promise.all(first);
+    const writes = write(4);
+    await idsBegun();
+    const closed = group.close();
+    assert.equal(await isSettled(closed), false);
+    at(begun, 1).succeed();
+    assert.deepEqual(await Promise.all(writes), ['deleted']);
+    await closed;
+  });
+
+  test('ends when the last queued write is rejected for its age; then no clock is read', async (t) => {
+    const clock = holdClock(t);
+    const { group, write } = createHeld({ maxWaitMs: 100 });
+    const late = write(2);
+    const closed = group.close();
+    clock.now += 100;
+    clock.tick(25);
+    await assertRejected(late, StoreUnavailable);
+    await closed;
+    const { looks } = clock;
+    clock.tick(1_000);
+    assert.equal(clock.looks, looks);
   });
 
   test('resolves at once when nothing is pending, and can be called twice', async () => {

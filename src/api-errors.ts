@@ -1,6 +1,6 @@
 /**
- * All errors that the service returns. A code is the HTTP status (RFC 9110 §15) × 100 plus a number, and
- * never changes its meaning. Any other error is returned as 50000.
+ * All errors that the service returns. A code is the HTTP status (RFC 9110 §15) × 100 plus a number, such as
+ * 40001. A code never changes its meaning. An unexpected error is returned as 50000.
  */
 export const errorMeanings = {
   40000: 'a field, parameter or header is invalid; the message names it',
@@ -62,7 +62,8 @@ export function messageOf(error: unknown): string {
 }
 
 /**
- * Returns the code that Node or a library gave an error, such as `ENOENT`; an empty string without a code.
+ * Returns the `code` of an error from Node or a library, such as `ENOENT`. Returns an empty string if the
+ * error has no code.
  */
 export function codeOf(error: unknown): string {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';

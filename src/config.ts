@@ -272,8 +272,8 @@ function describeInvalid({ setting, source, text }: Given, demand: string): stri
 }
 
 /**
- * Settings that must be set together. Without an audience, JWTs that were issued for other services would be
- * accepted.
+ * Pairs of settings that must be set together. For example, an issuer without an audience would accept JWTs
+ * for other services.
  */
 const pairs = [
   ['oidcIssuer', 'oidcAudience'],

@@ -47,8 +47,8 @@ function demandOfPostgresUrl(url: string): string | undefined {
   return `must not have the option ${unknown}, which has no effect; the TLS options are sslmode, sslrootcert, sslcert and sslkey`;
 }
 
-// False if the password has a /, ? or # that is not encoded. The URL parser would take a part of such a
-// password for the port. That part is usually an invalid port.
+// Returns false if the password has an unencoded /, ? or #. A part of such a password takes the place of the
+// port, where it is usually invalid.
 function isPostgresUrl(url: string): boolean {
   const authority = url
     .replace(/^[a-z]+:\/\//, '')

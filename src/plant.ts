@@ -77,7 +77,7 @@ export function toPlantRow(owner: string, { id, name, tag }: NewPlant): PlantRow
 /** A plant; optional fields without a value are missing or null. */
 export type NullablePlant = { readonly [F in keyof Plant]: Plant[F] | PlantRow[F] };
 
-/** Renders a plant as JSON. The engines render the plants of a list to the same bytes. */
+/** Renders a plant as JSON. SQLite and PostgreSQL render the plants of a list to the same bytes. */
 export function renderPlant({ name, tag }: NullablePlant): string {
   return JSON.stringify({ name, tag: tag ?? undefined } satisfies Record<keyof Plant, unknown>);
 }
@@ -98,12 +98,12 @@ export function isIdempotencyKey(text: string): boolean {
 const FIRST_VERSION_VALUES = ['id', 'name', 'tag'].length;
 
 /**
- * Returns the SHA-256 of all fields of a plant, unambiguously joined. The store keeps it with the idempotency
- * key, to recognize the same plant in a retry.
+ * Returns the SHA-256 of all fields of a plant, unambiguously joined. The store keeps this digest with the
+ * idempotency key, to recognize the same plant in a retry.
  */
 export function digestPlant(plant: NewPlant): Uint8Array {
   const values = [plant.id.toString(), ...plantFields.map((field) => plant[field])];
-  // Leaves out trailing absent fields: a field that an upgrade adds must not change the digest of plants
+  // Leaves out trailing absent fields. A field that a later version adds must not change the digest of plants
   // without that field.
   while (values.length > FIRST_VERSION_VALUES && values.at(-1) === undefined) values.pop();
   return createHash('sha256').update(JSON.stringify(values)).digest();

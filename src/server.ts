@@ -17,7 +17,7 @@ import { version } from './version.ts';
 
 /**
  * Milliseconds of the grace period, which begins when the listener closes. Responses in this period have
- * `Connection: close`. It ends early if no connection is open.
+ * `Connection: close`. The period ends early if no connection is open.
  */
 export const GRACE_MS = 500;
 
@@ -26,11 +26,11 @@ export const DRAIN_MS = 7_500;
 
 /**
  * Max milliseconds of the last step of a shutdown, after the last request in flight. The step sends pending
- * spans and answers requests to the admin listener.
+ * trace spans and answers requests to the admin listener.
  */
 export const LAST_MS = 1_000;
 
-/** Max milliseconds of a shutdown, without the stop delay and the close of the store. */
+/** Max milliseconds of a shutdown, not counting the stop delay and the closing of the store. */
 export const STOP_MS = GRACE_MS + DRAIN_MS + LAST_MS;
 
 export interface Server {

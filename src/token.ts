@@ -109,8 +109,8 @@ export function isOwner(text: string): boolean {
 
 /**
  * Returns the owner for a subject of an OpenID Connect issuer: issuer, `#`, subject. No issuer and no local
- * owner contains `#`. Returns undefined unless the subject is 1 to 255 printable ASCII characters (OpenID
- * Connect Core §2).
+ * owner contains `#`, so these owners are unique. Returns undefined unless the subject is 1 to 255 printable
+ * ASCII characters (OpenID Connect Core §2).
  */
 export function ownerOfSubject(issuer: string, subject: string): string | undefined {
   const owner = `${issuer}#${subject}`;

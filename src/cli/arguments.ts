@@ -4,8 +4,8 @@ import { CommandFailed } from './command-errors.ts';
 import { absolutePath, type CommandContext } from './context.ts';
 
 /**
- * Creates a parser for a file argument, which returns an absolute path. Rejects an empty argument: a shell
- * passes one for an unset variable such as `"$FILE"`.
+ * Creates a parser of file arguments. The parser returns an absolute path and rejects an empty argument. A
+ * shell passes an empty argument if a variable is unset, as in `"$FILE"`.
  */
 export function parseFile(context: CommandContext): (text: string) => string {
   return (text) => {
@@ -20,7 +20,8 @@ export function rejectUnlessLocalOwner(owner: string): void {
 }
 
 /**
- * Throws CommandFailed unless the argument is an owner that `token create` or an identity provider can set.
+ * Throws CommandFailed unless the argument is a valid owner of local tokens or of an identity provider's
+ * tokens.
  */
 export function rejectUnlessOwner(owner: string): void {
   if (isOwner(owner) || isOwnerOfSubject(owner)) return;

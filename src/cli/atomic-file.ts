@@ -7,8 +7,8 @@ import type { CommandContext } from './context.ts';
 import { onSignal } from './signal-handler.ts';
 
 /**
- * Writes a new file atomically: `work` writes FILE.partial, which is renamed to FILE when complete and on
- * disk. The file mode is 0600. Rejects with CommandFailed if FILE exists.
+ * Writes a new file atomically. `work` writes FILE.partial. Once that file is complete and on disk, it is
+ * renamed to FILE. The file mode is 0600. Rejects with CommandFailed if FILE exists.
  */
 export async function writeAtomically<T>(
   context: CommandContext,
@@ -17,8 +17,8 @@ export async function writeAtomically<T>(
 ): Promise<T> {
   rejectExisting(file);
   const partial = `${file}.partial`;
-  // Adds the signal handlers before the partial file exists, so that every signal removes the file. No
-  // handler can run earlier and remove the file of another command: `create` is synchronous.
+  // Adds the signal handlers first, so that a signal never leaves a partial file. `create` is synchronous, so
+  // no handler runs before it and removes the partial file of another command.
   const stopListening = onSignal(context, (signal) => {
     removeSync(partial);
     context.end(signal);
@@ -49,18 +49,19 @@ async function writeAndPublish<T>(
   }
 }
 
-// Removes the partial file, and -wal and -shm files that SQLite may have created.
+// Removes the partial file, and the `-wal` and `-shm` files that SQLite may have created with it.
 function removeSync(partial: string): void {
   for (const file of [partial, `${partial}-wal`, `${partial}-shm`]) rmSync(file, { force: true });
 }
 
-// Renames by a hard link, which fails if the new name exists. A rename would overwrite an existing file.
+// Gives the file its final name by a hard link, which fails if that name exists. A rename would overwrite the
+// existing file.
 async function publish(partial: string, file: string): Promise<void> {
   try {
     await link(partial, file);
   } catch (error: unknown) {
     if (codeOf(error) === 'EEXIST') throw alreadyThere(file);
-    // For file systems without hard links: checks that the name is free, then renames.
+    // Handles file systems without hard links: checks that the name is free, then renames the file.
     rejectExisting(file);
     return rename(partial, file);
   }

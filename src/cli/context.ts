@@ -17,7 +17,10 @@ export interface CommandContext {
   readonly cwd: string;
   /** Returns the id of the parent process. It changes when the parent process ends. */
   readonly parentPid: () => number;
-  /** Emits the signals and unexpected errors of the process. Those without a listener end the process. */
+  /**
+   * Emits the signals and unexpected errors of the process. A signal or error without a listener ends the
+   * process.
+   */
   readonly signals: NodeJS.EventEmitter;
   /** Ends the process immediately, with an exit code or by a signal. */
   readonly end: (how: number | NodeJS.Signals) => void;

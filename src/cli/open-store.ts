@@ -10,12 +10,14 @@ import { configOf } from './settings/flags.ts';
 /** Advice in the message "there is no store", for commands that take the database URL from the settings. */
 export const DATABASE_URL_HINT = 'set --database-url (DATABASE_URL) to an existing one';
 
-/** Statement timeout of commands that read the whole store. Requests have a shorter one. */
+/**
+ * Statement timeout in milliseconds for commands that read the whole store. Requests have a shorter timeout.
+ */
 const BULK_STATEMENT_TIMEOUT_MS = 600_000;
 
 /**
- * Opens the store that the flags name, calls `work` with it and closes it. The service may use the store
- * meanwhile. Creates a missing store, unless `which` is 'existing'.
+ * Opens the store that the flags name, calls `work` with it and closes it. The service may use the same store
+ * at the same time. Creates a missing store, unless `which` is 'existing'.
  */
 export async function withStore<T>(
   context: CommandContext,

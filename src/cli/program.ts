@@ -90,8 +90,8 @@ function widthOf({ isTTY, columns = 80 }: Output): number {
 }
 
 /**
- * Creates a function that reports failures. It skips a repeated error: a command and its output stream may
- * fail with the same one.
+ * Creates a function that reports failures. The function skips a repeated error: a command and its output
+ * stream may fail with the same error.
  */
 function createFailureReporter(stderr: Output): (error: unknown) => void {
   let reported: unknown;
@@ -111,7 +111,7 @@ function inheritSettings(command: Command): void {
   }
 }
 
-/** Returns the message of an expected error, and the stack of any other. */
+/** Returns the message of an expected error, or the stack of an unexpected one. */
 function explanationOf(error: unknown): string {
   if (!(error instanceof Error)) return escapeLine(String(error));
   const isExpected =

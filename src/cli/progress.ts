@@ -5,8 +5,8 @@ import { writeMessage } from './message.ts';
 
 export interface Progress {
   /**
-   * Sets the number of items so far, and the position `value` of the bar. They differ if the bar counts
-   * another unit, such as bytes.
+   * Sets the number of items so far. `value` is the position of the bar, which differs from this number if
+   * the bar counts bytes.
    */
   advance(count: number, value?: number): void;
   /** Writes a line to standard error, above the progress bar. */
@@ -16,14 +16,14 @@ export interface Progress {
 
 const REDRAW_MS = 100;
 
-/** Terminal columns for the text next to the progress bar, wide enough for a million plants. */
+/** Terminal columns for the text next to the progress bar. A count of a million plants fits in them. */
 const TEXT_COLUMNS = 50;
 const MIN_BAR_COLUMNS = 10;
 const MAX_BAR_COLUMNS = 40;
 
 /**
- * Shows count, rate and remaining time on standard error, if that is a terminal. Uses no colours. Without a
- * known total it shows no bar and no remaining time. Without a terminal it writes only the lines of `note`.
+ * Shows count, rate and remaining time on standard error, without colours. Shows no bar and no remaining time
+ * if `total` is unknown. Writes only the lines of `note` if standard error is no terminal.
  */
 export function startProgress(
   stderr: Output,

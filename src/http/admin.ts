@@ -112,8 +112,8 @@ function limitScrapes(render: () => Promise<string>): () => Promise<string> {
 }
 
 /**
- * Registers a gauge for each readiness check, which shows why an instance is not ready. Such an instance gets
- * no requests, so metrics of requests cannot show the reason.
+ * Registers a gauge with the result of each readiness check, to show why an instance is not ready. Metrics of
+ * requests cannot show the reason: such an instance gets no requests.
  */
 function gaugeChecks(registry: Registry, checks: readonly ReadinessCheck[]): void {
   new Gauge({

@@ -120,8 +120,8 @@ function sendScript(
     .type('text/javascript; charset=utf-8')
     .headers({ 'content-encoding': 'gzip', 'content-length': gzipped.length });
   if (!hasBody) return reply.send();
-  // Sends the script in pieces. One large write would make TLS encrypt all of it, even if the client never
-  // reads.
+  // Sends the script in pieces. One large write would make TLS encrypt the whole script, even if the client
+  // never reads it.
   sendPieces(request, reply, inPieces(gzipped));
   return reply;
 }

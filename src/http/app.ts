@@ -96,7 +96,7 @@ export function createApp(options: AppOptions): FastifyInstance {
   setUpRequests(app, limits.body);
   addHooks(app, options);
   answerErrors(app, options);
-  // Separate limits for reads and writes: lists still work while a lock or a slow disk blocks writes.
+  // Limits reads and writes separately, so that lists still work while a lock or a slow disk blocks writes.
   const waitForSlot = createLoopBudget();
   const admissions = {
     reads: createAdmission(limits.inFlight, waitForSlot),
@@ -170,7 +170,8 @@ function createFastify(options: AppOptions): FastifyInstance {
 }
 
 function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
-  // Fastify must not read bodies: the hook `receiveBody` reads them for all methods. Only POST uses its body.
+  // Stops Fastify from reading bodies: the hook `receiveBody` reads the bodies of all methods. Only POST uses
+  // its body.
   for (const method of http.METHODS) app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setValidatorCompiler(({ schema, httpPart }) => compileRequestCheck(schema as TSchema, httpPart));
   app.decorateRequest('caller', undefined);
@@ -248,9 +249,9 @@ function operationOf({ routeOptions }: FastifyRequest): string {
 }
 
 /**
- * Codes of server errors that get no error line in the log. Logging 50301 would add to an overload. For
- * 50302, the failed read of the identity provider's keys is already logged. Clients could also flood the log
- * with tokens that name unknown keys.
+ * Codes of server errors that get no error line in the log. 50100 is a mistake of the client. Lines for 50301
+ * would add to an overload. For 50302, the failed read of the identity provider's keys is logged instead.
+ * Clients could flood the log with tokens that name unknown keys.
  */
 const unlogged: readonly ErrorCode[] = [50100, 50301, 50302];
 

@@ -32,7 +32,10 @@ export interface OperationSchema {
   readonly body?: TSchema;
 }
 
-/** An OpenAPI link to another operation, which takes a value of this request or response as a parameter. */
+/**
+ * An OpenAPI link to another operation. A value of this request or response becomes a parameter of that
+ * operation.
+ */
 interface OperationLink {
   readonly description: string;
   /** Parameters of the linked operation, as OpenAPI runtime expressions such as `$request.body#/id`. */
@@ -77,7 +80,7 @@ type RequestOf<O extends Operation> = FastifyRequest<{
 
 /**
  * Handles a request and resolves to the response body, which the router then sends. Do not return Fastify's
- * `reply` object. The request would then count as in flight until the client has read the response.
+ * `reply` object: the request would be in flight until the client has read the response.
  */
 export type HandlerOf<O extends Operation> = (
   request: RequestOf<O>,

@@ -7,7 +7,8 @@ import { ClientGone } from './operation.ts';
 const WAIT_MS = 5_000;
 
 /**
- * Max milliseconds that a response waits for memory once its headers are sent. Then the response is cut off.
+ * Max milliseconds that a response waits for memory after its headers were sent. After this time the response
+ * is cut off.
  */
 export const BEGUN_WAIT_MS = 30_000;
 

@@ -81,7 +81,7 @@ async function checkStore(context: CommandContext, bulk: Bulk): Promise<Report> 
   }
 }
 
-/** Counts the plants; undefined if the store is too damaged. */
+/** Counts the plants. Resolves to undefined if the store is too damaged. */
 async function countPlants(bulk: Bulk): Promise<number | undefined> {
   try {
     return await bulk.read((contents) => contents.countPlants());

@@ -54,7 +54,10 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
   throw new CommandFailed(`${variable === undefined ? argument : `${argument} (${variable})`} ${demand}`);
 }
 
-/** Rejects a source store made by a newer version: the copy would lack that version's additional data. */
+/**
+ * Rejects a source store that a newer version of the program has changed: its additional data would not be
+ * copied.
+ */
 async function rejectNewer(from: string, source: Bulk): Promise<void> {
   const [fault] = await source.inspectSchema();
   if (fault !== undefined) throw new CommandFailed(`${placeOf(from)}: ${fault}`);
@@ -75,8 +78,8 @@ interface Copied {
 export async function copyContents(stderr: Output, from: Contents, to: Filling): Promise<Copied> {
   const progress = startProgress(stderr, 'plants', 2 * (await from.countPlants()));
   try {
-    // Reads idempotency keys before plants. If the service creates a plant between the two reads, the copy
-    // may lack its key. But no key is copied without its plant.
+    // Reads idempotency keys before plants, so that no key is copied without its plant. If the service
+    // creates a plant between the two reads, the copy may lack the key of that plant.
     const keys = await copyTable(
       'idempotency keys',
       () => from.keys(),

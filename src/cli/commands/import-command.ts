@@ -25,18 +25,18 @@ import { addSettings } from '../settings/flags.ts';
 import { onSignal } from '../signal-handler.ts';
 
 /**
- * Max plants in one transaction. A smaller batch would spread the cost of its fsync over too few plants; a
- * larger one would delay a running service.
+ * Max plants in one transaction. In smaller batches, too few plants would share the cost of an fsync. Larger
+ * batches would delay the requests of a running service.
  */
 export const PLANTS_IN_BATCH = 2_000;
 export const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
 
-/** Max invalid lines to report; further ones are only counted. */
+/** Max invalid lines to report one by one. Further invalid lines are only counted. */
 export const INVALID_LINES_SHOWN = 20;
 
 /**
- * Returns the flag with which the user imports the file again. `replace` stays `replace`; any other value
- * becomes `skip`, which keeps stored plants.
+ * Returns the flag for importing the corrected file again. The value `replace` stays `replace`. All other
+ * values become `skip`, which keeps stored plants.
  */
 function againFlag(onConflict: OnConflict): string {
   return `--on-conflict ${onConflict === 'replace' ? 'replace' : 'skip'}`;
@@ -105,14 +105,15 @@ async function importPlants(
   );
   let isSaving = false;
   let stoppedBy: NodeJS.Signals | undefined;
-  // After a signal, the import saves the current batch, then ends. Between batches the import ends at once,
+  // A signal during a save ends the import after this save. A signal between saves ends the import at once,
   // since reading from a terminal may block for ever.
   const stopListening = onSignal(context, (signal) => {
     stoppedBy = signal;
     if (!isSaving) endBy(signal);
   });
 
-  // Ends the process by the signal. After a mere exit code, a shell would run the commands that follow.
+  // Ends the process by the signal itself. After a mere exit code, a shell would run the next command of its
+  // script.
   function endBy(signal: NodeJS.Signals): void {
     progress.stop();
     writeMessage(context.stderr, `plant-store: interrupted; ${unfinished()}`);
@@ -201,7 +202,7 @@ async function saveBatch(
   counts[onConflict === 'replace' ? 'replaced' : 'skipped'] += taken.length;
 }
 
-/** Describes the saved plants, such as `2 plants of alice created, 1 replaced`. */
+/** Describes the saved plants, for example `2 plants of alice created, 1 replaced`. */
 function saved({ created, skipped, replaced }: Counts, owner?: string): string {
   const whose = owner === undefined ? '' : ` of ${owner}`;
   const others = [skipped > 0 ? `, ${skipped} skipped` : '', replaced > 0 ? `, ${replaced} replaced` : ''];

@@ -14,13 +14,14 @@ import { wantsTraces } from '../settings/otel-variables.ts';
 const FIRST_OWNER = 'default';
 
 /**
- * Max milliseconds of a shutdown, counted from the end of `--stop-delay`. Then the process exits with code 1.
+ * Max milliseconds of a shutdown, counted from the end of `--stop-delay`. A longer shutdown ends with exit
+ * code 1.
  */
 export const SHUTDOWN_MS = STOP_MS + 500;
 
 /**
- * Milliseconds in which a second signal does not force the exit. On Ctrl-C, both the terminal and npm send
- * the signal.
+ * Milliseconds after a first signal in which a second signal does not force the exit. On Ctrl-C, the terminal
+ * and npm each send a signal.
  */
 export const SAME_SIGNAL_MS = 500;
 
@@ -64,9 +65,9 @@ export function serveCommand(context: CommandContext): Command {
 
 /**
  * Disables an optimization of V8, allocation-site pretenuring ("Memento Mori", Clifford et al., ISMM 2015,
- * pp. 105-117). After a burst of requests, the optimization keeps a part of every later request in memory
- * until the next full collection (docs/performance.md). Called after the start: with a changed V8 flag, Node
- * rejects its code cache and starts slowly.
+ * pp. 105-117). After a burst of requests, this optimization keeps parts of later requests in memory until a
+ * full garbage collection (docs/performance.md). Call this function only after the start: with a changed V8
+ * flag, Node rejects its code cache and starts slowly.
  */
 function disableAllocationSitePretenuring(): void {
   setFlagsFromString('--no-allocation-site-pretenuring');
@@ -127,8 +128,8 @@ function stopOnSignal(
 }
 
 /**
- * Stops the server when its parent process ends. npm starts the service in a shell and signals only that
- * shell.
+ * Stops the server when its parent process ends. The parent is a shell that npm has started. npm sends
+ * signals only to that shell.
  */
 function stopWithParent(
   { parentPid }: CommandContext,
@@ -166,7 +167,8 @@ function shouldCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config
 
 async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: EventLog): Promise<void> {
   if (oidcIssuer !== '') return;
-  // Skips the warning about missing tokens if the store does not answer: requests report that problem.
+  // Skips the warning about missing tokens if the store does not answer: error responses to requests report
+  // that problem.
   const hasTokens = await store.hasTokens().catch(() => true);
   if (!hasTokens)
     log.event(

@@ -99,7 +99,7 @@ function revokeTokenCommand(context: CommandContext): Command {
   });
 }
 
-/** Revokes a token, unless already revoked. Resolves to the token as it was before the call. */
+/** Revokes a token, unless it is already revoked. Resolves to the token as it was before the call. */
 async function revoke(store: Store, named: string): Promise<Token> {
   const token = await getToken(store, named);
   if (token.revokedAt === null) await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });
@@ -111,7 +111,7 @@ async function getToken(store: Store, named: string): Promise<Token> {
     ? await store.findToken(digestSecret(named))
     : await store.findTokenById(named);
   if (token !== undefined) return token;
-  // Quotes only an id in the message: other text may be a secret token or a part of one.
+  // Quotes the argument only if it is a token id. Any other text may be a secret token or a part of one.
   const which = isTokenId(named) ? `no token ${named}` : 'no such token';
   throw new CommandFailed(`there is ${which}; run \`plant-store token list\` to see all ids`);
 }

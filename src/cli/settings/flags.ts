@@ -16,7 +16,9 @@ import { absolutePath, type CommandContext } from '../context.ts';
 import { writeMessage } from '../message.ts';
 import { misspelledVariables } from './misspelled-variables.ts';
 
-/** Adds the flags of settings to a command. The help shows the range, variable and default of each. */
+/**
+ * Adds the flags of settings to a command. The help shows the range, variable and default of each setting.
+ */
 export function addSettings(command: Command, wanted: readonly Setting[] = settings): Command {
   for (const setting of wanted) {
     const { group, placeholder } = helpOf(setting);

@@ -51,9 +51,9 @@ export interface Authentication {
    */
   require(scope: Scope): AuthenticationHook;
   /**
-   * Checks again, while a request runs, that its token grants the scope. Looks up a token max twice a second.
-   * Rejects with an ApiError (40101 or 40300) if the scope is no longer granted. If the lookup fails, the
-   * request continues.
+   * Checks again, while a request runs, that its token grants the scope. Looks up each token up to twice a
+   * second. Rejects with an ApiError (40101 or 40300) if the scope is no longer granted. If the lookup fails,
+   * the request continues.
    */
   recheck(request: FastifyRequest, scope: Scope): Promise<void>;
 }
@@ -94,8 +94,8 @@ export function createAuthentication({
   rejectedTokens,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
-  // The cache key is the token as the client sent it, so that a cache hit needs no hash. The TTL starts with
-  // the lookup, since the store may read the token that early.
+  // The cache key is the token as the client sent it, so that a cache hit needs no hash. The TTL starts when
+  // the lookup starts, since the store may read the token at that moment.
   const lookUps = new LRUCache<string, LookUp>({ max: TOKENS_CACHED, ttl: TOKEN_FRESH_MS });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });

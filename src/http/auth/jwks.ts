@@ -98,7 +98,7 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
         return keys(header, token);
       }
       // If `lookedUp` has the id, the last read returned no such key: the token is invalid. Otherwise the
-      // issuer may have added the key since, so the client gets 50302.
+      // issuer may have added the key since that read, so the client gets 50302.
       if (lookedUp.has(kid)) throw error;
       throw unavailable(COOLDOWN_MS - since(triedAt));
     }

@@ -19,7 +19,7 @@ function createRate(limit: number, monotonicNow: Clock) {
     max: MAX_ENTRIES,
     ttl: WINDOW_MS,
     perf: { now: monotonicNow },
-    // The default keeps a reading of the clock until a timer runs.
+    // Reads the clock at each use. By default, lru-cache keeps a reading for a while.
     ttlResolution: 0,
   });
   return {
@@ -44,7 +44,7 @@ function createRate(limit: number, monotonicNow: Clock) {
 export interface RejectedTokens {
   /**
    * Throws an ApiError (42900) if the address sent too many invalid tokens, or this invalid token too often.
-   * Call this method before looking up a token. Never rejects a token that was once valid, so that other
+   * Call this method before looking up a token. A token that was once valid is never rejected, so other
    * clients of its address cannot lock it out.
    */
   rejectBeyond(address: string, secret: string): void;
@@ -53,9 +53,9 @@ export interface RejectedTokens {
 }
 
 /**
- * Applies two limits a minute to each address: different invalid tokens, and lookups of the same invalid
- * token. A client that repeats one revoked token reaches only the second limit. Other clients of its address
- * are not affected. An IPv6 address counts as its /64 network. A `limit` of 0 means no limit.
+ * Applies two limits a minute to each address: on different invalid tokens, and on lookups of the same
+ * invalid token. A client that repeats one revoked token reaches only the second limit. Other clients of its
+ * address are not affected. An IPv6 address counts as its /64 network. A `limit` of 0 means no limit.
  */
 export function createRejectedTokens(limit: number, monotonicNow: Clock): RejectedTokens {
   if (limit === 0) return { rejectBeyond: ignore, rejected: ignore, accepted: ignore };

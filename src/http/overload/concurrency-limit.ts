@@ -6,7 +6,7 @@ import type { WaitForSlot } from './loop-budget.ts';
 /** Share of the concurrency limit that one owner may use. The rest stays free for other owners. */
 export const OWNER_SHARE = 0.75;
 
-/** Limits the requests that use the store at once. A request that waits for its client does not count. */
+/** Limits the requests that use the store at once. Requests that only wait for their client do not count. */
 export interface Admission {
   /**
    * Runs `work` within the limits. Rejects at once with an ApiError (50301) if the total limit or the owner's

@@ -3,7 +3,7 @@ import { crc32 } from 'node:zlib';
 const ID_BYTES = 8;
 const BYTES = ID_BYTES + 4;
 
-/** The bytes of the cursor that is being encoded: a new buffer for each would cost 0.7 µs. */
+/** Shared buffer in which cursors are encoded: a new buffer for each cursor would cost 0.7 µs of CPU. */
 const encoded = Buffer.alloc(BYTES);
 const encodedId = encoded.subarray(0, ID_BYTES);
 

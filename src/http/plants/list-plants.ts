@@ -15,12 +15,12 @@ const INT32_MAX = 2 ** 31 - 1;
 
 const MEBIBYTE = 2 ** 20;
 
-/** Size in bytes at which a list with a `limit` ends, with a `Link` to the rest. */
+/** Size in bytes at which a list with a `limit` ends early, with a `Link` header to the rest. */
 export const GATHERED_BYTES = 8 * MEBIBYTE;
 
 /**
- * Max lists with a `limit` that are collected in memory at once. More lists would each take longer and hold
- * memory for longer.
+ * Max lists with a `limit` that are collected in memory at once. With more lists at once, each list would
+ * take longer and hold its memory for longer.
  */
 export const CONCURRENT_GATHERS = 4;
 
@@ -160,8 +160,8 @@ export function listPlants(
       await recheck(request);
     });
     const first = (await pages.next(SHORT_BYTES)) ?? EMPTY;
-    // The event 'close' releases reserved memory. After that event none may be reserved, since it would never
-    // be released.
+    // Checks again, since the event 'close' releases reserved memory. Memory that is reserved after this
+    // event would never be released.
     if (response.destroyed) throw new ClientGone('the client is gone');
     if (pages.ended && first.length <= SHORT_BYTES) {
       addLink(reply, path, limit, pages.cutAt);
@@ -189,8 +189,8 @@ export function listPlants(
   };
 }
 
-// Frees the memory of a large plant at once. Otherwise several large plants would stay until the next garbage
-// collection.
+// Frees the memory of a large plant at once. Otherwise several large plants would stay in memory until the
+// next garbage collection.
 function free({ buffer }: Buffer): void {
   if (buffer instanceof ArrayBuffer) buffer.transfer(0);
 }
@@ -273,8 +273,8 @@ async function gather(
 }
 
 /**
- * Reads the next page as JSON. Returns `[]` if a large plant is next, which `nextLarge` reads. Returns
- * undefined at the end of the list.
+ * Reads the next page as JSON. Returns undefined at the end of the list, and `[]` before a large plant. Only
+ * `nextLarge` reads large plants.
  */
 async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
   let json: string | undefined = EMPTY;

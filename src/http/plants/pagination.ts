@@ -48,7 +48,10 @@ export class PlantPages {
     this.ended = limit === 0 || range.from > range.to;
   }
 
-  /** Reads a page of max `bytes` bytes of JSON: `[]` if the next plant is larger, undefined at the end. */
+  /**
+   * Reads a page of up to `bytes` bytes of JSON. Resolves to `[]` if the next plant is larger, and to
+   * undefined at the end.
+   */
   async next(bytes: number): Promise<string | undefined> {
     if (this.#isBegun) await this.#beforeNext();
     this.#isBegun = true;

@@ -9,7 +9,8 @@ export const TICK_MS = 1_000;
 const QUEUE_READ_TICKS = 2;
 
 /**
- * Share of the connection limit that one search for idle connections closes, so that few searches are needed.
+ * Max idle connections that one search closes, as a share of the connection limit. One search makes room for
+ * many new connections.
  */
 const FREED_SHARE = 0.01;
 

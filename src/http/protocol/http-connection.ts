@@ -26,7 +26,7 @@ export interface ConnectionOptions {
   readonly maxHeaderBytes: number;
   readonly timeouts: ConnectionTimeouts;
   readonly handle: RequestListener<never, never>;
-  /** False for TLS: its decrypted bytes arrive in other buffers. */
+  /** False for TLS, whose decrypted bytes do not arrive in the shared buffer. */
   readonly sharesInput: boolean;
   /** Called once for each dispatched request, after its response was sent or its connection was lost. */
   readonly onClosed: (response: BatchedResponse) => void;
@@ -103,7 +103,7 @@ export class Connection {
    */
   fail(error: unknown): void {
     if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return;
-    // The parser's error holds the rejected bytes. The next read of another connection would overwrite them.
+    // Copies the rejected bytes, which the next read of another connection would overwrite.
     if (error instanceof Error && 'rawPacket' in error && Buffer.isBuffer(error.rawPacket))
       error.rawPacket = keepInput(error.rawPacket);
     const last = this.#next ?? this.#current;

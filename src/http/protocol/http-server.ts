@@ -47,8 +47,8 @@ interface ListenerOptions {
 }
 
 /**
- * Max concurrent connections above the limit that get an error response. Further ones are closed without a
- * response.
+ * Max concurrent connections above the limit that get an error response. Further connections are closed
+ * without a response.
  */
 const MAX_REJECTED = 1_000;
 
@@ -103,8 +103,8 @@ export function createListener(handler: RequestListener, options: ListenerOption
       socket.destroy();
     }
   });
-  // Responds to CONNECT, since Node would just close the connection. After 'connect', Node handles no socket
-  // errors.
+  // Responds to CONNECT, since Node would just close the connection. Also handles socket errors: Node does
+  // not after 'connect'.
   server.on('connect', (_request, socket) => {
     socket.on('error', () => socket.destroy());
     known.get(socket)?.fail(new ApiError(40401, 'CONNECT is not supported: this service is not a proxy'));
@@ -137,8 +137,8 @@ function limitConnections(server: Server, { tls, connections, renderError }: Lis
   });
 
   function reject(socket: Socket): void {
-    // With TLS no error response is sent: it would need a handshake, which is most of the cost of a
-    // connection.
+    // Sends no error response over TLS. The response would need a handshake, which is the largest part of the
+    // cost of a connection.
     if (tls !== undefined || rejected >= MAX_REJECTED) {
       socket.destroy();
       return;

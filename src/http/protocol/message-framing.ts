@@ -38,7 +38,8 @@ export class Framing {
   }
 
   /**
-   * Returns the number of bytes to parse next: 0 if the request line is incomplete, 'tooLong' if too long.
+   * Returns the number of bytes to parse next. Returns 0 if the request line is incomplete, and 'tooLong' if
+   * the line is too long.
    */
   next(bytes: Buffer): number | 'tooLong' {
     switch (this.#part) {

@@ -37,7 +37,7 @@ export function answerOtherMethods(
       },
       handler: () => undefined,
     });
-    // Without this route, `/plants/` would match the route of a plant with an empty id.
+    // Without this route, `/plants/` would match the route `/plants/:id` with an empty id.
     if (!url.includes('/:')) continue;
     scope.route({
       method: scope.supportedMethods,

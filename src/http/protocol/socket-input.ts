@@ -1,14 +1,17 @@
 import { Socket } from 'node:net';
 
-/** Size of a read by libuv. */
+/** Max bytes of one read by libuv. */
 const READ_BYTES = 65_536;
 
-/** The bytes of the last read of any socket. They are valid until the callback returns. */
+/** The bytes of the last read of any socket. They are valid until the callback of that read returns. */
 const input = Buffer.alloc(READ_BYTES);
 
 type OnRead = (length: number) => boolean;
 
-/** The properties that hold the option `onread` of a socket. Node accepts this option only for outgoing connections. */
+/**
+ * Properties of a socket for the option `onread`. Node accepts this option only for outgoing connections, so
+ * `shareInput` sets the properties itself.
+ */
 const properties = findProperties();
 
 /**

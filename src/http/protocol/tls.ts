@@ -37,8 +37,8 @@ export interface Tls {
 
 /**
  * Reads the certificate and its key. Returns undefined if no files are configured. Throws CertificateInvalid
- * if the files cannot be used. Each reading calls `onExposed` with the file mode if other users can read the
- * key.
+ * if the files cannot be used. If other users can read the key, each reading calls `onExposed` with the mode
+ * of the key file.
  */
 export function openTls(
   certFile: string,

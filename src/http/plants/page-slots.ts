@@ -19,8 +19,8 @@ export function createGate(limit: number): <T>(work: () => Promise<T>) => Promis
 export type WaitForPageSlot = () => Promise<void>;
 
 /**
- * Max pages that all lists together read in one event-loop iteration. Reading them takes one to two
- * milliseconds.
+ * Max pages that all lists together read in one event-loop iteration. Each page takes some tenths of a
+ * millisecond, and Node accepts one new connection in each iteration.
  */
 const PAGES_AT_ONCE = 2;
 

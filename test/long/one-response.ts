@@ -1,6 +1,7 @@
 import { setTimeout } from 'node:timers/promises';
 import { openWire } from '../support/clients/raw-connection.ts';
 import { type RawAnswer, takeAnswer } from '../support/clients/raw-http.ts';
+import { BODY_LIMIT } from '../support/data/costly-bodies.ts';
 import { execute, rowsOf } from '../support/engines.ts';
 import { newInstallation } from '../support/program.ts';
 import { readFlags } from '../support/script-flags.ts';
@@ -31,8 +32,7 @@ interface Message {
 }
 
 const CHUNKED = 'Transfer-Encoding: chunked\r\n';
-/** Over the default body limit. */
-const TOO_LONG = 66_000;
+const TOO_LONG = BODY_LIMIT + 500;
 
 function lengthOf(length: number | string): string {
   return `Content-Length: ${length}\r\n`;

@@ -1,6 +1,9 @@
 import { setTimeout } from 'node:timers/promises';
 
-/** Max milliseconds of every wait in the tests, far more than anything takes on a busy machine. */
+/**
+ * Max milliseconds of every wait in the tests, far more than anything takes on a busy machine. Shorter than
+ * `--test-timeout` in package.json, so that a failed wait names itself.
+ */
 export const PATIENCE_MS = 60_000;
 
 /** Settings for connections to PostgreSQL, with timeouts for a busy machine. */

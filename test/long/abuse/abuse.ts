@@ -2,14 +2,16 @@ import { join } from 'node:path';
 import { freshFolder } from '../../support/engines.ts';
 import { readFlags } from '../../support/script-flags.ts';
 import { startPostgres } from '../../support/servers/postgres-server.ts';
-import type { Attack } from './attack.ts';
+import type { Attack, Bounds } from './attack.ts';
 import { catalogue } from './catalogue.ts';
 import { measureAbuse } from './measure.ts';
 import { type Grounds, prepareGrounds, serveBare, USUAL_STOCK } from './target.ts';
 import { abuseFaults, describeAbuse, isMachineBusy, slacken, USUAL_BOUNDS, withoutSpeed } from './verdict.ts';
 
-/** Node.js and OpenSSL take about 50 KiB per TLS connection, without any request. */
-const TLS_CONNECTION_BYTES = 64 * 1024;
+/** Node.js and OpenSSL take about 50 KiB per TLS connection, and up to 64 KiB for the bytes that they encrypt. */
+const TLS_CONNECTION_BYTES = 128 * 1024;
+/** A TLS handshake takes one to two milliseconds of CPU. The timeouts of the last connection begin after all others. */
+const TLS_HANDSHAKE_MS = 2.5;
 
 interface AbuseOptions {
   readonly grounds: Grounds;
@@ -28,8 +30,7 @@ export async function abuse(attack: Attack, options: AbuseOptions): Promise<read
   const { grounds, isTls, calmSeconds, slack = 1, env, report } = options;
   const overTls = isTls || attack.rawToTls === true;
   const inPlain = { ...USUAL_BOUNDS, ...attack.bounds };
-  const tlsMemory = overTls ? attack.connections * TLS_CONNECTION_BYTES : 0;
-  const usual = { ...inPlain, memory: inPlain.memory + tlsMemory };
+  const usual = overTls ? boundsOverTls(inPlain, attack.connections) : inPlain;
   report(`${attack.name} (${grounds.engine}, ${overTls ? 'https' : 'http'}): ${attack.about}`);
   report(`  guards     ${attack.guards}`);
   const target = await grounds.serve(attack, overTls, env);
@@ -42,6 +43,15 @@ export async function abuse(attack: Attack, options: AbuseOptions): Promise<read
     : abuseFaults(figures, slacken(usual, slack), attack.connections);
   report(faults.length === 0 ? '  holds' : `  BROKEN: ${faults.join('; ')}`);
   return faults;
+}
+
+function boundsOverTls(bounds: Bounds, connections: number): Bounds {
+  const { memory, closedMs } = bounds;
+  return {
+    ...bounds,
+    memory: memory + connections * TLS_CONNECTION_BYTES,
+    ...(closedMs !== undefined && { closedMs: closedMs + connections * TLS_HANDSHAKE_MS }),
+  };
 }
 
 /** Runs the same attack on a bare node:http server, for comparison. */

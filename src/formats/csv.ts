@@ -17,7 +17,10 @@ type Column = keyof NewPlant;
 
 const REQUIRED_COLUMNS = COLUMNS.filter((column) => column === 'id' || !isOptionalField(column));
 
-/** Parsers of cells, by column. In a column of numbers they return a number, in any other column the text. */
+/**
+ * Parsers of cells, by column. A parser returns a number for a column of numbers, and the text for any other
+ * column.
+ */
 const readers = new Map(COLUMNS.map((column) => [column, compileFromText(NewPlant.properties[column])]));
 
 /** A cell: `,,` is null and `,"",` is an empty text, as in PostgreSQL's COPY. */
@@ -54,12 +57,12 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
   }
 
   function takeError(error: CsvError): void {
-    // A line that is too long ends the import. After this error csv-parse drops the rest of the current
-    // chunk, so the import cannot skip only that line.
+    // Ends the import at a line that is too long. The import cannot skip only that line: after this error
+    // csv-parse drops the rest of the current chunk.
     if (error.code === 'CSV_MAX_RECORD_SIZE') throw new FileInvalid(error.message);
     const bytes = Number(error.bytes);
     const line = lines.upTo(error.code.startsWith('CSV_RECORD_') ? bytes - 1 : bytes);
-    // Reports each line only once: one misplaced quote often causes many errors.
+    // Reports only the first error of a line: one misplaced quote often causes many errors.
     if (line !== lastBad) entries.push({ line, reason: `the line is not CSV: ${reasonOf(error)}` });
     lastBad = line;
   }
@@ -98,8 +101,8 @@ function startParser(
       return null;
     },
   });
-  // Ignores the event `error`, which would end the process without a listener. `send` and `end` reject with
-  // the same error.
+  // Adds a listener that ignores `error` events: without a listener, these would end the process. `send` and
+  // `end` reject with the same errors.
   parser.on('error', () => undefined);
   return parser.resume();
 }
@@ -149,7 +152,7 @@ function toPlantEntry(line: number, cells: readonly Cell[], places: ReadonlyMap<
   return toEntry(line, fields);
 }
 
-/** Decodes a cell, in which each character is one byte, as UTF-8. Undefined for invalid UTF-8. */
+/** Decodes a cell as UTF-8; each character of the cell is one byte. Returns undefined for invalid UTF-8. */
 function decode(cell: string): string | undefined {
   if (isAscii(cell)) return cell;
   const bytes = Buffer.from(cell, 'latin1');

@@ -17,7 +17,7 @@ export interface Format {
   write(plants: readonly (NullablePlant & { readonly id: bigint })[]): string;
 }
 
-/** Error for an invalid file, of which no further line can be read. */
+/** Error for an invalid file, after which no further line can be read. */
 export class FileInvalid extends Error {
   override readonly name = 'FileInvalid';
 }
@@ -46,8 +46,8 @@ export function toEntry(line: number, value: unknown): Entry {
 }
 
 /**
- * Removes the byte order mark that some programs write before UTF-8 (RFC 3629 §6). Throws FileInvalid for
- * UTF-16.
+ * Removes the byte order mark that some programs write before UTF-8 (RFC 3629 §6). Throws FileInvalid if the
+ * text is UTF-16.
  */
 export async function* withoutByteOrderMark(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let start: Buffer | undefined = Buffer.alloc(0);

@@ -10,8 +10,8 @@ import {
 } from './format.ts';
 
 /**
- * Max bytes of a skipped line. The import skips a line over MAX_LINE_BYTES, but fails at a line over this
- * limit. Input such as `/dev/zero` never ends a line.
+ * Max bytes of a line that is too long (over MAX_LINE_BYTES) and is skipped. The import fails at a longer
+ * line, since input such as `/dev/zero` never ends a line.
  */
 export const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
 
@@ -31,7 +31,7 @@ function write(plants: Parameters<Format['write']>[0]): string {
 async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Entry[]> {
   let begun: readonly Buffer[] = [];
   let begunBytes = 0;
-  /** True after the current line was reported as too long: its rest is skipped. */
+  /** True if the current line was already reported as too long. The rest of this line is skipped. */
   let isReported = false;
   let line = 1;
 

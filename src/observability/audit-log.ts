@@ -15,13 +15,13 @@ export interface Audit {
   tokenCreated(token: Token): void;
   tokenRevoked(id: string): void;
   tokenFirstUsed(token: Pick<Token, 'id' | 'owner'>, origin: Origin): void;
-  /** A token was rejected: it is invalid or lacks the scope. `token` holds its id and owner, if known. */
+  /** Logs a rejected token, which is invalid or lacks the scope. `token` holds its id and owner, if known. */
   tokenRejected(reason: RejectionReason, token: Partial<Pick<Token, 'id' | 'owner'>>, origin: Origin): void;
 }
 
 /**
- * Milliseconds of a window that limits repeated log lines. Per window, each known token is logged once per
- * reason. Unknown tokens are logged once per client address.
+ * Length of a time window, in milliseconds, that limits repeated log lines. In a window, each known token is
+ * logged once per reason, and unknown tokens once per client address.
  */
 const WINDOW_MS = 60_000;
 export const MAX_LINES_IN_WINDOW = 100;

@@ -9,8 +9,8 @@ const REPORT_EVERY_MS = 1_000;
 const MAX_BUFFERED = 1_048_576;
 
 /**
- * Buffer limits in characters, by kind of line. Clients can cause any number of request lines, so lower
- * limits for these leave room for other lines.
+ * Buffer limits in characters, by kind of line. Clients can cause any number of request lines. Lower limits
+ * for request lines leave room for all other lines.
  */
 export const BUFFER_LIMITS = {
   request: MAX_BUFFERED / 2,
@@ -19,8 +19,8 @@ export const BUFFER_LIMITS = {
 };
 
 /**
- * Subject of a log line: a request, a failed request (level warn or above), or anything else, such as an
- * audit event.
+ * Kind of a log line: `request`, `failedRequest` (level warn or above) or `other` (for example an audit
+ * event).
  */
 export type LineKind = keyof typeof BUFFER_LIMITS;
 
@@ -39,7 +39,7 @@ export interface LogDestination {
 }
 
 interface LogWriterOptions {
-  /** Number of buffered characters that starts a write. */
+  /** Number of buffered characters at which a write starts. */
   readonly minWrite: number;
   /** Called when lines can be written again. `lines` is the number dropped since the last call. */
   readonly onDropped: (lines: number) => void;

@@ -5,8 +5,8 @@ import { type EventLog, logEvents } from './log-events.ts';
 import { createLogWriter, type LineKind, type LogDestination } from './log-writer.ts';
 
 /**
- * Number of characters collected for one write. Separate writes of each line would take a sixth of the time
- * of a request.
+ * Number of characters collected before one write. A separate write for each line would take a sixth of the
+ * time of a request.
  */
 const MIN_WRITE = 8_192;
 
@@ -121,8 +121,8 @@ class KindStream {
 }
 
 /**
- * Creates the log of a command, on stderr: stdout has the result of the command. On a terminal the log is
- * silent, since the user reads messages instead.
+ * Creates the log of a command, on stderr: stdout is for the result of the command. On a terminal the log is
+ * silent, since the command prints messages for the user instead.
  */
 export function createCommandLog(level: string, stderr: Writable & { readonly isTTY?: boolean }): EventLog {
   return logTo({ write: (line) => void stderr.write(line) }, stderr.isTTY === true ? 'silent' : level).log;

@@ -18,7 +18,7 @@ export interface Metrics {
   listed(bytes: number): void;
   /** Counts a token lookup, in the cache or in the store. */
   tokenLookedUp(wasCached: boolean): void;
-  /** Records a batch of writes that has ended. */
+  /** Records an ended batch of writes and its duration. */
   committed(writes: number, seconds: number, result: CommitResult): void;
   /** Exposes the number of dropped log lines. */
   watchLog(linesDropped: () => number): void;
@@ -163,7 +163,7 @@ function toPromClient({ labels, counts, sum }: Series) {
 }
 
 function createTokenMetrics(registers: Registry[]): Pick<Metrics, 'tokenLookedUp'> {
-  // Counts in plain numbers, which are faster than a Counter: every request looks up a token.
+  // Counts in plain numbers, which are faster than a prom-client Counter: every request looks up a token.
   let hits = 0;
   let misses = 0;
   new Counter({

@@ -26,7 +26,7 @@ export interface Filling extends Contents {
   addKeys(keys: readonly KeyRow[]): Promise<void>;
 }
 
-/** Handling of taken ids in a batch: save nothing, keep the stored plants, or replace them. */
+/** Handling of a batch with taken ids: save nothing of the batch, keep the stored plants, or replace them. */
 export const onConflicts = ['fail', 'skip', 'replace'] as const;
 
 export type OnConflict = (typeof onConflicts)[number];

@@ -28,8 +28,8 @@ export interface GroupCommitOptions {
   /** Max queued writes; MAX_WAITING by default. Further writes are rejected with StoreOverloaded. */
   readonly maxWaiting?: number;
   /**
-   * Approximate max milliseconds that a write is queued; no limit by default. Then the write is rejected with
-   * StoreUnavailable.
+   * Approximate max milliseconds that a write is queued; no limit by default. After this time, the write is
+   * rejected with StoreUnavailable.
    */
   readonly maxWaitMs?: number;
   /**
@@ -48,7 +48,7 @@ interface GroupCommit {
 
 /**
  * Collects writes in batches, so that many writes share one fsync. While one batch commits, further writes
- * are collected for the next (group commit; Gray and Reuter, Transaction Processing, 1993, §9.4.7).
+ * form the next batch (group commit; Gray and Reuter, Transaction Processing, 1993, §9.4.7).
  */
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   const { commit, maxBatch = MAX_BATCH, maxInFlight, maxWaiting = MAX_WAITING } = options;
@@ -73,7 +73,8 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     });
   }
 
-  // Delays the batch until the requests of this event-loop iteration are handled, so that they share it.
+  // Delays the batch until all requests of this event-loop iteration are handled, so that their writes share
+  // the batch.
   function schedule(): void {
     if (scheduled || inFlight >= maxInFlight) return;
     scheduled = true;
@@ -115,8 +116,8 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   }
 
   /**
-   * Takes queued writes for a batch. A write stays queued if it shares a lock key with this batch or a batch
-   * in flight. A later write stays too if it shares a lock key with a write that stays.
+   * Takes queued writes for a batch. A write stays queued if it shares a lock key with a write in this batch
+   * or in flight. It also stays queued if it shares a lock key with an earlier write that stays queued.
    */
   function takeBatch(): Waiting[] {
     const batch: Waiting[] = [];

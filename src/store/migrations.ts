@@ -10,8 +10,9 @@ export interface MigrationTarget {
 
 /**
  * Applies the migrations of a folder that the store lacks, sorted by number. Resolves to their names. Accepts
- * a store with one newer migration: each version works with the next migration, for rolling upgrades and
- * rollbacks. Rejects with StoreNotOpened if the store has more newer migrations.
+ * a store with one newer migration, since every version works with the migration that follows its last one.
+ * This permits rolling upgrades and rollbacks. Rejects with StoreNotOpened if the store has several newer
+ * migrations.
  */
 export async function applyMigrations(folder: string, target: MigrationTarget): Promise<readonly string[]> {
   const { files, missing, unknown } = compareMigrations(folder, await target.applied());

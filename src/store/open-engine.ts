@@ -12,7 +12,7 @@ import {
   type StoreOptions,
 } from './store.ts';
 
-/** Max batches in flight. The second batch is sent while PostgreSQL commits the first. */
+/** Max batches in flight on PostgreSQL. The second batch is sent while the server commits the first. */
 export const POSTGRES_BATCHES_IN_FLIGHT = 2;
 
 /**
@@ -58,7 +58,8 @@ function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOption
   };
 }
 
-// Imports an engine only when it is needed, since each engine is large. The functions below do the same.
+// Imports an engine only when it is needed, since each engine is large. The functions below also import
+// engines on demand.
 async function openEngine(url: string, options: StoreOptions) {
   const file = sqliteFile(url);
   if (file !== undefined) {

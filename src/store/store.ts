@@ -35,7 +35,7 @@ export interface EngineLoad {
   readonly connections: ConnectionCounts;
   /** Size of the embedded engine's write-ahead log, in bytes. */
   readonly walBytes: number;
-  /** Failed checkpoints of the embedded engine, since the start. */
+  /** Number of failed checkpoints of the embedded engine, since the start. */
   readonly checkpointFailures: number;
   /**
    * Number of times, since the start, that a primary had a lower timeline than an earlier primary (see
@@ -60,7 +60,7 @@ export type StoreTask = 'writes' | 'checkpoints';
 export interface ConnectionCounts {
   readonly idle: number;
   readonly busy: number;
-  /** Statements and batches that wait for a connection. */
+  /** Number of statements and batches that wait for a connection. */
   readonly waiting: number;
 }
 
@@ -94,7 +94,7 @@ export interface PlantPage {
   /** True if the range of ids has plants after this page. */
   readonly more: boolean;
   /**
-   * Size in bytes of a first plant that exceeds the limit; set only if the page is therefore empty. Some
+   * Size in bytes of the first plant, if this plant alone exceeds the limit; the page is then empty. Some
    * engines count bytes without JSON escapes.
    */
   readonly largeBytes?: number;

@@ -32,9 +32,9 @@ interface Terms {
 
 /**
  * Executes writes that share no lock key (`lockKeys`), so that their order does not matter. One statement
- * contains all creations, and one all deletions; with `perOwner`, each owner has two such statements. To
- * prevent deadlocks, every batch locks rows in the same order: idempotency keys, creations, deletions,
- * tokens, each sorted by key.
+ * executes all creations, and a second one all deletions; with `perOwner`, each owner has two such
+ * statements. To prevent deadlocks, every batch locks rows in the same order: idempotency keys, creations,
+ * deletions, tokens, each sorted by key.
  */
 export async function commitBatch(
   connection: Connection,
@@ -161,7 +161,7 @@ function settle(
   ifChanged: Outcome,
   otherwise: Outcome,
 ): void {
-  // Builds no set of changed keys if the statement changed all rows, as it usually does.
+  // Skips the set of changed keys if the statement changed all rows, as statements usually do.
   const keys =
     changed.length === members.length
       ? undefined
@@ -173,8 +173,8 @@ function settle(
 }
 
 /**
- * Inserts new idempotency keys and replaces expired ones, with the outcome 'created'. Transactions that use
- * the same keys wait until this transaction ends. Sets the outcome of each write whose key is in use. A
+ * Inserts new idempotency keys and replaces expired ones; both get the outcome 'created'. Transactions that
+ * use the same keys wait until this transaction ends. If a key is in use, sets the outcome of its write. A
  * stored key with the outcome 'idTaken' counts as expired: earlier service versions also kept the keys of
  * failed creations.
  */

@@ -19,7 +19,7 @@ import { requirePrimary } from './primary-check.ts';
 import { retrying } from './retry-transient.ts';
 import { type Connection, createPlants, createTokens, type Row, replacePlants } from './statements.ts';
 
-/** Number of rows in the first page. It is low, since the size of rows is only known from earlier pages. */
+/** Number of rows in the first page. The number is low, since the size of the rows is not yet known. */
 const ROWS_IN_FIRST_PAGE = 16;
 
 /** Opens a store on PostgreSQL for bulk commands such as import, without migrating it. */
@@ -97,7 +97,7 @@ async function save(
     text: 'SELECT owner, id FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))',
     values: [plants.map(({ owner }) => owner), plants.map(({ id }) => id.toString())],
   });
-  // Sends only the last version of a plant that occurs twice: one statement cannot change a row twice.
+  // Sends only the last version if a plant occurs twice: one statement cannot change a row twice.
   const last = new Map(plants.map((plant) => [keyOf(plant), plant]));
   await connection.query(replacePlants([...last.values()]));
   const known = new Set(existing.map(keyOf));

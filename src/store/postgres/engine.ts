@@ -89,7 +89,7 @@ export async function openPostgres(
   let perOwnerUntil = 0;
 
   /**
-   * Runs `work` with statements for all owners together. If the server rejects one of them, uses separate
+   * Runs `work` with common statements for all owners. If the server rejects such a statement, uses separate
    * statements for each owner during PER_OWNER_MS. Citus shards by owner and cannot lock rows of several
    * owners in one statement. Tries common statements again later, since the rejection may be temporary.
    */
@@ -153,7 +153,7 @@ export async function openPostgres(
       });
       return Number(row?.waiting);
     } catch (error: unknown) {
-      // Returns 0, so that nothing is limited, if a server compatible with PostgreSQL rejects this query.
+      // Returns 0 if a server compatible with PostgreSQL rejects this query: then nothing is limited.
       if (isFromServer(error)) return 0;
       throw error;
     }

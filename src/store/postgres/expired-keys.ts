@@ -3,8 +3,8 @@ import { type Connections, inTransaction } from './connections.ts';
 import type { Connection, Row } from './statements.ts';
 
 /**
- * Max keys deleted at once if each owner has a separate statement. Lower than EXPIRED_KEYS_AT_ONCE, since
- * many statements delay later writes on the same connection.
+ * Max keys deleted at once if each owner has a separate statement. This limit is lower than
+ * EXPIRED_KEYS_AT_ONCE, since many statements delay later writes on the same connection.
  */
 const KEYS_AT_ONCE_PER_OWNER = 100;
 

@@ -60,8 +60,8 @@ async function migrate(connection: Connection): Promise<readonly string[]> {
 }
 
 /**
- * Splits the SQL of a migration, in which each statement ends a line. Citus repeats the text of a query on its workers,
- * and rejects one with several statements.
+ * Splits the SQL of a migration, in which each statement ends a line. Citus repeats the text of a query on
+ * its workers, and rejects a text with several statements.
  */
 function statementsIn(sql: string): readonly string[] {
   return sql.split(/(?<=;)\n/).filter((text) => text.trim() !== '');
@@ -76,7 +76,8 @@ async function rejectOtherEncodings(connection: Connection): Promise<void> {
     );
 }
 
-// Checks whether the table exists: CREATE TABLE IF NOT EXISTS needs the CREATE privilege even if it exists.
+// Checks whether the table exists: CREATE TABLE IF NOT EXISTS needs the CREATE privilege even for an existing
+// table.
 async function ensureRecord(connection: Connection): Promise<void> {
   const [row] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
   if (row?.found === true) return;

@@ -4,8 +4,8 @@ import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDam
 import type { Row, Statement } from './statements.ts';
 
 /**
- * Unlike `Buffer.from`, TextEncoder gives every result a separate ArrayBuffer. So the caller may detach that
- * buffer, which frees its memory.
+ * Gives every result a separate ArrayBuffer, unlike `Buffer.from`. So the caller may detach that ArrayBuffer,
+ * which frees its memory.
  */
 const encoder = new TextEncoder();
 
@@ -33,8 +33,8 @@ function moreAfter(id: string): string {
 const RENDERED_BYTES = 4 * 1024 * 1024;
 
 /**
- * Reads a page. The first statement reads as many plants as the page may have; usually they fit into its
- * limit of bytes. If they do not fit, a second statement adds up their sizes and ends the page at that limit.
+ * Reads a page. The first statement reads up to the max number of plants, which usually fit into the limit of
+ * bytes. If they do not fit, a second statement adds up their sizes and ends the page at that limit.
  */
 export async function readPage(
   query: (statement: Statement) => Promise<readonly Row[]>,

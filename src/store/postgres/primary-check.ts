@@ -2,9 +2,9 @@ import { StoreUnavailable } from '../store.ts';
 import type { Connection, Row, Statement } from './statements.ts';
 
 /**
- * Adds the role of the server to each row of a result. A pooler may send each statement to a different
- * server. The role is NULL on a server without the setting `in_hot_standby`. If the statement finds no rows,
- * the result is one row with the role.
+ * Adds the role of the server (primary or standby) to each row of a result. Every result needs the role,
+ * since a pooler may send each statement to a different server. The role is NULL on a server without the
+ * setting `in_hot_standby`. If the statement finds no rows, the result is one row with only the role.
  */
 export function withRole({ text, ...rest }: Statement): Statement {
   return {

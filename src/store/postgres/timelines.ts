@@ -9,11 +9,11 @@ export const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby',
 
 /**
  * Detects a connection to an outdated primary. PostgreSQL increases the number of its timeline at each
- * failover, so a primary with a lower number than an earlier one is outdated.
+ * failover. So a primary is outdated if its number is lower than that of a primary seen before.
  */
 export interface Timelines {
   note(timeline: unknown): void;
-  /** Number of primaries whose timeline was lower than that of an earlier primary. */
+  /** Number of primaries whose timeline was lower than that of a primary seen before. */
   regressions(): number;
 }
 

@@ -36,8 +36,8 @@ const JSON_GROWTH = 6;
 const MEMBER_NAMES = 32 * plantFields.length;
 
 /**
- * The size limit of values is never set below this, in bytes. Other statements on the same connection need
- * values of up to this size.
+ * Lowest limit, in bytes, for the size of a value. Other statements on the same connection need values of up
+ * to this size.
  */
 const SMALLEST_VALUE_LIMIT = 64 * 1024;
 

@@ -4,7 +4,7 @@ import { autocannonGenerator } from './load/autocannon.ts';
 import type { Generator } from './load/generator.ts';
 import { isInstalled, wrk } from './load/wrk.ts';
 import { parts } from './scenarios/all-scenarios.ts';
-import type { Part } from './scenarios/scenario.ts';
+import type { Growth, Part } from './scenarios/scenario.ts';
 
 export interface Options {
   readonly parts: readonly Part[];
@@ -15,6 +15,8 @@ export interface Options {
   readonly generator: Generator;
   /** True to install and measure the alternatives to our service too. */
   readonly withAlternatives: boolean;
+  /** Sizes of the stores in the part `growth`. */
+  readonly growth: Growth;
   /** File for the results as JSON; undefined for none. */
   readonly json: string | undefined;
 }
@@ -30,6 +32,7 @@ npm run bench -- [options]
   --seconds N                 duration of a measurement (2)
   --warm-up N                 seconds of load before the first, 0 for none (6: then most code is compiled)
   --generator wrk|autocannon  load generator (wrk if installed)
+  --growth short|full         largest store 1,000,000 or 50,000,000 plants (short); full needs 25 GB of disk
   --no-alternatives           skip the alternatives, which are installed otherwise
   --json FILE                 write all figures to FILE
 
@@ -52,6 +55,7 @@ export function readOptions(args: readonly string[]): Options | undefined {
     warmUp: readCount('--warm-up', values['warm-up'] ?? '6', { from: 0, to: 600 }),
     generator: readGenerator(values.generator),
     withAlternatives: values['no-alternatives'] !== true,
+    growth: readGrowth(values.growth),
     json: values.json,
   };
 }
@@ -66,6 +70,7 @@ function parse(args: readonly string[]) {
         seconds: { type: 'string' },
         'warm-up': { type: 'string' },
         generator: { type: 'string' },
+        growth: { type: 'string' },
         'no-alternatives': { type: 'boolean' },
         json: { type: 'string' },
         help: { type: 'boolean' },
@@ -92,6 +97,12 @@ function readCount(flag: string, text: string, { from, to }: { from: number; to:
     throw new OptionsInvalid(`${flag} takes a whole number from ${from} to ${to}, not ${text}`);
   }
   return count;
+}
+
+function readGrowth(name = 'short'): Growth {
+  if (name !== 'short' && name !== 'full')
+    throw new OptionsInvalid(`--growth takes short or full, not ${name}`);
+  return name;
 }
 
 function readGenerator(name: string | undefined): Generator {

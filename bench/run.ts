@@ -35,7 +35,7 @@ function stopSignal(): AbortSignal {
 }
 
 async function run(
-  { parts, generator, withAlternatives, json, ...plan }: Options,
+  { parts, generator, withAlternatives, growth, json, ...plan }: Options,
   signal: AbortSignal,
 ): Promise<void> {
   // Checks that the output file is writable, before the benchmark runs for minutes.
@@ -44,7 +44,7 @@ async function run(
   const folder = await mkdtemp(join(tmpdir(), 'plant-store-bench-'));
   resources.defer(() => rm(folder, { recursive: true, force: true }));
   const bench: Bench = {
-    ...{ folder, generator, signal, plan },
+    ...{ folder, generator, signal, plan, growth },
     connections: CONNECTIONS,
     alternatives: withAlternatives ? await findAlternatives(signal) : [],
   };

@@ -24,8 +24,8 @@ export const LISTED = 20;
 export const NEW_PLANT = { name: 'Black alder', tag: 'Alnus glutinosa' };
 
 // Number of ids for each run. No two runs share an id. No run uses the low ids (1, 2, 3 and so on), which the
-// example plants have.
-const IDS_A_RUN = 100_000_000;
+// example plants have. It is no round number, so that each run begins with another token of those in rotation.
+const IDS_A_RUN = 100_061_803;
 const FIRST_TO_DELETE = 1_000 * IDS_A_RUN;
 
 const create: RequestTemplate = {
@@ -58,7 +58,7 @@ export const createBehindAll: Workload = {
 export const listOfTwenty: Workload = {
   name: `list of ${LISTED}`,
   requests: [list],
-  ids: () => ({ order: 'sequential', first: 1 }),
+  ids: createInOrder.ids,
 };
 
 export const listUnderWrites: Workload = {
@@ -67,8 +67,19 @@ export const listUnderWrites: Workload = {
   ids: createInOrder.ids,
 };
 
+const requestsToDelete: Workload['requests'] = [
+  { method: 'DELETE', target: '/plants/{id}', body: '', times: 1 },
+];
+
 export const deleteInOrder: Workload = {
   name: 'delete',
-  requests: [{ method: 'DELETE', target: '/plants/{id}', body: '', times: 1 }],
+  requests: requestsToDelete,
   ids: (run) => ({ order: 'sequential', first: FIRST_TO_DELETE + run * IDS_A_RUN }),
+};
+
+/** Deletes plants that lie scattered among the stored ones. */
+export const deleteAtRandom: Workload = {
+  name: 'delete, random ids',
+  requests: requestsToDelete,
+  ids: createAtRandom.ids,
 };

@@ -29,6 +29,8 @@ export interface Measurement extends Tally {
   readonly peakBytes: number | undefined;
   /** CPU time and allocations of the server. Undefined if the contender is no server. */
   readonly usage: Usage | undefined;
+  /** CPU seconds of the database server. Undefined without one, or if not measured. */
+  readonly databaseSeconds?: number | undefined;
 }
 
 /** A program to compare with others under one workload. */

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 
 const FILE = new URL('../../examples/plants.ndjson', import.meta.url);
 
-export interface ExamplePlant {
+interface ExamplePlant {
   readonly id: number;
   readonly name: string;
   readonly tag?: string;

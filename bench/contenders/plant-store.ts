@@ -4,27 +4,28 @@ import { toPlantRow } from '../../src/plant.ts';
 import { openStore } from '../../src/store/open-engine.ts';
 import type { Store } from '../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
-import { createIds } from '../load/ids.ts';
-import { type Ids, NEW_PLANT } from '../workload.ts';
-import { type ExamplePlant, examplePlants } from './example-plants.ts';
+import { examplePlants } from './example-plants.ts';
+import { openFiller, ownerName, plantsOf } from './fill-store.ts';
 import { startServerProcess } from './server-process.ts';
 import type { RunningSubject, Subject } from './subject.ts';
 
 export const MAIN = join(import.meta.dirname, '../../bin/plant-store.js');
-export const OWNER = 'bench';
+export const OWNER = ownerName(0);
 
 const ONE_COMMIT_A_REQUEST = join(import.meta.dirname, 'one-commit-a-request.ts');
 
 /**
  * Plants to prepare per second of a run with deletes. No run deletes as many, so each delete finds a plant.
  */
-const DELETES_A_SECOND = 80_000;
+export const DELETES_A_SECOND = 80_000;
 const WRITTEN_AT_ONCE = 5_000;
 
 interface PlantStoreOptions {
   readonly folder: string;
   /** Database URL; by default a new SQLite file in the folder of the contender. */
   readonly databaseUrl?: string;
+  /** Number of owners with tokens in rotation; by default 1. */
+  readonly owners?: number;
   /** A module that the service preloads. */
   readonly preload?: string;
   /**
@@ -53,7 +54,7 @@ export const oneCommitARequest: Subject = {
 /** Starts our service on a store with a token and the data from `fill`. */
 export async function startPlantStore(options: PlantStoreOptions): Promise<RunningSubject> {
   const { folder, databaseUrl = `sqlite:${join(folder, 'plants.db')}`, preload } = options;
-  const { fill = fillWithExamples } = options;
+  const { fill = fillWithExamples, owners = 1 } = options;
   const store = await openBenchStore(databaseUrl);
   try {
     const token = await createToken(store, OWNER);
@@ -71,8 +72,9 @@ export async function startPlantStore(options: PlantStoreOptions): Promise<Runni
       secretsFile,
       requestsOf: ({ requests }) => requests,
       prepare: async ({ requests }, ids, seconds) => {
-        if (requests.some(({ method }) => method === 'DELETE'))
-          await createPlants(store, plantsToDelete(ids, DELETES_A_SECOND * seconds));
+        if (!requests.some(({ method }) => method === 'DELETE')) return;
+        await using filler = await openFiller(databaseUrl);
+        await filler.addPlants(plantsOf(ids, DELETES_A_SECOND * seconds, owners));
       },
       close: async () => {
         try {
@@ -120,20 +122,11 @@ export async function manyAtOnce<T>(all: Iterable<T>, work: (one: T) => Promise<
 }
 
 async function fillWithExamples(store: Store): Promise<undefined> {
-  await createPlants(store, examplePlants());
-}
-
-function createPlants(store: Store, plants: Iterable<ExamplePlant>): Promise<void> {
-  return manyAtOnce(plants, ({ id, ...fields }) =>
+  await manyAtOnce(examplePlants(), ({ id, ...fields }) =>
     store.write({
       kind: 'createPlant',
       ...toPlantRow(OWNER, { ...fields, id: BigInt(id) }),
       idempotency: null,
     }),
   );
-}
-
-function* plantsToDelete(ids: Ids, count: number): Generator<ExamplePlant> {
-  const nextId = createIds(ids);
-  for (let n = 0; n < count; n += 1) yield { id: nextId(), ...NEW_PLANT };
 }

@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import autocannon, { type Request, type Result } from 'autocannon';
 import type { Job, Tally } from './generator.ts';
-import { createIds } from './ids.ts';
+import { createIds, firstSecret } from './ids.ts';
 import { percentile } from './percentile.ts';
 
 /** The share of the load that one of `count` workers generates; `index` is the number of the worker. */
@@ -52,13 +52,14 @@ async function run({ job, index, count }: Share): Promise<ShareResult> {
   let errorResponses = 0;
   const { promise, resolve, reject } = Promise.withResolvers<Result>();
   const connections = Math.floor((job.connections + index) / count);
+  const setupRequest = nextOf({ job, index, count });
   const before = process.threadCpuUsage();
   const instance = autocannon(
     {
       url: job.url,
       connections,
       duration: job.seconds,
-      requests: [{ setupRequest: nextOf({ job, index, count }) }],
+      requests: [{ setupRequest }],
     },
     (error: unknown, result) => (error ? reject(error) : resolve(result)),
   );
@@ -79,12 +80,13 @@ function nextOf({ job, index, count }: Share): (request: Request) => Request {
   const secrets =
     job.secretsFile === undefined ? [] : readFileSync(job.secretsFile, 'utf8').trim().split('\n');
   const cycle = job.requests.flatMap((request) => Array.from({ length: request.times }, () => request));
+  const first = firstSecret(job.ids) + index;
   let turn = 0;
   return (request) => {
     const template = cycle[turn % cycle.length];
     if (template === undefined) throw new Error('the job has no requests');
     const { method, target, body } = template;
-    const secret = secrets[turn % secrets.length];
+    const secret = secrets[(first + turn * count) % secrets.length];
     turn += 1;
     const id = String(nextId());
     for (let skipped = 1; skipped < count; skipped += 1) nextId();

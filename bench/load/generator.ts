@@ -7,7 +7,10 @@ import type { Ids, RequestTemplate } from '../workload.ts';
 export interface Job {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** A file with one token per line, which the requests use in rotation. */
+  /**
+   * A file with one token per line, which the requests use in rotation. The ids determine the first
+   * (`firstSecret` in ids.ts).
+   */
   readonly secretsFile: string | undefined;
   readonly requests: readonly RequestTemplate[];
   readonly ids: Ids;
@@ -22,6 +25,8 @@ export interface Tally {
   readonly seconds: number;
   readonly p50Ms: number | undefined;
   readonly p99Ms: number | undefined;
+  /** Undefined if the generator does not report it. */
+  readonly p999Ms?: number | undefined;
   /**
    * Number of failures: responses with a status of 400 or more, broken connections and timeouts. At least 1
    * when no response arrived.

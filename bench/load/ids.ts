@@ -11,6 +11,11 @@ export function createIds(ids: Ids): () => number {
   return ids.order === 'sequential' ? sequential(ids.first) : random(ids.seed, ids.lane);
 }
 
+/** Returns the number of the token, of those in rotation, that the first request of a run uses. */
+export function firstSecret(ids: Ids): number {
+  return ids.order === 'sequential' ? ids.first : ids.seed;
+}
+
 function sequential(first: number): () => number {
   let id = first - 1;
   return () => {

@@ -75,6 +75,7 @@ async function run({ url, connections, seconds }: Job, perSecond: number): Promi
     seconds: (performance.now() - begin) / 1_000,
     p50Ms: percentile(latencies, 0.5),
     p99Ms: percentile(latencies, 0.99),
+    p999Ms: percentile(latencies, 0.999),
     failures: failures + waiting.length - latencies.length,
     cpuSeconds: (user + system) / 1e6,
   };

@@ -1,5 +1,5 @@
 -- The requests of one job, for wrk. Arguments: `sequential FIRST ''` or `random SEED LANE`, the ids being those of ids.ts;
--- a file of tokens or ''; then METHOD TARGET BODY TIMES for each kind of request.
+-- a file of tokens, all equally long, or ''; then METHOD TARGET BODY TIMES for each kind of request.
 
 local bit = require('bit')
 local next_id
@@ -24,18 +24,22 @@ local function random(seed, lane)
   end
 end
 
--- A function that gives the header of the next token, or nothing to show.
-local function tokens(file)
-  if file == '' then
+-- A function that gives the header of the next token, or nothing to show. Reads the file meanwhile: it may be large.
+local function tokens(name, first)
+  if name == '' then
     return function() return '' end
   end
-  local headers, turn = {}, 0
-  for secret in io.lines(file) do
-    table.insert(headers, 'Authorization: Bearer ' .. secret .. '\r\n')
-  end
+  local file = assert(io.open(name))
+  local line = #file:read('*l') + 1
+  local lines = math.ceil(file:seek('end') / line)
+  file:seek('set', first % lines * line)
   return function()
-    turn = turn % #headers + 1
-    return headers[turn]
+    local secret = file:read('*l')
+    if not secret then
+      file:seek('set')
+      secret = file:read('*l')
+    end
+    return 'Authorization: Bearer ' .. secret .. '\r\n'
   end
 end
 
@@ -62,7 +66,7 @@ function init(args)
   for name, value in pairs(wrk.headers) do
     head = head .. name .. ': ' .. value .. '\r\n'
   end
-  local next_token = tokens(args[4])
+  local next_token = tokens(args[4], tonumber(args[2]))
   for first = 5, #args, 4 do
     local request_of = writer(args[first], args[first + 1], args[first + 2], next_token)
     for _ = 1, tonumber(args[first + 3]) do

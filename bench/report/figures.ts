@@ -6,8 +6,10 @@ interface Figures {
   readonly perSecond: number;
   readonly p50Ms: number | undefined;
   readonly p99Ms: number | undefined;
+  readonly p999Ms: number | undefined;
   readonly cpuSecondsPerRequest: number | undefined;
   readonly generatorCpuSecondsPerRequest: number | undefined;
+  readonly databaseSecondsPerRequest: number | undefined;
   readonly peakBytes: number | undefined;
   readonly failures: number;
 }
@@ -24,8 +26,10 @@ export function figuresOf(runs: readonly Measurement[]): Figures | undefined {
     perSecond: median(runs.map(perSecond)),
     p50Ms: medianOf((run) => run.p50Ms),
     p99Ms: medianOf((run) => run.p99Ms),
+    p999Ms: medianOf((run) => run.p999Ms),
     cpuSecondsPerRequest: medianOf((run) => perAnswer(run.cpu?.server, run)),
     generatorCpuSecondsPerRequest: medianOf((run) => perAnswer(run.cpu?.generator, run)),
+    databaseSecondsPerRequest: medianOf((run) => perAnswer(run.databaseSeconds, run)),
     peakBytes: medianOf((run) => run.peakBytes),
     failures: failuresOf(runs),
   };

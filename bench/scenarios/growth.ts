@@ -1,76 +1,201 @@
-import { mkdtemp, writeFile } from 'node:fs/promises';
+import { appendFile, mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Store } from '../../src/store/store.ts';
+import { mintSecret, newToken, scopes } from '../../src/token.ts';
+import type { PostgresServer } from '../../test/support/servers/postgres-server.ts';
 import { type Comparison, compare } from '../compare.ts';
-import { fillStore } from '../contenders/fill-store.ts';
+import type { Contender } from '../contenders/contender.ts';
+import { openFiller, ownerName, plantsOf, type StoreFiller } from '../contenders/fill-store.ts';
 import { httpContender } from '../contenders/http-contender.ts';
-import { createToken, manyAtOnce, OWNER, startPlantStore } from '../contenders/plant-store.ts';
-import { type Subject, startSubjects } from '../contenders/subject.ts';
-import { ratioOf } from '../report/figures.ts';
-import { whole } from '../report/table.ts';
-import { createAtRandom, createBehindAll, listOfTwenty } from '../workload.ts';
-import { type Bench, type Part, type Report, reportOf } from './scenario.ts';
+import { DELETES_A_SECOND, startPlantStore } from '../contenders/plant-store.ts';
+import { readFamilyCpuSeconds } from '../contenders/process-stats.ts';
+import type { RunningSubject } from '../contenders/subject.ts';
+import { cpuOf, cpuRatio } from '../report/cpu-per-request.ts';
+import { figuresOf } from '../report/figures.ts';
+import { decimals, mebibytes, show, type Table, whole } from '../report/table.ts';
+import { createAtRandom, createBehindAll, deleteAtRandom, listOfTwenty, type Workload } from '../workload.ts';
+import { startCheckedPostgres } from './postgres.ts';
+import { type Bench, type Growth, type Part, type Report, reportOf } from './scenario.ts';
 
 interface Size {
   readonly plants: number;
   readonly owners: number;
 }
 
-/** Store sizes to measure. The first is the reference for the other sizes. */
-const sizes: readonly Size[] = [
-  { plants: 1_000, owners: 1 },
-  { plants: 100_000, owners: 1 },
-  { plants: 10_000_000, owners: 1 },
-  { plants: 100_000, owners: 1_000 },
-  { plants: 100_000, owners: 100_000 },
-];
+const smallest: Size = { plants: 1_000, owners: 1 };
+
+/** Store sizes to measure, in addition to the smallest. The last has many owners. */
+const sizes = {
+  short: [
+    { plants: 1_000_000, owners: 1 },
+    { plants: 100_000, owners: 100_000 },
+  ],
+  full: [
+    { plants: 1_000_000, owners: 1 },
+    { plants: 10_000_000, owners: 1 },
+    { plants: 50_000_000, owners: 1 },
+    { plants: 1_000_000, owners: 1_000_000 },
+  ],
+} as const satisfies Record<Growth, readonly Size[]>;
+
+const SECONDS = 1;
+const WARM_UP_ANSWERS = 60_000;
+const TOKENS_AT_ONCE = 50_000;
+/** Requests that a load generator may send without counting them. */
+const UNCOUNTED = 200;
+
+const workloads = [listOfTwenty, createBehindAll, createAtRandom, deleteAtRandom];
 
 export const growthPart: Part = {
   name: 'growth',
-  about: 'creates and first pages with growing numbers of plants and owners',
+  about: 'CPU time, rate and memory with growing numbers of plants and owners, on both engines',
   run: runGrowth,
 };
 
+interface FilledStore {
+  readonly size: Size;
+  readonly running: RunningSubject;
+  readonly filler: StoreFiller;
+  /** The server of the store's database, if it has one. */
+  readonly server: PostgresServer | undefined;
+}
+
 async function runGrowth(bench: Bench): Promise<Report> {
+  const all = [smallest, ...sizes[bench.growth]];
+  const comparisons = [
+    ...(await compareSizes(bench, 'SQLite', all)),
+    ...(await compareSizes(bench, 'PostgreSQL', all)),
+  ];
+  const owned = (one: Workload): (number | undefined)[] =>
+    comparisons
+      .filter(({ work }) => work.startsWith(one.name))
+      .flatMap(({ contenders: [first, ...others] }) =>
+        others.slice(0, -1).map((other) => cpuRatio(other, first)),
+      );
+  const ofManyOwners = comparisons.map(({ contenders }) => cpuRatio(contenders.at(-1), contenders[0]));
+  const report = reportOf(comparisons, {
+    createGrowth: worstOf([...owned(createBehindAll), ...owned(createAtRandom)]),
+    listGrowth: worstOf(owned(listOfTwenty)),
+    deleteGrowth: worstOf(owned(deleteAtRandom)),
+    ownersGrowth: worstOf(ofManyOwners),
+  });
+  return { ...report, tables: comparisons.map(tableOf) };
+}
+
+/** Returns the highest ratio; undefined if one was not measured. */
+function worstOf(ratios: readonly (number | undefined)[]): number | undefined {
+  const known = ratios.filter((one) => one !== undefined);
+  return known.length < ratios.length ? undefined : Math.max(...known);
+}
+
+async function compareSizes(
+  bench: Bench,
+  engine: 'SQLite' | 'PostgreSQL',
+  all: readonly Size[],
+): Promise<readonly Comparison[]> {
   await using resources = new AsyncDisposableStack();
-  process.stderr.write('filling stores …\n');
   const folder = await mkdtemp(join(bench.folder, 'growth-'));
-  const started = await startSubjects(sizes.map(storeOf), { folder, signal: bench.signal }, resources);
-  const comparisons: Comparison[] = [];
-  for (const workload of [listOfTwenty, createBehindAll, createAtRandom]) {
-    const contenders = started.map((subject) => httpContender(subject, workload, bench));
-    comparisons.push(await compare(`${workload.name}, by size`, contenders, bench.plan));
+  const server = engine === 'PostgreSQL' ? await startCheckedPostgres(resources) : undefined;
+  const stores: FilledStore[] = [];
+  for (const size of all) {
+    bench.signal.throwIfAborted();
+    process.stderr.write(`filling ${engine} with ${describe(size)} …\n`);
+    stores.push(await startFilled(size, await mkdtemp(join(folder, 'store-')), server, resources));
   }
-  return reportOf(comparisons, { createAtTenMillion: slowdownOf(comparisons[1]) });
+  const warmUp = Math.min(bench.plan.warmUp, SECONDS);
+  const plan = { ...bench.plan, warmUp, seconds: SECONDS, warmUpAnswers: WARM_UP_ANSWERS };
+  const comparisons: Comparison[] = [];
+  for (const workload of workloads) {
+    const contenders = stores.map((store) => keepingSize(store, workload, bench));
+    comparisons.push(await compare(`${workload.name}, ${engine}`, contenders, plan));
+  }
+  return comparisons;
 }
 
-/** Returns the rate of creates at ten million plants relative to the rate at a thousand. */
-function slowdownOf(creates: Comparison | undefined): number | undefined {
-  const [smallest, , largest] = creates?.contenders ?? [];
-  return smallest && largest && ratioOf(largest.runs, smallest.runs)?.median;
+async function startFilled(
+  size: Size,
+  folder: string,
+  server: PostgresServer | undefined,
+  resources: AsyncDisposableStack,
+): Promise<FilledStore> {
+  const database = `plants_${size.plants}_of_${size.owners}`;
+  await server?.sql(`CREATE DATABASE ${database}`);
+  const databaseUrl = server?.url(database) ?? `sqlite:${join(folder, 'plants.db')}`;
+  const { plants, owners } = size;
+  const fill = async (): Promise<string | undefined> => {
+    await using filler = await openFiller(databaseUrl);
+    await filler.fill(plants, owners);
+    const secrets = owners === 1 ? undefined : await createTokens(filler, owners, join(folder, 'tokens'));
+    await filler.settle();
+    return secrets;
+  };
+  const running = await startPlantStore({ folder, databaseUrl, owners, fill });
+  resources.defer(() => running.close());
+  const filler = resources.use(await openFiller(databaseUrl));
+  return { size, running, filler, server };
 }
 
-function storeOf({ plants, owners }: Size): Subject {
+/** Creates a token for each owner. Returns the file with their secrets, in the order of the owners. */
+async function createTokens(filler: StoreFiller, owners: number, file: string): Promise<string> {
+  const now = Date.now();
+  for (let first = 0; first < owners; first += TOKENS_AT_ONCE) {
+    const count = Math.min(TOKENS_AT_ONCE, owners - first);
+    const secrets = Array.from({ length: count }, mintSecret);
+    const fields = { scopes, expiresAt: null, name: 'bench' };
+    await filler.addTokens(
+      secrets.map((secret, index) => newToken(secret, ownerName(first + index), fields, now)),
+    );
+    await appendFile(file, `${secrets.join('\n')}\n`);
+  }
+  return file;
+}
+
+/** Measures a store that has its size again before each run: removes the plants of the run. */
+function keepingSize(
+  { size, running, filler, server }: FilledStore,
+  workload: Workload,
+  bench: Bench,
+): Contender {
+  const prepared = { ...running, prepare: async () => {} };
+  const { name, measure } = httpContender({ name: describe(size), running: prepared }, workload, bench);
+  const [method] = workload.requests.map((request) => request.method);
   return {
-    name: `${whole(plants)} plants, ${whole(owners)} owner${owners === 1 ? '' : 's'}`,
-    start: (folder) =>
-      startPlantStore({
-        folder,
-        fill: async (store) => {
-          fillStore(join(folder, 'plants.db'), plants, { first: OWNER, count: owners });
-          return owners === 1 ? undefined : createTokens(store, owners, join(folder, 'tokens'));
-        },
-      }),
+    name,
+    measure: async (run, seconds) => {
+      const ids = workload.ids(run);
+      await running.prepare(workload, ids, seconds);
+      const before = server && readFamilyCpuSeconds(server.pid);
+      const measurement = await measure(run, seconds);
+      const after = server && readFamilyCpuSeconds(server.pid);
+      const { answers } = measurement;
+      const count = method === 'DELETE' ? DELETES_A_SECOND * seconds : answers + UNCOUNTED;
+      if (method !== 'GET') await filler.removePlants(plantsOf(ids, count, size.owners));
+      return { ...measurement, databaseSeconds: before && after && after - before };
+    },
   };
 }
 
-/** Creates a token for each owner, in a file that the requests use in rotation. */
-async function createTokens(store: Store, owners: number, file: string): Promise<string> {
-  const secrets: string[] = [];
-  const numbers = Array.from({ length: owners }, (_, number) => number);
-  await manyAtOnce(numbers, async (number) => {
-    secrets.push(await createToken(store, number === 0 ? OWNER : `${OWNER}${number}`));
+function describe({ plants, owners }: Size): string {
+  return `${whole(plants)} plants, ${whole(owners)} owner${owners === 1 ? '' : 's'}`;
+}
+
+function tableOf({ work, contenders }: Comparison): Table {
+  const [first] = contenders;
+  const rows = contenders.map((one) => {
+    const figures = figuresOf(one.runs);
+    const microseconds = figures?.databaseSecondsPerRequest;
+    return [
+      `  ${one.name}`,
+      show(cpuOf(one), decimals(1)),
+      show(cpuRatio(one, first), decimals(2)),
+      show(cpuOf(one, 0.5), decimals(1)),
+      show(microseconds === undefined ? undefined : microseconds * 1e6, decimals(1)),
+      show(figures?.perSecond, whole),
+      show(figures?.peakBytes, mebibytes),
+      show(figures?.failures, String),
+    ];
   });
-  await writeFile(file, secrets.join('\n'));
-  return file;
+  return [
+    [work, 'CPU µs', '÷ smallest', 'disturbed', 'database', 'a second', 'peak MiB', 'failures'],
+    ...rows,
+  ];
 }

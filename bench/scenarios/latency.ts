@@ -3,14 +3,15 @@ import { join } from 'node:path';
 import { type Comparison, compare } from '../compare.ts';
 import { bareNode } from '../contenders/baselines.ts';
 import { httpContender } from '../contenders/http-contender.ts';
-import { startPlantStore } from '../contenders/plant-store.ts';
+import { plantStore } from '../contenders/plant-store.ts';
+import { startSubjects } from '../contenders/subject.ts';
 import { openLoop } from '../load/open-loop.ts';
 import { comparisonTable, figuresOf } from '../report/figures.ts';
 import { decimals, show, type Table, whole } from '../report/table.ts';
-import { createInOrder } from '../workload.ts';
+import { createInOrder, deleteInOrder, listOfTwenty, type Workload } from '../workload.ts';
 import { type Bench, type Part, type Report, reportOf } from './scenario.ts';
 
-const SHARES = [0.1, 0.25, 0.5, 0.75, 0.9, 1];
+const SHARES = [0.25, 0.5, 0.75];
 const HALF = 0.5;
 
 /**
@@ -19,66 +20,78 @@ const HALF = 0.5;
  */
 const RUNS_A_RATE = 110;
 
+/** Seconds of warm-up at a constant rate. The code is compiled by then. */
+const WARM_UP = 1;
+
 export const latencyPart: Part = {
   name: 'latency',
-  about:
-    'latency of creates at constant rates, from 10 to 100 % of full load, and of the bare handler at half',
+  about: 'latency at 25, 50 and 75 % of full load, compared with the bare handler at the same rates',
   run: runLatency,
 };
 
 async function runLatency(bench: Bench): Promise<Report> {
-  await using resources = new AsyncDisposableStack();
-  const running = await startPlantStore({ folder: await mkdtemp(join(bench.folder, 'latency-')) });
-  resources.defer(() => running.close());
-  const full = await compare(
-    'create, full load',
-    [httpContender({ name: 'plant-store', running }, createInOrder, bench)],
-    bench.plan,
-  );
-  const fullRate = figuresOf(full.contenders[0]?.runs ?? [])?.perSecond;
-  if (fullRate === undefined) return reportOf([full], {});
-  const contenders = SHARES.map((share, index) =>
-    httpContender(
-      { name: `${share * 100} % of full load`, running },
-      withRunsFrom((index + 1) * RUNS_A_RATE),
-      { ...bench, generator: openLoop(share * fullRate) },
-    ),
-  );
-  const bare = await bareNode.start(await mkdtemp(join(bench.folder, 'latency-bare-')));
-  resources.defer(() => bare.close());
-  const bareAtHalf = httpContender(
-    { name: `${bareNode.name} at that of ${HALF * 100} %`, running: bare },
-    createInOrder,
-    {
-      ...bench,
-      generator: openLoop(HALF * fullRate),
-    },
-  );
-  const atRates = await compare('create, constant rate', [...contenders, bareAtHalf], bench.plan);
-  const report = reportOf([full, atRates], { p99AtHalfLoad: p99At(HALF, atRates) });
-  return { ...report, tables: [comparisonTable(full), latencyTable(atRates)] };
+  const full: Comparison[] = [];
+  const atRates: Comparison[] = [];
+  for (const workload of [createInOrder, listOfTwenty, deleteInOrder]) {
+    const measured = await compareAtRates(bench, workload);
+    full.push(measured.full);
+    atRates.push(measured.atRates);
+  }
+  const [createP99, listP99, deleteP99] = atRates.map(p99ToBareAtHalf);
+  const report = reportOf([...full, ...atRates], { createP99, listP99, deleteP99 });
+  return { ...report, tables: [...full.map(comparisonTable), ...atRates.map(tableOf)] };
 }
 
-function latencyTable({ work, contenders }: Comparison): Table {
+/** Measures the service and the bare handler at shares of the full rate of the service, in pairs. */
+async function compareAtRates(
+  bench: Bench,
+  workload: Workload,
+): Promise<{ full: Comparison; atRates: Comparison }> {
+  await using resources = new AsyncDisposableStack();
+  const folder = await mkdtemp(join(bench.folder, 'latency-'));
+  const subjects = [plantStore, bareNode];
+  const started = await startSubjects(subjects, { folder, signal: bench.signal }, resources);
+  const atFullLoad = started.map((subject) => httpContender(subject, workload, bench));
+  const full = await compare(`${workload.name}, full load`, atFullLoad, bench.plan);
+  const fullRate = figuresOf(full.contenders[0]?.runs ?? [])?.perSecond;
+  const work = `${workload.name}, constant rate`;
+  if (fullRate === undefined) return { full, atRates: { work, contenders: [] } };
+  const contenders = SHARES.flatMap((share, index) =>
+    started.map(({ name, running }) =>
+      httpContender(
+        { name: nameAt(share, name), running },
+        { ...workload, ids: (run) => workload.ids((index + 1) * RUNS_A_RATE + run) },
+        { ...bench, generator: openLoop(share * fullRate) },
+      ),
+    ),
+  );
+  const plan = { ...bench.plan, warmUp: Math.min(bench.plan.warmUp, WARM_UP) };
+  return { full, atRates: await compare(work, contenders, plan) };
+}
+
+function nameAt(share: number, name: string): string {
+  return `${share * 100} %, ${name}`;
+}
+
+/** Returns the p99 at half load relative to that of the bare handler. */
+function p99ToBareAtHalf({ contenders }: Comparison): number | undefined {
+  const [p99, ofBare] = [plantStore.name, bareNode.name].map((name) => {
+    const one = contenders.find((contender) => contender.name === nameAt(HALF, name));
+    return one && figuresOf(one.runs)?.p99Ms;
+  });
+  return p99 === undefined || ofBare === undefined ? undefined : p99 / ofBare;
+}
+
+function tableOf({ work, contenders }: Comparison): Table {
   const rows = contenders.map(({ name, runs }) => {
     const figures = figuresOf(runs);
     if (figures === undefined) return [`  ${name}`, 'the generator was the limit'];
-    const { perSecond, p50Ms, p99Ms, failures } = figures;
     return [
       `  ${name}`,
-      whole(perSecond),
-      show(p50Ms, decimals(2)),
-      show(p99Ms, decimals(2)),
-      String(failures),
+      whole(figures.perSecond),
+      ...[figures.p50Ms, figures.p99Ms, figures.p999Ms].map((ms) => show(ms, decimals(2))),
+      String(figures.failures),
     ];
   });
-  return [[work, 'a second', 'p50 ms', 'p99 ms', 'failures'], ...rows];
-}
-
-function withRunsFrom(first: number) {
-  return { ...createInOrder, ids: (run: number) => createInOrder.ids(first + run) };
-}
-
-function p99At(share: number, { contenders }: Comparison): number | undefined {
-  return figuresOf(contenders[SHARES.indexOf(share)]?.runs ?? [])?.p99Ms;
+  return [[work, 'a second', 'p50 ms', 'p99 ms', 'p99.9 ms', 'failures'], ...rows];
 }

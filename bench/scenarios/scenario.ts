@@ -8,9 +8,13 @@ import type { Table } from '../report/table.ts';
 import type { Results } from '../report/targets.ts';
 import type { Workload } from '../workload.ts';
 
+/** Sizes of the stores in the part `growth`: some minutes, or all sizes. */
+export type Growth = 'short' | 'full';
+
 /** The input of each part of the benchmark. */
 export interface Bench extends LoadOptions {
   readonly plan: Plan;
+  readonly growth: Growth;
   /** Alternatives to our service; empty when they cannot be installed. */
   readonly alternatives: readonly Subject[];
   /** Folder for files, deleted after the run. */

@@ -2,8 +2,8 @@ import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Comparison, compare } from '../compare.ts';
 import type { Contender } from '../contenders/contender.ts';
-import { fillStore } from '../contenders/fill-store.ts';
-import { OWNER, startPlantStore } from '../contenders/plant-store.ts';
+import { openFiller } from '../contenders/fill-store.ts';
+import { startPlantStore } from '../contenders/plant-store.ts';
 import { readPeakBytes, readResidentBytes, resetPeakBytes } from '../contenders/process-stats.ts';
 import type { RunningSubject } from '../contenders/subject.ts';
 import { runForTally } from '../load/generator.ts';
@@ -27,8 +27,10 @@ async function runWholeList(bench: Bench): Promise<Report> {
   const folder = await mkdtemp(join(bench.folder, 'whole-list-'));
   const running = await startPlantStore({
     folder,
-    fill: async () => {
-      fillStore(join(folder, 'plants.db'), PLANTS, { first: OWNER, count: 1 });
+    fill: async (_store, databaseUrl) => {
+      await using filler = await openFiller(databaseUrl);
+      await filler.fill(PLANTS, 1);
+      await filler.settle();
       return undefined;
     },
   });

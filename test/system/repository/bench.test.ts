@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import { glob, readdir, readFile } from 'node:fs/promises';
+import { glob, readdir, readFile, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
@@ -9,6 +9,7 @@ import { compare } from '../../../bench/compare.ts';
 import { autocannonGenerator } from '../../../bench/load/autocannon.ts';
 import { type Job, runLoad } from '../../../bench/load/generator.ts';
 import { openLoop } from '../../../bench/load/open-loop.ts';
+import { isInstalled, wrk } from '../../../bench/load/wrk.ts';
 import { measureStalls } from '../../../bench/report/cpu-stalls.ts';
 import { figuresOf, ratioOf } from '../../../bench/report/figures.ts';
 import { targetsTable } from '../../../bench/report/targets.ts';
@@ -96,6 +97,10 @@ describe('bench', () => {
     await assert.rejects(benchWith({ PATH: '' }, '--generator', 'wrk'), {
       code: 2,
       stderr: /^bench: wrk is not installed\n/,
+    });
+    await assert.rejects(benchWith({}, '--growth', 'huge'), {
+      code: 2,
+      stderr: /^bench: --growth takes short or full, not huge\n/,
     });
     await assert.rejects(benchWith({}, '--json', '/nowhere/bench.json'), {
       code: 1,
@@ -218,6 +223,27 @@ describe('bench', () => {
     const busy = Number(tally.cpuSeconds) / tally.seconds / autocannonGenerator.threads;
     assert.ok(busy > 0 && busy < 1.1, `each thread kept ${busy} cores busy`);
   });
+
+  for (const generator of [autocannonGenerator, ...(isInstalled('wrk') ? [wrk] : [])])
+    test(`${generator.name} sends each id with the token of its owner, in rotation`, async (t) => {
+      const file = join(await freshFolder(), 'tokens');
+      await writeFile(file, 'token0\ntoken1\ntoken2\n');
+      const sent = new Set<string>();
+      const url = await serve(t, ({ url = '', headers }, response) => {
+        const id = Number(url.slice(1));
+        if (id > 0) sent.add(`${headers.authorization} for ${id % 3}`);
+        response.end();
+      });
+      const job = { ...jobFor(url, 8), secretsFile: file, ids: { order: 'sequential', first: 11 } } as const;
+      const { answers, failures } = await runLoad(generator, job, AbortSignal.timeout(PATIENCE_MS));
+      assert.ok(answers > 0);
+      assert.equal(failures, 0);
+      assert.deepEqual([...sent].toSorted(), [
+        'Bearer token0 for 0',
+        'Bearer token1 for 1',
+        'Bearer token2 for 2',
+      ]);
+    });
 
   test('counts a server that never answers as a failure', async (t) => {
     const url = await serve(t, () => {});

@@ -521,10 +521,11 @@ const stops: readonly Attack[] = [
     connections: 300,
     sends: once({ send: get('/plants') }),
     reads: 'nothing',
-    seconds: 20,
+    seconds: 30,
     bounds: AFTER_A_BURST,
     stock: LONG,
-    event: { kind: 'stop', afterMs: 3_000 },
+    // Long enough for a p99 that is not that of the burst alone.
+    event: { kind: 'stop', afterMs: 10_000 },
     bothEngines: true,
   },
   {

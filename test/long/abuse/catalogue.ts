@@ -418,7 +418,7 @@ const lists: readonly Attack[] = [
       reads: 'nothing',
       seconds: 2,
       watchSeconds: 10,
-      bounds: { idleMs: 2_000 },
+      bounds: { ...AFTER_A_BURST, idleMs: 2_000 },
       stock: MILLION,
       bothEngines: true,
       ...(method === 'HEAD' && { short: { stock: SHORTER, watchSeconds: 3 } }),

@@ -231,9 +231,10 @@ function endWhenRevoked(
 }
 
 /**
- * Collects the pages of a list with a `limit` in one buffer. Many small buffers would fragment the heap, so
- * that its memory is not returned to the operating system. The caller has reserved `expected` bytes, the
- * initial size of the buffer. Each large plant stays in a separate buffer.
+ * Collects a list with a `limit` in one buffer. The store returns it in several pages; many small buffers
+ * would fragment the heap, so that its memory is not returned to the operating system. `expected` is the
+ * initial size of the buffer in bytes, which the caller has reserved in `held`. Each large plant stays in a
+ * separate buffer.
  */
 async function gather(
   pages: PlantPages,

@@ -49,7 +49,7 @@ export const ErrorCode = {
   tooManyRequests: 42900,
   /** the headers are too large */
   headersTooLarge: 43100,
-  /** internal error; the message reveals no details */
+  /** internal error; only the log of the service says what failed */
   internalError: 50000,
   /** the method is not implemented */
   methodNotImplemented: 50100,

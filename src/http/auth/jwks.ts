@@ -47,8 +47,8 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
   let triedAt = Number.NEGATIVE_INFINITY;
   let reading: Promise<boolean> | undefined;
   /**
-   * Key ids that were looked up after the last read of the issuer's keys. If `keys` lacks one of these ids,
-   * the issuer has no such key.
+   * Ids of the keys that the last read of the issuer was made for. If `keys` lacks one of these ids, the
+   * issuer had no such key at that read.
    */
   const lookedUp = new Set<string>();
 

@@ -38,7 +38,7 @@ const sizes = {
 } as const satisfies Record<Growth, readonly Size[]>;
 
 const SECONDS = 1;
-const WARM_UP_ANSWERS = 60_000;
+const WARM_UP_ANSWERS = 20_000;
 const TOKENS_AT_ONCE = 50_000;
 /** Requests that a load generator may send without counting them. */
 const UNCOUNTED = 200;

@@ -4,7 +4,6 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { messageOf } from '../../src/api-errors.ts';
 import { freePort } from '../../test/support/servers/free-port.ts';
-import type { RequestTemplate } from '../workload.ts';
 import { examplePlants } from './example-plants.ts';
 import { type ServerProcess, startServerProcess } from './server-process.ts';
 import type { RunningSubject, Subject } from './subject.ts';
@@ -18,7 +17,7 @@ const fastifyBetterSqlite3: Subject = {
   name: 'Fastify, better-sqlite3',
   start: async (folder) => {
     const args = [join(FOLDER, 'fastify-better-sqlite3.js'), join(folder, 'plants.db')];
-    return filled(await startServerProcess(args, join(folder, 'log'), 'signal'), ({ requests }) => requests);
+    return filled(await startServerProcess(args, join(folder, 'log'), 'signal'), (target) => target);
   },
 };
 
@@ -26,10 +25,8 @@ export const platformaticDb: Subject = {
   name: 'Platformatic DB',
   start: async (folder) => {
     const args = [join(FOLDER, 'platformatic-db.js'), folder];
-    return filled(await startServerProcess(args, join(folder, 'log'), 'signal'), ({ requests }) =>
-      requests.map((request) =>
-        retarget(request, (target) => target.replace('limit=', 'fields=name,tag&limit=')),
-      ),
+    return filled(await startServerProcess(args, join(folder, 'log'), 'signal'), (target) =>
+      target.replace('limit=', 'fields=name,tag&limit='),
     );
   },
 };
@@ -42,8 +39,8 @@ export const jsonServer: Subject = {
     const port = await freePort();
     const args = [JSON_SERVER, '--host', '127.0.0.1', '--port', String(port), '--quiet', file];
     const url = `http://127.0.0.1:${port}`;
-    return filled(await startServerProcess(args, join(folder, 'log'), 'signal', url), ({ requests }) =>
-      requests.map((request) => retarget(request, (target) => target.replace('limit=', '_limit='))),
+    return filled(await startServerProcess(args, join(folder, 'log'), 'signal', url), (target) =>
+      target.replace('limit=', '_limit='),
     );
   },
 };
@@ -79,10 +76,10 @@ async function areInstalled(): Promise<boolean> {
 
 async function filled(
   { stop, ...server }: ServerProcess,
-  requestsOf: RunningSubject['requestsOf'],
+  targetOf: RunningSubject['targetOf'],
 ): Promise<RunningSubject> {
   for (const plant of examplePlants()) {
-    const answer = await fetch(`${server.url}/plants`, {
+    const answer = await fetch(`${server.url}${targetOf('/plants')}`, {
       method: 'POST',
       headers: json,
       body: JSON.stringify(plant),
@@ -91,9 +88,5 @@ async function filled(
       throw new Error(`${server.url} rejected an example plant: ${answer.status} ${await answer.text()}`);
     await answer.arrayBuffer();
   }
-  return { ...server, headers: {}, requestsOf, prepare: async () => {}, close: stop };
-}
-
-function retarget(request: RequestTemplate, change: (target: string) => string): RequestTemplate {
-  return { ...request, target: change(request.target) };
+  return { ...server, headers: {}, targetOf, prepare: async () => {}, close: stop };
 }

@@ -1,6 +1,6 @@
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Ids, RequestTemplate, Workload } from '../workload.ts';
+import type { Ids, Workload } from '../workload.ts';
 import type { Usage } from './server-process.ts';
 
 /** A plant server in a separate process, to be measured against others. */
@@ -24,8 +24,8 @@ export interface RunningSubject {
    * `headers`.
    */
   readonly secretsFile?: string | undefined;
-  /** Adapts the requests of a workload to this server. */
-  requestsOf(workload: Workload): readonly RequestTemplate[];
+  /** Adapts the target of a request to this server. */
+  targetOf(target: string): string;
   /** Creates enough plants for a workload that deletes for `seconds` seconds. */
   prepare(workload: Workload, ids: Ids, seconds: number): Promise<void>;
   close(): Promise<void>;

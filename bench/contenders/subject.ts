@@ -16,8 +16,8 @@ export interface Subject {
 export interface RunningSubject {
   readonly url: string;
   readonly pid: number;
-  /** Resolves to the server's CPU time and allocations since the last call. */
-  usage(): Promise<Usage>;
+  /** Resolves to the server's CPU time and allocations since the last call; undefined if it does not run on Node. */
+  usage(): Promise<Usage | undefined>;
   readonly headers: Readonly<Record<string, string>>;
   /**
    * A file with one token per line, which the requests use in rotation. Undefined if all use the token in

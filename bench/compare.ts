@@ -24,8 +24,8 @@ export interface Plan {
 }
 
 /**
- * Run number of the first repeated warm-up; the next ones count up from it. No round has these numbers, so no
- * id occurs twice.
+ * Run number of the first repeated warm-up; later ones count up from this number. No round has these numbers,
+ * so no id occurs twice.
  */
 const FIRST_REPEATED = 900;
 const MAX_REPEATED = 50;

@@ -22,7 +22,7 @@ export const errorMeanings = {
   41700: 'the `Expect` header asks for something other than 100-continue',
   42900: 'too many requests; `Retry-After` says when to retry',
   43100: 'the headers are too large',
-  50000: 'internal error; the message reveals no details',
+  50000: 'internal error; only the log of the service says what failed',
   50100: 'the method is not implemented',
   50300: 'the store is unavailable, or the outcome of the write is unknown; `Retry-After` says when to retry',
   50301: 'overloaded; `Retry-After` says when to retry',

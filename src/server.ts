@@ -21,7 +21,7 @@ import { version } from './version.ts';
  */
 export const GRACE_MS = 500;
 
-/** Max milliseconds for requests in flight to finish after the grace period. */
+/** Max milliseconds after the grace period in which a stopping server finishes the requests in flight. */
 export const DRAIN_MS = 7_500;
 
 /**

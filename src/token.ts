@@ -19,7 +19,7 @@ export interface Token {
 }
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
-const PREFIX = 'plt_';
+export const PREFIX = 'plt_';
 const SECRET_LENGTH = 43;
 const CHECKSUM_LENGTH = 6;
 const SECRET = new RegExp(`^${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}$`);
@@ -30,7 +30,7 @@ const NAME_LENGTH = 255;
 const NAME = new RegExp(`^[^\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}]{0,${NAME_LENGTH}}$`, 'u');
 const SUBJECT_OWNER = /^https?:\/\/[!"$-~]{1,247}#[ -~]{1,255}$/;
 
-/** The rule for owners of local tokens, as in error messages. */
+/** Describes a valid owner of a token that this service issued, for error messages. */
 export const OWNER_RULE = `1 to ${OWNER_LENGTH} letters, digits and ._@+-, beginning with a letter or digit`;
 
 /** The rule for names of tokens, as in error messages. */

@@ -2,7 +2,7 @@ import type { Load } from './fleet.ts';
 import { type Costs, defaultLimits, type EngineName, type Kind, measuredOwners, type Plan } from './model.ts';
 import { simulate } from './simulate.ts';
 
-/** A measured load, and how it was made. */
+/** A measured load: its kind of request, its instances and connections, and its results. */
 export interface Sample {
   readonly kind: Kind;
   readonly instances: number;
@@ -14,11 +14,11 @@ export interface Calibration {
   readonly engine: EngineName;
   readonly cores: number;
   readonly syncMs: number;
-  /** One instance with different numbers of connections, for each kind. */
+  /** Loads on one instance, for each kind of request and several numbers of connections. */
   readonly alone: readonly Sample[];
-  /** Rejected requests. */
+  /** A load whose requests are all rejected. */
   readonly rejected: Load;
-  /** One and more instances under full load, for each kind, in several rounds. */
+  /** Full loads on one and on several instances, for each kind of request, in several rounds. */
   readonly full: readonly Sample[];
 }
 
@@ -26,7 +26,7 @@ const STEPS = 10;
 const MAX_FACTOR = 4;
 const kinds = ['create', 'list'] as const;
 
-/** Finds the costs with which the simulation repeats the measured loads. */
+/** Finds the costs with which the simulation reproduces the measured throughput. */
 export function calibrate(calibration: Calibration): Costs {
   let costs = measuredCosts(calibration);
   for (const kind of kinds) {
@@ -34,14 +34,18 @@ export function calibrate(calibration: Calibration): Costs {
     const [one = [], many = []] = [1, 2].map((count) =>
       ofKind.filter(({ instances }) => Math.min(instances, 2) === count),
     );
-    // CPU times do not show waits for the scheduler and the hypervisor.
+    // Corrects the costs by the measured throughput: CPU times leave out waits for the scheduler and the
+    // hypervisor.
     if (one.length > 0) costs = fit(one, calibration, (factor) => slower(costs, kind, factor));
     if (many.length > 0) costs = fit(many, calibration, (factor) => crowded(costs, kind, factor));
   }
   return costs;
 }
 
-/** Finds the factor, up to MAX_FACTOR, with which the simulation has the throughput of the samples in the mean. */
+/**
+ * Finds the factor of the costs with which the simulation predicts the mean throughput of the samples. The
+ * factor is MAX_FACTOR or less.
+ */
 function fit(
   samples: readonly Sample[],
   calibration: Calibration,
@@ -73,12 +77,12 @@ function crowded(costs: Costs, kind: Kind, factor: number): Costs {
   return { ...costs, crowding: { ...costs.crowding, [kind]: factor } };
 }
 
-/** CPU time per request and batch, as measured; without waits for cores. */
+/** Returns the measured CPU time per request and per batch, without waits for cores. */
 function measuredCosts({ engine, alone, rejected, syncMs }: Calibration): Costs {
   const creates = alone.filter(({ kind }) => kind === 'create').map(({ load }) => load);
   const lists = alone.filter(({ kind }) => kind === 'list').map(({ load }) => load);
   const main = fitLine(creates, ({ cpu }) => cpu.main);
-  // The writer thread is one of the other threads of the service.
+  // On SQLite the writer thread is the database. Its CPU time is in `background`.
   const database = fitLine(creates, ({ cpu }) => (engine === 'sqlite' ? cpu.background : cpu.database));
   const all = [...creates, ...lists];
   return {
@@ -102,8 +106,8 @@ function measuredCosts({ engine, alone, rejected, syncMs }: Calibration): Costs 
 }
 
 /**
- * Requests a second that the simulation gives for the conditions of a sample, on one machine. What other processes used
- * meanwhile is one of the conditions.
+ * Simulates the conditions of a sample on one machine, including the CPU use of other processes. Returns the
+ * predicted requests per second.
  */
 export function predict(
   { kind, instances, connections, load }: Sample,
@@ -115,7 +119,7 @@ export function predict(
   return simulate({ ...onOneMachine, ...conditions, load: { connections } }, costs).perSecond;
 }
 
-/** Cores that other processes and other virtual machines used during a load. */
+/** Returns the mean number of cores that other processes and other virtual machines used during a load. */
 export function otherCoresOf({ cpu, answers, perSecond }: Load): number {
   return ((cpu.others + cpu.stolen) * perSecond) / answers;
 }
@@ -125,7 +129,7 @@ const onOneMachine: Omit<Plan, 'engine' | 'cores' | 'otherCores' | 'instances' |
   ...{ retries: 0, failoverSeconds: 0, faults: [], seconds: 0.5, warmUp: 0.2, seed: 1 },
 };
 
-/** Least squares: CPU time per request = `each` + `batch` × batches per request, in microseconds. */
+/** Fits by least squares, in microseconds: CPU time per request = `each` + `batch` × batches per request. */
 function fitLine(loads: readonly Load[], seconds: (load: Load) => number): { each: number; batch: number } {
   const points = loads.map((load) => ({
     x: load.batches / load.answers,

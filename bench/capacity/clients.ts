@@ -1,16 +1,19 @@
 import type { Clock } from './clock.ts';
 import type { Kind, Plan, Request, Status } from './model.ts';
 
-/** As in client/src/retry.ts: the limit of the random pause doubles with each retry. */
+/** Limits of the random pause in seconds, as in client/src/retry.ts. The limit doubles with each retry. */
 const BASE_PAUSE = 0.05;
 const LONGEST_PAUSE = 5;
 
-/** What the clients saw after the warm-up. */
+/** The results that the clients recorded after the warm-up. */
 export interface Seen {
-  /** Requests whose last attempt ended so. */
+  /** Number of requests by the status of their last attempt. */
   readonly ended: Readonly<Record<Status, number>>;
   readonly retries: number;
-  /** Seconds from the first attempt to the response of each request that succeeded, pauses included. */
+  /**
+   * Seconds from the first attempt to the response, for each request that succeeded. Includes pauses between
+   * attempts.
+   */
   readonly seconds: readonly number[];
 }
 
@@ -19,12 +22,12 @@ interface Ask {
   readonly owner: number;
   readonly since: number;
   readonly attempt: number;
-  /** Fixes the instance, as the connection of a client does. */
+  /** Number of the client connection, which selects the instance. */
   readonly lane: number;
   readonly then: () => void;
 }
 
-/** Starts the clients. `send` gets each attempt and the connection that it uses. */
+/** Starts the clients. They call `send` for each attempt, with the number of its connection. */
 export function startClients(
   clock: Clock,
   plan: Plan,
@@ -79,12 +82,15 @@ export function startClients(
   return seen;
 }
 
-/** A random number with mean 1, such as the time between two arrivals that do not depend on each other. */
+/**
+ * Returns an exponentially distributed random number with mean 1, such as the time between two independent
+ * arrivals.
+ */
 export function exponential(random: () => number): number {
   return -Math.log(1 - random());
 }
 
-/** Picks owner `n` with a probability proportional to (n + 1) ** -skew. */
+/** Returns a function that picks owner `n` with a probability proportional to (n + 1) ** -skew. */
 export function zipf(owners: number, skew: number, random: () => number): () => number {
   const sums = new Float64Array(owners);
   let sum = 0;

@@ -1,16 +1,19 @@
-/** Simulated time. Events of the same time run in the order in which they were added. */
+/**
+ * A simulated clock, which runs events in order of time. Events of the same time run in the order of their
+ * addition.
+ */
 export class Clock {
   #now = 0;
   #added = 0;
-  /** A binary heap. */
+  /** The pending events, as a binary heap. */
   readonly #events: Event[] = [];
 
-  /** Seconds since the start. */
+  /** Simulated seconds since the start. */
   get now(): number {
     return this.#now;
   }
 
-  /** Runs `work` after a delay, in seconds. */
+  /** Runs `work` after `delay` simulated seconds. */
   after(delay: number, work: () => void): void {
     const event = { time: this.#now + delay, order: this.#added, work };
     this.#added += 1;
@@ -25,7 +28,7 @@ export class Clock {
     this.#events[index] = event;
   }
 
-  /** Runs all events up to a time. */
+  /** Runs all events up to the simulated time `end`. */
   runUntil(end: number): void {
     for (let next = this.#events[0]; next !== undefined && next.time <= end; next = this.#events[0]) {
       this.#removeFirst();

@@ -23,12 +23,12 @@ const check = compileCheck(Type.Object({ postgres: costsSchema, sqlite: costsSch
 
 type CostsOfEngines = Readonly<Record<EngineName, Costs>>;
 
-/** Writes the costs of a machine. */
+/** Writes the measured costs of a machine to a file. */
 export async function writeCosts(file: string, costs: CostsOfEngines): Promise<void> {
   await writeFile(file, `${JSON.stringify(costs, roundNumber, 2)}\n`);
 }
 
-/** Reads the costs of a machine. Throws an Error that names the file and the remedy. */
+/** Reads the costs of a machine from a file. Throws an Error that names the file and the remedy. */
 export async function readCosts(file: string): Promise<CostsOfEngines> {
   try {
     const checked = check(JSON.parse(await readFile(file, 'utf8')));

@@ -2,10 +2,10 @@ import type { Clock } from './clock.ts';
 import { type Costs, MICROSECOND, MILLISECOND } from './model.ts';
 import { CommitLog, type Machine } from './resources.ts';
 
-/** How a statement or a batch ends. */
+/** Called when a statement or batch has ended. */
 export type Done = (succeeded: boolean) => void;
 
-/** A database server, or the file of the embedded engine. */
+/** A simulated database server; for SQLite, the database file. */
 class DatabaseNode {
   up = true;
   readonly machine: Machine;
@@ -19,18 +19,21 @@ class DatabaseNode {
 
 interface DatabaseOptions {
   readonly networkMs: number;
-  /** How long a client waits for a node that is down. */
+  /** Milliseconds that a client waits for a node that is down. */
   readonly timeoutMs: number;
   readonly failoverSeconds: number;
 }
 
-/** Nodes that share the owners: owner 0 is on node 0, owner 1 on node 1, and so on. */
+/**
+ * Simulated database nodes that share the owners. Owner 0 is on node 0, owner 1 on node 1, and so on in
+ * rotation.
+ */
 export class Database {
   readonly nodes: readonly DatabaseNode[];
   readonly #clock: Clock;
   readonly #costs: Costs;
   readonly #options: DatabaseOptions;
-  /** The node that serves the owners of each node. */
+  /** For each node, the index of the node that now serves its owners. */
   readonly #places: number[];
 
   constructor(clock: Clock, machines: readonly Machine[], costs: Costs, options: DatabaseOptions) {
@@ -51,7 +54,7 @@ export class Database {
     );
   }
 
-  /** Commits a batch: on each node that has one of its owners, at the same time. */
+  /** Commits a batch. Each node commits the writes of its owners, and all nodes work at the same time. */
   commit(owners: readonly number[], done: Done): void {
     const { batchUs, createUs } = this.#costs.database;
     const parts = Map.groupBy(owners, (owner) => this.#nodeOf(owner));
@@ -72,7 +75,10 @@ export class Database {
     }
   }
 
-  /** Takes a node down. After a failover the next node serves its owners, until it is up again. */
+  /**
+   * Takes a node down for `seconds`. After the failover time, the next node serves its owners until the node
+   * is up again.
+   */
   fail(index: number, seconds: number): void {
     const node = this.nodes[index];
     if (node === undefined) return;

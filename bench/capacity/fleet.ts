@@ -17,23 +17,29 @@ import { type Ids, LISTED, NEW_PLANT, type RequestTemplate } from '../workload.t
 import { zipf } from './clients.ts';
 import { measuredOwners } from './model.ts';
 
-/** Lines of the file of tokens, which generators use in rotation. */
+/** Number of lines in the file of tokens, which the load generators use in rotation. */
 const TOKENS = 2_000;
 
-/** Ids of one generator; more than it uses. */
+/** Number of ids reserved for each load generator: more than a generator uses. */
 const IDS = 10_000_000;
 
-/** What a load on all instances used. */
+/** The results of a load on several instances, and the resources that the load used. */
 export interface Load {
   readonly answers: number;
   readonly failures: number;
   readonly perSecond: number;
   readonly batches: number;
-  /** CPU seconds: main threads of the service, its other threads, the database, load generators, all other processes, other virtual machines. */
+  /**
+   * CPU seconds by user. `main` and `background` are the service's main threads and its other threads.
+   * `others` are all other processes, `stolen` is the time of other virtual machines.
+   */
   readonly cpu: Readonly<
     Record<'main' | 'background' | 'database' | 'generators' | 'others' | 'stolen', number>
   >;
-  /** Growth of the log and the store, and bytes that the store wrote: on PostgreSQL those of its write-ahead log. */
+  /**
+   * Growth of the log and the store, and bytes that the store wrote. On PostgreSQL, `written` counts the
+   * write-ahead log.
+   */
   readonly bytes: Readonly<Record<'log' | 'store' | 'written', number>>;
 }
 
@@ -41,7 +47,7 @@ interface FleetOptions {
   readonly folder: string;
   readonly generator: Generator;
   readonly signal: AbortSignal;
-  /** PostgreSQL; undefined for the embedded engine. */
+  /** The PostgreSQL server; undefined for SQLite. */
   readonly server: PostgresServer | undefined;
 }
 
@@ -50,7 +56,7 @@ interface StartedInstance extends RunningSubject {
   readonly adminUrl: string;
 }
 
-/** Instances of the service on one store, with the same owners. */
+/** Instances of the service with the same owners, on one store. */
 export class Fleet {
   readonly #options: FleetOptions;
   readonly #instances: StartedInstance[] = [];
@@ -61,7 +67,7 @@ export class Fleet {
     this.#options = options;
   }
 
-  /** Starts instances until there are `count`. `resources` stops them. */
+  /** Starts instances until `count` are running. They stop when `resources` is disposed. */
   async grow(count: number, resources: AsyncDisposableStack): Promise<void> {
     const { server } = this.#options;
     while (this.#instances.length < count) {
@@ -81,13 +87,13 @@ export class Fleet {
     }
   }
 
-  /** Loads each instance alone, so that its code is compiled. */
+  /** Loads the instances one after the other, so that V8 compiles their code. */
   async warmUp(workloads: readonly (readonly RequestTemplate[])[], seconds: number): Promise<void> {
     for (const instance of this.#instances)
       for (const requests of workloads) await this.#send([instance], requests, 32, seconds);
   }
 
-  /** Sends requests to the first `instances` over `connections`, which they share equally. */
+  /** Sends requests to the first `instances` instances. Each gets an equal share of the `connections`. */
   async load(
     requests: readonly RequestTemplate[],
     { instances: count, connections, seconds }: { instances: number; connections: number; seconds: number },
@@ -118,7 +124,7 @@ export class Fleet {
     };
   }
 
-  /** Resident bytes of the first instance, and its open connections to the database. */
+  /** Returns the resident bytes of the first instance, and the number of its open database connections. */
   async size(): Promise<{ residentBytes: number; databaseConnections: number }> {
     const [instance] = this.#instances;
     if (instance === undefined) throw new Error('no instance was started');
@@ -129,7 +135,7 @@ export class Fleet {
     };
   }
 
-  /** Each instance gets its own generator, with other ids. */
+  /** Starts one load generator per instance. No two generators use the same ids. */
   #send(
     instances: readonly StartedInstance[],
     requests: readonly RequestTemplate[],
@@ -179,7 +185,7 @@ function cpuOf(pid: number): CpuSeconds {
   return cpu;
 }
 
-/** The embedded engine is part of the process: its CPU time is that of the other threads. */
+/** Returns the figures of SQLite. It runs inside the service, so the CPU time of the service includes it. */
 async function readFiles(instance: { pid: number; folder: string; log: number } | undefined) {
   if (instance === undefined) return { database: 0, store: 0, written: 0 };
   const io = await readFile(`/proc/${instance.pid}/io`, 'utf8');
@@ -206,13 +212,16 @@ async function metricsOf(adminUrl: string): Promise<string> {
   return (await fetch(`${adminUrl}/metrics`, { headers: { connection: 'close' } })).text();
 }
 
-/** Sums a metric over its labels. */
+/** Sums the values of a metric over all its labels. */
 function sumOf(metrics: string, name: string): number {
   const values = metrics.matchAll(new RegExp(`^${name}(?:\\{[^}]*\\})? (\\S+)$`, 'gm'));
   return [...values].reduce((sum, [, value]) => sum + Number(value), 0);
 }
 
-/** Gives each owner the plants of a list, and writes a file of tokens in which popular owners are frequent. */
+/**
+ * Creates the plants that lists return, for each owner. Writes a file of tokens, in which popular owners are
+ * frequent.
+ */
 async function fillStore(store: Store, file: string): Promise<string> {
   const owners = Array.from({ length: measuredOwners.owners }, (_, owner) => `owner-${owner}`);
   const secrets = await Promise.all(owners.map((owner) => createToken(store, owner)));

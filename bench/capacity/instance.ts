@@ -14,7 +14,7 @@ import {
 } from './model.ts';
 import { type Machine, Slots, Thread } from './resources.ts';
 
-/** CPU time of other threads is spent in steps of this length. */
+/** Length of a step for the other threads, in seconds. Their CPU time is collected until it fills a step. */
 const BACKGROUND_STEP = 200 * MICROSECOND;
 /** `Retry-After` of a 503, in seconds. */
 const RETRY_SOON = 1;
@@ -24,7 +24,7 @@ interface InstanceOptions {
   readonly costs: Costs;
   readonly limits: Limits;
   readonly batchesInFlight: number;
-  /** False on the embedded engine, whose lists need no connection. */
+  /** True if lists and batches need a database connection; false on SQLite. */
   readonly pooled: boolean;
 }
 
@@ -33,7 +33,10 @@ interface Waiting {
   readonly since: number;
 }
 
-/** A process of the service: the order of its steps and its limits are those of src/http/app.ts and src/store. */
+/**
+ * A simulated process of the service. It has the steps and limits of src/http/app.ts and src/store, in the
+ * same order.
+ */
 export class Instance {
   up = true;
   readonly thread: Thread;
@@ -68,7 +71,8 @@ export class Instance {
     const { costs, pooled } = this.#options;
     const us = request.kind === 'create' ? costs.service.createUs : costs.service.listUs;
     const inMemory = request.kind === 'list' && !pooled;
-    // Half of the time is spent before the work, and half on the response.
+    // Spends half of the main thread's time before the database work, and half on the response. A list on
+    // SQLite is one step.
     const first = inMemory ? us : us / 2;
     let rejection: Status | undefined;
     this.#execute(
@@ -86,7 +90,7 @@ export class Instance {
     );
   }
 
-  /** Ends the process: its requests get no response. */
+  /** Ends the process. Its pending requests get no response. */
   end(): void {
     this.up = false;
     this.thread.end();
@@ -95,7 +99,7 @@ export class Instance {
     for (const request of lost) request.settle('lost', 0);
   }
 
-  /** Takes the slots of a request, or returns why it is rejected. */
+  /** Counts a request as in flight, or returns the reason why it is rejected. */
   #rejectionOf({ kind, owner }: Request): Status | undefined {
     const { maxInFlight, tokenRateLimit } = this.#options.limits;
     const ofOwner = this.#inFlightOf[kind].get(owner) ?? 0;
@@ -143,7 +147,7 @@ export class Instance {
     this.#schedule();
   }
 
-  /** Launches a batch after the requests that have arrived, as group-commit.ts does. */
+  /** Schedules a batch behind the requests that have arrived, as group-commit.ts does. */
   #schedule(): void {
     if (this.#scheduled || this.batches.busy.inUse >= this.batches.busy.units) return;
     this.#scheduled = true;
@@ -196,7 +200,7 @@ export class Instance {
     request.settle(status, status === 'ok' ? 0 : Math.max(RETRY_SOON, Math.ceil(limited)));
   }
 
-  /** Runs a step on the main thread, and adds the share of the other threads. */
+  /** Runs a step on the main thread, and charges the CPU time of the service's other threads. */
   #execute(kind: Kind, costUs: () => number, done: () => void): void {
     const { costs, machine } = this.#options;
     this.thread.execute(() => {

@@ -9,18 +9,21 @@ import type { Calibration, Sample } from './calibrate.ts';
 import { Fleet, type Load } from './fleet.ts';
 import type { EngineName, Kind } from './model.ts';
 
-/** Instances and connections of a load. */
+/** Numbers of instances and connections of a load. */
 export type Shape = Pick<Sample, 'instances' | 'connections'>;
 
-/** Connections of one instance from which the costs per request and per batch follow. */
+/**
+ * Numbers of connections for the loads on one instance. From these loads follow the costs per request and per
+ * batch.
+ */
 const ALONE = [1, 4, 16, 32];
-/** Full load, for the effects of shared cores. */
+/** Shapes of the full loads, which show the effects of shared cores. */
 const FULL: readonly Shape[] = [
   { instances: 1, connections: 32 },
   { instances: 3, connections: 48 },
 ];
 
-/** Requests that are rejected as early as those during an overload. */
+/** Requests with a 404. The service rejects them about as early as requests during an overload. */
 const UNKNOWN_PATH: readonly RequestTemplate[] = [{ method: 'GET', target: '/nowhere', body: '', times: 1 }];
 
 const requestsOf: Record<Kind, readonly RequestTemplate[]> = {
@@ -29,7 +32,7 @@ const requestsOf: Record<Kind, readonly RequestTemplate[]> = {
 };
 const kinds = ['create', 'list'] as const;
 
-/** What a thousand requests use, and what an instance holds. */
+/** Resources that a thousand requests of one kind use. */
 interface Usage {
   readonly kind: Kind;
   readonly serviceCpuMs: number;
@@ -41,7 +44,7 @@ interface Usage {
 
 export interface Measured {
   readonly calibration: Calibration;
-  /** The loads of the shapes to check. */
+  /** Measured loads to compare with the predictions. The costs do not depend on them. */
   readonly samples: readonly Sample[];
   readonly usage: readonly Usage[];
   readonly residentBytes: { readonly atRest: number; readonly loaded: number };
@@ -54,13 +57,13 @@ interface MeasureOptions {
   readonly signal: AbortSignal;
   readonly seconds: number;
   readonly rounds: number;
-  /** Seconds of each kind of load before the first measurement, for each instance. */
+  /** Seconds of warm-up for each kind of request and each instance. */
   readonly warmUp: number;
 }
 
 /**
- * Measures an engine on this machine. Loads of the shapes in `checked` are taken in the same rounds, and are not used
- * for the costs.
+ * Measures an engine on this machine. The same rounds also measure the shapes in `checked`, which do not
+ * affect the costs.
  */
 export async function measure(
   engine: EngineName,
@@ -86,7 +89,7 @@ export async function measure(
   const rounds: Sample[] = [];
   const alone: Sample[] = [];
   const take = async (into: Sample[], kind: Kind, shape: Shape): Promise<void> => {
-    // Opens the connections to the database, which the service closes when they are idle.
+    // Loads for a second first, to open the database connections: the service closes idle ones.
     await fleet.load(requestsOf[kind], { ...shape, seconds: 1 });
     const load = await fleet.load(requestsOf[kind], { ...shape, seconds });
     if (load.failures > 0) throw new Error(`${load.failures} requests failed`);

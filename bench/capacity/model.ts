@@ -3,37 +3,39 @@ import { defaultOf } from '../../src/config.ts';
 export type EngineName = 'postgres' | 'sqlite';
 export type Kind = 'create' | 'list';
 
-/** CPU time on one engine, in microseconds, as `npm run capacity -- --measure` finds it. */
+/**
+ * Costs of requests on one engine: CPU times in microseconds. `npm run capacity -- --measure` measures them.
+ */
 export interface Costs {
-  /** The main thread of the service. */
+  /** CPU time of the service's main thread. */
   readonly service: {
     readonly createUs: number;
-    /** For each batch of creates. */
+    /** CPU time per batch of creates. */
     readonly batchUs: number;
     readonly listUs: number;
-    /** A request that is rejected before its work. */
+    /** CPU time per rejected request. */
     readonly rejectUs: number;
-    /** CPU time of its other threads, divided by that of the main thread. */
+    /** CPU time of the service's other threads, divided by that of its main thread. */
     readonly background: number;
   };
-  /** The server of PostgreSQL, or the writer thread of the embedded engine. */
+  /** CPU time of the PostgreSQL server, or of SQLite's writer thread. */
   readonly database: {
     readonly createUs: number;
     readonly batchUs: number;
     readonly listUs: number;
   };
-  /** One sync of the disk, in milliseconds. */
+  /** Milliseconds per sync of the disk. */
   readonly syncMs: number;
-  /** The load generator, for each request. */
+  /** CPU time of the load generator per request. */
   readonly generatorUs: number;
   /**
-   * The share by which each other busy instance on the same machine makes the steps of an instance longer: they take
-   * each other's caches.
+   * Relative slowdown of an instance's steps for each other busy instance on its machine. The instances
+   * compete for CPU caches.
    */
   readonly crowding: Readonly<Record<Kind, number>>;
 }
 
-/** A process or server that is down from `at` for `seconds`. */
+/** A fault: an instance or a database node is down for `seconds`, from the time `at`. */
 export interface Fault {
   readonly what: 'instance' | 'node';
   readonly index: number;
@@ -44,36 +46,42 @@ export interface Fault {
 export interface Plan {
   readonly engine: EngineName;
   readonly instances: number;
-  /** Database nodes, each with a share of the owners. */
+  /** Number of database nodes, which share the owners. */
   readonly nodes: number;
   readonly owners: number;
   /** Exponent of the Zipf distribution of requests over owners; 0 for equal shares. */
   readonly skew: number;
-  /** Share of requests that are creates; the others are lists of 20. */
+  /** Share of creates among the requests, 0 to 1. The rest are lists of 20 plants. */
   readonly creates: number;
-  /** Clients that wait for each response, or requests at random times. */
+  /**
+   * The load: connections that each wait for a response before the next request, or a rate of random
+   * arrivals.
+   */
   readonly load: { readonly connections: number } | { readonly perSecond: number };
-  /** `shared`: everything on one machine, load generators included. `separate`: a machine for each instance and node. */
+  /**
+   * `shared`: one machine for everything, including the load generators. `separate`: one machine per instance
+   * and per node.
+   */
   readonly layout: 'shared' | 'separate';
-  /** Of each machine. */
+  /** Number of cores of each machine. */
   readonly cores: number;
-  /** Cores of the shared machine that other processes and other virtual machines use. */
+  /** Number of cores that other processes and other virtual machines use on the shared machine. */
   readonly otherCores: number;
-  /** Round trip between two machines, in milliseconds. */
+  /** Milliseconds of a round trip between two machines. */
   readonly networkMs: number;
   readonly limits: Limits;
-  /** Retries of a failed request, with the pauses of the client package. */
+  /** Max number of retries per request. The pauses are those of the client package. */
   readonly retries: number;
-  /** Seconds until another node serves the owners of a lost one. */
+  /** Seconds from the loss of a node until the next node serves its owners. */
   readonly failoverSeconds: number;
   readonly faults: readonly Fault[];
-  /** Seconds that count, after `warmUp` seconds that do not. */
+  /** Seconds of the simulation that count, after the `warmUp` seconds that do not count. */
   readonly seconds: number;
   readonly warmUp: number;
   readonly seed: number;
 }
 
-/** Settings of the service; their names are in src/config.ts. */
+/** Settings of the service that limit its load. src/config.ts describes them. */
 export interface Limits {
   readonly maxInFlight: number;
   readonly databasePoolSize: number;
@@ -88,16 +96,19 @@ export const defaultLimits: Limits = {
   tokenRateLimit: Number(defaultOf('tokenRateLimit')),
 };
 
-/** The owners of measured requests, and the skew among them. */
+/** Number of owners in the measured loads, and the Zipf exponent of their requests. */
 export const measuredOwners = { owners: 50, skew: 1 };
 
-/** `limited`: 429. `overloaded`: 50301. `unavailable`: 50300. `lost`: no response. */
+/**
+ * The outcome of a request, as a status or error code. `limited`: 429. `overloaded`: 50301. `unavailable`:
+ * 50300. `lost`: no response.
+ */
 export type Status = 'ok' | 'limited' | 'overloaded' | 'unavailable' | 'lost';
 
 export interface Request {
   readonly kind: Kind;
   readonly owner: number;
-  /** Called once. `retryAfter` is in seconds. */
+  /** Ends the request, and is called once. `retryAfter` is in seconds. */
   readonly settle: (status: Status, retryAfter: number) => void;
 }
 

@@ -9,7 +9,10 @@ import type { Result, Use } from './simulate.ts';
 const MEBIBYTE = 2 ** 20;
 const percent = (share: number): string => `${(share * 100).toFixed(0)} %`;
 
-/** What a thousand requests use on each engine, and what an instance holds. */
+/**
+ * Tabulates the resources that a thousand requests use on each engine, and the memory and connections of an
+ * instance.
+ */
 export function describeUsage(engines: readonly Measured[]): string {
   const perRequests: Table = [
     [
@@ -41,23 +44,26 @@ export function describeUsage(engines: readonly Measured[]): string {
   return `${renderTable(perRequests)}\n${renderTable(perInstance)}`;
 }
 
-/** The rounds of one load, and what the simulation gives for each. */
+/** One round of a load, with the throughput that the simulation predicts for it. */
 interface Compared {
   readonly sample: Sample;
   readonly predicted: number;
 }
 
-/** The error of the prediction for each round. The rounds differ in what other processes used. */
+/**
+ * Returns the relative error of the prediction for each round. Other processes use different CPU time in each
+ * round.
+ */
 function errorsOf(rounds: readonly Compared[]): readonly number[] {
   return rounds.map(({ sample, predicted }) => predicted / sample.load.perSecond - 1);
 }
 
-/** The median error of the rounds. */
+/** Returns the median relative error over the rounds. */
 export function errorOf(rounds: readonly Compared[]): number {
   return median(errorsOf(rounds));
 }
 
-/** Measured and predicted throughput. */
+/** Tabulates the measured and the predicted throughput. */
 export function describeCheck(loads: readonly (readonly Compared[])[]): string {
   return renderTable([
     [
@@ -96,7 +102,7 @@ function median(values: readonly number[]): number {
   );
 }
 
-/** Describes a plan in a line. */
+/** Describes a plan in two lines. */
 export function describePlan(plan: Plan): string {
   const { engine, instances, nodes, owners, skew, creates, cores, layout } = plan;
   const machines = layout === 'shared' ? 'one machine' : 'machines';
@@ -107,7 +113,7 @@ export function describePlan(plan: Plan): string {
   ].join('\n');
 }
 
-/** Where a plan saturates, and the effect of each addition. */
+/** Describes the resources that limit a plan, and the effect of each addition to the plan. */
 export function describeSaturation({ full, limits, additions }: Saturation): string {
   const limit =
     limits.length === 0 ? 'nothing is full: clients wait for commits and the network' : describeUses(limits);
@@ -126,7 +132,7 @@ export function describeSaturation({ full, limits, additions }: Saturation): str
   ].join('\n');
 }
 
-/** The outcome of a plan at its rate. */
+/** Describes the outcome of a plan at its requested load. */
 export function describeResult({ perSecond, p50Ms, p99Ms, ended, retries, uses }: Result): string {
   const failed = Object.entries(ended).filter(([status, count]) => status !== 'ok' && count > 0);
   const busiest = uses.toSorted((a, b) => b.share - a.share).slice(0, 4);

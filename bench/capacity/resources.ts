@@ -1,9 +1,9 @@
 import type { Clock } from './clock.ts';
 
-/** CPU time of one step, in seconds; computed when the step begins. */
+/** Returns the CPU seconds of a step. Called when the step begins. */
 type Cost = () => number;
 
-/** A resource that reports how long its units were busy. */
+/** A count of busy units of a resource, which reports how long they were busy. */
 export class Busy {
   readonly #clock: Clock;
   #inUse = 0;
@@ -26,16 +26,19 @@ export class Busy {
     this.#inUse += by;
   }
 
-  /** Unit-seconds in use so far. */
+  /** Sum over the units of the seconds that each was busy so far. */
   read(): number {
     return this.#unitSeconds + this.#inUse * (this.#clock.now - this.#since);
   }
 }
 
-/** Cores that threads share. Ready threads get a core in turns, for one step each. */
+/**
+ * A simulated machine, whose cores are shared by threads. Waiting threads get a free core in rotation, for
+ * one step each.
+ */
 export class Machine {
   readonly busy: Busy;
-  /** Threads of the service that run or wait for a core. */
+  /** Number of service main threads that run or wait for a core. */
   crowd = 0;
   readonly #clock: Clock;
   readonly #ready: Queue<() => void> = new Queue();
@@ -65,11 +68,14 @@ export class Machine {
   }
 }
 
-/** A thread of a process: executes steps one after the other, and competes for the cores of its machine. */
+/**
+ * A simulated thread. It executes its steps in sequence, and competes with other threads for the cores of its
+ * machine.
+ */
 export class Thread {
   readonly busy: Busy;
   readonly #machine: Machine;
-  /** 1 if it crowds the machine. */
+  /** 1 if the thread counts in `crowd` of its machine, 0 if not. */
   readonly #weight: number;
   readonly #steps: Queue<{ cost: Cost; done: () => void }> = new Queue();
   #ended = false;
@@ -85,7 +91,7 @@ export class Thread {
     if (this.busy.inUse === 0) this.#next();
   }
 
-  /** Drops all queued steps, as the end of a process does. */
+  /** Ends the thread with its process: drops all queued steps. */
   end(): void {
     this.#ended = true;
     this.#steps.clear();
@@ -105,7 +111,7 @@ export class Thread {
   }
 }
 
-/** A number of slots, such as the connections of a pool. */
+/** A fixed number of slots, such as the connections of a pool. */
 export class Slots {
   readonly busy: Busy;
   readonly #waiting: Queue<() => void> = new Queue();
@@ -132,7 +138,7 @@ export class Slots {
   }
 }
 
-/** A log on a disk: commits that wait while it syncs share the next sync. */
+/** A commit log on a disk. Commits that arrive during a sync wait, and share the next sync. */
 export class CommitLog {
   readonly busy: Busy;
   readonly #clock: Clock;
@@ -162,7 +168,7 @@ export class CommitLog {
   }
 }
 
-/** First in, first out. Array.shift takes long for long arrays. */
+/** A first-in, first-out queue. Array.shift is slow for long arrays. */
 class Queue<T> {
   #items: T[] = [];
   #first = 0;

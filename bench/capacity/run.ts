@@ -19,7 +19,7 @@ import {
 import { saturate } from './saturation.ts';
 import { simulate } from './simulate.ts';
 
-/** Predictions must be this close to measured throughput. */
+/** Max median of the relative errors of the predicted throughput. */
 const TOLERANCE = 0.2;
 const CHECKED = [1, 2, 4].map((instances) => ({ instances, connections: 64 }));
 
@@ -81,7 +81,7 @@ try {
   process.exitCode = 1;
 }
 
-/** Measures this machine. Resolves to the exit code. */
+/** Measures the costs of this machine. Resolves to the exit code. */
 async function runMeasurement(): Promise<number> {
   if (!isInstalled('wrk')) throw new Error('install wrk, which takes less CPU time than other generators');
   await using resources = new AsyncDisposableStack();
@@ -108,7 +108,7 @@ async function runMeasurement(): Promise<number> {
   return loads.every((rounds) => Math.abs(errorOf(rounds)) <= TOLERANCE) ? 0 : 1;
 }
 
-/** Simulates the plan of the flags. Resolves to the exit code. */
+/** Simulates the plan that the flags describe. Resolves to the exit code. */
 async function runSimulation(): Promise<number> {
   const { [values.engine === 'sqlite' ? 'sqlite' : 'postgres']: costs } = await readCosts(values.costs);
   const plan = planOfFlags();

@@ -1,18 +1,21 @@
 import type { Costs, Plan } from './model.ts';
 import { type Result, simulate, type Use } from './simulate.ts';
 
-/** Connections of each instance at full load: fewer than `--max-in-flight`, so that none is rejected. */
+/**
+ * Connections per instance at full load: fewer than `--max-in-flight`, so that the service rejects no request
+ * for that limit.
+ */
 const CONNECTIONS = 64;
-/** A resource with a larger share of its time in use limits the throughput. */
+/** Share of its time, from which a busy resource counts as the limit of the throughput. */
 const SATURATED = 0.9;
-/** Less is no gain. */
+/** Min ratio of throughput with and without an addition that counts as a gain. */
 const GAIN = 1.02;
 
 export interface Saturation {
   readonly full: Result;
-  /** The resources that limit the throughput; the fullest first. Empty if clients wait for something else. */
+  /** The resources that limit the throughput, the busiest first. Empty if no resource is saturated. */
   readonly limits: readonly Use[];
-  /** What the throughput would be with one addition; the best first. */
+  /** The simulated throughput with each single addition, the highest first. */
   readonly additions: readonly Addition[];
 }
 
@@ -22,7 +25,10 @@ interface Addition {
   readonly helps: boolean;
 }
 
-/** Simulates the plan with clients that send as fast as they get responses, and then with one addition after another. */
+/**
+ * Simulates the plan at full load: clients send as fast as they get responses. Then simulates each addition
+ * separately.
+ */
 export function saturate(plan: Plan, costs: Costs): Saturation {
   const atFullLoad = (one: Plan): Result =>
     simulate({ ...one, load: { connections: CONNECTIONS * one.instances }, retries: 0, faults: [] }, costs);
@@ -38,7 +44,10 @@ export function saturate(plan: Plan, costs: Costs): Saturation {
   };
 }
 
-/** The full resources. Full cores make the threads on them look full too. */
+/**
+ * Returns the saturated resources: only the cores if they are saturated. Saturated cores make their threads
+ * look busy too.
+ */
 function limitsOf(uses: readonly Use[]): readonly Use[] {
   const full = uses.filter(({ share }) => share >= SATURATED).sort((a, b) => b.share - a.share);
   const cores = full.filter(({ kind }) => kind === 'cores');

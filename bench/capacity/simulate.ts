@@ -8,15 +8,15 @@ import { Instance } from './instance.ts';
 import { type Costs, MICROSECOND, MILLISECOND, type Plan, type Request } from './model.ts';
 import { type Busy, Machine, Thread } from './resources.ts';
 
-/** Other processes use cores for such a time, in seconds. */
+/** Length of one step of other processes, in seconds. */
 const OTHER_STEP = MILLISECOND;
 
-/** What can limit the throughput. */
+/** Kinds of resources that can limit the throughput. */
 type ResourceKind = 'cores' | 'instance' | 'database' | 'disk' | 'pool' | 'batches';
 
 interface Resource {
   readonly kind: ResourceKind;
-  /** Such as `main thread of instance 0`. */
+  /** Name for the report, such as `main thread of instance 0`. */
   readonly name: string;
   readonly busy: Busy;
 }
@@ -24,12 +24,12 @@ interface Resource {
 const resource = (kind: ResourceKind, name: string, busy: Busy): Resource => ({ kind, name, busy });
 
 export interface Use extends Omit<Resource, 'busy'> {
-  /** Share of its units in use after the warm-up, 0 to 1. */
+  /** Busy share of the resource after the warm-up, 0 to 1. */
   readonly share: number;
 }
 
 export interface Result {
-  /** Successful requests a second. */
+  /** Successful requests per second. */
   readonly perSecond: number;
   readonly p50Ms: number;
   readonly p99Ms: number;
@@ -39,7 +39,7 @@ export interface Result {
   readonly uses: readonly Use[];
 }
 
-/** Simulates a plan. The same plan and costs give the same result. */
+/** Simulates a plan. Equal plans and costs give equal results. */
 export function simulate(plan: Plan, costs: Costs): Result {
   const clock = new Clock();
   const random = createRandom(plan.seed);
@@ -64,7 +64,9 @@ export function simulate(plan: Plan, costs: Costs): Result {
   const instances = instanceMachines.map(start);
   const generators = instanceMachines.map((machine) => new Thread(clock, machine, 0));
 
-  /** A load balancer: sends each connection to an instance, or to the next one that is up. */
+  /**
+   * Balances the load: sends a request to the instance of its connection, or to the next instance that is up.
+   */
   function send(lane: number, request: Request): void {
     for (let step = 0; step < instances.length; step += 1) {
       const index = (lane + step) % instances.length;

@@ -13,7 +13,7 @@ export interface CpuSeconds {
   readonly generators: number;
   /** CPU seconds of the whole machine, including other processes. */
   readonly machine: number;
-  /** Time that other virtual machines took from this one. */
+  /** CPU seconds that other virtual machines took from this one. */
   readonly stolen: number;
 }
 

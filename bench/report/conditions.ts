@@ -30,7 +30,7 @@ export function describe(conditions: Awaited<ReturnType<typeof conditionsOf>>): 
   ].join('\n');
 }
 
-/** Formats the CPU use of other processes. If they used much, the figures mean little. */
+/** Formats the CPU use of other processes. High use makes the figures of the benchmark unreliable. */
 export function describeOthers(reports: readonly Report[]): string {
   const runs = reports.flatMap(({ contenders }) => contenders.flatMap((contender) => contender.runs));
   const known = runs.flatMap(({ cpu, seconds }) =>

@@ -5,7 +5,7 @@ import type { Watched } from './cpu-stalls-thread.ts';
 
 const LOOK_FOR_MS = 3_000;
 
-/** How long the machine suspends busy threads. */
+/** Stalls of this machine: times in which it suspends busy threads. */
 interface Stalls {
   /** The longest stall of one thread, in milliseconds. */
   readonly longestMs: number;

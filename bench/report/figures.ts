@@ -47,7 +47,10 @@ export function ratioOf(runs: readonly Measurement[], others: readonly Measureme
   return { median: median(ratios), least: Math.min(...ratios), most: Math.max(...ratios) };
 }
 
-/** Returns the rate of the first contender relative to the named one: the median over the rounds. */
+/**
+ * Returns the rate of the first contender divided by that of the contender `name`: the median over the
+ * rounds.
+ */
 export function ratioTo({ contenders }: Comparison, name: string): number | undefined {
   const other = contenders.find((one) => one.name === name);
   return ratioOf(contenders[0]?.runs ?? [], other?.runs ?? [])?.median;

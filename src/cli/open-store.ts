@@ -45,7 +45,7 @@ export async function withStore<T>(
   }
 }
 
-/** Names a store by flags or by URL. `hint` is the advice if there is no store. */
+/** Says which store to open: by flags or by URL. `hint` is shown to the user if the store does not exist. */
 interface StoreAddress {
   readonly flags?: Flags;
   readonly url?: string;

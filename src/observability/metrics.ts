@@ -46,7 +46,7 @@ export function createMetrics({ version, engine, operationIds }: MetricsOptions)
   collectProcessMetrics(registry);
   new Gauge({
     name: 'plant_store_build_info',
-    help: 'Version, engine and Node of this process; always 1.',
+    help: 'Always 1; the labels name the version of the service, its store engine and its Node.js version.',
     labelNames: ['version', 'engine', 'node'],
     registers,
   }).set({ version, engine, node: process.versions.node }, 1);
@@ -59,7 +59,7 @@ export function createMetrics({ version, engine, operationIds }: MetricsOptions)
     watchLog: (linesDropped) =>
       countElsewhere(
         'plant_store_log_lines_dropped_total',
-        'Log lines that were dropped, since the log was not read or could not be written.',
+        'Log lines dropped because the log could not be written, or its reader was too slow.',
         linesDropped,
         registers,
       ),

@@ -112,8 +112,8 @@ async function importPlants(
     if (!isSaving) endBy(signal);
   });
 
-  // Ends the process by the signal itself. After a mere exit code, a shell would run the next command of its
-  // script.
+  // Ends the process by the received signal. If it ended with an exit code instead, a shell script would run
+  // its next command.
   function endBy(signal: NodeJS.Signals): void {
     progress.stop();
     writeMessage(context.stderr, `plant-store: interrupted; ${unfinished()}`);

@@ -25,6 +25,12 @@ export const GATHERED_BYTES = 8 * MEBIBYTE;
 export const CONCURRENT_GATHERS = 4;
 
 /**
+ * Max pages that all lists together read at once, except first pages. The other database connections stay
+ * free for short requests.
+ */
+const CONCURRENT_READS = 4;
+
+/**
  * Bytes that a list without `limit` counts towards the memory limit for slow clients. They cover a few pages
  * of plants in memory, and the same bytes encrypted for TLS, but not the socket buffer of the kernel.
  */
@@ -113,6 +119,7 @@ export function listPlants(
   { budget, sendPieces, waitForSlot, recheck }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
   const gatherLimited = createGate(CONCURRENT_GATHERS);
+  const readLimited = createGate(CONCURRENT_READS);
 
   // All pages of a streamed list share one buffer, to save memory.
   async function* streamed(pages: PlantPages, first: string[], held: HeldBytes): AsyncGenerator<Buffer> {
@@ -153,12 +160,15 @@ export function listPlants(
     }
     const response = responseOf(reply);
     if (response.destroyed) throw new ClientGone('the client is gone');
-    const pages = new PlantPages(store, ownerOf(request), rangeAfter(cursor), limit, async () => {
-      await waitForSlot();
-      // A client that closed its sending side is nearly always gone. It gets only the first page.
-      if (response.destroyed || response.isClientGone) throw new ClientGone('the client is gone');
-      await recheck(request);
-    });
+    const pages = new PlantPages(store, ownerOf(request), rangeAfter(cursor), limit, (read) =>
+      readLimited(async () => {
+        await waitForSlot();
+        // A client that closed its sending side is nearly always gone. It gets only the first page.
+        if (response.destroyed || response.isClientGone) throw new ClientGone('the client is gone');
+        await recheck(request);
+        return read();
+      }),
+    );
     const first = (await pages.next(SHORT_BYTES)) ?? EMPTY;
     // Checks again, since the event 'close' releases reserved memory. Memory that is reserved after this
     // event would never be released.
@@ -283,8 +293,9 @@ async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefi
 }
 
 /**
- * Encodes a JSON array without its closing bracket, in pieces that share one buffer. The byte `begin` (`[` or
- * `,`) replaces the opening bracket.
+ * Encodes one page of a list as a part of a JSON array, without the closing bracket. The part starts with the
+ * byte `begin`: `[` on the first page, `,` on later pages. Yields pieces in one shared buffer: each piece
+ * overwrites the last.
  */
 function* encodeMembers(json: string, begin: number, shared: Buffer): Generator<Buffer> {
   const end = json.length - END.length;

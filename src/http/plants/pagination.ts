@@ -9,9 +9,13 @@ export const PAGE_BYTES = 64 * 1024;
  */
 const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 
-/** Max plants in the first page, when their size is not known yet, and in each later page. */
+/** Max plants in the first page of a list, when the size of its plants is not known yet. */
 const FIRST_PAGE = 64;
+/** Max plants in each later page. */
 const LONGEST_PAGE = 2_048;
+
+/** Runs a read when it may start. Rejects if the list must end. */
+type LimitReads = <T>(read: () => Promise<T>) => Promise<T>;
 
 /**
  * Reads the pages of a list by key (keyset pagination). No transaction stays open between pages. A plant that
@@ -25,24 +29,24 @@ export class PlantPages {
   largeBytes: number | undefined;
   readonly #store: Store;
   readonly #owner: string;
-  readonly #beforeNext: () => Promise<void>;
+  readonly #limitReads: LimitReads;
   #range: IdRange;
   #left: number;
   #plants = FIRST_PAGE;
   #bytesPerPlant = 0;
   #isBegun = false;
 
-  /** Creates a reader. `beforeNext` runs before each page except the first; if it rejects, the list ends. */
+  /** Creates a reader. Each read except the first goes through `limitReads`. */
   constructor(
     store: Store,
     owner: string,
     range: IdRange,
     limit = Number.POSITIVE_INFINITY,
-    beforeNext: () => Promise<void>,
+    limitReads: LimitReads,
   ) {
     this.#store = store;
     this.#owner = owner;
-    this.#beforeNext = beforeNext;
+    this.#limitReads = limitReads;
     this.#range = range;
     this.#left = limit;
     this.ended = limit === 0 || range.from > range.to;
@@ -53,11 +57,11 @@ export class PlantPages {
    * undefined at the end.
    */
   async next(bytes: number): Promise<string | undefined> {
-    if (this.#isBegun) await this.#beforeNext();
-    this.#isBegun = true;
     if (this.ended) return undefined;
     const plants = Math.min(this.#left, this.#plants);
-    const page = await this.#store.listPlants(this.#owner, this.#range, { plants, bytes });
+    const read = () => this.#store.listPlants(this.#owner, this.#range, { plants, bytes });
+    const page = await (this.#isBegun ? this.#limitReads(read) : read());
+    this.#isBegun = true;
     this.largeBytes = page.largeBytes;
     if (this.largeBytes === undefined) this.#advance(page);
     return page.json;
@@ -68,9 +72,8 @@ export class PlantPages {
    * none follows.
    */
   async nextLarge(): Promise<Buffer | undefined> {
-    await this.#beforeNext();
+    const plant = await this.#limitReads(() => this.#store.readLargePlant(this.#owner, this.#range));
     this.largeBytes = undefined;
-    const plant = await this.#store.readLargePlant(this.#owner, this.#range);
     if (plant === undefined) {
       this.#moveOn(0, undefined, false);
       return undefined;

@@ -107,7 +107,10 @@ async function save(
   );
 }
 
-/** Returns the indexes of plants that were not created. `created` has the keys of the created plants. */
+/**
+ * Returns the positions in `plants` of those that were not created. `created` has the owner and id of each
+ * created plant.
+ */
 function placesLeft(
   plants: readonly PlantRow[],
   created: readonly { readonly owner?: unknown; readonly id?: unknown }[],

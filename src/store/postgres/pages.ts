@@ -77,7 +77,7 @@ export async function readLargePlant(
 }
 
 function unreadable(from: bigint): StoreDamaged {
-  return new StoreDamaged(`the plants from the id ${from} on cannot be read as JSON`);
+  return new StoreDamaged(`a page of plants cannot be read as JSON; it begins at id ${from}`);
 }
 
 const FIRST_PLANT = 'FROM plants WHERE owner = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT 1';

@@ -36,14 +36,14 @@ const JSON_GROWTH = 6;
 const MEMBER_NAMES = 32 * plantFields.length;
 
 /**
- * Lowest limit, in bytes, for the size of a value. Other statements on the same connection need values of up
- * to this size.
+ * The limit for the size of a value is never set below this number of bytes: all other statements of the
+ * connection read and write values of up to this size.
  */
 const SMALLEST_VALUE_LIMIT = 64 * 1024;
 
 /**
- * Max plants of a page whose size is checked only when the page is complete. Such a page fits into memory
- * even if each plant is just below the limit.
+ * Max plants of a page whose bytes are counted only after the whole page is read. Such a page fits into
+ * memory even if each plant has nearly the size that is allowed in a page.
  */
 const SHORT_PAGE = 64;
 
@@ -157,6 +157,6 @@ function moreAfter(id: string): string {
 
 function unreadable(from: bigint): StoreDamaged {
   return new StoreDamaged(
-    `the plants from the id ${from} on cannot be read as JSON; \`plant-store export\` may read them`,
+    `a page of plants cannot be read as JSON; it begins at id ${from}; \`plant-store export\` may read them`,
   );
 }

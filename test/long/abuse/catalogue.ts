@@ -418,7 +418,7 @@ const lists: readonly Attack[] = [
       reads: 'nothing',
       seconds: 2,
       watchSeconds: 10,
-      bounds: { idleMs: 2_000 },
+      bounds: { ...AFTER_A_BURST, idleMs: 2_000 },
       stock: MILLION,
       bothEngines: true,
       ...(method === 'HEAD' && { short: { stock: SHORTER, watchSeconds: 3 } }),
@@ -521,10 +521,11 @@ const stops: readonly Attack[] = [
     connections: 300,
     sends: once({ send: get('/plants') }),
     reads: 'nothing',
-    seconds: 20,
+    seconds: 30,
     bounds: AFTER_A_BURST,
     stock: LONG,
-    event: { kind: 'stop', afterMs: 3_000 },
+    // Long enough for a p99 that is not that of the burst alone.
+    event: { kind: 'stop', afterMs: 10_000 },
     bothEngines: true,
   },
   {

@@ -19,6 +19,8 @@ interface LiftedLimit {
   readonly attack: string;
   /** A bound in the verdict that must be broken. */
   readonly breaks: RegExp;
+  /** The engine that the attack needs; SQLite by default. */
+  readonly engine?: 'postgres';
   /** Runs the short form of the attack. */
   readonly isShort?: true;
   /** Variables that lift the limit. */
@@ -121,6 +123,19 @@ const LIFTED: readonly LiftedLimit[] = [
     ],
   },
   {
+    limit: 'the pages that all lists together read at once',
+    attack: 'whole-lists',
+    breaks: /p99/,
+    engine: 'postgres',
+    edits: [
+      {
+        file: 'src/http/plants/list-plants.ts',
+        from: 'CONCURRENT_READS = 4',
+        to: 'CONCURRENT_READS = 1_000',
+      },
+    ],
+  },
+  {
     limit: 'cancelling work for disconnected clients',
     attack: 'hung-up-get',
     breaks: /idle/,
@@ -185,7 +200,7 @@ async function copyWithout({ edits = [] }: LiftedLimit): Promise<string> {
 /** Attacks a service without a limit. Resolves to the verdict of the attack. */
 async function verdictOn(lifted: LiftedLimit): Promise<string> {
   const folder = await copyWithout(lifted);
-  const args = ['--only', lifted.attack, '--engine', 'sqlite', '--bare', 'no'];
+  const args = ['--only', lifted.attack, '--engine', lifted.engine ?? 'sqlite', '--bare', 'no'];
   if (lifted.env !== undefined) args.push('--env', lifted.env);
   if (lifted.isShort) args.push('--short', 'yes');
   const child = spawn(process.execPath, [join(folder, 'test/long/abuse/abuse.ts'), ...args], {

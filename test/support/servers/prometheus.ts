@@ -11,21 +11,26 @@ import { freshFolder } from '../engines.ts';
 import { until } from '../patience.ts';
 import { freePort } from './free-port.ts';
 
-/** The scrape interval of production is a quarter of a minute; here minutes are seconds. */
+/**
+ * Milliseconds between scrapes. Production scrapes every 15 seconds; in the tests, a minute lasts a second.
+ */
 const INTERVAL_MS = 250;
 const INTERVAL = `${INTERVAL_MS}ms`;
 
-/** A real Prometheus that scrapes a service, with the rules of deploy/alerts.yaml in which a minute lasts a second. */
+/**
+ * A real Prometheus that scrapes a service. It has the rules of deploy/alerts.yaml, in which a minute lasts a
+ * second.
+ */
 export interface Prometheus {
   /** The alerts that have fired since the start. */
   fired(): Promise<readonly string[]>;
   /** Resolves when all these alerts have fired. */
   fires(alerts: readonly string[]): Promise<void>;
-  /** Resolves when it has scraped for so many more seconds. */
+  /** Resolves when Prometheus has scraped for this many more seconds. */
   scrapes(seconds: number): Promise<void>;
 }
 
-/** Starts Prometheus for the admin listener of a service. It is killed after the test. */
+/** Starts a Prometheus that scrapes the admin listener of a service. Prometheus is killed after the test. */
 export async function startPrometheus(t: Pick<TestContext, 'after'>, adminUrl: string): Promise<Prometheus> {
   const folder = await freshFolder();
   const config = {
@@ -61,7 +66,7 @@ export async function startPrometheus(t: Pick<TestContext, 'after'>, adminUrl: s
     if (child.exitCode === null && child.kill('SIGKILL')) await exited;
   });
 
-  /** Asks once in an interval: answers change no faster. */
+  /** Queries after a pause of one interval, since results change no faster. */
   const ask = async (query: string): Promise<readonly Sample[]> => {
     await setTimeout(INTERVAL_MS);
     return samplesOf(`http://${address}`, query);
@@ -111,7 +116,9 @@ async function samplesOf(url: string, query: string): Promise<readonly Sample[]>
   return data.result;
 }
 
-/** The rules of deploy/alerts.yaml with minutes for hours, and seconds for minutes. */
+/**
+ * Returns the rules of deploy/alerts.yaml with faster durations: an hour becomes a minute, a minute a second.
+ */
 function fasterRules(): YamlMap {
   const [file = {}] = readYaml('deploy/alerts.yaml');
   const group = mapOf(listOf(file.groups)[0]);

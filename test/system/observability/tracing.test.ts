@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import manifest from '../../../package.json' with { type: 'json' };
 import { wantsTraces } from '../../../src/cli/settings/otel-variables.ts';
 import { ConfigInvalid } from '../../../src/config.ts';
+import { secretPart } from '../../support/data/secret-part.ts';
 import { engines } from '../../support/engines.ts';
 import { newInstallation } from '../../support/program.ts';
 import { freePort, listenOnFreePort } from '../../support/servers/free-port.ts';
@@ -98,7 +99,7 @@ for (const engine of engines) {
     const bytes = Buffer.concat(collector.messages);
     for (const private_ of [
       secret,
-      secret.slice(4, 20),
+      secretPart(secret),
       'Secret garden',
       'hidden',
       '424242',

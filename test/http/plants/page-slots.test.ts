@@ -1,0 +1,47 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import { createGate, createPageSlots } from '../../../src/http/plants/page-slots.ts';
+
+describe('a gate for two tasks', () => {
+  it('starts a queued task when another one ends, with success or not', async () => {
+    const gate = createGate(2);
+    const tasks = Array.from({ length: 4 }, () => Promise.withResolvers<void>());
+    const started: number[] = [];
+    const ends = tasks.map(({ promise }, index) =>
+      gate(() => {
+        started.push(index);
+        return promise;
+      }),
+    );
+    const settled = Promise.allSettled(ends);
+    assert.deepEqual(started, [0, 1]);
+    tasks[1]?.reject(new Error('failed'));
+    await setImmediate();
+    assert.deepEqual(started, [0, 1, 2]);
+    tasks[0]?.resolve();
+    await setImmediate();
+    assert.deepEqual(started, [0, 1, 2, 3]);
+    tasks[2]?.resolve();
+    tasks[3]?.resolve();
+    assert.deepEqual(
+      (await settled).map(({ status }) => status),
+      ['fulfilled', 'rejected', 'fulfilled', 'fulfilled'],
+    );
+  });
+});
+
+describe('page slots', () => {
+  it('admit two pages per event-loop iteration, in the order of their arrival', async () => {
+    const waitForSlot = createPageSlots();
+    const admitted: number[] = [];
+    for (let page = 0; page < 5; page += 1) void waitForSlot().then(() => admitted.push(page));
+    const counts: number[] = [];
+    for (let turn = 0; turn < 3; turn += 1) {
+      await setImmediate();
+      counts.push(admitted.length);
+    }
+    assert.deepEqual(counts, [2, 4, 5]);
+    assert.deepEqual(admitted, [0, 1, 2, 3, 4]);
+  });
+});

@@ -70,7 +70,7 @@ const alternatives = [
   { subjects: [pocketBase], tool: 'Go', install: buildPocketBase },
 ];
 
-/** Installs the alternatives to our service. Returns those that are installed, and logs one line for the others. */
+/** Installs the alternatives to our service. Returns those installed, and logs the reason for the others. */
 export async function installAlternatives(signal: AbortSignal): Promise<readonly Subject[]> {
   const installed: Subject[] = [];
   for (const { subjects, tool, install } of alternatives) {

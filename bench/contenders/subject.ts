@@ -16,7 +16,7 @@ export interface Subject {
 export interface RunningSubject {
   readonly url: string;
   readonly pid: number;
-  /** Resolves to the server's CPU time and allocations since the last call; undefined if it does not run on Node. */
+  /** Resolves to the CPU time and allocations since the last call; undefined if not a Node server. */
   usage(): Promise<Usage | undefined>;
   readonly headers: Readonly<Record<string, string>>;
   /**

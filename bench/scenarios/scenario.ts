@@ -11,7 +11,7 @@ import type { Workload } from '../workload.ts';
 /** The input of each part of the benchmark. */
 export interface Bench extends LoadOptions {
   readonly plan: Plan;
-  /** Alternatives to our service; empty when they cannot be installed. */
+  /** Alternatives to our service, without those that cannot be installed. */
   readonly alternatives: readonly Subject[];
   /** Folder for files, deleted after the run. */
   readonly folder: string;

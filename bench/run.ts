@@ -1,7 +1,7 @@
 import { appendFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { alternatives, installAlternatives } from './contenders/alternatives.ts';
+import { installAlternatives } from './contenders/alternatives.ts';
 import { type Options, OptionsInvalid, readOptions, usage } from './options.ts';
 import { conditionsOf, describe, describeOthers } from './report/conditions.ts';
 import { failuresOf } from './report/figures.ts';
@@ -46,7 +46,7 @@ async function run(
   const bench: Bench = {
     ...{ folder, generator, signal, plan, growth },
     connections: CONNECTIONS,
-    alternatives: withAlternatives ? await findAlternatives(signal) : [],
+    alternatives: withAlternatives ? await installAlternatives(signal) : [],
   };
   const conditions = await conditionsOf(bench);
   process.stdout.write(describe(conditions));
@@ -75,14 +75,6 @@ function reportFailures(reports: readonly Report[], { alternatives }: Bench): vo
   const others = new Set(alternatives.map(({ name }) => name));
   if (failed.some(({ name }) => !others.has(name)))
     throw new Error('requests to the service or to a baseline failed');
-}
-
-async function findAlternatives(signal: AbortSignal): Promise<Bench['alternatives']> {
-  const problem = await installAlternatives(signal);
-  signal.throwIfAborted();
-  if (problem === undefined) return alternatives;
-  process.stderr.write(`the alternatives are skipped: ${problem}\n`);
-  return [];
 }
 
 function renderJson(conditions: object, reports: Readonly<Record<string, Report>>, targets: Results): string {

@@ -1,24 +1,22 @@
 import { execFile } from 'node:child_process';
-import { stat, writeFile } from 'node:fs/promises';
+import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { messageOf } from '../../src/api-errors.ts';
 import { freePort } from '../../test/support/servers/free-port.ts';
-import type { RequestTemplate } from '../workload.ts';
 import { examplePlants } from './example-plants.ts';
-import { type ServerProcess, startServerProcess } from './server-process.ts';
+import { startForeignServer, startServerProcess } from './server-process.ts';
 import type { RunningSubject, Subject } from './subject.ts';
 
 const FOLDER = join(import.meta.dirname, './alternatives');
+const POCKETBASE = join(FOLDER, 'pocketbase');
 const JSON_SERVER = join(FOLDER, 'node_modules/json-server/lib/cli/bin.js');
-
-const json = { 'content-type': 'application/json' };
 
 const fastifyBetterSqlite3: Subject = {
   name: 'Fastify, better-sqlite3',
   start: async (folder) => {
     const args = [join(FOLDER, 'fastify-better-sqlite3.js'), join(folder, 'plants.db')];
-    return filled(await startServerProcess(args, join(folder, 'log'), 'signal'), ({ requests }) => requests);
+    return filled(await startServerProcess(args, join(folder, 'log'), 'signal'), (target) => target);
   },
 };
 
@@ -26,10 +24,8 @@ export const platformaticDb: Subject = {
   name: 'Platformatic DB',
   start: async (folder) => {
     const args = [join(FOLDER, 'platformatic-db.js'), folder];
-    return filled(await startServerProcess(args, join(folder, 'log'), 'signal'), ({ requests }) =>
-      requests.map((request) =>
-        retarget(request, (target) => target.replace('limit=', 'fields=name,tag&limit=')),
-      ),
+    return filled(await startServerProcess(args, join(folder, 'log'), 'signal'), (target) =>
+      target.replace('limit=', 'fields=name,tag&limit='),
     );
   },
 };
@@ -42,29 +38,71 @@ export const jsonServer: Subject = {
     const port = await freePort();
     const args = [JSON_SERVER, '--host', '127.0.0.1', '--port', String(port), '--quiet', file];
     const url = `http://127.0.0.1:${port}`;
-    return filled(await startServerProcess(args, join(folder, 'log'), 'signal', url), ({ requests }) =>
-      requests.map((request) => retarget(request, (target) => target.replace('limit=', '_limit='))),
+    return filled(await startServerProcess(args, join(folder, 'log'), 'signal', url), (target) =>
+      target.replace('limit=', '_limit='),
     );
   },
 };
 
-/** Software that people could choose instead of our service. */
-export const alternatives: readonly Subject[] = [fastifyBetterSqlite3, platformaticDb, jsonServer];
+export const pocketBase: Subject = {
+  name: 'PocketBase',
+  start: async (folder) => {
+    const server = await startForeignServer(
+      join(POCKETBASE, 'dist/pocketbase'),
+      [folder],
+      join(folder, 'log'),
+    );
+    const authorization = await readFile(join(folder, 'token'), 'utf8');
+    return filled(
+      { ...server, usage: async () => undefined },
+      (target) =>
+        target
+          .replace('/plants', '/api/collections/plants/records')
+          .replace('limit=', 'skipTotal=true&perPage='),
+      { authorization },
+    );
+  },
+};
 
-/**
- * Installs the alternatives to our service, unless the installation matches the lock file. Resolves to an
- * error message if the installation fails.
- */
-export async function installAlternatives(signal: AbortSignal): Promise<string | undefined> {
-  if (await areInstalled()) return undefined;
-  process.stderr.write('installing the alternatives …\n');
-  try {
-    // Skips install scripts, which would build or download software.
-    await promisify(execFile)('npm', ['ci', '--ignore-scripts'], { cwd: FOLDER, signal });
-    return undefined;
-  } catch (error: unknown) {
-    return messageOf(error);
+/** Software that people could choose instead of our service, and how to install it. */
+const alternatives = [
+  { subjects: [fastifyBetterSqlite3, platformaticDb, jsonServer], tool: 'npm', install: installPackages },
+  { subjects: [pocketBase], tool: 'Go', install: buildPocketBase },
+];
+
+/** Installs the alternatives to our service. Returns those installed, and logs the reason for the others. */
+export async function installAlternatives(signal: AbortSignal): Promise<readonly Subject[]> {
+  const installed: Subject[] = [];
+  for (const { subjects, tool, install } of alternatives) {
+    try {
+      await install(signal);
+      installed.push(...subjects);
+    } catch (error: unknown) {
+      signal.throwIfAborted();
+      const names = subjects.map(({ name }) => name).join('; ');
+      process.stderr.write(`${names}: ${isMissing(error) ? `needs ${tool}` : messageOf(error)}\n`);
+    }
   }
+  return installed;
+}
+
+function isMissing(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === 'ENOENT';
+}
+
+/** Builds PocketBase from its Go module. Go itself skips a build that is up to date. */
+async function buildPocketBase(signal: AbortSignal): Promise<void> {
+  const build = promisify(execFile)('go', ['build', '-o', 'dist/pocketbase'], { cwd: POCKETBASE, signal });
+  build.child.once('spawn', () => process.stderr.write('building PocketBase …\n'));
+  await build;
+}
+
+/** Installs the packages, unless the installation matches the lock file. */
+async function installPackages(signal: AbortSignal): Promise<void> {
+  if (await areInstalled()) return;
+  process.stderr.write('installing the alternatives …\n');
+  // Skips install scripts, which would build or download software.
+  await promisify(execFile)('npm', ['ci', '--ignore-scripts'], { cwd: FOLDER, signal });
 }
 
 /**
@@ -78,22 +116,19 @@ async function areInstalled(): Promise<boolean> {
 }
 
 async function filled(
-  { stop, ...server }: ServerProcess,
-  requestsOf: RunningSubject['requestsOf'],
+  { stop, ...server }: Pick<RunningSubject, 'url' | 'pid' | 'usage'> & { stop(): Promise<void> },
+  targetOf: RunningSubject['targetOf'],
+  headers: RunningSubject['headers'] = {},
 ): Promise<RunningSubject> {
   for (const plant of examplePlants()) {
-    const answer = await fetch(`${server.url}/plants`, {
+    const answer = await fetch(`${server.url}${targetOf('/plants')}`, {
       method: 'POST',
-      headers: json,
+      headers: { ...headers, 'content-type': 'application/json' },
       body: JSON.stringify(plant),
     });
     if (!answer.ok)
       throw new Error(`${server.url} rejected an example plant: ${answer.status} ${await answer.text()}`);
     await answer.arrayBuffer();
   }
-  return { ...server, headers: {}, requestsOf, prepare: async () => {}, close: stop };
-}
-
-function retarget(request: RequestTemplate, change: (target: string) => string): RequestTemplate {
-  return { ...request, target: change(request.target) };
+  return { ...server, headers, targetOf, prepare: async () => {}, close: stop };
 }

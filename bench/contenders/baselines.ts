@@ -19,7 +19,7 @@ function baseline(name: string, script: string): Subject {
       return {
         ...server,
         headers: {},
-        requestsOf: ({ requests }) => requests,
+        targetOf: (target) => target,
         prepare: async () => {},
         close: stop,
       };

@@ -23,7 +23,10 @@ export function httpContender(
     measure: async (run, seconds) => {
       const ids = workload.ids(run);
       await running.prepare(workload, ids, seconds);
-      const requests = running.requestsOf(workload);
+      const requests = workload.requests.map((request) => ({
+        ...request,
+        target: running.targetOf(request.target),
+      }));
       resetPeakBytes(pid);
       await running.usage();
       const before = readCpuSeconds(pid);

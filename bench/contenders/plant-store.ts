@@ -70,7 +70,7 @@ export async function startPlantStore(options: PlantStoreOptions): Promise<Runni
       ...server,
       headers: secretsFile === undefined ? { authorization: `Bearer ${token}` } : {},
       secretsFile,
-      requestsOf: ({ requests }) => requests,
+      targetOf: (target) => target,
       prepare: async ({ requests }, ids, seconds) => {
         if (!requests.some(({ method }) => method === 'DELETE')) return;
         await using filler = await openFiller(databaseUrl);

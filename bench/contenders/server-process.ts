@@ -68,19 +68,35 @@ export async function startServerProcess(
   ending: Ending = 'exit',
   knownUrl?: string,
 ): Promise<ServerProcess> {
-  const log = await open(logFile, 'a');
+  await using log = await open(logFile, 'a');
   const child = spawnScript(['--import', USAGE, ...args], ['ignore', log.fd, log.fd, 'ipc']);
   child.channel?.unref();
-  await log.close();
+  return { ...(await ready(child, logFile, ending, knownUrl)), usage: () => usageOf(child) };
+}
+
+/**
+ * Starts a server that does not run on Node and ends by SIGTERM. Resolves when the server responds at the `url`
+ * in its log.
+ */
+export async function startForeignServer(
+  program: string,
+  args: readonly string[],
+  logFile: string,
+): Promise<Omit<ServerProcess, 'usage'>> {
+  await using log = await open(logFile, 'a');
+  return await ready(spawnScript(args, ['ignore', log.fd, log.fd], program), logFile, 'signal');
+}
+
+async function ready(
+  child: ChildProcess,
+  logFile: string,
+  ending: Ending,
+  knownUrl?: string,
+): Promise<Omit<ServerProcess, 'usage'>> {
   try {
     const url = await readiness(child, logFile, knownUrl);
     if (child.pid === undefined) throw new Error('the process did not start');
-    return {
-      url,
-      pid: child.pid,
-      usage: () => usageOf(child),
-      stop: () => stop(child, logFile, ending),
-    };
+    return { url, pid: child.pid, stop: () => stop(child, logFile, ending) };
   } catch (error: unknown) {
     child.kill('SIGKILL');
     throw error;

@@ -1,6 +1,6 @@
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { Ids, RequestTemplate, Workload } from '../workload.ts';
+import type { Ids, Workload } from '../workload.ts';
 import type { Usage } from './server-process.ts';
 
 /** A plant server in a separate process, to be measured against others. */
@@ -16,16 +16,16 @@ export interface Subject {
 export interface RunningSubject {
   readonly url: string;
   readonly pid: number;
-  /** Resolves to the server's CPU time and allocations since the last call. */
-  usage(): Promise<Usage>;
+  /** Resolves to the CPU time and allocations since the last call; undefined if not a Node server. */
+  usage(): Promise<Usage | undefined>;
   readonly headers: Readonly<Record<string, string>>;
   /**
    * A file with one token per line, which the requests use in rotation. Undefined if all use the token in
    * `headers`.
    */
   readonly secretsFile?: string | undefined;
-  /** Adapts the requests of a workload to this server. */
-  requestsOf(workload: Workload): readonly RequestTemplate[];
+  /** Adapts the target of a request to this server. */
+  targetOf(target: string): string;
   /** Creates enough plants for a workload that deletes for `seconds` seconds. */
   prepare(workload: Workload, ids: Ids, seconds: number): Promise<void>;
   close(): Promise<void>;

@@ -47,10 +47,7 @@ interface Ratio {
  */
 export function ratioOf(runs: readonly Measurement[], others: readonly Measurement[]): Ratio | undefined {
   if (figuresOf(runs) === undefined || figuresOf(others) === undefined) return undefined;
-  const ratios = runs.flatMap((run, round) => {
-    const other = others[round];
-    return other === undefined ? [] : [perSecond(run) / perSecond(other)];
-  });
+  const ratios = ratiosOf(runs, others, perSecond);
   return { median: median(ratios), least: Math.min(...ratios), most: Math.max(...ratios) };
 }
 
@@ -61,6 +58,28 @@ export function ratioOf(runs: readonly Measurement[], others: readonly Measureme
 export function ratioTo({ contenders }: Comparison, name: string): number | undefined {
   const other = contenders.find((one) => one.name === name);
   return ratioOf(contenders[0]?.runs ?? [], other?.runs ?? [])?.median;
+}
+
+/**
+ * Returns how many responses per CPU second the first contender gives relative to the named one: the median over
+ * the rounds. Unlike a rate, the figure holds even if the load generator was the bottleneck.
+ */
+export function perCpuRatioTo({ contenders }: Comparison, name: string): number | undefined {
+  const other = contenders.find((one) => one.name === name);
+  return medianOfKnown(ratiosOf(contenders[0]?.runs ?? [], other?.runs ?? [], perCpuSecond));
+}
+
+/** Divides a figure of one contender by that of another, round by round. */
+function ratiosOf(
+  runs: readonly Measurement[],
+  others: readonly Measurement[],
+  figureOf: (run: Measurement) => number | undefined,
+): readonly number[] {
+  return runs.flatMap((run, round) => {
+    const other = others[round];
+    const [one, divisor] = [figureOf(run), other && figureOf(other)];
+    return one === undefined || divisor === undefined ? [] : [one / divisor];
+  });
 }
 
 export function failuresOf(runs: readonly Measurement[]): number {
@@ -132,6 +151,10 @@ function isGeneratorLimit({ cpu, seconds }: Measurement): boolean {
 
 function perSecond({ answers, seconds }: Measurement): number {
   return answers / seconds;
+}
+
+function perCpuSecond({ answers, cpu }: Measurement): number | undefined {
+  return cpu && answers / cpu.server;
 }
 
 function perAnswer(cpuSeconds: number | undefined, { answers }: Measurement): number | undefined {

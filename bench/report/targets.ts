@@ -28,6 +28,8 @@ const targets = {
   createToPgbench: ratio('create, PostgreSQL, to single inserts by pgbench', 1.3),
   createToPlatformatic: ratio('create, embedded, to Platformatic DB', 20),
   createToJsonServer: ratio('create, embedded, to json-server', 20),
+  createPerCpuToPocketBase: ratio('creates per CPU second, embedded, to PocketBase', 10),
+  listPerCpuToPocketBase: ratio('lists of 20 per CPU second, to PocketBase', 25),
   wholeList: {
     what: 'whole list of 1,000,000, plants/s',
     bound: 'min',

@@ -1,14 +1,14 @@
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { compare } from '../compare.ts';
-import { jsonServer, platformaticDb } from '../contenders/alternatives.ts';
+import { jsonServer, platformaticDb, pocketBase } from '../contenders/alternatives.ts';
 import { bareNode } from '../contenders/baselines.ts';
 import type { Contender } from '../contenders/contender.ts';
 import { httpContender } from '../contenders/http-contender.ts';
 import { oneCommitARequest, plantStore } from '../contenders/plant-store.ts';
 import { startSubjects } from '../contenders/subject.ts';
 import { runForTally } from '../load/generator.ts';
-import { ratioTo } from '../report/figures.ts';
+import { perCpuRatioTo, ratioTo } from '../report/figures.ts';
 import { createAtRandom, createInOrder } from '../workload.ts';
 import { type Bench, compareSubjects, type Part, type Report, reportOf } from './scenario.ts';
 
@@ -28,6 +28,7 @@ async function runCreate(bench: Bench): Promise<Report> {
     createToEcho: ratioTo(inOrder, bareNode.name),
     createToPlatformatic: ratioTo(inOrder, platformaticDb.name),
     createToJsonServer: ratioTo(inOrder, jsonServer.name),
+    createPerCpuToPocketBase: perCpuRatioTo(inOrder, pocketBase.name),
   });
 }
 

@@ -1,6 +1,7 @@
+import { pocketBase } from '../contenders/alternatives.ts';
 import { bareNode } from '../contenders/baselines.ts';
 import { plantStore } from '../contenders/plant-store.ts';
-import { ratioTo } from '../report/figures.ts';
+import { perCpuRatioTo, ratioTo } from '../report/figures.ts';
 import { listOfTwenty, listUnderWrites } from '../workload.ts';
 import { compareSubjects, type Part, reportOf } from './scenario.ts';
 
@@ -17,6 +18,7 @@ export const listPart: Part = {
     return reportOf([unchanged, changing], {
       listToConstant: ratioTo(unchanged, bareNode.name),
       listUnderWrites: ratioTo(changing, bareNode.name),
+      listPerCpuToPocketBase: perCpuRatioTo(unchanged, pocketBase.name),
     });
   },
 };

@@ -45,16 +45,17 @@ async function runMemory({ folder, alternatives, signal }: Bench): Promise<Repor
 }
 
 /** Measures resident bytes twice: without connections, and with many connections that have each had one response. */
-async function measureMemory({ url, pid, headers }: RunningSubject, signal: AbortSignal) {
+async function measureMemory({ url, pid, headers, targetOf }: RunningSubject, signal: AbortSignal) {
   await setTimeout(REST_MS, undefined, { signal });
   const atRest = readResidentBytes(pid);
+  const list = `${url}${targetOf('/plants?limit=1')}`;
   // Uses a new agent for each group of connections, so that the next group opens new connections.
   const agents = Array.from(
     { length: CONNECTIONS / AT_ONCE },
     () => new Agent({ keepAlive: true, maxFreeSockets: AT_ONCE }),
   );
   for (const agent of agents)
-    await Promise.all(Array.from({ length: AT_ONCE }, () => ask(`${url}/plants?limit=1`, headers, agent)));
+    await Promise.all(Array.from({ length: AT_ONCE }, () => ask(list, headers, agent)));
   const withConnections = readResidentBytes(pid);
   for (const agent of agents) agent.destroy();
   return { atRest, withConnections };

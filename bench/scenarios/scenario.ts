@@ -15,7 +15,7 @@ export type Growth = 'short' | 'full';
 export interface Bench extends LoadOptions {
   readonly plan: Plan;
   readonly growth: Growth;
-  /** Alternatives to our service; empty when they cannot be installed. */
+  /** Alternatives to our service, without those that cannot be installed. */
   readonly alternatives: readonly Subject[];
   /** Folder for files, deleted after the run. */
   readonly folder: string;

@@ -11,7 +11,7 @@ import { type Job, runLoad } from '../../../bench/load/generator.ts';
 import { openLoop } from '../../../bench/load/open-loop.ts';
 import { isInstalled, wrk } from '../../../bench/load/wrk.ts';
 import { measureStalls } from '../../../bench/report/cpu-stalls.ts';
-import { figuresOf, ratioOf } from '../../../bench/report/figures.ts';
+import { figuresOf, perCpuRatioTo, ratioOf } from '../../../bench/report/figures.ts';
 import { targetsTable } from '../../../bench/report/targets.ts';
 import { freshFolder } from '../../support/engines.ts';
 import { PATIENCE_MS } from '../../support/patience.ts';
@@ -108,6 +108,12 @@ describe('bench', () => {
     });
   });
 
+  test('without Go → one line, and the other parts run', async () => {
+    const { stdout, stderr } = await benchWith({ PATH: '' }, '--parts', 'start', ...SHORT.slice(0, -1));
+    assert.match(stderr, /^PocketBase: needs Go$/m);
+    assert.match(stdout, /^creates per CPU second, embedded, to PocketBase .*not measured$/m);
+  });
+
   test('an interrupt stops all processes that it started', async () => {
     const folder = await freshFolder();
     const args = [RUN, '--parts', 'list', '--seconds', '30', '--no-alternatives'];
@@ -199,6 +205,11 @@ describe('bench', () => {
     assert.equal(figuresOf(fair)?.perSecond, 1_000);
     assert.equal(ratioOf(fair, limited), undefined);
     assert.equal(ratioOf(fair, fair)?.median, 1);
+    const work = { work: 'some work', contenders: [{ name: 'a', runs: limited }] };
+    assert.equal(perCpuRatioTo(work, 'b'), undefined);
+    const other = fair.map((one) => ({ ...one, cpu: { ...one.cpu, server: 4 } }));
+    const both = { ...work, contenders: [...work.contenders, { name: 'b', runs: other }] };
+    assert.equal(perCpuRatioTo(both, 'b'), 4);
   });
 
   test('reports for each target whether it was met', () => {

@@ -231,7 +231,7 @@ function createPool(url: string, options: ConnectionOptions, hosts: number, time
 }
 
 /**
- * Sets the timeouts of a new connection by SQL, since poolers reject timeouts as start-up parameters. Rejects
+ * Configures a new connection by SQL, since poolers reject settings as start-up parameters. Rejects
  * a host that is not the primary.
  */
 async function prepareSession(
@@ -240,10 +240,11 @@ async function prepareSession(
   hosts: number,
   timelines: Timelines,
 ): Promise<void> {
-  // Makes the server end an open transaction if this instance is lost. Without these timeouts, the server
-  // would notice the loss only after hours.
+  // The timeouts make the server end an open transaction if this instance is lost; otherwise the server would
+  // notice the loss only after hours. With a generic plan, a statement is not planned again at each call.
   const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
-               SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs}`;
+               SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs};
+               SET plan_cache_mode = force_generic_plan`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;
   // Ignores an error of the timeline query: servers compatible with PostgreSQL may lack timelines.

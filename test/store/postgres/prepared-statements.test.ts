@@ -31,6 +31,20 @@ test('BEGIN and COMMIT are not prepared, so that they cannot fail alone', async 
   assert.deepEqual(verbs.sort(), ['INSERT', 'INSERT', 'SELECT']);
 });
 
+test('a prepared statement is planned once, not at each call', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  await migratePostgres(url);
+  const connections = new Connections(url, options);
+  t.after(() => connections.close());
+  const plans = await connections.use(async (connection) => {
+    for (const id of [1n, 2n, 3n])
+      await commitBatch(connection, [{ ...creation, id, idempotency: null }], { now: 0, perOwner: false });
+    return connection.query({ text: 'SELECT custom_plans, generic_plans FROM pg_prepared_statements' });
+  });
+  assert.deepEqual(plans, [{ custom_plans: '0', generic_plans: '3' }]);
+});
+
 test('migration changes the columns of prepared statements → they are prepared again, in the same mode', async (t) => {
   assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));

@@ -253,7 +253,7 @@ const bodies: readonly Attack[] = [
       sends: [HOST, TOKEN].map((headers) => ({
         steps: [
           {
-            send: `${method} /plants/{id} HTTP/1.1\r\n${headers}${JSON_TYPE}Transfer-Encoding: chunked\r\n\r\n`,
+            send: `${method} ${method === 'POST' ? '/plants' : '/plants/{id}'} HTTP/1.1\r\n${headers}${JSON_TYPE}Transfer-Encoding: chunked\r\n\r\n`,
           },
           { flood: `400\r\n${' '.repeat(1_024)}\r\n` },
         ],
@@ -286,6 +286,18 @@ const bodies: readonly Attack[] = [
     bounds: {},
     bare: true,
     short: { seconds: 2 },
+  },
+  {
+    name: 'many-costly-bodies',
+    about: 'the same from 256 connections',
+    guards: 'the handler time per event-loop iteration: p99',
+    connections: 256,
+    sends: costlyBodies.map(({ body }) => inALoop(post(TOKEN, body.toString('latin1')))),
+    reads: 'all',
+    seconds: 20,
+    // The service holds 256 bodies and their parsed form at once.
+    bounds: { ...AFTER_A_BURST, memory: 256 * MEBIBYTE },
+    bare: true,
   },
   {
     name: 'broken-deletes',

@@ -9,7 +9,7 @@ import { absolutePath, type CommandContext } from './context.ts';
  */
 export function parseFile(context: CommandContext): (text: string) => string {
   return (text) => {
-    if (text === '') throw new InvalidArgumentError('It must name a file.');
+    if (text === '') throw new InvalidArgumentError('The argument must name a file.');
     return absolutePath(context, text);
   };
 }

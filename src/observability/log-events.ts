@@ -18,7 +18,7 @@ export const logEvents = {
   'writes succeed again': ['info', 'failures'],
   'checkpoints fail, so the write-ahead log grows; check the disk': ['warn', 'err', 'failures'],
   'checkpoints succeed again': ['info', 'failures'],
-  'the primary is on an older timeline than an earlier primary: acknowledged writes may be lost; keep the server with the highest timeline':
+  'the primary has a lower timeline than a primary before it: acknowledged writes may be lost; continue with the server of the highest timeline':
     ['error', 'timeline', 'highest'],
   'expired idempotency keys were not deleted; retrying within a minute': ['warn', 'err'],
   'the keys of the identity provider could not be read; check the provider and --oidc-issuer': [

@@ -50,7 +50,7 @@ export function logStore(
       log.event('expired idempotency keys were not deleted; retrying within a minute', { err }),
     onTimelineRegression: ({ timeline, highest }) =>
       log.event(
-        'the primary is on an older timeline than an earlier primary: acknowledged writes may be lost; keep the server with the highest timeline',
+        'the primary has a lower timeline than a primary before it: acknowledged writes may be lost; continue with the server of the highest timeline',
         { timeline, highest },
       ),
   };

@@ -181,7 +181,12 @@ async function welcome({ store, url }: Server, audit: Audit): Promise<string> {
   const secret = mintSecret();
   const now = Date.now();
   const expiresAt = parseExpires(DEFAULT_EXPIRES, now) ?? null;
-  const token = newToken(secret, FIRST_OWNER, { scopes, expiresAt, name: 'created by the first start' }, now);
+  const token = newToken(
+    secret,
+    FIRST_OWNER,
+    { scopes, expiresAt, name: 'first token, created by the first start' },
+    now,
+  );
   await store.write({ kind: 'createToken', token });
   audit.tokenCreated(token);
   const authorization = `-H 'Authorization: Bearer ${secret}'`;

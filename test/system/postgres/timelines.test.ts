@@ -43,7 +43,7 @@ test('a failover to a primary on an older timeline is logged as an error and cou
   const token = await service.token().catch(() => service.token());
   assert.equal(await list(token), 200);
   assert.equal(await regressions(), '1');
-  const lines = service.logLines.filter((line) => line.includes('older timeline'));
+  const lines = service.logLines.filter((line) => line.includes('lower timeline'));
   assert.equal(lines.length, 1);
   const { level, timeline, highest }: Record<string, unknown> = JSON.parse(lines.join(''));
   assert.deepEqual({ level, timeline, highest }, { level: 50, timeline: 1, highest: 2 });

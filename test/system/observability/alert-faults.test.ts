@@ -200,6 +200,8 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), ...TOGE
     const { service, prometheus, token } = await start(t, { databaseUrl });
     const list = () => fetch(`${service.url}/plants`, { headers: bearer(token) });
     assert.equal((await list()).status, 200);
+    // The stop would break a write that records the use of the token.
+    await until(async () => (await newer.sql('SELECT 1 FROM tokens WHERE last_used_at > 0')).length > 0);
     await newer.stop('immediate');
     // The other server has another store, without this token.
     await until(async () => (await list()).status === 401);

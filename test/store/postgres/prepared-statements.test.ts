@@ -1,11 +1,10 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { openStore } from '../../../src/store/open-engine.ts';
 import { commitBatch } from '../../../src/store/postgres/batch.ts';
 import { Connections } from '../../../src/store/postgres/connections.ts';
 import { isAcrossShards } from '../../../src/store/postgres/errors.ts';
 import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
-
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { engines, execute, connections as options } from '../../support/engines.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
@@ -15,12 +14,18 @@ const postgres = engines.find(({ name }) => name === 'postgres');
 
 const creation = create(1n, { idempotency: { key: 'one', digest: Buffer.alloc(32) } });
 
-test('BEGIN and COMMIT are not prepared, so that they cannot fail alone', async (t) => {
+/** Opens connections to a new store. */
+async function openMigrated(t: TestContext): Promise<Connections> {
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await migratePostgres(url);
   const connections = new Connections(url, options);
   t.after(() => connections.close());
+  return connections;
+}
+
+test('BEGIN and COMMIT are not prepared, so that they cannot fail alone', async (t) => {
+  const connections = await openMigrated(t);
   const prepared = await connections.use(async (connection) => {
     assert.deepEqual(await commitBatch(connection, [creation], { now: Date.now(), perOwner: false }), [
       'created',
@@ -32,11 +37,7 @@ test('BEGIN and COMMIT are not prepared, so that they cannot fail alone', async 
 });
 
 test('a prepared statement is planned once, not at each call', async (t) => {
-  assert.ok(postgres !== undefined);
-  const url = await postgres.freshUrl(t);
-  await migratePostgres(url);
-  const connections = new Connections(url, options);
-  t.after(() => connections.close());
+  const connections = await openMigrated(t);
   const plans = await connections.use(async (connection) => {
     for (const id of [1n, 2n, 3n])
       await commitBatch(connection, [{ ...creation, id, idempotency: null }], { now: 0, perOwner: false });

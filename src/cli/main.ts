@@ -1,7 +1,9 @@
 import { runProgram } from './program.ts';
+import { keepNextTickFast } from './v8-tuning.ts';
 
 /** Runs the command line of this process. */
 export async function main(): Promise<void> {
+  keepNextTickFast();
   process.exitCode = await runProgram(process.argv.slice(2), {
     env: process.env,
     // The standard streams are getters, since Node opens a stream when its property is first read.

@@ -1,4 +1,3 @@
-import { setFlagsFromString } from 'node:v8';
 import { Command } from 'commander';
 import type { Config, Flags } from '../../config.ts';
 import { type Audit, createAudit } from '../../observability/audit-log.ts';
@@ -10,6 +9,7 @@ import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../
 import type { CommandContext } from '../context.ts';
 import { addSettings, configOf } from '../settings/flags.ts';
 import { wantsTraces } from '../settings/otel-variables.ts';
+import { disableAllocationSitePretenuring } from '../v8-tuning.ts';
 
 const FIRST_OWNER = 'default';
 
@@ -61,16 +61,6 @@ export function serveCommand(context: CommandContext): Command {
       stop(1);
     }
   });
-}
-
-/**
- * Disables an optimization of V8, allocation-site pretenuring ("Memento Mori", Clifford et al., ISMM 2015,
- * pp. 105-117). After a burst of requests, this optimization keeps parts of later requests in memory until a
- * full garbage collection (docs/performance.md). Call this function only after the start: with a changed V8
- * flag, Node rejects its code cache and starts slowly.
- */
-function disableAllocationSitePretenuring(): void {
-  setFlagsFromString('--no-allocation-site-pretenuring');
 }
 
 /**

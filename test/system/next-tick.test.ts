@@ -1,0 +1,18 @@
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { promisify } from 'node:util';
+
+const PROGRAM = join(import.meta.dirname, '../support/next-tick-cost.ts');
+
+async function costOf(mode: 'kept' | 'not kept'): Promise<number> {
+  const { stdout } = await promisify(execFile)(process.execPath, ['--expose-gc', PROGRAM, mode]);
+  return Number(stdout);
+}
+
+test('full garbage collections → process.nextTick stays fast; without keepNextTickFast it does not', async () => {
+  const kept = await costOf('kept');
+  const control = await costOf('not kept');
+  assert.ok(kept > 0 && kept < control / 2, `${kept} µs per call, ${control} µs without`);
+});

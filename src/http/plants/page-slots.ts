@@ -1,17 +1,40 @@
-/** Returns a function that runs up to `limit` tasks at once and queues further tasks. */
-export function createGate(limit: number): <T>(work: () => Promise<T>) => Promise<T> {
-  const waiting: (() => void)[] = [];
+import { ApiError } from '../../api-errors.ts';
+import { RETRY_SOON } from '../error-response.ts';
+
+/** Max milliseconds that a task waits in the queue of a gate. */
+const GATE_WAIT_MS = 30_000;
+
+/**
+ * Returns a function that runs up to `limit` tasks at once and queues further tasks. The function rejects with
+ * an ApiError (50301) if a task is still queued after `waitMs` milliseconds.
+ */
+export function createGate(limit: number, waitMs = GATE_WAIT_MS): <T>(work: () => Promise<T>) => Promise<T> {
+  /** The queued tasks, in the order of their arrival. A call starts the task. */
+  const queue = new Set<() => void>();
   let running = 0;
 
+  async function wait(): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const timer = setTimeout(() => {
+      queue.delete(resolve);
+      reject(new ApiError(50301, 'too many lists wait for the store; retry later', RETRY_SOON));
+    }, waitMs);
+    queue.add(resolve);
+    await promise.finally(() => clearTimeout(timer));
+  }
+
   return async (work) => {
-    if (running >= limit) await new Promise<void>((resolve) => waiting.push(resolve));
+    if (running >= limit) await wait();
     else running += 1;
     try {
       return await work();
     } finally {
-      const next = waiting.shift();
+      const [next] = queue;
       if (next === undefined) running -= 1;
-      else next();
+      else {
+        queue.delete(next);
+        next();
+      }
     }
   };
 }

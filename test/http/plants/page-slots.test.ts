@@ -29,6 +29,19 @@ describe('a gate for two tasks', () => {
       ['fulfilled', 'rejected', 'fulfilled', 'fulfilled'],
     );
   });
+
+  it('rejects a task that is queued for too long with 50301, and never starts it', async () => {
+    const gate = createGate(2, 1);
+    const hanging = Array.from({ length: 2 }, () => Promise.withResolvers<void>());
+    const ends = hanging.map(({ promise }) => gate(() => promise));
+    await assert.rejects(
+      gate(() => assert.fail('the task was started')),
+      { code: 50301 },
+    );
+    for (const { resolve } of hanging) resolve();
+    await Promise.all(ends);
+    assert.equal(await gate(async () => 'free again'), 'free again');
+  });
 });
 
 describe('page slots', () => {

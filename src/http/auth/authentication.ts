@@ -71,6 +71,8 @@ export type FindGrant = (secret: string) => Promise<Grant | undefined>;
 interface LookUp {
   found: Token | Grant | undefined;
   readonly answer: Promise<Token | Grant | undefined>;
+  /** The first time at which a use of the token must be recorded again, in milliseconds since the epoch. */
+  recordUseFrom: number;
 }
 
 interface AuthenticationOptions {
@@ -101,7 +103,7 @@ export function createAuthentication({
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
 
   function lookUp(secret: string): LookUp {
-    const started: LookUp = { found: undefined, answer: find(secret) };
+    const started: LookUp = { found: undefined, answer: find(secret), recordUseFrom: 0 };
     lookUps.set(secret, started);
     const evict = (): void => {
       if (lookUps.peek(secret) === started) lookUps.delete(secret);
@@ -124,11 +126,14 @@ export function createAuthentication({
     return store.findToken(digestSecret(secret));
   }
 
-  function recordUse(request: FastifyRequest, token: Token): void {
+  /** Records a use of a token, unless one was recorded lately. Returns the value for `recordUseFrom`. */
+  function recordUse(request: FastifyRequest, token: Token, at: number): number {
     const { id, lastUsedAt } = token;
-    const at = now();
     const recordedAt = usesRecorded.get(id) ?? lastUsedAt;
-    if (recordedAt !== null && at - Math.max(lastUsedAt ?? 0, recordedAt) < LAST_USE_STEP_MS) return;
+    if (recordedAt !== null) {
+      const next = Math.max(lastUsedAt ?? 0, recordedAt) + LAST_USE_STEP_MS;
+      if (at < next) return next;
+    }
     usesRecorded.set(id, at);
     const isFirst = recordedAt === null || firstUsesLost.has(id);
     store.write({ kind: 'recordTokenUse', id, at }).then(
@@ -143,15 +148,14 @@ export function createAuthentication({
         onUseNotRecorded(error);
       },
     );
+    return at + LAST_USE_STEP_MS;
   }
 
-  function admit(
-    request: FastifyRequest,
-    secret: string,
-    grant: Token | Grant | undefined,
-    scope: Scope,
-  ): void {
-    if (grant === undefined || !isValid(grant, now())) {
+  /** Sets the caller of a request. Throws an ApiError (40101 or 40300) if the token does not grant the scope. */
+  function admit(request: FastifyRequest, secret: string, lookUp: LookUp, scope: Scope): void {
+    const { found: grant } = lookUp;
+    const at = now();
+    if (grant === undefined || !isValid(grant, at)) {
       const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
       audit.tokenRejected(reason, grant ?? {}, originOf(request));
       rejectedTokens.rejected(request.ip, secret);
@@ -162,7 +166,7 @@ export function createAuthentication({
       throw tooNarrow(scope);
     }
     request.caller = grant;
-    if ('id' in grant) recordUse(request, grant);
+    if (at >= lookUp.recordUseFrom && 'id' in grant) lookUp.recordUseFrom = recordUse(request, grant, at);
   }
 
   function require(scope: Scope): AuthenticationHook {
@@ -173,15 +177,15 @@ export function createAuthentication({
       const known = lookUps.get(secret);
       if (known?.found !== undefined) {
         onLookUp(true);
-        admit(request, secret, known.found, scope);
+        admit(request, secret, known, scope);
         done();
         return;
       }
       rejectedTokens.rejectBeyond(request.ip, secret);
-      const { answer } = known ?? lookUp(secret);
-      answer
-        .then((grant) => {
-          admit(request, secret, grant, scope);
+      const pending = known ?? lookUp(secret);
+      pending.answer
+        .then(() => {
+          admit(request, secret, pending, scope);
           rejectedTokens.accepted(secret);
         })
         .then(() => done(), done);

@@ -42,12 +42,12 @@ export function ownerName(number: number): string {
   return number === 0 ? FIRST_OWNER : `${FIRST_OWNER}${number}`;
 }
 
-/** Returns the plants that the first `count` requests of a run name, with the owners' tokens in rotation. */
-export function plantsOf(ids: Ids, count: number, owners: number): readonly PlantKey[] {
+/** Returns the plants that the first `count` requests of a run name, with the tokens of `owners` in rotation. */
+export function plantsOf(ids: Ids, count: number, owners: readonly string[]): readonly PlantKey[] {
   const nextId = createIds(ids);
   const first = firstSecret(ids);
   return Array.from({ length: count }, (_, index) => ({
-    owner: ownerName((first + index) % owners),
+    owner: owners[(first + index) % owners.length] ?? FIRST_OWNER,
     id: nextId(),
   }));
 }

@@ -24,8 +24,8 @@ interface PlantStoreOptions {
   readonly folder: string;
   /** Database URL; by default a new SQLite file in the folder of the contender. */
   readonly databaseUrl?: string;
-  /** Number of owners with tokens in rotation; by default 1. */
-  readonly owners?: number;
+  /** Owners whose tokens take turns; by default only OWNER. */
+  readonly callers?: readonly string[];
   /** A module that the service preloads. */
   readonly preload?: string;
   /**
@@ -54,7 +54,7 @@ export const oneCommitARequest: Subject = {
 /** Starts our service on a store with a token and the data from `fill`. */
 export async function startPlantStore(options: PlantStoreOptions): Promise<RunningSubject> {
   const { folder, databaseUrl = `sqlite:${join(folder, 'plants.db')}`, preload } = options;
-  const { fill = fillWithExamples, owners = 1 } = options;
+  const { fill = fillWithExamples, callers = [OWNER] } = options;
   const store = await openBenchStore(databaseUrl);
   try {
     const token = await createToken(store, OWNER);
@@ -74,7 +74,7 @@ export async function startPlantStore(options: PlantStoreOptions): Promise<Runni
       prepare: async ({ requests }, ids, seconds) => {
         if (!requests.some(({ method }) => method === 'DELETE')) return;
         await using filler = await openFiller(databaseUrl);
-        await filler.addPlants(plantsOf(ids, DELETES_A_SECOND * seconds, owners));
+        await filler.addPlants(plantsOf(ids, DELETES_A_SECOND * seconds, callers));
       },
       close: async () => {
         try {

@@ -45,7 +45,7 @@ const targets = {
   createGrowth: maxRatio('create, CPU per request at the worst size to the smallest', 1.15),
   listGrowth: maxRatio('list of 20, CPU per request at the worst size to the smallest', 1.15),
   deleteGrowth: maxRatio('delete, CPU per request at the worst size to the smallest', 1.15),
-  ownersGrowth: maxRatio('many owners, CPU per request of the worst operation to one owner', 1.15),
+  ownersGrowth: maxRatio('many owners, CPU per request of the worst operation to few owners', 1.15),
   createP99: maxRatio("create, p99 at half load to the bare handler's", 2),
   listP99: maxRatio("list of 20, p99 at half load to the bare handler's", 2),
   deleteP99: maxRatio("delete, p99 at half load to the bare handler's", 2),

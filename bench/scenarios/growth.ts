@@ -23,19 +23,25 @@ interface Size {
 
 const smallest: Size = { plants: 1_000, owners: 1 };
 
-/** Store sizes to measure, in addition to the smallest. The last has many owners. */
-const sizes = {
-  short: [
-    { plants: 1_000_000, owners: 1 },
-    { plants: 100_000, owners: 100_000 },
-  ],
+/** Number of owners that send requests, of many. Their tokens take turns. */
+const CALLERS = 1_000;
+const fewOwners: Size = { plants: 1_000, owners: CALLERS };
+
+/** Store sizes to measure next to the smallest. */
+const largerSizes = {
+  short: [{ plants: 1_000_000, owners: 1 }],
   full: [
     { plants: 1_000_000, owners: 1 },
     { plants: 10_000_000, owners: 1 },
     { plants: 50_000_000, owners: 1 },
-    { plants: 1_000_000, owners: 1_000_000 },
   ],
 } as const satisfies Record<Growth, readonly Size[]>;
+
+/** Store sizes to measure next to `fewOwners`. */
+const manyOwners = {
+  short: { plants: 100_000, owners: 100_000 },
+  full: { plants: 1_000_000, owners: 1_000_000 },
+} as const satisfies Record<Growth, Size>;
 
 const SECONDS = 1;
 const WARM_UP_ANSWERS = 20_000;
@@ -60,7 +66,7 @@ interface FilledStore {
 }
 
 async function runGrowth(bench: Bench): Promise<Report> {
-  const all = [smallest, ...sizes[bench.growth]];
+  const all = [smallest, ...largerSizes[bench.growth], fewOwners, manyOwners[bench.growth]];
   const comparisons = [
     ...(await compareSizes(bench, 'SQLite', all)),
     ...(await compareSizes(bench, 'PostgreSQL', all)),
@@ -69,9 +75,9 @@ async function runGrowth(bench: Bench): Promise<Report> {
     comparisons
       .filter(({ work }) => work.startsWith(one.name))
       .flatMap(({ contenders: [first, ...others] }) =>
-        others.slice(0, -1).map((other) => cpuRatio(other, first)),
+        others.slice(0, -2).map((other) => cpuRatio(other, first)),
       );
-  const ofManyOwners = comparisons.map(({ contenders }) => cpuRatio(contenders.at(-1), contenders[0]));
+  const ofManyOwners = comparisons.map(({ contenders }) => cpuRatio(contenders.at(-1), contenders.at(-2)));
   const report = reportOf(comparisons, {
     createGrowth: worstOf([...owned(createBehindAll), ...owned(createAtRandom)]),
     listGrowth: worstOf(owned(listOfTwenty)),
@@ -121,30 +127,40 @@ async function startFilled(
   await server?.sql(`CREATE DATABASE ${database}`);
   const databaseUrl = server?.url(database) ?? `sqlite:${join(folder, 'plants.db')}`;
   const { plants, owners } = size;
+  const callers = callersOf(size);
   const fill = async (): Promise<string | undefined> => {
     await using filler = await openFiller(databaseUrl);
     await filler.fill(plants, owners);
-    const secrets = owners === 1 ? undefined : await createTokens(filler, owners, join(folder, 'tokens'));
+    const secrets = owners === 1 ? undefined : await createTokens(filler, size, join(folder, 'tokens'));
     await filler.settle();
     return secrets;
   };
-  const running = await startPlantStore({ folder, databaseUrl, owners, fill });
+  const running = await startPlantStore({ folder, databaseUrl, callers, fill });
   resources.defer(() => running.close());
   const filler = resources.use(await openFiller(databaseUrl));
   return { size, running, filler, server };
 }
 
-/** Creates a token for each owner. Returns the file with their secrets, in the order of the owners. */
-async function createTokens(filler: StoreFiller, owners: number, file: string): Promise<string> {
+/** Returns the owners that send requests, spread over all owners. */
+function callersOf({ owners }: Size): readonly string[] {
+  const length = Math.min(owners, CALLERS);
+  return Array.from({ length }, (_, caller) => ownerName((caller * owners) / length));
+}
+
+/** Creates a token for each owner. Returns the file with the secrets of the callers, in their order. */
+async function createTokens(filler: StoreFiller, size: Size, file: string): Promise<string> {
+  const callers = new Set(callersOf(size));
   const now = Date.now();
-  for (let first = 0; first < owners; first += TOKENS_AT_ONCE) {
-    const count = Math.min(TOKENS_AT_ONCE, owners - first);
-    const secrets = Array.from({ length: count }, mintSecret);
-    const fields = { scopes, expiresAt: null, name: 'bench' };
-    await filler.addTokens(
-      secrets.map((secret, index) => newToken(secret, ownerName(first + index), fields, now)),
-    );
-    await appendFile(file, `${secrets.join('\n')}\n`);
+  const fields = { scopes, expiresAt: null, name: 'bench' };
+  for (let first = 0; first < size.owners; first += TOKENS_AT_ONCE) {
+    const length = Math.min(TOKENS_AT_ONCE, size.owners - first);
+    const tokens = Array.from({ length }, (_, index) => ({
+      secret: mintSecret(),
+      owner: ownerName(first + index),
+    }));
+    await filler.addTokens(tokens.map(({ secret, owner }) => newToken(secret, owner, fields, now)));
+    const ofCallers = tokens.filter(({ owner }) => callers.has(owner));
+    await appendFile(file, ofCallers.map(({ secret }) => `${secret}\n`).join(''));
   }
   return file;
 }
@@ -168,7 +184,7 @@ function keepingSize(
       const after = server && readFamilyCpuSeconds(server.pid);
       const { answers } = measurement;
       const count = method === 'DELETE' ? DELETES_A_SECOND * seconds : answers + UNCOUNTED;
-      if (method !== 'GET') await filler.removePlants(plantsOf(ids, count, size.owners));
+      if (method !== 'GET') await filler.removePlants(plantsOf(ids, count, callersOf(size)));
       return { ...measurement, databaseSeconds: before && after && after - before };
     },
   };
@@ -178,15 +194,16 @@ function describe({ plants, owners }: Size): string {
   return `${whole(plants)} plants, ${whole(owners)} owner${owners === 1 ? '' : 's'}`;
 }
 
+/** Stores of one owner are compared with the smallest, the store of many owners with that of few. */
 function tableOf({ work, contenders }: Comparison): Table {
-  const [first] = contenders;
-  const rows = contenders.map((one) => {
+  const rows = contenders.map((one, index) => {
+    const base = contenders[index < contenders.length - 2 ? 0 : contenders.length - 2];
     const figures = figuresOf(one.runs);
     const microseconds = figures?.databaseSecondsPerRequest;
     return [
       `  ${one.name}`,
       show(cpuOf(one), decimals(1)),
-      show(cpuRatio(one, first), decimals(2)),
+      show(cpuRatio(one, base), decimals(2)),
       show(cpuOf(one, 0.5), decimals(1)),
       show(microseconds === undefined ? undefined : microseconds * 1e6, decimals(1)),
       show(figures?.perSecond, whole),
@@ -194,8 +211,5 @@ function tableOf({ work, contenders }: Comparison): Table {
       show(figures?.failures, String),
     ];
   });
-  return [
-    [work, 'CPU µs', '÷ smallest', 'disturbed', 'database', 'a second', 'peak MiB', 'failures'],
-    ...rows,
-  ];
+  return [[work, 'CPU µs', '÷ base', 'disturbed', 'database', 'a second', 'peak MiB', 'failures'], ...rows];
 }

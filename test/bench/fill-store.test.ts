@@ -34,7 +34,7 @@ for (const engine of engines) {
       const url = await engine.freshUrl(t);
       await migrateStore(url);
       await using filler = await openFiller(url);
-      const plants = plantsOf(createInOrder.ids(1), 10, 3);
+      const plants = plantsOf(createInOrder.ids(1), 10, [0, 1, 2].map(ownerName));
       await filler.addPlants(plants);
       await filler.addPlants(plants.slice(5));
       assert.equal(await countOf(url, 'true'), 10);

@@ -30,15 +30,15 @@ const NAME_LENGTH = 255;
 const NAME = new RegExp(`^[^\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}]{0,${NAME_LENGTH}}$`, 'u');
 const SUBJECT_OWNER = /^https?:\/\/[!"$-~]{1,247}#[ -~]{1,255}$/;
 
-/** Describes a valid owner of a token that this service issued, for error messages. */
+/** Text of the rule for owners of tokens that this service issues, used in error messages. */
 export const OWNER_RULE = `1 to ${OWNER_LENGTH} letters, digits and ._@+-, beginning with a letter or digit`;
 
-/** The rule for names of tokens, as in error messages. */
+/** Text of the rule for names of tokens, used in error messages. */
 export const TOKEN_NAME_RULE = `up to ${NAME_LENGTH} characters without control characters`;
 
 export const DEFAULT_EXPIRES = '90d';
 
-/** The rule for lifetimes, as in error messages. */
+/** Text of the rule for lifetimes of tokens, used in error messages. */
 export const EXPIRES_RULE = 'a time such as 30m, 12h or 90d, or never';
 
 /** Min milliseconds between two updates of the time at which a token was last used. */

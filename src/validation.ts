@@ -10,7 +10,7 @@ export function compileCheck<T>(schema: TSchema<T>): (value: unknown) => Checked
   return (value) => (schema['~is'](value) ? { value } : { violation: schema['~violation'](value) });
 }
 
-/** Returns the schema of a property of an object. */
+/** Returns the schema of a property, from the schema of its object; undefined if there is none. */
 export function propertyOf(schema: TSchema, name: string): TSchema | undefined {
   const property: unknown = Reflect.get(propertiesOf(schema), name);
   return Type.IsSchema(property) ? property : undefined;

@@ -38,22 +38,21 @@ export interface EngineLoad {
   /** Number of failed checkpoints of the embedded engine, since the start. */
   readonly checkpointFailures: number;
   /**
-   * Number of times, since the start, that a primary had a lower timeline than an earlier primary (see
-   * TimelineRegression).
+   * Number of times, since the start, that an outdated PostgreSQL primary was found (see TimelineRegression).
    */
   readonly timelineRegressions: number;
 }
 
 /**
- * The primary is on a lower timeline than an earlier primary. Writes that the earlier primary acknowledged
- * may be lost.
+ * The PostgreSQL primary has a lower timeline number than a primary that this process used before.
+ * Acknowledged writes may be lost.
  */
 export interface TimelineRegression {
   readonly timeline: number;
   readonly highest: number;
 }
 
-/** Tasks whose failures are reported: batches of writes, and checkpoints of the embedded engine. */
+/** Tasks whose end `onTaskEnd` reports: batches of writes, and checkpoints of the embedded engine. */
 export type StoreTask = 'writes' | 'checkpoints';
 
 /** Numbers of connections to a database; all 0 on the embedded engine. */
@@ -85,8 +84,8 @@ export interface PlantPage {
   /** The JSON array of the plants, with the same bytes on every engine. */
   readonly json: string;
   /**
-   * Number of plants on the page. Even if `more` is true, it can be below the limit of plants: the limit of
-   * bytes may apply first.
+   * Number of plants on the page. The page can have fewer plants than the limit even if `more` is true: the
+   * limit of bytes may apply first.
    */
   readonly count: number;
   /** The id of the last plant; undefined on an empty page. */
@@ -142,8 +141,8 @@ export interface Engine extends Omit<Store, 'write' | 'load'> {
   load(): EngineLoad;
   /**
    * Commits all writes in one transaction, in the order of `batch`. When all are durable, resolves to an
-   * outcome for each write. Rejects with BatchRejected if nothing changed and a smaller batch may succeed, or
-   * with StoreUnavailable.
+   * outcome for each write. Rejects with BatchRejected if nothing changed and a smaller batch may succeed,
+   * otherwise with StoreUnavailable.
    */
   commit(batch: readonly Write[]): Promise<readonly Outcome[]>;
 }
@@ -166,7 +165,9 @@ export class BatchRejected extends Error {
   override readonly name = 'BatchRejected';
 }
 
-/** The store cannot be opened, belongs to a newer version, or is another program's database. */
+/**
+ * The store cannot be opened, was made by a newer version of the service, or is another program's database.
+ */
 export class StoreNotOpened extends Error {
   override readonly name = 'StoreNotOpened';
 }
@@ -194,13 +195,13 @@ export interface StoreOptions {
   /** Called when expired idempotency keys could not be deleted. The next attempt follows within a minute. */
   readonly onKeysNotDeleted?: (error: unknown) => void;
   /**
-   * Called after each checkpoint and each batch that was not rejected. `failure` is undefined after a
-   * success.
+   * Called after each checkpoint and each batch, except a batch that failed with BatchRejected. `failure` is
+   * undefined after a success.
    */
   readonly onTaskEnd?: (task: StoreTask, failure: unknown) => void;
   /**
-   * Called when the PostgreSQL primary is on a lower timeline than a primary that this process used before.
-   * Acknowledged writes may be lost.
+   * Called when the PostgreSQL primary has a lower timeline number than a primary that this process used
+   * before. Acknowledged writes may be lost.
    */
   readonly onTimelineRegression?: (regression: TimelineRegression) => void;
 }

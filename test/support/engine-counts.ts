@@ -18,8 +18,8 @@ export class EngineCounts {
 
   add({ type, data }: TestEvent): void {
     if (type !== 'test:start' && type !== 'test:pass' && type !== 'test:fail') return;
-    // Counts by `entryFile`, the test file that was started. `file`, where the test is written, may be shared
-    // by several test files.
+    // Counts by `entryFile`, the test file that was started. Several test files may import the tests in
+    // `file`, so `file` does not identify the test file.
     const { entryFile: file, name, testId, parentId } = data;
     if (file === undefined || !(this.#files.has(file) || isOfEveryEngine(file))) return;
     this.#files.add(file);
@@ -36,7 +36,7 @@ export class EngineCounts {
     return [line('passed on', names), ...rows, line('all', countsOf(this.#passed))];
   }
 
-  /** Files whose engines passed different numbers of tests, or none. */
+  /** Messages for files that passed different numbers of tests on the engines, or no test on an engine. */
   get faults(): readonly string[] {
     return this.#rows().flatMap(({ title, counts }) => [
       ...(new Set(counts).size > 1 ? [`different counts per engine: ${title}`] : []),

@@ -1,7 +1,7 @@
 /**
- * The effect of an operation on one plant, as its client saw it. Every create uses a distinct name, so that a
- * list shows which create it read. An `unknown…` operation got no response: it may take effect at any time
- * after it was sent, or never.
+ * The effect of an operation on one plant, as its client saw it. Every create uses a distinct name, so that
+ * the name in a list identifies the create. An `unknown…` operation got no response: it may take effect at
+ * any time after it was sent, or never.
  */
 export type Effect =
   | { readonly kind: 'created'; readonly name: string }
@@ -25,8 +25,8 @@ export interface Operation {
 }
 
 /**
- * A violation of linearizability: no order of operations explains `operation`. `around` lists the operations
- * that overlap it.
+ * A violation of linearizability: no order of the operations explains the response of `operation`. `around`
+ * lists the operations that overlap `operation` in time.
  */
 interface Violation {
   readonly key: string;
@@ -140,8 +140,8 @@ function nameOf({ state, done }: Course): string {
 }
 
 /**
- * Applies at once all pending operations that change nothing and whose response fits the current state. To
- * apply them now excludes no later choice.
+ * Applies at once all pending operations that change nothing and whose response fits the current state. Since
+ * they change nothing, the search loses no possible order.
  */
 function withObservers({ state, done }: Course, pending: ReadonlyMap<number, Operation>): Course {
   const observers = [...pending].filter(

@@ -4,8 +4,8 @@ import { spawnSync } from 'node:child_process';
 export const NEEDS = 'needs ';
 
 /**
- * Options of a test that needs something on the machine. If that is missing, the test is not run, and the
- * test summary says so.
+ * Options of a test that needs a program or a feature of the machine. If this need is missing, the test is
+ * not run, and the test summary lists the test.
  */
 export function needs(what: string, isPresent: boolean): { readonly skip?: string } {
   return isPresent ? {} : { skip: `${NEEDS}${what}` };

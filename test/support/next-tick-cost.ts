@@ -4,12 +4,15 @@ import { keepNextTickFast } from '../../src/cli/v8-tuning.ts';
 
 const ROUNDS = 3_000;
 const CALLS = 100;
-/** V8 keeps an unused hidden class for some collections. */
+/**
+ * Number of full garbage collections. One is not enough: V8 keeps an unused hidden class for several
+ * collections.
+ */
 const COLLECTIONS = 8;
 
 const [mode] = process.argv.slice(2);
 if (mode === 'kept') keepNextTickFast();
-// V8 compiles the hot code before the collections, as in a service that runs.
+// Makes V8 compile the hot code before the collections, as in a running service.
 await fastestCall();
 for (let collection = 0; collection < COLLECTIONS; collection += 1) {
   await setImmediate();

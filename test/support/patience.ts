@@ -1,8 +1,8 @@
 import { setTimeout } from 'node:timers/promises';
 
 /**
- * Max milliseconds of every wait in the tests, far more than anything takes on a busy machine. Shorter than
- * `--test-timeout` in package.json, so that a failed wait names itself.
+ * Max milliseconds of every wait in the tests, far more than a busy machine needs. Shorter than
+ * `--test-timeout` in package.json, so that the error message names the wait that failed.
  */
 export const PATIENCE_MS = 60_000;
 
@@ -12,7 +12,7 @@ export const PATIENT_CONNECTIONS = {
   databaseStatementTimeout: String(PATIENCE_MS),
 };
 
-/** Waits for a condition that causes no event. Rejects with the last state after {@link PATIENCE_MS}. */
+/** Polls a condition that no event reports. Rejects with the last state after {@link PATIENCE_MS}. */
 export async function until(
   condition: () => boolean | Promise<boolean>,
   describe: () => string = () => condition.toString(),

@@ -11,7 +11,9 @@ export const OTHER_FULL_PLANT: Required<NewPlant> = { id: 7n, name: 'Elm', tag: 
 
 export type PlantFields = Partial<Omit<PlantRow, 'id'>>;
 
-/** Returns a row of the table `plants`. Missing fields are those of a simple plant of alice. */
+/**
+ * Returns a row of the table `plants`. Missing fields get the values of a simple plant of the owner alice.
+ */
 export function plantRow(id: bigint, fields: PlantFields = {}): PlantRow {
   return { ...toPlantRow('alice', { id, name: `plant ${id}` }), ...fields };
 }

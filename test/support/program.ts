@@ -52,7 +52,7 @@ export interface ProgramOptions {
   readonly env?: Readonly<Record<string, string>>;
   /**
    * Adds a prefix to the command. The prefix must replace itself with the program (`exec`), so that `pid` is
-   * that of the program.
+   * the process id of the program.
    */
   readonly wrap?: (command: readonly string[]) => readonly string[];
   /** Selects the log lines to keep; all by default. If set, other output on stdout is not kept. */
@@ -60,7 +60,7 @@ export interface ProgramOptions {
 }
 
 interface ServeOptions extends ProgramOptions {
-  /** Flags in addition to those for the ports, which are random free ones. */
+  /** Flags in addition to the flags for the ports. All ports are random free ports. */
   readonly flags?: readonly string[];
 }
 
@@ -249,7 +249,7 @@ function killGroup({ pid }: ChildProcess): void {
   try {
     process.kill(-pid, 'SIGKILL');
   } catch {
-    // The group has already exited.
+    // The process group has already exited.
   }
 }
 

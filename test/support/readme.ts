@@ -19,7 +19,7 @@ interface Block {
   readonly text: string;
 }
 
-/** Commands of README.md, and the following block with their output. */
+/** Commands in a code block of README.md, and their output from the next block. */
 interface Step {
   readonly command: string;
   readonly shown: string | undefined;
@@ -54,7 +54,10 @@ function steps(markdown: string): Step[] {
   });
 }
 
-/** Returns a pattern for a text of README.md: `…` matches any text in a line, or any lines when alone. */
+/**
+ * Returns a pattern for a text of README.md. `…` in a line matches any text; a line with only `…` matches any
+ * lines.
+ */
 export function asPattern(shown: string): string {
   return shown
     .trimEnd()

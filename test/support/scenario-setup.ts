@@ -20,7 +20,10 @@ function ownerOf(owner: string, other: 'another owner' | undefined): string {
   return other === undefined ? owner : `${owner}-other`;
 }
 
-/** Sends requests one after the other. Resolves to the target of the last `Link` header. */
+/**
+ * Sends requests one after the other. Resolves to the URL in the last `Link` header, and the cursor in this
+ * URL.
+ */
 export async function exchangeAll(
   service: TestService,
   owner: string,

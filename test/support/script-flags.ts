@@ -4,13 +4,14 @@ import { type ParseArgsOptionDescriptor, parseArgs } from 'node:util';
 interface Flag extends ParseArgsOptionDescriptor {
   readonly type: 'string' | 'boolean';
   /**
-   * Describes the value: a number by default; `a|b` allows only `a` and `b`; any other word allows any text.
+   * Describes the allowed values: numbers by default; `a|b` allows only `a` and `b`; any other word allows
+   * any text.
    */
   readonly takes?: string;
   readonly about: string;
 }
 
-/** A flag: the seed of every random choice in a script. */
+/** The flag for the seed of all random choices in a script. */
 export const seedFlag = {
   type: 'string',
   about: 'seed of all random choices; random by default',

@@ -19,7 +19,7 @@ import { type PlantFields, plantRow } from './plants.ts';
 
 export const EVERY_ID: IdRange = { from: INT64_MIN, to: INT64_MAX };
 
-/** Returns a page limit in plants; its size limit is too high to matter. */
+/** Returns a page limit for a number of plants. Its limit of bytes is too high to apply. */
 export function upTo(plants: number): PageLimit {
   return { plants, bytes: 64 * 1024 * 1024 };
 }
@@ -81,7 +81,9 @@ interface CreationFields extends PlantFields {
   readonly idempotency?: { readonly key: string; readonly digest: Uint8Array } | null;
 }
 
-/** Returns the write that creates a plant. Missing fields are those of a simple plant of the owner alice. */
+/**
+ * Returns the write that creates a plant. Missing fields get the values of a simple plant of the owner alice.
+ */
 export function create(
   id: bigint,
   { idempotency, ...fields }: CreationFields = {},
@@ -144,8 +146,8 @@ export function countOf(outcomes: readonly Outcome[], outcome: Outcome): number 
 }
 
 /**
- * Returns the items in a different, fixed order. The number of items must not be a multiple of the step,
- * 7919.
+ * Returns the items in a different, fixed order: every 7,919th item, in a circle. The number of items must
+ * not be a multiple of 7,919.
  */
 export function shuffle<T>(values: readonly T[]): T[] {
   return values.map((value, index) => values[(index * 7_919) % values.length] ?? value);

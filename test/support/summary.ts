@@ -10,8 +10,8 @@ const SLOWEST = 5;
 /**
  * A reporter for `node --test`. It prints the slowest files, the coverage of each folder (if measured) and
  * the number of passed tests per engine. It also prints the tests that were not run, with the reason. The run
- * fails if a test is skipped without a need of `needs.ts`. It also fails if a file passes more tests on one
- * engine than on the other.
+ * fails if a test is skipped for a reason that is not from `needs.ts`. It also fails if a file passes more
+ * tests on one engine than on the other.
  */
 // biome-ignore lint/style/noDefaultExport: Node takes a reporter in no other way.
 export default async function* summarize(events: AsyncIterable<TestEvent>): AsyncGenerator<string> {

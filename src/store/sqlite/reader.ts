@@ -7,15 +7,15 @@ import type { IdRange, LargePlant, PageLimit, PlantPage } from '../store.ts';
 import { openForReading } from './connection.ts';
 import { preparePages } from './pages.ts';
 
-/** Max characters of all cached pages together, and of one cached page. */
+/** Max characters of all cached pages together, then max characters of a single cached page. */
 const CACHE_CHARACTERS = 4 * 1024 * 1024;
 const LONGEST_CACHED_CHARACTERS = 16 * 1024;
 
 /** Reads the store synchronously, on a connection that is only for reads. */
 interface Reader {
   /**
-   * Must be called after each commit of this process, before the outcomes are reported. The next read of a
-   * page then clears an outdated cache.
+   * Makes the next read of a page check whether the cached pages are outdated. Call this method after each
+   * commit of this process, before the outcomes are reported.
    */
   noteCommit(): void;
   listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage;
@@ -43,8 +43,8 @@ export async function openReader(file: string): Promise<Reader> {
   let pagesVersion: unknown;
   let versionKnownIn: number | undefined;
 
-  // Detects commits of other connections by `data_version`. Reads this version once per event-loop iteration
-  // (`loopCount`), since each read takes two file locks.
+  // Clears the cached pages if another connection has committed, which changes `data_version`. Reads that
+  // version once per event-loop iteration (`loopCount`), since each read takes two file locks.
   function dropOutdatedPages(): void {
     const iteration = performance.nodeTiming.uvMetricsInfo.loopCount;
     if (iteration === versionKnownIn) return;

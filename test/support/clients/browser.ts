@@ -11,7 +11,8 @@ const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
 const CACHE = join(ROOT, 'node_modules', '.cache', 'plant-store');
 
 /**
- * A host name of this machine. Its pages over plain HTTP are not a secure context, unlike those of 127.0.0.1.
+ * A host name that the browser maps to this machine. Pages of this host over plain HTTP are not a secure
+ * context, unlike pages of 127.0.0.1.
  */
 export const PLAIN_HOST = 'plants.test';
 
@@ -56,7 +57,7 @@ async function unpack(folder: string): Promise<void> {
     await writeFile(join(unfinished, 'fonts.conf'), fontConfiguration(folder));
     await rename(unfinished, folder);
   } catch (error: unknown) {
-    // Another process may have unpacked Chromium first; then this error does no harm.
+    // Ignores the error if another process has unpacked Chromium first.
     if (!existsSync(folder)) throw error;
   } finally {
     await rm(unfinished, { recursive: true, force: true });
@@ -75,8 +76,8 @@ async function unpackInto(folder: string): Promise<void> {
 }
 
 /**
- * Chromium crashes at the first text if it finds no font, so a font is unpacked together with it. Screenshots
- * look better with the fonts of the system, if it has any.
+ * Returns font settings with the unpacked font and the fonts of the system. Without any font, Chromium
+ * crashes at the first text. With the fonts of the system, screenshots look better.
  */
 function fontConfiguration(folder: string): string {
   return `<?xml version="1.0"?>

@@ -69,9 +69,7 @@ export class Connection {
   }
 }
 
-/**
- * A response counts once its head has arrived, even if the service then crashes: the head has the outcome.
- */
+/** Reads a response. Resolves even if the service crashes after the head, since the head has the outcome. */
 function answerOf(response: IncomingMessage): Promise<Answer> {
   const status = response.statusCode ?? 0;
   const replayed = response.headers['idempotent-replayed'] === 'true';

@@ -16,7 +16,7 @@ export interface Wire {
    * or when the bytes are not a response.
    */
   answer(options?: { readonly toHead?: boolean; readonly withinMs?: number }): Promise<RawAnswer | undefined>;
-  /** Resolves to all bytes until the service closes the connection. Rejects on a timeout. */
+  /** Resolves to all further bytes once the service has closed the connection. Rejects on a timeout. */
   rest(withinMs?: number): Promise<Buffer>;
   /** Number of received bytes that are not part of a parsed response. */
   surplus(): number;
@@ -24,8 +24,8 @@ export interface Wire {
 }
 
 /**
- * A timeout consists of this many shorter timers, one after the other. A pause of the process makes only one
- * of them expire. So data that arrived during the pause is read before the timeout ends.
+ * Number of short timers that run one after the other and together make a timeout. If the process pauses,
+ * only one timer expires. So data that arrived during the pause is read before the timeout ends.
  */
 const PARTS = 8;
 

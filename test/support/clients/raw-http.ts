@@ -143,7 +143,7 @@ function parseHeader(line: string): Header {
 
 type Content = { readonly body: Buffer; readonly rest: Buffer } | undefined;
 
-/** Takes the body that follows the headers, by the length rules of RFC 9112 §6.3. */
+/** Parses the body that follows the headers. The rules of RFC 9112 §6.3 determine its length. */
 function takeBody(status: number, headers: readonly Header[], after: Buffer, toHead: boolean): Content {
   if (toHead || status === 204 || status === 304) return { body: Buffer.alloc(0), rest: after };
   if (headerOf(headers, 'transfer-encoding') === 'chunked') return takeChunks(after);
@@ -170,7 +170,7 @@ function takeChunks(bytes: Buffer): Content {
   }
 }
 
-/** Returns the value of the first header with a name, in upper or lower case. */
+/** Returns the value of the first header with this name. Upper and lower case are equal. */
 export function headerOf(headers: readonly Header[], name: string): string | undefined {
   return headers.find(([one]) => one.toLowerCase() === name.toLowerCase())?.[1];
 }

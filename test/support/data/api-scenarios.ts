@@ -5,7 +5,7 @@ import { BODY_LIMIT } from './costly-bodies.ts';
 /**
  * One row of the API tests: a request and its expected response. Each row has a separate owner, so rows are
  * independent. In header values, paths and raw messages, `{token}` means the token of the row. In a path,
- * `{next}` means the URL in the `Link` header of the last response to `before`. `{cursor}` means the cursor
+ * `{next}` means the URL in the last `Link` header of the responses to `before`. `{cursor}` means the cursor
  * in this URL.
  */
 export interface Scenario extends RawRequest {
@@ -30,15 +30,17 @@ export interface Scenario extends RawRequest {
   readonly error?: ErrorCode;
   /** Word that the error message must contain: the field, parameter or header at fault. */
   readonly names?: string;
-  /** The body of the expected success, as exact bytes or a pattern. */
+  /** The expected body of a success response, as exact text or a pattern. */
   readonly answer?: string | RegExp;
-  /** Expected response headers by lower-case name; null for one that must be absent. */
+  /** Expected response headers by lower-case name; null for a header that must be absent. */
   readonly answers?: Readonly<Record<string, string | RegExp | null>>;
   /** The expected methods in the header `Allow`, in alphabetical order. */
   readonly allows?: readonly string[];
-  /** Statuses of the interim responses that must arrive first; none by default. */
+  /** Statuses of the interim responses (1xx) that must precede the final response; none by default. */
   readonly interim?: readonly number[];
-  /** Title of another row that must get the same response, except headers that always differ. */
+  /**
+   * Title of another row. Both rows must get the same response, except headers that differ in every response.
+   */
   readonly sameAs?: string;
   /** Requests to send after the tested one, with a token that has all scopes. */
   readonly after?: readonly Exchange[];
@@ -118,7 +120,7 @@ function withKey(key: string): readonly Header[] {
   return [...JSON_CONTENT, ['Idempotency-Key', key]];
 }
 
-/** Builds a NewPlant of exactly this many bytes, and the expected Plant in the response. */
+/** Builds the body of a create, of exactly this many bytes, and the expected body of its response. */
 function plantOfSize(bytes: number): { body: string; back: string } {
   const [start, end] = ['{"id":7,"name":"', '"}'];
   const name = 'a'.repeat(bytes - start.length - end.length);
@@ -1996,7 +1998,7 @@ const malformed: readonly Scenario[] = [
   },
 ];
 
-/** All rows of the contract, by section. */
+/** All rows of the API tests, grouped by topic. */
 export const scenarioGroups: readonly ScenarioGroup[] = [
   { section: '1 Operations: createPlant', rows: creation },
   { section: '1 Operations: ids in a body', rows: ids },

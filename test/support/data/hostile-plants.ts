@@ -35,7 +35,10 @@ const PIECES = [
   ],
 ];
 
-/** Any valid text of a plant: special texts, or any characters except U+0000 and lone surrogates. */
+/**
+ * Generates valid texts of plants: special texts, random characters, or an empty text. U+0000 and lone
+ * surrogates are not valid.
+ */
 const hostileText = fc.oneof(
   {
     weight: 3,
@@ -54,8 +57,8 @@ const hostileFields = fc.record(
 );
 
 /**
- * Returns plants with difficult texts and ids from both ends of int64, sorted by id. They are the same in
- * every run.
+ * Returns plants with difficult texts, sorted by id. The ids include both ends of int64. The same seed always
+ * gives the same plants.
  */
 export function hostilePlants(count: number, seed = 42): readonly NewPlant[] {
   const ids = new Set([INT64_MIN, INT64_MAX, -1n, 0n, 2n ** 53n, 2n ** 53n + 1n, -(2n ** 53n) - 1n]);

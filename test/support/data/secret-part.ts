@@ -2,7 +2,10 @@ import { PREFIX } from '../../../src/token.ts';
 
 const PART_LENGTH = 8;
 
-/** Returns a part of a token that no output may contain. It also detects a token without its prefix or its end. */
+/**
+ * Returns the characters of a token that follow its prefix. A search for this part in an output also finds a
+ * token without its prefix or end.
+ */
 export function secretPart(secret: string): string {
   return secret.slice(PREFIX.length, PREFIX.length + PART_LENGTH);
 }

@@ -6,14 +6,12 @@ import { bearer } from '../service.ts';
 
 export const SHORT_NAME = 'Alder';
 
-/** More creates than the limited disk of any test has room for. */
+/** Number of creates that would need more space than the limited disk of any test has. */
 export const MANY = 2_000;
 
 export type Command = readonly string[];
 
-/**
- * Returns a command that runs with limited file sizes. Sets only the soft limit, which can be lifted later.
- */
+/** Adds a limit on file sizes to a command. Sets only the soft limit, which `liftLimit` can remove later. */
 export function limitedFiles(command: Command, kibibytes = 256): Command {
   return ['bash', '-c', `ulimit -S -f ${kibibytes} && exec "$@"`, 'bash', ...command];
 }

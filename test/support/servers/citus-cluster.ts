@@ -5,8 +5,8 @@ import type { TestContext } from 'node:test';
 import { type PostgresServer, type Programs, startPostgres } from './postgres-server.ts';
 
 /**
- * `citus.enable_statistics_collection` would send data to the makers of Citus. docs/postgresql.md advises
- * `citus.recover_2pc_interval`.
+ * Settings of each server. Statistics are off, since Citus would send them to its makers. docs/postgresql.md
+ * explains `citus.recover_2pc_interval`.
  */
 const SETTINGS = [
   "shared_preload_libraries = 'citus'",
@@ -37,7 +37,9 @@ export async function startCitusCluster(
   return { coordinator, workers };
 }
 
-/** Finds the programs of a PostgreSQL that has Citus, by its pg_config. */
+/**
+ * Finds the programs of the PostgreSQL that `pgConfig` describes. Undefined if this PostgreSQL lacks Citus.
+ */
 export function findCitus(pgConfig: string): Programs | undefined {
   const ask = (what: string): string =>
     spawnSync(pgConfig, [what], { encoding: 'utf8' }).stdout?.trim() ?? '';

@@ -5,8 +5,8 @@ import { createServer, type Server } from 'node:net';
 import { codeOf } from '../../../src/api-errors.ts';
 
 /**
- * Range from which a free port is chosen. It excludes the ephemeral ports (on Linux from 32,768 up). Other
- * tests use many of those, so a free ephemeral port may soon be in use.
+ * Range from which a free port is chosen. It excludes the ephemeral ports (on Linux from 32,768 up).
+ * Connections of other tests use many ephemeral ports, so a free ephemeral port may soon be in use.
  */
 const CHOSEN = [10_000, 32_768] as const;
 

@@ -122,7 +122,7 @@ async function requestToken(issuer: string, request: TokenRequest = {}): Promise
   throw new Error(`no token: ${JSON.stringify(body)}`);
 }
 
-/** Signs a JWT of any type with a key of the provider. */
+/** Signs a JWT with a key of the provider, with any header `typ` or none. */
 export function sign({ jwk }: SigningKey, claims: JWTPayload, typ: string | undefined): Promise<string> {
   const header = { alg: jwk.alg, kid: jwk.kid, ...(typ === undefined ? {} : { typ }) };
   return new SignJWT(claims).setProtectedHeader(header).sign(jwk);

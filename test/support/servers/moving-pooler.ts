@@ -8,8 +8,8 @@ const READY = Buffer.from('Z\0\0\0\x05I', 'latin1');
 interface MovingPooler {
   readonly port: number;
   /**
-   * Moves all idle client connections to other server connections, as a pooler in transaction mode may do at
-   * any time.
+   * Gives each client a new server connection, to the port `target`; clients must be idle. A pooler in
+   * transaction mode may do this at any time.
    */
   moveTo(target: number): Promise<void>;
 }

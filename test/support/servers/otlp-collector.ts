@@ -6,7 +6,7 @@ interface Span {
   readonly name: string;
   readonly traceId: string;
   readonly spanId: string;
-  /** Parent of the span; empty for the root of a trace. */
+  /** Span id of the parent; empty for the root of a trace. */
   readonly parentId: string;
   /** Duration of the span in nanoseconds. */
   readonly duration: bigint;
@@ -95,7 +95,10 @@ function readFields(message: Buffer): Map<number, Field[]> {
 const below = (message: Buffer, number: number): Buffer[] =>
   (readFields(message).get(number) ?? []).filter((field) => Buffer.isBuffer(field));
 
-/** Reads spans (opentelemetry/proto/collector/trace/v1/trace_service.proto and its imports). */
+/**
+ * Parses an OTLP message into its spans (opentelemetry/proto/collector/trace/v1/trace_service.proto and its
+ * imports).
+ */
 function readSpans(message: Buffer): Span[] {
   return below(message, 1).flatMap((ofResource) => {
     const resource = attributesOf(below(ofResource, 1)[0] ?? Buffer.alloc(0), 1);

@@ -16,7 +16,7 @@ import { startTcpProxy } from './tcp-proxy.ts';
 const PASSWORD = 'greenhouse';
 const account = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
 
-/** A PostgreSQL server with its Patroni. */
+/** A PostgreSQL server with the Patroni process that manages it. */
 export interface Member {
   readonly name: string;
   readonly port: number;
@@ -28,7 +28,8 @@ export interface Member {
   kill(): Promise<void>;
   start(): void;
   /**
-   * Stops all processes of this server, as if the machine had stopped. Returns a function that resumes them.
+   * Suspends all processes of this server, as if the machine had stopped. Returns a function that resumes
+   * them.
    */
   freeze(): Promise<() => void>;
 }
@@ -45,11 +46,9 @@ interface PatroniCluster {
   healthy(): Promise<void>;
   /** Resolves to the new primary once Patroni has replaced `former`. */
   leaderAfter(former: Member): Promise<Member>;
-  /**
-   * Makes another member the primary: `to`, or one that Patroni chooses. Resolves when Patroni has switched.
-   */
+  /** Makes `to` the primary; without `to`, Patroni chooses the member. Resolves when Patroni has switched. */
   switchOver(to?: Member): Promise<void>;
-  /** Stops etcd. Returns a function that resumes etcd. */
+  /** Suspends etcd. Returns a function that resumes etcd. */
   freezeEtcd(): () => void;
 }
 
@@ -61,8 +60,8 @@ interface State {
 }
 
 /**
- * Starts etcd and three members with the configuration of deploy/patroni, with other addresses and without a watchdog.
- * `postgres` is the folder of PostgreSQL's programs.
+ * Starts etcd and three members. They have the configuration of deploy/patroni, with different addresses and
+ * without a watchdog. `postgres` is the folder of PostgreSQL's programs.
  */
 export async function startPatroniCluster(
   t: Pick<TestContext, 'after'>,
@@ -159,7 +158,7 @@ export async function startPatroniCluster(
     }
 
     async function freeze(): Promise<() => void> {
-      // Repeats the signal, for processes that started since the first one.
+      // Sends the signal twice: the second signal reaches processes that started after the first.
       const stopped = await stopAll();
       const rest = await stopAll();
       // Resumes PostgreSQL before Patroni. This is the hardest case: for a moment an old primary can accept

@@ -47,7 +47,7 @@ export async function startPgBouncer(t: Pick<TestContext, 'after'>, server: URL)
     ...(KEEPS_STATEMENTS ? ['max_prepared_statements = 100'] : []),
   ];
   await writeFile(file, `${lines.join('\n')}\n`);
-  // PgBouncer does not run as root.
+  // Changes the user if the tests run as root, since PgBouncer does not run as root.
   const account = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
   if (account.uid !== undefined) await chown(folder, account.uid, account.gid);
   let child: ChildProcess | undefined;

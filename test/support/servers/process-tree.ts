@@ -1,10 +1,10 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { until } from '../patience.ts';
 
-/** Units of CPU time in /proc, a constant of Linux for programs. */
+/** Clock ticks per second, a constant of Linux. CPU times in /proc are in clock ticks. */
 const TICKS_PER_SECOND = 100;
 
-/** Sends a signal, also to a process that may have ended. */
+/** Sends a signal to a process. Does nothing if the process has already ended. */
 export function send(pid: number, signal: NodeJS.Signals): void {
   try {
     process.kill(pid, signal);
@@ -32,25 +32,29 @@ export async function descendants(roots: readonly number[]): Promise<readonly nu
   return [...found];
 }
 
-/** Returns the seconds of CPU that a process, its children and its ended children have used. */
+/** Returns the seconds of CPU that a process and its descendants have used. Ended descendants count too. */
 export async function cpuSeconds(root: number): Promise<number> {
   const ticks = await Promise.all(
     (await descendants([root])).map(async (pid) => {
       const fields = await statOf(pid);
-      // utime, stime, cutime and cstime of proc_pid_stat(5). Those of ended children are counted by their parent.
+      // Adds utime, stime, cutime and cstime of proc_pid_stat(5). The last two are the times of ended
+      // children.
       return fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0);
     }),
   );
   return ticks.reduce((sum, one) => sum + one, 0) / TICKS_PER_SECOND;
 }
 
-/** True while a process runs. A process that its parent has not waited for yet does not count. */
+/**
+ * True while a process runs. False for a zombie: a process that has ended, but its parent has not waited for
+ * it.
+ */
 async function isAlive(pid: number): Promise<boolean> {
   const [state] = await statOf(pid);
   return state !== undefined && state !== 'Z' && state !== 'X';
 }
 
-/** The fields of /proc/PID/stat after the name of the program; none when it has ended. */
+/** Returns the fields of /proc/PID/stat after the name of the program; none when the process has ended. */
 async function statOf(pid: number | string): Promise<readonly string[]> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '');
   return stat === '' ? [] : stat.slice(stat.lastIndexOf(')') + 2).split(' ');

@@ -18,8 +18,8 @@ const INTERVAL_MS = 250;
 const INTERVAL = `${INTERVAL_MS}ms`;
 
 /**
- * A real Prometheus that scrapes a service. It has the rules of deploy/alerts.yaml, in which a minute lasts a
- * second.
+ * A real Prometheus that scrapes a service. It has the rules of deploy/alerts.yaml, with minutes shortened to
+ * seconds.
  */
 export interface Prometheus {
   /** The alerts that have fired since the start. */
@@ -66,7 +66,7 @@ export async function startPrometheus(t: Pick<TestContext, 'after'>, adminUrl: s
     if (child.exitCode === null && child.kill('SIGKILL')) await exited;
   });
 
-  /** Queries after a pause of one interval, since results change no faster. */
+  /** Queries Prometheus after a pause of one scrape interval, since results do not change faster. */
   const ask = async (query: string): Promise<readonly Sample[]> => {
     await setTimeout(INTERVAL_MS);
     return samplesOf(`http://${address}`, query);

@@ -3,7 +3,7 @@ import { connect, createServer, type Socket } from 'node:net';
 import type { TestContext } from 'node:test';
 import { listenOnFreePort } from './free-port.ts';
 
-/** A network connection between clients and a local server, which can cause faults. */
+/** A proxy between clients and a local server, which can cause faults of the network. */
 interface TcpProxy {
   readonly port: number;
   /** Stops all traffic in both directions. Connections stay open and see no error. */
@@ -12,21 +12,17 @@ interface TcpProxy {
    * Delays all data from the server by `ms` milliseconds. Resolves when data that contains `text` is delayed.
    */
   delay(ms: number, text: string): Promise<void>;
-  /**
-   * Ends all faults. Connections that a fault has stalled are closed, and their data is lost. New connections
-   * work.
-   */
+  /** Ends a stall: closes all connections, so that their stalled data is lost. New connections work. */
   recover(): void;
   /**
-   * Causes a fault at the next data for the server that contains `text`. Resolves when the fault has
-   * happened.
+   * Causes a fault when a client next sends data that matches `text`. Resolves when the fault has happened.
    */
   expect(text: RegExp, accident: Accident): Promise<void>;
 }
 
 /**
- * Faults: `cut before` closes the connection before the server gets the data. `cut after` closes it once the
- * server has executed the data, before the response arrives. `stall` stops all traffic.
+ * Faults: `cut before` closes the connection before the server gets the data. `cut after` closes the
+ * connection when the server responds, and drops the response. `stall` stops all traffic.
  */
 type Accident = 'cut before' | 'cut after' | 'stall';
 

@@ -19,7 +19,7 @@ export function listPackagedFiles(folder: string): readonly string[] {
   return inFolder.map((key) => key.slice(folder.length));
 }
 
-/** Starts a worker thread with a module of `src`, given without its suffix. */
+/** Starts a worker thread. `module` is a path in `src` without suffix: `store/sqlite/writer-thread`. */
 export function startThread(module: string, workerData: unknown): Worker {
   if (isSea()) return new Worker(readPackagedFile(`${module}.js`).toString(), { eval: true, workerData });
   const suffix = import.meta.url.endsWith('.ts') ? '.ts' : '.js';

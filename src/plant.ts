@@ -85,7 +85,7 @@ export function renderPlant({ name, tag }: NullablePlant): string {
 /** Max characters of an idempotency key. */
 export const IDEMPOTENCY_KEY_LENGTH = 255;
 
-/** The rule for idempotency keys, as in error messages. */
+/** Text of the rule for idempotency keys, for error messages. */
 export const IDEMPOTENCY_KEY_RULE = `1 to ${IDEMPOTENCY_KEY_LENGTH} visible ASCII characters`;
 
 export const IDEMPOTENCY_KEY = new RegExp(`^[!-~]{1,${IDEMPOTENCY_KEY_LENGTH}}$`);

@@ -195,8 +195,8 @@ export const Type = {
   Object: objectOf,
   Optional: <S extends TSchema>(schema: S): S & Optional => ({ ...schema, [OPTIONAL]: true }),
   /**
-   * Returns the schema with one more rule. `demandOf` returns the error message for a value that breaks the
-   * rule or the schema. This message replaces that of the schema.
+   * Adds the rule `isValid` to a schema. `demandOf` returns the error message for each invalid value; the
+   * schema's messages are no longer used.
    */
   Refine: <T>(
     schema: TSchema<T>,

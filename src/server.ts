@@ -101,8 +101,8 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   async function close(how: 'gracefully' | 'immediately' = 'immediately'): Promise<void> {
     isStopping = true;
     if (how === 'gracefully') await setTimeout(config.stopDelay);
-    // Does not use close() of node:http, which closes idle connections at once, even if a request is
-    // arriving.
+    // Stops listening without close() of node:http: that method closes idle connections at once, even if a
+    // request is arriving.
     TcpServer.prototype.close.call(app.server);
     if (how === 'gracefully') {
       await within(GRACE_MS, connections.whenEmpty());

@@ -7,7 +7,7 @@ const INVALID = /[^\t\x20-\x7e\x80-\xff]/;
 /** Headers of every response, on public and admin port. */
 export const COMMON_HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
 
-/** Headers that change how Node sends a response. This module leaves responses with one of them to Node. */
+/** Headers that change how Node sends a response. Node renders the head of a response with such a header. */
 const LEFT_TO_NODE = new Set(['connection', 'transfer-encoding', 'trailer']);
 
 interface Line {
@@ -15,7 +15,7 @@ interface Line {
   text: string;
 }
 
-/** Last rendered line of each header. Most headers have the same value in every response. */
+/** Cache of the last rendered line of each header. Most headers have the same value in every response. */
 const lines = new Map<string, Line>();
 const statusLines = new Map<number, string>();
 let dateSecond = 0;

@@ -35,7 +35,7 @@ export class SendBudget {
   #used = 0;
   /**
    * The part of `#used` that was taken by `reserve`, which waits for memory. The rest was taken by `take`,
-   * which fails at once.
+   * which fails instead of waiting.
    */
   #reserved = 0;
 
@@ -43,12 +43,12 @@ export class SendBudget {
     this.#limit = limit;
   }
 
-  /** Starts to count the memory of one response. All of it is released when the response closes. */
+  /** Starts to count the memory of one response. Releases this memory when the response closes. */
   open(response: BatchedResponse): HeldBytes {
     return new HeldBytes(response, this);
   }
 
-  /** Takes memory at once. Throws an ApiError (50301) if the limit would be exceeded. */
+  /** Takes memory without waiting. Throws an ApiError (50301) if the limit would be exceeded. */
   take(memory: number): void {
     if (this.#used + memory > this.#limit) throw tooMuch();
     this.#used += memory;
@@ -98,7 +98,7 @@ export class SendBudget {
   }
 
   // Returns true if every response that holds reserved memory waits for more. The first may then exceed the
-  // limit, or all would wait forever. A plant above the limit can thus be listed too.
+  // limit, or all would wait forever. So even a plant larger than the limit can be listed.
   #areAllWaiting(): boolean {
     return this.#reserved === this.#waiting.reduce((sum, { response }) => sum + response.reserved, 0);
   }

@@ -20,8 +20,8 @@ export interface Audit {
 }
 
 /**
- * Length of a time window, in milliseconds, that limits repeated log lines. In a window, each known token is
- * logged once per reason, and unknown tokens once per client address.
+ * Milliseconds of a time window that limits log lines about rejected tokens. In a window, each known token is
+ * logged once per reason. Unknown tokens are logged once per client address.
  */
 const WINDOW_MS = 60_000;
 export const MAX_LINES_IN_WINDOW = 100;

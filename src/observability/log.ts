@@ -87,8 +87,8 @@ function eventLog(logger: Logger): Log {
 }
 
 /**
- * Stream for pino that adds the kind of each line (`LineKind`). Before each write, pino stores the level and
- * the fields of the line in properties of this stream.
+ * Stream for pino that passes on each line with its kind (`LineKind`). Before each write, pino stores the
+ * level and the fields of the line in properties of this stream.
  */
 class KindStream {
   readonly [symbols.needsMetadataGsym] = true;

@@ -22,7 +22,7 @@ export interface Metrics {
   committed(writes: number, seconds: number, result: CommitResult): void;
   /** Exposes the number of dropped log lines. */
   watchLog(linesDropped: () => number): void;
-  /** Exposes the load of a store, which `load` returns at each scrape. */
+  /** Exposes the load of a store. Calls `load` at each scrape. */
   watch(load: () => StoreLoad): void;
 }
 
@@ -111,7 +111,10 @@ function createHttpMetrics(
 /** Durations of all requests for one operation with one status. */
 interface Series {
   readonly labels: { readonly operation: string; readonly status: number };
-  /** Number of requests in each bucket of DURATION_BUCKETS, and last the number of longer requests. */
+  /**
+   * Number of requests in each bucket of DURATION_BUCKETS. The last element counts requests longer than any
+   * bucket.
+   */
   readonly counts: number[];
   sum: number;
 }
@@ -163,7 +166,7 @@ function toPromClient({ labels, counts, sum }: Series) {
 }
 
 function createTokenMetrics(registers: Registry[]): Pick<Metrics, 'tokenLookedUp'> {
-  // Counts in plain numbers, which are faster than a prom-client Counter: every request looks up a token.
+  // Counts in plain numbers: every request looks up a token, and a prom-client Counter is slower.
   let hits = 0;
   let misses = 0;
   new Counter({

@@ -13,7 +13,8 @@ import processResources from 'prom-client/lib/metrics/processResources.js';
 import processStartTime from 'prom-client/lib/metrics/processStartTime.js';
 import version from 'prom-client/lib/metrics/version.js';
 
-// The default metrics of prom-client, except CPU time: prom-client's file for that would load OpenTelemetry.
+// The default metrics of prom-client, except CPU time. prom-client's file for CPU time would load
+// OpenTelemetry.
 const DEFAULT_METRICS = [
   processStartTime,
   osMemoryHeap,

@@ -67,7 +67,7 @@ export function startTracing(onError: (message: string) => void): Tracing {
     request.traceId = span.spanContext().traceId;
   }
 
-  // By OpenTelemetry's conventions for HTTP, only a 5xx is an error of a server span.
+  // Sets the status ERROR only for a 5xx, by OpenTelemetry's conventions for server spans of HTTP.
   function endSpan(request: FastifyRequest, status: number | undefined): void {
     const span = trace.getSpan(contexts.get(request) ?? ROOT_CONTEXT);
     if (status !== undefined) span?.setAttribute('http.response.status_code', status);

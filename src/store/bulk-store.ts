@@ -26,7 +26,10 @@ export interface Filling extends Contents {
   addKeys(keys: readonly KeyRow[]): Promise<void>;
 }
 
-/** Handling of a batch with taken ids: save nothing of the batch, keep the stored plants, or replace them. */
+/**
+ * Handling of a batch with taken ids: `fail` saves nothing of the batch, `skip` keeps the stored plants,
+ * `replace` overwrites them.
+ */
 export const onConflicts = ['fail', 'skip', 'replace'] as const;
 
 export type OnConflict = (typeof onConflicts)[number];

@@ -29,8 +29,8 @@ async function runFile(folder: string, name: string, target: MigrationTarget): P
   try {
     await target.run(readPackagedFile(`${folder}${name}`).toString());
   } catch (error: unknown) {
-    // Extends the message but throws the original error, since callers read its error code, such as
-    // SQLITE_BUSY.
+    // Adds the migration's name to the message, but throws the original error: callers read its error code,
+    // such as SQLITE_BUSY.
     if (error instanceof Error) error.message = `the migration ${name} failed: ${error.message}`;
     throw error;
   }

@@ -50,8 +50,8 @@ function toTime(value: unknown): number | null {
 }
 
 /**
- * Returns the outcome of a creation whose idempotency key is in use. Compares the stored digest with the
- * digest of the new creation.
+ * Returns the outcome of a creation whose idempotency key is in use. The creation is a replay if its digest
+ * equals the stored digest.
  */
 export function toReplay(row: Row, digest: Uint8Array): Outcome {
   const first = row.digest;

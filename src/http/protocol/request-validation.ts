@@ -32,7 +32,10 @@ export function compileRequestCheck(schema: TSchema, part: string | undefined) {
   };
 }
 
-/** Compiles the validation of a JSON body. Invalid JSON throws an ApiError 40001, an invalid value 40000. */
+/**
+ * Compiles a parser of JSON bodies. The parser throws an ApiError: 40001 for invalid JSON, 40000 for an
+ * invalid value.
+ */
 export function compileBodyCheck(schema: TSchema): (bytes: unknown) => unknown {
   const check = compileRequestCheck(schema, undefined);
   return (bytes) => {
@@ -54,7 +57,8 @@ function parseJsonBody(bytes: Buffer): unknown {
 }
 
 /**
- * Returns true if a query parameter was sent more than once. The query parser returns its values as an array.
+ * Returns true if a query parameter was sent more than once. The query parser then returns an array of
+ * values.
  */
 function isRepeated(query: unknown, name: string): boolean {
   return typeof query === 'object' && query !== null && Array.isArray(Reflect.get(query, name));

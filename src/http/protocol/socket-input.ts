@@ -32,7 +32,7 @@ export function shareInput(socket: Socket, onInput: (chunk: Buffer) => void): vo
   Reflect.apply(use, handle, [input]);
 }
 
-/** Returns bytes that stay valid after the next read. */
+/** Copies `bytes` if they are in the shared buffer, which the next read overwrites. */
 export function keepInput(bytes: Buffer): Buffer {
   return bytes.buffer === input.buffer ? Buffer.from(bytes) : bytes;
 }

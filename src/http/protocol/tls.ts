@@ -4,7 +4,8 @@ import type { Server, ServerOptions } from 'node:https';
 import { messageOf } from '../../api-errors.ts';
 
 /**
- * Limits TLS 1.2 to forward secrecy and authenticated encryption (RFC 9325 §4.2). TLS 1.3 keeps its defaults.
+ * Limits TLS 1.2 to ciphers with forward secrecy and authenticated encryption (RFC 9325 §4.2). TLS 1.3 keeps
+ * its default ciphers.
  */
 const SETTINGS = {
   minVersion: 'TLSv1.2',
@@ -28,9 +29,9 @@ export interface Tls {
   /** Creates an HTTPS server for TLS 1.2 or 1.3. `renew` switches the server to a new certificate. */
   createServer(options: ServerOptions): Server;
   /**
-   * Reads the files again. New connections use the new certificate; open ones are not affected. Returns the
-   * time when the new certificate expires (ISO 8601). If a file is invalid, throws CertificateInvalid and
-   * keeps the old certificate.
+   * Reads the two files again. New connections use the new certificate; open connections are not affected.
+   * Returns the time when the new certificate expires (ISO 8601). If a file is invalid, throws
+   * CertificateInvalid and keeps the old certificate.
    */
   renew(): string;
 }

@@ -19,7 +19,7 @@ import { requirePrimary } from './primary-check.ts';
 import { retrying } from './retry-transient.ts';
 import { type Connection, createPlants, createTokens, type Row, replacePlants } from './statements.ts';
 
-/** Number of rows in the first page. The number is low, since the size of the rows is not yet known. */
+/** Number of rows in the first page. The number is low, since rows may be large and their size is unknown. */
 const ROWS_IN_FIRST_PAGE = 16;
 
 /** Opens a store on PostgreSQL for bulk commands such as import, without migrating it. */

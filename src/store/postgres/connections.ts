@@ -47,7 +47,7 @@ export class Connections {
     this.#pools = hosts.map((host) => createPool(host.url, options, hosts.length, this.#timelines));
   }
 
-  /** Runs one write statement. A standby rejects the statement. */
+  /** Runs one write statement. Needs no role check: a standby rejects writes. */
   async query(statement: Statement): Promise<readonly Row[]> {
     return this.use((connection) => connection.query(statement));
   }
@@ -70,8 +70,8 @@ export class Connections {
     client.on('notice', warn);
     try {
       const result = await work({ query: (statement) => this.#send(client, statement) });
-      // Treats a warning as a failure: PostgreSQL only warns when a commit no longer waits for its
-      // synchronous standby. The standby may then lack the data.
+      // Treats a warning as a failure. If a commit stops waiting for its synchronous standby, PostgreSQL
+      // reports only a warning. The standby may then lack the data.
       if (warnings.length > 0) throw new StoreUnavailable(`PostgreSQL warned: ${warnings.join('; ')}`);
       client.release();
       return result;
@@ -166,8 +166,8 @@ export async function rollBack(connection: Connection, reason: unknown): Promise
   try {
     await connection.query({ text: 'ROLLBACK' });
   } catch (error: unknown) {
-    // Throws StoreUnavailable, unless `reason` already makes `use` close the connection. In that case,
-    // `reason` is the better error.
+    // Replaces `reason` with StoreUnavailable, so that `use` closes the connection. Keeps `reason` if that
+    // error also makes `use` close the connection.
     if (!isAboutHost(reason))
       throw new StoreUnavailable(`a transaction could not be rolled back: ${messageOf(error)}`, {
         cause: error,

@@ -27,7 +27,10 @@ const OPTIMISM_PAUSE_MS = 1_000;
  */
 const PER_OWNER_MS = 10 * 60 * 1_000;
 
-/** Query for privileges that the service lacks. `SELECT … FOR UPDATE` needs the UPDATE privilege. */
+/**
+ * Query for the required privileges that the service lacks. `SELECT … FOR UPDATE` requires the UPDATE
+ * privilege.
+ */
 const FIND_MISSING_GRANTS: Statement = {
   name: 'find-missing-grants',
   text: `SELECT string_agg(grants.action || ' on ' || grants.of, ', ' ORDER BY grants.of, grants.action) AS missing
@@ -153,7 +156,7 @@ export async function openPostgres(
       });
       return Number(row?.waiting);
     } catch (error: unknown) {
-      // Returns 0 if a server compatible with PostgreSQL rejects this query: then nothing is limited.
+      // Returns 0 if a server compatible with PostgreSQL rejects this query. Then the limit has no effect.
       if (isFromServer(error)) return 0;
       throw error;
     }

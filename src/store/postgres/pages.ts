@@ -34,7 +34,8 @@ const RENDERED_BYTES = 4 * 1024 * 1024;
 
 /**
  * Reads a page. The first statement reads up to the max number of plants, which usually fit into the limit of
- * bytes. If they do not fit, a second statement adds up their sizes and ends the page at that limit.
+ * bytes. If they do not fit, a second statement adds up their sizes. This statement ends the page at the
+ * limit of bytes.
  */
 export async function readPage(
   query: (statement: Statement) => Promise<readonly Row[]>,

@@ -3,8 +3,9 @@ import type { Connection, Row, Statement } from './statements.ts';
 
 /**
  * Adds the role of the server (primary or standby) to each row of a result. Every result needs the role,
- * since a pooler may send each statement to a different server. The role is NULL on a server without the
- * setting `in_hot_standby`. If the statement finds no rows, the result is one row with only the role.
+ * since a pooler may send each statement to a different server. A server without the setting `in_hot_standby`
+ * returns NULL and counts as a primary. If the statement finds no rows, the result is one row with only the
+ * role.
  */
 export function withRole({ text, ...rest }: Statement): Statement {
   return {

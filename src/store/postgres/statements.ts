@@ -42,8 +42,8 @@ export function createNewPlants(plants: readonly PlantRow[]): Statement {
 }
 
 /**
- * Creates the plants that do not exist and returns their keys. If several plants have the same key, creates
- * only the first.
+ * Creates the plants that do not exist, and returns the owner and id of each. If several plants have the same
+ * owner and id, creates only the first.
  */
 export function createPlants(plants: readonly PlantRow[]): Statement {
   return {
@@ -53,7 +53,7 @@ export function createPlants(plants: readonly PlantRow[]): Statement {
   };
 }
 
-/** Creates or overwrites plants. No two of the plants may have the same key. */
+/** Creates or overwrites plants. No two of the plants may have the same owner and id. */
 export function replacePlants(plants: readonly PlantRow[]): Statement {
   return {
     text: `${INSERT_PLANTS} ON CONFLICT (owner, id) DO UPDATE SET ${ASSIGNMENTS}`,
@@ -61,7 +61,7 @@ export function replacePlants(plants: readonly PlantRow[]): Statement {
   };
 }
 
-/** Returns the values of plants by column, sorted by key to prevent deadlocks. */
+/** Returns the values of plants by column. Sorts the plants by owner and id to prevent deadlocks. */
 function plantColumns(plants: readonly PlantRow[]): readonly unknown[] {
   const sorted = plants.toSorted(byKey);
   return [
@@ -93,8 +93,8 @@ interface PlantKey {
 }
 
 /**
- * Deletes plants and returns the keys of the deleted plants. To prevent deadlocks, first locks the rows
- * sorted by key. DELETE alone locks rows in the order of its query plan.
+ * Deletes plants, and returns the owner and id of each deleted plant. To prevent deadlocks, first locks the
+ * rows sorted by owner and id. DELETE alone locks rows in the order of its query plan.
  */
 export function deletePlants(keys: readonly PlantKey[]): Statement {
   const ids = keys.map(({ id }) => id.toString());
@@ -139,8 +139,8 @@ export function removeKeys(keys: readonly Key[]): Statement {
   return { name: `remove-${name}`, text: `DELETE FROM idempotency_keys WHERE ${where}`, values };
 }
 
-// Uses one owner in the condition if all keys have the same owner. Citus shards by owner, and then locks only
-// the shard of this owner.
+// Compares with a single owner if all idempotency keys have the same owner. Citus shards by owner, and then
+// locks only the shard of this owner.
 function selection(keys: readonly Key[]) {
   const names = keys.map(({ key }) => key);
   if (isOfOneOwner(keys))

@@ -9,7 +9,7 @@ const PAGES_AT_ONCE = 256;
 /**
  * Copies a snapshot of an embedded store to an empty file and verifies the copy. Clients may write to the
  * store meanwhile. Rejects with StoreNotOpened if the store cannot be read. Rejects with StoreUnavailable if
- * the copy fails, is damaged or has different numbers of rows.
+ * the copy fails, is damaged, or has more or fewer rows than the store.
  */
 export async function backUpSqlite(
   file: string,

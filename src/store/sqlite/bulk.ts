@@ -18,8 +18,8 @@ import { inspectSchema, inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
 
 /**
- * Characters written between checkpoints, four times as many as in writer-thread.ts. This makes checkpoints
- * rarer, but the write-ahead log longer.
+ * Number of characters written before a checkpoint runs. This is four times the number in writer-thread.ts:
+ * checkpoints are rarer, but the write-ahead log is longer.
  */
 const BULK_CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
 
@@ -32,7 +32,8 @@ export async function openSqliteBulk(file: string): Promise<Bulk> {
   let writing: Writing | undefined;
 
   /**
-   * Opens the writing connection only at the first write: this connection changes the file's journal mode.
+   * Opens the writing connection only at the first write. This connection changes the file's journal mode, so
+   * reads must not open it.
    */
   function writer(): Writing {
     writing ??= createWriting(openOrExplain(file, openForWriting));

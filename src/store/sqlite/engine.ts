@@ -165,7 +165,8 @@ async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEve
 
   async function close(): Promise<void> {
     closing = true;
-    // Waits for the reply or the end of the thread, whichever comes first: an ended thread never replies.
+    // Waits for the reply to `close` or the end of the thread, whichever comes first: an ended thread never
+    // replies.
     await Promise.race([request({ kind: 'close' }).catch(() => undefined), ended]);
     await worker.terminate();
     await ended;

@@ -29,21 +29,21 @@ const PLANT_BYTES = `CASE WHEN plants.large_id IS NULL
   ELSE octet_length(json) END`;
 
 /**
- * Max bytes of JSON for one byte of text (six for `\u0001`). The second constant adds max bytes of JSON for
- * the names of all fields, or for their numbers.
+ * JSON_GROWTH: max bytes of JSON for one byte of text (six for `\u0001`). MEMBER_NAMES: max bytes of JSON
+ * that the names and numbers of all fields add.
  */
 const JSON_GROWTH = 6;
 const MEMBER_NAMES = 32 * plantFields.length;
 
 /**
- * The limit for the size of a value is never set below this number of bytes: all other statements of the
- * connection read and write values of up to this size.
+ * Smallest limit in bytes that is set for the size of an SQLite value. The limit applies to the whole
+ * connection, and its other statements read values of up to this size.
  */
 const SMALLEST_VALUE_LIMIT = 64 * 1024;
 
 /**
- * Max plants of a page whose bytes are counted only after the whole page is read. Such a page fits into
- * memory even if each plant has nearly the size that is allowed in a page.
+ * Max plants of a short page, whose bytes are counted only after the whole page is read. A short page fits
+ * into memory even if each plant nearly has the max size of a page.
  */
 const SHORT_PAGE = 64;
 
@@ -135,7 +135,7 @@ export function preparePages(db: DatabaseSync): Pages {
   };
 }
 
-// Without the `+` before the parameter of LIMIT, SQLite would compile the statement again at each bind.
+// The `+` before the parameter of LIMIT prevents SQLite from compiling the statement again at each bind.
 function prepareWhole(db: DatabaseSync, array: string): StatementSync {
   const statement = db.prepare(
     `SELECT json, count, last, ${moreAfter('last')}

@@ -1,6 +1,6 @@
 import type { Contender, Measurement } from './contenders/contender.ts';
 
-/** The results of one workload: each contender has one run per round. */
+/** The results of one workload. Each compared program (contender) has one run per round. */
 export interface Comparison {
   readonly work: string;
   readonly contenders: readonly Runs[];
@@ -17,22 +17,22 @@ export interface Plan {
   /** Seconds of unmeasured load before the first round; 0 for none. */
   readonly warmUp: number;
   /**
-   * The warm-up is repeated until the contender has given this many responses, up to MAX_REPEATED times. On a
-   * busy machine, one warm-up is too short for V8 to compile all code.
+   * Number of responses that the warm-up must reach. The warm-up is repeated up to MAX_REPEATED times, since
+   * V8 compiles code more slowly on a busy machine.
    */
   readonly warmUpAnswers?: number;
 }
 
 /**
- * Run number of the first repeated warm-up; later ones count up from this number. No round has these numbers,
- * so no id occurs twice.
+ * Run number of the first repeated warm-up; the next repetitions add 1 each. No round has such a number, so
+ * no two runs use the same ids.
  */
 const FIRST_REPEATED = 900;
 const MAX_REPEATED = 50;
 
 /**
  * Measures the contenders alternately, so that other load on the machine affects all of them equally. Each
- * round starts with a different contender: any contender is slower right after one that used all cores.
+ * round starts with a different contender, since a contender is slower right after one that used all cores.
  */
 export async function compare(
   work: string,

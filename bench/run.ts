@@ -28,7 +28,7 @@ function reasonOf(error: unknown): string {
 
 function stopSignal(): AbortSignal {
   const stop = new AbortController();
-  // Handles every signal, not only the first: an unhandled second one would end this process before its child
+  // Handles every signal: without a handler, a second signal would end this process before its child
   // processes stop.
   for (const name of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) process.on(name, () => stop.abort());
   return stop.signal;

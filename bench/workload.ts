@@ -23,8 +23,8 @@ export interface Workload {
 export const LISTED = 20;
 export const NEW_PLANT = { name: 'Black alder', tag: 'Alnus glutinosa' };
 
-// Number of ids for each run. No two runs share an id. No run uses the low ids (1, 2, 3 and so on), which the
-// example plants have. It is no round number, so that each run begins with another token of those in rotation.
+// Number of ids for each run. No two runs share an id. No run uses the low ids (1, 2, 3 and so on) of the
+// example plants. The number is not round, so that runs begin with different tokens.
 const IDS_A_RUN = 100_061_803;
 const FIRST_TO_DELETE = 1_000 * IDS_A_RUN;
 
@@ -77,7 +77,7 @@ export const deleteInOrder: Workload = {
   ids: (run) => ({ order: 'sequential', first: FIRST_TO_DELETE + run * IDS_A_RUN }),
 };
 
-/** Deletes plants that lie scattered among the stored ones. */
+/** Deletes plants whose random ids lie between the ids of the stored plants. */
 export const deleteAtRandom: Workload = {
   name: 'delete, random ids',
   requests: requestsToDelete,

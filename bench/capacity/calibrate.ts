@@ -34,7 +34,7 @@ export function calibrate(calibration: Calibration): Costs {
     const [one = [], many = []] = [1, 2].map((count) =>
       ofKind.filter(({ instances }) => Math.min(instances, 2) === count),
     );
-    // Corrects the costs by the measured throughput: CPU times leave out waits for the scheduler and the
+    // Adjusts the costs to the measured throughput, since CPU times leave out waits for the scheduler and the
     // hypervisor.
     if (one.length > 0) costs = fit(one, calibration, (factor) => slower(costs, kind, factor));
     if (many.length > 0) costs = fit(many, calibration, (factor) => crowded(costs, kind, factor));
@@ -43,8 +43,8 @@ export function calibrate(calibration: Calibration): Costs {
 }
 
 /**
- * Finds the factor of the costs with which the simulation predicts the mean throughput of the samples. The
- * factor is MAX_FACTOR or less.
+ * Finds the factor, up to MAX_FACTOR, with which the simulation predicts the mean throughput of the samples.
+ * Returns the costs for this factor.
  */
 function fit(
   samples: readonly Sample[],
@@ -77,12 +77,12 @@ function crowded(costs: Costs, kind: Kind, factor: number): Costs {
   return { ...costs, crowding: { ...costs.crowding, [kind]: factor } };
 }
 
-/** Returns the measured CPU time per request and per batch, without waits for cores. */
+/** Returns the costs from the measured CPU times, which leave out waits for a core. */
 function measuredCosts({ engine, alone, rejected, syncMs }: Calibration): Costs {
   const creates = alone.filter(({ kind }) => kind === 'create').map(({ load }) => load);
   const lists = alone.filter(({ kind }) => kind === 'list').map(({ load }) => load);
   const main = fitLine(creates, ({ cpu }) => cpu.main);
-  // On SQLite the writer thread is the database. Its CPU time is in `background`.
+  // On SQLite the writer thread does the database work. The thread's CPU time is in `background`.
   const database = fitLine(creates, ({ cpu }) => (engine === 'sqlite' ? cpu.background : cpu.database));
   const all = [...creates, ...lists];
   return {

@@ -1,7 +1,10 @@
 import type { Clock } from './clock.ts';
 import type { Kind, Plan, Request, Status } from './model.ts';
 
-/** Limits of the random pause in seconds, as in client/src/retry.ts. The limit doubles with each retry. */
+/**
+ * Seconds: the random pause before retry n is below both BASE_PAUSE × 2 ** n and LONGEST_PAUSE, as in
+ * client/src/retry.ts.
+ */
 const BASE_PAUSE = 0.05;
 const LONGEST_PAUSE = 5;
 
@@ -27,7 +30,7 @@ interface Ask {
   readonly then: () => void;
 }
 
-/** Starts the clients. They call `send` for each attempt, with the number of its connection. */
+/** Starts the clients. For each attempt of a request, they call `send` with the number of the connection. */
 export function startClients(
   clock: Clock,
   plan: Plan,

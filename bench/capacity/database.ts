@@ -5,7 +5,7 @@ import { CommitLog, type Machine } from './resources.ts';
 /** Called when a statement or batch has ended. */
 export type Done = (succeeded: boolean) => void;
 
-/** A simulated database server; for SQLite, the database file. */
+/** A simulated database server, or on SQLite the simulated database file. */
 class DatabaseNode {
   up = true;
   readonly machine: Machine;
@@ -19,7 +19,7 @@ class DatabaseNode {
 
 interface DatabaseOptions {
   readonly networkMs: number;
-  /** Milliseconds that a client waits for a node that is down. */
+  /** Milliseconds after which a statement fails if its node is down. */
   readonly timeoutMs: number;
   readonly failoverSeconds: number;
 }
@@ -33,7 +33,7 @@ export class Database {
   readonly #clock: Clock;
   readonly #costs: Costs;
   readonly #options: DatabaseOptions;
-  /** For each node, the index of the node that now serves its owners. */
+  /** For each node, the index of the node that serves its owners; differs after a failover. */
   readonly #places: number[];
 
   constructor(clock: Clock, machines: readonly Machine[], costs: Costs, options: DatabaseOptions) {
@@ -76,8 +76,8 @@ export class Database {
   }
 
   /**
-   * Takes a node down for `seconds`. After the failover time, the next node serves its owners until the node
-   * is up again.
+   * Takes a node down for `seconds`. After the failover time, the next node serves the failed node's owners
+   * until the failed node is up.
    */
   fail(index: number, seconds: number): void {
     const node = this.nodes[index];

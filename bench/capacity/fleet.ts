@@ -17,10 +17,10 @@ import { type Ids, LISTED, NEW_PLANT, type RequestTemplate } from '../workload.t
 import { zipf } from './clients.ts';
 import { measuredOwners } from './model.ts';
 
-/** Number of lines in the file of tokens, which the load generators use in rotation. */
+/** Number of lines in the token file. The load generators use the tokens in rotation. */
 const TOKENS = 2_000;
 
-/** Number of ids reserved for each load generator: more than a generator uses. */
+/** Number of ids reserved for each load generator. No generator uses more during its load. */
 const IDS = 10_000_000;
 
 /** The results of a load on several instances, and the resources that the load used. */
@@ -37,8 +37,8 @@ export interface Load {
     Record<'main' | 'background' | 'database' | 'generators' | 'others' | 'stolen', number>
   >;
   /**
-   * Growth of the log and the store, and bytes that the store wrote. On PostgreSQL, `written` counts the
-   * write-ahead log.
+   * Bytes: growth of the log files and of the store, and writes to the disk. On PostgreSQL, `written` counts
+   * only the write-ahead log.
    */
   readonly bytes: Readonly<Record<'log' | 'store' | 'written', number>>;
 }
@@ -93,7 +93,10 @@ export class Fleet {
       for (const requests of workloads) await this.#send([instance], requests, 32, seconds);
   }
 
-  /** Sends requests to the first `instances` instances. Each gets an equal share of the `connections`. */
+  /**
+   * Sends requests to the first `instances` instances, with an equal share of the `connections` for each
+   * instance.
+   */
   async load(
     requests: readonly RequestTemplate[],
     { instances: count, connections, seconds }: { instances: number; connections: number; seconds: number },
@@ -185,7 +188,10 @@ function cpuOf(pid: number): CpuSeconds {
   return cpu;
 }
 
-/** Returns the figures of SQLite. It runs inside the service, so the CPU time of the service includes it. */
+/**
+ * Returns the figures of SQLite. SQLite runs inside the service, so its CPU time counts there and `database`
+ * is 0.
+ */
 async function readFiles(instance: { pid: number; folder: string; log: number } | undefined) {
   if (instance === undefined) return { database: 0, store: 0, written: 0 };
   const io = await readFile(`/proc/${instance.pid}/io`, 'utf8');
@@ -219,8 +225,8 @@ function sumOf(metrics: string, name: string): number {
 }
 
 /**
- * Creates the plants that lists return, for each owner. Writes a file of tokens, in which popular owners are
- * frequent.
+ * Creates the plants that list requests return, for each owner. Writes a file of tokens in which popular
+ * owners occur more often.
  */
 async function fillStore(store: Store, file: string): Promise<string> {
   const owners = Array.from({ length: measuredOwners.owners }, (_, owner) => `owner-${owner}`);

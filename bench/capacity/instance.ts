@@ -14,7 +14,9 @@ import {
 } from './model.ts';
 import { type Machine, Slots, Thread } from './resources.ts';
 
-/** Length of a step for the other threads, in seconds. Their CPU time is collected until it fills a step. */
+/**
+ * Seconds of CPU time per step of the threads other than the main thread. Shorter times add up to one step.
+ */
 const BACKGROUND_STEP = 200 * MICROSECOND;
 /** `Retry-After` of a 503, in seconds. */
 const RETRY_SOON = 1;
@@ -71,8 +73,8 @@ export class Instance {
     const { costs, pooled } = this.#options;
     const us = request.kind === 'create' ? costs.service.createUs : costs.service.listUs;
     const inMemory = request.kind === 'list' && !pooled;
-    // Spends half of the main thread's time before the database work, and half on the response. A list on
-    // SQLite is one step.
+    // The main thread spends half of its time on a request before the database work, half after it. A list on
+    // SQLite runs as one step on the main thread.
     const first = inMemory ? us : us / 2;
     let rejection: Status | undefined;
     this.#execute(
@@ -147,7 +149,7 @@ export class Instance {
     this.#schedule();
   }
 
-  /** Schedules a batch behind the requests that have arrived, as group-commit.ts does. */
+  /** Schedules a batch after the requests that have already arrived, as src/store/group-commit.ts does. */
   #schedule(): void {
     if (this.#scheduled || this.batches.busy.inUse >= this.batches.busy.units) return;
     this.#scheduled = true;
@@ -200,7 +202,7 @@ export class Instance {
     request.settle(status, status === 'ok' ? 0 : Math.max(RETRY_SOON, Math.ceil(limited)));
   }
 
-  /** Runs a step on the main thread, and charges the CPU time of the service's other threads. */
+  /** Runs a step on the main thread, and simulates the CPU time that the other threads use for that step. */
   #execute(kind: Kind, costUs: () => number, done: () => void): void {
     const { costs, machine } = this.#options;
     this.thread.execute(() => {

@@ -13,17 +13,19 @@ import type { EngineName, Kind } from './model.ts';
 export type Shape = Pick<Sample, 'instances' | 'connections'>;
 
 /**
- * Numbers of connections for the loads on one instance. From these loads follow the costs per request and per
- * batch.
+ * Numbers of connections for the loads on one instance. These loads give the costs per request and per batch.
  */
 const ALONE = [1, 4, 16, 32];
-/** Shapes of the full loads, which show the effects of shared cores. */
+/** Instances and connections of the full loads. These loads show how instances compete for the cores. */
 const FULL: readonly Shape[] = [
   { instances: 1, connections: 32 },
   { instances: 3, connections: 48 },
 ];
 
-/** Requests with a 404. The service rejects them about as early as requests during an overload. */
+/**
+ * Requests that get a 404, about as early as an overloaded service rejects requests. They measure the cost of
+ * a rejection.
+ */
 const UNKNOWN_PATH: readonly RequestTemplate[] = [{ method: 'GET', target: '/nowhere', body: '', times: 1 }];
 
 const requestsOf: Record<Kind, readonly RequestTemplate[]> = {
@@ -62,8 +64,8 @@ interface MeasureOptions {
 }
 
 /**
- * Measures an engine on this machine. The same rounds also measure the shapes in `checked`, which do not
- * affect the costs.
+ * Measures an engine on this machine. Also measures the loads in `checked`, only to check the predictions:
+ * they do not affect the costs.
  */
 export async function measure(
   engine: EngineName,
@@ -89,7 +91,8 @@ export async function measure(
   const rounds: Sample[] = [];
   const alone: Sample[] = [];
   const take = async (into: Sample[], kind: Kind, shape: Shape): Promise<void> => {
-    // Loads for a second first, to open the database connections: the service closes idle ones.
+    // Sends load for one second before the measurement. This reopens database connections that the service
+    // closed as idle.
     await fleet.load(requestsOf[kind], { ...shape, seconds: 1 });
     const load = await fleet.load(requestsOf[kind], { ...shape, seconds });
     if (load.failures > 0) throw new Error(`${load.failures} requests failed`);

@@ -51,8 +51,8 @@ interface Compared {
 }
 
 /**
- * Returns the relative error of the prediction for each round. Other processes use different CPU time in each
- * round.
+ * Returns the relative error of each round's prediction. Predictions differ, since they include each round's
+ * CPU use of other processes.
  */
 function errorsOf(rounds: readonly Compared[]): readonly number[] {
   return rounds.map(({ sample, predicted }) => predicted / sample.load.perSecond - 1);
@@ -113,7 +113,9 @@ export function describePlan(plan: Plan): string {
   ].join('\n');
 }
 
-/** Describes the resources that limit a plan, and the effect of each addition to the plan. */
+/**
+ * Describes the resources that limit a plan, and the gain from each possible addition, such as an instance.
+ */
 export function describeSaturation({ full, limits, additions }: Saturation): string {
   const limit =
     limits.length === 0 ? 'nothing is full: clients wait for commits and the network' : describeUses(limits);

@@ -1,9 +1,9 @@
 import type { Clock } from './clock.ts';
 
-/** Returns the CPU seconds of a step. Called when the step begins. */
+/** A function that returns the CPU seconds of a step. It is called when the step begins. */
 type Cost = () => number;
 
-/** A count of busy units of a resource, which reports how long they were busy. */
+/** Counts the busy units of a resource, such as cores, and sums the time that they were busy. */
 export class Busy {
   readonly #clock: Clock;
   #inUse = 0;
@@ -26,7 +26,7 @@ export class Busy {
     this.#inUse += by;
   }
 
-  /** Sum over the units of the seconds that each was busy so far. */
+  /** Returns the busy seconds so far, summed over the units. */
   read(): number {
     return this.#unitSeconds + this.#inUse * (this.#clock.now - this.#since);
   }
@@ -75,7 +75,7 @@ export class Machine {
 export class Thread {
   readonly busy: Busy;
   readonly #machine: Machine;
-  /** 1 if the thread counts in `crowd` of its machine, 0 if not. */
+  /** 1 if `crowd` of the machine counts this thread; 0 for a load generator. */
   readonly #weight: number;
   readonly #steps: Queue<{ cost: Cost; done: () => void }> = new Queue();
   #ended = false;

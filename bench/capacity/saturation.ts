@@ -6,16 +6,16 @@ import { type Result, simulate, type Use } from './simulate.ts';
  * for that limit.
  */
 const CONNECTIONS = 64;
-/** Share of its time, from which a busy resource counts as the limit of the throughput. */
+/** Min share of busy time of a resource that counts as saturated. */
 const SATURATED = 0.9;
-/** Min ratio of throughput with and without an addition that counts as a gain. */
+/** Ratio of the throughput with an addition to that without; only a higher ratio counts as a gain. */
 const GAIN = 1.02;
 
 export interface Saturation {
   readonly full: Result;
   /** The resources that limit the throughput, the busiest first. Empty if no resource is saturated. */
   readonly limits: readonly Use[];
-  /** The simulated throughput with each single addition, the highest first. */
+  /** Additions to the plan, each simulated alone, with the highest throughput first. */
   readonly additions: readonly Addition[];
 }
 
@@ -26,8 +26,8 @@ interface Addition {
 }
 
 /**
- * Simulates the plan at full load: clients send as fast as they get responses. Then simulates each addition
- * separately.
+ * Simulates the plan at full load: clients send as fast as they get responses. Then simulates the plan with
+ * one addition at a time.
  */
 export function saturate(plan: Plan, costs: Costs): Saturation {
   const atFullLoad = (one: Plan): Result =>
@@ -45,8 +45,8 @@ export function saturate(plan: Plan, costs: Costs): Saturation {
 }
 
 /**
- * Returns the saturated resources: only the cores if they are saturated. Saturated cores make their threads
- * look busy too.
+ * Returns saturated cores. If there are none, returns saturated threads, nodes and disks, or else pools and
+ * batches. Threads that wait for a core look busy too.
  */
 function limitsOf(uses: readonly Use[]): readonly Use[] {
   const full = uses.filter(({ share }) => share >= SATURATED).sort((a, b) => b.share - a.share);

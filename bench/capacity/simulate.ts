@@ -8,7 +8,7 @@ import { Instance } from './instance.ts';
 import { type Costs, MICROSECOND, MILLISECOND, type Plan, type Request } from './model.ts';
 import { type Busy, Machine, Thread } from './resources.ts';
 
-/** Length of one step of other processes, in seconds. */
+/** Seconds of CPU time per step of unrelated processes. */
 const OTHER_STEP = MILLISECOND;
 
 /** Kinds of resources that can limit the throughput. */

@@ -70,7 +70,9 @@ const alternatives = [
   { subjects: [pocketBase], tool: 'Go', install: buildPocketBase },
 ];
 
-/** Installs the alternatives to our service. Returns those installed, and logs the reason for the others. */
+/**
+ * Installs the alternatives to our service. Returns the installed ones; for each failure, logs the reason.
+ */
 export async function installAlternatives(signal: AbortSignal): Promise<readonly Subject[]> {
   const installed: Subject[] = [];
   for (const { subjects, tool, install } of alternatives) {
@@ -106,8 +108,8 @@ async function installPackages(signal: AbortSignal): Promise<void> {
 }
 
 /**
- * npm writes its hidden lock file last. After an interrupted install the file is missing; after an update of
- * our lock file it is older than our file.
+ * True if npm's hidden lock file exists and is not older than ours. npm writes its file last, so an
+ * interrupted install leaves none.
  */
 async function areInstalled(): Promise<boolean> {
   const lock = await stat(join(FOLDER, 'package-lock.json'));

@@ -5,8 +5,8 @@ import { examplePlants } from './example-plants.ts';
 const examples = examplePlants();
 const list = listOf(LISTED);
 /**
- * Response body of every list except `?limit=20`. The program's first argument is the number of plants in the
- * body.
+ * Response body of lists without `?limit=20`. Its number of plants is the program's first argument, 20 by
+ * default.
  */
 const longList = process.argv[2] === undefined ? list : listOf(Number(process.argv[2]));
 

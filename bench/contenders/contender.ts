@@ -6,8 +6,8 @@ export interface CpuUse {
   readonly server: number;
   readonly serverMainThread: number;
   /**
-   * CPU seconds of the load generator. If the generator measures its CPU time itself, its start is left out.
-   * A Node script takes most of a second to start.
+   * CPU seconds of the load generator. A generator that measures its CPU time itself leaves out its start.
+   * That is most of a second for a Node script.
    */
   readonly generator: number;
   /** Number of threads that the load generator can keep busy. */
@@ -29,7 +29,7 @@ export interface Measurement extends Tally {
   readonly peakBytes: number | undefined;
   /** CPU time and allocations of the server. Undefined if the contender is no server. */
   readonly usage: Usage | undefined;
-  /** CPU seconds of the database server. Undefined without one, or if not measured. */
+  /** CPU seconds of the database server. Undefined if there is none or its time was not measured. */
   readonly databaseSeconds?: number | undefined;
 }
 

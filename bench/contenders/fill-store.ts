@@ -7,13 +7,13 @@ import { createIds, firstSecret } from '../load/ids.ts';
 import { type Ids, NEW_PLANT } from '../workload.ts';
 
 /**
- * Lane (a set of ids) of the stored plants; different lanes share no id (bench/load/ids.ts). Measured runs
- * use lanes with lower numbers.
+ * Lane of the stored plants. A lane is a set of ids that no other lane shares (bench/load/ids.ts). Measured
+ * runs use lower lane numbers.
  */
 const LANE = 1_023;
 const FIRST_OWNER = 'bench';
 
-/** Plants per transaction: bounds the size of SQLite's log. */
+/** Max plants per transaction, which bounds the size of SQLite's write-ahead log. */
 const AT_ONCE = 1_000_000;
 
 /** A plant by its owner and id. */
@@ -25,15 +25,15 @@ export interface PlantKey {
 /** Changes a store by SQL, without the service. */
 export interface StoreFiller extends AsyncDisposable {
   /**
-   * Inserts plants for each of `owners` owners in turn. Their ids are spread evenly over the range of the
-   * workload `createAtRandom`, but differ from its ids.
+   * Inserts plants of `owners` owners in rotation. The ids are spread evenly over the id range of the
+   * workload `createAtRandom`, which uses different ids.
    */
   fill(plants: number, owners: number): Promise<void>;
   /** Inserts plants, unless they exist. */
   addPlants(plants: readonly PlantKey[]): Promise<void>;
   removePlants(plants: readonly PlantKey[]): Promise<void>;
   addTokens(tokens: readonly Token[]): Promise<void>;
-  /** Completes deferred work: checkpoints, and statistics for the query planner. */
+  /** Completes deferred work of the database: checkpoints, and statistics for the query planner. */
   settle(): Promise<void>;
 }
 
@@ -42,7 +42,10 @@ export function ownerName(number: number): string {
   return number === 0 ? FIRST_OWNER : `${FIRST_OWNER}${number}`;
 }
 
-/** Returns the plants that the first `count` requests of a run name, with the tokens of `owners` in rotation. */
+/**
+ * Returns the owner and id of each plant in the first `count` requests of a run. The requests use the tokens
+ * of `owners` in rotation.
+ */
 export function plantsOf(ids: Ids, count: number, owners: readonly string[]): readonly PlantKey[] {
   const nextId = createIds(ids);
   const first = firstSecret(ids);
@@ -58,7 +61,7 @@ export function openFiller(databaseUrl: string): Promise<StoreFiller> {
     : postgresFiller(databaseUrl);
 }
 
-/** Distance between the ids of stored plants, in steps of the lane. */
+/** Number of lane ids from one stored plant to the next. */
 const spacing = (plants: number): bigint => 2n ** 32n / BigInt(plants);
 
 function sqliteFiller(file: string): StoreFiller {
@@ -75,7 +78,7 @@ function sqliteFiller(file: string): StoreFiller {
   };
   return {
     fill: async (plants, owners) => {
-      // Uses BigInt, since SQLite would store a number as REAL.
+      // Binds BigInt values, since node:sqlite binds a number as REAL.
       const statement = db.prepare(
         `INSERT INTO plants (owner, id, name, tag)
          WITH RECURSIVE counted (n) AS (SELECT ?1 UNION ALL SELECT n + 1 FROM counted WHERE n + 1 < ?2)

@@ -15,7 +15,8 @@ export const OWNER = ownerName(0);
 const ONE_COMMIT_A_REQUEST = join(import.meta.dirname, 'one-commit-a-request.ts');
 
 /**
- * Plants to prepare per second of a run with deletes. No run deletes as many, so each delete finds a plant.
+ * Plants to prepare for each second of a run with deletes. No run deletes plants that fast, so each delete
+ * finds a plant.
  */
 export const DELETES_A_SECOND = 80_000;
 const WRITTEN_AT_ONCE = 5_000;
@@ -24,13 +25,13 @@ interface PlantStoreOptions {
   readonly folder: string;
   /** Database URL; by default a new SQLite file in the folder of the contender. */
   readonly databaseUrl?: string;
-  /** Owners whose tokens take turns; by default only OWNER. */
+  /** Owners whose tokens the requests use in rotation; by default only OWNER. */
   readonly callers?: readonly string[];
   /** A module that the service preloads. */
   readonly preload?: string;
   /**
    * Fills the store; by default with the example plants. Resolves to the path of a file with tokens, or to
-   * undefined without such a file.
+   * undefined if it creates no such file.
    */
   readonly fill?: (store: Store, databaseUrl: string) => Promise<string | undefined>;
 }
@@ -109,7 +110,7 @@ export async function createToken(store: Store, owner: string): Promise<string> 
   return secret;
 }
 
-/** Runs an action for each item, many concurrently, so that they share commits. */
+/** Runs an action for each item. Many actions run at the same time, so that their writes share commits. */
 export async function manyAtOnce<T>(all: Iterable<T>, work: (one: T) => Promise<unknown>): Promise<void> {
   let running: Promise<unknown>[] = [];
   for (const one of all) {

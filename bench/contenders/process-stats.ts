@@ -43,8 +43,8 @@ function readThreads(pid: number): number | undefined {
 }
 
 /**
- * Reads the CPU time in nanoseconds. The ticks in `stat` are too coarse for a run of one second
- * (proc_pid_schedstat in sched-stats.rst).
+ * Returns the CPU seconds of a thread. The clock ticks in `stat` are too coarse for a run of one second, so
+ * this reads `schedstat` (sched-stats.rst).
  */
 function readThread(pid: number, thread: string): number | undefined {
   const nanoseconds = read(`/proc/${pid}/task/${thread}/schedstat`)?.split(' ', 1)[0];
@@ -67,7 +67,7 @@ export function readEndedCpuSeconds(): number | undefined {
   return own && secondsOfChildren(own);
 }
 
-/** Resets the peak resident memory of a process, which `readPeakBytes` then reports. */
+/** Restarts the record of a process's peak resident memory, which `readPeakBytes` returns. */
 export function resetPeakBytes(pid: number): void {
   try {
     writeFileSync(`/proc/${pid}/clear_refs`, '5');
@@ -92,8 +92,8 @@ function readStatus(pid: number, line: RegExp): number | undefined {
 }
 
 /**
- * Positions of fields, counted after the name of the command: the name may contain spaces (proc_pid_stat(5),
- * fields 14 to 17).
+ * Positions of fields in `stat` after the command name, from 0. The name itself may contain spaces
+ * (proc_pid_stat(5), fields 14 to 17).
  */
 const positions = { utime: 11, stime: 12, cutime: 13, cstime: 14 };
 const PARENT = 1;

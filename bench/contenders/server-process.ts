@@ -14,7 +14,7 @@ const USAGE = join(import.meta.dirname, 'usage-preload.ts');
 export interface Usage {
   /** Bytes allocated on the heaps of all threads. */
   readonly allocatedBytes: number;
-  /** CPU time per request, one mean for each slice of 1,000 requests. */
+  /** Mean CPU microseconds per request, for each slice of 1,000 requests. */
   readonly microseconds: readonly number[];
 }
 
@@ -31,7 +31,10 @@ export interface ServerProcess {
 type Ending = 'exit' | 'signal';
 
 const serviceVariables = new Set([...settings.map(variableOf), 'NODE_ENV']);
-/** Environment for the servers, without variables of our service, which is measured with its defaults. */
+/**
+ * Environment variables for the servers. Leaves out the settings of our service, so that it is measured with
+ * its defaults.
+ */
 const environment = Object.fromEntries(
   Object.entries(process.env).filter(([name]) => !serviceVariables.has(name) && !name.startsWith('OTEL_')),
 );
@@ -43,8 +46,8 @@ process.once('exit', () => {
 });
 
 /**
- * Starts a script with the same Node in a separate process group, so that Ctrl-C does not reach it. The
- * caller stops the process.
+ * Starts a script with this process's Node, in a separate process group, so that Ctrl-C does not reach the
+ * script. The caller must stop it.
  */
 export function spawnScript(
   args: readonly string[],

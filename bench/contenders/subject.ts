@@ -16,7 +16,9 @@ export interface Subject {
 export interface RunningSubject {
   readonly url: string;
   readonly pid: number;
-  /** Resolves to the CPU time and allocations since the last call; undefined if not a Node server. */
+  /**
+   * Resolves to the CPU time and allocations since the last call; undefined if the server does not use Node.
+   */
   usage(): Promise<Usage | undefined>;
   readonly headers: Readonly<Record<string, string>>;
   /**
@@ -24,7 +26,7 @@ export interface RunningSubject {
    * `headers`.
    */
   readonly secretsFile?: string | undefined;
-  /** Adapts the target of a request to this server. */
+  /** Returns the target (path and query) of a request in the form that this server expects. */
   targetOf(target: string): string;
   /** Creates enough plants for a workload that deletes for `seconds` seconds. */
   prepare(workload: Workload, ids: Ids, seconds: number): Promise<void>;

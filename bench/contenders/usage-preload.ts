@@ -8,8 +8,8 @@ import { isMainThread, type Worker } from 'node:worker_threads';
  */
 const SLICE = 1_000;
 
-// A server preloads this module, which reports CPU time and allocations of all threads to the parent process
-// on request.
+// Servers preload this module. It answers each message of the parent process with the CPU time and
+// allocations of all threads.
 if (isMainThread && process.channel !== undefined) {
   const threads = new Set<Worker>();
   let requests = 0;

@@ -73,7 +73,10 @@ async function run({ job, index, count }: Share): Promise<ShareResult> {
   return { latencies, seconds, failures: errorResponses + errors, cpuSeconds: (user + system) / 1e6 };
 }
 
-/** Creates the requests of a worker, which uses every `count`th id of the run. */
+/**
+ * Returns a function that creates the requests of a worker. Each of the `count` workers uses every `count`th
+ * id of the run.
+ */
 function nextOf({ job, index, count }: Share): (request: Request) => Request {
   const nextId = createIds(job.ids);
   for (let skipped = 0; skipped < index; skipped += 1) nextId();

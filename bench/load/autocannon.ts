@@ -2,7 +2,7 @@ import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
 import type { Generator } from './generator.ts';
 
-/** The load generator autocannon, a development dependency. One core is left to the server. */
+/** autocannon, a load generator among the development dependencies. Leaves one core to the server. */
 export const autocannonGenerator: Generator = {
   name: 'autocannon',
   threads: Math.max(1, availableParallelism() - 1),

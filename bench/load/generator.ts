@@ -8,8 +8,8 @@ export interface Job {
   readonly url: string;
   readonly headers: Readonly<Record<string, string>>;
   /**
-   * A file with one token per line, which the requests use in rotation. The ids determine the first
-   * (`firstSecret` in ids.ts).
+   * A file with one token per line, which the requests use in rotation. `firstSecret` in ids.ts selects the
+   * first token.
    */
   readonly secretsFile: string | undefined;
   readonly requests: readonly RequestTemplate[];
@@ -25,7 +25,7 @@ export interface Tally {
   readonly seconds: number;
   readonly p50Ms: number | undefined;
   readonly p99Ms: number | undefined;
-  /** Undefined if the generator does not report it. */
+  /** The p99.9 latency; undefined if the generator does not report it. */
   readonly p999Ms?: number | undefined;
   /**
    * Number of failures: responses with a status of 400 or more, broken connections and timeouts. At least 1
@@ -66,7 +66,7 @@ export async function runForTally([program, ...args]: Command, signal: AbortSign
 
 function parseTally(json: string): Tally {
   const tally: Tally = JSON.parse(json);
-  // Counts a run without any response as failed. A server that hangs keeps its connections open, so the load
-  // generator reports no failure.
+  // Counts a run without any response as failed. The load generator itself reports no failure if a server
+  // hangs and keeps its connections open.
   return tally.answers > 0 ? tally : { ...tally, failures: Math.max(1, tally.failures) };
 }

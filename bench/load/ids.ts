@@ -11,7 +11,7 @@ export function createIds(ids: Ids): () => number {
   return ids.order === 'sequential' ? sequential(ids.first) : random(ids.seed, ids.lane);
 }
 
-/** Returns the number of the token, of those in rotation, that the first request of a run uses. */
+/** Returns the index, modulo the number of tokens, of the token for the first request of a run. */
 export function firstSecret(ids: Ids): number {
   return ids.order === 'sequential' ? ids.first : ids.seed;
 }
@@ -25,8 +25,8 @@ function sequential(first: number): () => number {
 }
 
 /**
- * Returns a function that gives random, distinct ids: Marsaglia's xorshift32 visits every 32-bit number
- * except 0 once (Xorshift RNGs, 2003). Functions with different values of `lane` share no id.
+ * Returns a function that gives random, distinct ids. It uses Marsaglia's xorshift32, which visits every
+ * 32-bit number except 0 once (Xorshift RNGs, 2003). Functions with different `lane` share no id.
  */
 function random(seed: number, lane: number): () => number {
   let state = seed;

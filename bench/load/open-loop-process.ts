@@ -5,10 +5,10 @@ import type { Job, Tally } from './generator.ts';
 import { createIds } from './ids.ts';
 import { percentile } from './percentile.ts';
 
-/** All requests of one millisecond are due at the start of that millisecond. */
+/** Milliseconds between two sends: all requests of this interval are due at its start. */
 const TICK_MS = 1;
 
-/** Milliseconds to wait for the last responses. */
+/** Max milliseconds to wait for the last responses after the last send. */
 const LAST_RESPONSES_MS = 5_000;
 
 interface Connection {
@@ -82,7 +82,8 @@ async function run({ url, connections, seconds }: Job, perSecond: number): Promi
 }
 
 /**
- * Reads into one buffer without Node streams, to save CPU: the generator shares two cores with the server.
+ * Opens a connection that reads into one buffer, without Node streams. This leaves more CPU time to the
+ * server.
  */
 async function open(
   host: string,
@@ -100,7 +101,7 @@ async function open(
   return connection;
 }
 
-/** Returns a function that renders the next request. Uses only the first kind of request of the job. */
+/** Returns a function that renders the next request as text. It uses only the job's first kind of request. */
 function createMessages(host: string): () => string {
   const [request] = job.requests;
   if (request === undefined) throw new Error('the job has no requests');

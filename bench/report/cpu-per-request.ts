@@ -9,8 +9,8 @@ import { percentile } from '../load/percentile.ts';
 const UNDISTURBED = 0.1;
 
 /**
- * Returns a quantile of the CPU time per request, in microseconds; undefined if too few requests were
- * answered.
+ * Returns a quantile of the CPU time per request, in microseconds; undefined without a complete slice of
+ * requests.
  */
 export function cpuOf({ runs }: Runs, share = UNDISTURBED): number | undefined {
   const slices = runs.flatMap(({ usage }) => usage?.microseconds ?? []).sort((a, b) => a - b);

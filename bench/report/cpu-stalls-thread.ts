@@ -1,6 +1,9 @@
 import { parentPort, workerData } from 'node:worker_threads';
 
-/** Min milliseconds of a counted stall. Shorter stalls hardly affect a request that takes a millisecond. */
+/**
+ * Min milliseconds of a stall, in which the machine suspends the thread. Shorter stalls hardly affect a
+ * request of one millisecond.
+ */
 const NOTICED_MS = 1;
 
 /** Stalls of one thread, in milliseconds. */

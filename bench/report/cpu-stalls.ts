@@ -5,7 +5,7 @@ import type { Watched } from './cpu-stalls-thread.ts';
 
 const LOOK_FOR_MS = 3_000;
 
-/** Stalls of this machine: times in which it suspends busy threads. */
+/** Stalls of this machine: times in which the machine suspends busy threads. */
 interface Stalls {
   /** The longest stall of one thread, in milliseconds. */
   readonly longestMs: number;
@@ -13,7 +13,10 @@ interface Stalls {
   readonly share: number;
 }
 
-/** Runs a thread on each core that polls the clock. Whatever stalls such a thread would also stall a server. */
+/**
+ * Runs one thread per core, which polls the clock in a loop. A stall of such a thread would also stall a
+ * server.
+ */
 export async function measureStalls(threads = availableParallelism(), ms = LOOK_FOR_MS): Promise<Stalls> {
   const all = await Promise.all(Array.from({ length: threads }, () => watchByThread(ms)));
   const stalls = all.flatMap((watched) => watched.stalls);

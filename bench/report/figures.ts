@@ -14,7 +14,7 @@ interface Figures {
   readonly failures: number;
 }
 
-/** Above this share of a core, a thread counts as saturated. */
+/** Share of a core above which a thread counts as saturated. */
 const BUSY = 0.9;
 
 /** Returns the medians over the rounds; undefined if the load generator was the bottleneck in most rounds. */
@@ -42,8 +42,8 @@ interface Ratio {
 }
 
 /**
- * Compares the rates of two contenders, round by round. Returns the median and the range of the ratios;
- * undefined if a contender has no figures.
+ * Divides the request rates of two contenders, round by round. Returns the median and range of the ratios;
+ * undefined if `figuresOf` returns none for a contender.
  */
 export function ratioOf(runs: readonly Measurement[], others: readonly Measurement[]): Ratio | undefined {
   if (figuresOf(runs) === undefined || figuresOf(others) === undefined) return undefined;
@@ -61,8 +61,8 @@ export function ratioTo({ contenders }: Comparison, name: string): number | unde
 }
 
 /**
- * Returns how many responses per CPU second the first contender gives relative to the named one: the median over
- * the rounds. Unlike a rate, the figure holds even if the load generator was the bottleneck.
+ * Returns the first contender's responses per CPU second, divided by those of the contender `name`: the
+ * median over the rounds. Unlike a ratio of rates, it holds even if the load generator was the bottleneck.
  */
 export function perCpuRatioTo({ contenders }: Comparison, name: string): number | undefined {
   const other = contenders.find((one) => one.name === name);
@@ -87,8 +87,8 @@ export function failuresOf(runs: readonly Measurement[]): number {
 }
 
 /**
- * Tabulates the contenders as rows. All rows after the first have the rate of the first contender relative to
- * theirs.
+ * Tabulates the contenders as rows. Each row after the first shows the first contender's rate divided by the
+ * rate of the row's contender.
  */
 export function comparisonTable({ work, contenders }: Comparison): Table {
   const [first] = contenders;

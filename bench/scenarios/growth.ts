@@ -23,11 +23,11 @@ interface Size {
 
 const smallest: Size = { plants: 1_000, owners: 1 };
 
-/** Number of owners that send requests, of many. Their tokens take turns. */
+/** Max number of owners that send requests, with their tokens in rotation. */
 const CALLERS = 1_000;
 const fewOwners: Size = { plants: 1_000, owners: CALLERS };
 
-/** Store sizes to measure next to the smallest. */
+/** Store sizes to measure in addition to `smallest`. */
 const largerSizes = {
   short: [{ plants: 1_000_000, owners: 1 }],
   full: [
@@ -37,7 +37,7 @@ const largerSizes = {
   ],
 } as const satisfies Record<Growth, readonly Size[]>;
 
-/** Store sizes to measure next to `fewOwners`. */
+/** Sizes of the store with many owners, which is compared with the store `fewOwners`. */
 const manyOwners = {
   short: { plants: 100_000, owners: 100_000 },
   full: { plants: 1_000_000, owners: 1_000_000 },
@@ -46,7 +46,7 @@ const manyOwners = {
 const SECONDS = 1;
 const WARM_UP_ANSWERS = 20_000;
 const TOKENS_AT_ONCE = 50_000;
-/** Requests that a load generator may send without counting them. */
+/** Max number of requests that a load generator sends without counting their responses. */
 const UNCOUNTED = 200;
 
 const workloads = [listOfTwenty, createBehindAll, createAtRandom, deleteAtRandom];
@@ -61,7 +61,7 @@ interface FilledStore {
   readonly size: Size;
   readonly running: RunningSubject;
   readonly filler: StoreFiller;
-  /** The server of the store's database, if it has one. */
+  /** The PostgreSQL server of the store; undefined on SQLite. */
   readonly server: PostgresServer | undefined;
 }
 
@@ -87,7 +87,7 @@ async function runGrowth(bench: Bench): Promise<Report> {
   return { ...report, tables: comparisons.map(tableOf) };
 }
 
-/** Returns the highest ratio; undefined if one was not measured. */
+/** Returns the highest ratio; undefined if any ratio was not measured. */
 function worstOf(ratios: readonly (number | undefined)[]): number | undefined {
   const known = ratios.filter((one) => one !== undefined);
   return known.length < ratios.length ? undefined : Math.max(...known);
@@ -147,7 +147,10 @@ function callersOf({ owners }: Size): readonly string[] {
   return Array.from({ length }, (_, caller) => ownerName((caller * owners) / length));
 }
 
-/** Creates a token for each owner. Returns the file with the secrets of the callers, in their order. */
+/**
+ * Creates a token for each owner. Returns the file with the tokens of the owners that send requests, in the
+ * order of `callersOf`.
+ */
 async function createTokens(filler: StoreFiller, size: Size, file: string): Promise<string> {
   const callers = new Set(callersOf(size));
   const now = Date.now();
@@ -165,7 +168,7 @@ async function createTokens(filler: StoreFiller, size: Size, file: string): Prom
   return file;
 }
 
-/** Measures a store that has its size again before each run: removes the plants of the run. */
+/** Measures a store that has the same size before each run: after a run, removes its plants. */
 function keepingSize(
   { size, running, filler, server }: FilledStore,
   workload: Workload,
@@ -194,7 +197,9 @@ function describe({ plants, owners }: Size): string {
   return `${whole(plants)} plants, ${whole(owners)} owner${owners === 1 ? '' : 's'}`;
 }
 
-/** Stores of one owner are compared with the smallest, the store of many owners with that of few. */
+/**
+ * Compares the stores of one owner with the smallest store, and the store of many owners with that of fewer.
+ */
 function tableOf({ work, contenders }: Comparison): Table {
   const rows = contenders.map((one, index) => {
     const base = contenders[index < contenders.length - 2 ? 0 : contenders.length - 2];

@@ -15,12 +15,12 @@ const SHARES = [0.25, 0.5, 0.75];
 const HALF = 0.5;
 
 /**
- * Run numbers that each request rate reserves. The ids of a run follow from its number. With more numbers
- * than rounds, no two runs use the same ids.
+ * Run numbers reserved for each request rate: more than there are rounds. The run number determines the ids,
+ * so no two runs use the same ids.
  */
 const RUNS_A_RATE = 110;
 
-/** Seconds of warm-up at a constant rate. The code is compiled by then. */
+/** Seconds of warm-up at a constant rate. V8 has compiled the code before, at full load. */
 const WARM_UP = 1;
 
 export const latencyPart: Part = {
@@ -42,7 +42,7 @@ async function runLatency(bench: Bench): Promise<Report> {
   return { ...report, tables: [...full.map(comparisonTable), ...atRates.map(tableOf)] };
 }
 
-/** Measures the service and the bare handler at shares of the full rate of the service, in pairs. */
+/** Measures the service and the bare node:http server, each at the same shares of the service's full rate. */
 async function compareAtRates(
   bench: Bench,
   workload: Workload,
@@ -73,7 +73,7 @@ function nameAt(share: number, name: string): string {
   return `${share * 100} %, ${name}`;
 }
 
-/** Returns the p99 at half load relative to that of the bare handler. */
+/** Returns the service's p99 latency at half load, divided by that of the bare node:http server. */
 function p99ToBareAtHalf({ contenders }: Comparison): number | undefined {
   const [p99, ofBare] = [plantStore.name, bareNode.name].map((name) => {
     const one = contenders.find((contender) => contender.name === nameAt(HALF, name));

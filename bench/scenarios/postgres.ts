@@ -88,7 +88,7 @@ async function pgbench(
 async function runPgbench(args: readonly string[], signal: AbortSignal): Promise<Tally> {
   const { stdout } = await promisify(execFile)('pgbench', args, { signal });
   if (!/failed transactions: 0 /.test(stdout)) throw new Error(`pgbench: ${stdout}`);
-  // pgbench prints the number of transactions and their rate, which leaves out the time to connect. The
+  // pgbench prints the number of transactions and their rate. The rate leaves out the time to connect, so the
   // number divided by the rate gives the duration.
   const answers = Number(/actually processed: (\d+)/.exec(stdout)?.[1]);
   const took = answers / Number(/tps = ([0-9.]+)/.exec(stdout)?.[1]);
@@ -121,8 +121,8 @@ function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Con
 }
 
 /**
- * Measures a program that uses PostgreSQL directly. It is the subject as well as the load generator, so it is
- * never reported as the bottleneck.
+ * Measures a program that uses PostgreSQL directly. The program is both the measured subject and the load
+ * generator, so it is never reported as the bottleneck.
  */
 async function clientProgram(run: () => Promise<Tally>): Promise<Measurement> {
   const before = readEndedCpuSeconds();

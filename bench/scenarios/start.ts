@@ -12,7 +12,7 @@ import type { Bench, Part, Report } from './scenario.ts';
 /** The executable, measured if `npm run build:executable` has built it. */
 const EXECUTABLE = join(import.meta.dirname, '../../dist/plant-store');
 const BARE = join(import.meta.dirname, '../contenders/bare-node-server.ts');
-/** Starts per round: a start is short and varies, so it is repeated. */
+/** Starts of each program per round: more than one, since a start is short and varies. */
 const STARTS_A_ROUND = 2;
 const LONGEST_MS = 15_000;
 
@@ -31,7 +31,7 @@ async function runStart(bench: Bench): Promise<Report> {
   ];
   const onFile = (file: string): string[] => [MAIN, ...serveOn(file)];
   const token = await createStore(`sqlite:${join(folder, 'kept.db')}`);
-  // Excludes the first start, which fills the compile cache.
+  // Starts once without measuring, since the first start fills the compile cache.
   await timeToAnswer(onFile('kept.db'), signal, token);
   const times = {
     fresh: [] as number[],

@@ -17,8 +17,8 @@ export async function writeAtomically<T>(
 ): Promise<T> {
   rejectExisting(file);
   const partial = `${file}.partial`;
-  // Adds the signal handlers first, so that a signal never leaves a partial file. They cannot run before
-  // `create` ends, since it is synchronous, and so never remove the partial file of another command.
+  // Adds the signal handlers first, so that a signal never leaves a partial file. The handlers never remove
+  // another command's partial file: they cannot run during `create`, which is synchronous.
   const stopListening = onSignal(context, (signal) => {
     removeSync(partial);
     context.end(signal);

@@ -13,7 +13,7 @@ export interface CommandContext {
   readonly stdin: Readable & { readonly isTTY?: boolean };
   readonly stdout: Output;
   readonly stderr: Output;
-  /** The folder in which relative paths begin. */
+  /** The folder to which relative paths refer. */
   readonly cwd: string;
   /** Returns the id of the parent process. It changes when the parent process ends. */
   readonly parentPid: () => number;

@@ -28,7 +28,7 @@ export async function withStore<T>(
   const config = configOf(context, flags);
   if (which === 'existing') rejectUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
   const fatal = Promise.withResolvers<never>();
-  // A fatal error while the store opens must not become an unhandled rejection. `Promise.race` below still
+  // Prevents an unhandled rejection if a fatal error occurs while the store opens. `Promise.race` below still
   // rejects with that error.
   fatal.promise.catch(() => undefined);
   const store = await announceIfCreated(context, config.databaseUrl, () =>
@@ -45,7 +45,7 @@ export async function withStore<T>(
   }
 }
 
-/** Says which store to open: by flags or by URL. `hint` is shown to the user if the store does not exist. */
+/** The store to open, named by flags or by URL. An error message shows `hint` if the store does not exist. */
 interface StoreAddress {
   readonly flags?: Flags;
   readonly url?: string;
@@ -75,7 +75,7 @@ export async function withBulk<T>(
   }
 }
 
-/** Throws StoreNotOpened if the store does not exist, with the advice `hint`. */
+/** Throws StoreNotOpened with the advice `hint` if the store does not exist. */
 export function rejectUnlessExists(url: string, hint: string): void {
   if (storeExists(url)) return;
   throw new StoreNotOpened(`there is no store at ${placeOf(url)}; ${hint}`);

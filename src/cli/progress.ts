@@ -5,8 +5,8 @@ import { writeMessage } from './message.ts';
 
 export interface Progress {
   /**
-   * Sets the number of items so far. `value` is the position of the bar, which differs from this number if
-   * the bar counts bytes.
+   * Sets the number of items so far. `value` is the position of the progress bar. It differs from the number
+   * if the bar counts bytes.
    */
   advance(count: number, value?: number): void;
   /** Writes a line to standard error, above the progress bar. */
@@ -16,7 +16,7 @@ export interface Progress {
 
 const REDRAW_MS = 100;
 
-/** Terminal columns for the text next to the progress bar. A count of a million plants fits in them. */
+/** Terminal columns for the text next to the progress bar: enough for a count of a million plants. */
 const TEXT_COLUMNS = 50;
 const MIN_BAR_COLUMNS = 10;
 const MAX_BAR_COLUMNS = 40;

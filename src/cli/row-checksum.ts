@@ -28,7 +28,7 @@ export function createRowChecksum<T extends object>(): RowChecksum<T> {
   };
 }
 
-// Fields have the same order on both engines, since store/rows.ts builds all rows.
+// Needs no field names: store/rows.ts builds all rows, so fields have the same order on both engines.
 function canonicalText(row: object): string {
   return JSON.stringify(Object.values(row).map(toText));
 }

@@ -55,8 +55,8 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
 }
 
 /**
- * Rejects a source store that a newer version of the program has changed: its additional data would not be
- * copied.
+ * Rejects a source store changed by a newer version of the program: the copy would lack that version's
+ * additional data.
  */
 async function rejectNewer(from: string, source: Bulk): Promise<void> {
   const [fault] = await source.inspectSchema();

@@ -35,8 +35,8 @@ export const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
 export const INVALID_LINES_SHOWN = 20;
 
 /**
- * Returns the flag for importing the corrected file again. The value `replace` stays `replace`. All other
- * values become `skip`, which keeps stored plants.
+ * Returns the `--on-conflict` flag for importing the corrected file again. `replace` stays `replace`. All
+ * other values become `skip`, which keeps stored plants.
  */
 function againFlag(onConflict: OnConflict): string {
   return `--on-conflict ${onConflict === 'replace' ? 'replace' : 'skip'}`;
@@ -112,8 +112,8 @@ async function importPlants(
     if (!isSaving) endBy(signal);
   });
 
-  // Ends the process by the received signal. If it ended with an exit code instead, a shell script would run
-  // its next command.
+  // Ends the process by the received signal. After an exit code instead, a shell script would run its next
+  // command.
   function endBy(signal: NodeJS.Signals): void {
     progress.stop();
     writeMessage(context.stderr, `plant-store: interrupted; ${unfinished()}`);

@@ -108,8 +108,8 @@ async function installPackages(signal: AbortSignal): Promise<void> {
 }
 
 /**
- * True if npm's hidden lock file exists and is not older than ours. npm writes its file last, so an
- * interrupted install leaves none.
+ * True if npm's hidden lock file exists and is not older than the repository's lock file. npm writes its file
+ * last, so an interrupted install leaves none.
  */
 async function areInstalled(): Promise<boolean> {
   const lock = await stat(join(FOLDER, 'package-lock.json'));

@@ -134,7 +134,7 @@ export function describeSaturation({ full, limits, additions }: Saturation): str
   ].join('\n');
 }
 
-/** Describes the outcome of a plan at its requested load. */
+/** Describes the simulated result at the rate of `--rate`: throughput, failures and busiest resources. */
 export function describeResult({ perSecond, p50Ms, p99Ms, ended, retries, uses }: Result): string {
   const failed = Object.entries(ended).filter(([status, count]) => status !== 'ok' && count > 0);
   const busiest = uses.toSorted((a, b) => b.share - a.share).slice(0, 4);

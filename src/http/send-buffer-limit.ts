@@ -13,8 +13,8 @@ const WAIT_MS = 5_000;
 export const BEGUN_WAIT_MS = 30_000;
 
 /**
- * Bytes of memory counted per byte of a response. The measured factor includes the garbage that rendering
- * leaves.
+ * Bytes of memory counted for each byte of a response. The number was measured. It includes the garbage that
+ * remains after the response text is built.
  */
 export const MEMORY_PER_BYTE = 2;
 

@@ -1,7 +1,7 @@
 import { ApiError } from '../../api-errors.ts';
 import { RETRY_SOON } from '../error-response.ts';
 
-/** Max milliseconds that a task waits in the queue of a gate. */
+/** Max milliseconds that a task waits in the queue of `createGate` (below), which limits concurrent tasks. */
 const GATE_WAIT_MS = 30_000;
 
 /**

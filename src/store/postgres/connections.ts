@@ -231,11 +231,12 @@ function createPool(url: string, options: ConnectionOptions, hosts: number, time
 }
 
 /**
- * Makes the server plan a prepared statement once per connection, not at each call. Citus is left out: it can
- * plan an insert for several shards only with the values.
+ * Makes the server plan a prepared statement once per connection, not at each call. Leaves out Citus, which
+ * can plan an insert for several shards only with the values, and servers without the setting.
  */
 const PLAN_ONCE = `SELECT set_config('plan_cache_mode', 'force_generic_plan', false)
-                    WHERE current_setting('citus.shard_count', true) IS NULL`;
+                    WHERE current_setting('plan_cache_mode', true) IS NOT NULL
+                      AND current_setting('citus.shard_count', true) IS NULL`;
 
 /**
  * Configures a new connection by SQL, since poolers reject settings as start-up parameters. Rejects

@@ -272,8 +272,8 @@ function describeInvalid({ setting, source, text }: Given, demand: string): stri
 }
 
 /**
- * Pairs of settings that must be set together. For example, an issuer without an audience would accept JWTs
- * for other services.
+ * Pairs of settings that must be set together. For example, with an issuer but no audience, the service would
+ * accept JWTs made for other services.
  */
 const pairs = [
   ['oidcIssuer', 'oidcAudience'],

@@ -4,8 +4,8 @@ const DEMAND =
   'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
 
 /**
- * URLs of SQLite with a special meaning in other programs, such as `sqlite::memory:`. They are rejected,
- * since here they would be taken for names of files.
+ * URLs of SQLite that have a special meaning in other programs, such as `sqlite::memory:`. They are rejected,
+ * since this program would read them as names of files.
  */
 const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
   [
@@ -47,8 +47,8 @@ function demandOfPostgresUrl(url: string): string | undefined {
   return `must not have the option ${unknown}, which has no effect; the TLS options are sslmode, sslrootcert, sslcert and sslkey`;
 }
 
-// Returns false if the password has an unencoded /, ? or #. A part of such a password takes the place of the
-// port, where it is usually invalid.
+// Returns false for an invalid host or port, or a #. If the password has an unencoded / or ?, its beginning
+// is read as the port, which is usually invalid.
 function isPostgresUrl(url: string): boolean {
   const authority = url
     .replace(/^[a-z]+:\/\//, '')
@@ -63,7 +63,9 @@ export function sqliteFile(url: string): string | undefined {
   return /^sqlite:(.+)$/s.exec(url)?.[1];
 }
 
-/** Returns the location of a store for logs and messages: an absolute path, or a URL without its password. */
+/**
+ * Returns where a store is, to show in logs and messages: an absolute path, or a URL without its password.
+ */
 export function placeOf(url: string): string {
   const file = sqliteFile(url);
   return file === undefined ? withoutPassword(url) : resolve(file);

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { parseIntegerSource } from './plant.ts';
 
-/** Max nesting of arrays and objects. RFC 8259 §9 allows a parser to limit it; a NewPlant has one level. */
+/** Max nesting of arrays and objects. RFC 8259 §9 allows such a limit; a plant as JSON has one level. */
 export const MAX_JSON_DEPTH = 64;
 
 const TAB = 0x09;
@@ -39,7 +39,7 @@ const MAX_EXACT_DIGITS = 15;
 const ESCAPED_UNIT_LENGTH = '\\u0000'.length;
 
 // Lookup tables of 256 flags are the fastest way to classify bytes. A read past the end of the input counts
-// as byte 0. Byte 0 has no flag in any table, so that loops end there.
+// as byte 0. Byte 0 has no flag in any table, so every loop ends there.
 const isSpace = tableOf((byte) => [TAB, LINE_FEED, RETURN, SPACE].includes(byte));
 const isDigit = tableOf((byte) => byte >= ZERO && byte <= NINE);
 const isPlain = tableOf((byte) => byte >= SPACE && byte !== QUOTE && byte !== BACKSLASH);
@@ -230,8 +230,8 @@ function isEscapedName(name: string, bytes: Buffer, start: number, end: number):
 }
 
 /**
- * Returns the code unit of `\uXXXX`; undefined for short escapes such as `\n`. Names of fields have only
- * letters and digits, which no short escape represents.
+ * Returns the code unit of `\uXXXX`; undefined for short escapes such as `\n`. A short escape never matches:
+ * names of fields have only letters and digits.
  */
 function unitOfEscape(bytes: Buffer, start: number): number | undefined {
   if (bytes[start + 1] !== U) return undefined;

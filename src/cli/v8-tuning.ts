@@ -2,14 +2,14 @@ import { createHook } from 'node:async_hooks';
 import { nextTick } from 'node:process';
 import { setFlagsFromString } from 'node:v8';
 
-/** The object that Node creates for a call of `process.nextTick`. It is only kept in memory. */
+/** Keeps an object of `process.nextTick` in memory, so that V8 keeps its hidden class. It is never read. */
 const kept: object[] = [];
 
 /**
  * Keeps `process.nextTick` fast. Each call creates an object. If a full garbage collection finds no such
- * object, V8 frees their hidden class. Later calls then set the properties of their objects by slow code,
- * until the process ends: about 0.5 µs more per call. Each request has four or five calls. Call
- * `keepNextTickFast` before the first full collection.
+ * object, V8 frees the hidden class of these objects. All later calls are then about 0.5 µs slower, until the
+ * process ends. Each request has four or five calls. Call `keepNextTickFast` before the first full
+ * collection.
  */
 export function keepNextTickFast(): void {
   const hook = createHook({
@@ -24,8 +24,8 @@ export function keepNextTickFast(): void {
 /**
  * Disables an optimization of V8, allocation-site pretenuring ("Memento Mori", Clifford et al., ISMM 2015,
  * pp. 105-117). After a burst of requests, this optimization keeps parts of later requests in memory until a
- * full garbage collection (docs/performance.md). Call this function only after the start: with a changed V8
- * flag, Node rejects its code cache and starts slowly.
+ * full garbage collection (docs/performance.md). Call this function only after the service has started. With
+ * a changed V8 flag, Node rejects its code cache, so a start would be slow.
  */
 export function disableAllocationSitePretenuring(): void {
   setFlagsFromString('--no-allocation-site-pretenuring');

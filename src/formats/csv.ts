@@ -101,8 +101,8 @@ function startParser(
       return null;
     },
   });
-  // Adds a listener that ignores `error` events: without a listener, these would end the process. `send` and
-  // `end` reject with the same errors.
+  // Ignores `error` events: without a listener, they would end the process. The promises of `send` and `end`
+  // reject with the same errors.
   parser.on('error', () => undefined);
   return parser.resume();
 }

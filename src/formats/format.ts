@@ -12,7 +12,7 @@ export interface Format {
    * can be read.
    */
   read(chunks: AsyncIterable<Buffer>): AsyncIterable<readonly Entry[]>;
-  /** Text before the first plant of a file. */
+  /** Text before the first plant of a file, such as the header line of CSV. */
   readonly header: string;
   write(plants: readonly (NullablePlant & { readonly id: bigint })[]): string;
 }

@@ -10,8 +10,8 @@ import {
 } from './format.ts';
 
 /**
- * Max bytes of a line that is too long (over MAX_LINE_BYTES) and is skipped. The import fails at a longer
- * line, since input such as `/dev/zero` never ends a line.
+ * Max bytes of a skipped line. A line longer than MAX_LINE_BYTES is invalid and skipped. At a line longer
+ * than MAX_SKIPPED_BYTES the import fails: input such as `/dev/zero` never ends a line.
  */
 export const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
 

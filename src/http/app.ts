@@ -170,8 +170,7 @@ function createFastify(options: AppOptions): FastifyInstance {
 }
 
 function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
-  // Stops Fastify from reading bodies: the hook `receiveBody` reads the bodies of all methods. Only POST uses
-  // its body.
+  // Stops Fastify from reading bodies: the hook `receiveBody` reads them instead, for all methods.
   for (const method of http.METHODS) app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setValidatorCompiler(({ schema, httpPart }) => compileRequestCheck(schema as TSchema, httpPart));
   app.decorateRequest('caller', undefined);
@@ -249,9 +248,9 @@ function operationOf({ routeOptions }: FastifyRequest): string {
 }
 
 /**
- * Codes of server errors that get no error line in the log. 50100 is a mistake of the client. Lines for 50301
- * would add to an overload. For 50302, the failed read of the identity provider's keys is logged instead.
- * Clients could flood the log with tokens that name unknown keys.
+ * Codes of server errors that get no error line in the log. 50100 is a mistake of the client. 50301 means
+ * overload, and log lines would add to it. 50302 means that a token names an unknown key. Clients could flood
+ * the log with such tokens, so only a failed read of the identity provider's keys is logged.
  */
 const unlogged: readonly ErrorCode[] = [50100, 50301, 50302];
 

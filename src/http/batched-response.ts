@@ -12,8 +12,8 @@ interface Ended {
 let ended: Ended[] = [];
 
 /**
- * Response that defers `end` to the end of the event-loop iteration, so that responses are written together.
- * A client then wakes once for several responses, instead of once for each.
+ * Response that defers `end` to the end of the event-loop iteration, so that all responses are written
+ * together. A client with many connections then wakes once for several responses.
  */
 export class BatchedResponse<
   Request extends IncomingMessage = IncomingMessage,
@@ -24,7 +24,10 @@ export class BatchedResponse<
   /** True once `end` was called, even if the bytes have not been sent yet. */
   isAnswered = false;
 
-  /** True if the client closed its sending side before the response was sent. Such a client rarely reads. */
+  /**
+   * True if the client closed its sending side before the response was sent. Such a client rarely reads the
+   * response, so a list for it is stopped.
+   */
   isClientGone = false;
 
   /** Error that stopped the receiving of the request: malformed bytes or a timeout. */

@@ -7,7 +7,7 @@ import { settings, variableOf } from '../../config.ts';
 export function misspelledVariables(
   environment: Readonly<Record<string, string | undefined>>,
 ): readonly (readonly [given: string, meant: string])[] {
-  // Skips variables of one word, such as PORT: other programs have variables with similar names.
+  // Ignores settings of one word, such as PORT: other programs have variables with similar names.
   const known = settings.map(variableOf).filter((name) => name.includes('_'));
   return Object.keys(environment).flatMap((given) => {
     if (known.includes(given)) return [];

@@ -65,8 +65,9 @@ export type Grant = Pick<Token, 'owner' | 'scopes' | 'expiresAt' | 'revokedAt'>;
 export type FindGrant = (secret: string) => Promise<Grant | undefined>;
 
 /**
- * A cached lookup of a token. `answer` resolves to the token or grant, or to undefined for an invalid token.
- * `found` has the same value once `answer` has resolved, for code that cannot wait.
+ * A cached lookup of a token. `answer` resolves to the service's token or to the identity provider's grant.
+ * For an invalid token, `answer` resolves to undefined. Once it has resolved, `found` has the same value, for
+ * code that cannot wait.
  */
 interface LookUp {
   found: Token | Grant | undefined;

@@ -47,13 +47,12 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
   let triedAt = Number.NEGATIVE_INFINITY;
   let reading: Promise<boolean> | undefined;
   /**
-   * Ids of the keys that the last read of the issuer was made for. If `keys` lacks one of these ids, the
-   * issuer had no such key at that read.
+   * Key ids of the tokens that waited for the last read of the keys. If `keys` still lacks one of these ids,
+   * the issuer had no such key at that read.
    */
   const lookedUp = new Set<string>();
 
-  // Returns the milliseconds since `time`. `Math.abs` handles a clock that was set back: keys must still
-  // expire.
+  // Returns the milliseconds since `time`. With `Math.abs`, keys expire even after the clock was set back.
   const since = (time: number): number => Math.abs(now() - time);
 
   /**

@@ -80,7 +80,7 @@ type RequestOf<O extends Operation> = FastifyRequest<{
 
 /**
  * Handles a request and resolves to the response body, which the router then sends. Do not return Fastify's
- * `reply` object: the request would be in flight until the client has read the response.
+ * `reply` object: the request would then count as in flight until the client has read the response.
  */
 export type HandlerOf<O extends Operation> = (
   request: RequestOf<O>,
@@ -99,8 +99,8 @@ export function ownerOf(request: FastifyRequest): string {
 }
 
 /**
- * Sets the type of a reply whose body is already JSON text. Fastify's default serializer would add a charset,
- * which JSON does not have (RFC 8259 §11).
+ * Sets the Content-Type of a reply whose body is already JSON text. Without the serializer set here, Fastify
+ * would add a charset, which JSON does not have (RFC 8259 §11).
  */
 export function asJson(reply: FastifyReply, json: string): string {
   reply.header('content-type', 'application/json').serializer(identity);

@@ -13,7 +13,7 @@ export interface Admission {
    * limit is reached. Without an owner, only the total limit applies.
    */
   run<T>(owner: string | undefined, work: () => Promise<T>): Promise<T>;
-  /** Rejects a request early in the pipeline if the limit is reached. An overload then costs little. */
+  /** Rejects a request early in the pipeline, at little cost, if the total limit is reached. */
   rejectWhenFull(request: FastifyRequest, reply: FastifyReply, done: HookHandlerDoneFunction): void;
 }
 
@@ -52,8 +52,8 @@ export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admiss
 
   function releaseShare(owner: string): void {
     const left = (inFlightOf.get(owner) ?? 1) - 1;
-    // Keeps entries of owners without requests, up to `limit` entries. Deleting and adding them for each
-    // request would make the Map reallocate its table repeatedly.
+    // Keeps the entry of an owner without requests, unless the map has more than `limit` entries. Deleting
+    // and adding an entry for each request would make the Map reallocate its table repeatedly.
     if (left === 0 && inFlightOf.size > limit) inFlightOf.delete(owner);
     else inFlightOf.set(owner, left);
   }

@@ -1,4 +1,4 @@
-/** Max milliseconds that handlers run in one event-loop iteration, before the thread reads new input. */
+/** Milliseconds of an event-loop iteration after which further requests wait for a later iteration. */
 const BUDGET_MS = 5;
 /** Max queued requests that start in one event-loop iteration. */
 const MAX_STARTED = 64;
@@ -11,7 +11,8 @@ export type WaitForSlot = (owner: string | undefined) => Promise<void> | undefin
 
 /**
  * Limits handler time per event-loop iteration to 5 ms and queues further requests. Queued requests count
- * towards the concurrency limit, which detects an overload. Requests left unread in sockets would not count.
+ * towards the concurrency limit, which rejects requests during an overload. Without this queue, requests
+ * would wait unread in sockets and not count.
  */
 export function createLoopBudget(): WaitForSlot {
   /** Queued requests of each owner. The first owner in the map is next. */

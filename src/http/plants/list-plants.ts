@@ -32,7 +32,7 @@ const CONCURRENT_READS = 4;
 
 /**
  * Bytes that a list without `limit` counts towards the memory limit for slow clients. They cover a few pages
- * of plants in memory, and the same bytes encrypted for TLS, but not the socket buffer of the kernel.
+ * of plants, plain and encrypted for TLS. They do not cover the socket buffer of the kernel.
  */
 export const STREAM_BYTES = 8 * PAGE_BYTES;
 
@@ -170,8 +170,8 @@ export function listPlants(
       }),
     );
     const first = (await pages.next(SHORT_BYTES)) ?? EMPTY;
-    // Checks again, since the event 'close' releases reserved memory. Memory that is reserved after this
-    // event would never be released.
+    // Checks again whether the client is gone. The response's event 'close' releases the memory of the list:
+    // memory reserved after this event would never be released.
     if (response.destroyed) throw new ClientGone('the client is gone');
     if (pages.ended && first.length <= SHORT_BYTES) {
       addLink(reply, path, limit, pages.cutAt);
@@ -231,10 +231,10 @@ function endWhenRevoked(
 }
 
 /**
- * Collects a list with a `limit` in one buffer. The store returns it in several pages; many small buffers
- * would fragment the heap, so that its memory is not returned to the operating system. `expected` is the
- * initial size of the buffer in bytes, which the caller has reserved in `held`. Each large plant stays in a
- * separate buffer.
+ * Collects a list with a `limit` in one buffer, though the store returns several pages. A small buffer for
+ * each page would fragment the heap, and the process would keep the freed memory. `expected` is the initial
+ * size of the buffer in bytes, which the caller has reserved in `held`. Each large plant stays in a separate
+ * buffer.
  */
 async function gather(
   pages: PlantPages,
@@ -284,8 +284,8 @@ async function gather(
 }
 
 /**
- * Reads the next page as JSON. Returns undefined at the end of the list, and `[]` before a large plant. Only
- * `nextLarge` reads large plants.
+ * Reads the next page as JSON. Returns undefined at the end of the list. Returns `[]` if the next plant is
+ * too large for a page: only `nextLarge` reads such a plant.
  */
 async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
   let json: string | undefined = EMPTY;
@@ -296,7 +296,7 @@ async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefi
 /**
  * Encodes one page of a list as a part of a JSON array, without the closing bracket. The part starts with the
  * byte `begin`: `[` on the first page, `,` on later pages. Yields pieces in one shared buffer: each piece
- * overwrites the last.
+ * overwrites the previous piece.
  */
 function* encodeMembers(json: string, begin: number, shared: Buffer): Generator<Buffer> {
   const end = json.length - END.length;

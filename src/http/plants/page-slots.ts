@@ -43,7 +43,7 @@ export type WaitForPageSlot = () => Promise<void>;
 
 /**
  * Max pages that all lists together read in one event-loop iteration. Each page takes some tenths of a
- * millisecond, and Node accepts one new connection in each iteration.
+ * millisecond. More pages would delay new connections: Node accepts only one in each iteration.
  */
 const PAGES_AT_ONCE = 2;
 

@@ -9,12 +9,12 @@ export const PAGE_BYTES = 64 * 1024;
  */
 const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 
-/** Max plants in the first page of a list, when the size of its plants is not known yet. */
+/** Max plants in the first page of a list, which is read before the size of its plants is known. */
 const FIRST_PAGE = 64;
 /** Max plants in each later page. */
 const LONGEST_PAGE = 2_048;
 
-/** Runs a read when it may start. Rejects if the list must end. */
+/** Delays `read` until the limits on concurrent reads allow it. Rejects if the list must end. */
 type LimitReads = <T>(read: () => Promise<T>) => Promise<T>;
 
 /**
@@ -53,8 +53,8 @@ export class PlantPages {
   }
 
   /**
-   * Reads a page of up to `bytes` bytes of JSON. Resolves to `[]` if the next plant is larger, and to
-   * undefined at the end.
+   * Reads a page of up to `bytes` bytes of JSON. Resolves to `[]` if the next plant alone is larger than
+   * `bytes`, and to undefined after the end of the list.
    */
   async next(bytes: number): Promise<string | undefined> {
     if (this.ended) return undefined;

@@ -5,7 +5,10 @@ import { lookAtSendQueues } from './kernel-send-queue.ts';
 /** Length of a tick in milliseconds. All timeouts have this resolution. */
 export const TICK_MS = 1_000;
 
-/** Ticks between two reads of the kernel's send queues. A read takes some milliseconds. */
+/**
+ * Ticks between two reads of the kernel's send queues. A read takes some milliseconds, too long for every
+ * tick.
+ */
 const QUEUE_READ_TICKS = 2;
 
 /**
@@ -15,8 +18,9 @@ const QUEUE_READ_TICKS = 2;
 const FREED_SHARE = 0.01;
 
 /**
- * All connections of a listener. Timeouts count ticks of a timer, not the time of a clock. After a suspension
- * or a busy time, the process therefore reads the arrived bytes before it times out connections.
+ * All connections of a listener. Timeouts count ticks of a timer, not the time of a clock. A suspension or a
+ * busy time counts as one tick. Afterwards, the process can read waiting bytes before it times out
+ * connections.
  */
 export class Connections {
   readonly #limit: number;

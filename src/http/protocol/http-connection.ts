@@ -13,7 +13,7 @@ export const MAX_DISCARDED_BYTES = 65_536;
 /** Milliseconds for which the service still reads a connection after its last response. */
 export const LINGER_MS = 1_000;
 
-/** Timeouts in ticks of about a second. A suspended process counts no ticks. */
+/** Timeouts, in ticks of about a second. Time for which the process is suspended does not count. */
 interface ConnectionTimeouts {
   readonly headers: number;
   readonly request: number;
@@ -26,7 +26,7 @@ export interface ConnectionOptions {
   readonly maxHeaderBytes: number;
   readonly timeouts: ConnectionTimeouts;
   readonly handle: RequestListener<never, never>;
-  /** False for TLS, whose decrypted bytes do not arrive in the shared buffer. */
+  /** True if the socket reads into the buffer that all sockets share; false for TLS. */
   readonly sharesInput: boolean;
   /** Called once for each dispatched request, after its response was sent or its connection was lost. */
   readonly onClosed: (response: BatchedResponse) => void;
@@ -98,12 +98,12 @@ export class Connection {
   }
 
   /**
-   * Reports a parser or socket error to the request that is still being received. If there is none, the
-   * client gets an error response, and the connection is closed.
+   * Reports a parser or socket error to the request that is still being received. Without such a request,
+   * sends an error response to the client and closes the connection.
    */
   fail(error: unknown): void {
     if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return;
-    // Copies the rejected bytes, which the next read of another connection would overwrite.
+    // Copies the rejected bytes from the shared buffer, which the next read of any socket overwrites.
     if (error instanceof Error && 'rawPacket' in error && Buffer.isBuffer(error.rawPacket))
       error.rawPacket = keepInput(error.rawPacket);
     const last = this.#next ?? this.#current;
@@ -158,8 +158,8 @@ export class Connection {
     if (hasMoved) this.#hasLooked = false;
   }
 
-  // The kernel accepts bytes only when a third of its buffer is free. So a client that reads can look
-  // stalled. It has stalled only if the kernel's send queue also stays the same.
+  // The kernel accepts new bytes only when a third of its buffer is free. A client that reads can therefore
+  // look stalled. It has stalled only if the length of the kernel's send queue also stays the same.
   #hasStalledInKernel(sendQueueOf: SendQueueOf): boolean {
     if (this.#stalledTicks === 0) return false;
     const sendQueue = sendQueueOf(this.socket);
@@ -280,13 +280,13 @@ export class Connection {
     this.#current = undefined;
     if (response !== undefined) this.#options.onClosed(response);
     if (this.#isClosing || this.socket.destroyed) return;
-    // Restarts the timeout: the next request had to wait for this response.
+    // Restarts the timeout for the next request, whose bytes had to wait for this response.
     this.#ticks = 0;
     if (this.#error === undefined) this.#readOn();
     else this.#advance();
   };
 
-  /** Parses the bytes that arrived after the last request. The connection becomes idle if there are none. */
+  /** Parses the bytes that arrived after the last request. Without them, the connection becomes idle. */
   #readOn(): void {
     this.isIdle = true;
     this.idleRank = nextIdleRank();

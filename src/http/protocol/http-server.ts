@@ -64,7 +64,8 @@ export function createListener(handler: RequestListener, options: ListenerOption
     requestTimeout: 0,
     keepAliveTimeout: 0,
     connectionsCheckingInterval: 2 ** 31 - 1,
-    // `rejectMalformed` checks the Host header, since Node's error response would have no body.
+    // Switches off Node's check of the Host header, whose error response has no body. `rejectMalformed`
+    // checks the header instead.
     requireHostHeader: false,
     optimizeEmptyRequests: true,
     ServerResponse: BatchedResponse,
@@ -103,8 +104,8 @@ export function createListener(handler: RequestListener, options: ListenerOption
       socket.destroy();
     }
   });
-  // Responds to CONNECT, since Node would just close the connection. Also handles socket errors: Node does
-  // not after 'connect'.
+  // Responds to CONNECT, since Node would just close the connection. Also handles errors of the socket, which
+  // Node no longer handles after the event 'connect'.
   server.on('connect', (_request, socket) => {
     socket.on('error', () => socket.destroy());
     known.get(socket)?.fail(new ApiError(40401, 'CONNECT is not supported: this service is not a proxy'));

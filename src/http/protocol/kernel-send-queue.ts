@@ -21,7 +21,10 @@ const chunk = Buffer.allocUnsafeSlow(16 * 1024);
  */
 export type SendQueueOf = (socket: Socket) => number | undefined;
 
-/** Returns a function that looks up the kernel's send queues. They are read once, at the first call. */
+/**
+ * Returns a function that looks up the kernel's send queue of a socket. The first call reads the queues of
+ * all sockets; later calls use the result.
+ */
 export function lookAtSendQueues(): SendQueueOf {
   let queues: ReadonlyMap<string, number> | undefined;
   return ({ localAddress, localPort, remoteAddress, remotePort }) => {

@@ -18,7 +18,7 @@ export const BYTES_PER_PIECE = 128;
  * bytes.
  */
 export function receiveBody(limit: number) {
-  // A body over a limit always closes the connection, however many bytes have arrived.
+  // Closes the connection after the response to a body over a limit, even if the whole body has arrived.
   const closes = { connection: 'close' };
   const tooLarge = new ApiError(41300, `the body is larger than ${limit} bytes`, closes);
   const tooManyPieces = new ApiError(41300, 'the body has too many small chunks; send larger ones', closes);

@@ -17,14 +17,15 @@ function rejectCompilation(): never {
 const VALID: { readonly value?: unknown } = {};
 
 /**
- * Compiles the validation of a part of a request, such as headers. Converts strings to the schema's types.
+ * Compiles the check of a part of a request, such as headers. The check converts the strings of path and
+ * query parameters to the schema's types.
  */
 export function compileRequestCheck(schema: TSchema, part: string | undefined) {
   const check = compileCheck(schema);
   const decode = part === 'params' || part === 'querystring' ? compileDecode(schema) : identity;
   return (value: unknown) => {
     const checked = check(decode(value));
-    // Returns no converted headers. Fastify would copy them all whenever a handler reads `request.headers`.
+    // Leaves out converted headers. Fastify would copy all of them at each use of `request.headers`.
     if ('value' in checked) return part === 'headers' ? VALID : checked;
     const { field, demand } = checked.violation;
     const fault = part === 'querystring' && isRepeated(value, field) ? 'is given more than once' : demand;

@@ -58,14 +58,16 @@ interface StoreAddress {
  */
 export async function withBulk<T>(
   context: CommandContext,
-  { flags = {}, url = configOf(context, flags).databaseUrl, hint = DATABASE_URL_HINT }: StoreAddress,
+  { flags = {}, url: givenUrl, hint = DATABASE_URL_HINT }: StoreAddress,
   work: (bulk: Bulk) => Promise<T>,
   { which = 'any', migrate = true }: { readonly which?: 'existing' | 'any'; readonly migrate?: boolean } = {},
 ): Promise<T> {
+  const config = configOf(context, flags);
+  const url = givenUrl ?? config.databaseUrl;
   if (which === 'existing') rejectUnlessExists(url, hint);
   if (migrate) await announceIfCreated(context, url, () => migrateStore(url));
   const bulk = await openBulk(url, {
-    ...connectionOptions(configOf(context, flags)),
+    ...connectionOptions(config),
     statementTimeoutMs: BULK_STATEMENT_TIMEOUT_MS,
   });
   try {

@@ -9,6 +9,7 @@ import { version } from '../version.ts';
 import { CommandFailed } from './command-errors.ts';
 import { type CommandContext, type Output, print } from './context.ts';
 import { escapeLine, escapeLines } from './message.ts';
+import { warnOfMisspelledVariables } from './settings/flags.ts';
 
 // Imports each command on demand, so that no command slows down the start of another.
 const commands: Readonly<Record<string, () => Promise<(context: CommandContext) => Command>>> = {
@@ -77,7 +78,8 @@ export async function createProgram(
       getErrHasColors: () => false,
     })
     .showHelpAfterError('(run with --help for usage)')
-    .exitOverride();
+    .exitOverride()
+    .hook('preAction', () => warnOfMisspelledVariables(context));
   const requested = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined;
   for (const load of requested === undefined ? Object.values(commands) : [requested])
     program.addCommand((await load())(context));

@@ -38,13 +38,17 @@ function describe(setting: Setting): string {
   return `${helpOf(setting).description} (${notes.filter((note) => note !== undefined).join(', ')})`;
 }
 
+/** Warns of environment variables that are nearly named like a setting. */
+export function warnOfMisspelledVariables({ env, stderr }: CommandContext): void {
+  for (const [given, meant] of misspelledVariables(env))
+    writeMessage(stderr, `plant-store: ${given} is not a setting; did you mean ${meant}?`);
+}
+
 /**
- * Reads the configuration from a command's flags and the environment. Makes file paths absolute. Warns of
- * misspelled variables. Throws ConfigInvalid.
+ * Reads the configuration from a command's flags and the environment. Makes file paths absolute. Throws
+ * ConfigInvalid.
  */
 export function configOf(context: CommandContext, flags: Flags): Config {
-  for (const [given, meant] of misspelledVariables(context.env))
-    writeMessage(context.stderr, `plant-store: ${given} is not a setting; did you mean ${meant}?`);
   const config = loadConfig(flags, context.env);
   const pathOf = (file: string): string => (file === '' ? '' : absolutePath(context, file));
   return {

@@ -1,7 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ApiError, codeOf, statusOf } from '../api-errors.ts';
 import type { EventLog } from '../observability/log-events.ts';
-import { StoreOverloaded, StoreUnavailable } from '../store/store.ts';
+import { NothingStored, StoreOverloaded, StoreUnavailable } from '../store/store.ts';
 import { headerCase } from './header-case.ts';
 import { http } from './node-http.ts';
 import { asJson, ClientGone } from './operation.ts';
@@ -16,6 +16,8 @@ export const RETRY_SOON = { 'retry-after': '1' };
 /** Converts any thrown error to the ApiError that the client gets. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
+  if (error instanceof NothingStored)
+    return new ApiError(50300, 'the store is unavailable, and nothing was stored; retry later', RETRY_SOON);
   if (error instanceof StoreUnavailable) {
     return new ApiError(
       50300,

@@ -1,10 +1,10 @@
 import {
   BatchRejected,
   type EngineLoad,
+  NothingStored,
   type Outcome,
   type StoreLoad,
   StoreOverloaded,
-  StoreUnavailable,
   type Write,
 } from './store.ts';
 
@@ -29,7 +29,7 @@ export interface GroupCommitOptions {
   readonly maxWaiting?: number;
   /**
    * Approximate max milliseconds that a write is queued; no limit by default. After this time, the write is
-   * rejected with StoreUnavailable.
+   * rejected with NothingStored.
    */
   readonly maxWaitMs?: number;
   /**
@@ -64,7 +64,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     maxWaitMs === undefined ? undefined : setInterval(rejectLate, maxWaitMs / 4, maxWaitMs).unref();
 
   function write(write: Write): Promise<Outcome> {
-    if (closed) return Promise.reject(new StoreUnavailable('the store is closing'));
+    if (closed) return Promise.reject(new NothingStored('the store is closing'));
     if (waiting.length >= maxWaiting)
       return Promise.reject(new StoreOverloaded(`${maxWaiting} writes are already queued`));
     return new Promise((resolve, reject) => {
@@ -110,8 +110,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     const late = waiting.filter(({ since }) => since <= latest);
     if (late.length === 0) return;
     waiting = waiting.filter(({ since }) => since > latest);
-    for (const { reject } of late)
-      reject(new StoreUnavailable(`the write was queued for more than ${ms} ms`));
+    for (const { reject } of late) reject(new NothingStored(`the write was queued for more than ${ms} ms`));
     endWhenIdle();
   }
 

@@ -152,6 +152,9 @@ export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable';
 }
 
+/** The store cannot execute the write now, and has stored nothing of it. */
+export class NothingStored extends StoreUnavailable {}
+
 /** Stored data is damaged, so that retries fail too. */
 export class StoreDamaged extends StoreUnavailable {}
 

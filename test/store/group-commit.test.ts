@@ -5,6 +5,7 @@ import { createGroupCommit, type GroupCommitOptions } from '../../src/store/grou
 import { lockKeys } from '../../src/store/postgres/batch.ts';
 import {
   BatchRejected,
+  NothingStored,
   type Outcome,
   StoreOverloaded,
   StoreUnavailable,
@@ -419,7 +420,7 @@ describe('closing', () => {
     const writes = write(2, 4, 6);
     await idsBegun();
     const closed = group.close();
-    await assertRejected(write(8), StoreUnavailable);
+    await assertRejected(write(8), NothingStored);
     await assert.rejects(group.write(remove(10)), /closing/);
     assert.equal(await isSettled(closed), false);
     at(begun, 0).succeed();
@@ -477,7 +478,7 @@ describe('closing', () => {
     const closed = group.close();
     clock.now += 100;
     clock.tick(25);
-    await assertRejected(late, StoreUnavailable);
+    await assertRejected(late, NothingStored);
     await closed;
     const { looks } = clock;
     clock.tick(1_000);
@@ -487,7 +488,7 @@ describe('closing', () => {
   test('resolves at once when nothing is pending, and can be called twice', async () => {
     const { group, idsBegun } = createHeld();
     await Promise.all([group.close(), group.close()]);
-    await assert.rejects(group.write(remove(1)), StoreUnavailable);
+    await assert.rejects(group.write(remove(1)), NothingStored);
     assert.deepEqual(await idsBegun(), []);
   });
 });

@@ -41,7 +41,7 @@ test(
     assert.equal(await metric('plant_store_checkpoint_failures_total'), 0);
 
     const full = await createUntilFailure(service, token, { name: SHORT_NAME, from: LAST_IDS, limit: MANY });
-    assert.deepEqual(full.failure, { status: 503, error: 50300, retryAfter: '1' });
+    assert.deepEqual(full.failure, { status: 503, error: 50300, retryAfter: '1', isUnknown: false });
     assert.ok(
       full.acknowledged.length > 128,
       `${full.acknowledged.length} writes, too few for two checkpoints`,

@@ -35,6 +35,7 @@ describe('fsync fails at a commit', needs('strace', canRun('strace', '-o', '/dev
     const healthy = await createUntilFailure(service, token, { name: SHORT_NAME, limit: MANY });
     assert.ok(healthy.acknowledged.length > 0, 'no write was acknowledged before');
     assert.ok(healthy.failure === undefined || healthy.failure.error === 50300);
+    assert.ok(healthy.failure?.isUnknown !== false, 'the failed write may be on disk');
     await endsByItself(service);
 
     const again = await installation.serve({ env: PRODUCTION });
@@ -109,7 +110,7 @@ async function fillAndRecover(
 ): Promise<readonly bigint[]> {
   const full = await createUntilFailure(service, token, { name: LONG_NAME, limit: MANY });
   assert.ok(full.acknowledged.length > 0, 'no write was acknowledged before');
-  assert.deepEqual(full.failure, { status: 503, error: 50300, retryAfter: '1' });
+  assert.deepEqual(full.failure, { status: 503, error: 50300, retryAfter: '1', isUnknown: false });
   for (let reads = 0; reads < 5; reads += 1) {
     assert.deepEqual(await list(service, token), { status: 200, count: full.acknowledged.length });
     assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);

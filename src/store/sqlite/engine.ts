@@ -6,6 +6,7 @@ import { startKeyExpiry } from '../expired-keys-timer.ts';
 import {
   BatchRejected,
   type Engine,
+  NothingStored,
   type Outcome,
   type StoreOptions,
   StoreUnavailable,
@@ -42,7 +43,7 @@ export async function openSqlite(
 
   function meaningOf(error: unknown): Error {
     if (severityOf(error) === 'fatal') return breakWith(reasonOf(error));
-    if (severityOf(error) === 'transient') return new StoreUnavailable(reasonOf(error));
+    if (severityOf(error) === 'transient') return new NothingStored(reasonOf(error));
     return error instanceof Error ? error : new Error(String(error));
   }
 
@@ -67,7 +68,7 @@ export async function openSqlite(
 
   function failureOf({ severity, reason }: Extract<WriterReply, { kind: 'failure' }>): Error {
     if (severity === 'fatal') return breakWith(reason);
-    return severity === 'transient' ? new StoreUnavailable(reason) : new BatchRejected(reason);
+    return severity === 'transient' ? new NothingStored(reason) : new BatchRejected(reason);
   }
 
   async function read<T>(work: () => T): Promise<T> {

@@ -30,6 +30,8 @@ interface Answer {
   readonly status: number;
   readonly error: number | undefined;
   readonly retryAfter: string | null;
+  /** True if the message says that the outcome is unknown. */
+  readonly isUnknown: boolean;
 }
 
 /** Creates a plant. Resolves to undefined when no response arrived. */
@@ -45,8 +47,13 @@ export async function create(
     () => undefined,
   );
   if (response === undefined) return undefined;
-  const { error }: { error?: number } = JSON.parse(await response.text());
-  return { status: response.status, error, retryAfter: response.headers.get('retry-after') };
+  const { error, message = '' }: { error?: number; message?: string } = JSON.parse(await response.text());
+  return {
+    status: response.status,
+    error,
+    retryAfter: response.headers.get('retry-after'),
+    isUnknown: /unknown/.test(message),
+  };
 }
 
 interface Created {

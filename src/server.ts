@@ -11,7 +11,7 @@ import type { ServiceLog } from './observability/log.ts';
 import type { EventLog } from './observability/log-events.ts';
 import { logStore } from './observability/store-log.ts';
 import type { Tracing } from './observability/tracing.ts';
-import { isEmbedded, openStore } from './store/open-engine.ts';
+import { isEmbedded, markAsServed, openStore } from './store/open-engine.ts';
 import type { Store } from './store/store.ts';
 import { version } from './version.ts';
 
@@ -97,6 +97,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     throw error;
   });
   const { store, app, admin, connections, adminConnections } = wired;
+  const lock = await markAsServed(config.databaseUrl);
 
   async function close(how: 'gracefully' | 'immediately' = 'immediately'): Promise<void> {
     isStopping = true;
@@ -112,6 +113,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     }
     await drain(app, connections, DRAIN_MS);
     await Promise.all([store.close(), drain(admin, adminConnections, LAST_MS), tracing?.close(LAST_MS)]);
+    lock?.release();
   }
 
   try {
@@ -121,6 +123,11 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     );
     const url = (tls === undefined ? address : address.replace(/^http:/, 'https:')) + config.basePath;
     log.event('serving', { url, adminUrl, store: placeOf(config.databaseUrl) });
+    if (lock?.isShared)
+      log.event(
+        'another service uses the same SQLite file; stop one of them, or move to PostgreSQL to run several',
+        { store: placeOf(config.databaseUrl) },
+      );
     if (tls === undefined && !isLoopback(config.host))
       log.event('plain HTTP on a non-loopback address; use TLS or a proxy with TLS', { host: config.host });
     if (!isLoopback(config.adminHost))

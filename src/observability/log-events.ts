@@ -27,6 +27,10 @@ export const logEvents = {
   ],
   'the admin listener has no authentication; restrict access to it': ['warn', 'host'],
   'no tokens yet, so every request for plants gets 401; create one: plant-store token create OWNER': ['warn'],
+  'another service uses the same SQLite file; stop one of them, or move to PostgreSQL to run several': [
+    'warn',
+    'store',
+  ],
   'plain HTTP on a non-loopback address; use TLS or a proxy with TLS': ['warn', 'host'],
   'other users can read the TLS key file; set its mode to 600': ['warn', 'file', 'mode'],
   'the certificate was reloaded': ['info', 'validTo'],

@@ -2,6 +2,7 @@ import { existsSync } from 'node:fs';
 import { sqliteFile } from '../database-url.ts';
 import type { Bulk } from './bulk-store.ts';
 import { createGroupCommit } from './group-commit.ts';
+import type { ServiceLock } from './sqlite/service-lock.ts';
 import {
   BatchRejected,
   type CommitResult,
@@ -114,6 +115,17 @@ export async function migrateStore(url: string): Promise<readonly string[]> {
   }
   const { migrateSqlite } = await import('./sqlite/migrate.ts');
   return migrateSqlite(file);
+}
+
+/**
+ * Marks an embedded store as used by a service, so that a second service notices. Resolves to undefined for
+ * PostgreSQL, which any number of services may share.
+ */
+export async function markAsServed(url: string): Promise<ServiceLock | undefined> {
+  const file = sqliteFile(url);
+  if (file === undefined) return undefined;
+  const { lockForService } = await import('./sqlite/service-lock.ts');
+  return lockForService(file);
 }
 
 export function isEmbedded(url: string): boolean {

@@ -59,12 +59,16 @@ describe('compose.yaml', () => {
   test('contains PostgreSQL 18, a migration, three instances and HAProxy only', () => {
     assert.deepEqual(Object.keys(services).sort(), ['haproxy', ...programs, 'postgres'].sort());
     assert.equal(instances.length, 3);
-    assert.match(textOf(partOf('postgres', 'image')), /^postgres:18\.[0-9]+$/);
+    assert.match(textOf(partOf('postgres', 'image')), /^postgres:18\.[0-9]+@sha256:[0-9a-f]{64}$/);
   });
 
   test('pins every image to a version', () => {
     for (const name of Object.keys(services))
-      assert.match(textOf(partOf(name, 'image')), /^[a-z/-]+:[0-9]+\.[0-9]+(?:\.[0-9]+)?$/, name);
+      assert.match(
+        textOf(partOf(name, 'image')),
+        /^[a-z/-]+:[0-9]+\.[0-9]+(?:\.[0-9]+)?(?:@sha256:[0-9a-f]{64})?$/,
+        name,
+      );
     for (const name of programs) assert.equal(partOf(name, 'image'), `plant-store:${manifest.version}`, name);
   });
 

@@ -9,8 +9,17 @@ import Fastify from 'fastify';
 
 const TO = new URL('../src/http/api-reference.js.gz', import.meta.url);
 
-// Zod in the script probes `eval`, which violates the page's Content-Security-Policy. This setting disables the probe.
-const PREAMBLE = 'globalThis.__zod_globalConfig={jitless:true};\n';
+/**
+ * Statements that run before the script:
+ *
+ * - Zod in the script probes `eval`, which violates the page's Content-Security-Policy. The setting disables the probe.
+ * - Scalar renders an operation only when it is less than 1,200 px from the visible part. A larger distance renders all
+ *   operations at once, so that a search in the page and a print find them.
+ */
+const PREAMBLE = `globalThis.__zod_globalConfig={jitless:true};
+globalThis.IntersectionObserver=class extends IntersectionObserver{constructor(callback,options){
+super(callback,options?.rootMargin==='1200px 0px'?{...options,rootMargin:'100000px 0px'}:options)}};
+`;
 
 /** Reads the script from Scalar's own server, since the package embeds it in another file. */
 async function readScript(): Promise<string> {

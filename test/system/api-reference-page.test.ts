@@ -108,6 +108,15 @@ test('/docs: browser prefers dark → dark page, also without a base path', asyn
   assert.deepEqual(complaints, []);
 });
 
+test('/docs: every operation is on the page without scrolling, for a search in the page and for print', async (t) => {
+  const service = await startOnFile(t, '');
+  const { page } = await openPage(t);
+  await page.setViewportSize({ width: 400, height: 300 });
+  await page.goto(`${service.url}/docs`);
+  for (const { description } of operations)
+    await page.getByText(description.slice(0, 40)).first().waitFor({ state: 'attached' });
+});
+
 test('the recorder of this test sees other hosts, errors and policy violations', async (t) => {
   const service = await startOnFile(t, '');
   const { page, origins, complaints } = await openPage(t);

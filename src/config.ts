@@ -253,7 +253,7 @@ function givenOf(
   return { setting, source: variable, text: environment[variable] || undefined };
 }
 
-/** Reads a secret from the file that a variable names, without the final line break. */
+/** Reads a secret, without its final line break, from the file that a variable names. */
 function readSecret(variable: string, file: string): string {
   try {
     return readFileSync(file, 'utf8').replace(/\r?\n$/, '');

@@ -24,8 +24,8 @@ const POSTGRES_DEMAND =
   'must be postgres://USER:PASSWORD@HOST:PORT/DATABASE; in USER and PASSWORD, keep letters, digits and -._~ and percent-encode all else, such as # as %23';
 
 /**
- * TLS options of the PostgreSQL driver. The driver ignores unknown options, so a typing error in `sslmode`
- * would disable TLS.
+ * TLS options of the PostgreSQL driver. Other `ssl…` options are rejected: the driver would ignore them, so a
+ * typing error in `sslmode` would disable TLS.
  */
 const TLS_OPTIONS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation'];
 
@@ -47,8 +47,8 @@ function demandOfPostgresUrl(url: string): string | undefined {
   return `must not have the option ${unknown}, which has no effect; the TLS options are sslmode, sslrootcert, sslcert and sslkey`;
 }
 
-// Returns false for an invalid host or port, or a #. If the password has an unencoded / or ?, its beginning
-// is read as the port, which is usually invalid.
+// Returns false for an invalid host or port, or a #. If a password has an unencoded / or ?, the text before
+// this character is read as the port. Such a port is usually invalid.
 function isPostgresUrl(url: string): boolean {
   const authority = url
     .replace(/^[a-z]+:\/\//, '')

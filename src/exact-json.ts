@@ -66,8 +66,8 @@ export class JsonInvalid extends Error {
 /**
  * Validates bytes as JSON (RFC 8259). Returns an object with only the named fields, or undefined for JSON that
  * is not an object. The other fields are validated too. The last of duplicate fields wins. A number with an
- * integer value becomes a bigint. A nested array or object becomes an empty one. The time depends only on the
- * length of the input. Throws JsonInvalid.
+ * integer value becomes a bigint. A nested array becomes `[]`, and a nested object `{}`. The time depends only
+ * on the length of the input. Throws JsonInvalid.
  *
  * @param fields names of the fields to return, of ASCII letters and digits
  * @param numberFields names of the fields whose integers become numbers instead of bigints
@@ -208,8 +208,8 @@ function note(
 }
 
 /**
- * Compares the bytes of a string with a field name. Decoding every name in an object with many fields would
- * be too slow.
+ * Compares a field name with the undecoded bytes of a JSON string. Decoding every name in an object with many
+ * fields would be too slow.
  */
 function isName(name: string, bytes: Buffer, start: number, end: number): boolean {
   if (end - start !== name.length) return end - start > name.length && isEscapedName(name, bytes, start, end);

@@ -2,7 +2,10 @@ import { createHook } from 'node:async_hooks';
 import { nextTick } from 'node:process';
 import { setFlagsFromString } from 'node:v8';
 
-/** Keeps an object of `process.nextTick` in memory, so that V8 keeps its hidden class. It is never read. */
+/**
+ * Keeps an object of `process.nextTick` in memory, so that V8 keeps the object's hidden class. No code reads
+ * the object.
+ */
 const kept: object[] = [];
 
 /**

@@ -23,13 +23,15 @@ export class FileInvalid extends Error {
 }
 
 /**
- * Max bytes of a line, to bound memory. Every plant that the API accepts fits in a line, since request bodies
- * are shorter.
+ * Max bytes of a line, to bound memory. The API accepts only request bodies below this limit, so each of its
+ * plants fits in a line.
  */
 export const MAX_LINE_BYTES = 32 * 1024 * 1024;
 
 const BYTE_ORDER_MARK = Buffer.from('\ufeff');
-/** Beginning of a UTF-16 text: a byte order mark, or an ASCII character with its zero byte. */
+/**
+ * Beginning of a UTF-16 text: a byte order mark, or an ASCII character with a zero byte before or after it.
+ */
 const BEGINS_UTF_16 = /^(?:\xff\xfe|\xfe\xff|\0[^\0]|[^\0]\0)/;
 const NEWLINE = 0x0a;
 
@@ -77,7 +79,10 @@ export function countLines() {
     add(chunk: Buffer): void {
       chunks.push(chunk);
     },
-    /** Returns the line of the byte at an offset. Offsets must not decrease from call to call. */
+    /**
+     * Returns the number of the line that contains the byte at an offset. Offsets must not decrease from call
+     * to call.
+     */
     upTo(wanted: number): number {
       for (let chunk = chunks[0]; chunk !== undefined && offset < wanted; chunk = chunks[0]) {
         const at = chunk.indexOf(NEWLINE, offset - start);

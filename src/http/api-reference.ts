@@ -47,7 +47,9 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
-/** Security headers: the page may load only its script and the OpenAPI document, and cannot be framed. */
+/**
+ * Security headers: the page may load files only from this service, and no website may show it in a frame.
+ */
 const PAGE_HEADERS = {
   'content-security-policy': [
     "default-src 'none'",

@@ -59,7 +59,7 @@ interface AppOptions {
   /** Verifies tokens of the identity provider. Undefined if no provider is configured. */
   readonly findForeignGrant: FindGrant | undefined;
   readonly log: EventLog;
-  /** Called with the fields of the log line after each response was sent. */
+  /** Called after each response was sent, with the fields of its log line. */
   readonly onAnswered: (request: AnsweredRequest) => void;
   readonly now: () => number;
   /** Returns the milliseconds of a monotonic clock, for rate limits. */

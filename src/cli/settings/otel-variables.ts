@@ -15,7 +15,7 @@ export const otelVariables = {
 type OtelEnvironment = { readonly [Name in keyof typeof otelVariables]?: string | undefined };
 
 /**
- * True if OpenTelemetry's standard variables enable traces: one sets an endpoint and none disables traces.
+ * True if OpenTelemetry's standard variables enable traces: they set an endpoint and do not disable traces.
  * Throws ConfigInvalid for unsupported values.
  */
 export function wantsTraces(environment: OtelEnvironment): boolean {

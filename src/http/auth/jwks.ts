@@ -108,7 +108,8 @@ async function readKeys(issuer: string): Promise<typeof NO_KEYS> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   const metadataUrl = `${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`;
   const metadata = parseMetadata(await readJson(metadataUrl, signal), metadataUrl);
-  // The metadata must name the same issuer (Discovery 1.0 §4.3), so that no issuer can impersonate another.
+  // The metadata must name the configured issuer (Discovery 1.0 §4.3), so that no issuer can impersonate
+  // another.
   if (metadata.issuer !== issuer) {
     throw new Error(`${metadataUrl} names the issuer ${metadata.issuer}, but --oidc-issuer is ${issuer}`);
   }

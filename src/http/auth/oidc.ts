@@ -74,8 +74,8 @@ function isCompactJws(secret: string): boolean {
 }
 
 /**
- * Returns true for canonical base64url (RFC 4648 §3.5). Other encodings would give a token several spellings,
- * and several cache entries.
+ * Returns true for canonical base64url (RFC 4648 §3.5). Non-canonical text would give the same token several
+ * spellings, and several cache entries.
  */
 function isCanonicalBase64Url(part: string): boolean {
   return Buffer.from(part, 'base64url').toString('base64url') === part;

@@ -19,7 +19,7 @@ function createRate(limit: number, monotonicNow: Clock) {
     max: MAX_ENTRIES,
     ttl: WINDOW_MS,
     perf: { now: monotonicNow },
-    // Reads the clock at each use. By default, lru-cache keeps a reading for a while.
+    // Reads the clock at each use. By default, lru-cache reuses a reading of the clock for 1 ms.
     ttlResolution: 0,
   });
   return {
@@ -44,8 +44,8 @@ function createRate(limit: number, monotonicNow: Clock) {
 export interface RejectedTokens {
   /**
    * Throws an ApiError (42900) if the address sent too many invalid tokens, or this invalid token too often.
-   * Call this method before looking up a token. A token that was once valid is never rejected, so other
-   * clients of its address cannot lock it out.
+   * Call this method before looking up a token. A token that was once valid is never rejected here. So other
+   * clients at the same address cannot block it by sending invalid tokens.
    */
   rejectBeyond(address: string, secret: string): void;
   rejected(address: string, secret: string): void;
@@ -82,7 +82,7 @@ function ignore(): void {}
 
 /**
  * Returns a hook that limits the requests per minute of each token. The hook runs after authentication. JWTs
- * are counted by owner, since an owner gets a new JWT whenever the last one expires.
+ * are counted by owner: when a JWT expires, its owner gets a new JWT.
  */
 export function limitRequests(limit: number, monotonicNow: Clock) {
   const rate = createRate(limit, monotonicNow);

@@ -1,21 +1,31 @@
 import { execFile } from 'node:child_process';
-import { readFile } from 'node:fs/promises';
+import { cp, readFile, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { publint } from 'publint';
+import { freshFolder } from './engines.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const run = promisify(execFile);
 
-/** Runs `npm pack` for a package, given as a folder or a workspace. Resolves to the path of the tarball. */
-export async function pack(folder: string, ...which: readonly string[]): Promise<string> {
-  const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', folder, ...which], {
-    cwd: ROOT,
-  });
+/**
+ * Runs `npm pack` for the package of a folder. Puts the tarball into another folder, and resolves to its path.
+ */
+export async function pack(to: string, from: string): Promise<string> {
+  const { stdout } = await run('npm', ['pack', '--json', '--pack-destination', to], { cwd: from });
   const name = /"filename": "([^"]+)"/.exec(stdout)?.[1];
   if (name === undefined) throw new Error(stdout);
-  return join(folder, name);
+  return join(to, name);
+}
+
+/** Packs the client in a copy: two test files that build it in the same folder would delete each other's files. */
+export async function packClient(to: string): Promise<string> {
+  const copy = await freshFolder();
+  for (const part of ['client', 'build/client.ts', 'tsconfig.json'])
+    await cp(join(ROOT, part), join(copy, part), { recursive: true });
+  await symlink(join(ROOT, 'node_modules'), join(copy, 'node_modules'));
+  return pack(to, join(copy, 'client'));
 }
 
 /** Installs packages into a folder. Resolves to the warnings of npm. */

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import { freshFolder } from '../support/engines.ts';
-import { contentsOf, npmInstall, pack, publintMessages } from '../support/packages.ts';
+import { contentsOf, npmInstall, packClient, publintMessages } from '../support/packages.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const run = promisify(execFile);
@@ -17,7 +17,7 @@ const TOOLS = ['@arethetypeswrong/cli@0.18.5', 'pnpm@12.21.0', 'yarn@1.22.22'];
 
 /** Runs the tools on a tarball, each in a fresh folder. */
 const folder = await freshFolder();
-const tarball = await pack(folder, '--workspace', 'client');
+const tarball = await packClient(folder);
 const bin = join(folder, 'tools', 'node_modules', '.bin');
 
 /** Creates a project. Resolves to its folder. */

@@ -7,7 +7,7 @@ import { describe, type TestContext, test } from 'node:test';
 import { promisify } from 'node:util';
 import { launchBrowser, PLAIN_HOST } from '../support/clients/browser.ts';
 import { freshFolder } from '../support/engines.ts';
-import { npmInstall, pack } from '../support/packages.ts';
+import { npmInstall, packClient } from '../support/packages.ts';
 import { freePort } from '../support/servers/free-port.ts';
 import { serve } from '../support/servers/stub-server.ts';
 import { startService, type TestService } from '../support/service.ts';
@@ -96,7 +96,7 @@ const OBSERVED = {
 };
 
 const folder = await freshFolder();
-const tarball = await pack(folder, '--workspace', 'client');
+const tarball = await packClient(folder);
 
 async function startOnFile(t: TestContext, corsOrigin: string): Promise<TestService> {
   return startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`, { corsOrigin });

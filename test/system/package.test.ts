@@ -20,7 +20,7 @@ const run = promisify(execFile);
 /** A folder with only the packed package installed. */
 const installed = await newInstallation({ after });
 await run('npm', ['run', 'build'], { cwd: ROOT });
-const tarball = await pack(installed.folder, './dist/package');
+const tarball = await pack(installed.folder, join(ROOT, 'dist/package'));
 await writeFile(join(installed.folder, 'package.json'), '{"private":true,"type":"module"}');
 const npmSaid = await npmInstall(installed.folder, tarball);
 

@@ -56,7 +56,7 @@ export const Config = Type.Object({
   adminPort: port('port of /live, /ready and /metrics; 0 picks a free one', 8081),
   stopDelay: milliseconds(
     'Listening',
-    'how long /ready fails before the listener closes, so that load balancers notice',
+    'at a stop, how long /ready returns 503 before the listener closes, so that load balancers notice',
     [0, 60_000],
     0,
   ),
@@ -148,7 +148,7 @@ export const Config = Type.Object({
     30_000,
   ),
   sendBufferLimit: integer(
-    help('Limits', 'bytes', 'max memory for responses to slow clients, in bytes'),
+    help('Limits', 'bytes', 'max memory for responses to all slow clients together, in bytes'),
     [MEBIBYTE, 65_536 * MEBIBYTE],
     64 * MEBIBYTE,
   ),
@@ -173,7 +173,7 @@ export const Config = Type.Object({
     1_000,
   ),
   trustProxy: text(
-    help('Limits', 'networks', 'proxies whose X-Forwarded-For is trusted, comma-separated'),
+    help('Limits', 'networks', 'proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8,::1'),
     (list) => list === '' || list.split(',').every(isNetwork),
     'must be comma-separated IP addresses or networks such as 10.0.0.0/8,::1; a /0 network is not allowed',
   ),

@@ -143,7 +143,7 @@ function skipString(bytes: Buffer, start: number): number {
     while (isPlain[bytes[at] ?? 0] === 1) at += 1;
     if (bytes[at] === QUOTE) return at + 1;
     if (at >= bytes.length) throw expected('a closing quotation mark', bytes, at);
-    if (bytes[at] !== BACKSLASH) throw expected('an escaped control character', bytes, at);
+    if (bytes[at] !== BACKSLASH) throw unescaped(bytes, at);
     at = skipEscape(bytes, at);
   }
 }
@@ -187,7 +187,7 @@ function skipDigits(bytes: Buffer, start: number): number {
 
 function skipLiteral(bytes: Buffer, start: number, literal: string): number {
   for (let index = 1; index < literal.length; index += 1) {
-    if (bytes[start + index] !== literal.charCodeAt(index)) throw expected(literal, bytes, start);
+    if (bytes[start + index] !== literal.charCodeAt(index)) throw expected('a value', bytes, start);
   }
   return start + literal.length;
 }
@@ -315,6 +315,11 @@ function expected(what: string, bytes: Buffer, at: number): JsonInvalid {
   return new JsonInvalid(
     `is not JSON: expected ${what} ${at < bytes.length ? place : `${place}, where the text ends`}`,
   );
+}
+
+function unescaped(bytes: Buffer, at: number): JsonInvalid {
+  const place = charactersBefore(bytes, at) + 1;
+  return new JsonInvalid(`is not JSON: the control character at character ${place} must be escaped`);
 }
 
 function charactersBefore(bytes: Buffer, end: number): number {

@@ -186,13 +186,13 @@ describe('CSV', () => {
     ];
     assert.deepEqual(await outline(csv, lines.join('\n'), 5), [
       '2: two\r\nlines',
-      '5: the line is not CSV: Invalid Record Length: expect 3, got 2',
+      '5: the line is not CSV: expected 3 cells, found 2',
       '6: the field `id` must be an integer from -9223372036854775808 to 9223372036854775807',
       '7: the field `id` must be an integer from -9223372036854775808 to 9223372036854775807',
       '8: the field `id` is required',
       '9: the field `name` is required',
       '10: good',
-      '11: the line is not CSV: Invalid Opening Quote: a quote is found on field 1, value is "stray "',
+      '11: the line is not CSV: a quotation mark stands inside a cell that does not begin with one',
       '12: good too',
     ]);
   });
@@ -239,7 +239,7 @@ describe('CSV', () => {
   test('unclosed quote → the error has its line, and memory is bounded', async () => {
     assert.deepEqual(await outline(csv, 'id,name\n1,a\n2,"b\n3,c\n'), [
       '2: a',
-      '3: the line is not CSV: Quote Not Closed: the parsing is finished with an opening quote',
+      '3: the line is not CSV: a cell has no closing quotation mark',
     ]);
     const endless = Buffer.concat([Buffer.from('id,name\n1,"'), Buffer.alloc(MAX_LINE_BYTES + 1, 'x')]);
     await assert.rejects(read(csv, endless), FileInvalid);

@@ -167,6 +167,15 @@ function breaksIn(cells: readonly Cell[]): number {
   return cells.reduce((sum, cell) => sum + (cell?.includes('\n') ? cell.split('\n').length - 1 : 0), 0);
 }
 
-function reasonOf({ message }: CsvError): string {
-  return message.replace(/ (?:at|on) line \d+/, '');
+/** Reasons for error codes of csv-parse, whose messages name options of that library. */
+const REASONS: ReadonlyMap<string, string> = new Map([
+  ['INVALID_OPENING_QUOTE', 'a quotation mark stands inside a cell that does not begin with one'],
+  ['CSV_INVALID_CLOSING_QUOTE', 'text follows the closing quotation mark of a cell'],
+  ['CSV_QUOTE_NOT_CLOSED', 'a cell has no closing quotation mark'],
+]);
+
+function reasonOf({ code, message }: CsvError): string {
+  const lengths = /expect (\d+), got (\d+)/.exec(message);
+  if (lengths !== null) return `expected ${lengths[1]} cells, found ${lengths[2]}`;
+  return REASONS.get(code) ?? message.replace(/ (?:at|on) line \d+/, '');
 }

@@ -28,7 +28,7 @@ export function toApiError(error: unknown): ApiError {
   if (error instanceof ClientGone)
     return new ApiError(
       50301,
-      'the client closed its side of the connection, so the rest of the list was not read',
+      'the client closed its sending side of the connection, so the list was not read further; keep the connection open',
       {
         connection: 'close',
       },
@@ -61,7 +61,7 @@ function fromParser(error: unknown): ApiError | undefined {
     case 'HPE_HEADER_OVERFLOW':
       return new ApiError(43100, 'the request line and headers are too large, or there are too many headers');
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
-      return new ApiError(41300, 'the chunk extensions are too large');
+      return new ApiError(41300, 'the chunk extensions of the body are too large; send none');
     case 'HPE_INVALID_METHOD':
       if (REQUEST_LINE.test(lineOf(error))) return new ApiError(50100, 'the method is not implemented');
   }

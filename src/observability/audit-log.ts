@@ -45,7 +45,8 @@ export function createAudit(log: EventLog): Audit {
 
   function endWindow(): void {
     seen.clear();
-    if (more > 0) log.event('more tokens were rejected than logged', { audit: 'tokensRefused', more });
+    if (more > 0)
+      log.event('some rejected tokens were not logged, to limit the log', { audit: 'tokensRefused', more });
     more = 0;
   }
 

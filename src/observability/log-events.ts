@@ -11,14 +11,14 @@ export const logEvents = {
   rejected: ['info', 'requestId', 'operation', 'status'],
   'a TLS handshake failed': ['debug', 'err'],
   failed: ['error', 'requestId', 'traceId', 'err'],
-  'log lines were dropped, since the log was not read or could not be written': ['warn', 'lines'],
+  'log lines were dropped: the output is read too slowly, or cannot be written': ['warn', 'lines'],
   'traces could not be sent; check the OpenTelemetry collector': ['warn', 'problem'],
   'the last use of a token was not recorded': ['warn', 'err'],
   'writes fail; free disk space or check the database': ['error', 'err', 'failures'],
   'writes succeed again': ['info', 'failures'],
   'checkpoints fail, so the write-ahead log grows; check the disk': ['warn', 'err', 'failures'],
   'checkpoints succeed again': ['info', 'failures'],
-  'the primary has a lower timeline than a primary before it: acknowledged writes may be lost; continue with the server of the highest timeline':
+  'this PostgreSQL primary has a lower timeline than the previous one: acknowledged writes may be lost; use the server with the highest timeline':
     ['error', 'timeline', 'highest'],
   'expired idempotency keys were not deleted; retrying within a minute': ['warn', 'err'],
   'the keys of the identity provider could not be read; check the provider and --oidc-issuer': [
@@ -40,7 +40,7 @@ export const logEvents = {
   'the parent process (npm) has ended; stopping': ['info'],
   'the first token could not be created; stopping': ['fatal', 'err'],
   stopped: ['info'],
-  'requests did not finish in time; exiting': ['error'],
+  'the stop took too long, so requests in flight are cut off; exiting': ['error'],
   'shutdown failed': ['error', 'err'],
   'unexpected error; stopping': ['fatal', 'err'],
   'fatal store error; stopping. Check the disk, and run plant-store check before the next start': [
@@ -51,7 +51,7 @@ export const logEvents = {
   'a token was revoked': ['info', 'audit', 'token'],
   'a token was used for the first time': ['info', 'audit', 'token', 'owner', 'address', 'requestId'],
   'a token was rejected': ['warn', 'audit', 'reason', 'token', 'owner', 'address', 'requestId'],
-  'more tokens were rejected than logged': ['warn', 'audit', 'more'],
+  'some rejected tokens were not logged, to limit the log': ['warn', 'audit', 'more'],
 } as const satisfies Readonly<Record<string, readonly [Level, ...string[]]>>;
 
 type Message = keyof typeof logEvents;

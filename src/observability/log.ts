@@ -46,7 +46,7 @@ export async function createLog(level: string): Promise<ServiceLog> {
   const writer = createLogWriter({ minWrite: MIN_WRITE, onDropped: (lines) => reportDropped(lines) });
   const serviceLog = logTo(writer, level);
   const reportDropped = (lines: number): void => {
-    serviceLog.log.event('log lines were dropped, since the log was not read or could not be written', {
+    serviceLog.log.event('log lines were dropped: the output is read too slowly, or cannot be written', {
       lines,
     });
   };

@@ -50,7 +50,7 @@ export function logStore(
       log.event('expired idempotency keys were not deleted; retrying within a minute', { err }),
     onTimelineRegression: ({ timeline, highest }) =>
       log.event(
-        'the primary has a lower timeline than a primary before it: acknowledged writes may be lost; continue with the server of the highest timeline',
+        'this PostgreSQL primary has a lower timeline than the previous one: acknowledged writes may be lost; use the server with the highest timeline',
         { timeline, highest },
       ),
   };

@@ -45,7 +45,7 @@ for (const engine of engines) {
       const again = await run(['import', 'bob', file('plants.csv'), '--json']);
       assert.equal(again.stdout, '{"created":630,"skipped":0,"replaced":0,"bad":0}\n');
       const exported = await run(['export', 'bob']);
-      assert.equal(exported.stderr, '630 plants of bob exported\n');
+      assert.equal(exported.stderr, '630 plants of the owner bob exported\n');
       assert.equal(exported.stdout, await readFile(EXAMPLE, 'utf8'));
     });
 
@@ -60,7 +60,7 @@ for (const engine of engines) {
         failed.stderr,
         /line 3500: a plant with the id 3500 already exists.*3499 created.*skip.*replace/,
       );
-      assert.equal((await run(['export', 'alice'])).stderr, '3500 plants of alice exported\n');
+      assert.equal((await run(['export', 'alice'])).stderr, '3500 plants of the owner alice exported\n');
       const skipped = await run(['import', 'alice', file('all.ndjson'), '--on-conflict', 'skip']);
       assert.equal(skipped.stdout, '1500 plants of alice created, 3500 skipped\n');
       assert.match((await run(['export', 'alice'])).stdout, /"was here"/);
@@ -191,7 +191,10 @@ describe('export', TOGETHER, () => {
     const { installation, run } = await prepare(t);
     await run(['import', 'alice', EXAMPLE]);
     const { code, stdout, stderr } = await run(['export', 'zoe']);
-    assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: '', stderr: 'zoe has no plants\n' });
+    assert.deepEqual(
+      { code, stdout, stderr },
+      { code: 0, stdout: '', stderr: 'the owner zoe has no plants\n' },
+    );
     const none: Ended = await installation.run(['export', 'alice']);
     assert.equal(none.code, 1);
     assert.match(none.stderr, /there is no store at .*--database-url/);

@@ -47,7 +47,7 @@ describe('control characters in a message are escaped', TOGETHER, () => {
 
   for (const [format, text, says] of [
     ['ndjson', `${HOSTILE}\n{"id":1,"name":"Fern"}\n`, /line 1: .* at character 1\n/],
-    ['csv', `id,name\n1,"a"${HOSTILE}\n2,Fern\n`, /line 2: .*\\u001b/],
+    ['csv', `id,name\n1,"a"${HOSTILE}\n2,Fern\n`, /line 2: the line is not CSV/],
   ] as const)
     for (const terminals of [[], ['stderr']] as const)
       it(`${format} file${terminals.length > 0 ? ', on a terminal' : ''}: ${JSON.stringify(text)}`, async (t) => {

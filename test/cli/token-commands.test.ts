@@ -29,7 +29,10 @@ describe('token create', TOGETHER, () => {
     });
     assert.match(stdout, /^plt_[0-9A-Za-z]{49}\n$/);
     const [{ id, expiresAt } = {}] = await listTokens(installation);
-    assert.equal(stderr, `token ${id} of alice, which expires at ${expiresAt}; it is shown only once:\n`);
+    assert.equal(
+      stderr,
+      `a token of alice (id ${id}, expires at ${expiresAt}); the token is shown only once:\n`,
+    );
     const revoked = await installation.run(['token', 'revoke', String(id)], { terminals: ['stderr'] });
     assert.deepEqual([revoked.stdout, revoked.stderr], [`revoked ${id} of alice\n`, '']);
   });

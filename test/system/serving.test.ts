@@ -83,7 +83,7 @@ describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {
     // Only the time between the signals distinguishes the two cases.
     await setTimeout(600);
     assert.equal((await service.stop('SIGINT')).code, 1);
-    const late = service.log.find(({ msg }) => String(msg).startsWith('requests did not finish in time'));
+    const late = service.log.find(({ msg }) => String(msg).startsWith('the stop took too long'));
     assert.equal(late, undefined, 'it did not wait for its time to be over');
   });
 

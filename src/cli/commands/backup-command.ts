@@ -13,7 +13,7 @@ import { addSettings, configOf } from '../settings/flags.ts';
 
 export function backupCommand(context: CommandContext): Command {
   const command = new Command('backup')
-    .description('backs up the embedded store to a new file and checks the copy; the service may run')
+    .description('backs up a SQLite store to a new file and checks the copy; the service can keep running')
     .argument('<file>', 'file to create; an existing file is never overwritten', parseFile(context));
   return addSettings(command, ['databaseUrl']).action(async (file: string, flags: Flags) => {
     const { databaseUrl } = configOf(context, flags);

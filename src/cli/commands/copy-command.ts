@@ -11,7 +11,9 @@ import { absoluteUrl } from '../settings/flags.ts';
 
 export function copyCommand(context: CommandContext): Command {
   return new Command('copy')
-    .description('copies plants, tokens and idempotency keys to an empty store, between any engines')
+    .description(
+      'copies plants, tokens and idempotency keys to an empty store; each store may be SQLite or PostgreSQL',
+    )
     .argument('<from>', 'database URL of the store to read, or env:NAME to take it from a variable')
     .argument('<to>', 'database URL of a new or empty store, or env:NAME')
     .option('--json', 'print the counts as a JSON object')

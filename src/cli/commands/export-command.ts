@@ -46,7 +46,9 @@ export function exportCommand(context: CommandContext): Command {
       );
       writeMessage(
         context.stderr,
-        exported === 0 ? `${owner} has no plants` : `${pluralize(exported, 'plant')} of ${owner} exported`,
+        exported === 0
+          ? `the owner ${owner} has no plants`
+          : `${pluralize(exported, 'plant')} of the owner ${owner} exported`,
       );
     },
   );

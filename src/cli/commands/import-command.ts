@@ -58,7 +58,10 @@ export function importCommand(context: CommandContext): Command {
     .argument('<owner>', 'owner of the new plants')
     .argument('[file]', 'NDJSON or CSV; - for standard input', parsePlantFile(context), STANDARD_STREAM)
     .addOption(
-      new Option('--on-conflict <what>', 'action for a plant whose id is taken')
+      new Option(
+        '--on-conflict <what>',
+        'what to do if an id is taken: report an error, ignore the line, or replace the plant',
+      )
         .choices(onConflicts)
         .default('fail'),
     )

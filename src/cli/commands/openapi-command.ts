@@ -10,7 +10,7 @@ export function openapiCommand(context: CommandContext): Command {
     .description('prints the OpenAPI document')
     .option(
       '--server <url>',
-      'URL of the service for clients, with its base path if it has one',
+      'URL that clients use, with the base path; becomes the server in the document',
       parseServer,
     );
   return addSettings(command, ['basePath']).action(

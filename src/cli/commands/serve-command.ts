@@ -81,7 +81,7 @@ function stopOnSignal(
     if (stoppingSince !== undefined) return;
     stoppingSince = performance.now();
     setTimeout(() => {
-      log.event('requests did not finish in time; exiting', {});
+      log.event('the stop took too long, so requests in flight are cut off; exiting', {});
       end(1);
     }, graceMs).unref();
     void close();

@@ -42,7 +42,7 @@ function createTokenCommand(context: CommandContext): Command {
     .argument('<owner>', 'owner of the plants that the token gives access to')
     .option('--scope <scopes>', `comma-separated permissions: ${scopes.join(', ')}`, scopes.join(','))
     .option('--expires <time>', `lifetime: ${EXPIRES_RULE}`, DEFAULT_EXPIRES)
-    .option('--name <name>', 'note for the list of tokens');
+    .option('--name <name>', 'name of the token, shown by `token list`');
   return addSettings(command, ['databaseUrl']).action(
     async (owner: string, flags: Flags & { scope: string; expires: string; name?: string }) => {
       const { name = '' } = flags;
@@ -69,7 +69,7 @@ function createTokenCommand(context: CommandContext): Command {
 
 function describeCreation({ id, owner, expiresAt }: Token): string {
   const end = expiresAt === null ? 'never expires' : `expires at ${formatTime(expiresAt)}`;
-  return `token ${id} of ${owner}, which ${end}; it is shown only once:`;
+  return `a token of ${owner} (id ${id}, ${end}); the token is shown only once:`;
 }
 
 function listTokensCommand(context: CommandContext): Command {

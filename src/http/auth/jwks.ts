@@ -138,7 +138,7 @@ function unavailable(waitMs: number): ApiError {
   const seconds = String(Math.max(1, Math.ceil(waitMs / 1_000)));
   return new ApiError(
     50302,
-    'the key of this token cannot be fetched from the identity provider; retry later',
+    'the key that verifies this token cannot be fetched from the identity provider; retry later',
     {
       'retry-after': seconds,
     },

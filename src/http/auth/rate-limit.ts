@@ -68,7 +68,7 @@ export function createRejectedTokens(limit: number, monotonicNow: Clock): Reject
       if (validBefore.has(key)) return;
       const network = networkOf(address);
       ofAddress.rejectBeyond(network, 'too many invalid tokens from this address');
-      ofToken.rejectBeyond(`${network} ${key}`, 'this token was rejected too often');
+      ofToken.rejectBeyond(`${network} ${key}`, 'this invalid token was sent too often');
     },
     rejected: (address, secret) => {
       const network = networkOf(address);

@@ -17,7 +17,7 @@ export function createGate(limit: number, waitMs = GATE_WAIT_MS): <T>(work: () =
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const timer = setTimeout(() => {
       queue.delete(resolve);
-      reject(new ApiError(50301, 'too many lists wait for the store; retry later', RETRY_SOON));
+      reject(new ApiError(50301, 'too many list requests wait for the store; retry later', RETRY_SOON));
     }, waitMs);
     queue.add(resolve);
     await promise.finally(() => clearTimeout(timer));

@@ -39,7 +39,7 @@ export function rejectMalformed(request: FastifyRequest, uriLimit: number): void
   if (!isTarget(raw)) {
     throw new ApiError(
       40004,
-      'the request target must be a path, or an http URL with a host, without user and fragment (RFC 9112 §3.2)',
+      'the request target must be a path or an http URL; the URL needs a host, and has no user or fragment (RFC 9112 §3.2)',
     );
   }
   const coding = request.headers['transfer-encoding'];

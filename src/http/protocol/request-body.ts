@@ -131,5 +131,5 @@ function checkContent({ headers, raw }: FastifyRequest): void {
   const isJson =
     type === 'application/json' || type?.split(';', 1)[0]?.trim().toLowerCase() === 'application/json';
   if (!isJson || countOf(raw.rawHeaders, 'content-type') > 1)
-    throw new ApiError(41500, 'the Content-Type must be application/json, in one header');
+    throw new ApiError(41500, 'send exactly one Content-Type header, with application/json');
 }

@@ -71,7 +71,7 @@ describe('invalid tokens of an address', () => {
       [1, 2, 3].map(() => send(tokens, '192.0.2.1', 'a')),
       [true, true, false],
     );
-    assert.match(answerTo(tokens, '192.0.2.1', 'a')?.message ?? '', /^this token /);
+    assert.match(answerTo(tokens, '192.0.2.1', 'a')?.message ?? '', /^this invalid token /);
     assert.ok(send(tokens, '192.0.2.1', 'b'));
     assert.match(answerTo(tokens, '192.0.2.1', 'c')?.message ?? '', /address/);
   });

@@ -33,8 +33,8 @@ export interface OperationSchema {
 }
 
 /**
- * An OpenAPI link to another operation. A value of this request or response becomes a parameter of that
- * operation.
+ * An OpenAPI link from one operation to another. A value of the first operation's request or response becomes
+ * a parameter of the linked operation.
  */
 interface OperationLink {
   readonly description: string;
@@ -62,7 +62,7 @@ export interface Operation {
     /** OpenAPI links; each key is the operationId of the linked operation. */
     readonly links?: Readonly<Record<string, OperationLink>>;
   };
-  /** Error codes of this operation. Codes that any operation can return are left out. */
+  /** Error codes of this operation, except the codes that every operation can return. */
   readonly errors: readonly ErrorCode[];
 }
 

@@ -9,8 +9,8 @@ export const OWNER_SHARE = 0.75;
 /** Limits the requests that use the store at once. Requests that only wait for their client do not count. */
 export interface Admission {
   /**
-   * Runs `work` within the limits. Rejects at once with an ApiError (50301) if the total limit or the owner's
-   * limit is reached. Without an owner, only the total limit applies.
+   * Runs `work` within the limits. Rejects immediately with an ApiError (50301) if the total limit or the
+   * owner's limit is reached. Without an owner, only the total limit applies.
    */
   run<T>(owner: string | undefined, work: () => Promise<T>): Promise<T>;
   /** Rejects a request early in the pipeline, at little cost, if the total limit is reached. */

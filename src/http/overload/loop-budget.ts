@@ -4,7 +4,7 @@ const BUDGET_MS = 5;
 const MAX_STARTED = 64;
 
 /**
- * Returns undefined if a request of this owner may run at once. Otherwise returns a promise that resolves
+ * Returns undefined if a request of this owner may run immediately. Otherwise returns a promise that resolves
  * when the request may run. Owners take turns. Requests without an owner share one queue.
  */
 export type WaitForSlot = (owner: string | undefined) => Promise<void> | undefined;

@@ -25,8 +25,8 @@ export const GATHERED_BYTES = 8 * MEBIBYTE;
 export const CONCURRENT_GATHERS = 4;
 
 /**
- * Max pages that all lists together read at once, except first pages. The other database connections stay
- * free for short requests.
+ * Max pages that all lists together read at once, except first pages. On PostgreSQL, the remaining
+ * connections to the database stay free for short requests.
  */
 const CONCURRENT_READS = 4;
 
@@ -41,7 +41,7 @@ const SHORT_BYTES = PAGE_BYTES;
 
 /**
  * Milliseconds between token checks of a running list. A revocation takes effect within this interval plus
- * `TOKEN_FRESH_MS` (authentication.ts). The sum must be below a second.
+ * `TOKEN_FRESH_MS` (authentication.ts). The sum must be below a second, as docs/operations.md promises.
  */
 export const RECHECK_MS = 400;
 
@@ -199,8 +199,8 @@ export function listPlants(
   };
 }
 
-// Frees the memory of a large plant at once. Otherwise several large plants would stay in memory until the
-// next garbage collection.
+// Frees the memory of a large plant immediately. Otherwise several large plants would stay in memory until
+// the next garbage collection.
 function free({ buffer }: Buffer): void {
   if (buffer instanceof ArrayBuffer) buffer.transfer(0);
 }

@@ -23,7 +23,7 @@ type LimitReads = <T>(read: () => Promise<T>) => Promise<T>;
  */
 export class PlantPages {
   ended: boolean;
-  /** Id of the last plant read. Undefined if no more plants follow. */
+  /** Id of the last plant read, if more plants follow. Otherwise undefined. */
   cutAt: bigint | undefined;
   /** Size in bytes of the next plant, if it is too large for a page. Only `nextLarge` reads such a plant. */
   largeBytes: number | undefined;

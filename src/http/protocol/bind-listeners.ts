@@ -9,8 +9,8 @@ interface Address {
 }
 
 /**
- * Max connections that wait to be accepted; the kernel may allow fewer. When this queue is full, clients must
- * retry and connect only seconds later.
+ * Max connections in the queue of a listener, not accepted yet; the kernel may allow fewer. If the queue is
+ * full, clients must retry and connect seconds later.
  */
 const BACKLOG = 4_096;
 

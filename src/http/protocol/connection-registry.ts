@@ -12,8 +12,8 @@ export const TICK_MS = 1_000;
 const QUEUE_READ_TICKS = 2;
 
 /**
- * Max idle connections that one search closes, as a share of the connection limit. One search makes room for
- * many new connections.
+ * Max idle connections that one call of `makeRoom` closes, as a share of the connection limit. One call makes
+ * room for many new connections.
  */
 const FREED_SHARE = 0.01;
 
@@ -34,7 +34,7 @@ export class Connections {
   #isAwaited = false;
   #closesWhenIdle = false;
   /**
-   * True until the next tick if a search found no idle connection. A flood of new connections then causes
+   * True until the next tick if `makeRoom` found no idle connection. A flood of new connections then causes
    * only one search per tick.
    */
   #hasNoneIdle = false;

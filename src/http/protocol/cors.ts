@@ -31,8 +31,8 @@ export function addOrigin(
 }
 
 /**
- * Returns the CORS headers of a response to a parser error. The header `Origin` is unknown then, so CORS
- * headers are sent only if `*` is configured.
+ * Returns the CORS headers of a response to a parser error. After such an error the `Origin` header is
+ * unknown, so CORS headers are sent only if `*` is configured.
  */
 export function anyOrigin(origins: readonly string[]): Readonly<Record<string, string>> {
   return origins.includes('*') ? { 'access-control-allow-origin': '*' } : {};

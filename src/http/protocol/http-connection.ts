@@ -39,8 +39,8 @@ export interface ConnectionOptions {
 
 /**
  * Passes the bytes of one connection to Node's HTTP parser, and dispatches one request after the other (RFC
- * 9112 §9.3.2). Parses nothing while a request is executed. Pipelined requests wait unparsed, the first bytes
- * in this object and the rest in the kernel.
+ * 9112 §9.3.2). Pipelined requests stay unparsed until the current request has its response. The first of
+ * their bytes wait in this object, the rest in the kernel.
  */
 export class Connection {
   readonly socket: Socket;
@@ -55,8 +55,8 @@ export class Connection {
   /** Bytes not parsed yet: an incomplete request line, or pipelined requests. */
   #unparsed: Buffer = NOTHING;
   /**
-   * The response object of the next request. The request is dispatched after all bytes that have arrived are
-   * parsed.
+   * Response object of a request whose headers are parsed. Dispatch of the request waits for the first slice
+   * of its body, if that slice has arrived.
    */
   #next: BatchedResponse | undefined;
   #current: BatchedResponse | undefined;
@@ -85,7 +85,8 @@ export class Connection {
     this.#parse = takeListener(socket, 'data');
     this.#endParser = takeListener(socket, 'end');
     const read = (chunk: Buffer): void => this.#read(chunk);
-    // This JavaScript listener for 'data' stops Node from passing the bytes directly to its parser.
+    // Adds a listener for 'data'. Node then no longer passes the bytes directly from the socket to its
+    // parser.
     socket.on('data', read);
     if (options.sharesInput) shareInput(socket, read);
     socket.on('end', () => this.#onEnd());
@@ -217,8 +218,8 @@ export class Connection {
     this.#parse(slice);
     const request = (this.#next ?? this.#current)?.req;
     this.#framing.parsed(slice.length, request);
-    // Dispatches only after the part of the body that has already arrived is parsed. Most requests are then
-    // complete.
+    // Dispatches the request after the next slice of its body is parsed, if that slice has already arrived.
+    // Most requests are then complete.
     const hasMore = isHead && available > slice.length && request?.complete === false;
     if (!hasMore) this.#advance();
   }
@@ -309,8 +310,8 @@ export class Connection {
   }
 
   /**
-   * Ends our side of the connection, and keeps reading for a second. Otherwise a TCP reset may overtake the
-   * response (RFC 9112 §9.6).
+   * Ends our side of the connection, and keeps reading for a second. An immediate close could cause a TCP
+   * reset, and the client might lose the response (RFC 9112 §9.6).
    */
   #close(): void {
     if (this.#isClosing) return;

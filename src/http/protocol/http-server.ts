@@ -47,8 +47,8 @@ interface ListenerOptions {
 }
 
 /**
- * Max concurrent connections above the limit that get an error response. Further connections are closed
- * without a response.
+ * Max concurrent connections above the connection limit that get an error response. Further connections are
+ * closed without a response.
  */
 const MAX_REJECTED = 1_000;
 
@@ -93,7 +93,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
     known.get(request.socket)?.take(response);
   };
   server.on('request', take);
-  // Without these listeners Node would respond to `Expect` before authentication.
+  // Adds listeners for requests with `Expect`. Without them Node would respond before authentication.
   server.on('checkContinue', take);
   server.on('checkExpectation', take);
   server.on('clientError', (error, socket) => {

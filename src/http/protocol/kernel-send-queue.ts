@@ -36,7 +36,7 @@ export function lookAtSendQueues(): SendQueueOf {
   };
 }
 
-/** Reads all connections that have unacknowledged or unsent bytes. */
+/** Reads the send queue of each connection that has unacknowledged or unsent bytes. */
 function readQueues(): ReadonlyMap<string, number> {
   const queues = new Map<string, number>();
   for (const file of FILES) {
@@ -66,7 +66,7 @@ function* readLines(file: string): Generator<string> {
       rest = text.slice(end);
     }
   } catch {
-    // Systems other than Linux do not have the file.
+    // Ignores errors: only Linux has the files in `FILES`.
   } finally {
     if (descriptor !== undefined) closeSync(descriptor);
   }

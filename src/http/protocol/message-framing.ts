@@ -13,7 +13,10 @@ const CHUNKED_SLICE_BYTES = 1_024;
 /** Matches the start of a request line (RFC 9112 §3): a method, followed by a space or by nothing yet. */
 const BEGINS_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+( |$)/;
 
-/** Max bytes kept of a line with a chunk size. A size with more digits exceeds every body limit. */
+/**
+ * Max bytes kept of each line in a chunked body. A chunk size with more hexadecimal digits exceeds every body
+ * limit.
+ */
 const MAX_LINE = 20;
 
 type Part = 'start' | 'head' | 'length' | 'chunked';

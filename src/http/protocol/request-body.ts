@@ -108,7 +108,7 @@ function readAll(message: IncomingMessage): readonly Buffer[] {
   }
 }
 
-/** Copies a buffer into a larger one with room for `bytes` bytes or more. */
+/** Copies a buffer into a larger buffer with room for `bytes` bytes or more. */
 function grown(buffer: Buffer, bytes: number): Buffer<ArrayBuffer> {
   const larger = Buffer.alloc(Math.max(bytes, 2 * buffer.length));
   buffer.copy(larger);

@@ -6,6 +6,7 @@ import {
   digestSecret,
   isOwner,
   isOwnerOfSubject,
+  isTokenId,
   isTokenName,
   isValid,
   isWellFormedSecret,
@@ -103,6 +104,25 @@ describe('the checksum of a secret', () => {
     assert.equal(isWellFormedSecret(''), false);
     assert.equal(isWellFormedSecret(`plt_${'é'.repeat(49)}`), false);
   });
+});
+
+test('a secret of another form is not well formed, even if its checksum is right', () => {
+  const body = mintSecret().slice(0, -6);
+  for (const other of [
+    `PLT_${body.slice(4)}`,
+    `${body}0`,
+    body.slice(0, -1),
+    `${body.slice(0, -1)}-`,
+    ` ${body}`,
+  ])
+    assert.ok(!isWellFormedSecret(other + checksumOf(other)), other);
+  assert.ok(isWellFormedSecret(body + checksumOf(body)));
+});
+
+test('an id of a token has 12 letters and digits, and nothing else', () => {
+  assert.ok(isTokenId('0Az9BYx8CWv7'));
+  for (const text of ['', '0Az9BYx8CWv', '0Az9BYx8CWv70', '0Az9BYx8CWv-', '-0Az9BYx8CWv7', ' 0Az9BYx8CWv7'])
+    assert.ok(!isTokenId(text), text);
 });
 
 describe('the stored form of a secret', () => {
@@ -251,6 +271,7 @@ describe('the owner of a subject of an issuer', () => {
       'https://id.example',
       'https://#alice',
       'ftp://id.example#alice',
+      ' https://id.example#alice',
     ]) {
       assert.equal(isOwnerOfSubject(text), false, text);
     }

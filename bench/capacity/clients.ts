@@ -1,12 +1,10 @@
+import { BASE_PAUSE_MS, LONGEST_PAUSE_MS } from '../../client/src/retry.ts';
 import type { Clock } from './clock.ts';
 import type { Kind, Plan, Request, Status } from './model.ts';
 
-/**
- * Seconds: the random pause before retry n is below both BASE_PAUSE × 2 ** n and LONGEST_PAUSE, as in
- * client/src/retry.ts.
- */
-const BASE_PAUSE = 0.05;
-const LONGEST_PAUSE = 5;
+/** Seconds: the random pause before retry n is below both BASE_PAUSE × 2 ** n and LONGEST_PAUSE. */
+const BASE_PAUSE = BASE_PAUSE_MS / 1_000;
+const LONGEST_PAUSE = LONGEST_PAUSE_MS / 1_000;
 
 /** The results that the clients recorded after the warm-up. */
 export interface Seen {

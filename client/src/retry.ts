@@ -2,8 +2,8 @@
 export const TRANSIENT_STATUSES = [429, 502, 503, 504];
 
 /** Half of the limit of the first pause. */
-const BASE_PAUSE_MS = 50;
-const LONGEST_PAUSE_MS = 5_000;
+export const BASE_PAUSE_MS = 50;
+export const LONGEST_PAUSE_MS = 5_000;
 
 /** With a longer `Retry-After` the call fails at once. */
 export const LONGEST_RETRY_AFTER_MS = 60_000;

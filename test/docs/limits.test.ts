@@ -122,6 +122,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   ],
   'docs/operations.md': [
     `kept for [${hours}]`,
+    `timeout to \`--stop-delay\` plus ${Math.ceil(SHUTDOWN_MS / SECOND_MS)} s`,
     `For ${GRACE_MS / SECOND_MS} s clients`,
     `| up to ${(GRACE_MS + DRAIN_MS) / SECOND_MS} s after the pause |`,
     `| up to ${LAST_MS / SECOND_MS} s more |`,

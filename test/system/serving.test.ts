@@ -5,6 +5,7 @@ import { connect, type Socket } from 'node:net';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it } from 'node:test';
 import { setImmediate, setTimeout } from 'node:timers/promises';
+import { DRAIN_MS } from '../../src/server.ts';
 import { fillStore } from '../long/long-list.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';
 import { renderRequest } from '../support/clients/raw-http.ts';
@@ -13,9 +14,6 @@ import { bearer } from '../support/service.ts';
 
 const PRODUCTION = { NODE_ENV: 'production' };
 const ALDER = { name: 'Black alder', tag: 'Alnus glutinosa' };
-
-/** Timeout of a shutdown for requests in flight (src/server.ts). */
-const DRAIN_MS = 7_500;
 
 // Concurrent, since one test mostly waits.
 describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {

@@ -15,7 +15,7 @@ export const errorMeanings = {
   40401: 'no such route',
   40500: 'method not allowed; `Allow` lists the methods that are',
   40800: 'the request took too long to arrive',
-  41200: 'a precondition failed: a plant has no entity tag, so `If-Match` can only be `*`',
+  41200: 'a precondition failed: plants have no entity tags, so only `If-Match: *` can match',
   41300: 'the body is too large',
   41400: 'the URI is too long',
   41500: 'the content type is not JSON, or the body has a `Content-Encoding`',

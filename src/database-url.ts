@@ -30,8 +30,8 @@ const POSTGRES_DEMAND =
 const TLS_OPTIONS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation'];
 
 /**
- * Returns the rule that a database URL breaks, worded to follow "the database URL …". Returns undefined for a
- * valid URL.
+ * Returns the rule that a database URL breaks, such as "must name a file". In messages, this text follows the
+ * name of the flag, variable or argument. Returns undefined for a valid URL.
  */
 export function demandOfDatabaseUrl(url: string): string | undefined {
   if (!/^(?:sqlite:.|postgres(?:ql)?:\/\/.)/s.test(url)) return DEMAND;
@@ -47,8 +47,9 @@ function demandOfPostgresUrl(url: string): string | undefined {
   return `must not have the option ${unknown}, which has no effect; the TLS options are sslmode, sslrootcert, sslcert and sslkey`;
 }
 
-// Returns false for an invalid host or port, or a #. If a password has an unencoded / or ?, the text before
-// this character is read as the port. Such a port is usually invalid.
+// Returns false if the host or port is invalid, or if the URL contains `#`. An unencoded `/` or `?` in a
+// password ends the authority early. The start of the password is then read as the port, which is usually
+// invalid.
 function isPostgresUrl(url: string): boolean {
   const authority = url
     .replace(/^[a-z]+:\/\//, '')

@@ -15,7 +15,7 @@ export const Int64 = Type.Refine(
     `must be an integer from ${INT64_MIN} to ${INT64_MAX}${typeof value === 'string' ? ', not a string' : ''}`,
 );
 
-// The regular expression has U+0000 as `\x00`, not as `\u0000`. Some generated clients use RE2, which has no
+// Writes U+0000 as `\x00` in the regular expression. Some generated clients use RE2, which does not support
 // `\u`.
 const text = (description: string) =>
   Type.Refine(
@@ -77,7 +77,10 @@ export function toPlantRow(owner: string, { id, name, tag }: NewPlant): PlantRow
 /** A plant; optional fields without a value are missing or null. */
 export type NullablePlant = { readonly [F in keyof Plant]: Plant[F] | PlantRow[F] };
 
-/** Renders a plant as JSON. SQLite and PostgreSQL render the plants of a list to the same bytes. */
+/**
+ * Renders a plant as JSON. For a list of plants, SQL queries of SQLite and PostgreSQL produce the same bytes
+ * per plant.
+ */
 export function renderPlant({ name, tag }: NullablePlant): string {
   return JSON.stringify({ name, tag: tag ?? undefined } satisfies Record<keyof Plant, unknown>);
 }
@@ -98,8 +101,8 @@ export function isIdempotencyKey(text: string): boolean {
 const FIRST_VERSION_VALUES = ['id', 'name', 'tag'].length;
 
 /**
- * Returns the SHA-256 of all fields of a plant, unambiguously joined. The store keeps this digest with the
- * idempotency key, to recognize the same plant in a retry.
+ * Returns the SHA-256 of all fields of a plant, serialized as a JSON array to be unambiguous. The store keeps
+ * this digest with the idempotency key. The digest shows whether a retry sends the same plant.
  */
 export function digestPlant(plant: NewPlant): Uint8Array {
   const values = [plant.id.toString(), ...plantFields.map((field) => plant[field])];

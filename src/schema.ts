@@ -195,8 +195,8 @@ export const Type = {
   Object: objectOf,
   Optional: <S extends TSchema>(schema: S): S & Optional => ({ ...schema, [OPTIONAL]: true }),
   /**
-   * Adds the rule `isValid` to a schema. `demandOf` returns the error message for each invalid value; the
-   * schema's messages are no longer used.
+   * Adds the rule `isValid` to a schema. `demandOf` returns the error message for every invalid value and
+   * replaces all messages of the schema.
    */
   Refine: <T>(
     schema: TSchema<T>,

@@ -102,8 +102,8 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   async function close(how: 'gracefully' | 'immediately' = 'immediately'): Promise<void> {
     isStopping = true;
     if (how === 'gracefully') await setTimeout(config.stopDelay);
-    // Stops listening without close() of node:http: that method closes idle connections at once, even if a
-    // request is arriving.
+    // Calls `close()` of net.Server, which only stops listening. `close()` of http.Server would also close
+    // idle connections at once, even if a request is arriving.
     TcpServer.prototype.close.call(app.server);
     if (how === 'gracefully') {
       await within(GRACE_MS, connections.whenEmpty());

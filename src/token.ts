@@ -30,7 +30,10 @@ const NAME_LENGTH = 255;
 const NAME = new RegExp(`^[^\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}]{0,${NAME_LENGTH}}$`, 'u');
 const SUBJECT_OWNER = /^https?:\/\/[!"$-~]{1,247}#[ -~]{1,255}$/;
 
-/** Text of the rule for owners of tokens that this service issues, used in error messages. */
+/**
+ * Text of the rule for local owner names, used in error messages. A local owner has tokens that this service
+ * issues.
+ */
 export const OWNER_RULE = `1 to ${OWNER_LENGTH} letters, digits and ._@+-, beginning with a letter or digit`;
 
 /** Text of the rule for names of tokens, used in error messages. */
@@ -108,9 +111,9 @@ export function isOwner(text: string): boolean {
 }
 
 /**
- * Returns the owner for a subject of an OpenID Connect issuer: issuer, `#`, subject. No issuer and no local
- * owner contains `#`, so these owners are unique. Returns undefined unless the subject is 1 to 255 printable
- * ASCII characters (OpenID Connect Core §2).
+ * Returns the owner name for a subject of an OpenID Connect issuer: issuer, `#`, subject. Neither issuers nor
+ * local owner names contain `#`, so two owners never have the same name. Returns undefined unless the subject
+ * is 1 to 255 printable ASCII characters (OpenID Connect Core §2).
  */
 export function ownerOfSubject(issuer: string, subject: string): string | undefined {
   const owner = `${issuer}#${subject}`;

@@ -35,9 +35,12 @@ export interface CreateOptions extends CallOptions {
 
 /** Options of a list. */
 export interface ListOptions extends CallOptions {
-  /** Plants per page, which is one request: 1 to 2,147,483,647. Default: 1,000. */
+  /** Max plants per page: 1 to 2,147,483,647. Each page takes one request. Default: 1,000. */
   readonly pageSize?: number | undefined;
-  /** Where to begin: the cursor of a page. Default: at the first plant. */
+  /**
+   * The `cursor` of an earlier page: the list continues after that page. Default: the list begins at the
+   * first plant.
+   */
   readonly cursor?: string | undefined;
 }
 
@@ -111,8 +114,8 @@ export interface Client {
    */
   listPlants(options?: ListOptions): PlantList;
   /**
-   * Deletes a plant; resolves when that is on disk. When a response was lost and the retry finds no plant, it
-   * counts as deleted.
+   * Deletes a plant; resolves when the deletion is on disk. If a response was lost and the retry finds no
+   * plant, the plant counts as deleted.
    *
    * @example
    * ```ts
@@ -190,7 +193,10 @@ export function createClient(options: ClientOptions): Client {
   return { createPlant, listPlants, deletePlant };
 }
 
-/** 128 random bits. Pages on plain HTTP have no crypto.randomUUID. */
+/**
+ * Returns a key of 128 random bits. Avoids crypto.randomUUID, which browsers do not offer to web pages on
+ * plain HTTP.
+ */
 function newKey(): string {
   return crypto.getRandomValues(new Uint32Array(4)).join('-');
 }
@@ -200,7 +206,10 @@ function plantIn(value: unknown, answer: Answer): Plant {
   throw unexpected(answer);
 }
 
-/** The cursor in the `next` link (RFC 8288). Only the cursor is used, so that no link can divert the token. */
+/**
+ * Returns the cursor of the `next` link (RFC 8288). Ignores the rest of the link, so that no other host gets
+ * the access token.
+ */
 function nextCursor(answer: Answer): string | undefined {
   const target = /<([^>]*)>; *rel="?next"?/.exec(answer.info.headers.get('link') ?? '')?.[1];
   if (target === undefined) return undefined;

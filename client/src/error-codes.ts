@@ -35,7 +35,7 @@ export const ErrorCode = {
   methodNotAllowed: 40500,
   /** the request took too long to arrive */
   requestTimeout: 40800,
-  /** a precondition failed: a plant has no entity tag, so `If-Match` can only be `*` */
+  /** a precondition failed: plants have no entity tags, so only `If-Match: *` can match */
   preconditionFailed: 41200,
   /** the body is too large */
   bodyTooLarge: 41300,

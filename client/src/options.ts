@@ -8,7 +8,7 @@ export type HeaderOptions = Readonly<Record<string, string>> | Iterable<readonly
 
 /** Options of every call. */
 export interface CallOptions {
-  /** Ends the call with its pauses and retries. The call rejects with the signal's reason. */
+  /** Aborts the call during any attempt or pause. The call then rejects with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
   /**
    * Timeout of one attempt in milliseconds, from the call for a token to the end of the response: 1 to 2,147,483,647 (24
@@ -25,7 +25,10 @@ export interface CallOptions {
 export interface ClientOptions {
   /** The address of the service with its base path, such as `https://plants.example/v1`. */
   readonly url: string | URL;
-  /** An access token, or a function that returns one. It is called before each attempt, and again once after a 401. */
+  /**
+   * An access token, or a function that returns one. The client calls the function at the start of each
+   * attempt, and makes one extra attempt after a 401.
+   */
   readonly token: string | GiveToken;
   /** As in CallOptions. Default: 10,000. */
   readonly timeoutMs?: number | undefined;
@@ -58,7 +61,7 @@ export interface AttemptStart extends Attempt {
 export interface AttemptEnd extends Attempt {
   /** Duration in milliseconds, with the wait for the token. */
   readonly ms: number;
-  /** Undefined if there was none. */
+  /** Undefined if the attempt got no response. */
   readonly response: ResponseInfo | undefined;
   /** A PlantStoreError, or the reason of the aborted signal; undefined after a success. */
   readonly error: unknown;
@@ -66,7 +69,7 @@ export interface AttemptEnd extends Attempt {
   readonly retryInMs: number | undefined;
 }
 
-/** Options of a call after the defaults. */
+/** Options of a call, with the default for each missing option. */
 interface Limits {
   readonly timeoutMs: number;
   readonly retries: number;
@@ -84,20 +87,22 @@ const INT32_MAX = 2 ** 31 - 1;
 /** Visible ASCII. */
 const ACCESS_TOKEN = /^[!-~]+$/;
 
-/** A name of RFC 9110 §5.6.2, except those that the client sets itself. */
+/** Matches a valid header name (RFC 9110 §5.6.2), except the names that the client sets itself. */
 const HEADER_NAME = /^(?!(?:authorization|content-type|idempotency-key)$)[\w!#$%&'*+.^`|~-]+$/;
 
-/** A value of RFC 9110 §5.5, which has no line breaks. */
+/** Matches a valid header value (RFC 9110 §5.5). Line breaks are invalid. */
 const HEADER_VALUE = /^[\t -~\x80-\xff]*$/;
 
 /** Returns the collection of plants at a base URL. Throws TypeError for an invalid one. */
 export function collectionAt(url: string | URL): URL {
-  // In `localhost:8080` the host parses as a scheme. The message does not show the value: it may have a password.
+  // Rejects other schemes: in `localhost:8080`, the parser takes `localhost:` as the scheme. The message
+  // omits the value, since a URL may contain a password.
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
     throw new TypeError('the option url must be an http:// or https:// address');
   }
   const { origin, pathname } = new URL(url);
-  // Joined as text: as a relative URL, a path that starts with `//` names another host, which would get the token.
+  // Concatenates text instead of resolving a relative URL. As a relative URL, a path such as `//host` would
+  // replace the host, which would then get the token.
   return new URL(`${origin}${pathname.replace(/\/+$/, '')}/plants`);
 }
 

@@ -8,7 +8,7 @@ export interface Plant {
 
 /** A plant to create. */
 export interface NewPlant {
-  /** An int64. A number must be a safe integer: above 2^53 it may already be another id. */
+  /** An int64. A number must be a safe integer: above 2^53, JavaScript may have rounded it to another id. */
   readonly id: bigint | number;
   /** Any text, also the empty one. */
   readonly name: string;
@@ -47,8 +47,9 @@ export function isPlant(value: unknown): value is Plant {
 }
 
 /**
- * The JSON of a plant to create, without other fields. Throws RangeError or TypeError for an invalid one, since callers may
- * have no types. The id is rendered by hand: JSON.stringify takes no bigint.
+ * Returns the JSON of a plant to create, without unknown fields. Throws RangeError or TypeError for an
+ * invalid plant, since JavaScript callers have no type check. Renders the id separately, because
+ * JSON.stringify does not support bigint.
  */
 export function jsonOfPlant(plant: NewPlant): string {
   const digits = digitsOf(plant.id);

@@ -30,7 +30,10 @@ const NAME = 'PlantStoreError';
  */
 export class PlantStoreError extends Error {
   override readonly name = NAME;
-  /** The code of the service. Undefined when no response came, or it is from another program. */
+  /**
+   * The error code in the response. Undefined if no response came, or if another program, such as a proxy,
+   * sent the response.
+   */
   readonly code: ErrorCode | (number & Record<never, never>) | undefined;
   /** The HTTP status. Undefined without a response, or if the platform hides it, as browsers do for redirects. */
   readonly status: number | undefined;
@@ -38,7 +41,10 @@ export class PlantStoreError extends Error {
   readonly requestId: string | undefined;
   /** The headers of the response, such as `Retry-After`. */
   readonly headers: Headers | undefined;
-  /** True when the call may have been executed: an attempt got no response, or a 503 that says so. */
+  /**
+   * True if the service may have executed the call. Examples: no response after the request was sent, or a
+   * 503 with the code `storeUnavailable`.
+   */
   readonly outcomeUnknown: boolean;
 
   constructor(message: string, { code, status, requestId, headers, outcomeUnknown, cause }: Failure) {

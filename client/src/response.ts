@@ -1,7 +1,7 @@
 import { ErrorCode } from './error-codes.ts';
 import { PlantStoreError } from './plant-store-error.ts';
 
-/** The circumstances of a response. */
+/** Status, request id and headers of a response. */
 export interface ResponseInfo {
   readonly status: number;
   /** The id of the request in the log of the service. */
@@ -61,7 +61,7 @@ export function errorOf(
   return failed(message, answer, unknownBefore || code === ErrorCode.storeUnavailable, code);
 }
 
-/** The error for a response that the service would not send. */
+/** Returns the error for a response that cannot come from a Plant Store. */
 export function unexpected(answer: Answer, outcomeUnknown = true): PlantStoreError {
   const begin = answer.text.slice(0, 100);
   return failed(

@@ -1,7 +1,7 @@
 /** Transient: too many requests, a proxy without a running service, overload, shutdown. */
 export const TRANSIENT_STATUSES = [429, 502, 503, 504];
 
-/** Half of the limit of the first pause. */
+/** Half of the max random pause before the first retry. */
 export const BASE_PAUSE_MS = 50;
 export const LONGEST_PAUSE_MS = 5_000;
 
@@ -9,9 +9,10 @@ export const LONGEST_PAUSE_MS = 5_000;
 export const LONGEST_RETRY_AFTER_MS = 60_000;
 
 /**
- * Milliseconds until a retry, the first being 1: `Retry-After` (RFC 9110 §10.2.3) plus a random pause below a limit that
- * doubles each time (full jitter; M. Brooker, Exponential Backoff And Jitter, 2015). Undefined when `Retry-After` is too
- * long.
+ * Returns the milliseconds until a retry; the first retry has the number 1. Adds a random pause to the time
+ * in `Retry-After` (RFC 9110 §10.2.3). The limit of the random pause doubles with each retry, up to
+ * LONGEST_PAUSE_MS (full jitter; M. Brooker, Exponential Backoff And Jitter, 2015). Returns undefined if
+ * `Retry-After` is too long.
  */
 export function pauseBefore(retry: number, headers: Headers | undefined): number | undefined {
   const asked = retryAfterMs(headers?.get('retry-after') ?? '');
@@ -30,8 +31,9 @@ export async function pause(ms: number, signal: AbortSignal | undefined): Promis
 }
 
 /**
- * Settles as `work` does, or resolves to undefined after a time, or rejects with the reason of the signal. `work` gets a
- * signal of the end, and may ignore it. The timer keeps a process alive, which AbortSignal.timeout does not.
+ * Settles with the result of `work`, resolves to undefined after `ms`, or rejects with the reason of an
+ * aborted `signal`. At the end, aborts the signal passed to `work`; `work` may ignore that signal. Uses
+ * setTimeout, which keeps the process alive; AbortSignal.timeout does not.
  */
 export async function within<T>(
   ms: number,

@@ -38,8 +38,8 @@ interface Outcome {
 const UNSENT = /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|client error \(Connect\)/;
 
 /**
- * Returns a function that checks the options of a call and returns its way to send: with a token, a timeout and retries.
- * Each operation of the service is safe to retry.
+ * Returns a function that checks the options of a call and returns the `Send` for it, which adds the token,
+ * limits the time of each attempt, and retries. Each operation of the service is safe to retry.
  */
 export function createSender(options: ClientOptions): (options: CallOptions) => Send {
   const { token, fetch = globalThis.fetch, beforeAttempt, afterAttempt } = options;
@@ -71,7 +71,8 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
             return answerOf(await fetch(url, request));
           });
           if (answer !== undefined) {
-            // After an attempt without a response, a missing plant counts as deleted: by that attempt.
+            // Treats a missing plant as deleted if the outcome of an earlier attempt is unknown: that attempt
+            // may have deleted it.
             const isGone = operation === 'deletePlant' && outcomeUnknown;
             const failure = errorOf(answer, target, outcomeUnknown, isGone);
             return { answer, failure, isTransient: TRANSIENT_STATUSES.includes(answer.info.status) };
@@ -119,10 +120,13 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
   };
 }
 
-/** The message of an error, which has its code. Platforms put the actual one, such as ECONNREFUSED, into `cause`. */
+/**
+ * Returns the message of `error.cause`, if any, otherwise of the error. Platforms put the actual error, such
+ * as ECONNREFUSED, into `cause`. The message contains the error code.
+ */
 function reasonOf(error: unknown): string {
   const inner = error instanceof Error && error.cause instanceof Error ? error.cause : error;
   if (!(inner instanceof Error)) return String(inner);
-  // After attempts at several addresses, there is only a code.
+  // Falls back to the code: after attempts at several addresses, the error (AggregateError) has no message.
   return inner.message || ('code' in inner ? String(inner.code) : inner.name);
 }

@@ -20,8 +20,8 @@ export function rejectUnlessLocalOwner(owner: string): void {
 }
 
 /**
- * Throws CommandFailed unless the argument is a valid owner of local tokens or of an identity provider's
- * tokens.
+ * Throws CommandFailed unless the argument is a valid owner name. The name identifies a local owner or a
+ * subject of an identity provider.
  */
 export function rejectUnlessOwner(owner: string): void {
   if (isOwner(owner) || isOwnerOfSubject(owner)) return;

@@ -17,8 +17,8 @@ export async function writeAtomically<T>(
 ): Promise<T> {
   rejectExisting(file);
   const partial = `${file}.partial`;
-  // Adds the signal handlers first, so that a signal never leaves a partial file. The handlers never remove
-  // another command's partial file: they cannot run during `create`, which is synchronous.
+  // Adds the signal handlers before `create`, so that a signal never leaves a partial file. No handler runs
+  // during the synchronous `create`, so no handler removes another command's partial file.
   const stopListening = onSignal(context, (signal) => {
     removeSync(partial);
     context.end(signal);

@@ -56,8 +56,8 @@ async function runCommand(argv: readonly string[], context: CommandContext): Pro
 }
 
 /**
- * Creates the command-line parser with the command `name` only. If there is no such command, adds all
- * commands, for the help.
+ * Creates the command-line parser. Adds only the command `name`. If `name` is missing or unknown, adds all
+ * commands, so that the help lists them.
  */
 export async function createProgram(
   context: CommandContext,

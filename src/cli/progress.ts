@@ -5,8 +5,8 @@ import { writeMessage } from './message.ts';
 
 export interface Progress {
   /**
-   * Sets the number of items so far. `value` is the position of the progress bar. It differs from the number
-   * if the bar counts bytes.
+   * Sets the number of processed items. `value` is the position of the progress bar. The position differs
+   * from the number of items if the bar counts bytes.
    */
   advance(count: number, value?: number): void;
   /** Writes a line to standard error, above the progress bar. */

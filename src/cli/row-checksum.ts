@@ -28,7 +28,8 @@ export function createRowChecksum<T extends object>(): RowChecksum<T> {
   };
 }
 
-// Needs no field names: store/rows.ts builds all rows, so fields have the same order on both engines.
+// Returns the values of a row as JSON, without field names. store/rows.ts builds all rows, so the fields have
+// the same order on both engines.
 function canonicalText(row: object): string {
   return JSON.stringify(Object.values(row).map(toText));
 }

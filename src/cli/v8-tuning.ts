@@ -3,8 +3,8 @@ import { nextTick } from 'node:process';
 import { setFlagsFromString } from 'node:v8';
 
 /**
- * Keeps an object of `process.nextTick` in memory, so that V8 keeps the object's hidden class. No code reads
- * the object.
+ * Keeps one object that `process.nextTick` has created in memory, so that V8 keeps its hidden class. No code
+ * reads the array.
  */
 const kept: object[] = [];
 

@@ -167,7 +167,10 @@ function breaksIn(cells: readonly Cell[]): number {
   return cells.reduce((sum, cell) => sum + (cell?.includes('\n') ? cell.split('\n').length - 1 : 0), 0);
 }
 
-/** Reasons for error codes of csv-parse, whose messages name options of that library. */
+/**
+ * Reasons by csv-parse error code. They replace the messages of csv-parse, which contain option names of that
+ * library.
+ */
 const REASONS: ReadonlyMap<string, string> = new Map([
   ['INVALID_OPENING_QUOTE', 'a quotation mark stands inside a cell that does not begin with one'],
   ['CSV_INVALID_CLOSING_QUOTE', 'text follows the closing quotation mark of a cell'],

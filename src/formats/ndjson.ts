@@ -10,8 +10,8 @@ import {
 } from './format.ts';
 
 /**
- * Max bytes of a skipped line. A line longer than MAX_LINE_BYTES is invalid and skipped. At a line longer
- * than MAX_SKIPPED_BYTES the import fails: input such as `/dev/zero` never ends a line.
+ * Max bytes of a skipped line. A line longer than MAX_LINE_BYTES is invalid and skipped. If a line exceeds
+ * MAX_SKIPPED_BYTES, the import fails, since input such as `/dev/zero` has no end of line.
  */
 export const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
 

@@ -96,7 +96,8 @@ export function createApp(options: AppOptions): FastifyInstance {
   setUpRequests(app, limits.body);
   addHooks(app, options);
   answerErrors(app, options);
-  // Limits reads and writes separately, so that lists still work while a lock or a slow disk blocks writes.
+  // Reads and writes share a loop budget but have separate concurrency limits. Lists therefore still work
+  // while a lock or a slow disk blocks writes.
   const waitForSlot = createLoopBudget();
   const admissions = {
     reads: createAdmission(limits.inFlight, waitForSlot),
@@ -203,8 +204,8 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
   tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {
     const response = responseOf(reply);
-    // Stores the request in a field of the response. In a closure, V8 would keep the request in memory for
-    // too long (test/system/request-memory.test.ts).
+    // Stores the request in the response, not in a closure: V8 would free a captured request too late
+    // (test/system/request-memory.test.ts).
     response.routed = request;
     reply.header('x-request-id', request.id).headers(headers);
     if (response.receiveError !== undefined) throw response.receiveError;
@@ -248,9 +249,10 @@ function operationOf({ routeOptions }: FastifyRequest): string {
 }
 
 /**
- * Codes of server errors that get no error line in the log. 50100 is a mistake of the client. 50301 means
- * overload, and log lines would add to it. 50302 means that a token names an unknown key. Clients could flood
- * the log with such tokens, so only a failed read of the identity provider's keys is logged.
+ * Codes of server errors that get no error line in the log. 50100: the client sent a method that is not
+ * implemented. 50301: the service is overloaded, and log lines would add load. 50302: the key of a token is
+ * unknown and cannot be fetched now. Clients could flood the log with such tokens. Instead, the service logs
+ * each failed read of the identity provider's keys.
  */
 const unlogged: readonly ErrorCode[] = [50100, 50301, 50302];
 
@@ -295,7 +297,7 @@ async function addRoutes(
       schema,
       config: { operationId },
       onRequest: [admission.rejectWhenFull, authentication.require(needed), ...rates],
-      // Parsing the body takes time, so it counts towards the concurrency limit.
+      // Counts body parsing towards the concurrency limit, since parsing takes time.
       handler: (request, reply) =>
         admission.run(ownerOf(request), () => {
           if (checkBody !== undefined) request.body = checkBody(request.body);

@@ -25,8 +25,8 @@ export class BatchedResponse<
   isAnswered = false;
 
   /**
-   * True if the client closed its sending side before the response was sent. Such a client rarely reads the
-   * response, so a list for it is stopped.
+   * True if the client closed its sending side before the response was sent. The operation listPlants stops
+   * early for such a client, which rarely reads the response.
    */
   isClientGone = false;
 

@@ -10,7 +10,7 @@ import { packetOf, RequestTimeout, TargetTooLong } from './receive-errors.ts';
 /** Matches a request line (RFC 9112 §3) with any method, known or unknown (RFC 9110 §9.1). */
 const REQUEST_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ [^ ]+ HTTP\/1\.[01]$/;
 
-/** Headers of an error response after which the client may retry in a second. */
+/** Headers for error responses: the client may retry the request after a second. */
 export const RETRY_SOON = { 'retry-after': '1' };
 
 /** Converts any thrown error to the ApiError that the client gets. */
@@ -71,8 +71,8 @@ function fromParser(error: unknown): ApiError | undefined {
 }
 
 /**
- * Returns the request line that Node's parser rejected. The line is complete, since the parser gets whole
- * request lines.
+ * Returns the request line that Node's parser rejected. The line is complete: `Framing` waits for the rest of
+ * an incomplete request line before the parser gets it.
  */
 function lineOf(error: unknown): string {
   return packetOf(error).toString('latin1').split('\r\n', 1)[0] ?? '';

@@ -99,8 +99,9 @@ export function ownerOf(request: FastifyRequest): string {
 }
 
 /**
- * Sets the Content-Type of a reply whose body is already JSON text. Without the serializer set here, Fastify
- * would add a charset, which JSON does not have (RFC 8259 §11).
+ * Sets the Content-Type of a reply whose body is already JSON text. Also sets a serializer: without it,
+ * Fastify would add a charset to the Content-Type. The JSON media type has no charset parameter (RFC 8259
+ * §11).
  */
 export function asJson(reply: FastifyReply, json: string): string {
   reply.header('content-type', 'application/json').serializer(identity);

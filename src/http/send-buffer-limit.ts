@@ -55,8 +55,9 @@ export class SendBudget {
   }
 
   /**
-   * Waits until the memory is free. If all responses with reserved memory are waiting, the first gets its
-   * memory at once, to prevent a deadlock. Rejects with an ApiError (50301) after a timeout.
+   * Waits until the memory is free. If all responses that hold reserved memory wait for more, the first
+   * waiting response gets its memory immediately. This prevents a deadlock. Rejects with an ApiError (50301)
+   * after a timeout.
    */
   async reserve(memory: number, response: HeldBytes): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -97,8 +98,9 @@ export class SendBudget {
     }
   }
 
-  // Returns true if every response that holds reserved memory waits for more. The first may then exceed the
-  // limit, or all would wait forever. So even a plant larger than the limit can be listed.
+  // Returns true if every response that holds reserved memory waits for more. The first waiting response may
+  // then exceed the limit. Otherwise all of them would wait forever (deadlock). So even a plant larger than
+  // the limit can be listed.
   #areAllWaiting(): boolean {
     return this.#reserved === this.#waiting.reduce((sum, { response }) => sum + response.reserved, 0);
   }

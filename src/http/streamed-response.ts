@@ -28,9 +28,9 @@ export type SendPieces = (
 ) => void;
 
 /**
- * Returns a function that sends a body in pieces. The function requests each piece after the kernel has
- * accepted the previous one. So a client that does not read keeps only one piece in memory, and all pieces
- * may share one buffer.
+ * Returns a function that sends a body in pieces. The function requests each piece only after the kernel has
+ * accepted the previous piece. For a client that does not read, only one piece is in memory. All pieces may
+ * share one buffer.
  */
 export function createSendPieces({ completeHeaders, onBrokenOff }: PieceHooks): SendPieces {
   return (request, reply, pieces) => {
@@ -52,8 +52,8 @@ async function writeAll(
   response: BatchedResponse,
   pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
 ): Promise<void> {
-  // Uses no `Promise.race` with one promise for the whole response: that promise would collect a callback for
-  // each piece.
+  // Rejects the current write when the response closes. A `Promise.race` with one promise for the whole
+  // response would leave a callback on that promise for each piece.
   let rejectPiece: ((error: ClientGone) => void) | undefined;
   const onClose = (): void => rejectPiece?.(new ClientGone('the client is gone'));
   response.once('close', onClose);

@@ -27,8 +27,8 @@ export interface Filling extends Contents {
 }
 
 /**
- * Handling of a batch with taken ids: `fail` saves nothing of the batch, `skip` keeps the stored plants,
- * `replace` overwrites them.
+ * Ways to save a batch if some of its ids are taken: `fail` saves nothing of the batch, `skip` keeps the
+ * stored plants, `replace` overwrites them.
  */
 export const onConflicts = ['fail', 'skip', 'replace'] as const;
 
@@ -48,8 +48,8 @@ export interface Bulk {
    */
   fill<T>(work: (filling: Filling) => Promise<T>): Promise<T>;
   /**
-   * Returns the faults of files and schema; an empty list if there are none. Rejects with StoreNotOpened if
-   * there is no store.
+   * Checks the schema, and on SQLite also the database file. Returns a message for each fault; an empty list
+   * if there are none. Rejects with StoreNotOpened if there is no store.
    */
   inspect(): Promise<readonly string[]>;
   /**

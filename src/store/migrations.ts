@@ -9,10 +9,10 @@ export interface MigrationTarget {
 }
 
 /**
- * Applies the migrations of a folder that the store lacks, sorted by number. Resolves to their names. Accepts
- * a store with one newer migration, since every version works with the migration that follows its last one.
- * This permits rolling upgrades and rollbacks. Rejects with StoreNotOpened if the store has several newer
- * migrations.
+ * Applies the migrations of a folder that are missing in the store, sorted by number. Resolves to their
+ * names. Accepts a store with one newer migration: each migration is compatible with the service version
+ * before it. This permits rolling upgrades and rollbacks. Rejects with StoreNotOpened if the store has
+ * several newer migrations.
  */
 export async function applyMigrations(folder: string, target: MigrationTarget): Promise<readonly string[]> {
   const { files, missing, unknown } = compareMigrations(folder, await target.applied());

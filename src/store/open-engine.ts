@@ -118,8 +118,8 @@ export async function migrateStore(url: string): Promise<readonly string[]> {
 }
 
 /**
- * Marks an embedded store as used by a service, so that a second service notices. Resolves to undefined for
- * PostgreSQL, which any number of services may share.
+ * Marks an embedded store as used by a service, so that a second service can detect the first one. Resolves
+ * to undefined for PostgreSQL, since any number of services may share a database.
  */
 export async function markAsServed(url: string): Promise<ServiceLock | undefined> {
   const file = sqliteFile(url);

@@ -5,10 +5,7 @@ import type { Outcome } from './store.ts';
 
 type Row = Readonly<Record<string, unknown>>;
 
-/**
- * Limits of a page of rows in commands that read all data, such as `export`. The limit of characters is
- * approximate.
- */
+/** Max rows and approximate max characters of one page in commands that read all data, such as `export`. */
 export const ROWS_IN_PAGE = 1_000;
 export const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
 

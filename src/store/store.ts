@@ -73,8 +73,8 @@ export interface IdRange {
 export interface PageLimit {
   readonly plants: number;
   /**
-   * Max bytes of JSON in UTF-8. A page with a single plant can be longer: engines may measure the plant
-   * before they add JSON escapes.
+   * Max bytes of JSON in UTF-8. A page with a single plant can exceed this limit, since engines may measure
+   * the plant without JSON escapes.
    */
   readonly bytes: number;
 }
@@ -93,8 +93,8 @@ export interface PlantPage {
   /** True if the range of ids has plants after this page. */
   readonly more: boolean;
   /**
-   * Size in bytes of the first plant, if this plant alone exceeds the limit; the page is then empty. Some
-   * engines count bytes without JSON escapes.
+   * Set only if the first plant alone exceeds the limit of bytes; the page is then empty. The value is the
+   * size of this plant in bytes. Some engines count bytes without JSON escapes.
    */
   readonly largeBytes?: number;
 }
@@ -112,8 +112,8 @@ export interface LargePlant {
 }
 
 /**
- * The interface of the service to plants and tokens. A read sees every write that was acknowledged before the
- * read began. All methods reject with StoreUnavailable if the store cannot answer.
+ * Reads and writes plants and tokens for the service. A read sees every write that was acknowledged before
+ * the read began. All methods reject with StoreUnavailable if the store cannot answer.
  */
 export interface Store {
   /** Executes one write, possibly in a batch with others. Resolves when the write is durable. */
@@ -152,7 +152,7 @@ export class StoreUnavailable extends Error {
   override readonly name = 'StoreUnavailable';
 }
 
-/** The store cannot execute the write now, and has stored nothing of it. */
+/** The store cannot execute the write now. No part of the write was stored. */
 export class NothingStored extends StoreUnavailable {}
 
 /** Stored data is damaged, so that retries fail too. */

@@ -25,8 +25,8 @@ import { addSettings } from '../settings/flags.ts';
 import { onSignal } from '../signal-handler.ts';
 
 /**
- * Max plants in one transaction. In smaller batches, too few plants would share the cost of an fsync. Larger
- * batches would delay the requests of a running service.
+ * Max plants in one transaction. Smaller batches need more fsync calls for the same number of plants. Larger
+ * batches delay the requests of a running service.
  */
 export const PLANTS_IN_BATCH = 2_000;
 export const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
@@ -35,8 +35,8 @@ export const CHARACTERS_IN_BATCH = 4 * 1024 * 1024;
 export const INVALID_LINES_SHOWN = 20;
 
 /**
- * Returns the `--on-conflict` flag for importing the corrected file again. `replace` stays `replace`. All
- * other values become `skip`, which keeps stored plants.
+ * Returns the `--on-conflict` flag to suggest for importing the file again, after a correction or an
+ * interruption. Keeps `replace`. Any other value becomes `skip`, which leaves stored plants unchanged.
  */
 function againFlag(onConflict: OnConflict): string {
   return `--on-conflict ${onConflict === 'replace' ? 'replace' : 'skip'}`;
@@ -44,7 +44,7 @@ function againFlag(onConflict: OnConflict): string {
 
 type ImportFlags = Flags & { onConflict: OnConflict; format?: FormatName; json?: true };
 
-/** Number of plants by outcome, and of invalid lines. */
+/** Counts of created, skipped and replaced plants. `bad` counts invalid lines. */
 interface Counts {
   created: number;
   skipped: number;
@@ -115,8 +115,8 @@ async function importPlants(
     if (!isSaving) endBy(signal);
   });
 
-  // Ends the process by the received signal. After an exit code instead, a shell script would run its next
-  // command.
+  // Ends the process by the received signal. If the process ended with an exit code, a calling shell script
+  // would continue with its next command.
   function endBy(signal: NodeJS.Signals): void {
     progress.stop();
     writeMessage(context.stderr, `plant-store: interrupted; ${unfinished()}`);

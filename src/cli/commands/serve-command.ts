@@ -20,8 +20,8 @@ const FIRST_OWNER = 'default';
 export const SHUTDOWN_MS = STOP_MS + 500;
 
 /**
- * Milliseconds after a first signal in which a second signal does not force the exit. On Ctrl-C, the terminal
- * and npm each send a signal.
+ * Milliseconds after the first signal in which a second signal counts as the same signal. A later signal ends
+ * the process immediately. On Ctrl-C, the terminal and npm each send a signal.
  */
 export const SAME_SIGNAL_MS = 500;
 
@@ -157,8 +157,8 @@ function shouldCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config
 
 async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: EventLog): Promise<void> {
   if (oidcIssuer !== '') return;
-  // Skips the warning about missing tokens if the store does not answer: error responses to requests report
-  // that problem.
+  // Skips the warning about missing tokens if the store does not answer. In this case requests get error
+  // responses, which already show the problem.
   const hasTokens = await store.hasTokens().catch(() => true);
   if (!hasTokens)
     log.event(

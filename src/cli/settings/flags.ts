@@ -38,7 +38,7 @@ function describe(setting: Setting): string {
   return `${helpOf(setting).description} (${notes.filter((note) => note !== undefined).join(', ')})`;
 }
 
-/** Warns of environment variables that are nearly named like a setting. */
+/** Warns about environment variables whose names look like a misspelled setting. */
 export function warnOfMisspelledVariables({ env, stderr }: CommandContext): void {
   for (const [given, meant] of misspelledVariables(env))
     writeMessage(stderr, `plant-store: ${given} is not a setting; did you mean ${meant}?`);

@@ -66,13 +66,13 @@ export type FindGrant = (secret: string) => Promise<Grant | undefined>;
 
 /**
  * A cached lookup of a token. `answer` resolves to the service's token or to the identity provider's grant.
- * For an invalid token, `answer` resolves to undefined. Once it has resolved, `found` has the same value, for
- * code that cannot wait.
+ * For an invalid token, `answer` resolves to undefined. `found` gives synchronous code the same value.
+ * `found` is undefined until `answer` resolves.
  */
 interface LookUp {
   found: Token | Grant | undefined;
   readonly answer: Promise<Token | Grant | undefined>;
-  /** The first time at which a use of the token must be recorded again, in milliseconds since the epoch. */
+  /** Earliest time to record another use of the token, in milliseconds since the epoch. */
   recordUseFrom: number;
 }
 
@@ -97,8 +97,8 @@ export function createAuthentication({
   rejectedTokens,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
-  // The cache key is the token as the client sent it, so that a cache hit needs no hash. The TTL starts when
-  // the lookup starts, since the store may read the token at that moment.
+  // The cache key is the token as the client sent it, so that a cache hit needs no hash. The TTL starts with
+  // the lookup, since the store may read the token at any time during the lookup.
   const lookUps = new LRUCache<string, LookUp>({ max: TOKENS_CACHED, ttl: TOKEN_FRESH_MS });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
@@ -214,7 +214,8 @@ function originOf({ id, ip }: FastifyRequest): Origin {
 }
 
 /**
- * Returns the token in `Authorization`. The case of the scheme does not matter. Throws an ApiError (40100).
+ * Returns the token in `Authorization`. The scheme `Bearer` is case-insensitive. Throws an ApiError (40100)
+ * if the header is missing or has another scheme.
  */
 function readSecret({ headers: { authorization } }: FastifyRequest): string {
   if (authorization === undefined) throw noCredentials;

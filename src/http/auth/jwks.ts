@@ -47,8 +47,8 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
   let triedAt = Number.NEGATIVE_INFINITY;
   let reading: Promise<boolean> | undefined;
   /**
-   * Key ids of the tokens that waited for the last read of the keys. If `keys` still lacks one of these ids,
-   * the issuer had no such key at that read.
+   * Key ids of the tokens that waited for the last read of the keys. If such an id is not in `keys`, the
+   * issuer had no key with this id at that read.
    */
   const lookedUp = new Set<string>();
 

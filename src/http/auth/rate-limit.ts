@@ -43,9 +43,9 @@ function createRate(limit: number, monotonicNow: Clock) {
 /** Limits invalid tokens, since each of them costs a lookup in the store. */
 export interface RejectedTokens {
   /**
-   * Throws an ApiError (42900) if the address sent too many invalid tokens, or this invalid token too often.
-   * Call this method before looking up a token. A token that was once valid is never rejected here. So other
-   * clients at the same address cannot block it by sending invalid tokens.
+   * Throws an ApiError (42900) if the address sent too many different invalid tokens, or this invalid token
+   * too often. Call this method before looking up a token. The method does not reject a token that was valid
+   * before. Otherwise, invalid tokens from an address could block a valid token at the same address.
    */
   rejectBeyond(address: string, secret: string): void;
   rejected(address: string, secret: string): void;
@@ -53,9 +53,10 @@ export interface RejectedTokens {
 }
 
 /**
- * Applies two limits a minute to each address: on different invalid tokens, and on lookups of the same
- * invalid token. A client that repeats one revoked token reaches only the second limit. Other clients of its
- * address are not affected. An IPv6 address counts as its /64 network. A `limit` of 0 means no limit.
+ * Limits two numbers for each address and minute: different invalid tokens, and lookups of the same invalid
+ * token. A client that repeats one revoked token reaches only the second limit. Other clients at its address
+ * can still send requests. All addresses of an IPv6 /64 network count as one address. A `limit` of 0 means no
+ * limit.
  */
 export function createRejectedTokens(limit: number, monotonicNow: Clock): RejectedTokens {
   if (limit === 0) return { rejectBeyond: ignore, rejected: ignore, accepted: ignore };

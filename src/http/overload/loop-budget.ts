@@ -1,4 +1,7 @@
-/** Milliseconds of an event-loop iteration after which further requests wait for a later iteration. */
+/**
+ * Time budget for requests in one event-loop iteration, in milliseconds. When it is used up, further requests
+ * are queued.
+ */
 const BUDGET_MS = 5;
 /** Max queued requests that start in one event-loop iteration. */
 const MAX_STARTED = 64;
@@ -10,9 +13,9 @@ const MAX_STARTED = 64;
 export type WaitForSlot = (owner: string | undefined) => Promise<void> | undefined;
 
 /**
- * Limits handler time per event-loop iteration to 5 ms and queues further requests. Queued requests count
- * towards the concurrency limit, which rejects requests during an overload. Without this queue, requests
- * would wait unread in sockets and not count.
+ * Limits handler time per event-loop iteration to 5 ms and queues further requests. The concurrency limit
+ * counts queued requests, so it can reject requests during an overload. Without this queue, requests would
+ * wait unread in sockets, where the limit cannot count them.
  */
 export function createLoopBudget(): WaitForSlot {
   /** Queued requests of each owner. The first owner in the map is next. */

@@ -31,8 +31,9 @@ export const CONCURRENT_GATHERS = 4;
 const CONCURRENT_READS = 4;
 
 /**
- * Bytes that a list without `limit` counts towards the memory limit for slow clients. They cover a few pages
- * of plants, plain and encrypted for TLS. They do not cover the socket buffer of the kernel.
+ * Bytes of buffered data assumed for each list without `limit`, counted towards the memory limit for slow
+ * clients. They cover a few pages of plants, both unencrypted and encrypted for TLS. They do not cover the
+ * socket buffer of the kernel.
  */
 export const STREAM_BYTES = 8 * PAGE_BYTES;
 
@@ -231,10 +232,10 @@ function endWhenRevoked(
 }
 
 /**
- * Collects a list with a `limit` in one buffer, though the store returns several pages. A small buffer for
- * each page would fragment the heap, and the process would keep the freed memory. `expected` is the initial
- * size of the buffer in bytes, which the caller has reserved in `held`. Each large plant stays in a separate
- * buffer.
+ * Collects a list with a `limit` from several store pages into one buffer. A small buffer for each page would
+ * fragment the heap. The process would then not return the freed memory to the operating system. `expected`
+ * is the initial size of the buffer in bytes; the caller has already reserved it in `held`. Each large plant
+ * stays in a separate buffer.
  */
 async function gather(
   pages: PlantPages,
@@ -277,8 +278,8 @@ async function gather(
     json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
   }
   size += END.copy(block, size);
-  // Releases the reservation for the unused end of the buffer. That end takes no memory, since it was never
-  // written.
+  // Releases the reservation for the unused end of the buffer. That end was never written, so the operating
+  // system has assigned no physical memory to it.
   held.remove(block.length - size);
   return [...blocks, block.subarray(begin, size)];
 }

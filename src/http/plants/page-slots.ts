@@ -9,7 +9,7 @@ const GATE_WAIT_MS = 30_000;
  * an ApiError (50301) if a task is still queued after `waitMs` milliseconds.
  */
 export function createGate(limit: number, waitMs = GATE_WAIT_MS): <T>(work: () => Promise<T>) => Promise<T> {
-  /** The queued tasks, in the order of their arrival. A call starts the task. */
+  /** Queued tasks, in the order of their arrival. Each entry is a function that starts its task. */
   const queue = new Set<() => void>();
   let running = 0;
 

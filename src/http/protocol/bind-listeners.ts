@@ -1,7 +1,10 @@
 import type { FastifyInstance } from 'fastify';
 import { codeOf } from '../../api-errors.ts';
 
-/** An address to listen on. `namesOf` names its settings for error messages, such as `--port (PORT)`. */
+/**
+ * An address to listen on. `namesOf` holds the names of the host and port settings for error messages, such
+ * as `--port (PORT)`.
+ */
 interface Address {
   readonly host: string;
   readonly port: number;
@@ -9,8 +12,8 @@ interface Address {
 }
 
 /**
- * Max connections in the queue of a listener, not accepted yet; the kernel may allow fewer. If the queue is
- * full, clients must retry and connect seconds later.
+ * Max connections that wait until a listener accepts them (listen backlog). The kernel may apply a lower
+ * limit. If this queue is full, a client must retry and connects seconds later.
  */
 const BACKLOG = 4_096;
 

@@ -18,9 +18,9 @@ const QUEUE_READ_TICKS = 2;
 const FREED_SHARE = 0.01;
 
 /**
- * All connections of a listener. Timeouts count ticks of a timer, not the time of a clock. A suspension or a
- * busy time counts as one tick. Afterwards, the process can read waiting bytes before it times out
- * connections.
+ * All connections of a listener. Timeouts count timer ticks instead of clock time. If the process is
+ * suspended or busy, the whole time counts as one tick. Afterwards, the process can first read the bytes that
+ * arrived in the meantime. Only then do connections time out.
  */
 export class Connections {
   readonly #limit: number;

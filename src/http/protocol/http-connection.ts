@@ -39,8 +39,8 @@ export interface ConnectionOptions {
 
 /**
  * Passes the bytes of one connection to Node's HTTP parser, and dispatches one request after the other (RFC
- * 9112 §9.3.2). Pipelined requests stay unparsed until the current request has its response. The first of
- * their bytes wait in this object, the rest in the kernel.
+ * 9112 §9.3.2). Pipelined requests stay unparsed until the current request has its response. Their bytes that
+ * were already read wait in `#unparsed`. The remaining bytes wait in the kernel's receive buffer.
  */
 export class Connection {
   readonly socket: Socket;
@@ -55,8 +55,8 @@ export class Connection {
   /** Bytes not parsed yet: an incomplete request line, or pipelined requests. */
   #unparsed: Buffer = NOTHING;
   /**
-   * Response object of a request whose headers are parsed. Dispatch of the request waits for the first slice
-   * of its body, if that slice has arrived.
+   * Response object of a request whose headers are parsed, but which is not dispatched yet. If the first
+   * slice of the body has already arrived, it is parsed before the dispatch.
    */
   #next: BatchedResponse | undefined;
   #current: BatchedResponse | undefined;
@@ -159,8 +159,9 @@ export class Connection {
     if (hasMoved) this.#hasLooked = false;
   }
 
-  // The kernel accepts new bytes only when a third of its buffer is free. A client that reads can therefore
-  // look stalled. It has stalled only if the length of the kernel's send queue also stays the same.
+  // Returns true if the client has accepted no bytes for the write timeout. The kernel accepts new bytes only
+  // when a third of its send buffer is free. So a client that reads slowly can look stalled. Therefore the
+  // length of the kernel's send queue must also stay the same.
   #hasStalledInKernel(sendQueueOf: SendQueueOf): boolean {
     if (this.#stalledTicks === 0) return false;
     const sendQueue = sendQueueOf(this.socket);
@@ -218,8 +219,8 @@ export class Connection {
     this.#parse(slice);
     const request = (this.#next ?? this.#current)?.req;
     this.#framing.parsed(slice.length, request);
-    // Dispatches the request after the next slice of its body is parsed, if that slice has already arrived.
-    // Most requests are then complete.
+    // Delays the dispatch until the next slice of the body is parsed, if that slice has already arrived. So
+    // most requests are complete when they are dispatched.
     const hasMore = isHead && available > slice.length && request?.complete === false;
     if (!hasMore) this.#advance();
   }
@@ -287,7 +288,7 @@ export class Connection {
     else this.#advance();
   };
 
-  /** Parses the bytes that arrived after the last request. Without them, the connection becomes idle. */
+  /** Parses the bytes that arrived after the last request. If there are none, the connection becomes idle. */
   #readOn(): void {
     this.isIdle = true;
     this.idleRank = nextIdleRank();

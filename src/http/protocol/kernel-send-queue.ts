@@ -49,8 +49,8 @@ function readQueues(): ReadonlyMap<string, number> {
 }
 
 /**
- * Yields the lines of a file in parts. The file can be long, since it also lists connections that were closed
- * in the last minute.
+ * Reads a file in chunks, and yields the complete lines of each chunk as one string. The file can be long,
+ * since it also lists connections that were closed in the last minute.
  */
 function* readLines(file: string): Generator<string> {
   let descriptor: number | undefined;

@@ -37,7 +37,7 @@ export function answerOtherMethods(
       },
       handler: () => undefined,
     });
-    // Without this route, `/plants/` would match the route `/plants/:id` with an empty id.
+    // Adds a route for the empty value of a parameter: otherwise `/plants/` would match `/plants/:id`.
     if (!url.includes('/:')) continue;
     scope.route({
       method: scope.supportedMethods,

@@ -18,7 +18,8 @@ export const BYTES_PER_PIECE = 128;
  * bytes.
  */
 export function receiveBody(limit: number) {
-  // Closes the connection after the response to a body over a limit, even if the whole body has arrived.
+  // Closes the connection after a 413 response (too many bytes or chunks), even if the whole body has
+  // arrived.
   const closes = { connection: 'close' };
   const tooLarge = new ApiError(41300, `the body is larger than ${limit} bytes`, closes);
   const tooManyPieces = new ApiError(41300, 'the body has too many small chunks; send larger ones', closes);

@@ -25,7 +25,8 @@ export function compileRequestCheck(schema: TSchema, part: string | undefined) {
   const decode = part === 'params' || part === 'querystring' ? compileDecode(schema) : identity;
   return (value: unknown) => {
     const checked = check(decode(value));
-    // Leaves out converted headers. Fastify would copy all of them at each use of `request.headers`.
+    // Returns no converted headers as `value`. With that value, Fastify would copy all headers at each use of
+    // `request.headers`.
     if ('value' in checked) return part === 'headers' ? VALID : checked;
     const { field, demand } = checked.violation;
     const fault = part === 'querystring' && isRepeated(value, field) ? 'is given more than once' : demand;

@@ -9,8 +9,8 @@ const input = Buffer.alloc(READ_BYTES);
 type OnRead = (length: number) => boolean;
 
 /**
- * Properties of a socket for the option `onread`. Node accepts this option only for outgoing connections, so
- * `shareInput` sets the properties itself.
+ * Symbols of the internal socket properties in which Node stores the option `onread`. Node accepts this
+ * option only for outgoing connections, so `shareInput` sets these properties directly.
  */
 const properties = findProperties();
 

@@ -38,8 +38,8 @@ export interface Tls {
 
 /**
  * Reads the certificate and its key. Returns undefined if no files are configured. Throws CertificateInvalid
- * if the files cannot be used. If other users can read the key, each reading calls `onExposed` with the mode
- * of the key file.
+ * if the files cannot be used. If other users can read the key file, calls `onExposed` with the file's mode.
+ * `renew` repeats this check.
  */
 export function openTls(
   certFile: string,

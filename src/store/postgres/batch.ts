@@ -161,7 +161,7 @@ function settle(
   ifChanged: Outcome,
   otherwise: Outcome,
 ): void {
-  // Creates no set of changed keys if the statement changed all rows, as statements usually do.
+  // Skips the set of changed keys if the statement changed all rows, which is the usual case.
   const keys =
     changed.length === members.length
       ? undefined
@@ -173,10 +173,10 @@ function settle(
 }
 
 /**
- * Inserts new idempotency keys and replaces expired ones; both get the outcome 'created'. Other transactions
- * with the same keys wait until this transaction ends. If the key of a creation is already in use, sets the
- * outcome of the creation. A stored key with the outcome 'idTaken' counts as expired: earlier service
- * versions also kept the keys of failed creations.
+ * Inserts new idempotency keys and replaces expired ones, both with the outcome 'created'. Other transactions
+ * with the same keys wait until this transaction ends. If a key is already in use, sets the outcome of its
+ * creation to 'createdReplayed' or 'keyReused'. Also replaces stored keys with the outcome 'idTaken', which
+ * earlier service versions kept for failed creations.
  */
 async function claimKeys(
   connection: Connection,

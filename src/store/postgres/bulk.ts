@@ -108,7 +108,7 @@ async function save(
 }
 
 /**
- * Returns the positions in `plants` of those that were not created. `created` has the owner and id of each
+ * Returns the index of each plant in `plants` that was not created. `created` holds the owner and id of each
  * created plant.
  */
 function placesLeft(

@@ -52,7 +52,10 @@ export class Connections {
     return this.use((connection) => connection.query(statement));
   }
 
-  /** Runs one read statement. Rejects with StoreUnavailable if a standby answered, even through a pooler. */
+  /**
+   * Runs one read statement. Rejects with StoreUnavailable if a standby answered, even if a pooler chose the
+   * standby.
+   */
   async read(statement: Statement): Promise<readonly Row[]> {
     return this.use(async (connection) => rowsOfPrimary(await connection.query(withRole(statement))));
   }
@@ -166,8 +169,8 @@ export async function rollBack(connection: Connection, reason: unknown): Promise
   try {
     await connection.query({ text: 'ROLLBACK' });
   } catch (error: unknown) {
-    // Replaces `reason` with StoreUnavailable, so that `use` closes the connection. Keeps `reason` if that
-    // error also makes `use` close the connection.
+    // Throws StoreUnavailable, so that `use` closes the connection. Throws `reason` instead if `reason`
+    // already makes `use` close the connection.
     if (!isAboutHost(reason))
       throw new StoreUnavailable(`a transaction could not be rolled back: ${messageOf(error)}`, {
         cause: error,
@@ -231,8 +234,8 @@ function createPool(url: string, options: ConnectionOptions, hosts: number, time
 }
 
 /**
- * Makes the server plan a prepared statement once per connection, not at each call. Leaves out Citus, which
- * can plan an insert for several shards only with the values, and servers without the setting.
+ * Makes the server plan a prepared statement once per connection, not at each call. Has no effect on servers
+ * without this setting. Has no effect on Citus, which needs the values to plan an insert for several shards.
  */
 const PLAN_ONCE = `SELECT set_config('plan_cache_mode', 'force_generic_plan', false)
                     WHERE current_setting('plan_cache_mode', true) IS NOT NULL
@@ -248,8 +251,8 @@ async function prepareSession(
   hosts: number,
   timelines: Timelines,
 ): Promise<void> {
-  // Makes the server end an open transaction if this instance is lost. Without these timeouts, the server
-  // would notice the loss only after hours.
+  // Sets timeouts, so that the server ends an open transaction if this instance is lost. Without timeouts,
+  // the server would notice the loss only after hours.
   const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
                SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs}; ${PLAN_ONCE}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,

@@ -42,8 +42,8 @@ const FIND_MISSING_GRANTS: Statement = {
 };
 
 /**
- * Number of failed commits in a row, after which each commit first checks how many commits wait for a
- * standby.
+ * Number of consecutive failed commits. After this number, each commit first checks how many commits wait for
+ * a standby.
  */
 const SUSPICIOUS_FAILURES = 2;
 
@@ -92,9 +92,10 @@ export async function openPostgres(
   let perOwnerUntil = 0;
 
   /**
-   * Runs `work` with common statements for all owners. If the server rejects such a statement, uses separate
-   * statements for each owner during PER_OWNER_MS. Citus shards by owner and cannot lock rows of several
-   * owners in one statement. Tries common statements again later, since the rejection may be temporary.
+   * Runs `work` with statements that each cover all owners. If the server rejects such a statement, uses
+   * separate statements for each owner during PER_OWNER_MS. Citus shards by owner and cannot lock rows of
+   * several owners in one statement. Afterwards, uses statements for all owners again, since the rejection
+   * may be temporary.
    */
   async function togetherOrPerOwner<T>(work: (perOwner: boolean) => Promise<T>): Promise<T> {
     const perOwner = now() < perOwnerUntil;
@@ -119,9 +120,9 @@ export async function openPostgres(
   let optimisticFrom = 0;
 
   /**
-   * Tries an INSERT without ON CONFLICT, since that clause costs the server a third more time. If an id is
-   * taken, changes nothing and resolves to undefined. Then skips the plain INSERT for OPTIMISM_PAUSE_MS,
-   * since the server logs an error for each taken id.
+   * Tries an INSERT without ON CONFLICT, since ON CONFLICT increases the server's time by a third. If an id
+   * is taken, changes nothing and resolves to undefined. Later calls skip the plain INSERT for
+   * OPTIMISM_PAUSE_MS, since the server logs an error for each failed INSERT.
    */
   async function createOptimistically(batch: readonly Write[]): Promise<readonly Outcome[] | undefined> {
     if (performance.now() < optimisticFrom || !isOfCreations(batch)) return undefined;

@@ -76,8 +76,8 @@ async function rejectOtherEncodings(connection: Connection): Promise<void> {
     );
 }
 
-// Checks whether the table exists: CREATE TABLE IF NOT EXISTS needs the CREATE privilege even for an existing
-// table.
+// Creates the table `migrations` if it does not exist. Does not use CREATE TABLE IF NOT EXISTS, which needs
+// the CREATE privilege even for an existing table.
 async function ensureRecord(connection: Connection): Promise<void> {
   const [row] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
   if (row?.found === true) return;

@@ -33,9 +33,8 @@ function moreAfter(id: string): string {
 const RENDERED_BYTES = 4 * 1024 * 1024;
 
 /**
- * Reads a page. The first statement reads up to the max number of plants, which usually fit into the limit of
- * bytes. If they do not fit, a second statement adds up their sizes. This statement ends the page at the
- * limit of bytes.
+ * Reads a page. The first statement reads up to the max number of plants, which usually fit into the byte
+ * limit. If they do not fit, a second statement adds up their sizes and ends the page at the limit.
  */
 export async function readPage(
   query: (statement: Statement) => Promise<readonly Row[]>,
@@ -64,7 +63,7 @@ export async function readPage(
   return fitting;
 }
 
-/** Reads the first plant of a range of ids, of any size; undefined if the range has no plants. */
+/** Reads the first plant in a range of ids, however large the plant is; undefined if there is none. */
 export async function readLargePlant(
   query: (statement: Statement) => Promise<readonly Row[]>,
   owner: string,

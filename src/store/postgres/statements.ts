@@ -139,8 +139,8 @@ export function removeKeys(keys: readonly Key[]): Statement {
   return { name: `remove-${name}`, text: `DELETE FROM idempotency_keys WHERE ${where}`, values };
 }
 
-// Compares with a single owner if all idempotency keys have the same owner. Citus shards by owner, and then
-// locks only the shard of this owner.
+// Selects idempotency keys. If all keys have the same owner, compares `owner` with a single value. Citus
+// shards by owner, and then locks only the shard of this owner.
 function selection(keys: readonly Key[]) {
   const names = keys.map(({ key }) => key);
   if (isOfOneOwner(keys))

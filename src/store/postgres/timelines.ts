@@ -1,7 +1,7 @@
 import type { TimelineRegression } from '../store.ts';
 
 /**
- * Query for the timeline of a primary: eight hexadecimal digits, a number that grows at each failover.
+ * Query for the timeline of a primary: a number with eight hexadecimal digits that grows at each failover.
  * Returns NULL on a standby; fails on servers without timelines.
  */
 export const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby', true) = 'off'

@@ -25,8 +25,8 @@ export function openForReading(file: string, lockTimeoutMs = READ_LOCK_TIMEOUT_M
 }
 
 /**
- * Runs `work` in a write transaction, of which SQLite allows only one at a time. `endFor` receives the result
- * of `work`, and decides whether to commit or roll back. Rolls back if `work` throws.
+ * Runs `work` in a write transaction. SQLite allows only one write transaction at a time. `endFor` decides
+ * from the result of `work` whether to commit or roll back. If `work` throws, the transaction is rolled back.
  */
 export function inTransaction<T>(
   db: DatabaseSync,

@@ -18,8 +18,8 @@ const SQLITE_TOOBIG = 18;
 const SQLITE_NOTADB = 26;
 
 /**
- * Extended result code: a quota or a process limit left no space for a write. Nothing was committed, since no
- * fsync followed.
+ * Extended result code: a write failed because a quota or a process limit left no space. Nothing was
+ * committed, since the write failed before the fsync of the commit.
  */
 const SQLITE_IOERR_WRITE = 10 | (3 << 8);
 

@@ -2,8 +2,8 @@ import type { DatabaseSync } from 'node:sqlite';
 import { plantFields } from '../../plant.ts';
 
 /**
- * Max characters of a plant in the table `plants`. Longer plants are stored as JSON in `large_plants`. The
- * table `plants` has no rowid: SQLite reads whole rows to find a key, so rows must be short.
+ * Max characters of a plant in the table `plants`. Longer plants are stored as JSON in `large_plants`. Rows
+ * of `plants` must be short: the table has no rowid, so SQLite reads whole rows to find a key.
  */
 export const LARGE_CHARACTERS = 16 * 1024;
 

@@ -5,8 +5,8 @@ import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDam
 import { isTooBig } from './errors.ts';
 
 /**
- * SQL that renders a plant as JSON, with a CASE branch for each combination of present fields. The
- * alternative `json_patch` drops nulls, but takes four times as long.
+ * SQL that renders a plant as JSON, with a CASE branch for each combination of present fields. The function
+ * `json_patch` could remove null fields instead, but takes four times as long.
  */
 const PLANT = renderFields([], plantFields);
 
@@ -29,21 +29,21 @@ const PLANT_BYTES = `CASE WHEN plants.large_id IS NULL
   ELSE octet_length(json) END`;
 
 /**
- * JSON_GROWTH: max bytes of JSON for one byte of text (six for `\u0001`). MEMBER_NAMES: max bytes of JSON
- * that the names and numbers of all fields add.
+ * JSON_GROWTH: max bytes of JSON for one byte of text (six for `\u0001`). MEMBER_NAMES: max bytes that the
+ * names and numeric values of all fields add to a plant's JSON.
  */
 const JSON_GROWTH = 6;
 const MEMBER_NAMES = 32 * plantFields.length;
 
 /**
- * Smallest limit in bytes that is set for the size of an SQLite value. The limit applies to the whole
- * connection, and its other statements read values of up to this size.
+ * Min value, in bytes, for SQLite's limit on the size of a value. This limit applies to the whole connection.
+ * Other statements of the connection read values of up to SMALLEST_VALUE_LIMIT bytes.
  */
 const SMALLEST_VALUE_LIMIT = 64 * 1024;
 
 /**
- * Max plants of a short page, whose bytes are counted only after the whole page is read. A short page fits
- * into memory even if each plant nearly has the max size of a page.
+ * Max plants of a short page. SQLite checks the size of a short page only after it has read all plants. They
+ * fit into memory even if each plant is almost as large as the page limit.
  */
 const SHORT_PAGE = 64;
 
@@ -54,8 +54,8 @@ interface Pages {
 
 /**
  * Prepares the statements that read pages. SQLite's limit on the size of a value (`sqlite3_limit`) bounds the
- * memory of these statements. One statement reads a usual page. A page that exceeds the limit, or has large
- * plants, is read again row by row.
+ * memory of these statements. Usually one statement reads the whole page. If the page exceeds the limit or
+ * has large plants, it is read again row by row.
  */
 export function preparePages(db: DatabaseSync): Pages {
   // Uses `json_group_array` for short pages: it is faster, but checks the size limit only at the end.

@@ -7,7 +7,10 @@ import type { IdRange, LargePlant, PageLimit, PlantPage } from '../store.ts';
 import { openForReading } from './connection.ts';
 import { preparePages } from './pages.ts';
 
-/** Max characters of all cached pages together, then max characters of a single cached page. */
+/**
+ * CACHE_CHARACTERS: max characters of all cached pages together. LONGEST_CACHED_CHARACTERS: max characters of
+ * one cached page.
+ */
 const CACHE_CHARACTERS = 4 * 1024 * 1024;
 const LONGEST_CACHED_CHARACTERS = 16 * 1024;
 
@@ -43,8 +46,8 @@ export async function openReader(file: string): Promise<Reader> {
   let pagesVersion: unknown;
   let versionKnownIn: number | undefined;
 
-  // Clears the cached pages if another connection has committed, which changes `data_version`. Reads that
-  // version once per event-loop iteration (`loopCount`), since each read takes two file locks.
+  // Clears the cached pages if `data_version` has changed: another connection has committed. Reads
+  // `data_version` once per event-loop iteration (`loopCount`), since each read takes two file locks.
   function dropOutdatedPages(): void {
     const iteration = performance.nodeTiming.uvMetricsInfo.loopCount;
     if (iteration === versionKnownIn) return;

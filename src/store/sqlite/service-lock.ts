@@ -2,7 +2,7 @@ import { rmSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { isLocked } from './errors.ts';
 
-/** The sign of a service that it uses a store. It does not stop other services from using the store too. */
+/** A lock that shows that a service uses a store. It does not prevent other services from using the store. */
 export interface ServiceLock {
   /** True if another service already used the store. */
   readonly isShared: boolean;

@@ -6,7 +6,7 @@ CREATE TABLE plants (
   PRIMARY KEY (owner, id)
 );
 
--- What the first request with a key was for, and what became of it. Times are milliseconds since the epoch.
+-- Digest and outcome of the first request with each idempotency key. Times are milliseconds since the epoch.
 CREATE TABLE idempotency_keys (
   owner text NOT NULL,
   key text NOT NULL,

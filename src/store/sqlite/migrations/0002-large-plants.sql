@@ -1,10 +1,12 @@
--- SQLite reads whole rows of `plants`, with all their text, to find a key. The JSON of a large plant stands here.
+-- Stores the JSON of large plants. SQLite reads whole rows of `plants` to find a key, so these rows must be
+-- short.
 CREATE TABLE large_plants (
   large_id INTEGER PRIMARY KEY,
   json TEXT NOT NULL
 ) STRICT;
 
--- The row of a large plant in `plants` has its key, this number and empty fields.
+-- Links a large plant to its JSON in `large_plants`. The row in `plants` also has the plant's key; its fields
+-- are empty.
 ALTER TABLE plants ADD COLUMN large_id INTEGER;
 
 CREATE TRIGGER delete_large_plant AFTER DELETE ON plants WHEN OLD.large_id IS NOT NULL BEGIN

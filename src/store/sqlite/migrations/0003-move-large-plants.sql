@@ -1,4 +1,5 @@
--- A separate migration: a version opens a store that is one ahead, and an earlier one would list these plants as empty.
+-- Moves plants in a separate migration. A version with only 0001 would list these plants as empty. It rejects
+-- a store with two newer migrations.
 CREATE TEMP TABLE moved AS
   SELECT row_number() OVER (ORDER BY owner, id) AS large_id, owner, id
     FROM plants WHERE octet_length(name) + coalesce(octet_length(tag), 0) > 16384;

@@ -59,7 +59,7 @@ export interface AttemptStart extends Attempt {
 }
 
 export interface AttemptEnd extends Attempt {
-  /** Duration in milliseconds, with the wait for the token. */
+  /** Duration of the attempt in milliseconds, including the wait for the token. */
   readonly ms: number;
   /** Undefined if the attempt got no response. */
   readonly response: ResponseInfo | undefined;

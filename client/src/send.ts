@@ -127,6 +127,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
 function reasonOf(error: unknown): string {
   const inner = error instanceof Error && error.cause instanceof Error ? error.cause : error;
   if (!(inner instanceof Error)) return String(inner);
-  // Falls back to the code: after attempts at several addresses, the error (AggregateError) has no message.
+  // Falls back to the code: if all addresses of a host fail, the error is an AggregateError without a
+  // message.
   return inner.message || ('code' in inner ? String(inner.code) : inner.name);
 }

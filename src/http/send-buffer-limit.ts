@@ -146,7 +146,10 @@ export class HeldBytes {
     return this.#response.headersSent;
   }
 
-  /** Takes memory without waiting. Throws an ApiError (50301) if the limit of all responses is reached. */
+  /**
+   * Reserves memory without waiting. Throws an ApiError (50301) if all responses together have reached the
+   * limit.
+   */
   add(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;

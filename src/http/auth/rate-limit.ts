@@ -82,8 +82,8 @@ export function createRejectedTokens(limit: number, monotonicNow: Clock): Reject
 function ignore(): void {}
 
 /**
- * Returns a hook that limits the requests per minute of each token. The hook runs after authentication. JWTs
- * are counted by owner: when a JWT expires, its owner gets a new JWT.
+ * Returns a hook that limits the requests per minute of each token. The hook runs after authentication.
+ * Requests with a JWT count for its owner, since a new JWT would otherwise start a new count.
  */
 export function limitRequests(limit: number, monotonicNow: Clock) {
   const rate = createRate(limit, monotonicNow);

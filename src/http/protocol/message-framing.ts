@@ -14,8 +14,8 @@ const CHUNKED_SLICE_BYTES = 1_024;
 const BEGINS_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+( |$)/;
 
 /**
- * Max bytes kept of each line in a chunked body. A chunk size with more hexadecimal digits exceeds every body
- * limit.
+ * Max bytes to keep of a line of chunked framing. A chunk size with more than 20 hexadecimal digits exceeds
+ * every body limit.
  */
 const MAX_LINE = 20;
 

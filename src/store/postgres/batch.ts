@@ -161,7 +161,7 @@ function settle(
   ifChanged: Outcome,
   otherwise: Outcome,
 ): void {
-  // Skips the set of changed keys if the statement changed all rows, which is the usual case.
+  // Builds no set of changed keys if the statement changed all rows, which is the usual case.
   const keys =
     changed.length === members.length
       ? undefined

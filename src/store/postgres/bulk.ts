@@ -74,8 +74,8 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
 }
 
 /**
- * Converts errors of the server to errors of `store.ts`, such as StoreUnavailable. Does not change errors
- * from other sources.
+ * Returns the connection with its errors converted: errors of the database server become errors of
+ * `store.ts`, such as StoreUnavailable. Other errors stay as they are.
  */
 function explaining(connection: Connection): Connection {
   return {

@@ -230,8 +230,8 @@ function isEscapedName(name: string, bytes: Buffer, start: number, end: number):
 }
 
 /**
- * Returns the code unit of `\uXXXX`. Returns undefined for a short escape such as `\n`. A short escape never
- * encodes a letter or digit, and names of fields contain only these.
+ * Returns the code unit of `\uXXXX`. Returns undefined for a short escape such as `\n`. Field names contain
+ * only letters and digits, and short escapes never encode these.
  */
 function unitOfEscape(bytes: Buffer, start: number): number | undefined {
   if (bytes[start + 1] !== U) return undefined;

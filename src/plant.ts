@@ -15,8 +15,8 @@ export const Int64 = Type.Refine(
     `must be an integer from ${INT64_MIN} to ${INT64_MAX}${typeof value === 'string' ? ', not a string' : ''}`,
 );
 
-// Writes U+0000 as `\x00` in the regular expression. Some generated clients use RE2, which does not support
-// `\u`.
+// Creates a schema for a text field. The pattern has `\x00` for U+0000: some generated clients use RE2, which
+// does not support `\u`.
 const text = (description: string) =>
   Type.Refine(
     Type.String({ description, pattern: '^[^\\x00]*$' }),
@@ -49,10 +49,12 @@ export type NewPlant = Static<typeof NewPlant>;
 /** Names of all fields of a NewPlant. */
 export const newPlantFields: readonly string[] = Object.keys(NewPlant.properties);
 
-/** Names of the fields whose integers fit a JavaScript number. An int64, such as the id, does not fit. */
+/**
+ * Names of the integer fields whose values fit a JavaScript number. Excludes int64 fields, such as the id.
+ */
 export const numberFields = newPlantFields.filter((name) => Type.IsInteger(Reflect.get(fields, name)));
 
-/** Names of the fields of a Plant, in their order in JSON, CSV and the columns of the stores. */
+/** Names of the fields of a Plant. JSON, CSV and the tables of the stores have the fields in this order. */
 export const plantFields: readonly (keyof Plant)[] = Object.keys(fields).filter(isPlantField);
 
 function isPlantField(name: string): name is keyof Plant {
@@ -78,8 +80,8 @@ export function toPlantRow(owner: string, { id, name, tag }: NewPlant): PlantRow
 export type NullablePlant = { readonly [F in keyof Plant]: Plant[F] | PlantRow[F] };
 
 /**
- * Renders a plant as JSON. For a list of plants, SQL queries of SQLite and PostgreSQL produce the same bytes
- * per plant.
+ * Renders a plant as JSON. The SQL queries that list plants, on SQLite and PostgreSQL, render each plant to
+ * the same bytes.
  */
 export function renderPlant({ name, tag }: NullablePlant): string {
   return JSON.stringify({ name, tag: tag ?? undefined } satisfies Record<keyof Plant, unknown>);
@@ -128,8 +130,8 @@ export function parseIntegerSource(source: string): bigint | undefined {
   return BigInt(`${sign}${significant}${'0'.repeat(zeros)}`);
 }
 
-// Counts the digits before the trailing zeros. A regular expression such as /0+$/ would be slow: it also
-// tries every run of zeros in the middle.
+// Returns the number of digits before the trailing zeros. A regular expression such as /0+$/ would be slow,
+// because it also tries all zeros inside the number.
 function lengthWithoutZeros(digits: string): number {
   let length = digits.length;
   while (digits[length - 1] === '0') length -= 1;

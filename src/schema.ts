@@ -1,7 +1,7 @@
 /**
- * Creates schemas. A schema is a JSON Schema with the type of its values and a check of values. The functions
- * have the interface of TypeBox, a schema library, as far as the service needs it. TypeBox itself is not
- * used: loading its 537 files took a fifth of the CPU time of a start.
+ * Creates schemas. A schema is a JSON Schema that also checks values and defines the TypeScript type of valid
+ * values. The functions have the same interface as the schema library TypeBox, limited to what the service
+ * needs. TypeBox itself is not used: loading its 537 files took a fifth of the start-up CPU time.
  */
 
 /** The first rule that a value breaks. */
@@ -195,8 +195,8 @@ export const Type = {
   Object: objectOf,
   Optional: <S extends TSchema>(schema: S): S & Optional => ({ ...schema, [OPTIONAL]: true }),
   /**
-   * Adds the rule `isValid` to a schema. `demandOf` returns the error message for every invalid value and
-   * replaces all messages of the schema.
+   * Adds the check `isValid` to a schema. `demandOf` returns the error message for every invalid value. The
+   * messages of the given schema are no longer used.
    */
   Refine: <T>(
     schema: TSchema<T>,

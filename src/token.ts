@@ -31,8 +31,8 @@ const NAME = new RegExp(`^[^\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}]{0,${NAME_LENGTH
 const SUBJECT_OWNER = /^https?:\/\/[!"$-~]{1,247}#[ -~]{1,255}$/;
 
 /**
- * Text of the rule for local owner names, used in error messages. A local owner has tokens that this service
- * issues.
+ * Text of the rule for local owner names, used in error messages. Local owners use tokens that this service
+ * issues, not tokens of an OpenID Connect issuer.
  */
 export const OWNER_RULE = `1 to ${OWNER_LENGTH} letters, digits and ._@+-, beginning with a letter or digit`;
 

@@ -10,22 +10,22 @@ export function compileCheck<T>(schema: TSchema<T>): (value: unknown) => Checked
   return (value) => (schema['~is'](value) ? { value } : { violation: schema['~violation'](value) });
 }
 
-/** Returns the schema of a property, from the schema of its object; undefined if there is none. */
+/** Returns the schema of a property of an object schema; undefined if there is no such property. */
 export function propertyOf(schema: TSchema, name: string): TSchema | undefined {
   const property: unknown = Reflect.get(propertiesOf(schema), name);
   return Type.IsSchema(property) ? property : undefined;
 }
 
-/** Returns the property schemas of an object schema. */
+/** Returns the schemas of the properties of an object schema, by property name. */
 export function propertiesOf(schema: TSchema): object {
   const properties: unknown = Reflect.get(schema, 'properties');
   return typeof properties === 'object' && properties !== null ? properties : {};
 }
 
 /**
- * Compiles a parser from a string to the type of a schema: integer, boolean or string. The string comes from
- * a path, query, flag, variable or CSV cell. An invalid string becomes NaN or stays a string, and then fails
- * the check.
+ * Creates a function that parses a string as the type of a schema: integer, boolean or string. The string
+ * comes from a path, query, flag, environment variable or CSV cell. An invalid string becomes NaN or stays a
+ * string, and then fails the check of the schema.
  */
 export function compileFromText(schema: TSchema | undefined): (text: unknown) => unknown {
   const read = readerOf(schema);

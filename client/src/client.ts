@@ -47,7 +47,10 @@ export interface ListOptions extends CallOptions {
 /** A created plant, and the response. */
 export interface CreateResult extends ResponseInfo {
   readonly plant: Plant;
-  /** True when an earlier request with the same key created the plant, and this one had no effect. */
+  /**
+   * True if an earlier request with the same idempotency key created the plant, so that this request had no
+   * effect.
+   */
   readonly replayed: boolean;
 }
 
@@ -58,7 +61,10 @@ export interface PlantPage extends ResponseInfo {
   readonly cursor: string | undefined;
 }
 
-/** A list of plants in the order of their ids. Requests are sent when it is iterated, one for each page. */
+/**
+ * A list of plants in the order of their ids. The client sends requests only during iteration, one request
+ * per page.
+ */
 export interface PlantList extends AsyncIterable<Plant> {
   [Symbol.asyncIterator](): AsyncGenerator<Plant, void, undefined>;
   /**
@@ -207,8 +213,8 @@ function plantIn(value: unknown, answer: Answer): Plant {
 }
 
 /**
- * Returns the cursor of the `next` link (RFC 8288). Ignores the rest of the link, so that no other host gets
- * the access token.
+ * Returns the cursor of the `next` link (RFC 8288). Ignores the rest of the link: following a link to another
+ * host would send the access token there.
  */
 function nextCursor(answer: Answer): string | undefined {
   const target = /<([^>]*)>; *rel="?next"?/.exec(answer.info.headers.get('link') ?? '')?.[1];

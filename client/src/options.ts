@@ -1,6 +1,9 @@
 import type { ResponseInfo } from './response.ts';
 
-/** Returns an access token. When it fails, the call fails with that error as its cause. */
+/**
+ * Returns an access token. If the function throws or rejects, the call rejects with a PlantStoreError whose
+ * `cause` is that error.
+ */
 export type GiveToken = () => string | Promise<string>;
 
 /** Names and values of headers: an object, Headers, or a Map. */
@@ -11,8 +14,8 @@ export interface CallOptions {
   /** Aborts the call during any attempt or pause. The call then rejects with the signal's reason. */
   readonly signal?: AbortSignal | undefined;
   /**
-   * Timeout of one attempt in milliseconds, from the call for a token to the end of the response: 1 to 2,147,483,647 (24
-   * days). Default: that of the client.
+   * Timeout of one attempt in milliseconds: 1 to 2,147,483,647 (24 days). Includes the call of the token
+   * function and the complete response. Default: that of the client.
    */
   readonly timeoutMs?: number | undefined;
   /** Max number of retries after a transient error: 0 to 2,147,483,647. Default: that of the client. */
@@ -27,7 +30,7 @@ export interface ClientOptions {
   readonly url: string | URL;
   /**
    * An access token, or a function that returns one. The client calls the function at the start of each
-   * attempt, and makes one extra attempt after a 401.
+   * attempt. After a 401, a client with a token function makes one extra attempt.
    */
   readonly token: string | GiveToken;
   /** As in CallOptions. Default: 10,000. */
@@ -36,7 +39,7 @@ export interface ClientOptions {
   readonly retries?: number | undefined;
   /** Headers of every request. */
   readonly headers?: HeaderOptions | undefined;
-  /** Default: the fetch of the platform. */
+  /** Function that sends the requests. Default: `globalThis.fetch`. */
   readonly fetch?: typeof fetch | undefined;
   /** Called before each attempt. An error that it throws ends the call. */
   readonly beforeAttempt?: ((attempt: AttemptStart) => void) | undefined;
@@ -54,7 +57,7 @@ export interface Attempt {
 }
 
 export interface AttemptStart extends Attempt {
-  /** The headers of the request without the token. A hook may add some. */
+  /** The headers of the request without the token. `beforeAttempt` may add headers. */
   readonly headers: Headers;
 }
 
@@ -81,7 +84,7 @@ export const DEFAULTS: Limits = { timeoutMs: 10_000, retries: 4, headers: {} };
 /** Plants in a page of a list. */
 export const DEFAULT_PAGE_SIZE = 1_000;
 
-/** The limit of timers, and of the API's page size. */
+/** Max value of integer options. Equals the max delay of setTimeout and the max page size of the API. */
 const INT32_MAX = 2 ** 31 - 1;
 
 /** Visible ASCII. */
@@ -93,16 +96,16 @@ const HEADER_NAME = /^(?!(?:authorization|content-type|idempotency-key)$)[\w!#$%
 /** Matches a valid header value (RFC 9110 §5.5). Line breaks are invalid. */
 const HEADER_VALUE = /^[\t -~\x80-\xff]*$/;
 
-/** Returns the collection of plants at a base URL. Throws TypeError for an invalid one. */
+/** Returns the URL of the plant collection for a base URL. Throws TypeError for an invalid base URL. */
 export function collectionAt(url: string | URL): URL {
-  // Rejects other schemes: in `localhost:8080`, the parser takes `localhost:` as the scheme. The message
-  // omits the value, since a URL may contain a password.
+  // Accepts only http and https. The URL parser takes `localhost:` in `localhost:8080` as the scheme. The
+  // error message omits the URL, since a URL may contain a password.
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
     throw new TypeError('the option url must be an http:// or https:// address');
   }
   const { origin, pathname } = new URL(url);
-  // Concatenates text instead of resolving a relative URL. As a relative URL, a path such as `//host` would
-  // replace the host, which would then get the token.
+  // Appends text to the origin instead of resolving a relative URL. A path such as `//host`, resolved as a
+  // relative URL, would replace the host. The new host would get the token.
   return new URL(`${origin}${pathname.replace(/\/+$/, '')}/plants`);
 }
 

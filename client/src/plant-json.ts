@@ -8,7 +8,10 @@ export interface Plant {
 
 /** A plant to create. */
 export interface NewPlant {
-  /** An int64. A number must be a safe integer: above 2^53, JavaScript may have rounded it to another id. */
+  /**
+   * An int64. A number must be a safe integer, since JavaScript rounds some integers above 2^53. Larger ids
+   * need a bigint.
+   */
   readonly id: bigint | number;
   /** Any text, also the empty one. */
   readonly name: string;
@@ -18,7 +21,7 @@ export interface NewPlant {
 
 interface FieldRule {
   readonly accepts: (value: unknown) => boolean;
-  /** Completes the sentence "the name of a plant …". */
+  /** End of the error message, such as `must be a string` in "the name of a plant must be a string". */
   readonly rule: string;
 }
 

@@ -1,6 +1,6 @@
 import type { ErrorCode } from './error-codes.ts';
 
-/** The facts about a failed call; its members are those of PlantStoreError. */
+/** The data of a failed call. PlantStoreError has properties with the same names and meanings. */
 export interface Failure {
   readonly code?: number | undefined;
   readonly status?: number | undefined;
@@ -56,7 +56,10 @@ export class PlantStoreError extends Error {
     this.outcomeUnknown = outcomeUnknown;
   }
 
-  /** `instanceof` by name: a program that both imports and requires the package has this class twice. */
+  /**
+   * Makes `instanceof` compare the error name. A program that both imports and requires the package loads
+   * this class twice, so comparing classes could fail.
+   */
   static override [Symbol.hasInstance](value: unknown): value is PlantStoreError {
     return value instanceof Error && value.name === NAME;
   }

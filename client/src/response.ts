@@ -34,8 +34,8 @@ function parsed(text: string): unknown {
 }
 
 /**
- * The error of a response; undefined for a success. `target` is the method and URL of the request. With `isGone`, a
- * missing plant is a success.
+ * Returns the error for a response, or undefined for a success. `target` is the method and URL of the
+ * request. If `isGone` is true, the error `noSuchPlant` counts as a success.
  */
 export function errorOf(
   answer: Answer,
@@ -45,7 +45,7 @@ export function errorOf(
 ): PlantStoreError | undefined {
   const { status, headers } = answer.info;
   if (status >= 200 && status < 300) return undefined;
-  // Browsers hide the status and the headers of a redirect.
+  // Handles redirects. In browsers, a redirect has the status 0 and no visible headers.
   if (status < 400) {
     const place = headers.get('location');
     const message = `${target} was redirected${place ? ` to ${place}` : ''}; fix the option url`;

@@ -1,4 +1,7 @@
-/** Transient: too many requests, a proxy without a running service, overload, shutdown. */
+/**
+ * Statuses of transient errors. 429: too many requests. 502 and 504: a proxy gets no valid response from the
+ * service. 503: overload or shutdown.
+ */
 export const TRANSIENT_STATUSES = [429, 502, 503, 504];
 
 /** Half of the max random pause before the first retry. */
@@ -25,15 +28,16 @@ function retryAfterMs(value: string): number {
   return Math.max(0, Date.parse(value) - Date.now()) || 0;
 }
 
-/** Resolves after a time; rejects with the signal's reason once that is aborted. */
+/** Resolves after `ms` milliseconds. Rejects with the signal's reason if the signal is aborted. */
 export async function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
   await within(ms, signal, () => new Promise(() => undefined));
 }
 
 /**
- * Settles with the result of `work`, resolves to undefined after `ms`, or rejects with the reason of an
- * aborted `signal`. At the end, aborts the signal passed to `work`; `work` may ignore that signal. Uses
- * setTimeout, which keeps the process alive; AbortSignal.timeout does not.
+ * Runs `work` with a time limit and settles as `work` does. Resolves to undefined after `ms` milliseconds.
+ * Rejects with the reason of `signal` if `signal` is aborted. Finally aborts the signal passed to `work`;
+ * `work` may ignore that signal. Uses setTimeout, which keeps the process alive; AbortSignal.timeout does
+ * not.
  */
 export async function within<T>(
   ms: number,

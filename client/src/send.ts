@@ -32,14 +32,15 @@ interface Outcome {
 }
 
 /**
- * Errors before a connection exists, so that nothing was sent: codes of Node and Bun, and the text of Deno's HTTP library
- * (hyper). Browsers give no reason.
+ * Matches errors that occur before a connection exists, so that nothing was sent. Contains error codes of
+ * Node and Bun, and an error text of hyper, Deno's HTTP library. Browsers give no reason, so none of their
+ * errors match.
  */
 const UNSENT = /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|client error \(Connect\)/;
 
 /**
- * Returns a function that checks the options of a call and returns the `Send` for it, which adds the token,
- * limits the time of each attempt, and retries. Each operation of the service is safe to retry.
+ * Returns a function that checks the options of a call and returns its `Send`. `Send` adds the token, limits
+ * the time of each attempt, and retries. Each operation of the service is safe to retry.
  */
 export function createSender(options: ClientOptions): (options: CallOptions) => Send {
   const { token, fetch = globalThis.fetch, beforeAttempt, afterAttempt } = options;
@@ -127,7 +128,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
 function reasonOf(error: unknown): string {
   const inner = error instanceof Error && error.cause instanceof Error ? error.cause : error;
   if (!(inner instanceof Error)) return String(inner);
-  // Falls back to the code: if all addresses of a host fail, the error is an AggregateError without a
-  // message.
+  // Uses the error code if the message is empty. If all addresses of a host fail, the error is an
+  // AggregateError without a message.
   return inner.message || ('code' in inner ? String(inner.code) : inner.name);
 }

@@ -17,8 +17,8 @@ export async function writeAtomically<T>(
 ): Promise<T> {
   rejectExisting(file);
   const partial = `${file}.partial`;
-  // Adds the signal handlers before `create`, so that a signal never leaves a partial file. No handler runs
-  // during the synchronous `create`, so no handler removes another command's partial file.
+  // Adds the signal handlers before `create`, so a signal never leaves a partial file. If another command's
+  // partial file exists, the synchronous `create` throws before a handler could remove that file.
   const stopListening = onSignal(context, (signal) => {
     removeSync(partial);
     context.end(signal);

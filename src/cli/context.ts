@@ -27,7 +27,8 @@ export interface CommandContext {
 }
 
 /**
- * Returns the absolute path of a file. Keeps `..` and a final slash, since the file system interprets them.
+ * Returns the absolute path of a file, without normalizing it. Normalization would change the meaning of a
+ * final slash, and of `..` after a symbolic link.
  */
 export function absolutePath(context: CommandContext, file: string): string {
   return isAbsolute(file) ? file : `${context.cwd}/${file}`;

@@ -1,7 +1,7 @@
 import { main } from './main.ts';
 
-// Entry point of the single executable (build/executable.ts). A clone and a package start with
-// bin/plant-store.js.
+// Entry point of the single executable, which build/executable.ts creates. A Git clone and the npm package
+// start with bin/plant-store.js instead.
 process.umask(0o077);
 process.title = 'plant-store';
 await main();

@@ -1,7 +1,7 @@
 import { runProgram } from './program.ts';
 import { keepNextTickFast } from './v8-tuning.ts';
 
-/** Runs the command line of this process. */
+/** Runs the command in the arguments of this process and sets the exit code. */
 export async function main(): Promise<void> {
   keepNextTickFast();
   process.exitCode = await runProgram(process.argv.slice(2), {

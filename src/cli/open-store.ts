@@ -7,7 +7,9 @@ import type { CommandContext } from './context.ts';
 import { writeMessage } from './message.ts';
 import { configOf } from './settings/flags.ts';
 
-/** Advice in the message "there is no store", for commands that take the database URL from the settings. */
+/**
+ * Advice in the error "there is no store", for commands that get the database URL from a flag or variable.
+ */
 export const DATABASE_URL_HINT = 'set --database-url (DATABASE_URL) to an existing one';
 
 /**

@@ -105,7 +105,7 @@ function createFailureReporter(stderr: Output): (error: unknown) => void {
   };
 }
 
-// Copies parser settings to subcommands, which `addCommand` of commander does not do.
+// Copies parser settings to subcommands: the method `addCommand` of commander does not copy them.
 function inheritSettings(command: Command): void {
   for (const one of command.commands) {
     one.copyInheritedSettings(command);

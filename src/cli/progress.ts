@@ -23,7 +23,7 @@ const MAX_BAR_COLUMNS = 40;
 
 /**
  * Shows count, rate and remaining time on standard error, without colours. Shows no bar and no remaining time
- * if `total` is unknown. Writes only the lines of `note` if standard error is no terminal.
+ * if `total` is unknown. If standard error is not a terminal, writes only the lines of `note`.
  */
 export function startProgress(
   stderr: Output,

@@ -9,8 +9,8 @@ export interface RowChecksum<T> {
 }
 
 /**
- * Creates a checksum over all fields of all rows. It does not depend on the order of the rows, which differs
- * between engines.
+ * Creates a checksum over all fields of all rows. The checksum ignores the order of the rows, since SQLite
+ * and PostgreSQL may return rows in different orders.
  */
 export function createRowChecksum<T extends object>(): RowChecksum<T> {
   let count = 0;

@@ -18,8 +18,8 @@ type Column = keyof NewPlant;
 const REQUIRED_COLUMNS = COLUMNS.filter((column) => column === 'id' || !isOptionalField(column));
 
 /**
- * Parsers of cells, by column. A parser returns a number for a column of numbers, and the text for any other
- * column.
+ * Functions that convert the text of a cell to the type of its column, by column. They do not change the text
+ * of a string column.
  */
 const readers = new Map(COLUMNS.map((column) => [column, compileFromText(NewPlant.properties[column])]));
 

@@ -23,8 +23,8 @@ export class FileInvalid extends Error {
 }
 
 /**
- * Max bytes of a line, to bound memory. The API accepts only smaller request bodies. Every plant created
- * through the API therefore fits in one line.
+ * Max bytes of a line, to bound memory. The request body limit of the API is always lower (`bodyLimit`).
+ * Every plant created through the API therefore fits in one line.
  */
 export const MAX_LINE_BYTES = 32 * 1024 * 1024;
 

@@ -134,7 +134,10 @@ function checkPreconditions(headers: IncomingHttpHeaders, etag: string): void {
     throw new ApiError(41200, 'the script has another version than `If-Match` names; load the page again');
 }
 
-/** Returns true if `If-Match` or `If-None-Match` contains the ETag, or is `*` (RFC 9110 §13.1.2). */
+/**
+ * Returns true if the value of `If-Match` or `If-None-Match` contains the ETag, or is `*` (RFC 9110 §13.1.2).
+ * Returns false for a missing header.
+ */
 function hasTag(field: string | undefined, etag: string): boolean {
   return field !== undefined && (field.trim() === '*' || field.includes(etag));
 }

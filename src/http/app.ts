@@ -96,8 +96,8 @@ export function createApp(options: AppOptions): FastifyInstance {
   setUpRequests(app, limits.body);
   addHooks(app, options);
   answerErrors(app, options);
-  // Reads and writes share a loop budget but have separate concurrency limits. Lists therefore still work
-  // while a lock or a slow disk blocks writes.
+  // Reads and writes share one loop budget (handler time per event-loop iteration). Their concurrency limits
+  // are separate, so lists still work while a lock or a slow disk blocks writes.
   const waitForSlot = createLoopBudget();
   const admissions = {
     reads: createAdmission(limits.inFlight, waitForSlot),
@@ -204,8 +204,8 @@ function addHooks(app: FastifyInstance, options: AppOptions): void {
   tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {
     const response = responseOf(reply);
-    // Stores the request in the response, not in a closure: V8 would free a captured request too late
-    // (test/system/request-memory.test.ts).
+    // Stores the request in the response. If a closure captured the request instead, V8 would free it too
+    // late (test/system/request-memory.test.ts).
     response.routed = request;
     reply.header('x-request-id', request.id).headers(headers);
     if (response.receiveError !== undefined) throw response.receiveError;
@@ -297,7 +297,8 @@ async function addRoutes(
       schema,
       config: { operationId },
       onRequest: [admission.rejectWhenFull, authentication.require(needed), ...rates],
-      // Counts body parsing towards the concurrency limit, since parsing takes time.
+      // Parses the body inside `admission.run`, so that the concurrency limit and the loop budget include
+      // parsing.
       handler: (request, reply) =>
         admission.run(ownerOf(request), () => {
           if (checkBody !== undefined) request.body = checkBody(request.body);

@@ -30,20 +30,18 @@ export class BatchedResponse<
    */
   isClientGone = false;
 
-  /** Error that stopped the receiving of the request: malformed bytes or a timeout. */
+  /** Error that interrupted the request before its body was complete: malformed bytes or a timeout. */
   receiveError: unknown;
 
-  /**
-   * Called when malformed bytes or a timeout stop the receiving of the request's body. `error` is
-   * `receiveError`.
-   */
+  /** Called with `receiveError` when malformed bytes or a timeout interrupt the body of the request. */
   onReceiveError: ((error: unknown) => void) | undefined;
 
   /** Fastify's request. Undefined before routing and after the response is closed. */
   routed: FastifyRequest | undefined;
 
   /**
-   * Private field of Node since Node 0.10: status line and headers as text, which Node sends before the body.
+   * Holds the status line and headers as text. Node sends this text before the body. The field is private,
+   * but has existed since Node 0.10.
    */
   declare _header: string | null;
   declare _hasBody: boolean;

@@ -7,7 +7,10 @@ const INVALID = /[^\t\x20-\x7e\x80-\xff]/;
 /** Headers of every response, on public and admin port. */
 export const COMMON_HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
 
-/** Headers that change how Node sends a response. Node renders the head of a response with such a header. */
+/**
+ * Headers that change how Node sends a response. If a response has one of these headers, Node renders its
+ * status line and headers.
+ */
 const LEFT_TO_NODE = new Set(['connection', 'transfer-encoding', 'trailer']);
 
 interface Line {
@@ -22,9 +25,9 @@ let dateSecond = 0;
 let dateLine = '';
 
 /**
- * Renders status line and headers as Node would. Returns undefined unless the response has a known length and
- * leaves its connection open. Reuses the rendered line of a header while the value of the header stays the
- * same.
+ * Renders status line and headers as Node would, for a connection that stays open. Reuses the rendered line
+ * of a header while its value stays the same. Returns undefined if the length is unknown, a header is in
+ * LEFT_TO_NODE, or a value is not a valid string. Node then renders the head.
  */
 export function renderHead(status: number, headers: object): string | undefined {
   let head = statusLineOf(status);

@@ -98,9 +98,9 @@ export class SendBudget {
     }
   }
 
-  // Returns true if every response that holds reserved memory waits for more. The first waiting response may
-  // then exceed the limit. Otherwise all of them would wait forever (deadlock). So even a plant larger than
-  // the limit can be listed.
+  // Returns true if every response that holds reserved memory waits for more. To prevent a deadlock, the
+  // first waiting response may then exceed the limit. This also makes it possible to list a plant that is
+  // larger than the limit.
   #areAllWaiting(): boolean {
     return this.#reserved === this.#waiting.reduce((sum, { response }) => sum + response.reserved, 0);
   }

@@ -52,8 +52,8 @@ async function writeAll(
   response: BatchedResponse,
   pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
 ): Promise<void> {
-  // Rejects the current write when the response closes. A `Promise.race` with one promise for the whole
-  // response would leave a callback on that promise for each piece.
+  // Rejects the pending write when the response closes. `Promise.race` with one promise for the whole
+  // response would keep one callback per piece in memory.
   let rejectPiece: ((error: ClientGone) => void) | undefined;
   const onClose = (): void => rejectPiece?.(new ClientGone('the client is gone'));
   response.once('close', onClose);

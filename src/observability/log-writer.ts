@@ -78,8 +78,8 @@ export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogW
       flushAt = minWrite;
       return true;
     } catch (error: unknown) {
-      // After a failed write, tries again only when `minWrite` more characters are buffered. A failed write
-      // for every line would take too much time.
+      // After a failed write, new lines start the next write only when `minWrite` more characters are
+      // buffered. A failed write for every line would take too much time.
       flushAt = buffered.length + Math.max(minWrite, 1);
       if (codeOf(error) !== 'EAGAIN') reportFailure(error);
       return false;

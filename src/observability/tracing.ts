@@ -67,7 +67,8 @@ export function startTracing(onError: (message: string) => void): Tracing {
     request.traceId = span.spanContext().traceId;
   }
 
-  // Sets the status ERROR only for a 5xx, by OpenTelemetry's conventions for server spans of HTTP.
+  // Sets the status ERROR only for a 5xx response, as the OpenTelemetry conventions for HTTP server spans
+  // specify.
   function endSpan(request: FastifyRequest, status: number | undefined): void {
     const span = trace.getSpan(contexts.get(request) ?? ROOT_CONTEXT);
     if (status !== undefined) span?.setAttribute('http.response.status_code', status);

@@ -35,8 +35,8 @@ export const onConflicts = ['fail', 'skip', 'replace'] as const;
 export type OnConflict = (typeof onConflicts)[number];
 
 /**
- * The interface of commands that read or write whole stores. They may run while the service runs. All methods
- * reject with StoreUnavailable if the store cannot answer.
+ * Operations for commands that read or write a whole store. These commands may run while the service runs.
+ * All methods reject with StoreUnavailable if the store cannot answer.
  */
 export interface Bulk {
   /** Saves plants in one durable transaction. Resolves to the indexes of the plants whose ids were taken. */

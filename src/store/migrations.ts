@@ -9,10 +9,10 @@ export interface MigrationTarget {
 }
 
 /**
- * Applies the migrations of a folder that are missing in the store, sorted by number. Resolves to their
- * names. Accepts a store with one newer migration: each migration is compatible with the service version
- * before it. This permits rolling upgrades and rollbacks. Rejects with StoreNotOpened if the store has
- * several newer migrations.
+ * Applies the migrations in a folder that the store lacks, in the order of their numbers. Resolves to the
+ * names of the applied migrations. Accepts a store with one newer migration, since each migration is
+ * compatible with the previous service version. This permits rolling upgrades and rollbacks. Rejects with
+ * StoreNotOpened if the store has several newer migrations.
  */
 export async function applyMigrations(folder: string, target: MigrationTarget): Promise<readonly string[]> {
   const { files, missing, unknown } = compareMigrations(folder, await target.applied());

@@ -5,7 +5,10 @@ import type { Outcome } from './store.ts';
 
 type Row = Readonly<Record<string, unknown>>;
 
-/** Max rows and approximate max characters of one page in commands that read all data, such as `export`. */
+/**
+ * Limits of a page in commands that read all data, such as `export`. ROWS_IN_PAGE: max rows.
+ * CHARACTERS_IN_PAGE: approximate max characters.
+ */
 export const ROWS_IN_PAGE = 1_000;
 export const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
 

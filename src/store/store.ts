@@ -52,7 +52,10 @@ export interface TimelineRegression {
   readonly highest: number;
 }
 
-/** Tasks whose end `onTaskEnd` reports: batches of writes, and checkpoints of the embedded engine. */
+/**
+ * Tasks of the store: batches of writes, and checkpoints of the embedded engine. `onTaskEnd` reports when a
+ * task ends.
+ */
 export type StoreTask = 'writes' | 'checkpoints';
 
 /** Numbers of connections to a database; all 0 on the embedded engine. */
@@ -73,8 +76,8 @@ export interface IdRange {
 export interface PageLimit {
   readonly plants: number;
   /**
-   * Max bytes of JSON in UTF-8. A page with a single plant can exceed this limit, since engines may measure
-   * the plant without JSON escapes.
+   * Max bytes of the page's JSON in UTF-8. Engines may count the first plant without JSON escapes, so a page
+   * with only this plant can exceed the limit.
    */
   readonly bytes: number;
 }
@@ -121,7 +124,8 @@ export interface Store {
   /** Returns the first plants of an owner in a range of ids. The limit bounds the memory of the page. */
   listPlants(owner: string, range: IdRange, limit: PageLimit): Promise<PlantPage>;
   /**
-   * Returns the first plant of an owner in a range of ids, of any size. Undefined if the range has no plants.
+   * Returns the first plant of an owner in a range of ids. The plant may exceed the limit of a page. Returns
+   * undefined if the range has no plants.
    */
   readLargePlant(owner: string, range: IdRange): Promise<LargePlant | undefined>;
   findToken(digest: Uint8Array): Promise<Token | undefined>;
@@ -155,7 +159,7 @@ export class StoreUnavailable extends Error {
 /** The store cannot execute the write now. No part of the write was stored. */
 export class NothingStored extends StoreUnavailable {}
 
-/** Stored data is damaged, so that retries fail too. */
+/** Stored data is damaged, so a retry of the request fails too. */
 export class StoreDamaged extends StoreUnavailable {}
 
 /** The queue of writes is full. */

@@ -97,8 +97,8 @@ export function createAuthentication({
   rejectedTokens,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
-  // The cache key is the token as the client sent it, so that a cache hit needs no hash. The TTL starts with
-  // the lookup, since the store may read the token at any time during the lookup.
+  // The cache key is the token as the client sent it, so that a cache hit needs no hash. The TTL starts when
+  // the lookup starts: its result may already be outdated when the lookup ends.
   const lookUps = new LRUCache<string, LookUp>({ max: TOKENS_CACHED, ttl: TOKEN_FRESH_MS });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
@@ -141,7 +141,7 @@ export function createAuthentication({
       (outcome) => {
         firstUsesLost.delete(id);
         // Several instances may see the first use of a token. The store returns 'done' only to the instance
-        // that recorded this use, so that it is audited once.
+        // whose write it applies, so that the first use is audited once.
         if (isFirst && outcome === 'done') audit.tokenFirstUsed(token, originOf(request));
       },
       (error: unknown) => {

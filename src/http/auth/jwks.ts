@@ -47,8 +47,8 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
   let triedAt = Number.NEGATIVE_INFINITY;
   let reading: Promise<boolean> | undefined;
   /**
-   * Key ids of the tokens that waited for the last read of the keys. If such an id is not in `keys`, the
-   * issuer had no key with this id at that read.
+   * Key ids of tokens whose verification waited for the last read of the keys. If `keys` lacks one of these
+   * ids, the issuer had no such key.
    */
   const lookedUp = new Set<string>();
 
@@ -56,8 +56,8 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
   const since = (time: number): number => Math.abs(now() - time);
 
   /**
-   * Reads the keys, once for concurrent callers. Resolves to false if the read fails, or within COOLDOWN_MS
-   * after the last attempt.
+   * Reads the keys. Concurrent callers share one read. Resolves to false if the read fails. Also resolves to
+   * false, without a read, within COOLDOWN_MS after the last attempt.
    */
   async function refresh(): Promise<boolean> {
     if (reading !== undefined) return reading;

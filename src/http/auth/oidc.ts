@@ -82,9 +82,9 @@ function isCanonicalBase64Url(part: string): boolean {
 }
 
 /**
- * Returns true for an access token, whose type should be `at+jwt` (RFC 9068 §2.1). Many providers send `JWT`
- * or no type. A token with `JWT` or no type must have a scope, which distinguishes it from an ID token. A
- * token bound to a key (`cnf`, RFC 7800) is rejected: it is not a bearer token.
+ * Returns true for an access token. Its type should be `at+jwt` (RFC 9068 §2.1), but many providers send
+ * `JWT` or no type. A token with `JWT` or no type must have a scope: an ID token has none. Returns false for
+ * a token bound to a key (`cnf`, RFC 7800), since it is not a bearer token.
  */
 function isAccessToken(typ: string | undefined, payload: JWTPayload): boolean {
   if (payload.cnf !== undefined) return false;

@@ -43,9 +43,9 @@ function createRate(limit: number, monotonicNow: Clock) {
 /** Limits invalid tokens, since each of them costs a lookup in the store. */
 export interface RejectedTokens {
   /**
-   * Throws an ApiError (42900) if the address sent too many different invalid tokens, or this invalid token
-   * too often. Call this method before looking up a token. The method does not reject a token that was valid
-   * before. Otherwise, invalid tokens from an address could block a valid token at the same address.
+   * Throws an ApiError (42900) if the address sent too many different invalid tokens, or sent this invalid
+   * token too often. Call this method before looking up a token. Never throws for a token that was valid
+   * before. Otherwise, invalid tokens of one client could block other clients at the same address.
    */
   rejectBeyond(address: string, secret: string): void;
   rejected(address: string, secret: string): void;
@@ -53,10 +53,9 @@ export interface RejectedTokens {
 }
 
 /**
- * Limits two numbers for each address and minute: different invalid tokens, and lookups of the same invalid
- * token. A client that repeats one revoked token reaches only the second limit. Other clients at its address
- * can still send requests. All addresses of an IPv6 /64 network count as one address. A `limit` of 0 means no
- * limit.
+ * Limits, for each address and minute, the different invalid tokens and the lookups of each invalid token. A
+ * client that repeats one revoked token reaches only the second limit. Other clients at its address can still
+ * send requests. All addresses of an IPv6 /64 network count as one address. A `limit` of 0 means no limit.
  */
 export function createRejectedTokens(limit: number, monotonicNow: Clock): RejectedTokens {
   if (limit === 0) return { rejectBeyond: ignore, rejected: ignore, accepted: ignore };
@@ -83,7 +82,7 @@ function ignore(): void {}
 
 /**
  * Returns a hook that limits the requests per minute of each token. The hook runs after authentication.
- * Requests with a JWT count for its owner, since a new JWT would otherwise start a new count.
+ * Requests with a JWT are counted per owner. Otherwise, each new JWT would start a new count.
  */
 export function limitRequests(limit: number, monotonicNow: Clock) {
   const rate = createRate(limit, monotonicNow);

@@ -31,9 +31,9 @@ export const CONCURRENT_GATHERS = 4;
 const CONCURRENT_READS = 4;
 
 /**
- * Bytes of buffered data assumed for each list without `limit`, counted towards the memory limit for slow
- * clients. They cover a few pages of plants, both unencrypted and encrypted for TLS. They do not cover the
- * socket buffer of the kernel.
+ * Estimated size in bytes of the buffered data of each list without `limit`. The size counts towards the
+ * memory limit for slow clients. It includes a few pages of plants, both unencrypted and encrypted for TLS.
+ * It excludes the socket buffer of the kernel.
  */
 export const STREAM_BYTES = 8 * PAGE_BYTES;
 
@@ -122,7 +122,7 @@ export function listPlants(
   const gatherLimited = createGate(CONCURRENT_GATHERS);
   const readLimited = createGate(CONCURRENT_READS);
 
-  // All pages of a streamed list share one buffer, to save memory.
+  // Yields the JSON of a streamed list in pieces. All pages share one buffer, to save memory.
   async function* streamed(pages: PlantPages, first: string[], held: HeldBytes): AsyncGenerator<Buffer> {
     const shared = Buffer.allocUnsafeSlow(PIECE_BYTES);
     let begin = OPENING_BRACKET;
@@ -164,15 +164,15 @@ export function listPlants(
     const pages = new PlantPages(store, ownerOf(request), rangeAfter(cursor), limit, (read) =>
       readLimited(async () => {
         await waitForSlot();
-        // A client that closed its sending side is nearly always gone. It gets only the first page.
+        // Reads no further page if the client closed its sending side: such a client is nearly always gone.
         if (response.destroyed || response.isClientGone) throw new ClientGone('the client is gone');
         await recheck(request);
         return read();
       }),
     );
     const first = (await pages.next(SHORT_BYTES)) ?? EMPTY;
-    // Checks again whether the client is gone. The response's event 'close' releases the memory of the list:
-    // memory reserved after this event would never be released.
+    // Checks again whether the client is gone. The response's event 'close' releases the reserved memory. A
+    // reservation after this event would never be released.
     if (response.destroyed) throw new ClientGone('the client is gone');
     if (pages.ended && first.length <= SHORT_BYTES) {
       addLink(reply, path, limit, pages.cutAt);

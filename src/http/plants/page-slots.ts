@@ -1,7 +1,9 @@
 import { ApiError } from '../../api-errors.ts';
 import { RETRY_SOON } from '../error-response.ts';
 
-/** Max milliseconds that a task waits in the queue of `createGate` (below), which limits concurrent tasks. */
+/**
+ * Max milliseconds that a task waits in the queue of {@link createGate}, the limiter for concurrent tasks.
+ */
 const GATE_WAIT_MS = 30_000;
 
 /**

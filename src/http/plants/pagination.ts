@@ -9,12 +9,15 @@ export const PAGE_BYTES = 64 * 1024;
  */
 const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 
-/** Max plants in the first page of a list, which is read before the size of its plants is known. */
+/** Max plants in the first page of a list. The size of the plants is unknown before this page is read. */
 const FIRST_PAGE = 64;
 /** Max plants in each later page. */
 const LONGEST_PAGE = 2_048;
 
-/** Delays `read` until the limits on concurrent reads allow it. Rejects if the list must end. */
+/**
+ * Runs `read` when the limits on concurrent reads allow it. Rejects if the list must end early, for example
+ * after a token revocation.
+ */
 type LimitReads = <T>(read: () => Promise<T>) => Promise<T>;
 
 /**

@@ -13,7 +13,7 @@ interface Address {
 
 /**
  * Max connections that wait until a listener accepts them (listen backlog). The kernel may apply a lower
- * limit. If this queue is full, a client must retry and connects seconds later.
+ * limit. If this queue is full, the client's TCP stack must retry, and connecting takes seconds.
  */
 const BACKLOG = 4_096;
 

@@ -18,9 +18,9 @@ const QUEUE_READ_TICKS = 2;
 const FREED_SHARE = 0.01;
 
 /**
- * All connections of a listener. Timeouts count timer ticks instead of clock time. If the process is
- * suspended or busy, the whole time counts as one tick. Afterwards, the process can first read the bytes that
- * arrived in the meantime. Only then do connections time out.
+ * All connections of a listener. Timeouts count timer ticks instead of clock time. A period in which the
+ * process is suspended or busy counts as one tick. The process can then read the bytes that arrived in this
+ * period before connections time out.
  */
 export class Connections {
   readonly #limit: number;
@@ -51,8 +51,8 @@ export class Connections {
   }
 
   /**
-   * Returns true if one more connection is allowed. At the limit, first closes the connections idle for
-   * longest.
+   * Returns true if one more connection is allowed. If the limit is reached, first closes some idle
+   * connections, longest idle first.
    */
   makeRoom(): boolean {
     if (this.size < this.#limit) return true;

@@ -12,7 +12,8 @@ const IPV6_HOST = /^\[([0-9A-Fa-f:.]+)\](?::[0-9]*)?$/;
 const ABSOLUTE_FORM = /^https?:\/\/([^/?#@]+)((?:[/?#].*)?)$/i;
 
 /**
- * Reduces a request target from an absolute URL to a path. A server must accept both forms (RFC 9112 §3.2.2).
+ * Converts a request target from absolute form (`http://host/path`) to origin form (`/path`). A server must
+ * accept both forms (RFC 9112 §3.2.2).
  */
 export function originForm({ url = '/' }: { url?: string | undefined }): string {
   if (url.startsWith('/')) return url;

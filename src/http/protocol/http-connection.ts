@@ -39,8 +39,8 @@ export interface ConnectionOptions {
 
 /**
  * Passes the bytes of one connection to Node's HTTP parser, and dispatches one request after the other (RFC
- * 9112 §9.3.2). Pipelined requests stay unparsed until the current request has its response. Their bytes that
- * were already read wait in `#unparsed`. The remaining bytes wait in the kernel's receive buffer.
+ * 9112 §9.3.2). Pipelined requests stay unparsed until the current request has its response. Bytes that were
+ * already read wait in `#unparsed`, all others in the kernel's receive buffer.
  */
 export class Connection {
   readonly socket: Socket;
@@ -55,8 +55,9 @@ export class Connection {
   /** Bytes not parsed yet: an incomplete request line, or pipelined requests. */
   #unparsed: Buffer = NOTHING;
   /**
-   * Response object of a request whose headers are parsed, but which is not dispatched yet. If the first
-   * slice of the body has already arrived, it is parsed before the dispatch.
+   * Response object of the next request. The headers of this request are parsed, but the request is not
+   * dispatched yet. If the first slice of its body has already arrived, the parser gets this slice before the
+   * dispatch.
    */
   #next: BatchedResponse | undefined;
   #current: BatchedResponse | undefined;
@@ -70,7 +71,7 @@ export class Connection {
   #discarded = 0;
   #ticks = 0;
   #sendQueue: number | undefined;
-  /** True if the kernel's send queue was read after the client last accepted a byte. */
+  /** True if `#sendQueue` was read from the kernel after the client last accepted a byte. */
   #hasLooked = false;
   #stalledTicks = 0;
   #lastUnsent = 0;
@@ -134,7 +135,8 @@ export class Connection {
   }
 
   /**
-   * Counts one tick and applies the timeouts. `sendQueueOf` is undefined in ticks that read no send queues.
+   * Counts one tick and applies the timeouts. Some ticks do not read the kernel's send queues: `sendQueueOf`
+   * is then undefined.
    */
   tick(sendQueueOf: SendQueueOf | undefined): void {
     const { timeouts } = this.#options;
@@ -159,9 +161,10 @@ export class Connection {
     if (hasMoved) this.#hasLooked = false;
   }
 
-  // Returns true if the client has accepted no bytes for the write timeout. The kernel accepts new bytes only
-  // when a third of its send buffer is free. So a client that reads slowly can look stalled. Therefore the
-  // length of the kernel's send queue must also stay the same.
+  // Returns true if the client has accepted no bytes for the write timeout. The kernel takes new bytes from
+  // Node only when a third of the send buffer is free. Until then, a client that reads slowly looks stalled.
+  // So this method also requires that the length of the kernel's send queue is unchanged since the previous
+  // check.
   #hasStalledInKernel(sendQueueOf: SendQueueOf): boolean {
     if (this.#stalledTicks === 0) return false;
     const sendQueue = sendQueueOf(this.socket);
@@ -219,8 +222,8 @@ export class Connection {
     this.#parse(slice);
     const request = (this.#next ?? this.#current)?.req;
     this.#framing.parsed(slice.length, request);
-    // Delays the dispatch until the next slice of the body is parsed, if that slice has already arrived. So
-    // most requests are complete when they are dispatched.
+    // Delays the dispatch of a request if the next slice of its body has already arrived. After that slice is
+    // parsed, most requests are complete.
     const hasMore = isHead && available > slice.length && request?.complete === false;
     if (!hasMore) this.#advance();
   }
@@ -282,7 +285,7 @@ export class Connection {
     this.#current = undefined;
     if (response !== undefined) this.#options.onClosed(response);
     if (this.#isClosing || this.socket.destroyed) return;
-    // Restarts the timeout for the next request, whose bytes had to wait for this response.
+    // Restarts the timeout: the bytes of the next request are not parsed before this response has ended.
     this.#ticks = 0;
     if (this.#error === undefined) this.#readOn();
     else this.#advance();

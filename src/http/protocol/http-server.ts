@@ -23,12 +23,18 @@ export interface Limits {
    */
   readonly tokenRequests: number;
   readonly rejectedTokens: number;
-  /** Max bytes of memory that all long responses together hold while their clients read. */
+  /**
+   * Max bytes of memory for all long responses that are being sent. Also limits the unsent bytes of all
+   * connections.
+   */
   readonly unsent: number;
   readonly headersMs: number;
   readonly requestMs: number;
   readonly keepAliveMs: number;
-  /** Max milliseconds for which a client may accept no byte of a response. */
+  /**
+   * Timeout in milliseconds: a connection is closed if its client accepts no byte of a response for this
+   * time.
+   */
   readonly writeMs: number;
 }
 

@@ -22,8 +22,8 @@ const chunk = Buffer.allocUnsafeSlow(16 * 1024);
 export type SendQueueOf = (socket: Socket) => number | undefined;
 
 /**
- * Returns a function that looks up the kernel's send queue of a socket. The first call reads the queues of
- * all sockets; later calls use the result.
+ * Returns a function that looks up the kernel's send queue of a socket. The first lookup reads the queues of
+ * all sockets. Later lookups with the same function reuse this result.
  */
 export function lookAtSendQueues(): SendQueueOf {
   let queues: ReadonlyMap<string, number> | undefined;

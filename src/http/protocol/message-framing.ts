@@ -10,12 +10,15 @@ const HEAD_END = Buffer.from('\r\n\r\n');
  */
 const CHUNKED_SLICE_BYTES = 1_024;
 
-/** Matches the start of a request line (RFC 9112 §3): a method, followed by a space or by nothing yet. */
+/**
+ * Matches the start of a request line (RFC 9112 §3): a method and a space. The method may be incomplete if no
+ * byte follows.
+ */
 const BEGINS_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+( |$)/;
 
 /**
- * Max bytes to keep of a line of chunked framing. A chunk size with more than 20 hexadecimal digits exceeds
- * every body limit.
+ * Max bytes to keep of one line in a chunked body (chunk size or trailer). For a chunk size, 20 hexadecimal
+ * digits are enough: a longer size exceeds every body limit.
  */
 const MAX_LINE = 20;
 

@@ -37,7 +37,8 @@ export function answerOtherMethods(
       },
       handler: () => undefined,
     });
-    // Adds a route for the empty value of a parameter: otherwise `/plants/` would match `/plants/:id`.
+    // For `/plants/:id`, adds a route for `/plants/` that responds 404. Otherwise `/plants/` would match with
+    // an empty `id`.
     if (!url.includes('/:')) continue;
     scope.route({
       method: scope.supportedMethods,

@@ -25,7 +25,7 @@ export function compileRequestCheck(schema: TSchema, part: string | undefined) {
   const decode = part === 'params' || part === 'querystring' ? compileDecode(schema) : identity;
   return (value: unknown) => {
     const checked = check(decode(value));
-    // Returns no converted headers as `value`. With that value, Fastify would copy all headers at each use of
+    // Returns no `value` for headers. If `value` is set, Fastify copies all headers at each access to
     // `request.headers`.
     if ('value' in checked) return part === 'headers' ? VALID : checked;
     const { field, demand } = checked.violation;
@@ -48,7 +48,10 @@ export function compileBodyCheck(schema: TSchema): (bytes: unknown) => unknown {
   };
 }
 
-/** Parses a request body as the JSON of a new plant. Throws an ApiError (40001) if it is not valid JSON. */
+/**
+ * Parses a request body as JSON. Returns only the fields of a new plant, or undefined if the JSON is not an
+ * object. Throws an ApiError (40001) if the JSON is invalid.
+ */
 function parseJsonBody(bytes: Buffer): unknown {
   try {
     return parseJson(bytes, newPlantFields, numberFields);

@@ -31,10 +31,11 @@ interface Terms {
 }
 
 /**
- * Executes writes that share no lock key (`lockKeys`), so that their order does not matter. One statement
- * executes all creations, and a second one all deletions; with `perOwner`, each owner has two such
- * statements. To prevent deadlocks, every batch locks rows in the same order: idempotency keys, creations,
- * deletions, tokens, each sorted by key.
+ * Executes a batch of writes. No two writes share a lock key (`lockKeys`), so their order does not matter.
+ * One statement executes all creations, and another one all deletions. With `perOwner`, each owner has a
+ * separate statement for creations and for deletions. To prevent deadlocks, every batch locks rows in the
+ * same order: idempotency keys, created plants, deleted plants, tokens. Each of these groups is sorted by
+ * key.
  */
 export async function commitBatch(
   connection: Connection,
@@ -173,10 +174,10 @@ function settle(
 }
 
 /**
- * Inserts new idempotency keys and replaces expired ones, both with the outcome 'created'. Other transactions
- * with the same keys wait until this transaction ends. If a key is already in use, sets the outcome of its
- * creation to 'createdReplayed' or 'keyReused'. Also replaces stored keys with the outcome 'idTaken', which
- * earlier service versions kept for failed creations.
+ * Inserts idempotency keys with the outcome 'created'. Overwrites a stored key if it has expired or has the
+ * outcome 'idTaken'. Earlier service versions stored 'idTaken' for failed creations. Other transactions with
+ * the same keys wait until this transaction ends. If a key is already in use, sets the outcome of its
+ * creation to 'createdReplayed' or 'keyReused'.
  */
 async function claimKeys(
   connection: Connection,

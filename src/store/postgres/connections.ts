@@ -134,7 +134,7 @@ export class Connections {
       };
       return (await query(client, config, this.#options)).rows;
     } catch (error: unknown) {
-      // Treats an error that the server did not send as a failed connection. pg has no common code for
+      // Treats every error that is not from the server as a connection failure. pg has no common code for
       // resets, closed connections and timeouts.
       throw isFromServer(error) ? error : noConnection(error);
     }
@@ -169,8 +169,8 @@ export async function rollBack(connection: Connection, reason: unknown): Promise
   try {
     await connection.query({ text: 'ROLLBACK' });
   } catch (error: unknown) {
-    // Throws StoreUnavailable, so that `use` closes the connection. Throws `reason` instead if `reason`
-    // already makes `use` close the connection.
+    // Throws StoreUnavailable, on which `use` closes the connection. If `use` also closes the connection on
+    // `reason`, throws `reason`.
     if (!isAboutHost(reason))
       throw new StoreUnavailable(`a transaction could not be rolled back: ${messageOf(error)}`, {
         cause: error,

@@ -18,12 +18,15 @@ import { readLargePlant, readPage } from './pages.ts';
 import { retrying } from './retry-transient.ts';
 import { createNewPlants, type Row, type Statement } from './statements.ts';
 
-/** Milliseconds in which creations use ON CONFLICT, after a plain INSERT failed because an id was taken. */
+/**
+ * Pause of the plain INSERT, in milliseconds, after it failed because an id was taken. During the pause,
+ * creations use INSERT with ON CONFLICT.
+ */
 const OPTIMISM_PAUSE_MS = 1_000;
 
 /**
- * Milliseconds in which each owner gets separate statements, after the server rejected a statement for
- * several owners.
+ * Milliseconds for which the engine sends separate statements per owner. This period starts when the server
+ * rejects a statement for several owners.
  */
 const PER_OWNER_MS = 10 * 60 * 1_000;
 
@@ -42,8 +45,8 @@ const FIND_MISSING_GRANTS: Statement = {
 };
 
 /**
- * Number of consecutive failed commits. After this number, each commit first checks how many commits wait for
- * a standby.
+ * Number of consecutive failed commits after which each commit first counts the commits that wait for a
+ * standby.
  */
 const SUSPICIOUS_FAILURES = 2;
 
@@ -92,10 +95,10 @@ export async function openPostgres(
   let perOwnerUntil = 0;
 
   /**
-   * Runs `work` with statements that each cover all owners. If the server rejects such a statement, uses
-   * separate statements for each owner during PER_OWNER_MS. Citus shards by owner and cannot lock rows of
-   * several owners in one statement. Afterwards, uses statements for all owners again, since the rejection
-   * may be temporary.
+   * Calls `work` with `perOwner` false: each statement covers all owners. If the server rejects such a
+   * statement, calls `work` again with separate statements per owner. Later calls use separate statements
+   * until PER_OWNER_MS have passed, since the rejection may be temporary. Citus rejects such statements: it
+   * shards by owner and cannot lock rows of several owners in one statement.
    */
   async function togetherOrPerOwner<T>(work: (perOwner: boolean) => Promise<T>): Promise<T> {
     const perOwner = now() < perOwnerUntil;
@@ -120,9 +123,9 @@ export async function openPostgres(
   let optimisticFrom = 0;
 
   /**
-   * Tries an INSERT without ON CONFLICT, since ON CONFLICT increases the server's time by a third. If an id
-   * is taken, changes nothing and resolves to undefined. Later calls skip the plain INSERT for
-   * OPTIMISM_PAUSE_MS, since the server logs an error for each failed INSERT.
+   * Tries an INSERT without ON CONFLICT. With ON CONFLICT, the server needs a third more time. If an id is
+   * taken, stores nothing and resolves to undefined. During the next OPTIMISM_PAUSE_MS, calls skip the plain
+   * INSERT, since the server logs each failure as an error.
    */
   async function createOptimistically(batch: readonly Write[]): Promise<readonly Outcome[] | undefined> {
     if (performance.now() < optimisticFrom || !isOfCreations(batch)) return undefined;
@@ -157,7 +160,8 @@ export async function openPostgres(
       });
       return Number(row?.waiting);
     } catch (error: unknown) {
-      // Returns 0 if a server compatible with PostgreSQL rejects this query. Then the limit has no effect.
+      // Returns 0 if a server compatible with PostgreSQL rejects this query. `rejectWithoutStandby` then
+      // never rejects.
       if (isFromServer(error)) return 0;
       throw error;
     }

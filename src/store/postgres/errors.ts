@@ -56,7 +56,7 @@ export function mayBeUniqueViolation(error: unknown): boolean {
 }
 
 /**
- * True if Citus cannot run a statement across its shards ("could not run distributed query with FOR
+ * True if Citus rejects a statement for rows in several shards ("could not run distributed query with FOR
  * UPDATE…").
  */
 export function isAcrossShards(error: unknown): boolean {

@@ -60,8 +60,8 @@ async function migrate(connection: Connection): Promise<readonly string[]> {
 }
 
 /**
- * Splits the SQL of a migration into statements. Each statement ends at the end of a line. Citus repeats the
- * text of a query on its workers, and rejects a text with several statements.
+ * Splits the SQL of a migration into statements. Each statement ends with a semicolon at the end of a line.
+ * Citus forwards the text of a query to its workers, and rejects a text with several statements.
  */
 function statementsIn(sql: string): readonly string[] {
   return sql.split(/(?<=;)\n/).filter((text) => text.trim() !== '');

@@ -4,8 +4,8 @@ import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDam
 import type { Row, Statement } from './statements.ts';
 
 /**
- * Gives every result a separate ArrayBuffer, unlike `Buffer.from`. So the caller may detach that ArrayBuffer,
- * which frees its memory.
+ * Encodes each result into a separate ArrayBuffer. `Buffer.from` may use a shared one. The caller may
+ * therefore detach the ArrayBuffer of a result to free its memory.
  */
 const encoder = new TextEncoder();
 
@@ -20,7 +20,7 @@ const PLANT = `${plantFields
   .join(' || ')} || '}'`;
 
 /**
- * SQL for the number of bytes in the texts of a row. `octet_length` returns the length of a text without
+ * SQL for the total bytes of all fields of a plant. `octet_length` returns the length of a text without
  * reading the text.
  */
 const RAW_BYTES = plantFields.map((field) => `coalesce(octet_length(${field}::text), 0)`).join(' + ');
@@ -93,7 +93,8 @@ const ALL_ROWS: Statement = {
 
 const FITTING_ROWS: Statement = {
   name: 'list-large-plants',
-  // `OFFSET 0` makes the planner render each row once, not once for each use of its JSON.
+  // `OFFSET 0` prevents the planner from flattening the subquery. Otherwise the server may render a row again
+  // for each use of `plant`.
   text: `SELECT '[' || coalesce(json, '') || ']' AS json, count, last, ${moreAfter('last')},
                 CASE WHEN count = 0 THEN (SELECT ${RAW_BYTES} ${FIRST_PLANT}) END AS large
            FROM (SELECT string_agg(plant, ',' ORDER BY id) AS json, count(*) AS count, max(id) AS last

@@ -1,19 +1,22 @@
 import type { TimelineRegression } from '../store.ts';
 
 /**
- * Query for the timeline of a primary: a number with eight hexadecimal digits that grows at each failover.
- * Returns NULL on a standby; fails on servers without timelines.
+ * Query for the timeline number of a primary, as eight hexadecimal digits. The number grows at each failover.
+ * Returns NULL on a standby. Fails on servers that are compatible with PostgreSQL but have no timelines.
  */
 export const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby', true) = 'off'
                                           THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline`;
 
 /**
- * Detects a connection to an outdated primary. PostgreSQL increases the number of its timeline at each
- * failover. So a primary is outdated if its number is lower than that of a primary seen before.
+ * Detects a connection to an outdated primary. PostgreSQL increases the timeline number at each failover. A
+ * primary is outdated if its timeline number is lower than the highest number seen before.
  */
 export interface Timelines {
   note(timeline: unknown): void;
-  /** Number of primaries whose timeline was lower than that of a primary seen before. */
+  /**
+   * Number of times that an outdated primary was found. Successive connections with the same timeline count
+   * once.
+   */
   regressions(): number;
 }
 

@@ -44,7 +44,10 @@ export function inTransaction<T>(
   }
 }
 
-/** Runs asynchronous `work` in a write transaction. Only `work` may use the connection until it settles. */
+/**
+ * Runs asynchronous `work` in a write transaction. Until the promise of `work` settles, only `work` may use
+ * the connection.
+ */
 export async function inLongTransaction<T>(db: DatabaseSync, work: () => Promise<T>): Promise<T> {
   db.exec('BEGIN IMMEDIATE');
   try {

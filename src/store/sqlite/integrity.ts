@@ -28,8 +28,9 @@ export async function inspectSqlite(db: DatabaseSync, file: string): Promise<rea
 }
 
 /**
- * Returns why this version of the service cannot read the schema; an empty list if there is no reason.
- * Rejects with StoreNotOpened if the file has no tables, as after a power cut during the first start.
+ * Returns the reasons why this version of the service cannot read the schema. Returns an empty list if the
+ * schema is readable. Rejects with StoreNotOpened if the file has no tables, for example after a power cut
+ * during the first start.
  */
 export async function inspectSchema(db: DatabaseSync, file: string): Promise<readonly string[]> {
   const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();

@@ -96,8 +96,8 @@ function syncFolder(folder: string): void {
   closeSync(descriptor);
 }
 
-// Rejects the database of another program. Runs before the file is opened for writing, which would change its
-// journal mode permanently.
+// Rejects the database of another program. Runs before `openForWriting`, which permanently changes the
+// journal mode of the file.
 function rejectForeign(file: string): void {
   const db = openForReading(file, 0);
   try {

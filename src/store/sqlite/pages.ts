@@ -36,14 +36,15 @@ const JSON_GROWTH = 6;
 const MEMBER_NAMES = 32 * plantFields.length;
 
 /**
- * Min value, in bytes, for SQLite's limit on the size of a value. This limit applies to the whole connection.
- * Other statements of the connection read values of up to SMALLEST_VALUE_LIMIT bytes.
+ * Lowest limit on the size of a value, in bytes, that these statements set in SQLite. The limit applies to
+ * the whole connection. Other statements of the connection read values of up to this size.
  */
 const SMALLEST_VALUE_LIMIT = 64 * 1024;
 
 /**
- * Max plants of a short page. SQLite checks the size of a short page only after it has read all plants. They
- * fit into memory even if each plant is almost as large as the page limit.
+ * Max plants of a short page. SQLite checks the size limit of a short page only after it has read all plants
+ * of the page. With so few plants, the page fits into memory even if each plant almost has the size of the
+ * limit.
  */
 const SHORT_PAGE = 64;
 

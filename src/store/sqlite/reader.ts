@@ -17,8 +17,8 @@ const LONGEST_CACHED_CHARACTERS = 16 * 1024;
 /** Reads the store synchronously, on a connection that is only for reads. */
 interface Reader {
   /**
-   * Makes the next read of a page check whether the cached pages are outdated. Call this method after each
-   * commit of this process, before the outcomes are reported.
+   * Notes a commit of this process. The next read of a page then checks whether the cached pages are
+   * outdated. Call this method after each commit, before the outcomes are reported.
    */
   noteCommit(): void;
   listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage;
@@ -46,7 +46,7 @@ export async function openReader(file: string): Promise<Reader> {
   let pagesVersion: unknown;
   let versionKnownIn: number | undefined;
 
-  // Clears the cached pages if `data_version` has changed: another connection has committed. Reads
+  // Clears the cached pages if another connection has committed, which changes `data_version`. Reads
   // `data_version` once per event-loop iteration (`loopCount`), since each read takes two file locks.
   function dropOutdatedPages(): void {
     const iteration = performance.nodeTiming.uvMetricsInfo.loopCount;

@@ -5,8 +5,8 @@ CREATE TABLE large_plants (
   json TEXT NOT NULL
 ) STRICT;
 
--- Links a large plant to its JSON in `large_plants`. The row in `plants` also has the plant's key; its fields
--- are empty.
+-- Links a large plant to its JSON in `large_plants`. The plant's row in `plants` contains only its key (owner
+-- and id) and this link; the other columns are empty.
 ALTER TABLE plants ADD COLUMN large_id INTEGER;
 
 CREATE TRIGGER delete_large_plant AFTER DELETE ON plants WHEN OLD.large_id IS NOT NULL BEGIN

@@ -1,5 +1,5 @@
--- Moves plants in a separate migration. A version with only 0001 would list these plants as empty. It rejects
--- a store with two newer migrations.
+-- Moves large plants to `large_plants`. A version with only 0001 would list the moved plants as empty. This
+-- migration is separate from 0002, since such a version accepts one newer migration but rejects two.
 CREATE TEMP TABLE moved AS
   SELECT row_number() OVER (ORDER BY owner, id) AS large_id, owner, id
     FROM plants WHERE octet_length(name) + coalesce(octet_length(tag), 0) > 16384;

@@ -13,7 +13,7 @@ import { answerOtherMethods, collectMethods } from './protocol/method-not-allowe
 import { receiveBody } from './protocol/request-body.ts';
 import { createRequestIds } from './protocol/request-id.ts';
 import { withoutCompilers } from './protocol/request-validation.ts';
-import { COMMON_HEADERS } from './response-head.ts';
+import { COMMON_HEADERS, renderCommon } from './response-head.ts';
 
 /** A condition that /ready checks. While the condition is not met, `check` rejects with the reason. */
 interface ReadinessCheck {
@@ -41,6 +41,7 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
   gaugeChecks(registry, checks);
   const scrape = limitScrapes(() => registry.metrics());
   const nextRequestId = createRequestIds();
+  const commonHeaders = renderCommon(COMMON_HEADERS);
   const admin: FastifyInstance = Fastify({
     schemaController: withoutCompilers,
     return503OnClosing: false,
@@ -57,15 +58,17 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
         onHandshakeFailed: () => undefined,
       }),
     clientErrorHandler: () => undefined,
-    frameworkErrors: (error, request, reply) =>
-      sendApiError(reply.header('x-request-id', request.id).headers(COMMON_HEADERS), toApiError(error)),
+    frameworkErrors: (error, request, reply) => {
+      responseOf(reply).setCommonHeaders(request.id, commonHeaders);
+      sendApiError(reply, toApiError(error));
+    },
   });
   for (const method of http.METHODS) admin.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   admin.addHook('preParsing', receiveBody(limits.body));
   admin.addHook('onRequest', (request, reply, done) => {
-    reply.header('x-request-id', request.id).headers(COMMON_HEADERS);
-    const { receiveError } = responseOf(reply);
-    if (receiveError !== undefined) throw receiveError;
+    const response = responseOf(reply);
+    response.setCommonHeaders(request.id, commonHeaders);
+    if (response.receiveError !== undefined) throw response.receiveError;
     rejectMalformed(request, limits.uri);
     if (request.is404 && !isAboutServer(request.raw))
       throw new ApiError(40401, 'no such route; this port serves /live, /ready and /metrics');

@@ -1,9 +1,4 @@
-import Fastify, {
-  type FastifyInstance,
-  type FastifyReply,
-  type FastifyRequest,
-  LogController,
-} from 'fastify';
+import Fastify, { type FastifyInstance, type FastifyRequest, LogController } from 'fastify';
 import { type ErrorCode, statusOf } from '../api-errors.ts';
 import { createAudit } from '../observability/audit-log.ts';
 import type { AnsweredRequest } from '../observability/log.ts';
@@ -17,20 +12,14 @@ import { addApiReference } from './api-reference.ts';
 import { type Authentication, createAuthentication, type FindGrant } from './auth/authentication.ts';
 import { createRejectedTokens, limitRequests } from './auth/rate-limit.ts';
 import { type BatchedResponse, responseOf } from './batched-response.ts';
-import {
-  closeBehind,
-  logFailure,
-  noSuchRoute,
-  renderRawError,
-  sendApiError,
-  toApiError,
-} from './error-response.ts';
+import { logFailure, noSuchRoute, renderRawError, sendApiError, toApiError } from './error-response.ts';
 import { http } from './node-http.ts';
 import { renderOpenApi } from './openapi.ts';
 import {
   asJson,
   ClientGone,
   type HandlerOf,
+  METHODS,
   type Operation,
   type OperationSchema,
   ownerOf,
@@ -50,7 +39,7 @@ import { receiveBody } from './protocol/request-body.ts';
 import { createRequestIds } from './protocol/request-id.ts';
 import { compileBodyCheck, compileRequestCheck, withoutCompilers } from './protocol/request-validation.ts';
 import type { Tls } from './protocol/tls.ts';
-import { COMMON_HEADERS } from './response-head.ts';
+import { COMMON_HEADERS, type CommonHeaders, renderCommon } from './response-head.ts';
 import { SendBudget } from './send-buffer-limit.ts';
 import { createSendPieces } from './streamed-response.ts';
 
@@ -84,7 +73,7 @@ interface AppOptions {
 }
 
 /** Value of `Allow` for `OPTIONS *`: the methods of the server as a whole (RFC 9110 §9.3.7). */
-const ALLOWED_SOMEWHERE = 'GET, HEAD, POST, DELETE, OPTIONS';
+const ALLOWED_SOMEWHERE = [...METHODS, 'OPTIONS'].join(', ');
 
 /** All operations of the service, as listed in the OpenAPI document. */
 export const operations = [createPlantOperation, listPlantsOperation, deletePlantOperation] as const;
@@ -92,9 +81,13 @@ export const operations = [createPlantOperation, listPlantsOperation, deletePlan
 /** Creates the HTTP application of the service. It does not listen yet. */
 export function createApp(options: AppOptions): FastifyInstance {
   const { store, findForeignGrant, log, now, basePath, limits, metrics } = options;
-  const app = createFastify(options);
+  const commonHeaders = renderCommon(
+    { ...headersOfAll(options), 'keep-alive': `timeout=${Math.floor(limits.keepAliveMs / 1_000)}` },
+    options.isStopping,
+  );
+  const app = createFastify(options, commonHeaders);
   setUpRequests(app, limits.body);
-  addHooks(app, options);
+  addHooks(app, options, commonHeaders);
   answerErrors(app, options);
   // Reads and writes share one loop budget (handler time per event-loop iteration). Their concurrency limits
   // are separate, so lists still work while a lock or a slow disk blocks writes.
@@ -120,7 +113,7 @@ export function createApp(options: AppOptions): FastifyInstance {
   return app;
 }
 
-function createFastify(options: AppOptions): FastifyInstance {
+function createFastify(options: AppOptions, commonHeaders: CommonHeaders): FastifyInstance {
   const { log, limits, tls, trustedProxies, origins, connections, metrics } = options;
   const nextRequestId = createRequestIds();
   const logRejection = (requestId: string, code: ErrorCode): void => {
@@ -163,7 +156,7 @@ function createFastify(options: AppOptions): FastifyInstance {
     frameworkErrors: (error, request, reply) => {
       const apiError = toApiError(error);
       logRejection(request.id, apiError.code);
-      reply.headers({ 'x-request-id': request.id, ...headersOfAll(options) });
+      responseOf(reply).setCommonHeaders(request.id, commonHeaders);
       addOrigin(origins, request, reply);
       sendApiError(reply, apiError);
     },
@@ -180,7 +173,7 @@ function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
   app.addHook('preParsing', receiveBody(bodyLimit));
 }
 
-/** Returns the headers that every response has. */
+/** Returns the headers that every response has, also one to an error that belongs to no request. */
 function headersOfAll({ hsts }: Pick<AppOptions, 'hsts'>): Readonly<Record<string, string>> {
   return {
     ...COMMON_HEADERS,
@@ -188,36 +181,22 @@ function headersOfAll({ hsts }: Pick<AppOptions, 'hsts'>): Readonly<Record<strin
   };
 }
 
-function completeHeaders(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  { isStopping, origins }: Pick<AppOptions, 'isStopping' | 'origins'>,
-): void {
-  if (isStopping()) closeBehind(reply);
-  addOrigin(origins, request, reply);
-}
-
-function addHooks(app: FastifyInstance, options: AppOptions): void {
-  const { basePath, limits, tracing } = options;
-  const keepAlive = `timeout=${Math.floor(limits.keepAliveMs / 1_000)}`;
-  const headers = { ...headersOfAll(options), 'keep-alive': keepAlive };
+function addHooks(app: FastifyInstance, options: AppOptions, commonHeaders: CommonHeaders): void {
+  const { basePath, limits, tracing, origins } = options;
   tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {
     const response = responseOf(reply);
     // Stores the request in the response. If a closure captured the request instead, V8 would free it too
     // late (test/system/request-memory.test.ts).
     response.routed = request;
-    reply.header('x-request-id', request.id).headers(headers);
+    response.setCommonHeaders(request.id, commonHeaders);
+    addOrigin(origins, request, reply);
     if (response.receiveError !== undefined) throw response.receiveError;
     rejectMalformed(request, limits.uri);
     if (request.is404 && !isAboutServer(request.raw)) throw noSuchRoute(basePath);
     done();
   });
   app.setNotFoundHandler((_request, reply) => reply.code(204).header('allow', ALLOWED_SOMEWHERE).send());
-  app.addHook('onSend', (request, reply, payload, done) => {
-    completeHeaders(request, reply, options);
-    done(null, payload);
-  });
 }
 
 /** Logs, counts and traces a request once, after its response was sent or its connection was lost. */
@@ -276,12 +255,9 @@ async function addRoutes(
   const document = renderOpenApi(operations, basePath);
   const methods = collectMethods(scope);
   const sendBudget = new SendBudget(limits.unsent);
-  const sendPieces = createSendPieces({
-    completeHeaders: (request, reply) => completeHeaders(request, reply, options),
-    onBrokenOff: (request, error) => {
-      request.brokenOff = toApiError(error);
-      if (request.brokenOff.code >= 50000) logFailure(log, request, error);
-    },
+  const sendPieces = createSendPieces((request, error) => {
+    request.brokenOff = toApiError(error);
+    if (request.brokenOff.code >= 50000) logFailure(log, request, error);
   });
   const admissionOf: Readonly<Record<Scope, Admission>> = { 'plants:read': reads, 'plants:write': writes };
   const rates = limits.tokenRequests === 0 ? [] : [limitRequests(limits.tokenRequests, options.monotonicNow)];

@@ -2,11 +2,11 @@ import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { headerCase } from './header-case.ts';
 import { http } from './node-http.ts';
-import { renderHead } from './response-head.ts';
+import { type CommonHeaders, renderHead } from './response-head.ts';
 
 interface Ended {
   readonly response: BatchedResponse;
-  readonly send: () => void;
+  readonly args: readonly unknown[];
 }
 
 let ended: Ended[] = [];
@@ -46,12 +46,25 @@ export class BatchedResponse<
   declare _header: string | null;
   declare _hasBody: boolean;
   #hasHeaders = false;
+  #requestId = '';
+  #common: CommonHeaders | undefined;
 
   override end(...args: readonly unknown[]): this {
     this.isAnswered = true;
     if (ended.length === 0) setImmediate(endAll);
-    ended.push({ response: this, send: () => Reflect.apply(super.end, this, args) });
+    ended.push({ response: this, args });
     return this;
+  }
+
+  /** Ends the response now, with the arguments of `end`. Only `endAll` calls it. */
+  endNow(args: readonly unknown[]): void {
+    Reflect.apply(super.end, this, args);
+  }
+
+  /** Sets `X-Request-Id` and the common headers. Other headers of the response override these. */
+  setCommonHeaders(requestId: string, common: CommonHeaders): void {
+    this.#requestId = requestId;
+    this.#common = common;
   }
 
   override setHeader(name: string, value: number | string | readonly string[]): this {
@@ -62,18 +75,35 @@ export class BatchedResponse<
   override writeHead(status: number, ...rest: readonly unknown[]): this {
     const [headers] = rest;
     const isObject = typeof headers === 'object' && headers !== null && !Array.isArray(headers);
-    const head = isObject && this.#staysOpen() ? renderHead(status, headers) : undefined;
+    const head = isObject && this.#staysOpen() ? this.#renderHead(status, headers) : undefined;
     if (head !== undefined) {
       this.statusCode = status;
       if (status === 204) this._hasBody = false;
       this._header = head;
       return this;
     }
-    return Reflect.apply(
-      super.writeHead,
-      this,
-      isObject ? [status, inHeaderCase(headers)] : [status, ...rest],
-    );
+    const common = this.#commonFields(isObject ? headers : {});
+    if (isObject)
+      return Reflect.apply(super.writeHead, this, [status, inHeaderCase({ ...common, ...headers })]);
+    for (const [name, value] of Object.entries(common)) super.setHeader(headerCase(name), value);
+    return Reflect.apply(super.writeHead, this, [status, ...rest]);
+  }
+
+  #renderHead(status: number, headers: object): string | undefined {
+    const common = this.#common;
+    if (common === undefined || common.isClosing()) return undefined;
+    return renderHead(status, `X-Request-Id: ${this.#requestId}\r\n${common.lines}`, headers);
+  }
+
+  /** Returns the common headers, without those that this response overrides. */
+  #commonFields(headers: object): Record<string, string> {
+    if (this.#common === undefined) return {};
+    const fields: Record<string, string> = { 'x-request-id': this.#requestId, ...this.#common.fields };
+    if (this.#common.isClosing()) fields.connection = 'close';
+    const connections = [fields.connection, this.getHeader('connection'), Reflect.get(headers, 'connection')];
+    if (connections.includes('close') || !this.shouldKeepAlive) delete fields['keep-alive'];
+    for (const name of Object.keys(fields)) if (this.hasHeader(name)) delete fields[name];
+    return fields;
   }
 
   /**
@@ -106,9 +136,9 @@ export function responseOf({ raw }: FastifyReply): BatchedResponse {
 function endAll(): void {
   const all = ended;
   ended = [];
-  for (const { response, send } of all) {
+  for (const { response, args } of all) {
     try {
-      send();
+      response.endNow(args);
     } catch (error: unknown) {
       response.destroy(error instanceof Error ? error : undefined);
     }

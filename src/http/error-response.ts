@@ -107,13 +107,8 @@ export function sendApiError(reply: FastifyReply, apiError: ApiError): void {
   // Malformed HTTP (40004) closes the connection: a proxy and this service may disagree where the next
   // request begins.
   const closes = apiError.headers.connection === 'close';
-  if (closes || apiError.code === 40004 || !reply.request.raw.complete) closeBehind(reply);
+  if (closes || apiError.code === 40004 || !reply.request.raw.complete) reply.header('connection', 'close');
   reply.send(asJson(reply, renderErrorBody(apiError)));
-}
-
-/** Closes the connection after this response. */
-export function closeBehind(reply: FastifyReply): void {
-  reply.header('connection', 'close').removeHeader('keep-alive');
 }
 
 /**

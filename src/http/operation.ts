@@ -4,6 +4,9 @@ import type { ApiError, ErrorCode } from '../api-errors.ts';
 import type { Static, TSchema } from '../schema.ts';
 import type { Scope } from '../token.ts';
 
+/** Methods of the operations, and HEAD, which every GET has. `Allow` and CORS list them. */
+export const METHODS = ['GET', 'HEAD', 'POST', 'DELETE'] as const;
+
 /** The sender of a request, as identified by its token. */
 interface Caller {
   readonly owner: string;
@@ -47,7 +50,7 @@ interface OperationLink {
  */
 export interface Operation {
   readonly operationId: string;
-  readonly method: 'GET' | 'POST' | 'DELETE';
+  readonly method: Exclude<(typeof METHODS)[number], 'HEAD'>;
   /** Path in the router's syntax: `:name` is a parameter. */
   readonly url: string;
   readonly summary: string;

@@ -8,10 +8,30 @@ const INVALID = /[^\t\x20-\x7e\x80-\xff]/;
 export const COMMON_HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
 
 /**
- * Headers that change how Node sends a response. If a response has one of these headers, Node renders its
- * status line and headers.
+ * Headers that change how Node sends a response, or that override a common header. If a response has one of
+ * these headers, Node renders its status line and headers.
  */
-const LEFT_TO_NODE = new Set(['connection', 'transfer-encoding', 'trailer']);
+const leftToNode = new Set(['connection', 'transfer-encoding', 'trailer']);
+
+/** Headers of every response of a listener, rendered once. */
+export interface CommonHeaders {
+  readonly fields: Readonly<Record<string, string>>;
+  readonly lines: string;
+  /** Returns true while responses must carry `Connection: close`. */
+  readonly isClosing: () => boolean;
+}
+
+/** Renders the common headers of a listener. A response may override one of them. */
+export function renderCommon(
+  fields: Readonly<Record<string, string>>,
+  isClosing = () => false,
+): CommonHeaders {
+  const lines = Object.entries(fields).map(([name, value]) => {
+    leftToNode.add(name);
+    return `${headerCase(name)}: ${value}\r\n`;
+  });
+  return { fields, lines: lines.join(''), isClosing };
+}
 
 interface Line {
   value: unknown;
@@ -27,13 +47,13 @@ let dateLine = '';
 /**
  * Renders status line and headers as Node would, for a connection that stays open. Reuses the rendered line
  * of a header while its value stays the same. Returns undefined if the length is unknown, a header is in
- * LEFT_TO_NODE, or a value is not a valid string. Node then renders the head.
+ * `leftToNode`, or a value is not a valid string. Node then renders the head.
  */
-export function renderHead(status: number, headers: object): string | undefined {
-  let head = statusLineOf(status);
+export function renderHead(status: number, commonLines: string, headers: object): string | undefined {
+  let head = statusLineOf(status) + commonLines;
   let hasLength = status === 204;
   for (const name in headers) {
-    const line = LEFT_TO_NODE.has(name) ? undefined : lineOf(name, Reflect.get(headers, name));
+    const line = leftToNode.has(name) ? undefined : lineOf(name, Reflect.get(headers, name));
     if (line === undefined) return undefined;
     if (name === 'content-length') hasLength = true;
     head += line;

@@ -2,17 +2,6 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type BatchedResponse, responseOf } from './batched-response.ts';
 import { ClientGone } from './operation.ts';
 
-/** Callbacks of the application for responses that are sent in pieces. */
-interface PieceHooks {
-  /** Adds headers that depend on the request and on the state of the service. */
-  readonly completeHeaders: (request: FastifyRequest, reply: FastifyReply) => void;
-  /**
-   * Called when a piece could not be produced. The headers are already sent, so the connection is closed in
-   * the middle of the body.
-   */
-  readonly onBrokenOff: (request: FastifyRequest, error: unknown) => void;
-}
-
 /** Max bytes in one write to a response. */
 export const PIECE_BYTES = 64 * 1024;
 
@@ -30,12 +19,12 @@ export type SendPieces = (
 /**
  * Returns a function that sends a body in pieces. The function requests each piece only after the kernel has
  * accepted the previous piece. For a client that does not read, only one piece is in memory. All pieces may
- * share one buffer.
+ * share one buffer. `onBrokenOff` is called when a piece could not be produced. The headers are already sent
+ * then, so the connection is closed in the middle of the body.
  */
-export function createSendPieces({ completeHeaders, onBrokenOff }: PieceHooks): SendPieces {
+export function createSendPieces(onBrokenOff: (request: FastifyRequest, error: unknown) => void): SendPieces {
   return (request, reply, pieces) => {
     const response = responseOf(reply);
-    completeHeaders(request, reply);
     reply.hijack();
     response.statusCode = reply.statusCode;
     for (const [name, value] of Object.entries(reply.getHeaders())) {

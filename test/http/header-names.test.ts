@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type Header, type RawAnswer, sendRaw, sendRequest } from '../support/clients/raw-http.ts';
+import { type Header, headerOf, type RawAnswer, sendRaw, sendRequest } from '../support/clients/raw-http.ts';
 import { engines } from '../support/engines.ts';
 import { startService } from '../support/service.ts';
 
@@ -60,5 +60,27 @@ for (const engine of engines) {
     assertNames(await ask('DELETE', '/plants/1', reader), 403, 'WWW-Authenticate');
     assertNames(await ask('PUT', '/plants', writer), 405, 'Allow');
     assertNames(await sendRaw(url, 'GET /plants HTTP/1.1\r\nHost : a\r\n\r\n'), 400);
+  });
+
+  test(`common headers: once each, /docs overrides one, Keep-Alive while open, on ${engine.name}`, async (t) => {
+    const { url, token } = await startService(t, await engine.freshUrl(t), { keepAliveTimeout: '9000' });
+    const authorization = `Bearer ${await token()}`;
+    for (const [path, caching] of [
+      ['/plants?limit=0', 'no-store'],
+      ['/plants', 'no-store'],
+      ['/docs', 'no-cache'],
+    ] as const) {
+      const open = await fetch(`${url}${path}`, { headers: { authorization } });
+      await open.arrayBuffer();
+      assert.equal(open.headers.get('cache-control'), caching);
+      assert.equal(open.headers.get('keep-alive'), 'timeout=9', path);
+      const closed = await sendRequest(url, {
+        method: 'GET',
+        path,
+        headers: [['Authorization', authorization]],
+      });
+      assert.equal(headerOf(closed.headers, 'connection'), 'close');
+      assert.equal(headerOf(closed.headers, 'keep-alive'), undefined, path);
+    }
   });
 }

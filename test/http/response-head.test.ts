@@ -5,7 +5,7 @@ import { renderHead } from '../../src/http/response-head.ts';
 const JSON_TYPE = { 'content-type': 'application/json', 'content-length': '2' };
 
 function linesOf(status: number, headers: object): readonly string[] | undefined {
-  return renderHead(status, headers)
+  return renderHead(status, '', headers)
     ?.replace(/^Date: \w{3}, \d{2} \w{3} \d{4} \d{2}:\d{2}:\d{2} GMT$/m, 'Date: …')
     .split('\r\n');
 }
@@ -23,7 +23,10 @@ test('head of a response with a length → status line, headers in the documente
 
 test('head whose header changed → the new value', () => {
   for (const id of ['a-1', 'a-2', 'a-2', 'a-1'])
-    assert.match(renderHead(204, { 'x-request-id': id }) ?? '', new RegExp(`\r\nX-Request-Id: ${id}\r\n`));
+    assert.match(
+      renderHead(204, '', { 'x-request-id': id }) ?? '',
+      new RegExp(`\r\nX-Request-Id: ${id}\r\n`),
+    );
 });
 
 test('head that Node must render or reject → undefined', () => {
@@ -36,5 +39,5 @@ test('head that Node must render or reject → undefined', () => {
     { ...JSON_TYPE, link: 'ж' },
     { ...JSON_TYPE, link: ['a', 'b'] },
   ])
-    assert.equal(renderHead(200, headers), undefined, JSON.stringify(headers));
+    assert.equal(renderHead(200, '', headers), undefined, JSON.stringify(headers));
 });

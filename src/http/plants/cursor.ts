@@ -6,11 +6,12 @@ const BYTES = ID_BYTES + 4;
 /** Shared buffer in which cursors are encoded: a new buffer for each cursor would cost 0.7 µs of CPU. */
 const encoded = Buffer.alloc(BYTES);
 const encodedId = encoded.subarray(0, ID_BYTES);
+const view = new DataView(encoded.buffer, encoded.byteOffset, BYTES);
 
 /** Encodes the id of the last plant of a page as an opaque cursor: id and CRC-32, in base64url. */
 export function encodeCursor(last: bigint): string {
-  encoded.writeBigInt64BE(last);
-  encoded.writeUInt32BE(crc32(encodedId), ID_BYTES);
+  view.setBigInt64(0, last);
+  view.setUint32(ID_BYTES, crc32(encodedId));
   return encoded.toString('base64url');
 }
 

@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { METHODS } from '../operation.ts';
 
-const METHODS = 'GET, HEAD, POST, DELETE';
 const REQUEST_HEADERS = 'Authorization, Content-Type, Idempotency-Key';
 const EXPOSED = 'Allow, Idempotent-Replayed, Link, Retry-After, WWW-Authenticate, X-Request-Id';
 
@@ -24,7 +24,7 @@ export function addOrigin(
   if (origin === undefined || !(isAny || origins.includes(origin))) return;
   reply.header('access-control-allow-origin', isAny ? '*' : origin);
   if (method === 'OPTIONS' && headers['access-control-request-method'] !== undefined) {
-    reply.header('access-control-allow-methods', METHODS);
+    reply.header('access-control-allow-methods', METHODS.join(', '));
     reply.header('access-control-allow-headers', REQUEST_HEADERS);
     reply.header('access-control-max-age', PREFLIGHT_SECONDS);
   } else reply.header('access-control-expose-headers', EXPOSED);

@@ -55,9 +55,8 @@ export class Connection {
   /** Bytes not parsed yet: an incomplete request line, or pipelined requests. */
   #unparsed: Buffer = NOTHING;
   /**
-   * Response object of the next request. The headers of this request are parsed, but the request is not
-   * dispatched yet. If the first slice of its body has already arrived, the parser gets this slice before the
-   * dispatch.
+   * Response to a request whose headers are parsed, but which is not dispatched yet. If the first slice of its
+   * body has already arrived, the parser gets that slice first.
    */
   #next: BatchedResponse | undefined;
   #current: BatchedResponse | undefined;
@@ -134,10 +133,7 @@ export class Connection {
     return this.#stalledTicks;
   }
 
-  /**
-   * Counts one tick and applies the timeouts. Some ticks do not read the kernel's send queues: `sendQueueOf`
-   * is then undefined.
-   */
+  /** Counts one tick and applies the timeouts. `sendQueueOf` is undefined if the tick reads no send queues. */
   tick(sendQueueOf: SendQueueOf | undefined): void {
     const { timeouts } = this.#options;
     this.#ticks += 1;
@@ -162,9 +158,8 @@ export class Connection {
   }
 
   // Returns true if the client has accepted no bytes for the write timeout. The kernel takes new bytes from
-  // Node only when a third of the send buffer is free. Until then, a client that reads slowly looks stalled.
-  // So this method also requires that the length of the kernel's send queue is unchanged since the previous
-  // check.
+  // Node only when a third of the send buffer is free. So the length of the kernel's send queue must also be
+  // unchanged: otherwise, a client that reads slowly would look stalled.
   #hasStalledInKernel(sendQueueOf: SendQueueOf): boolean {
     if (this.#stalledTicks === 0) return false;
     const sendQueue = sendQueueOf(this.socket);

@@ -38,6 +38,8 @@ export async function openReader(file: string): Promise<Reader> {
   const anyToken = db.prepare('SELECT 1 FROM tokens LIMIT 1');
   const ping = db.prepare('SELECT count(*) FROM migrations');
   const dataVersion = db.prepare('PRAGMA data_version');
+  // Rows as arrays: building an object would take a quarter of the time of this statement.
+  dataVersion.setReturnArrays(true);
   const pages = new LRUCache<string, PlantPage>({
     maxSize: CACHE_CHARACTERS,
     maxEntrySize: LONGEST_CACHED_CHARACTERS,
@@ -53,7 +55,7 @@ export async function openReader(file: string): Promise<Reader> {
     if (iteration === versionKnownIn) return;
     versionKnownIn = iteration;
     setImmediate(noteCommit);
-    const version = dataVersion.get()?.data_version;
+    const version = dataVersion.get()?.[0];
     if (version === pagesVersion) return;
     if (pages.size > 0) pages.clear();
     pagesVersion = version;

@@ -47,9 +47,8 @@ function demandOfPostgresUrl(url: string): string | undefined {
   return `must not have the option ${unknown}, which has no effect; the TLS options are sslmode, sslrootcert, sslcert and sslkey`;
 }
 
-// Returns false if a host or port is invalid, or if the URL contains `#`. This detects most passwords with an
-// unencoded `/` or `?`. Such a character ends the authority early. The start of the password is then read as
-// the port, which is usually invalid.
+// Returns false if a host or port is invalid, or if the URL contains `#`. An unencoded `/` or `?` in a password
+// ends the authority early: the start of the password is then read as the port, and is usually no valid one.
 function isPostgresUrl(url: string): boolean {
   const authority = url
     .replace(/^[a-z]+:\/\//, '')

@@ -25,9 +25,7 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/**
- * Limits the memory of all long responses together while their clients read. Short responses are not counted.
- */
+/** Limits the total memory of the long responses that clients are still reading. Does not count short ones. */
 export class SendBudget {
   readonly #limit: number;
   /** Responses that wait for memory. The first has waited longest. */
@@ -174,7 +172,7 @@ export class HeldBytes {
     this.reserved += memory;
   }
 
-  /** Releases the memory of bytes that were sent, or that were reserved but are not needed after all. */
+  /** Subtracts bytes that were sent, or that were reserved but are not needed after all. */
   remove(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;

@@ -178,8 +178,8 @@ export async function openPostgres(
     return row === undefined ? undefined : toToken(row);
   }
 
-  // Deletes expired keys at the start. This also detects whether the server rejects statements for several
-  // owners.
+  // Deletes expired keys at the start. This also shows whether the server rejects a statement that changes rows
+  // of more than one owner.
   keyExpiry.now();
 
   return {

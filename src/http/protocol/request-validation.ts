@@ -76,16 +76,19 @@ function nameOf(field: string, part: string | undefined): string {
   return part === 'headers' ? `the header \`${headerCase(field)}\`` : `the field \`${field}\``;
 }
 
-/** Compiles the conversion of path or query parameters from strings to the types of the schema. */
+/**
+ * Compiles the conversion of path or query parameters from strings to the types of the schema. The result has
+ * no other parameters.
+ */
 function compileDecode(schema: TSchema): (value: unknown) => unknown {
   const decoders = Object.keys(propertiesOf(schema)).map(
     (name) => [name, compileFromText(propertyOf(schema, name))] as const,
   );
   return (value) => {
     if (typeof value !== 'object' || value === null) return value;
-    const decoded: Record<string, unknown> = { ...value };
+    const decoded: Record<string, unknown> = {};
     for (const [name, decode] of decoders) {
-      if (decoded[name] !== undefined) decoded[name] = decode(decoded[name]);
+      if (Object.hasOwn(value, name)) decoded[name] = decode(Reflect.get(value, name));
     }
     return decoded;
   };

@@ -30,7 +30,10 @@ export const DRAIN_MS = 7_500;
  */
 export const LAST_MS = 1_000;
 
-/** Max milliseconds of a shutdown, not counting the stop delay and the closing of the store. */
+/**
+ * Max milliseconds of a shutdown, not counting the stop delay and the closing of the store. Below 10 seconds,
+ * after which `docker stop` kills the process.
+ */
 export const STOP_MS = GRACE_MS + DRAIN_MS + LAST_MS;
 
 export interface Server {

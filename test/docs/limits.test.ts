@@ -102,6 +102,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   ],
   'docs/data.md': [
     `the first ${INVALID_LINES_SHOWN} reported`,
+    `only row locks). After ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s`,
     `up to ${grouped(PLANTS_IN_BATCH)} plants or ${CHARACTERS_IN_BATCH / MIB} million characters`,
     `A line over ${line} is a bad line; one without an end after ${MAX_SKIPPED_BYTES / MIB} MiB`,
     `A record over ${line} ends`,
@@ -128,6 +129,8 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `| up to ${LAST_MS / SECOND_MS} s more |`,
     `| ${stop} after the pause |`,
     `writes wait up to ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s,`,
+    `a busy timeout of ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s,`,
+    `The end, ${stop} after the pause.`,
     `a start waits up to ${LOCK_TIMEOUT_MS / SECOND_MS} s,`,
     `every ${COMMITS_BETWEEN_CHECKPOINTS} batches, or every ${CHARACTERS_BETWEEN_CHECKPOINTS / MIB} million`,
     `The service retries every ${COMMITS_BETWEEN_CHECKPOINTS} batches`,

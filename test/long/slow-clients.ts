@@ -156,7 +156,7 @@ async function sendBodySlowly(socket: Socket, token: string): Promise<void> {
   socket.resume();
   socket.write(
     `POST /plants HTTP/1.1\r\nHost: plants.test\r\nAuthorization: Bearer ${token}\r\n` +
-      'Content-Type: application/json\r\nContent-Length: 60000\r\n\r\n',
+      'Content-Type: application/json\r\nContent-Length: 500\r\n\r\n',
   );
   await trickle(socket, '{"id":1,"name":"');
 }

@@ -346,7 +346,7 @@ const slowness: readonly Attack[] = [
     guards: 'the request timeout: closed',
     connections: 1_000,
     sends: once(
-      { send: `POST /plants HTTP/1.1\r\n${TOKEN}${JSON_TYPE}Content-Length: 60000\r\n\r\n` },
+      { send: `POST /plants HTTP/1.1\r\n${TOKEN}${JSON_TYPE}Content-Length: 500\r\n\r\n` },
       { trickle: '{"id":1,"name":"', everyMs: 500 },
     ),
     reads: 'all',

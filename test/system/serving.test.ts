@@ -9,6 +9,7 @@ import { DRAIN_MS } from '../../src/server.ts';
 import { fillStore } from '../long/long-list.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';
 import { renderRequest } from '../support/clients/raw-http.ts';
+import { until } from '../support/patience.ts';
 import { newInstallation, type Service } from '../support/program.ts';
 import { bearer } from '../support/service.ts';
 
@@ -47,8 +48,16 @@ describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {
     const { socket, finish } = await sendHalf(service, token);
     service.kill('SIGTERM');
     await service.logged(({ msg }) => msg === 'stopping');
-    await assert.rejects(fetch(`${service.url}/plants`), (error: Error) =>
-      /ECONNREFUSED/.test(String(error.cause)),
+    // The listener closes soon after the log line.
+    await until(() =>
+      fetch(`${service.url}/plants`).then(
+        async (early) => {
+          assert.equal(early.headers.get('connection'), 'close');
+          await early.arrayBuffer();
+          return false;
+        },
+        (error: Error) => /ECONNREFUSED/.test(String(error.cause)),
+      ),
     );
     const answer = await finish();
     assert.match(answer, /^HTTP\/1\.1 200 OK\r\n/);

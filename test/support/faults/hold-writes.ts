@@ -10,6 +10,8 @@ export async function holdWrites(url: string): Promise<{ release(): Promise<void
     return { release: async () => db.close() };
   }
   const client = new pg.Client({ connectionString: url });
+  // The server may stop first.
+  client.on('error', () => undefined);
   await client.connect();
   await client.query('BEGIN; LOCK TABLE plants IN EXCLUSIVE MODE');
   return { release: () => client.end() };

@@ -147,9 +147,13 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), ...TOGE
     const server = await startPostgres(['fsync = off']);
     t.after(() => server.remove());
     const { prometheus, load } = await start(t, { databaseUrl: server.url() });
-    // Enough clients that a write is in flight at the stop. Later requests fail before they write.
-    load(FULL);
+    load();
     await prometheus.scrapes(2);
+    // The stop breaks this write. Later requests fail before they write: no token can be looked up.
+    const held = await holdWrites(server.url());
+    t.after(() => held.release());
+    const waiting = 'SELECT 1 FROM pg_locks WHERE NOT granted';
+    await until(async () => (await server.sql(waiting)).length > 0);
     await server.stop('immediate');
     await assertOnly(prometheus, ['PlantStoreCommitsFail', 'PlantStoreFails', 'PlantStoreNotReady']);
   });

@@ -98,6 +98,7 @@ function messageOf(bytes: Buffer): string | undefined {
     return undefined;
   } catch (error: unknown) {
     assert.ok(error instanceof JsonInvalid);
+    assert.equal(error.name, 'JsonInvalid');
     return error.message;
   }
 }
@@ -123,6 +124,7 @@ describe('parseJson', () => {
       ['{"id":[1],"name":{"id":2}}', { id: [], name: {} }],
       ['{"id":1,"id":2,"\\u0069d":3}', { id: 3n }],
       ['{"\\u006E\\u0061\\u006d\\u0065":"x","\\u0069":1,"i\\u0064s":2,"i\\n":3}', { name: 'x' }],
+      ['{"\\t0069d":1,"i\\n0064":2}', {}],
       ['{"x":{"id":1},"y":[{"name":"x"}],"__proto__":{"id":2}}', {}],
     ] as const) {
       assert.deepEqual(parse(text), value, text);

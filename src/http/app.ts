@@ -1,4 +1,9 @@
-import Fastify, { type FastifyInstance, type FastifyRequest, LogController } from 'fastify';
+import Fastify, {
+  type FastifyInstance,
+  type FastifyReply,
+  type FastifyRequest,
+  LogController,
+} from 'fastify';
 import { type ErrorCode, statusOf } from '../api-errors.ts';
 import { createAudit } from '../observability/audit-log.ts';
 import type { AnsweredRequest } from '../observability/log.ts';
@@ -170,6 +175,7 @@ function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
   app.decorateRequest('caller', undefined);
   app.decorateRequest('traceId', undefined);
   app.decorateRequest('brokenOff', undefined);
+  app.decorateRequest('arrivedInParts', false);
   app.addHook('preParsing', receiveBody(bodyLimit));
 }
 
@@ -267,6 +273,13 @@ async function addRoutes(
     const admission = admissionOf[needed];
     const { body, ...schema }: OperationSchema = operation.schema;
     const checkBody = body === undefined ? undefined : compileBodyCheck(body);
+
+    function execute(request: FastifyRequest, reply: FastifyReply): Promise<unknown> {
+      if (checkBody !== undefined) request.body = checkBody(request.body);
+      reply.code(success.status);
+      return (handler as HandlerOf<Operation>)(request, reply);
+    }
+
     scope.route({
       method: method === 'GET' ? ['GET', 'HEAD'] : method,
       url,
@@ -277,9 +290,9 @@ async function addRoutes(
       // parsing.
       handler: (request, reply) =>
         admission.run(ownerOf(request), () => {
-          if (checkBody !== undefined) request.body = checkBody(request.body);
-          reply.code(success.status);
-          return (handler as HandlerOf<Operation>)(request, reply);
+          if (!request.arrivedInParts) return execute(request, reply);
+          // The token may have been revoked since the headers arrived.
+          return authentication.recheck(request, needed).then(() => execute(request, reply));
         }),
     });
   }

@@ -21,6 +21,8 @@ declare module 'fastify' {
     traceId: string | undefined;
     /** Error that cut the response off after its headers were sent; otherwise undefined. */
     brokenOff: ApiError | undefined;
+    /** True if the headers arrived, and were checked, before the rest of the request. */
+    arrivedInParts: boolean;
   }
   interface FastifyContextConfig {
     /** Name of the operation in the log and in metrics. */

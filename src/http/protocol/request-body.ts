@@ -49,6 +49,7 @@ export function receiveBody(limit: number) {
 
   function collect(request: FastifyRequest, response: BatchedResponse, done: HookHandlerDoneFunction): void {
     if (response.receiveError !== undefined) throw response.receiveError;
+    request.arrivedInParts = true;
     const { raw } = request;
     let body = Buffer.alloc(0);
     let size = 0;

@@ -3,6 +3,7 @@ import { type TestContext, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import type { Store } from '../../../src/store/store.ts';
 import { mintSecret, newToken, type Scope, scopes, type Token } from '../../../src/token.ts';
+import { openWire } from '../../support/clients/raw-connection.ts';
 import { secretPart } from '../../support/data/secret-part.ts';
 import { engines, type TestEngine } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
@@ -110,6 +111,37 @@ for (const engine of engines) {
     }
     await Promise.all(instances.map((instance) => instance.close()));
   });
+
+  for (const end of ['revoked', 'expired'] as const) {
+    test(`token ${end} while the body arrives → 401 and no effect, on ${engine.name}`, async (t) => {
+      const service = await start(t, engine);
+      const expiresAt = end === 'expired' ? service.clock.now + DAY : null;
+      const { secret, token } = await create(service, { expiresAt });
+      const other = await create(service);
+      const head = `Host: a\r\nAuthorization: Bearer ${secret}\r\nExpect: 100-continue\r\n`;
+      const json = `Content-Type: application/json\r\n${head}`;
+      const creation = openWire(service.url);
+      creation.send(`POST /plants HTTP/1.1\r\n${json}Content-Length: 21\r\n\r\n`);
+      const deletion = openWire(service.url);
+      deletion.send(`DELETE /plants/2 HTTP/1.1\r\n${head}Transfer-Encoding: chunked\r\n\r\n`);
+      // 100 Continue: the headers were accepted.
+      await until(() => creation.surplus() > 0 && deletion.surplus() > 0);
+      const plant = { kind: 'createPlant', owner: token.owner, id: 2n, name: 'kept', tag: null } as const;
+      assert.equal(await service.store.write({ ...plant, idempotency: null }), 'created');
+      if (expiresAt === null) {
+        await service.store.write({ kind: 'revokeToken', id: token.id, at: service.clock.now });
+        await until(async () => (await statusWith(service, secret)) === 401);
+      } else service.clock.now = expiresAt;
+      creation.send('{"id":1,"name":"new"}');
+      deletion.send('0\r\n\r\n');
+      for (const wire of [creation, deletion]) {
+        assert.equal((await wire.answer())?.status, 401);
+        wire.destroy();
+      }
+      assert.deepEqual(await (await ask(service, other.secret)).json(), [{ name: 'kept' }]);
+      await service.close();
+    });
+  }
 
   test(`token revoked twice → revokedAt is the first time, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);

@@ -14,8 +14,12 @@ import { FIND_TIMELINE, type Timelines, watchTimelines } from './timelines.ts';
 
 interface Notice {
   readonly severity: string | undefined;
+  readonly code: string | undefined;
   readonly message: string | undefined;
 }
+
+/** Class of the error codes of warnings (PostgreSQL documentation, appendix A). */
+const WARNING_CLASS = '01';
 
 /**
  * Milliseconds to wait for an answer after the server's statement timeout. Then the client closes the
@@ -67,8 +71,9 @@ export class Connections {
   async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
     const { client, index } = await this.#acquire();
     const warnings: string[] = [];
-    const warn = ({ severity, message }: Notice): void => {
-      if (severity === 'WARNING') warnings.push(message ?? '');
+    // Compares the code too: servers translate the severity.
+    const warn = ({ severity, code, message }: Notice): void => {
+      if (severity === 'WARNING' || code?.startsWith(WARNING_CLASS)) warnings.push(message ?? '');
     };
     client.on('notice', warn);
     try {
@@ -254,7 +259,8 @@ async function prepareSession(
   // Sets timeouts, so that the server ends an open transaction if this instance is lost. Without timeouts,
   // the server would notice the loss only after hours.
   const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
-               SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs}; ${PLAN_ONCE}`;
+               SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs};
+               SET client_min_messages = warning; ${PLAN_ONCE}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;
   // Ignores an error of the timeline query: servers compatible with PostgreSQL may lack timelines.

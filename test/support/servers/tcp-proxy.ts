@@ -34,12 +34,13 @@ interface Expected {
 
 /**
  * Starts a proxy to a local port. It stops after the test. `onSent` receives all data for the server, and a
- * socket that identifies the connection.
+ * socket that identifies the connection. `rewrite` changes the data from the server.
  */
 export async function startTcpProxy(
   t: Pick<TestContext, 'after'>,
   target: number,
   onSent: (bytes: Buffer, connection: Socket) => void = () => undefined,
+  rewrite: (bytes: Buffer) => Buffer = (bytes) => bytes,
 ): Promise<TcpProxy> {
   const sockets = new Set<Socket>();
   let isStalled = false;
@@ -82,7 +83,7 @@ export async function startTcpProxy(
         if (bytes.includes(delayed.text)) delayed.done.resolve();
         setTimeout(() => client.write(bytes), delayed.ms);
       } else if (!isStalled && client.writable) {
-        client.write(bytes);
+        client.write(rewrite(bytes));
       }
     });
   });

@@ -9,7 +9,7 @@ import pg from 'pg';
 import { migrateStore } from '../../../src/store/open-engine.ts';
 import { StoreNotOpened } from '../../../src/store/store.ts';
 import { freshFolder } from '../../support/engines.ts';
-import { PATIENCE_MS } from '../../support/patience.ts';
+import { PATIENCE_MS, PATIENT_CONNECTIONS, until } from '../../support/patience.ts';
 import { type PostgresServer, startPostgres } from '../../support/servers/postgres-server.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
@@ -298,11 +298,11 @@ test('an instance lost before its COMMIT does not block others', async (t) => {
 
 /** Waits until the server applies the setting; then this commit does not end. */
 async function whenCommitsWait(): Promise<void> {
-  for (let probe = 0; ; probe += 1) {
+  for (;;) {
     const client = new pg.Client({ connectionString: server.url(), query_timeout: 200 });
     await client.connect();
     try {
-      await client.query(`CREATE TABLE probe_${probe} ()`);
+      await client.query(`CREATE TABLE probe_${randomBytes(8).toString('hex')} ()`);
     } catch (error: unknown) {
       assert.match(String(error), /Query read timeout/);
       if ((await server.sql("SELECT 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep'")).length > 0)
@@ -342,6 +342,47 @@ test('a write that the synchronous standby lacks is not acknowledged; reads cont
   const again = await whenAvailable(() => caller.create(11, 'key-10'));
   assert.deepEqual([again.status, again.headers.get('idempotent-replayed')], [200, 'true']);
 });
+
+/** Translates the severity of warnings, as a server with `lc_messages = de_DE` does. */
+function toGerman(bytes: Buffer): Buffer {
+  return Buffer.from(bytes.toString('latin1').replaceAll('SWARNING\0', 'SWARNUNG\0'), 'latin1');
+}
+
+for (const [how, setting, rewrite] of [
+  ['in another language', undefined, toGerman],
+  ['that the database hides', 'client_min_messages = error', undefined],
+] as const) {
+  test(`a wait for the synchronous standby is cancelled, with a warning ${how} → 50300`, async (t) => {
+    const direct = await freshDatabase();
+    const database = databaseOf(direct);
+    if (setting !== undefined) await server.sql(`ALTER DATABASE ${database} SET ${setting}`);
+    const proxy = await startTcpProxy(t, server.port, undefined, rewrite);
+    const url = direct.replace(String(server.port), String(proxy.port));
+    const caller = await callerOf(await startService(t, url, PATIENT_CONNECTIONS));
+    assert.equal((await caller.create(1)).status, 200);
+    await server.sql("ALTER SYSTEM SET synchronous_standby_names = 'missing'");
+    try {
+      await server.sql('SELECT pg_reload_conf()');
+      await whenCommitsWait();
+      let isAnswered = false;
+      const answers = Promise.all([caller.create(2), caller.create(3, 'key'), caller.remove(1)]).finally(
+        () => {
+          isAnswered = true;
+        },
+      );
+      const cancel = `SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+                       WHERE datname = '${database}' AND wait_event = 'SyncRep'`;
+      await until(async () => {
+        await server.sql(cancel);
+        return isAnswered;
+      });
+      for (const answer of await answers) await assertUnavailable(answer);
+    } finally {
+      await server.sql('ALTER SYSTEM RESET synchronous_standby_names');
+      await server.sql('SELECT pg_reload_conf()');
+    }
+  });
+}
 
 test('a write queued behind stalled writes is rejected after its own timeout', async (t) => {
   const proxy = await startTcpProxy(t, server.port);

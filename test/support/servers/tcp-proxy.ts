@@ -75,7 +75,7 @@ export async function startTcpProxy(
       else due?.done.resolve();
       if (!isStalled && server.writable) server.write(bytes);
     });
-    server.on('data', (bytes) => {
+    server.on('data', (bytes: Buffer) => {
       if (atAnswer !== undefined) {
         end();
         atAnswer.done.resolve();

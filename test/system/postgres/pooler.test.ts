@@ -9,6 +9,7 @@ import type { Outcome, Store, Write } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { engines } from '../../support/engines.ts';
 import { needs } from '../../support/needs.ts';
+import { until } from '../../support/patience.ts';
 import { HAS_PGBOUNCER, KEEPS_STATEMENTS, startPgBouncer } from '../../support/servers/pgbouncer.ts';
 import { startPair } from '../../support/servers/postgres-server.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
@@ -155,8 +156,7 @@ test(
       assert.equal(await ready(), 503);
     }
     await primary.sql('SELECT pg_promote()');
-    assert.equal(await list(), 200);
-    assert.equal(await ready(), 200);
+    await until(async () => (await list()) === 200 && (await ready()) === 200);
   },
 );
 

@@ -63,6 +63,8 @@ function fromParser(error: unknown): ApiError | undefined {
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
       return new ApiError(41300, 'the chunk extensions of the body are too large; send none');
     case 'HPE_INVALID_METHOD':
+    // Methods that Node's parser accepts only for RTSP.
+    case 'HPE_INVALID_CONSTANT':
       if (REQUEST_LINE.test(lineOf(error))) return new ApiError(50100, 'the method is not implemented');
   }
   return code.startsWith('HPE_')

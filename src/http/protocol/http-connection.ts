@@ -1,7 +1,7 @@
 import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 import type { BatchedResponse } from '../batched-response.ts';
-import { RequestTimeout, TargetTooLong } from '../receive-errors.ts';
+import { RequestTimeout } from '../receive-errors.ts';
 import type { SendQueueOf } from './kernel-send-queue.ts';
 import { Framing, isLineEnd } from './message-framing.ts';
 import { keepInput, shareInput } from './socket-input.ts';
@@ -203,7 +203,7 @@ export class Connection {
         this.#unparsed = keepInput(rest);
         return;
       }
-      if (length === 'tooLong') this.fail(new TargetTooLong('the URI is too long'));
+      if (length instanceof Error) this.fail(length);
       else {
         const isLast = length === rest.length;
         this.#parseSlice(isLast ? rest : rest.subarray(0, length), rest.length);

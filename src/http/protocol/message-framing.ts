@@ -1,7 +1,11 @@
 import type { IncomingMessage } from 'node:http';
+import { ApiError } from '../../api-errors.ts';
+import { TargetTooLong } from '../receive-errors.ts';
 
 const CR = 13;
 const LF = 10;
+const H = 0x48;
+const HTTP_VERSION_LENGTH = 'HTTP/1.1'.length;
 const HEAD_END = Buffer.from('\r\n\r\n');
 
 /**
@@ -26,7 +30,7 @@ type Part = 'start' | 'head' | 'length' | 'chunked';
 
 /**
  * Divides the bytes of a connection into slices for Node's parser. A slice never crosses the end of headers
- * or of a message. Validates nothing: the parser rejects invalid bytes.
+ * or of a message. Validates nothing but the protocol: the parser rejects other invalid bytes.
  */
 export class Framing {
   readonly #maxLine: number;
@@ -44,10 +48,10 @@ export class Framing {
   }
 
   /**
-   * Returns the number of bytes to parse next. Returns 0 if the request line is incomplete, and 'tooLong' if
-   * the line is too long.
+   * Returns the number of bytes to parse next. Returns 0 if the request line is incomplete, and an error if
+   * the line is too long or not HTTP.
    */
-  next(bytes: Buffer): number | 'tooLong' {
+  next(bytes: Buffer): number | Error {
     switch (this.#part) {
       case 'start':
         return this.#start(bytes);
@@ -69,18 +73,21 @@ export class Framing {
     if (this.#part === 'start') this.#seam = '';
   }
 
-  #start(bytes: Buffer): number | 'tooLong' {
+  #start(bytes: Buffer): number | Error {
     const lineEnds = countLineEnds(bytes);
     if (lineEnds > 0) return lineEnds;
-    const end = bytes.indexOf(HEAD_END);
-    const isLineEnded = end !== -1 && end < this.#maxLine;
-    if (!isLineEnded && !bytes.subarray(0, this.#maxLine).includes(LF)) {
+    const lineEnd = bytes.indexOf(LF);
+    if (lineEnd === -1 || lineEnd >= this.#maxLine) {
       const isLine = BEGINS_LINE.test(bytes.toString('latin1', 0, this.#maxLine));
       if (isLine && bytes.length < this.#maxLine) return 0;
-      if (isLine && bytes.subarray(0, this.#maxLine).includes(' ')) return 'tooLong';
+      if (isLine && bytes.subarray(0, this.#maxLine).includes(' '))
+        return new TargetTooLong('the URI is too long');
       return Math.min(bytes.length, this.#maxLine);
     }
+    if (!isHttp(bytes, lineEnd))
+      return new ApiError(40004, 'the request line must end in HTTP/1.1 (RFC 9112 §2.3)');
     this.#part = 'head';
+    const end = bytes.indexOf(HEAD_END, lineEnd - 1);
     return end === -1 ? this.#keepSeam(bytes, bytes.length) : end + HEAD_END.length;
   }
 
@@ -135,6 +142,15 @@ export class Framing {
     else this.#left = size + 2;
     return false;
   }
+}
+
+/**
+ * Returns false for a request line of another protocol. Node's parser accepts RTSP and ICE too, and does not
+ * report them; it rejects all others. So the first letter is enough.
+ */
+function isHttp(bytes: Buffer, lineEnd: number): boolean {
+  const end = bytes[lineEnd - 1] === CR ? lineEnd - 1 : lineEnd;
+  return bytes[end - HTTP_VERSION_LENGTH] === H;
 }
 
 /** Counts CR and LF before a request. Some clients send empty lines there (RFC 9112 §2.2). */

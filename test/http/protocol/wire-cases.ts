@@ -127,6 +127,11 @@ const versions: readonly WireCase[] = [
   ends('a version without a dot is rejected', get('', '/plants', 'HTTP/11') + SMUGGLED),
   ends('a version with two digits after the dot is rejected', get('', '/plants', 'HTTP/1.11') + SMUGGLED),
   ends('another protocol is rejected', get('', '/plants', 'ICE/1.0') + SMUGGLED),
+  ends('ICE is rejected', line('SOURCE /plants ICE/1.0') + SMUGGLED),
+  ...['1.0', '1.1', '2.0'].map((version) =>
+    ends(`RTSP/${version} is rejected`, get('', '/plants', `RTSP/${version}`) + SMUGGLED),
+  ),
+  ends('a method of RTSP is rejected with that protocol', line('DESCRIBE /plants RTSP/1.0') + SMUGGLED),
 ];
 
 const requestLines: readonly WireCase[] = [
@@ -137,6 +142,9 @@ const requestLines: readonly WireCase[] = [
   ends('a space before the method is rejected', line(' GET /plants HTTP/1.1') + SMUGGLED),
   ends('a method in lower case is another method', line('get /plants HTTP/1.1') + SMUGGLED, 50100),
   ends('an unknown method is not implemented', line('PLANT /plants HTTP/1.1') + SMUGGLED, 50100),
+  ...['DESCRIBE', 'FLUSH', 'SETUP'].map((method) =>
+    ends(`${method} is not implemented`, line(`${method} /plants HTTP/1.1`) + SMUGGLED, 50100),
+  ),
   ends(
     'a method of 10,000 letters is not implemented',
     line(`${'G'.repeat(10_000)} /plants HTTP/1.1`) + SMUGGLED,

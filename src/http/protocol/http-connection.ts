@@ -244,7 +244,7 @@ export class Connection {
   #onEnd(): void {
     if (this.#isClosing) return;
     this.#hasEnded = true;
-    if (this.#current?.req.complete) this.#current.isClientGone = true;
+    if (this.#current?.req.complete && !this.#current.isAnswered) this.#current.isClientGone = true;
     if (this.#isReceiving() && this.#error === undefined) this.#finishParsing();
   }
 

@@ -1,4 +1,4 @@
-import { X509Certificate } from 'node:crypto';
+import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import type { Server, ServerOptions } from 'node:https';
 import { messageOf } from '../../api-errors.ts';
@@ -70,15 +70,23 @@ export function openTls(
 function readPair(certFile: string, keyFile: string): { readonly cert: Buffer; readonly key: Buffer } {
   const cert = read(certFile);
   const key = read(keyFile);
+  const certificate = parse(`${certFile} must be a certificate in PEM`, () => new X509Certificate(cert));
+  const privateKey = parse(`${keyFile} must be a private key in PEM`, () => createPrivateKey(key));
+  const pair = `${certFile} and ${keyFile} must be a certificate and its key`;
+  // OpenSSL itself accepts a key of another type, and then fails at each handshake.
+  if (!certificate.checkPrivateKey(privateKey))
+    throw new CertificateInvalid(`${pair}: this key belongs to another certificate`);
   const { createSecureContext } = process.getBuiltinModule('node:tls');
-  try {
-    createSecureContext({ cert, key });
-  } catch (error: unknown) {
-    throw new CertificateInvalid(
-      `${certFile} and ${keyFile} must be a certificate and its key, in PEM: ${messageOf(error)}`,
-    );
-  }
+  parse(pair, () => createSecureContext({ cert, key }));
   return { cert, key };
+}
+
+function parse<T>(rule: string, parsed: () => T): T {
+  try {
+    return parsed();
+  } catch (error: unknown) {
+    throw new CertificateInvalid(`${rule}: ${messageOf(error)}`);
+  }
 }
 
 function read(file: string): Buffer {

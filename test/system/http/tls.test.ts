@@ -124,6 +124,23 @@ describe('TLS on', TOGETHER, () => {
     assert.equal((await service.stop()).code, 0);
   });
 
+  it('client closes its connection at each response → each request is logged as answered', async (t) => {
+    const installation = await newInstallation(t);
+    const flags = await certificate(installation, 'first');
+    const service = await installation.serve({ env: PRODUCTION, flags });
+    const { port } = new URL(service.url);
+    const requests = 20;
+    for (let count = 0; count < requests; count += 1) {
+      const socket = await open(port);
+      socket.write('GET /plants HTTP/1.1\r\nHost: plants.test\r\n\r\n');
+      await once(socket, 'data');
+      socket.end();
+    }
+    assert.equal((await service.stop()).code, 0);
+    const of = (text: string): number => service.log.filter(({ msg }) => msg === text).length;
+    assert.deepEqual([of('answered'), of('client went away')], [requests, 0]);
+  });
+
   it('closed TLS connections no longer count towards the limit', async (t) => {
     const installation = await newInstallation(t);
     const flags = [...(await certificate(installation, 'first')), '--max-connections', '1'];
@@ -157,18 +174,29 @@ describe('TLS with invalid files', TOGETHER, () => {
     {
       title: 'a key of another certificate',
       flags: ['--tls-cert', 'tls.pem', '--tls-key', 'other.key'],
-      says: /tls\.pem and .*other\.key must be a certificate and its key, in PEM: .*mismatch/,
+      says: /tls\.pem and .*other\.key must be a certificate and its key: .*another certificate/,
+    },
+    {
+      title: 'a key of another certificate and of another type',
+      flags: ['--tls-cert', 'tls.pem', '--tls-key', 'rsa.key'],
+      says: /tls\.pem and .*rsa\.key must be a certificate and its key: .*another certificate/,
     },
     {
       title: 'a file that is not a certificate',
       flags: ['--tls-cert', 'nothing.pem', '--tls-key', 'tls.key'],
-      says: /nothing\.pem and .*tls\.key must be/,
+      says: /nothing\.pem must be a certificate in PEM/,
+    },
+    {
+      title: 'a file that is not a key',
+      flags: ['--tls-cert', 'tls.pem', '--tls-key', 'nothing.pem'],
+      says: /nothing\.pem must be a private key in PEM/,
     },
   ]) {
     it(`${title} → the service does not start`, async (t) => {
       const installation = await newInstallation(t);
       await certificate(installation, 'first');
       await copyFile(join(CERTIFICATES, 'second.key'), join(installation.folder, 'other.key'));
+      await copyFile(join(CERTIFICATES, 'rsa.key'), join(installation.folder, 'rsa.key'));
       await writeFile(join(installation.folder, 'nothing.pem'), 'nothing');
       const { code, stderr } = await endOf(installation.start(['serve', '--port', '0', ...flags]));
       assert.equal(code, 1);

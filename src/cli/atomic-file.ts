@@ -1,10 +1,13 @@
 import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
-import { link, open, rename, rm } from 'node:fs/promises';
+import { type FileHandle, link, open, rename, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { codeOf } from '../api-errors.ts';
 import { CommandFailed, explainFileError } from './command-errors.ts';
 import type { CommandContext } from './context.ts';
 import { onSignal } from './signal-handler.ts';
+
+/** Endings of the files that SQLite may create next to a database. */
+const SQLITE_ENDINGS = ['-journal', '-wal', '-shm'] as const;
 
 /**
  * Writes a new file atomically. `work` writes FILE.partial. Once that file is complete and on disk, it is
@@ -17,6 +20,7 @@ export async function writeAtomically<T>(
 ): Promise<T> {
   rejectExisting(file);
   const partial = `${file}.partial`;
+  const folder = await openFolder(file);
   // Adds the signal handlers before `create`, so a signal never leaves a partial file. If another command's
   // partial file exists, the synchronous `create` throws before a handler could remove that file.
   const stopListening = onSignal(context, (signal) => {
@@ -25,15 +29,17 @@ export async function writeAtomically<T>(
   });
   try {
     create(file, partial);
-    return await writeAndPublish(file, partial, work);
+    return await writeAndPublish(file, partial, folder, work);
   } finally {
     stopListening();
+    await folder.close();
   }
 }
 
 async function writeAndPublish<T>(
   file: string,
   partial: string,
+  folder: FileHandle,
   work: (partial: string) => Promise<T>,
 ): Promise<T> {
   try {
@@ -41,7 +47,7 @@ async function writeAndPublish<T>(
     await sync(partial);
     await publish(partial, file);
     // Syncs the folder after the rename: only then is the new file name durable (fsync(2), notes).
-    await sync(dirname(resolve(file)));
+    await folder.sync();
     return result;
   } catch (error: unknown) {
     removeSync(partial);
@@ -49,9 +55,17 @@ async function writeAndPublish<T>(
   }
 }
 
-// Removes the partial file, and the `-wal` and `-shm` files that SQLite may have created with it.
 function removeSync(partial: string): void {
-  for (const file of [partial, `${partial}-wal`, `${partial}-shm`]) rmSync(file, { force: true });
+  for (const ending of ['', ...SQLITE_ENDINGS]) rmSync(`${partial}${ending}`, { force: true });
+}
+
+// Opens the folder of a file. Without this handle, the new file name could not be synced to disk later.
+async function openFolder(file: string): Promise<FileHandle> {
+  try {
+    return await open(dirname(resolve(file)), 'r');
+  } catch (error: unknown) {
+    throw explainFileError('create', file, error);
+  }
 }
 
 // Gives the file its final name by a hard link, which fails if that name exists. A rename would overwrite the
@@ -76,10 +90,12 @@ function alreadyThere(file: string): CommandFailed {
   return new CommandFailed(`the file ${file} already exists; choose another name or remove it`);
 }
 
-// Creates the partial file synchronously, so that no signal handler runs before the file exists.
+// Creates the partial file synchronously, so that no signal handler runs before the file exists. Removes what
+// SQLite left of an earlier one, since it would become part of the new file.
 function create(file: string, partial: string): void {
   try {
     closeSync(openSync(partial, 'wx', 0o600));
+    for (const ending of SQLITE_ENDINGS) rmSync(`${partial}${ending}`, { force: true });
   } catch (error: unknown) {
     if (codeOf(error) !== 'EEXIST') throw explainFileError('create', file, error);
     throw new CommandFailed(

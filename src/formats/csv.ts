@@ -59,7 +59,10 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
   function takeError(error: CsvError): void {
     // Ends the import at a line that is too long. The import cannot skip only that line: after this error
     // csv-parse drops the rest of the current chunk.
-    if (error.code === 'CSV_MAX_RECORD_SIZE') throw new FileInvalid(error.message);
+    if (error.code === 'CSV_MAX_RECORD_SIZE')
+      throw new FileInvalid(
+        `line ${lines.upTo(Number(error.bytes))} or the quoted text in it is longer than ${MAX_LINE_BYTES} bytes`,
+      );
     const bytes = Number(error.bytes);
     const line = lines.upTo(error.code.startsWith('CSV_RECORD_') ? bytes - 1 : bytes);
     // Reports only the first error of a line: one misplaced quote often causes many errors.

@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, statSync } from 'node:fs';
-import { readFile, writeFile } from 'node:fs/promises';
+import { readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { ndjson } from '../../src/formats/ndjson.ts';
+import { fillStore } from '../long/long-list.ts';
 import { damagePage } from '../support/faults/damaged-file.ts';
-import { type Installation, newInstallation, TOGETHER } from '../support/program.ts';
+import { until } from '../support/patience.ts';
+import { endOf, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
 
@@ -23,6 +25,10 @@ async function importPlants(installation: Installation, count: number): Promise<
   await succeed(installation, 'import', 'alice', file);
 }
 
+function backupsIn({ folder }: Installation): readonly string[] {
+  return readdirSync(folder).filter((name) => name.startsWith('backup'));
+}
+
 describe('backup', TOGETHER, () => {
   it('creates one file with mode 0600, without other files; an existing file is not overwritten', async (t) => {
     const installation = await newInstallation(t);
@@ -30,10 +36,7 @@ describe('backup', TOGETHER, () => {
     const file = join(installation.folder, 'backup.db');
     await succeed(installation, 'backup', file);
     assert.equal(statSync(file).mode & 0o777, 0o600);
-    assert.deepEqual(
-      readdirSync(installation.folder).filter((name) => name.startsWith('backup')),
-      ['backup.db'],
-    );
+    assert.deepEqual(backupsIn(installation), ['backup.db']);
     const before = await readFile(file);
     const { code, stderr } = await installation.run(['backup', file]);
     assert.equal(code, 1);
@@ -52,8 +55,29 @@ describe('backup', TOGETHER, () => {
     const { code, stderr } = await installation.run(['backup', file]);
     assert.equal(code, 1);
     assert.match(stderr, /damaged|malformed/);
-    assert.equal(existsSync(file), false);
-    assert.equal(existsSync(`${file}.partial`), false);
+    assert.deepEqual(backupsIn(installation), []);
+  });
+
+  it('interrupted → leaves no file; what a killed backup left does not get into the next one', async (t) => {
+    const installation = await newInstallation(t);
+    await succeed(installation, 'token', 'create', 'alice');
+    await fillStore(installation.databaseUrl, 'alice', 300_000, 100);
+    const file = join(installation.folder, 'backup.db');
+    for (const signal of ['SIGINT', 'SIGKILL'] as const) {
+      const program = installation.start(['backup', file]);
+      const ended = endOf(program);
+      await until(() => existsSync(`${file}.partial-journal`) || existsSync(file));
+      program.kill(signal);
+      await ended;
+      // On a slow machine the signal may arrive after the end.
+      await rm(file, { force: true });
+      if (signal === 'SIGINT') assert.deepEqual(backupsIn(installation), []);
+    }
+    await rm(`${file}.partial`, { force: true });
+    await succeed(installation, 'backup', file);
+    assert.deepEqual(backupsIn(installation), ['backup.db']);
+    const env = { DATABASE_URL: `sqlite:${file}` };
+    assert.equal((await installation.run(['check'], { env })).code, 0);
   });
 
   it('unfinished file of another run → fails, names the remedy and keeps the file', async (t) => {

@@ -88,6 +88,19 @@ describe('import', TOGETHER, () => {
     assert.equal((await run(['export', 'alice'])).stdout, lines(1) + lines(1, 4));
   });
 
+  it('the rest of a file cannot be read → says how many plants were created, and how to continue', async (t) => {
+    const { run, file } = await prepare(t);
+    const good = Array.from({ length: 4_000 }, (_, id) => `${id},plant ${id}\n`).join('');
+    await writeFile(file('plants.csv'), `id,name\n${good}4000,"${'x'.repeat(33 * 1024 * 1024)}"\n`);
+    const { code, stderr } = await run(['import', 'alice', file('plants.csv')]);
+    assert.equal(code, 1);
+    assert.match(stderr, /line 4002 .*longer than 33554432 bytes; correct the file/);
+    const created = Number(/(\d+) plants created; .*--on-conflict skip/.exec(stderr)?.[1]);
+    assert.ok(created > 0 && created <= 4_000, stderr);
+    const { stdout } = await run(['export', 'alice', '-']);
+    assert.equal(stdout.trimEnd().split('\n').length, created);
+  });
+
   it('standard input and output → NDJSON, or the format of --format', async (t) => {
     const { run, file } = await prepare(t);
     await writeFile(file('text'), 'id,name,tag\n1,"",""\n2,Elm,\n');

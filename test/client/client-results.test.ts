@@ -77,6 +77,14 @@ for (const engine of engines) {
   });
 }
 
+for (const body of ['', '[]', '<html></html>']) {
+  test(`200 with the body "${body}" to a deletion → rejected: nothing was deleted`, async (t) => {
+    const url = await serve(t, (_request, response) => response.end(body));
+    const client = createClient({ url, token: 'secret' });
+    await assert.rejects(client.deletePlant(1), /is not that of a Plant Store/);
+  });
+}
+
 for (const link of ['<http://[>; rel="next"', '</plants?limit=1>; rel="next"']) {
   test(`a next link without a cursor: ${link} → rejected, as the rest would be missing`, async (t) => {
     const url = await serve(t, (_request, response) => response.setHeader('link', link).end('[]'));

@@ -395,9 +395,10 @@ describe('a token', () => {
 
   test('is sent to the host of the url, even with a path that starts with two slashes', async (t) => {
     const paths: unknown[] = [];
-    const url = await serve(t, ({ url: path }, response) => {
+    const url = await serve(t, ({ method, url: path }, response) => {
       paths.push(path);
-      response.end('[]');
+      if (method === 'DELETE') response.writeHead(204).end();
+      else response.end('[]');
     });
     const client = createClient({ url: `${url}//v1`, token: 'secret', retries: 0 });
     assert.deepEqual(await Array.fromAsync(client.listPlants()), []);

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { copyFile, mkdir, readFile, rm, stat } from 'node:fs/promises';
+import { copyFile, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
@@ -79,6 +79,26 @@ describe('full disk', TOGETHER, () => {
     const acknowledged = await fillAndRecover(service, token, async () => liftLimit(service));
     assert.equal((await service.stop()).code, 0);
     isKept(installation.file, acknowledged);
+  });
+
+  it('import whose checkpoint fails → succeeds, since all plants are committed', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.token('bob');
+    await fillStore(installation.databaseUrl, 'bob', 400_000, 100);
+    const lines = Array.from(
+      { length: 170_000 },
+      (_, id) => `{"id":${id + 1},"name":"${`plant ${id} `.padEnd(100, 'x')}"}\n`,
+    );
+    const file = join(installation.folder, 'plants.ndjson');
+    await writeFile(file, lines.join(''));
+    const { size } = await stat(installation.file);
+    // The store cannot grow, but its write-ahead log can, up to the same size.
+    const limit = Math.floor(size / 1_024) - 1;
+    const { code, stdout, stderr } = await endOf(
+      installation.start(['import', 'alice', file], { wrap: (command) => limitedFiles(command, limit) }),
+    );
+    assert.deepEqual([code, stdout], [0, '170000 plants of alice created\n'], stderr);
+    assert.equal(inspect(installation.file).ids.size, 400_000 + 170_000);
   });
 
   const mounts = needs('permission to mount', canRun('unshare', ...ownMounts('true')));

@@ -1,6 +1,6 @@
 import { Command, Option } from 'commander';
 import type { Flags } from '../../config.ts';
-import type { Entry, Format } from '../../formats/format.ts';
+import { type Entry, FileInvalid, type Format } from '../../formats/format.ts';
 import { ndjson } from '../../formats/ndjson.ts';
 import { type PlantRow, toPlantRow } from '../../plant.ts';
 import { type Bulk, type OnConflict, onConflicts } from '../../store/bulk-store.ts';
@@ -151,6 +151,8 @@ async function importPlants(
     }
     return counts;
   } catch (error: unknown) {
+    if (error instanceof FileInvalid && counts.created + counts.skipped + counts.replaced > 0)
+      throw new CommandFailed(`${error.message}; correct the file. ${unfinished()}`);
     if (!(error instanceof StoreUnavailable)) throw error;
     throw new CommandFailed(`${error.message}; ${unfinished()}`);
   } finally {

@@ -153,10 +153,15 @@ function createWriting(db: DatabaseSync): Writing {
     return taken;
   }
 
-  // Runs a checkpoint explicitly: automatic checkpoints hide their errors.
+  // Runs a checkpoint explicitly: automatic checkpoints hide their errors. Ignores a transient error such as a
+  // full disk: the plants are committed, and the next checkpoint repeats the work.
   function checkpoint(): void {
     characters = 0;
-    db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+    try {
+      db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+    } catch (error: unknown) {
+      if (severityOf(error) !== 'transient') throw error;
+    }
   }
 
   async function fill<T>(work: (filling: Filling) => Promise<T>): Promise<T> {

@@ -183,7 +183,6 @@ export function listPlants(
     reply.header('content-type', 'application/json');
     if (limit === undefined) {
       held.add(STREAM_BYTES);
-      endWhenRevoked(request, response, () => recheck(request));
       sendPieces(request, reply, streamed(pages, [first], held));
     } else {
       const expected = Math.min(GATHERED_BYTES, first.length + pages.expectedBytes()) + PAGE_BYTES;
@@ -196,6 +195,7 @@ export function listPlants(
       );
       sendPieces(request, reply, counted(gathered.flatMap((block) => [...inPieces(block)])));
     }
+    endWhenRevoked(request, response, () => recheck(request));
     return undefined;
   };
 }
@@ -222,6 +222,7 @@ function endWhenRevoked(
   response: BatchedResponse,
   recheck: () => Promise<void>,
 ): void {
+  if (response.destroyed) return;
   const timer = setInterval(() => {
     recheck().catch((error: unknown) => {
       request.brokenOff = error instanceof ApiError ? error : undefined;

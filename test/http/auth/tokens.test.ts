@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import type { Store } from '../../../src/store/store.ts';
@@ -139,6 +141,27 @@ for (const engine of engines) {
         wire.destroy();
       }
       assert.deepEqual(await (await ask(service, other.secret)).json(), [{ name: 'kept' }]);
+      await service.close();
+    });
+  }
+
+  for (const target of ['/plants', '/plants?limit=1000']) {
+    test(`token revoked while a client reads no further of ${target} → the list ends, on ${engine.name}`, async (t) => {
+      const service = await start(t, engine);
+      const { secret, token } = await create(service);
+      const name = 'x'.repeat(100_000);
+      const plants = Array.from({ length: 100 }, (_, id) => ({ owner: token.owner, id: BigInt(id), name }));
+      await Promise.all(
+        plants.map((plant) =>
+          service.store.write({ kind: 'createPlant', ...plant, tag: null, idempotency: null }),
+        ),
+      );
+      const socket = connect(Number(new URL(service.url).port), '127.0.0.1');
+      socket.write(`GET ${target} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${secret}\r\n\r\n`);
+      await once(socket, 'readable');
+      await service.store.write({ kind: 'revokeToken', id: token.id, at: service.clock.now });
+      await until(() => service.logLines.some((line) => line.includes('"status":401')));
+      socket.destroy();
       await service.close();
     });
   }

@@ -34,9 +34,21 @@ export function absolutePath(context: CommandContext, file: string): string {
   return isAbsolute(file) ? file : `${context.cwd}/${file}`;
 }
 
-/** Writes to standard output. Rejects if the write fails, for example because the reader closed the pipe. */
+/**
+ * Writes to standard output. Rejects with OutputFailed if the write fails, for example because the reader
+ * closed the pipe.
+ */
 export function print({ stdout }: CommandContext, text: string): Promise<void> {
   return new Promise((resolve, reject) => {
-    stdout.write(text, (error) => (error ? reject(error) : resolve()));
+    stdout.write(text, (error) => (error ? reject(new OutputFailed(error)) : resolve()));
   });
+}
+
+/** Error: standard output cannot be written. `cause` is the error of the stream. */
+export class OutputFailed extends Error {
+  override readonly name = 'OutputFailed';
+
+  constructor(cause: Error) {
+    super(`standard output cannot be written: ${cause.message}`, { cause });
+  }
 }

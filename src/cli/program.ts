@@ -7,7 +7,7 @@ import { CertificateInvalid } from '../http/protocol/tls.ts';
 import { BatchRejected, StoreNotOpened, StoreUnavailable } from '../store/store.ts';
 import { version } from '../version.ts';
 import { CommandFailed } from './command-errors.ts';
-import { type CommandContext, type Output, print } from './context.ts';
+import { type CommandContext, type Output, OutputFailed, print } from './context.ts';
 import { escapeLine, escapeLines } from './message.ts';
 import { warnOfMisspelledVariables } from './settings/flags.ts';
 
@@ -35,7 +35,7 @@ export async function runProgram(argv: readonly string[], context: CommandContex
     exitCode = error instanceof CommanderError ? error.exitCode : 1;
     report(error);
   };
-  context.stdout.on('error', fail);
+  context.stdout.on('error', (error) => fail(new OutputFailed(error)));
   // Ignores errors of standard error, since there is nowhere to report them.
   context.stderr.on('error', () => undefined);
   await runCommand(argv, context).catch(fail);
@@ -92,15 +92,16 @@ function widthOf({ isTTY, columns = 80 }: Output): number {
 }
 
 /**
- * Creates a function that reports failures. The function skips a repeated error: a command and its output
- * stream may fail with the same error.
+ * Creates a function that reports failures. The function skips an error with the same cause as the last one:
+ * a command and its output stream may fail with the same error.
  */
 function createFailureReporter(stderr: Output): (error: unknown) => void {
   let reported: unknown;
   return (error) => {
+    const cause = error instanceof OutputFailed ? error.cause : error;
     // EPIPE is no failure: the reader closed the pipe early, as `head` does.
-    if (error === reported || error instanceof CommanderError || codeOf(error) === 'EPIPE') return;
-    reported = error;
+    if (cause === reported || error instanceof CommanderError || codeOf(cause) === 'EPIPE') return;
+    reported = cause;
     stderr.write(`plant-store: ${explanationOf(error)}\n`);
   };
 }
@@ -124,6 +125,7 @@ function explanationOf(error: unknown): string {
     error instanceof StoreUnavailable ||
     error instanceof BatchRejected ||
     error instanceof CommandFailed ||
+    error instanceof OutputFailed ||
     error instanceof FileInvalid ||
     'syscall' in error;
   return isExpected ? escapeLine(error.message) : escapeLines(error.stack ?? error.message);

@@ -114,6 +114,20 @@ describe('import', TOGETHER, () => {
     assert.equal(stdout, await readFile(file('text'), 'utf8'));
   });
 
+  it('export on a terminal → control characters are escaped, and NDJSON keeps its meaning', async (t) => {
+    const { run, file } = await prepare(t);
+    const plant = { id: 1, name: 'a\u001b[31mX\u009b31mY\u202eZ\u007f' };
+    await writeFile(file('plants.ndjson'), `${JSON.stringify(plant)}\n`);
+    assert.equal((await run(['import', 'alice', file('plants.ndjson')])).code, 0);
+    for (const format of ['ndjson', 'csv']) {
+      const { stdout } = await run(['export', 'alice', '-', '--format', format], { terminals: ['stdout'] });
+      assert.match(stdout, /a\\u001b\[31mX\\u009b31mY\\u202eZ\\u007f/);
+      if (format === 'ndjson') assert.deepEqual(JSON.parse(stdout), plant);
+    }
+    const { stdout } = await run(['export', 'alice', '-', '--format', 'csv']);
+    assert.ok(stdout.includes(plant.name));
+  });
+
   it('owner of an identity provider → accepted', async (t) => {
     const { run } = await prepare(t);
     const owner = 'https://id.example/realms/plants#7d1f-4e';

@@ -16,7 +16,7 @@ export interface CommandOptions {
   /** Content of standard input; empty by default. */
   readonly stdin?: Readable;
   /** Standard streams that act as a terminal; none by default. */
-  readonly terminals?: readonly ('stdin' | 'stderr')[];
+  readonly terminals?: readonly ('stdin' | 'stdout' | 'stderr')[];
   /** Width of the terminal in characters; 80 by default. */
   readonly columns?: number;
 }
@@ -27,7 +27,7 @@ export async function runCommand(
   cwd: string,
   { env = {}, stdin = Readable.from([]), terminals = [], columns = 80 }: CommandOptions = {},
 ): Promise<Ended> {
-  const stdout = new Output(false, columns);
+  const stdout = new Output(terminals.includes('stdout'), columns);
   const stderr = new Output(terminals.includes('stderr'), columns);
   const ended = Promise.withResolvers<Pick<Ended, 'code' | 'signal'>>();
   runProgram(args, {

@@ -8,7 +8,7 @@ import type { Bulk } from '../../store/bulk-store.ts';
 import { rejectUnlessOwner } from '../arguments.ts';
 import { writeAtomically } from '../atomic-file.ts';
 import type { CommandContext } from '../context.ts';
-import { pluralize, writeMessage } from '../message.ts';
+import { escapeLines, pluralize, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import { addFormat, type FormatName, formatOf, parsePlantFile, STANDARD_STREAM } from '../plant-file.ts';
 import { startProgress } from '../progress.ts';
@@ -66,11 +66,13 @@ function exportPlants(context: CommandContext, { bulk, owner, format, to }: Expo
   return bulk.read(async (contents) => {
     const progress = startProgress(context.stderr, 'plants', await contents.countPlants(owner));
     let written = 0;
+    const isShown = to === context.stdout && context.stdout.isTTY === true;
 
     async function* texts(): AsyncGenerator<string> {
       yield format.header;
       for await (const page of contents.plants(owner)) {
-        yield format.write(page);
+        const text = format.write(page);
+        yield isShown ? escapeLines(text) : text;
         written += page.length;
         progress.advance(written);
       }

@@ -58,11 +58,19 @@ function createTokenCommand(context: CommandContext): Command {
       if (expiresAt === undefined) throw new CommandFailed(`--expires must be ${EXPIRES_RULE}`);
       const secret = mintSecret();
       const token = newToken(secret, owner, { scopes: wanted, expiresAt, name }, now);
-      await withStore(context, flags, (store) => store.write({ kind: 'createToken', token }));
-      const audit = await auditOf(context, flags);
-      audit.tokenCreated(token);
-      if (context.stderr.isTTY === true) writeMessage(context.stderr, describeCreation(token));
-      await print(context, `${secret}\n`);
+      await withStore(context, flags, async (store) => {
+        await store.write({ kind: 'createToken', token });
+        const audit = await auditOf(context, flags);
+        audit.tokenCreated(token);
+        if (context.stderr.isTTY === true) writeMessage(context.stderr, describeCreation(token));
+        try {
+          await print(context, `${secret}\n`);
+        } catch {
+          await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });
+          audit.tokenRevoked(token.id);
+          throw new CommandFailed('the token could not be printed, so it was revoked; run the command again');
+        }
+      });
     },
   );
 }

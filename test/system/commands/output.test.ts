@@ -29,20 +29,34 @@ describe('stdout cannot be written', TOGETHER, () => {
 
   // Only Linux has /dev/full.
   if (process.platform === 'linux') {
-    for (const command of [['openapi'], ['token', 'create', 'alice'], ['export', 'alice']]) {
+    const full = {
+      env: { LOG_LEVEL: 'silent' },
+      wrap: (program: readonly string[]) => ['sh', '-c', 'exec "$@" > /dev/full', 'sh', ...program],
+    };
+    const fault = 'plant-store: standard output cannot be written: ENOSPC: no space left on device, write\n';
+
+    for (const command of [['openapi'], ['export', 'alice']]) {
       it(`${command.join(' ')}: disk full → fails with one line`, async (t) => {
         const installation = await newInstallation(t);
         await installation.run(['import', 'alice', EXAMPLE]);
-        const { code, stderr } = await installation.runProcess(command, {
-          env: { LOG_LEVEL: 'silent' },
-          wrap: (program) => ['sh', '-c', 'exec "$@" > /dev/full', 'sh', ...program],
-        });
-        assert.deepEqual(
-          { code, stderr },
-          { code: 1, stderr: 'plant-store: ENOSPC: no space left on device, write\n' },
-        );
+        const { code, stderr } = await installation.runProcess(command, full);
+        assert.deepEqual({ code, stderr }, { code: 1, stderr: fault });
       });
     }
+
+    it('token create: disk full → fails, and the token is revoked', async (t) => {
+      const installation = await newInstallation(t);
+      await installation.run(['migrate']);
+      const { code, stderr } = await installation.runProcess(['token', 'create', 'alice'], full);
+      const revoked =
+        'plant-store: the token could not be printed, so it was revoked; run the command again\n';
+      assert.deepEqual({ code, stderr }, { code: 1, stderr: `${fault}${revoked}` });
+      const { stdout } = await installation.run(['token', 'list', '--json']);
+      assert.deepEqual(
+        JSON.parse(stdout).map(({ state }: { state: string }) => state),
+        ['revoked'],
+      );
+    });
   }
 });
 

@@ -1,4 +1,5 @@
-import { existsSync } from 'node:fs';
+import { statSync } from 'node:fs';
+import { codeOf } from '../api-errors.ts';
 import { sqliteFile } from '../database-url.ts';
 import type { Bulk } from './bulk-store.ts';
 import { createGroupCommit } from './group-commit.ts';
@@ -132,8 +133,14 @@ export function isEmbedded(url: string): boolean {
   return sqliteFile(url) !== undefined;
 }
 
-/** False if an embedded store has no file yet; otherwise true. */
+/** False if an embedded store has no file yet; otherwise true, also if its folder cannot be read. */
 export function storeExists(url: string): boolean {
   const file = sqliteFile(url);
-  return file === undefined || existsSync(file);
+  if (file === undefined) return true;
+  try {
+    statSync(file);
+    return true;
+  } catch (error: unknown) {
+    return codeOf(error) === 'EACCES';
+  }
 }

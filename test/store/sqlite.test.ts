@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { closeSync, openSync, readFileSync, statSync, writeFileSync, writeSync } from 'node:fs';
-import { stat } from 'node:fs/promises';
+import { stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
@@ -10,6 +10,7 @@ import type { Worker } from 'node:worker_threads';
 import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
 import { openStore } from '../../src/store/open-engine.ts';
 import { openForReading, openForWriting } from '../../src/store/sqlite/connection.ts';
+import { lockForService } from '../../src/store/sqlite/service-lock.ts';
 import {
   type Outcome,
   type PlantPage,
@@ -51,6 +52,21 @@ async function open(t: TestContext, file: string): Promise<Opened> {
 async function freshFile(): Promise<string> {
   return join(await freshFolder(), 'plants.db');
 }
+
+test('store named by a symbolic link → its log is measured, and its lock is that of the file', async (t) => {
+  const file = await freshFile();
+  const link = join(await freshFolder(), 'link.db');
+  await symlink(file, link);
+  const { store } = await open(t, link);
+  await store.write(creation(1n));
+  assert.equal(store.load().walBytes, statSync(`${file}-wal`).size);
+  const locks = [lockForService(file), lockForService(link)] as const;
+  assert.deepEqual(
+    locks.map(({ isShared }) => isShared),
+    [false, true],
+  );
+  for (const lock of locks) lock.release();
+});
 
 /** Reads the file over a separate connection. */
 function look<T>(file: string, work: (db: DatabaseSync) => T): T {

@@ -1,3 +1,4 @@
+import { realpathSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 
@@ -64,6 +65,18 @@ export async function inLongTransaction<T>(db: DatabaseSync, work: () => Promise
 // (https://sqlite.org/lang_transaction.html, §3).
 function rollBack(db: DatabaseSync): void {
   if (db.isTransaction) db.exec('ROLLBACK');
+}
+
+/**
+ * Returns the file that SQLite uses for a symbolic link: the files with endings such as `-wal` lie next to it.
+ * Returns `file` if it does not exist yet.
+ */
+export function withoutLinks(file: string): string {
+  try {
+    return realpathSync(file);
+  } catch {
+    return file;
+  }
 }
 
 // Uses an absolute path, since names such as `:memory:` and `file:…` have a special meaning in SQLite.

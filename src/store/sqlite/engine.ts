@@ -12,6 +12,7 @@ import {
   StoreUnavailable,
   type Write,
 } from '../store.ts';
+import { withoutLinks } from './connection.ts';
 import { notOpened, reasonOf, severityOf } from './errors.ts';
 import { migrateSqlite } from './migrate.ts';
 import { openReader } from './reader.ts';
@@ -57,6 +58,7 @@ export async function openSqlite(
     await writer.close();
     throw notOpened(file, error);
   });
+  const log = `${withoutLinks(file)}-wal`;
   const keyExpiry = startKeyExpiry(deleteExpiredKeys, onKeysNotDeleted);
 
   // Deletes expired keys in batches. Requests one batch at a time, so that writes can run in between.
@@ -98,7 +100,7 @@ export async function openSqlite(
     ping: () => read(() => reader.ping()),
     load: () => ({
       connections: { idle: 0, busy: 0, waiting: 0 },
-      walBytes: sizeOf(`${file}-wal`),
+      walBytes: sizeOf(log),
       checkpointFailures,
       timelineRegressions: 0,
     }),

@@ -1,5 +1,6 @@
 import { rmSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
+import { withoutLinks } from './connection.ts';
 import { isLocked } from './errors.ts';
 
 /** A lock that shows that a service uses a store. It does not prevent other services from using the store. */
@@ -15,7 +16,7 @@ export interface ServiceLock {
  * created, for example on a full disk.
  */
 export function lockForService(store: string): ServiceLock {
-  const file = `${store}-service`;
+  const file = `${withoutLinks(store)}-service`;
   let db: DatabaseSync | undefined;
   try {
     db = new DatabaseSync(file, { timeout: 0 });

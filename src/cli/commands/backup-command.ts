@@ -18,8 +18,10 @@ export function backupCommand(context: CommandContext): Command {
   return addSettings(command, ['databaseUrl']).action(async (file: string, flags: Flags) => {
     const { databaseUrl } = configOf(context, flags);
     if (!isEmbedded(databaseUrl)) {
+      const place = placeOf(databaseUrl);
+      const note = place.includes('***') ? ', with the password instead of ***' : '';
       throw new CommandFailed(
-        `this command backs up only the embedded store; for PostgreSQL run pg_dump --format=custom --file=${file} '${placeOf(databaseUrl)}'`,
+        `this command backs up only the embedded store; for PostgreSQL run pg_dump --format=custom --file=${file} '${place}'${note}`,
       );
     }
     rejectUnlessExists(databaseUrl, DATABASE_URL_HINT);

@@ -7,6 +7,8 @@ import { countOf } from '../header-count.ts';
 /** Matches a registered name or an IPv4 address (RFC 3986 §3.2.2) with an optional port (RFC 9110 §7.2). */
 const NAMED_HOST = /^(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(?::[0-9]*)?$/;
 const IPV6_HOST = /^\[([0-9A-Fa-f:.]+)\](?::[0-9]*)?$/;
+/** Matches an address of a later version (IPvFuture, RFC 3986 §3.2.2). */
+const FUTURE_HOST = /^\[v[0-9A-Fa-f]+\.[\w.~!$&'()*+,;=:-]+\](?::[0-9]*)?$/i;
 
 /** Matches an http URL with a host (RFC 9110 §4.2.1) and without userinfo (§4.2.4). */
 const ABSOLUTE_FORM = /^https?:\/\/([^/?#@]+)((?:[/?#].*)?)$/i;
@@ -52,7 +54,8 @@ export function rejectMalformed(request: FastifyRequest, uriLimit: number): void
 /** Returns true for a valid host with an optional port (RFC 9110 §7.2). An empty host is invalid (§4.2.1). */
 function isHost(text: string): boolean {
   const address = IPV6_HOST.exec(text)?.[1];
-  return address === undefined ? NAMED_HOST.test(text) : isIPv6(address);
+  if (address !== undefined) return isIPv6(address);
+  return NAMED_HOST.test(text) || FUTURE_HOST.test(text);
 }
 
 /** Returns true for `OPTIONS *`, which is about the server as a whole (RFC 9110 §9.3.7). */

@@ -204,12 +204,16 @@ const hosts: readonly WireCase[] = [
   },
   ends('the host of an absolute URL is checked', `GET http://[::::::/docs HTTP/1.1\r\n${HOST}\r\n`),
   ends('an empty Host is rejected', `GET /plants?limit=0 HTTP/1.1\r\nHost:\r\n${TOKEN}\r\n`),
-  ...['[zz]', '[1]', '[:::::]', 'a%zz', 'a%', '%', ':80'].map((host) =>
+  ...['[zz]', '[1]', '[:::::]', '[v1]', '[vx.a]', 'a%zz', 'a%', '%', ':80'].map((host) =>
     ends(`the Host ${host} is rejected`, `GET /plants?limit=0 HTTP/1.1\r\nHost: ${host}\r\n${TOKEN}\r\n`),
   ),
   succeeds(
     'a Host may be an IPv6 address with a port',
     `GET /plants?limit=0 HTTP/1.1\r\nHost: [::1]:80\r\n${TOKEN}\r\n`,
+  ),
+  succeeds(
+    'a Host may be an address of a later version (RFC 3986 §3.2.2)',
+    `GET /plants?limit=0 HTTP/1.1\r\nHost: [v1.a:b]\r\n${TOKEN}\r\n`,
   ),
   ...[
     'plants.test/x',

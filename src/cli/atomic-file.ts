@@ -43,6 +43,8 @@ async function writeAndPublish<T>(
   work: (partial: string) => Promise<T>,
 ): Promise<T> {
   try {
+    // Removes what SQLite left of an earlier partial file, since it would become part of the new one.
+    for (const ending of SQLITE_ENDINGS) rmSync(`${partial}${ending}`, { force: true });
     const result = await work(partial);
     await sync(partial);
     await publish(partial, file);
@@ -90,12 +92,10 @@ function alreadyThere(file: string): CommandFailed {
   return new CommandFailed(`the file ${file} already exists; choose another name or remove it`);
 }
 
-// Creates the partial file synchronously, so that no signal handler runs before the file exists. Removes what
-// SQLite left of an earlier one, since it would become part of the new file.
+// Creates the partial file synchronously, so that no signal handler runs before the file exists.
 function create(file: string, partial: string): void {
   try {
     closeSync(openSync(partial, 'wx', 0o600));
-    for (const ending of SQLITE_ENDINGS) rmSync(`${partial}${ending}`, { force: true });
   } catch (error: unknown) {
     if (codeOf(error) !== 'EEXIST') throw explainFileError('create', file, error);
     throw new CommandFailed(

@@ -25,7 +25,7 @@ export class BatchedResponse<
   isAnswered = false;
 
   /**
-   * True if the client closed its sending side before the response was sent. The operation listPlants stops
+   * True if the client closed its sending side before `end` was called. The operation listPlants stops
    * early for such a client, which rarely reads the response.
    */
   isClientGone = false;

@@ -47,10 +47,7 @@ function fromRouter(error: unknown): ApiError | undefined {
     case 'FST_ERR_MAX_PARAM_LENGTH':
       return new ApiError(41400, 'the path is too long');
     case 'FST_ERR_BAD_URL':
-      return new ApiError(
-        40004,
-        'the request target is invalid: check its percent-encoding, or the host of its URL',
-      );
+      return new ApiError(40004, 'the percent-encoding of the path, or the host of the URL, is invalid');
     default:
       return undefined;
   }

@@ -98,6 +98,8 @@ describe('full disk', TOGETHER, () => {
       installation.start(['import', 'alice', file], { wrap: (command) => limitedFiles(command, limit) }),
     );
     assert.deepEqual([code, stdout], [0, '170000 plants of alice created\n'], stderr);
+    // No checkpoint could move the plants into the store.
+    assert.equal((await stat(installation.file)).size, size);
     assert.equal(inspect(installation.file).ids.size, 400_000 + 170_000);
   });
 

@@ -1,6 +1,7 @@
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Command } from 'commander';
+import { messageOf } from '../../api-errors.ts';
 import type { Flags } from '../../config.ts';
 import { type Audit, createAudit } from '../../observability/audit-log.ts';
 import type { Contents } from '../../store/bulk-store.ts';
@@ -58,21 +59,26 @@ function createTokenCommand(context: CommandContext): Command {
       if (expiresAt === undefined) throw new CommandFailed(`--expires must be ${EXPIRES_RULE}`);
       const secret = mintSecret();
       const token = newToken(secret, owner, { scopes: wanted, expiresAt, name }, now);
+      const audit = await auditOf(context, flags);
       await withStore(context, flags, async (store) => {
         await store.write({ kind: 'createToken', token });
-        const audit = await auditOf(context, flags);
         audit.tokenCreated(token);
         if (context.stderr.isTTY === true) writeMessage(context.stderr, describeCreation(token));
-        try {
-          await print(context, `${secret}\n`);
-        } catch {
-          await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });
-          audit.tokenRevoked(token.id);
-          throw new CommandFailed('the token could not be printed, so it was revoked; run the command again');
-        }
+        await print(context, `${secret}\n`).catch(() => revokeUnseen(store, audit, token.id));
       });
     },
   );
+}
+
+/** Revokes a token that could not be printed. Rejects with CommandFailed, which says what to do. */
+async function revokeUnseen(store: Store, audit: Audit, id: string): Promise<never> {
+  await store.write({ kind: 'revokeToken', id, at: Date.now() }).catch((error: unknown) => {
+    throw new CommandFailed(
+      `the token could not be printed; run \`plant-store token revoke ${id}\`: ${messageOf(error)}`,
+    );
+  });
+  audit.tokenRevoked(id);
+  throw new CommandFailed('the token could not be printed, so it was revoked; run the command again');
 }
 
 function describeCreation({ id, owner, expiresAt }: Token): string {

@@ -195,15 +195,12 @@ export function createAuthentication({
 
   async function recheck(request: FastifyRequest, scope: Scope): Promise<void> {
     const secret = readSecret(request);
-    const { answer } = lookUps.get(secret) ?? lookUp(secret);
-    const isKnown = await answer.then(
+    const known = lookUps.get(secret) ?? lookUp(secret);
+    const isAnswered = await known.answer.then(
       () => true,
       () => false,
     );
-    if (!isKnown) return;
-    const grant = await answer;
-    if (grant === undefined || !isValid(grant, now())) throw invalidToken;
-    if (!grant.scopes.includes(scope)) throw tooNarrow(scope);
+    if (isAnswered) admit(request, secret, known, scope);
   }
 
   return { require, recheck };

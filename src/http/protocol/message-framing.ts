@@ -85,7 +85,7 @@ export class Framing {
       return Math.min(bytes.length, this.#maxLine);
     }
     if (!isHttp(bytes, lineEnd))
-      return new ApiError(40004, 'the request line must end in HTTP/1.1 (RFC 9112 §2.3)');
+      return new ApiError(40004, 'the request line must end in HTTP/1.1 or HTTP/1.0 (RFC 9112 §2.3)');
     this.#part = 'head';
     const end = bytes.indexOf(HEAD_END, lineEnd - 1);
     return end === -1 ? this.#keepSeam(bytes, bytes.length) : end + HEAD_END.length;

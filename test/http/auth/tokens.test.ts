@@ -140,6 +140,7 @@ for (const engine of engines) {
         assert.equal((await wire.answer())?.status, 401);
         wire.destroy();
       }
+      assert.match(service.logLines.join(''), new RegExp(`"reason":"${end}","token":"${token.id}"`));
       assert.deepEqual(await (await ask(service, other.secret)).json(), [{ name: 'kept' }]);
       await service.close();
     });

@@ -1,9 +1,4 @@
-import Fastify, {
-  type FastifyInstance,
-  type FastifyReply,
-  type FastifyRequest,
-  LogController,
-} from 'fastify';
+import Fastify, { type FastifyInstance, type FastifyRequest, LogController } from 'fastify';
 import { type ErrorCode, statusOf } from '../api-errors.ts';
 import { createAudit } from '../observability/audit-log.ts';
 import type { AnsweredRequest } from '../observability/log.ts';
@@ -273,26 +268,26 @@ async function addRoutes(
     const admission = admissionOf[needed];
     const { body, ...schema }: OperationSchema = operation.schema;
     const checkBody = body === undefined ? undefined : compileBodyCheck(body);
-
-    function execute(request: FastifyRequest, reply: FastifyReply): Promise<unknown> {
-      if (checkBody !== undefined) request.body = checkBody(request.body);
-      reply.code(success.status);
-      return (handler as HandlerOf<Operation>)(request, reply);
-    }
+    const authenticate = authentication.require(needed);
 
     scope.route({
       method: method === 'GET' ? ['GET', 'HEAD'] : method,
       url,
       schema,
       config: { operationId },
-      onRequest: [admission.rejectWhenFull, authentication.require(needed), ...rates],
+      onRequest: [admission.rejectWhenFull, authenticate, ...rates],
+      // The token may have been revoked since the headers arrived.
+      preValidation: (request, reply, done) => {
+        if (request.arrivedInParts) authenticate(request, reply, done);
+        else done();
+      },
       // Parses the body inside `admission.run`, so that the concurrency limit and the loop budget include
       // parsing.
       handler: (request, reply) =>
         admission.run(ownerOf(request), () => {
-          if (!request.arrivedInParts) return execute(request, reply);
-          // The token may have been revoked since the headers arrived.
-          return authentication.recheck(request, needed).then(() => execute(request, reply));
+          if (checkBody !== undefined) request.body = checkBody(request.body);
+          reply.code(success.status);
+          return (handler as HandlerOf<Operation>)(request, reply);
         }),
     });
   }

@@ -313,6 +313,19 @@ async function whenCommitsWait(): Promise<void> {
   }
 }
 
+/** Runs `work` while no commit ends, since its synchronous standby is missing. */
+async function whileStandbyIsMissing(work: () => Promise<void>): Promise<void> {
+  await server.sql("ALTER SYSTEM SET synchronous_standby_names = 'missing'");
+  try {
+    await server.sql('SELECT pg_reload_conf()');
+    await whenCommitsWait();
+    await work();
+  } finally {
+    await server.sql('ALTER SYSTEM RESET synchronous_standby_names');
+    await server.sql('SELECT pg_reload_conf()');
+  }
+}
+
 test('a write that the synchronous standby lacks is not acknowledged; reads continue', async (t) => {
   const url = await freshDatabase();
   // The claim of the database is ignored.
@@ -320,10 +333,7 @@ test('a write that the synchronous standby lacks is not acknowledged; reads cont
   const settings = { ...TIMEOUTS, databaseStatementTimeout: '700', databasePoolSize: '3' };
   const caller = await callerOf(await startService(t, url, settings));
   assert.equal((await caller.create(1)).status, 200);
-  await server.sql("ALTER SYSTEM SET synchronous_standby_names = 'missing'");
-  try {
-    await server.sql('SELECT pg_reload_conf()');
-    await whenCommitsWait();
+  await whileStandbyIsMissing(async () => {
     for (const id of [10, 20, 30]) {
       const writes = [caller.create(id), caller.create(id + 1, `key-${id}`)];
       if (id === 10) writes.push(caller.remove(1));
@@ -334,10 +344,7 @@ test('a write that the synchronous standby lacks is not acknowledged; reads cont
     const waits = `SELECT 1 FROM pg_stat_activity WHERE datname = '${databaseOf(url)}' AND wait_event = 'SyncRep'`;
     const { length } = await server.sql(waits);
     assert.ok(length >= 1 && length <= 3 + 1, `${length} commits hold connections of the server`);
-  } finally {
-    await server.sql('ALTER SYSTEM RESET synchronous_standby_names');
-    await server.sql('SELECT pg_reload_conf()');
-  }
+  });
   await assertRecovers(caller, 4);
   const again = await whenAvailable(() => caller.create(11, 'key-10'));
   assert.deepEqual([again.status, again.headers.get('idempotent-replayed')], [200, 'true']);
@@ -360,10 +367,7 @@ for (const [how, setting, rewrite] of [
     const url = direct.replace(String(server.port), String(proxy.port));
     const caller = await callerOf(await startService(t, url, PATIENT_CONNECTIONS));
     assert.equal((await caller.create(1)).status, 200);
-    await server.sql("ALTER SYSTEM SET synchronous_standby_names = 'missing'");
-    try {
-      await server.sql('SELECT pg_reload_conf()');
-      await whenCommitsWait();
+    await whileStandbyIsMissing(async () => {
       let isAnswered = false;
       const answers = Promise.all([caller.create(2), caller.create(3, 'key'), caller.remove(1)]).finally(
         () => {
@@ -377,10 +381,7 @@ for (const [how, setting, rewrite] of [
         return isAnswered;
       });
       for (const answer of await answers) await assertUnavailable(answer);
-    } finally {
-      await server.sql('ALTER SYSTEM RESET synchronous_standby_names');
-      await server.sql('SELECT pg_reload_conf()');
-    }
+    });
   });
 }
 

@@ -170,7 +170,6 @@ function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
   app.decorateRequest('caller', undefined);
   app.decorateRequest('traceId', undefined);
   app.decorateRequest('brokenOff', undefined);
-  app.decorateRequest('arrivedInParts', false);
   app.addHook('preParsing', receiveBody(bodyLimit));
 }
 
@@ -274,13 +273,8 @@ async function addRoutes(
       method: method === 'GET' ? ['GET', 'HEAD'] : method,
       url,
       schema,
-      config: { operationId },
+      config: { operationId, authenticate },
       onRequest: [admission.rejectWhenFull, authenticate, ...rates],
-      // The token may have been revoked since the headers arrived.
-      preValidation: (request, reply, done) => {
-        if (request.arrivedInParts) authenticate(request, reply, done);
-        else done();
-      },
       // Parses the body inside `admission.run`, so that the concurrency limit and the loop budget include
       // parsing.
       handler: (request, reply) =>

@@ -1,5 +1,5 @@
 import type { Readable } from 'node:stream';
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyReply, FastifyRequest, onRequestHookHandler } from 'fastify';
 import type { ApiError, ErrorCode } from '../api-errors.ts';
 import type { Static, TSchema } from '../schema.ts';
 import type { Scope } from '../token.ts';
@@ -21,12 +21,12 @@ declare module 'fastify' {
     traceId: string | undefined;
     /** Error that cut the response off after its headers were sent; otherwise undefined. */
     brokenOff: ApiError | undefined;
-    /** True if the headers arrived, and were checked, before the rest of the request. */
-    arrivedInParts: boolean;
   }
   interface FastifyContextConfig {
     /** Name of the operation in the log and in metrics. */
     operationId?: string;
+    /** Checks the token. Runs again when the body arrived later than the headers. */
+    authenticate?: onRequestHookHandler;
   }
 }
 

@@ -1,7 +1,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
-import { type BatchedResponse, responseOf } from '../batched-response.ts';
+import { responseOf } from '../batched-response.ts';
 import { countOf } from '../header-count.ts';
 
 /**
@@ -44,12 +44,12 @@ export function receiveBody(limit: number) {
     if (headers.expect !== undefined && raw.httpVersionMinor > 0) response.writeContinue();
     if (raw.complete && !isEmpty) request.body = checkedBody(request, readAll(raw));
     if (raw.complete || isEmpty) done();
-    else collect(request, response, done);
+    else collect(request, reply, done);
   };
 
-  function collect(request: FastifyRequest, response: BatchedResponse, done: HookHandlerDoneFunction): void {
+  function collect(request: FastifyRequest, reply: FastifyReply, done: HookHandlerDoneFunction): void {
+    const response = responseOf(reply);
     if (response.receiveError !== undefined) throw response.receiveError;
-    request.arrivedInParts = true;
     const { raw } = request;
     let body = Buffer.alloc(0);
     let size = 0;
@@ -60,7 +60,7 @@ export function receiveBody(limit: number) {
       raw.off('end', onEnd);
       response.onReceiveError = undefined;
       if (error instanceof Error) done(error);
-      else done();
+      else authenticateAgain(request, reply).then(() => done(), done);
     }
 
     function onData(piece: Buffer): void {
@@ -98,6 +98,20 @@ export function receiveBody(limit: number) {
     if (body.length > limit) throw tooLarge;
     return body;
   }
+}
+
+/** Checks the token of a request again: it may have been revoked since the headers arrived. */
+function authenticateAgain(request: FastifyRequest, reply: FastifyReply): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const { authenticate } = request.routeOptions.config ?? {};
+    if (authenticate === undefined) resolve();
+    else
+      Reflect.apply(authenticate, request.server, [
+        request,
+        reply,
+        (error?: Error) => (error === undefined ? resolve() : reject(error)),
+      ]);
+  });
 }
 
 /** Returns the chunks of a body that has arrived completely. */

@@ -70,7 +70,8 @@ describe('commands while a service runs on the same store', TOGETHER, () => {
     while (acknowledged.length < 500) await fetch(`${service.adminUrl}/ready`);
     const before = [...acknowledged];
     const file = join(installation.folder, 'backup.db');
-    const { code, stdout, stderr } = await installation.run(['backup', file]);
+    // In this process, the command would leave the clients no time to write.
+    const { code, stdout, stderr } = await installation.runProcess(['backup', file]);
     const during = acknowledged.length - before.length;
     isLoading = false;
     await load;
@@ -96,7 +97,7 @@ describe('commands while a service runs on the same store', TOGETHER, () => {
     const headers = { ...bearer(await installation.token('alice')), 'content-type': 'application/json' };
     const file = join(installation.folder, 'plants.ndjson');
     await writeFile(file, lines(60_000));
-    const importing = installation.run(['import', 'alice', file]);
+    const importing = installation.runProcess(['import', 'alice', file]);
     let isImporting = true;
     void importing.finally(() => {
       isImporting = false;

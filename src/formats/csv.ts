@@ -134,7 +134,7 @@ function findColumns(header: readonly Cell[]): ReadonlyMap<Column, number> {
 function faultOf(header: readonly Cell[]): string {
   const [first] = header;
   if (first === undefined) return 'the file is empty; the first line must name the columns';
-  const separator = header.length === 1 ? /[;\t]/.exec(first ?? '')?.[0] : undefined;
+  const separator = header.length === 1 ? first?.match(/[;\t]/)?.[0] : undefined;
   if (separator !== undefined)
     return `the columns are separated by ${separator === ';' ? 'semicolons' : 'tabs'}; use commas`;
   const lowerCase = header.map((cell) => cell?.toLowerCase());

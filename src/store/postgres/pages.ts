@@ -44,9 +44,9 @@ export async function readPage(
 ): Promise<PlantPage> {
   async function select(statement: Statement, rowBytes: number): Promise<PlantPage | undefined> {
     const values = [owner, from.toString(), to.toString(), plants, rowBytes];
-    const [{ json, count, last, more, large } = {}] = await query({ ...statement, values });
-    if (json === null) return undefined;
-    if (typeof json !== 'string') throw unreadable(from);
+    const [row] = await query({ ...statement, values });
+    if (typeof row?.json !== 'string') return undefined;
+    const { json, count, last, more, large } = row;
     if (typeof large === 'number') return { json, count: 0, last: undefined, more: true, largeBytes: large };
     return {
       json,

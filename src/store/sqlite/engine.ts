@@ -42,10 +42,9 @@ export async function openSqlite(
     return broken;
   }
 
-  function meaningOf(error: unknown): Error {
+  function meaningOf(error: unknown): unknown {
     if (severityOf(error) === 'fatal') return breakWith(reasonOf(error));
-    if (severityOf(error) === 'transient') return new NothingStored(reasonOf(error));
-    return error instanceof Error ? error : new Error(String(error));
+    return severityOf(error) === 'transient' ? new NothingStored(reasonOf(error)) : error;
   }
 
   function endCheckpoint(failure: string | undefined): void {

@@ -88,8 +88,9 @@ export function preparePages(db: DatabaseSync): Pages {
     limitValues(Math.max(bytes, SMALLEST_VALUE_LIMIT));
     try {
       const statement = plants <= SHORT_PAGE ? short : long;
-      const { json, count, last, more } = statement.get(owner, range.from, range.to, plants) ?? {};
-      if (typeof json !== 'string') return undefined;
+      const row = statement.get(owner, range.from, range.to, plants);
+      if (typeof row?.json !== 'string') return undefined;
+      const { json, count, last, more } = row;
       if (bytes < SMALLEST_VALUE_LIMIT && Buffer.byteLength(json) > bytes) return undefined;
       return {
         json,

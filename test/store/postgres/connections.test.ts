@@ -1,3 +1,4 @@
+// cspell:words PGUSER
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
 import { Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
@@ -24,6 +25,8 @@ async function processOf(connections: Pick<Connection, 'query'>): Promise<number
   const [row] = await connections.query({ text: 'SELECT pg_backend_pid() AS pid' });
   return Number(row?.pid);
 }
+
+const patient = { poolSize: 1, acquireTimeoutMs: 20_000, statementTimeoutMs: 1_000, prepare: true };
 
 const FAILING = { text: 'SELECT 1 / 0' };
 
@@ -145,14 +148,33 @@ test('no host accepts a connection → the error has the reason of each', async 
   assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));
   const { host, pathname } = url;
-  const options = { poolSize: 1, acquireTimeoutMs: 20_000, statementTimeoutMs: 1_000, prepare: true };
   const read = 'options=-c%20default_transaction_read_only%3Don';
   const connections = new Connections(
     `postgres://postgres:p@ss@127.0.0.1:1,${host}${pathname}?${read}`,
-    options,
+    patient,
   );
   t.after(() => connections.close());
   await assert.rejects(processOf(connections), {
     message: `no connection to PostgreSQL: 127.0.0.1:1: connect ECONNREFUSED 127.0.0.1:1; ${host}: the host is not the primary`,
+  });
+});
+
+test('URL without credentials → those of PGUSER and PGPASSWORD', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = new URL(await postgres.freshUrl(t));
+  t.after(() => {
+    delete process.env.PGUSER;
+    delete process.env.PGPASSWORD;
+  });
+  Object.assign(process.env, { PGUSER: url.username, PGPASSWORD: url.password });
+  const connections = new Connections(`postgres://${url.host}${url.pathname}`, patient);
+  t.after(() => connections.close());
+  assert.ok((await processOf(connections)) > 0);
+});
+
+test('URL of another kind → StoreNotOpened', () => {
+  assert.throws(() => new Connections('mysql://127.0.0.1/plants', patient), {
+    name: 'StoreNotOpened',
+    message: 'the database URL must be postgres://USER:PASSWORD@HOST:PORT/DATABASE',
   });
 });

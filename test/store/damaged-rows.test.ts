@@ -1,0 +1,71 @@
+import assert from 'node:assert/strict';
+import { type TestContext, test } from 'node:test';
+import { openBulk } from '../../src/store/open-engine.ts';
+import { readPage } from '../../src/store/postgres/pages.ts';
+import { rowsOfPrimary } from '../../src/store/postgres/primary-check.ts';
+import { type Store, StoreDamaged, StoreUnavailable } from '../../src/store/store.ts';
+import { connections, engines, execute } from '../support/engines.ts';
+import { create, createOnce, EVERY_ID, parsePlants, prepare, upTo } from '../support/store-setup.ts';
+
+const [sqlite, postgres] = engines;
+
+/** A store on one engine, after SQL that the service never runs has changed its rows. */
+async function openChanged(t: TestContext, engine: (typeof engines)[number] | undefined, sql: string) {
+  assert.ok(engine !== undefined);
+  const { url, open } = await prepare(t, engine);
+  const { store } = await open();
+  assert.equal(await store.write(create(1n, { name: 'x'.repeat(20_000) })), 'created');
+  assert.equal(await store.write(createOnce(2n, 'one')), 'created');
+  await execute(url, sql);
+  return { store, url };
+}
+
+function isDamage(first: bigint) {
+  return (error: unknown): boolean =>
+    error instanceof StoreDamaged &&
+    error.message.startsWith(`a page of plants cannot be read as JSON; it begins at id ${first}`);
+}
+
+async function assertReadsOthers(store: Store): Promise<void> {
+  const page = await store.listPlants('alice', { ...EVERY_ID, from: 2n }, upTo(10));
+  assert.deepEqual(parsePlants(page), [{ name: 'a plant' }]);
+}
+
+test('SQLite: the JSON of a large plant is missing → StoreDamaged, and other plants are read', async (t) => {
+  const { store } = await openChanged(t, sqlite, 'DELETE FROM large_plants');
+  await assert.rejects(store.listPlants('alice', { ...EVERY_ID, from: 0n }, upTo(10)), isDamage(0n));
+  await assert.rejects(store.readLargePlant('alice', { ...EVERY_ID, from: 1n }), isDamage(1n));
+  await assertReadsOthers(store);
+});
+
+test('PostgreSQL: a large plant has no name → StoreDamaged, and other plants are read', async (t) => {
+  const sql = 'ALTER TABLE plants ALTER name DROP NOT NULL; UPDATE plants SET name = NULL WHERE id = 1';
+  const { store } = await openChanged(t, postgres, sql);
+  await assert.rejects(store.readLargePlant('alice', { ...EVERY_ID, from: 1n }), isDamage(1n));
+  await assertReadsOthers(store);
+});
+
+test('PostgreSQL: the server returns no row for a page, or for its role → rejected, not an empty page', async () => {
+  const page = readPage(async () => [], 'alice', { from: 7n, to: 9n }, upTo(10));
+  await assert.rejects(page, isDamage(7n));
+  assert.throws(() => rowsOfPrimary([]), StoreUnavailable);
+});
+
+test('SQLite: the digest of a key is not binary → the key is named; its creation is not replayed', async (t) => {
+  // A table without STRICT, as another program may restore it, keeps values of any type.
+  const { store, url } = await openChanged(
+    t,
+    sqlite,
+    `CREATE TABLE restored AS SELECT * FROM idempotency_keys;
+     DROP TABLE idempotency_keys;
+     ALTER TABLE restored RENAME TO idempotency_keys;
+     UPDATE idempotency_keys SET digest = 'text'`,
+  );
+  const bulk = await openBulk(url, connections);
+  t.after(() => bulk.close());
+  await assert.rejects(
+    bulk.read(({ keys }) => Array.fromAsync(keys())),
+    { message: 'the idempotency key one of alice in the store is damaged' },
+  );
+  assert.equal(await store.write(createOnce(2n, 'one')), 'keyReused');
+});

@@ -1,0 +1,70 @@
+import assert from 'node:assert/strict';
+import { existsSync, renameSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { backUpStore, migrateStore, openBulk } from '../../src/store/open-engine.ts';
+import { StoreUnavailable } from '../../src/store/store.ts';
+import { connections, execute, freshFolder, rowsOf } from '../support/engines.ts';
+import { plantRow } from '../support/plants.ts';
+
+/** A store with a number of plants of 1,000 characters, and the path for its backup. */
+async function storeOf(plants: number): Promise<{ file: string; url: string; to: string }> {
+  const folder = await freshFolder();
+  const file = join(folder, 'plants.db');
+  const url = `sqlite:${file}`;
+  await migrateStore(url);
+  const bulk = await openBulk(url, connections);
+  const rows = Array.from({ length: plants }, (_, id) => plantRow(BigInt(id), { name: 'x'.repeat(1_000) }));
+  await bulk.savePlants(rows, 'fail');
+  await bulk.close();
+  return { file, url, to: join(folder, 'backup.db') };
+}
+
+const ignore = (): void => undefined;
+
+function isFailure(message: RegExp) {
+  return (error: unknown): boolean => error instanceof StoreUnavailable && message.test(error.message);
+}
+
+test('the copy has all rows, and the progress ends with all pages', async () => {
+  const { url, to } = await storeOf(2_000);
+  const progress: (readonly [number, number])[] = [];
+  await backUpStore(url, to, (done, total) => progress.push([done, total]));
+  assert.ok(progress.length > 0);
+  for (const [done, total] of progress) assert.ok(done > 0 && done <= total, `${done} of ${total}`);
+  assert.deepEqual([existsSync(`${to}-wal`), existsSync(`${to}-shm`)], [false, false]);
+  const count = 'SELECT count(*) AS plants FROM plants';
+  assert.deepEqual(await rowsOf(`sqlite:${to}`, count), [{ plants: 2_000 }]);
+});
+
+test('a row of the store breaks a rule of its table → the backup and the check name it', async (t) => {
+  const { url, to } = await storeOf(1);
+  await execute(
+    url,
+    `PRAGMA ignore_check_constraints = ON;
+     INSERT INTO idempotency_keys VALUES ('alice', 'one', x'00', 'unknown', 1)`,
+  );
+  const failure =
+    /^the backup is damaged: CHECK constraint failed in idempotency_keys; run `plant-store check` on the store$/;
+  await assert.rejects(backUpStore(url, to, ignore), isFailure(failure));
+  const bulk = await openBulk(url, connections);
+  t.after(() => bulk.close());
+  assert.deepEqual(await bulk.inspect(), ['CHECK constraint failed in idempotency_keys']);
+});
+
+test('the copy is replaced by another file meanwhile → rejected, with the rows of both', async () => {
+  const [{ url, to }, other] = await Promise.all([storeOf(2_000), storeOf(3)]);
+  const replace = (): void => {
+    if (existsSync(other.file)) renameSync(other.file, to);
+  };
+  const failure =
+    /^the backup is wrong: it has .*\b3 plants,.* the store .*\b2000 plants,.*; make another backup$/;
+  await assert.rejects(backUpStore(url, to, replace), isFailure(failure));
+});
+
+test('the copy cannot be written → rejected, with its path', async () => {
+  const { url, to } = await storeOf(1);
+  const missing = join(to, 'backup.db');
+  const failure = new RegExp(`^the store cannot be copied to ${missing}: unable to open database`);
+  await assert.rejects(backUpStore(url, missing, ignore), isFailure(failure));
+});

@@ -249,3 +249,11 @@ describe('CSV', () => {
 function utf16be(text: string): Buffer {
   return Buffer.from(text, 'utf16le').swap16();
 }
+
+test('NDJSON: an error that is not the fault of a line → ends the reading', async (t) => {
+  const fault = new RangeError('Invalid string length');
+  t.mock.method(JSON, 'parse', () => {
+    throw fault;
+  });
+  await assert.rejects(read(ndjson, '{"id":1,"name":"\\u0041"}'), fault);
+});

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { closeSync, openSync, readFileSync, statSync, writeFileSync, writeSync } from 'node:fs';
+import { closeSync, existsSync, openSync, readFileSync, statSync, writeFileSync, writeSync } from 'node:fs';
 import { stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -10,6 +10,7 @@ import type { Worker } from 'node:worker_threads';
 import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
 import { openStore } from '../../src/store/open-engine.ts';
 import { openForReading, openForWriting } from '../../src/store/sqlite/connection.ts';
+import { severityOf } from '../../src/store/sqlite/errors.ts';
 import { lockForService } from '../../src/store/sqlite/service-lock.ts';
 import {
   type Outcome,
@@ -66,6 +67,24 @@ test('store named by a symbolic link → its log is measured, and its lock is th
     [false, true],
   );
   for (const lock of locks) lock.release();
+});
+
+test('store that does not exist yet → its lock lies next to it, and the second lock is shared', async () => {
+  const file = await freshFile();
+  const first = lockForService(file);
+  const second = lockForService(file);
+  assert.deepEqual([first.isShared, second.isShared, existsSync(`${file}-service`)], [false, true, true]);
+  second.release();
+  first.release();
+  assert.deepEqual([existsSync(`${file}-service`), existsSync(file)], [false, false]);
+});
+
+test('closed store → its log is gone, and is measured as empty', async (t) => {
+  const { store, close } = await open(t, await freshFile());
+  await store.write(creation(1n));
+  assert.ok(store.load().walBytes > 0);
+  await close();
+  assert.equal(store.load().walBytes, 0);
 });
 
 /** Reads the file over a separate connection. */
@@ -258,6 +277,12 @@ describe('a file that cannot be a store', () => {
     assert.ok(performance.now() - started < 8_000, 'it was waited for, as for a lock');
   });
 
+  test('circle of symbolic links → not opened, and the message says so', async (t) => {
+    const file = await freshFile();
+    await symlink(file, file);
+    await assert.rejects(open(t, file), isNotOpened(/too many symbolic links/, new RegExp(file)));
+  });
+
   test('created by a newer version → not opened and not changed', async (t) => {
     const file = await freshFile();
     await (await open(t, file)).close();
@@ -312,6 +337,11 @@ async function damagedFile(t: TestContext): Promise<string> {
   return file;
 }
 
+test('SQLite gives up after lost races for a lock (`locking protocol`) → transient', () => {
+  const error = Object.assign(new Error('locking protocol'), { code: 'ERR_SQLITE_ERROR', errcode: 15 });
+  assert.equal(severityOf(error), 'transient');
+});
+
 describe('a corrupt page found by the running store', () => {
   async function assertBroken({ store, fatal, close }: Opened, file: string): Promise<void> {
     assert.equal(fatal.length, 1);
@@ -338,6 +368,31 @@ describe('a corrupt page found by the running store', () => {
     await Promise.all(writes.map((write) => assert.rejects(write, StoreUnavailable)));
     await assertBroken(opened, file);
   });
+});
+
+test('messages of Node on the channel of the writer thread (`node --watch`) → ignored', async (t) => {
+  const threads: Worker[] = [];
+  const ofNode = [{ 'watch:import': ['file:///imported.ts'] }, 'text', null];
+  const sendAll = (thread: Worker): void => {
+    for (const message of ofNode) thread.emit('message', message);
+  };
+  const gather = (thread: Worker): void => {
+    threads.push(thread);
+    sendAll(thread);
+  };
+  process.on('worker', gather);
+  t.after(() => process.off('worker', gather));
+  const { store, fatal } = await open(t, await freshFile());
+  let pending = true;
+  const outcome = store.write(create(1)).finally(() => {
+    pending = false;
+  });
+  while (pending) {
+    threads.forEach(sendAll);
+    await nextTurn();
+  }
+  assert.equal(await outcome, 'created');
+  assert.deepEqual([threads.length, fatal], [1, []]);
 });
 
 describe('a writer thread that ends', () => {

@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { messageOf } from './api-errors.ts';
 import { demandOfDatabaseUrl } from './database-url.ts';
 import { type Static, Type } from './schema.ts';
 import { isIssuer, isNetwork, isOrigin } from './setting-formats.ts';
@@ -258,8 +259,7 @@ function readSecret(variable: string, file: string): string {
   try {
     return readFileSync(file, 'utf8').replace(/\r?\n$/, '');
   } catch (error: unknown) {
-    const reason = error instanceof Error ? error.message : String(error);
-    throw new ConfigInvalid(`${variable} must name a readable file: ${reason}`);
+    throw new ConfigInvalid(`${variable} must name a readable file: ${messageOf(error)}`);
   }
 }
 

@@ -8,7 +8,7 @@ import { describe, type TestContext, test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Worker } from 'node:worker_threads';
 import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
-import { openStore } from '../../src/store/open-engine.ts';
+import { openBulk, openStore } from '../../src/store/open-engine.ts';
 import { openForReading, openForWriting } from '../../src/store/sqlite/connection.ts';
 import { severityOf } from '../../src/store/sqlite/errors.ts';
 import { lockForService } from '../../src/store/sqlite/service-lock.ts';
@@ -16,6 +16,7 @@ import {
   type Outcome,
   type PlantPage,
   type Store,
+  StoreDamaged,
   StoreNotOpened,
   StoreUnavailable,
   type Write,
@@ -359,6 +360,18 @@ describe('a corrupt page found by the running store', () => {
     const opened = await open(t, file);
     await assert.rejects(listAll(opened.store), StoreUnavailable);
     await assertBroken(opened, file);
+  });
+
+  test('in a read in bulk → StoreDamaged, with the file', async (t) => {
+    const file = await damagedFile(t);
+    const bulk = await openBulk(`sqlite:${file}`, connections);
+    t.after(() => bulk.close());
+    await assert.rejects(
+      bulk.read(({ plants }) => Array.fromAsync(plants())),
+      (error) =>
+        error instanceof StoreDamaged &&
+        error.message.startsWith(`the store ${file} failed: database disk image is malformed`),
+    );
   });
 
   test('in a write → fatal, reported once', async (t) => {

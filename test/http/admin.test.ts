@@ -153,3 +153,15 @@ describe('admin listener of the program', () => {
     assert.match(metrics, /_duration_seconds_count\{operation="createPlant",status="200"\} 3\n/);
   });
 });
+
+test('listeners on all addresses, without TLS → a warning for each', async (t) => {
+  const service = await startService(t, await freshUrl(t), { host: '0.0.0.0', adminHost: '0.0.0.0' });
+  const warnings = service.logLines.map((line) => JSON.parse(line)).filter(({ level }) => level === 40);
+  assert.deepEqual(
+    warnings.map(({ msg, host }) => [msg, host]),
+    [
+      ['plain HTTP on a non-loopback address; use TLS or a proxy with TLS', '0.0.0.0'],
+      ['the admin listener has no authentication; restrict access to it', '0.0.0.0'],
+    ],
+  );
+});

@@ -1,6 +1,5 @@
-import type { DatabaseSync, StatementSync } from 'node:sqlite';
+import type { DatabaseSync } from 'node:sqlite';
 import { isOptionalField, type Plant, plantFields } from '../../plant.ts';
-import { FIELD_COLUMNS } from '../rows.ts';
 import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
 import { isTooBig } from './errors.ts';
 
@@ -41,13 +40,6 @@ const MEMBER_NAMES = 32 * plantFields.length;
  */
 const SMALLEST_VALUE_LIMIT = 64 * 1024;
 
-/**
- * Max plants of a short page. SQLite checks the size limit of a short page only after it has read all plants
- * of the page. With so few plants, the page fits into memory even if each plant almost has the size of the
- * limit.
- */
-const SHORT_PAGE = 64;
-
 interface Pages {
   listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage;
   readLargePlant(owner: string, range: IdRange): LargePlant | undefined;
@@ -59,10 +51,16 @@ interface Pages {
  * has large plants, it is read again row by row.
  */
 export function preparePages(db: DatabaseSync): Pages {
-  // Uses `json_group_array` for short pages: it is faster, but checks the size limit only at the end.
-  // `group_concat` checks the limit at each row.
-  const short = prepareWhole(db, `json_group_array(${PLANT})`);
-  const long = prepareWhole(db, `'[' || coalesce(group_concat(${PLANT}), '') || ']'`);
+  // `group_concat` checks the size limit at each row, `json_group_array` only at the end. The `+` before the parameter of
+  // LIMIT prevents SQLite from compiling the statement again at each bind.
+  const whole = db.prepare(
+    `SELECT json, count, last, ${moreAfter('last')}
+       FROM (SELECT CASE WHEN count(large_id) = 0 THEN '[' || coalesce(group_concat(plant), '') || ']' END AS json,
+                    count(*) AS count, max(id) AS last
+               FROM (SELECT id, large_id, ${PLANT} AS plant FROM plants
+                      WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT +?4))`,
+  );
+  whole.setReadBigInts(true);
   const single = db.prepare(
     `SELECT id, ${PLANT_BYTES} AS bytes, CASE WHEN ${PLANT_BYTES} <= ?4 THEN ${ANY_PLANT} END AS json
        FROM plants LEFT JOIN large_plants USING (large_id)
@@ -87,8 +85,7 @@ export function preparePages(db: DatabaseSync): Pages {
   function tryWhole(owner: string, range: IdRange, { plants, bytes }: PageLimit): PlantPage | undefined {
     limitValues(Math.max(bytes, SMALLEST_VALUE_LIMIT));
     try {
-      const statement = plants <= SHORT_PAGE ? short : long;
-      const row = statement.get(owner, range.from, range.to, plants);
+      const row = whole.get(owner, range.from, range.to, plants);
       if (typeof row?.json !== 'string') return undefined;
       const { json, count, last, more } = row;
       if (bytes < SMALLEST_VALUE_LIMIT && Buffer.byteLength(json) > bytes) return undefined;
@@ -135,18 +132,6 @@ export function preparePages(db: DatabaseSync): Pages {
     listPlants: (owner, range, limit) => tryWhole(owner, range, limit) ?? readFitting(owner, range, limit),
     readLargePlant,
   };
-}
-
-// The `+` before the parameter of LIMIT prevents SQLite from compiling the statement again at each bind.
-function prepareWhole(db: DatabaseSync, array: string): StatementSync {
-  const statement = db.prepare(
-    `SELECT json, count, last, ${moreAfter('last')}
-       FROM (SELECT CASE WHEN count(large_id) = 0 THEN ${array} END AS json, count(*) AS count, max(id) AS last
-               FROM (SELECT id, large_id, ${FIELD_COLUMNS} FROM plants
-                      WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT +?4))`,
-  );
-  statement.setReadBigInts(true);
-  return statement;
 }
 
 function pageOf(members: readonly string[], last: bigint | undefined, more: boolean): PlantPage {

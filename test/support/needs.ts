@@ -1,4 +1,5 @@
 import { spawnSync } from 'node:child_process';
+import { networkInterfaces } from 'node:os';
 
 /** First word of the reason why a test is not run. The test summary lists the tests with such a reason. */
 export const NEEDS = 'needs ';
@@ -19,4 +20,10 @@ export function needsProgram(name: string): { readonly skip?: string } {
 /** Returns whether a command succeeds on this machine. */
 export function canRun(name: string, ...args: readonly string[]): boolean {
   return spawnSync(name, args, { stdio: 'ignore' }).status === 0;
+}
+
+/** Returns whether this machine has an IPv6 address. */
+export function hasIpv6(): boolean {
+  const addresses = Object.values(networkInterfaces()).flat();
+  return addresses.some((address) => address?.family === 'IPv6');
 }

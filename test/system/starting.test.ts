@@ -9,7 +9,7 @@ import { loadConfig } from '../../src/config.ts';
 import { logTo } from '../../src/observability/log.ts';
 import { startServer } from '../../src/server.ts';
 import { freshFolder } from '../support/engines.ts';
-import { canRun, needs } from '../support/needs.ts';
+import { canRun, hasIpv6, needs } from '../support/needs.ts';
 import { assertFails, endOf, newInstallation, type ProgramOptions, TOGETHER } from '../support/program.ts';
 import type { Ended } from '../support/run-command.ts';
 import { listenOnFreePort } from '../support/servers/free-port.ts';
@@ -77,6 +77,13 @@ describe('serve', TOGETHER, () => {
     // A name that never resolves (RFC 6761 §6.4).
     const ended = await failToServe(t, { '--admin-host': 'nosuch.invalid' });
     assertFails(ended, /^plant-store: .*\bnosuch\.invalid\b.*--admin-host \(ADMIN_HOST\)\n$/);
+  });
+
+  it('link-local address without its interface → message', needs('IPv6', hasIpv6()), async (t) => {
+    assertFails(
+      await failToServe(t, { '--host': 'fe80::1' }),
+      /^plant-store: fe80::1 .*\binterface\b.*--host \(HOST\)\n$/,
+    );
   });
 
   it('address of another machine → message', async (t) => {

@@ -59,6 +59,8 @@ function reasonOf(code: string, { host, port, namesOf }: Address): string | unde
       return `port ${port} of ${host} is reserved for root; choose a port from 1024 up with ${namesOf.port}`;
     case 'EADDRNOTAVAIL':
       return `this machine has no address ${host}; choose one of its addresses with ${namesOf.host}`;
+    case 'EINVAL':
+      return `${host} is not an address to listen on; a link-local address needs its interface, as in fe80::1%eth0; choose another with ${namesOf.host}`;
     case 'ENOTFOUND':
     case 'EAI_AGAIN':
       return `the host name ${host} has no address; choose another with ${namesOf.host}`;

@@ -17,6 +17,12 @@ export interface Admission {
   rejectWhenFull(request: FastifyRequest, reply: FastifyReply, done: HookHandlerDoneFunction): void;
 }
 
+/** The requests of one owner that are in flight. */
+interface Share {
+  readonly owner: string;
+  inFlight: number;
+}
+
 export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admission {
   const limitOfOwner = Math.ceil(limit * OWNER_SHARE);
   // All rejections share these two errors. A new error with a stack trace would cost more than the rest of
@@ -27,12 +33,12 @@ export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admiss
     'too many requests of this owner are in flight; retry later',
     RETRY_SOON,
   );
-  const inFlightOf = new Map<string, number>();
+  const shares = new Map<string, Share>();
   let inFlight = 0;
 
   async function run<T>(owner: string | undefined, work: () => Promise<T>): Promise<T> {
     if (inFlight >= limit) throw full;
-    if (owner !== undefined) takeShare(owner);
+    const share = owner === undefined ? undefined : takeShare(owner);
     inFlight += 1;
     try {
       const slot = waitForSlot(owner);
@@ -40,22 +46,26 @@ export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admiss
       return await work();
     } finally {
       inFlight -= 1;
-      if (owner !== undefined) releaseShare(owner);
+      if (share !== undefined) releaseShare(share);
     }
   }
 
-  function takeShare(owner: string): void {
-    const ofOwner = inFlightOf.get(owner) ?? 0;
-    if (ofOwner >= limitOfOwner) throw fullForOwner;
-    inFlightOf.set(owner, ofOwner + 1);
+  function takeShare(owner: string): Share {
+    let share = shares.get(owner);
+    if (share === undefined) {
+      share = { owner, inFlight: 0 };
+      shares.set(owner, share);
+    }
+    if (share.inFlight >= limitOfOwner) throw fullForOwner;
+    share.inFlight += 1;
+    return share;
   }
 
-  function releaseShare(owner: string): void {
-    const left = (inFlightOf.get(owner) ?? 1) - 1;
+  function releaseShare(share: Share): void {
+    share.inFlight -= 1;
     // Keeps the entry of an owner without requests, unless the map has more than `limit` entries. Deleting
     // and adding an entry for each request would make the Map reallocate its table repeatedly.
-    if (left === 0 && inFlightOf.size > limit) inFlightOf.delete(owner);
-    else inFlightOf.set(owner, left);
+    if (share.inFlight === 0 && shares.size > limit) shares.delete(share.owner);
   }
 
   return {

@@ -34,15 +34,18 @@ export function createLoopBudget(): WaitForSlot {
     began = undefined;
     if (queues.size === 0) return;
     begin(now);
-    for (let started = 0; started < atOnce && queues.size > 0; started += 1) startNext();
+    startQueued();
   }
 
-  function startNext(): void {
+  /** Starts up to `atOnce` requests. An owner that is added to the map again is visited again. */
+  function startQueued(): void {
+    let started = 0;
     for (const [owner, queue] of queues) {
+      if (started === atOnce) return;
+      started += 1;
       queues.delete(owner);
       queue.shift()?.();
       if (queue.length > 0) queues.set(owner, queue);
-      return;
     }
   }
 

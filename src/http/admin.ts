@@ -138,10 +138,10 @@ async function failureOf({ name, check }: ReadinessCheck): Promise<string | unde
   const timer = setTimeout(() => late.reject(new Error(`no response within ${CHECK_MS} ms`)), CHECK_MS);
   try {
     await Promise.race([check(), late.promise]);
-    return undefined;
   } catch (error: unknown) {
     return `${name}: ${messageOf(error)}`;
   } finally {
     clearTimeout(timer);
   }
+  return undefined;
 }

@@ -139,8 +139,9 @@ function endAll(): void {
   for (const { response, args } of all) {
     try {
       response.endNow(args);
-    } catch (error: unknown) {
-      response.destroy(error instanceof Error ? error : undefined);
+    } catch {
+      // Node rejected the status or a header of this response. The other responses are still sent.
+      response.destroy();
     }
   }
 }

@@ -3,9 +3,9 @@ import { ApiError, codeOf, statusOf } from '../api-errors.ts';
 import type { EventLog } from '../observability/log-events.ts';
 import { NothingStored, StoreOverloaded, StoreUnavailable } from '../store/store.ts';
 import { headerCase } from './header-case.ts';
-import { http } from './node-http.ts';
 import { asJson, ClientGone } from './operation.ts';
 import { packetOf, RequestTimeout, TargetTooLong } from './receive-errors.ts';
+import { statusLineOf } from './response-head.ts';
 
 /** Matches a request line (RFC 9112 §3) with any method, known or unknown (RFC 9110 §9.1). */
 const REQUEST_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ [^ ]+ HTTP\/1\.[01]$/;
@@ -43,14 +43,9 @@ export function toApiError(error: unknown): ApiError {
 }
 
 function fromRouter(error: unknown): ApiError | undefined {
-  switch (codeOf(error)) {
-    case 'FST_ERR_MAX_PARAM_LENGTH':
-      return new ApiError(41400, 'the path is too long');
-    case 'FST_ERR_BAD_URL':
-      return new ApiError(40004, 'the percent-encoding of the path, or the host of the URL, is invalid');
-    default:
-      return undefined;
-  }
+  return codeOf(error) === 'FST_ERR_BAD_URL'
+    ? new ApiError(40004, 'the percent-encoding of the path, or the host of the URL, is invalid')
+    : undefined;
 }
 
 function fromParser(error: unknown): ApiError | undefined {
@@ -77,7 +72,8 @@ function fromParser(error: unknown): ApiError | undefined {
  * an incomplete request line before the parser gets it.
  */
 function lineOf(error: unknown): string {
-  return packetOf(error).toString('latin1').split('\r\n', 1)[0] ?? '';
+  const [line = ''] = packetOf(error).toString('latin1').split('\r\n', 1);
+  return line;
 }
 
 /** Logs an error with the request id that the response carries. */
@@ -118,7 +114,6 @@ export function sendApiError(reply: FastifyReply, apiError: ApiError): void {
  */
 export function renderRawError(apiError: ApiError, headers: Readonly<Record<string, string>>): string {
   const body = renderErrorBody(apiError);
-  const status = statusOf(apiError.code);
   const fields = {
     ...apiError.headers,
     ...headers,
@@ -128,5 +123,5 @@ export function renderRawError(apiError: ApiError, headers: Readonly<Record<stri
     connection: 'close',
   };
   const lines = Object.entries(fields).map(([name, value]) => `${headerCase(name)}: ${value}\r\n`);
-  return `HTTP/1.1 ${status} ${http.STATUS_CODES[status] ?? ''}\r\n${lines.join('')}\r\n${body}`;
+  return `${statusLineOf(statusOf(apiError.code))}${lines.join('')}\r\n${body}`;
 }

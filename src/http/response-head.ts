@@ -74,7 +74,8 @@ function lineOf(name: string, value: unknown): string | undefined {
   return text;
 }
 
-function statusLineOf(status: number): string {
+/** Renders the status line of a response (RFC 9112 §4). */
+export function statusLineOf(status: number): string {
   const known = statusLines.get(status);
   if (known !== undefined) return known;
   const line = `HTTP/1.1 ${status} ${http.STATUS_CODES[status] ?? 'unknown'}\r\n`;

@@ -64,7 +64,9 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
     if (since(triedAt) < COOLDOWN_MS) return false;
     triedAt = now();
     lookedUp.clear();
-    reading = read();
+    reading = read().finally(() => {
+      reading = undefined;
+    });
     return reading;
   }
 
@@ -76,8 +78,6 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
     } catch (error: unknown) {
       onUnreadable(error);
       return false;
-    } finally {
-      reading = undefined;
     }
   }
 

@@ -1,9 +1,9 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { ApiError } from '../../api-errors.ts';
 import { INT64_MAX, INT64_MIN, Plant } from '../../plant.ts';
 import { Type } from '../../schema.ts';
 import type { IdRange, Store } from '../../store/store.ts';
 import { type BatchedResponse, responseOf } from '../batched-response.ts';
+import { toApiError } from '../error-response.ts';
 import { asJson, ClientGone, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
 import type { HeldBytes, SendBudget } from '../send-buffer-limit.ts';
 import { inPieces, PIECE_BYTES, type SendPieces } from '../streamed-response.ts';
@@ -225,7 +225,7 @@ function endWhenRevoked(
   if (response.destroyed) return;
   const timer = setInterval(() => {
     recheck().catch((error: unknown) => {
-      request.brokenOff = error instanceof ApiError ? error : undefined;
+      request.brokenOff = toApiError(error);
       response.destroy();
     });
   }, RECHECK_MS);

@@ -26,14 +26,16 @@ export function originForm({ url = '/' }: { url?: string | undefined }): string 
 /** Throws an ApiError if a request is not valid HTTP/1.1 (40004), or if its URI exceeds the limit (41400). */
 export function rejectMalformed(request: FastifyRequest, uriLimit: number): void {
   const { raw } = request;
-  if ((raw.url?.length ?? 0) > uriLimit) {
+  const { url = '' } = raw;
+  if (url.length > uriLimit) {
     throw new ApiError(41400, `the URI is longer than ${uriLimit} characters`);
   }
   if (raw.httpVersion !== '1.1' && raw.httpVersion !== '1.0') {
     throw new ApiError(40004, 'the request line must end in HTTP/1.1 (RFC 9112 §2.3)');
   }
   const hosts = countOf(raw.rawHeaders, 'host');
-  if (hosts > 1 || (hosts === 0 ? raw.httpVersion === '1.1' : !isHost(request.headers.host ?? ''))) {
+  const { host = '' } = request.headers;
+  if (hosts > 1 || (hosts === 0 ? raw.httpVersion === '1.1' : !isHost(host))) {
     throw new ApiError(
       40004,
       'send exactly one Host header: a name or an address, with or without a port (RFC 9112 §3.2)',

@@ -30,11 +30,8 @@ export interface ConnectionOptions {
   readonly sharesInput: boolean;
   /** Called once for each dispatched request, after its response was sent or its connection was lost. */
   readonly onClosed: (response: BatchedResponse) => void;
-  /**
-   * Renders the response to an error that belongs to no request. Returns undefined to close without a
-   * response.
-   */
-  readonly renderError: (error: unknown) => string | undefined;
+  /** Renders the response to an error that belongs to no request. */
+  readonly renderError: (error: unknown) => string;
 }
 
 /**
@@ -300,12 +297,8 @@ export class Connection {
   }
 
   #rejectConnection(error: unknown): void {
-    const bytes = this.socket.writable ? this.#options.renderError(error) : undefined;
-    if (bytes === undefined) this.socket.destroy();
-    else {
-      this.socket.write(bytes);
-      this.#close();
-    }
+    if (this.socket.writable) this.socket.write(this.#options.renderError(error));
+    this.#close();
   }
 
   /**

@@ -42,11 +42,8 @@ interface ListenerOptions {
   readonly limits: Limits;
   readonly tls: Tls | undefined;
   readonly connections: Connections;
-  /**
-   * Renders the response to an error that belongs to no request. Returns undefined to close without a
-   * response.
-   */
-  readonly renderError: (error: unknown) => string | undefined;
+  /** Renders the response to an error that belongs to no request. */
+  readonly renderError: (error: unknown) => string;
   readonly onClosed: ConnectionOptions['onClosed'];
   /** Called when a TLS handshake failed, before any request. */
   readonly onHandshakeFailed: (error: unknown) => void;
@@ -157,9 +154,7 @@ function limitConnections(server: Server, { tls, connections, renderError }: Lis
       rejected -= 1;
       clearTimeout(linger);
     });
-    socket.end(
-      renderError(new ApiError(50301, 'too many connections are open; retry later', RETRY_SOON)) ?? '',
-    );
+    socket.end(renderError(new ApiError(50301, 'too many connections are open; retry later', RETRY_SOON)));
     socket.resume();
   }
 }

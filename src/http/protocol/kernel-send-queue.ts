@@ -30,9 +30,7 @@ export function lookAtSendQueues(): SendQueueOf {
   return ({ localAddress, localPort, remoteAddress, remotePort }) => {
     if (localAddress === undefined || remoteAddress === undefined) return undefined;
     queues ??= readQueues();
-    const local = kernelName(localAddress, localPort);
-    const remote = kernelName(remoteAddress, remotePort);
-    return local === undefined || remote === undefined ? undefined : queues.get(`${local} ${remote}`);
+    return queues.get(`${kernelName(localAddress, localPort)} ${kernelName(remoteAddress, remotePort)}`);
   };
 }
 
@@ -73,10 +71,9 @@ function* readLines(file: string): Generator<string> {
 }
 
 /** Formats an address and a port as the kernel does: 32-bit words in host byte order, in hexadecimal. */
-function kernelName(address: string, port = 0): string | undefined {
+function kernelName(address: string, port = 0): string {
   // Removes the zone of a link-local address, such as `%eth0`: addresses in `/proc/net/tcp6` have no zone.
   const [bare = ''] = address.split('%', 1);
-  if (!ipaddr.isValid(bare)) return undefined;
   const bytes = Buffer.from(ipaddr.parse(bare).toByteArray());
   return `${bytes.swap32().toString('hex').toUpperCase()}:${port.toString(16).toUpperCase().padStart(4, '0')}`;
 }

@@ -103,7 +103,7 @@ export function receiveBody(limit: number) {
 /** Checks the token of a request again: it may have been revoked since the headers arrived. */
 function authenticateAgain(request: FastifyRequest, reply: FastifyReply): Promise<void> {
   return new Promise((resolve, reject) => {
-    const { authenticate } = request.routeOptions.config ?? {};
+    const authenticate = request.routeOptions.config?.authenticate;
     if (authenticate === undefined) resolve();
     else
       Reflect.apply(authenticate, request.server, [

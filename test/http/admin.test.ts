@@ -44,6 +44,12 @@ const rejections: readonly (readonly [
   ['another version of HTTP', `GET /live HTTP/2.0\r\n${HOST}\r\n`, 400, 40004],
   ['an unsupported expectation', `GET /live HTTP/1.1\r\n${HOST}Expect: tea\r\n\r\n`, 417, 41700],
   ['headers above the limit', `GET /live HTTP/1.1\r\n${HOST}X: ${'x'.repeat(20_000)}\r\n\r\n`, 431, 43100],
+  [
+    'a malformed chunk, to an unknown path',
+    `GET /plants HTTP/1.1\r\n${HOST}Transfer-Encoding: chunked\r\n\r\nz\r\n`,
+    400,
+    40004,
+  ],
   ['a URI above the limit', `GET /live?${'x'.repeat(9_000)} HTTP/1.1\r\n${HOST}\r\n`, 414, 41400],
   ['a proxy request', `CONNECT plants.test:80 HTTP/1.1\r\n${HOST}\r\n`, 404, 40401],
 ];

@@ -1,9 +1,15 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { get, type IncomingMessage } from 'node:http';
 import { test } from 'node:test';
 import { engines, execute } from '../support/engines.ts';
-import { bearer, startService } from '../support/service.ts';
+import { bearer, startService, type TestService } from '../support/service.ts';
+import { create } from '../support/store-setup.ts';
 
 const INTERNAL_MESSAGE = 'rule_of_the_table';
+
+/** More bytes, as plants of 60,000 bytes, than the socket buffers between the service and its client. */
+const UNREAD_PLANTS = 220;
 
 /** SQL that makes every creation fail with an internal error. */
 const FAULTS: Readonly<Record<string, string>> = {
@@ -29,12 +35,34 @@ for (const engine of engines) {
     const requestId = answer.headers.get('x-request-id') ?? assert.fail('no X-Request-Id');
     assert.equal((await fetch(`${service.url}/plants`, { headers })).status, 200, 'lists go on');
     await service.close();
-    const lines = service.logLines
-      .map((line) => JSON.parse(line))
-      .filter((line) => line.requestId === requestId);
-    const failed = lines.find(({ msg }) => msg === 'failed');
-    assert.equal(failed?.level, 50);
-    assert.match(failed.err.message, new RegExp(INTERNAL_MESSAGE));
-    assert.equal(lines.find(({ msg }) => msg === 'answered')?.status, 500);
+    assertFailed(service, requestId, new RegExp(INTERNAL_MESSAGE));
   });
+
+  test(`internal error in the middle of a list → cut off; details in the log, on ${engine.name}`, async (t) => {
+    const url = await engine.freshUrl(t);
+    const service = await startService(t, url);
+    const headers = bearer(await service.token());
+    const name = 'x'.repeat(60_000);
+    await Promise.all(
+      Array.from({ length: UNREAD_PLANTS }, (_, id) => service.store.write(create(BigInt(id), { name }))),
+    );
+    const request = get(`${service.url}/plants`, { headers });
+    const [answer]: IncomingMessage[] = await once(request, 'response');
+    assert.equal(answer?.statusCode, 200);
+    await execute(url, 'ALTER TABLE plants RENAME TO moved_plants');
+    await assert.rejects(Array.fromAsync(answer), { code: 'ECONNRESET' });
+    await service.close();
+    assertFailed(service, String(answer.headers['x-request-id']), /\bplants\b/);
+  });
+}
+
+/** Checks that the log has the reason and the status of a request that failed with an internal error. */
+function assertFailed(service: TestService, requestId: string, reason: RegExp): void {
+  const lines = service.logLines
+    .map((line) => JSON.parse(line))
+    .filter((line) => line.requestId === requestId);
+  const failed = lines.find(({ msg }) => msg === 'failed');
+  assert.equal(failed?.level, 50);
+  assert.match(failed.err.message, reason);
+  assert.equal(lines.find(({ msg }) => msg === 'answered')?.status, 500);
 }

@@ -6,6 +6,7 @@ import { renderOpenApi } from '../../src/http/openapi.ts';
 import { decodeCursor } from '../../src/http/plants/cursor.ts';
 import { createRequestIds } from '../../src/http/protocol/request-id.ts';
 import { isIdempotencyKey, NewPlant } from '../../src/plant.ts';
+import { Type } from '../../src/schema.ts';
 import { compileCheck } from '../../src/validation.ts';
 import { type Scenario, scenarioGroups } from '../support/data/api-scenarios.ts';
 import { engines } from '../support/engines.ts';
@@ -45,6 +46,15 @@ test('the document has exactly the three operations of the specification', () =>
       ['listPlants', 'get', '/plants'],
     ].sort(),
   );
+});
+
+test('response header without an example → described without one', () => {
+  const [create = assert.fail()] = operations.filter(({ operationId }) => operationId === 'createPlant');
+  const headers = { 'X-Bare': Type.String({ description: 'No example.' }) };
+  const changed = JSON.parse(renderOpenApi([{ ...create, success: { ...create.success, headers } }], ''));
+  const described = changed.paths['/plants'].post.responses['200'].headers;
+  assert.deepEqual(described['X-Bare'], { description: 'No example.', schema: { type: 'string' } });
+  assert.equal(typeof described['X-Request-Id'].example, 'string');
 });
 
 test('the document has the API version 1.0.0 and the base path as its server', () => {

@@ -21,6 +21,10 @@ test('head of a response with a length → status line, headers in the documente
   assert.deepEqual(linesOf(204, {}), ['HTTP/1.1 204 No Content', ...end]);
 });
 
+test('unknown status → the reason that Node sends', () => {
+  assert.equal(linesOf(299, JSON_TYPE)?.[0], 'HTTP/1.1 299 unknown');
+});
+
 test('head whose header changed → the new value', () => {
   for (const id of ['a-1', 'a-2', 'a-2', 'a-1'])
     assert.match(

@@ -1,9 +1,13 @@
 import assert from 'node:assert/strict';
 import { createPublicKey } from 'node:crypto';
+import { readFile } from 'node:fs/promises';
+import { createServer } from 'node:https';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
-import { decodeJwt, type JWTPayload, SignJWT } from 'jose';
+import { getCACertificates, setDefaultCACertificates } from 'node:tls';
+import { decodeJwt, type JWK, type JWTPayload, SignJWT } from 'jose';
 import { freshFolder } from '../../support/engines.ts';
+import { listenOnFreePort } from '../../support/servers/free-port.ts';
 import {
   ACCESS_TOKEN_SECONDS,
   AUDIENCE,
@@ -125,6 +129,8 @@ test('scopes of other services are ignored; missing scope → 40300', async (t) 
   assert.match(await rejected.text(), /"error":40300/);
   const stranger = await provider.accessToken({ scope: 'invoices:read' });
   assert.equal((await list(service, stranger)).status, 403);
+  const numbered = await sign(firstKey, claims({ provider, service }, { scope: 7 }), 'at+jwt');
+  assert.equal((await list(service, numbered)).status, 403, 'a scope that is neither text nor a list');
 });
 
 test('expired token → valid for 30 s more (clock tolerance), then 40101', async (t) => {
@@ -197,6 +203,7 @@ test('missing or invalid claim, or not a bearer access token → 40101', async (
     ['no aud', 'at+jwt', {}, 'aud'],
     ['no iss', 'at+jwt', {}, 'iss'],
     ['an empty subject', 'at+jwt', { sub: '' }],
+    ['a subject that is a number', 'at+jwt', JSON.parse('{"sub":7}')],
     ['a subject of 256 characters', 'at+jwt', { sub: 's'.repeat(256) }],
     ['a subject with U+0000', 'at+jwt', { sub: 'alice\0' }],
     ['not yet valid', 'at+jwt', { nbf: Math.floor(service.clock.now / 1_000) + 60 }],
@@ -410,12 +417,74 @@ test('invalid documents of the provider → 50302, reason in the log', async (t)
   }
 });
 
+test('two keys with the id of the token → 40101', async (t) => {
+  let issuer = '';
+  let keysRead = 0;
+  const keys = [firstKey, await newSigningKey('first')].map(({ jwk }) => publicPartOf(jwk));
+  issuer = await serveHttp(t, ({ url }, response) => {
+    if (url === '/keys') keysRead += 1;
+    response.end(JSON.stringify(url === '/keys' ? { keys } : { issuer, jwks_uri: `${issuer}/keys` }));
+  });
+  const service = await serve(t, issuer);
+  const exp = Math.floor(service.clock.now / 1_000) + 60;
+  for (const jti of ['before the keys are read', 'afterwards']) {
+    const claimed = { iss: issuer, aud: AUDIENCE, sub: 'alice', exp, jti };
+    await assertInvalid(service, await sign(firstKey, claimed, 'at+jwt'), jti);
+    service.clock.now += COOLDOWN_MS;
+  }
+  assert.equal(keysRead, 1, 'the keys are known, so they are not read again');
+});
+
+test('https issuer → its keys must have an https URL too', async (t) => {
+  const [cert, key] = await Promise.all(
+    ['pem', 'key'].map((kind) =>
+      readFile(new URL(`../../support/certificates/first.${kind}`, import.meta.url), 'utf8'),
+    ),
+  );
+  assert.ok(cert !== undefined && key !== undefined);
+  const trusted = getCACertificates();
+  setDefaultCACertificates([...trusted, cert]);
+  t.after(() => setDefaultCACertificates(trusted));
+  const keysUrl = await serveHttp(t, (_request, response) => {
+    response.end(JSON.stringify({ keys: [publicPartOf(firstKey.jwk)] }));
+  });
+  let issuer = '';
+  const provider = createServer({ cert, key }, ({ url }, response) => {
+    const isKeys = url === '/keys';
+    const jwks_uri = url?.startsWith('/plain') ? keysUrl : `${new URL(issuer).origin}/keys`;
+    response.end(JSON.stringify(isKeys ? { keys: [publicPartOf(firstKey.jwk)] } : { issuer, jwks_uri }));
+  });
+  const origin = `https://localhost:${await listenOnFreePort(provider)}`;
+  t.after(() => {
+    provider.close();
+    provider.closeAllConnections();
+  });
+  for (const [path, status] of [
+    ['', 200],
+    ['/plain', 503],
+  ] as const) {
+    issuer = origin + path;
+    const service = await serve(t, issuer);
+    const exp = Math.floor(service.clock.now / 1_000) + 60;
+    const claimed = { iss: issuer, aud: AUDIENCE, sub: 'alice', exp, scope: 'plants:read' };
+    const answer = await list(service, await sign(firstKey, claimed, 'at+jwt'));
+    assert.equal(answer.status, status, path);
+    const [warning] = service.logLines.filter((line) => line.includes(UNREADABLE));
+    if (status === 503) assert.match(warning ?? '', /jwks_uri in .* must be an https URL/);
+    else assert.equal(warning, undefined);
+  }
+});
+
 test('no OIDC settings → a JWT is an invalid token', async (t) => {
   const provider = await startIdentityProvider(t, firstKey);
   const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`);
   await assertInvalid(service, await provider.accessToken(), 'a good JWT');
   assert.equal(provider.keysRead, 0);
 });
+
+function publicPartOf({ kty = '', n = '', e = '', kid }: JWK) {
+  return { kty, n, e, kid };
+}
 
 function encode(value: unknown): string {
   return Buffer.from(JSON.stringify(value)).toString('base64url');

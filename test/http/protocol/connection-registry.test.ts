@@ -1,15 +1,25 @@
 import assert from 'node:assert/strict';
-import { connect } from 'node:net';
-import { test } from 'node:test';
+import { once } from 'node:events';
+import type { RequestListener, Server, ServerResponse } from 'node:http';
+import { connect, Socket } from 'node:net';
+import { type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
+import { fileURLToPath } from 'node:url';
 import { limitsOf, loadConfig } from '../../../src/config.ts';
 import { Connections } from '../../../src/http/protocol/connection-registry.ts';
+import { Connection } from '../../../src/http/protocol/http-connection.ts';
 import { createListener } from '../../../src/http/protocol/http-server.ts';
+import { lookAtSendQueues } from '../../../src/http/protocol/kernel-send-queue.ts';
+import { openTls, type Tls } from '../../../src/http/protocol/tls.ts';
 import { openWire } from '../../support/clients/raw-connection.ts';
-import { until } from '../../support/patience.ts';
+import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
 
 const limits = limitsOf(loadConfig({}, {}));
+const REQUEST = 'GET / HTTP/1.1\r\nHost: plants.test\r\n\r\n';
+const [CERTIFICATE = '', KEY = ''] = ['pem', 'key'].map((kind) =>
+  fileURLToPath(new URL(`../../support/certificates/first.${kind}`, import.meta.url)),
+);
 
 test('no connection is open → empty at once', async () => {
   await new Connections(limits.connections, limits.unsent).whenEmpty();
@@ -17,19 +27,10 @@ test('no connection is open → empty at once', async () => {
 
 test('connections are open → empty when the last one closes', async (t) => {
   const connections = new Connections(limits.connections, limits.unsent);
-  const listener = createListener((_request, response) => void response.end(), {
-    limits,
-    tls: undefined,
-    connections,
-    renderError: String,
-    onClosed: () => undefined,
-    onHandshakeFailed: () => undefined,
-  });
-  const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
-  t.after(() => listener.close());
+  const url = `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections))}`;
   const wires = [openWire(url), openWire(url)];
   for (const wire of wires) {
-    wire.send('GET / HTTP/1.1\r\nHost: plants.test\r\n\r\n');
+    wire.send(REQUEST);
     assert.equal((await wire.answer())?.status, 200);
   }
   let isEmpty = false;
@@ -41,6 +42,94 @@ test('connections are open → empty when the last one closes', async (t) => {
   assert.equal(isEmpty, false);
   wires[1]?.destroy();
   await empty;
+});
+
+test('connection accepted after the stop began → closed without a response', async (t) => {
+  const connections = new Connections(limits.connections, limits.unsent);
+  const port = await listenOnFreePort(listenerOf(t, connections));
+  const empty = connections.closeWhenIdle();
+  const wire = openWire(`http://127.0.0.1:${port}`);
+  t.after(() => wire.destroy());
+  assert.equal((await wire.rest()).length, 0);
+  wire.destroy();
+  await empty;
+});
+
+test('TLS: client that never begins its handshake → closed with all connections', async (t) => {
+  const connections = new Connections(limits.connections, limits.unsent);
+  const port = await listenOnFreePort(
+    listenerOf(
+      t,
+      connections,
+      openTls(CERTIFICATE, KEY, () => undefined),
+    ),
+  );
+  const silent = connect(port, '127.0.0.1');
+  t.after(() => silent.destroy());
+  await until(() => connections.size === 1);
+  connections.destroy();
+  await once(silent, 'close');
+  await connections.whenEmpty();
+});
+
+test('TLS: connection above the limit → closed without a response, then accepted again', async (t) => {
+  const connections = new Connections(1, limits.unsent);
+  const tls = openTls(CERTIFICATE, KEY, () => undefined);
+  const url = `https://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections, tls))}`;
+  const silent = connect(Number(new URL(url).port), '127.0.0.1');
+  t.after(() => silent.destroy());
+  await until(() => connections.size === 1);
+  // Without TLS, this client would see the bytes of a response.
+  const rejected = openWire(url.replace('https:', 'http:'));
+  assert.equal((await rejected.rest()).length, 0);
+  silent.destroy();
+  await until(() => connections.size === 0);
+  const wire = openWire(url);
+  t.after(() => wire.destroy());
+  wire.send(REQUEST);
+  assert.equal((await wire.answer())?.status, 200);
+});
+
+test('response that Node rejects → its connection is closed, the others get their responses', async (t) => {
+  const connections = new Connections(limits.connections, limits.unsent);
+  const responses: ServerResponse[] = [];
+  const listener = listenerOf(t, connections, undefined, (_request, response) => {
+    responses.push(response);
+    if (responses.length < 3) return;
+    for (const [index, one] of responses.entries()) {
+      if (index === 1) one.statusCode = 99;
+      one.end();
+    }
+  });
+  const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
+  const wires = [openWire(url), openWire(url), openWire(url)];
+  t.after(() => {
+    for (const wire of wires) wire.destroy();
+  });
+  for (const [index, wire] of wires.entries()) {
+    wire.send(REQUEST);
+    if (index < 2) await until(() => responses.length === index + 1);
+  }
+  const answers = await Promise.all(wires.map((wire) => wire.answer()));
+  assert.deepEqual(
+    answers.map((answer) => answer?.status),
+    [200, undefined, 200],
+  );
+});
+
+test('socket that no server of Node has set up → an error', () => {
+  const socket = new Socket();
+  const timeouts = { headers: 1, request: 1, idle: 1, write: 1 };
+  const options = {
+    maxHeaderBytes: limits.headers,
+    timeouts,
+    handle: () => undefined,
+    sharesInput: false,
+    renderError: String,
+    onClosed: () => undefined,
+  };
+  assert.throws(() => new Connection(socket, options), /no listener for the event data/);
+  assert.equal(lookAtSendQueues()(socket), undefined, 'it has no send queue either');
 });
 
 test('more unsent bytes than the limit → the connection that stalls longest is closed, the others stay', async (t) => {
@@ -76,3 +165,25 @@ test('more unsent bytes than the limit → the connection that stalls longest is
     return Buffer.alloc(url === '/long' ? 16 * mebibyte : 0);
   }
 });
+
+/** Creates a listener that stops after the test. By default each request gets an empty response. */
+function listenerOf(
+  t: TestContext,
+  connections: Connections,
+  tls?: Tls,
+  handler: RequestListener = (_request, response) => void response.end(),
+): Server {
+  const listener = createListener(handler, {
+    limits: { ...limits, headersMs: PATIENCE_MS },
+    tls,
+    connections,
+    renderError: String,
+    onClosed: () => undefined,
+    onHandshakeFailed: () => undefined,
+  });
+  t.after(() => {
+    connections.destroy();
+    listener.close();
+  });
+  return listener;
+}

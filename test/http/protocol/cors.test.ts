@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import type { ErrorHeaders } from '../../../src/api-errors.ts';
 import { operations } from '../../../src/http/app.ts';
 import { renderOpenApi } from '../../../src/http/openapi.ts';
-import { headerOf, type RawAnswer, sendRequest } from '../../support/clients/raw-http.ts';
+import { headerOf, type RawAnswer, sendRaw, sendRequest } from '../../support/clients/raw-http.ts';
 import { engines } from '../../support/engines.ts';
 import { bearer, startService } from '../../support/service.ts';
 
@@ -110,6 +110,18 @@ describe('CORS: page of another origin', () => {
     assert.equal(headerOf(answer.headers, 'access-control-allow-origin'), '*');
     assert.equal(headerOf(answer.headers, 'access-control-allow-credentials'), undefined);
     assert.equal(headerOf(answer.headers, 'vary'), undefined);
+  });
+
+  it('malformed HTTP, whose Origin is unknown → CORS headers only for *', async (t) => {
+    for (const [corsOrigin, expected] of [
+      ['*', '*'],
+      [PAGE, undefined],
+    ] as const) {
+      const { url } = await startService(t, await sqlite.freshUrl(t), { corsOrigin });
+      const answer = await sendRaw(url, `GET /plants HTTP/1.1\r\nOrigin: ${PAGE}\r\n: x\r\n\r\n`);
+      assert.equal(answer.status, 400);
+      assert.equal(headerOf(answer.headers, 'access-control-allow-origin'), expected);
+    }
   });
 });
 

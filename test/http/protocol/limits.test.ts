@@ -11,7 +11,7 @@ import {
   sendRequest,
 } from '../../support/clients/raw-http.ts';
 import { engines } from '../../support/engines.ts';
-import { countSeconds } from '../../support/patience.ts';
+import { countSeconds, until } from '../../support/patience.ts';
 import { bearer, startService } from '../../support/service.ts';
 
 const [{ freshUrl } = assert.fail()] = engines;
@@ -84,6 +84,21 @@ test('headers or request later than the configured timeout → 40800; idle conne
   assert.equal(headerOf(idle.headers, 'keep-alive'), 'timeout=1');
   assert.ok(headersMs >= 1_000 && bodyMs >= 2_000 && idleMs >= 1_000);
   assert.ok(seconds.passed < 9, `${headersMs}, ${bodyMs}, ${idleMs} ms`);
+});
+
+test('idle connection whose client has read its response → stays open after the write timeout', async (t) => {
+  const service = await startService(t, await freshUrl(t), { writeTimeout: '1000' });
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  const ask = async () => {
+    wire.send(`${HEAD}\r\n`);
+    return (await wire.answer())?.status;
+  };
+  assert.equal(await ask(), 200);
+  using seconds = countSeconds();
+  // The kernel's send queues are read every two ticks, which are seconds.
+  await until(() => seconds.passed >= 5);
+  assert.equal(await ask(), 200);
 });
 
 test('connection above the limit → 50301 and closed; after another closes → 200', async (t) => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { connect, createServer } from 'node:net';
+import { connect, createServer, Socket } from 'node:net';
 import { test } from 'node:test';
 import { keepInput, shareInput } from '../../../src/http/protocol/socket-input.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
@@ -28,4 +28,16 @@ test('two sockets → both read into the same memory, and kept bytes are copied'
   assert.deepEqual(kept.map(String), ['Alder', 'Birch']);
   const own = Buffer.from('Cedar');
   assert.equal(keepInput(own), own);
+});
+
+test('socket without a connection → unchanged: it later emits its input', async (t) => {
+  const server = createServer((accepted) => void accepted.end('Alder'));
+  const port = await listenOnFreePort(server);
+  t.after(() => server.close());
+  const socket = new Socket();
+  shareInput(socket, () => assert.fail('the socket reads into the shared memory'));
+  socket.connect(port, '127.0.0.1');
+  const [bytes] = await once(socket, 'data');
+  assert.equal(String(bytes), 'Alder');
+  socket.destroy();
 });

@@ -390,6 +390,11 @@ const chunks: readonly WireCase[] = [
     'chunks of one byte are joined',
     post(CHUNKED, `${[...FERN].map((byte) => `1\r\n${byte}\r\n`).join('')}0\r\n\r\n`),
   ),
+  ends(
+    'more than 512 chunks of one byte are too many while the body is incomplete',
+    post(CHUNKED, '1\r\n \r\n'.repeat(1_000)),
+    41300,
+  ),
   creates('the size of a chunk may have leading zeros', post(CHUNKED, `0000${IN_CHUNKS}`)),
   creates('a chunk extension is ignored', post(CHUNKED, `16;fern=a;b="c;d"\r\n${FERN}\r\n0;last\r\n\r\n`)),
   creates('trailers are ignored', post(CHUNKED, `16\r\n${FERN}\r\n0\r\nX-Fern: a\r\n\r\n`)),

@@ -1227,6 +1227,24 @@ const routes: readonly Scenario[] = [
     answer: '',
     answers: { 'content-type': 'text/javascript; charset=utf-8', 'content-length': /^[1-9][0-9]{6}$/ },
   },
+  {
+    title: 'the script of another version than `If-Match` names is 41200',
+    method: 'GET',
+    path: '/docs/scalar.js',
+    authorization: [],
+    headers: [['If-Match', '"another"']],
+    ...rejected(41200, 'If-Match'),
+    answers: { etag: null },
+  },
+  {
+    title: 'the script with `If-Match: *` is sent',
+    method: 'HEAD',
+    path: '/docs/scalar.js',
+    authorization: [],
+    headers: [['If-Match', '*']],
+    status: 200,
+    answers: { etag: /^"[\w-]{43}"$/ },
+  },
 ];
 
 const underPrefix: readonly Scenario[] = [

@@ -1,0 +1,36 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import Fastify from 'fastify';
+import { responseOf } from '../../src/http/batched-response.ts';
+import { toApiError } from '../../src/http/error-response.ts';
+import { ownerOf } from '../../src/http/operation.ts';
+import { packetOf } from '../../src/http/receive-errors.ts';
+import { StoreOverloaded } from '../../src/store/store.ts';
+
+test('too many queued writes → 50301, retry soon', () => {
+  const { code, headers } = toApiError(new StoreOverloaded('8 writes are already queued'));
+  assert.deepEqual([code, headers], [50301, { 'retry-after': '1' }]);
+});
+
+test('parser error without the rejected bytes → 40004', () => {
+  const error = Object.assign(new Error('Parse Error'), { code: 'HPE_INVALID_METHOD' });
+  for (const rejected of [error, Object.assign(error, { rawPacket: 'PLANT /plants HTTP/1.1' })]) {
+    assert.equal(packetOf(rejected).length, 0);
+    assert.equal(toApiError(rejected).code, 40004);
+  }
+  assert.equal(packetOf('PLANT /plants HTTP/1.1').length, 0);
+});
+
+test('route without authentication, or response of another server → an error', async () => {
+  const app = Fastify();
+  app.get('/owner', async (request) => ownerOf(request));
+  app.get('/response', async (_request, reply) => responseOf(reply).isAnswered);
+  for (const [path, message] of [
+    ['/owner', 'the route has no authentication'],
+    ['/response', 'the response was not created by createListener'],
+  ] as const) {
+    const answer = await app.inject(path);
+    assert.equal(answer.statusCode, 500);
+    assert.equal(answer.json().message, message);
+  }
+});

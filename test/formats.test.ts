@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { gzipSync, zstdCompressSync } from 'node:zlib';
 import { csv } from '../src/formats/csv.ts';
 import { type Entry, FileInvalid, type Format, MAX_LINE_BYTES } from '../src/formats/format.ts';
 import { ndjson } from '../src/formats/ndjson.ts';
@@ -226,6 +227,11 @@ describe('CSV', () => {
     ['UTF-16', Buffer.from('\ufeffid,name\n1,a\n', 'utf16le'), /^the file is UTF-16; save it as UTF-8$/],
     ['UTF-16, high byte first', utf16be('\ufeffid,name\n'), /^the file is UTF-16; save it as UTF-8$/],
     ['UTF-16 without mark', Buffer.from('id,name\n', 'utf16le'), /^the file is UTF-16; save it as UTF-8$/],
+    ['gzip', gzipSync('id,name\n1,a\n'), /^the file is compressed; decompress it first$/],
+    ['zstd', zstdCompressSync('id,name\n1,a\n'), /^the file is compressed/],
+    ['xz', Buffer.from('fd377a585a0000', 'hex'), /^the file is compressed/],
+    ['bzip2', Buffer.from('BZh91AY'), /^the file is compressed/],
+    ['zip', Buffer.from('504b030414', 'hex'), /^the file is compressed/],
   ] as const) {
     test(`${what} → the error says what to change`, async () => {
       await assert.rejects(read(csv, content), (error: unknown) => {
@@ -249,6 +255,13 @@ describe('CSV', () => {
 function utf16be(text: string): Buffer {
   return Buffer.from(text, 'utf16le').swap16();
 }
+
+test('NDJSON: compressed → the error says what to do', async () => {
+  await assert.rejects(read(ndjson, gzipSync('{"id":1,"name":"a"}')), {
+    name: 'FileInvalid',
+    message: 'the file is compressed; decompress it first',
+  });
+});
 
 test('NDJSON: an error that is not the fault of a line → ends the reading', async (t) => {
   const fault = new RangeError('Invalid string length');

@@ -33,6 +33,8 @@ const BYTE_ORDER_MARK = Buffer.from('\ufeff');
  * Beginning of a UTF-16 text: a byte order mark, or an ASCII character with a zero byte before or after it.
  */
 const BEGINS_UTF_16 = /^(?:\xff\xfe|\xfe\xff|\0[^\0]|[^\0]\0)/;
+/** First bytes of files made by gzip, zstd, xz, bzip2 and zip. */
+const COMPRESSED = ['\x1f\x8b', '\x28\xb5\x2f', '\xfd7z', 'BZh', 'PK\x03'];
 const NEWLINE = 0x0a;
 
 const check = compileCheck(NewPlant);
@@ -49,7 +51,7 @@ export function toEntry(line: number, value: unknown): Entry {
 
 /**
  * Removes the byte order mark that some programs write before UTF-8 (RFC 3629 §6). Throws FileInvalid if the
- * text is UTF-16.
+ * file is compressed or in UTF-16.
  */
 export async function* withoutByteOrderMark(chunks: AsyncIterable<Buffer>): AsyncGenerator<Buffer> {
   let start: Buffer | undefined = Buffer.alloc(0);
@@ -60,8 +62,10 @@ export async function* withoutByteOrderMark(chunks: AsyncIterable<Buffer>): Asyn
     }
     start = Buffer.concat([start, chunk]);
     if (start.length < BYTE_ORDER_MARK.length) continue;
-    if (BEGINS_UTF_16.test(start.toString('latin1', 0, BYTE_ORDER_MARK.length)))
-      throw new FileInvalid('the file is UTF-16; save it as UTF-8');
+    const beginning = start.toString('latin1', 0, BYTE_ORDER_MARK.length);
+    if (BEGINS_UTF_16.test(beginning)) throw new FileInvalid('the file is UTF-16; save it as UTF-8');
+    if (COMPRESSED.some((bytes) => beginning.startsWith(bytes)))
+      throw new FileInvalid('the file is compressed; decompress it first');
     yield start.subarray(start.indexOf(BYTE_ORDER_MARK) === 0 ? BYTE_ORDER_MARK.length : 0);
     start = undefined;
   }

@@ -77,6 +77,9 @@ describe('a path that cannot be a store or a backup', TOGETHER, () => {
       ['migrate', '--database-url', 'sqlite:/proc/x.db'],
       /cannot open the store \/proc\/x\.db: no file can be created in this folder/,
     ],
+    [['check', '--database-url', 'sqlite:/proc'], /\/proc is a folder; name a file in it/],
+    [['backup', 'x.bak', '--database-url', 'sqlite:/proc'], /\/proc is a folder; name a file in it/],
+    [['copy', 'sqlite:/proc', 'sqlite:x.db'], /\/proc is a folder; name a file in it/],
     [
       ['migrate', '--database-url', 'sqlite:/dev/null/x.db'],
       /cannot open the store \/dev\/null\/x\.db: \/dev\/null is not a folder/,

@@ -1,6 +1,7 @@
-import { realpathSync } from 'node:fs';
+import { realpathSync, statSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { StoreNotOpened } from '../store.ts';
 
 /** Milliseconds that a write waits for the lock of another process. */
 export const WRITE_LOCK_TIMEOUT_MS = 5_000;
@@ -81,6 +82,8 @@ export function withoutLinks(file: string): string {
 
 // Uses an absolute path, since names such as `:memory:` and `file:…` have a special meaning in SQLite.
 function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSync {
+  if (statSync(file, { throwIfNoEntry: false })?.isDirectory())
+    throw new StoreNotOpened(`${file} is a folder; name a file in it`);
   const db = new DatabaseSync(resolve(file), { timeout: lockTimeoutMs });
   try {
     db.exec(pragmas);

@@ -7,7 +7,6 @@ import {
   fsyncSync,
   mkdirSync,
   openSync,
-  statSync,
 } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
@@ -57,7 +56,6 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
 
 function createPrivately(file: string): void {
   if (existsSync(file)) {
-    if (statSync(file).isDirectory()) throw new StoreNotOpened(`${file} is a folder; name a file in it`);
     // Checks for write permission: SQLite opens a read-only file without an error and fails only at the first
     // write.
     accessSync(file, constants.W_OK);

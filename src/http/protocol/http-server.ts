@@ -76,7 +76,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
   const server =
     tls === undefined
       ? http.createServer(serverOptions)
-      : tls.createServer({ ...serverOptions, allowHalfOpen: true, handshakeTimeout: limits.headersMs });
+      : tls.createServer({ ...serverOptions, handshakeTimeout: limits.headersMs });
   const known = new WeakMap<Duplex, Connection>();
   const connectionOptions: ConnectionOptions = {
     maxHeaderBytes: limits.headers,
@@ -87,6 +87,8 @@ export function createListener(handler: RequestListener, options: ListenerOption
     onClosed,
   };
   server.on(tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
+    // Over TLS only from here on: a client that closes its sending side in the handshake is gone.
+    socket.allowHalfOpen = true;
     const connection = new Connection(socket, connectionOptions);
     known.set(socket, connection);
     connections.add(connection);

@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import type { Connection } from './http-connection.ts';
+import { Connection, nextIdleRank } from './http-connection.ts';
 import { lookAtSendQueues } from './kernel-send-queue.ts';
 
 /** Length of a tick in milliseconds. All timeouts have this resolution. */
@@ -17,6 +17,17 @@ const QUEUE_READ_TICKS = 2;
  */
 const FREED_SHARE = 0.01;
 
+/** A TLS handshake in progress. */
+interface Handshake {
+  readonly socket: Socket;
+  readonly idleRank: number;
+  /** Number of the tick in which it began. */
+  readonly begunIn: number;
+}
+
+/** Ticks after which a TLS handshake counts as an idle connection. A client that takes part needs less time. */
+const HANDSHAKE_TICKS = 2;
+
 /**
  * All connections of a listener. Timeouts count timer ticks instead of clock time. A period in which the
  * process is suspended or busy counts as one tick. The process can then read the bytes that arrived in this
@@ -27,7 +38,7 @@ export class Connections {
   readonly #unsentLimit: number;
   readonly #open = new Set<Connection>();
   /** TLS handshakes in progress, by address and port of the client. */
-  readonly #handshakes = new Map<string, Socket>();
+  readonly #handshakes = new Map<string, Handshake>();
   readonly #empty = Promise.withResolvers<void>();
   readonly #timer: NodeJS.Timeout;
   #ticks = 0;
@@ -52,17 +63,21 @@ export class Connections {
 
   /**
    * Returns true if one more connection is allowed. If the limit is reached, first closes some idle
-   * connections, longest idle first.
+   * connections and stalled TLS handshakes, longest idle first.
    */
   makeRoom(): boolean {
     if (this.size < this.#limit) return true;
     if (this.#hasNoneIdle) return false;
-    const idle = [...this.#open].filter(({ isIdle }) => isIdle);
+    const stalled = [...this.#handshakes.values()].filter(
+      ({ begunIn }) => this.#ticks - begunIn >= HANDSHAKE_TICKS,
+    );
+    const idle = [...stalled, ...[...this.#open].filter(({ isIdle }) => isIdle)];
     this.#hasNoneIdle = idle.length === 0;
     idle.sort((a, b) => a.idleRank - b.idleRank);
-    for (const connection of idle.slice(0, Math.ceil(this.#limit * FREED_SHARE))) {
-      this.#open.delete(connection);
-      connection.socket.destroy();
+    for (const one of idle.slice(0, Math.ceil(this.#limit * FREED_SHARE))) {
+      if (one instanceof Connection) this.#open.delete(one);
+      else this.#handshakes.delete(keyOf(one.socket));
+      one.socket.destroy();
     }
     return this.size < this.#limit;
   }
@@ -70,8 +85,11 @@ export class Connections {
   /** Counts a connection towards the limit during its TLS handshake. */
   beginHandshake(socket: Socket): void {
     const key = keyOf(socket);
-    this.#handshakes.set(key, socket);
-    socket.once('close', () => this.#handshakes.delete(key) && this.#resolveWhenEmpty());
+    this.#handshakes.set(key, { socket, idleRank: nextIdleRank(), begunIn: this.#ticks });
+    socket.once('close', () => {
+      this.#handshakes.delete(key);
+      this.#resolveWhenEmpty();
+    });
   }
 
   add(connection: Connection): void {
@@ -88,7 +106,7 @@ export class Connections {
   /** Closes each connection after its requests have their responses. Resolves when all are closed. */
   closeWhenIdle(): Promise<void> {
     this.#closesWhenIdle = true;
-    for (const socket of this.#handshakes.values()) socket.destroy();
+    for (const { socket } of this.#handshakes.values()) socket.destroy();
     for (const connection of this.#open) connection.closeWhenIdle();
     return this.whenEmpty();
   }
@@ -103,7 +121,7 @@ export class Connections {
   /** Closes all connections immediately, even with requests in flight. */
   destroy(): void {
     clearInterval(this.#timer);
-    for (const socket of this.#handshakes.values()) socket.destroy();
+    for (const { socket } of this.#handshakes.values()) socket.destroy();
     for (const { socket } of this.#open) socket.destroy();
   }
 

@@ -320,7 +320,8 @@ export class Connection {
 
 let idleRanks = 0;
 
-function nextIdleRank(): number {
+/** Returns the idle rank of a connection that becomes idle now. */
+export function nextIdleRank(): number {
   idleRanks += 1;
   return idleRanks;
 }

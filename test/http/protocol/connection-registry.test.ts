@@ -72,23 +72,52 @@ test('TLS: client that never begins its handshake → closed with all connection
   await connections.whenEmpty();
 });
 
-test('TLS: connection above the limit → closed without a response; one closed in its handshake frees its place', async (t) => {
-  const connections = new Connections(1, limits.unsent);
-  const tls = openTls(CERTIFICATE, KEY, () => undefined);
-  const url = `https://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections, tls))}`;
-  const silent = connect(Number(new URL(url).port), '127.0.0.1');
-  t.after(() => silent.destroy());
+test('TLS: client that leaves in its handshake → closed at once, not after the timeout', async (t) => {
+  const connections = new Connections(limits.connections, limits.unsent);
+  const port = await listenOnFreePort(
+    listenerOf(
+      t,
+      connections,
+      openTls(CERTIFICATE, KEY, () => undefined),
+    ),
+  );
+  const silent = connect(port, '127.0.0.1');
   await until(() => connections.size === 1);
-  // Without TLS, this client would see the bytes of a response.
-  const rejected = openWire(url.replace('https:', 'http:'));
-  assert.equal((await rejected.rest()).length, 0);
   silent.destroy();
   await until(() => connections.size === 0);
+});
+
+test('TLS: connection at the limit → a stalled handshake is closed for it; without one it is closed itself', async (t) => {
+  const connections = new Connections(1, limits.unsent);
+  const tls = openTls(CERTIFICATE, KEY, () => undefined);
+  const held: ServerResponse[] = [];
+  const listener = listenerOf(t, connections, tls, ({ url }, response) => {
+    if (url === '/held') held.push(response);
+    else response.end();
+  });
+  const url = `https://127.0.0.1:${await listenOnFreePort(listener)}`;
+  const silent = connect(Number(new URL(url).port), '127.0.0.1');
+  const closed = once(silent, 'close');
+  await once(listener, 'connection');
+  assert.equal(connections.makeRoom(), false, 'a handshake that has just begun is not closed');
+  await until(async () => {
+    const wire = openWire(url);
+    wire.send(REQUEST);
+    const answer = await wire.answer();
+    wire.destroy();
+    return answer?.status === 200;
+  });
+  await closed;
+
   const wire = openWire(url);
   t.after(() => wire.destroy());
-  wire.send(REQUEST);
+  wire.send(REQUEST.replace('/', '/held'));
   wire.end();
-  assert.equal((await wire.answer())?.status, 200, 'it may close its sending side after the handshake');
+  await until(() => held.length === 1);
+  // Without TLS, this client would see the bytes of a response.
+  assert.equal((await openWire(url.replace('https:', 'http:')).rest()).length, 0);
+  held[0]?.end();
+  assert.equal((await wire.answer())?.status, 200, 'after its handshake a client may close its sending side');
 });
 
 test('response that Node rejects → its connection is closed, the others get their responses', async (t) => {

@@ -164,7 +164,7 @@ const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/protocol/connection-registry.ts',
-        from: 'for (const socket of this.#handshakes.values()) socket.destroy();',
+        from: 'for (const { socket } of this.#handshakes.values()) socket.destroy();',
         to: '',
       },
     ],

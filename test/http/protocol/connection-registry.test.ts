@@ -56,49 +56,25 @@ test('connection accepted after the stop began → closed without a response', a
 });
 
 test('TLS: client that never begins its handshake → closed with all connections', async (t) => {
-  const connections = new Connections(limits.connections, limits.unsent);
-  const port = await listenOnFreePort(
-    listenerOf(
-      t,
-      connections,
-      openTls(CERTIFICATE, KEY, () => undefined),
-    ),
-  );
-  const silent = connect(port, '127.0.0.1');
-  t.after(() => silent.destroy());
-  await until(() => connections.size === 1);
+  const { connections, silent } = await beginHandshake(t);
   connections.destroy();
   await once(silent, 'close');
   await connections.whenEmpty();
 });
 
 test('TLS: client that leaves in its handshake → closed at once, not after the timeout', async (t) => {
-  const connections = new Connections(limits.connections, limits.unsent);
-  const port = await listenOnFreePort(
-    listenerOf(
-      t,
-      connections,
-      openTls(CERTIFICATE, KEY, () => undefined),
-    ),
-  );
-  const silent = connect(port, '127.0.0.1');
-  await until(() => connections.size === 1);
+  const { connections, silent } = await beginHandshake(t);
   silent.destroy();
   await until(() => connections.size === 0);
 });
 
 test('TLS: connection at the limit → a stalled handshake is closed for it; without one it is closed itself', async (t) => {
-  const connections = new Connections(1, limits.unsent);
-  const tls = openTls(CERTIFICATE, KEY, () => undefined);
   const held: ServerResponse[] = [];
-  const listener = listenerOf(t, connections, tls, ({ url }, response) => {
-    if (url === '/held') held.push(response);
+  const { connections, silent, url } = await beginHandshake(t, 1, ({ url: path }, response) => {
+    if (path === '/held') held.push(response);
     else response.end();
   });
-  const url = `https://127.0.0.1:${await listenOnFreePort(listener)}`;
-  const silent = connect(Number(new URL(url).port), '127.0.0.1');
   const closed = once(silent, 'close');
-  await once(listener, 'connection');
   assert.equal(connections.makeRoom(), false, 'a handshake that has just begun is not closed');
   await until(async () => {
     const wire = openWire(url);
@@ -195,6 +171,24 @@ test('more unsent bytes than the limit → the connection that stalls longest is
     return Buffer.alloc(url === '/long' ? 16 * mebibyte : 0);
   }
 });
+
+/** Starts a TLS listener, and a client that connects to it and sends nothing. */
+async function beginHandshake(
+  t: TestContext,
+  limit = limits.connections,
+  handler?: RequestListener,
+): Promise<{ connections: Connections; silent: Socket; url: string }> {
+  const connections = new Connections(limit, limits.unsent);
+  const tls = openTls(CERTIFICATE, KEY, () => undefined);
+  const listener = listenerOf(t, connections, tls, handler);
+  const port = await listenOnFreePort(listener);
+  const accepted = once(listener, 'connection');
+  const silent = connect(port, '127.0.0.1');
+  t.after(() => silent.destroy());
+  await accepted;
+  assert.equal(connections.size, 1);
+  return { connections, silent, url: `https://127.0.0.1:${port}` };
+}
 
 /** Creates a listener that stops after the test. By default each request gets an empty response. */
 function listenerOf(

@@ -19,6 +19,7 @@ import {
   type Yaml,
 } from '../support/deploy-files.ts';
 import { freshFolder } from '../support/engines.ts';
+import { needsProgram } from '../support/needs.ts';
 import { startPostgres } from '../support/servers/postgres-server.ts';
 import { bearer, startService } from '../support/service.ts';
 
@@ -26,6 +27,8 @@ const [compose = {}] = readYaml('deploy/compose.yaml');
 const services = mapOf(compose.services);
 const instances = Object.keys(services).filter((name) => name.startsWith('plant-store-'));
 const programs = ['migrate', ...instances];
+
+const NEEDS_OPENSSL = needsProgram('openssl');
 
 const partOf = (service: string, key: string): Yaml | undefined => mapOf(services[service])[key];
 const stringsOf = (value: Yaml | undefined): readonly string[] =>
@@ -120,7 +123,7 @@ describe('compose.yaml', () => {
       }
   });
 
-  test('environment of every instance → valid settings, database of this file with its least account', async () => {
+  test('environment of every instance → valid settings, database of this file', NEEDS_OPENSSL, async () => {
     const secrets = await createSecrets();
     assert.equal(statSync(secrets).mode & 0o777, 0o700);
     for (const name of instances) {
@@ -138,7 +141,7 @@ describe('compose.yaml', () => {
     }
   });
 
-  test('its accounts on PostgreSQL → one migrates, the other serves and may change nothing else', async (t) => {
+  test('accounts on PostgreSQL → one migrates, the other may change no table', NEEDS_OPENSSL, async (t) => {
     const server = await startPostgres(['fsync = off']);
     t.after(() => server.remove());
     const rules = 'host all postgres all trust\nhost all all all scram-sha-256\n';

@@ -4,6 +4,7 @@ import { setPriority } from 'node:os';
 import { createInterface } from 'node:readline';
 import { setTimeout } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
+import { PATIENCE_MS } from '../../support/patience.ts';
 import { type AttackReport, fillIn, type Job, type Reading, type Script, type Step } from './attack.ts';
 
 // The attacking process. It reads its job as a line of JSON and prints "ready". The next line starts it. It prints
@@ -48,9 +49,9 @@ class Attacker {
     const { connections, seconds, sends } = this.#job.attack;
     this.#began = performance.now();
     const over = new AbortController();
-    const wait = (): Promise<void> => setTimeout(seconds * 1_000, undefined, { signal: over.signal });
-    const timer = Promise.race([this.#allConnected.promise, wait()])
-      .then(wait)
+    const wait = (ms: number): Promise<void> => setTimeout(ms, undefined, { signal: over.signal });
+    const timer = Promise.race([this.#allConnected.promise, wait(PATIENCE_MS)])
+      .then(() => wait(seconds * 1_000))
       .then(
         () => this.stop(),
         () => undefined,

@@ -28,12 +28,11 @@ export async function withStore<T>(
   which: 'existing' | 'any' = 'any',
 ): Promise<T> {
   const config = configOf(context, flags);
-  if (which === 'existing') rejectUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
   const fatal = Promise.withResolvers<never>();
   // Prevents an unhandled rejection if a fatal error occurs while the store opens. `Promise.race` below still
   // rejects with that error.
   fatal.promise.catch(() => undefined);
-  const store = await announceIfCreated(context, config.databaseUrl, () =>
+  const store = await openAs(which, context, { url: config.databaseUrl, hint: DATABASE_URL_HINT }, () =>
     openStore(config.databaseUrl, {
       now: Date.now,
       onFatal: fatal.reject,
@@ -66,8 +65,9 @@ export async function withBulk<T>(
 ): Promise<T> {
   const config = configOf(context, flags);
   const url = givenUrl ?? config.databaseUrl;
-  if (which === 'existing') rejectUnlessExists(url, hint);
-  if (migrate) await announceIfCreated(context, url, () => migrateStore(url));
+  await openAs(which, context, { url, hint }, async () => {
+    if (migrate) await migrateStore(url);
+  });
   const bulk = await openBulk(url, {
     ...connectionOptions(config),
     statementTimeoutMs: BULK_STATEMENT_TIMEOUT_MS,
@@ -79,23 +79,35 @@ export async function withBulk<T>(
   }
 }
 
-/** Throws StoreNotOpened with the advice `hint` if the store does not exist. */
-export function rejectUnlessExists(url: string, hint: string): void {
-  if (storeExists(url)) return;
+// Calls `open` to open a store. A missing store is rejected if `which` is 'existing', otherwise announced.
+async function openAs<T>(
+  which: 'existing' | 'any',
+  context: CommandContext,
+  { url, hint }: { readonly url: string; readonly hint: string },
+  open: () => Promise<T>,
+): Promise<T> {
+  if (which === 'any') return announceIfCreated(context, url, open);
+  await rejectUnlessExists(url, hint);
+  return open();
+}
+
+/** Rejects with StoreNotOpened, with the advice `hint`, if the store does not exist. */
+export async function rejectUnlessExists(url: string, hint: string): Promise<void> {
+  if (await storeExists(url)) return;
   throw new StoreNotOpened(`there is no store at ${placeOf(url)}; ${hint}`);
 }
 
 /**
  * Calls `open` to open a store. Reports a newly created store on standard error, since the user may have
- * meant another path.
+ * meant another path or database.
  */
 export async function announceIfCreated<T>(
   context: CommandContext,
   url: string,
   open: () => Promise<T>,
 ): Promise<T> {
-  const isNew = !storeExists(url);
+  const exists = await storeExists(url);
   const opened = await open();
-  if (isNew) writeMessage(context.stderr, `created a new store at ${placeOf(url)}`);
+  if (!exists) writeMessage(context.stderr, `created a new store at ${placeOf(url)}`);
   return opened;
 }

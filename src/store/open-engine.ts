@@ -133,10 +133,16 @@ export function isEmbedded(url: string): boolean {
   return sqliteFile(url) !== undefined;
 }
 
-/** False if an embedded store has no file yet; otherwise true, also if its folder cannot be read. */
-export function storeExists(url: string): boolean {
+/**
+ * Resolves to whether a URL has a store: a file, even one whose folder cannot be read, or tables in a
+ * PostgreSQL database. Rejects with StoreNotOpened if the database cannot be reached.
+ */
+export async function storeExists(url: string): Promise<boolean> {
   const file = sqliteFile(url);
-  if (file === undefined) return true;
+  if (file === undefined) {
+    const { postgresStoreExists } = await import('./postgres/migrate.ts');
+    return postgresStoreExists(url);
+  }
   try {
     statSync(file);
     return true;

@@ -24,7 +24,7 @@ export function backupCommand(context: CommandContext): Command {
         `this command backs up only the embedded store; for PostgreSQL run pg_dump --format=custom --file=${file} '${place}'${note}`,
       );
     }
-    rejectUnlessExists(databaseUrl, DATABASE_URL_HINT);
+    await rejectUnlessExists(databaseUrl, DATABASE_URL_HINT);
     await writeAtomically(context, file, (partial) => backUpWithProgress(context, databaseUrl, partial));
     writeMessage(context.stderr, `backup written to ${file} and checked`);
   });

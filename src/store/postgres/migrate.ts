@@ -22,7 +22,16 @@ const TIMEOUT_MS = 60_000;
  * Applies the missing migrations of a database in one transaction. Instances that start together migrate one
  * at a time. Resolves to the names of the applied migrations. Rejects with StoreNotOpened on any failure.
  */
-export async function migratePostgres(url: string): Promise<readonly string[]> {
+export function migratePostgres(url: string): Promise<readonly string[]> {
+  return withConnection(url, (connection) => inTransaction(connection, 'BEGIN', () => migrate(connection)));
+}
+
+/** Resolves to whether a database has a store. Rejects with StoreNotOpened on any failure. */
+export function postgresStoreExists(url: string): Promise<boolean> {
+  return withConnection(url, hasRecord);
+}
+
+async function withConnection<T>(url: string, work: (connection: Connection) => Promise<T>): Promise<T> {
   const connections = new Connections(url, {
     poolSize: 1,
     acquireTimeoutMs: 10_000,
@@ -30,9 +39,7 @@ export async function migratePostgres(url: string): Promise<readonly string[]> {
     prepare: false,
   });
   try {
-    return await connections.use((connection) =>
-      inTransaction(connection, 'BEGIN', () => migrate(connection)),
-    );
+    return await connections.use(work);
   } catch (error: unknown) {
     if (error instanceof StoreNotOpened) throw error;
     throw new StoreNotOpened(`cannot open the PostgreSQL store: ${messageOf(error)}`, { cause: error });
@@ -79,7 +86,11 @@ async function rejectOtherEncodings(connection: Connection): Promise<void> {
 // Creates the table `migrations` if it does not exist. Does not use CREATE TABLE IF NOT EXISTS, which needs
 // the CREATE privilege even for an existing table.
 async function ensureRecord(connection: Connection): Promise<void> {
-  const [row] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
-  if (row?.found === true) return;
+  if (await hasRecord(connection)) return;
   await connection.query({ text: 'CREATE TABLE migrations (name text PRIMARY KEY)' });
+}
+
+async function hasRecord(connection: Connection): Promise<boolean> {
+  const [row] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
+  return row?.found === true;
 }

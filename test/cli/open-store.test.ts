@@ -1,0 +1,45 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { placeOf } from '../../src/database-url.ts';
+import { storeExists } from '../../src/store/open-engine.ts';
+import { engines } from '../support/engines.ts';
+import { newInstallation, TOGETHER } from '../support/program.ts';
+
+const UNUSED_ID = 'AAAAAAAAAAAA';
+
+for (const engine of engines) {
+  describe(`a missing store on ${engine.name}`, TOGETHER, () => {
+    for (const args of [['token', 'list'], ['token', 'revoke', UNUSED_ID], ['export', 'alice'], ['check']])
+      it(`${args.join(' ')} → rejected, and no store is created`, async (t) => {
+        const { run } = await newInstallation(t);
+        const url = await engine.freshUrl(t);
+        const { code, stdout, stderr } = await run(args, { env: { DATABASE_URL: url } });
+        assert.deepEqual({ code, stdout }, { code: 1, stdout: '' });
+        assert.ok(
+          stderr.startsWith(`plant-store: there is no store at ${placeOf(url)}; set --database-url `),
+          stderr,
+        );
+        assert.equal(await storeExists(url), false);
+      });
+
+    it('copy from it → rejected, and neither store is created', async (t) => {
+      const { run, databaseUrl } = await newInstallation(t);
+      const url = await engine.freshUrl(t);
+      const { code, stderr } = await run(['copy', url, databaseUrl]);
+      assert.equal(code, 1);
+      assert.match(stderr, /there is no store at .*; FROM must name an existing one\n/);
+      assert.deepEqual([await storeExists(url), await storeExists(databaseUrl)], [false, false]);
+    });
+
+    for (const args of [['token', 'create', 'alice'], ['migrate'], ['import', 'alice']])
+      it(`${args.join(' ')} → creates it and says so, the first time only`, async (t) => {
+        const { run } = await newInstallation(t);
+        const url = await engine.freshUrl(t);
+        const env = { DATABASE_URL: url };
+        const first = await run(args, { env });
+        assert.equal(first.code, 0);
+        assert.ok(first.stderr.startsWith(`created a new store at ${placeOf(url)}\n`), first.stderr);
+        assert.doesNotMatch((await run(args, { env })).stderr, /created a new store/);
+      });
+  });
+}

@@ -106,14 +106,17 @@ export function createAuthentication({
   function lookUp(secret: string): LookUp {
     const started: LookUp = { found: undefined, answer: find(secret), recordUseFrom: 0 };
     lookUps.set(secret, started);
-    const evict = (): void => {
-      if (lookUps.peek(secret) === started) lookUps.delete(secret);
-    };
-    started.answer.then((found) => {
-      started.found = found;
-      if (found === undefined) evict();
-    }, evict);
+    started.answer.then(
+      (found) => {
+        started.found = found;
+      },
+      () => evict(secret, started),
+    );
     return started;
+  }
+
+  function evict(secret: string, lookUp: LookUp): void {
+    if (lookUps.peek(secret) === lookUp) lookUps.delete(secret);
   }
 
   async function find(secret: string): Promise<Token | Grant | undefined> {
@@ -160,6 +163,8 @@ export function createAuthentication({
       const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
       audit.tokenRejected(reason, grant ?? {}, originOf(request));
       rejectedTokens.rejected(request.ip, secret);
+      // Only valid tokens stay in the cache: the limit on invalid ones is checked before a lookup.
+      evict(secret, lookUp);
       throw invalidToken;
     }
     if (!grant.scopes.includes(scope)) {

@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { createRejectedTokens, networkOf } from '../../../src/http/auth/rate-limit.ts';
-import { mintSecret } from '../../../src/token.ts';
+import { digestSecret, mintSecret } from '../../../src/token.ts';
 import { engines } from '../../support/engines.ts';
+import { until } from '../../support/patience.ts';
 import { AUDIENCE, newSigningKey, startIdentityProvider } from '../../support/servers/identity-provider.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
 
@@ -37,6 +38,18 @@ describe('invalid tokens', () => {
     assert.equal(await statusOf(service, fresh), 200);
     assert.equal(await statusOf(service, other), 401);
     await assertTooMany(await list(service, mintSecret()));
+  });
+
+  it('token was valid and is revoked → its separate limit holds too', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t), { refusedTokenLimit: '2' });
+    const [revoked, known] = [await service.token(), await service.token()];
+    for (const secret of [revoked, known]) assert.equal(await statusOf(service, secret), 200);
+    const { id = assert.fail() } = (await service.store.findToken(digestSecret(revoked))) ?? {};
+    await service.store.write({ kind: 'revokeToken', id, at: Date.now() });
+    await until(async () => (await statusOf(service, revoked)) === 401);
+    assert.equal(await statusOf(service, revoked), 401);
+    await assertTooMany(await list(service, revoked));
+    assert.equal(await statusOf(service, known), 200);
   });
 
   it('window over → a new one, however soon the clock is read again', () => {

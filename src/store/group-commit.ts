@@ -146,7 +146,9 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
       }
     } catch (error: unknown) {
       if (error instanceof BatchRejected && batch.length > 1) {
-        for (const member of batch) await settle([member]);
+        const half = batch.length >> 1;
+        await settle(batch.slice(0, half));
+        await settle(batch.slice(half));
       } else {
         for (const member of batch) member.reject(error);
       }

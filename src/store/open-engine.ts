@@ -40,7 +40,7 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
 
 /**
  * Reports the end of each batch of writes. A rejected batch does not count as a failure of the store, since
- * its writes are retried one by one.
+ * its writes are retried in smaller batches.
  */
 function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOptions): Engine['commit'] {
   return async (batch) => {

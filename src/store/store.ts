@@ -167,7 +167,7 @@ export class StoreOverloaded extends Error {
   override readonly name = 'StoreOverloaded';
 }
 
-/** A batch was rolled back because of one of its writes. Retry the writes one by one. */
+/** A batch was rolled back because of one of its writes. Retry it in smaller batches. */
 export class BatchRejected extends Error {
   override readonly name = 'BatchRejected';
 }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { placeOf } from '../../src/database-url.ts';
 import { storeExists } from '../../src/store/open-engine.ts';
-import { engines } from '../support/engines.ts';
+import { engines, execute, rowsOf } from '../support/engines.ts';
 import { newInstallation, TOGETHER } from '../support/program.ts';
 
 const UNUSED_ID = 'AAAAAAAAAAAA';
@@ -29,6 +29,15 @@ for (const engine of engines) {
       assert.equal(code, 1);
       assert.match(stderr, /there is no store at .*; FROM must name an existing one\n/);
       assert.deepEqual([await storeExists(url), await storeExists(databaseUrl)], [false, false]);
+    });
+
+    it('database of another program with migrations → rejected and unchanged', async (t) => {
+      const { run } = await newInstallation(t);
+      const url = await engine.freshUrl(t);
+      await execute(url, 'CREATE TABLE migrations (id integer, name text)');
+      const { code } = await run(['token', 'list'], { env: { DATABASE_URL: url } });
+      assert.equal(code, 1);
+      await assert.rejects(rowsOf(url, 'SELECT * FROM tokens'), /tokens/);
     });
 
     for (const args of [['token', 'create', 'alice'], ['migrate'], ['import', 'alice']])

@@ -28,7 +28,7 @@ export function migratePostgres(url: string): Promise<readonly string[]> {
 
 /** Resolves to whether a database has a store. Rejects with StoreNotOpened on any failure. */
 export function postgresStoreExists(url: string): Promise<boolean> {
-  return withConnection(url, hasRecord);
+  return withConnection(url, hasStore);
 }
 
 async function withConnection<T>(url: string, work: (connection: Connection) => Promise<T>): Promise<T> {
@@ -88,6 +88,14 @@ async function rejectOtherEncodings(connection: Connection): Promise<void> {
 async function ensureRecord(connection: Connection): Promise<void> {
   if (await hasRecord(connection)) return;
   await connection.query({ text: 'CREATE TABLE migrations (name text PRIMARY KEY)' });
+}
+
+// Other programs have a table `migrations` too.
+async function hasStore(connection: Connection): Promise<boolean> {
+  const [row] = await connection.query({
+    text: "SELECT coalesce(to_regclass('plants'), to_regclass('tokens'), to_regclass('idempotency_keys')) IS NOT NULL AS found",
+  });
+  return row?.found === true && (await hasRecord(connection));
 }
 
 async function hasRecord(connection: Connection): Promise<boolean> {

@@ -100,7 +100,10 @@ function rejectForeign(file: string): void {
   const db = openForReading(file, 0);
   try {
     const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
-    if (tables.length === 0 || tables.some(({ name }) => name === 'migrations')) return;
+    const has = (table: string): boolean => tables.some(({ name }) => name === table);
+    // Other programs have a table `migrations` too.
+    const isStore = has('migrations') && ['plants', 'tokens', 'idempotency_keys'].some(has);
+    if (tables.length === 0 || isStore) return;
     throw new StoreNotOpened(`${file} is the database of another program; name another file`);
   } finally {
     db.close();

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { type TestContext, test } from 'node:test';
 import pg from 'pg';
-import { migrateStore } from '../../../src/store/open-engine.ts';
+import { migrateStore, storeExists } from '../../../src/store/open-engine.ts';
 import { engines } from '../../support/engines.ts';
 import { startService } from '../../support/service.ts';
 
@@ -25,6 +25,7 @@ async function migrateForAnother(t: TestContext): Promise<{ url: string; app: st
 
 test('an account without schema privileges can serve a store that another account migrated', async (t) => {
   const { url, app } = await migrateForAnother(t);
+  assert.ok(await storeExists(accountUrl(url, app)));
   const service = await startService(t, accountUrl(url, app));
   const token = await service.token();
   const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };

@@ -2,6 +2,7 @@ import type { Token } from '../../token.ts';
 import { startKeyExpiry } from '../expired-keys-timer.ts';
 import { TOKEN_COLUMNS, toToken } from '../rows.ts';
 import {
+  BatchRejected,
   type Engine,
   KEY_LIFETIME_MS,
   type Outcome,
@@ -79,8 +80,9 @@ export async function openPostgres(
       failures = 0;
       return outcomes;
     } catch (error: unknown) {
-      failures += 1;
-      throw meaningOf(error);
+      const meaning = meaningOf(error);
+      if (!(meaning instanceof BatchRejected)) failures += 1;
+      throw meaning;
     }
   }
 

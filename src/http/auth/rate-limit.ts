@@ -44,8 +44,8 @@ function createRate(limit: number, monotonicNow: Clock) {
 export interface RejectedTokens {
   /**
    * Throws an ApiError (42900) if the address sent too many different invalid tokens, or sent this invalid
-   * token too often. Call this method before looking up a token. Never throws for a token that was valid at
-   * its last lookup. Otherwise, invalid tokens of one client could block other clients at the same address.
+   * token too often. Call this method before looking up a token. Never throws for a token that was accepted
+   * at its last lookup. Otherwise, invalid tokens of one client could block other clients at the same address.
    */
   rejectBeyond(address: string, secret: string): void;
   rejected(address: string, secret: string): void;

@@ -52,6 +52,15 @@ describe('invalid tokens', () => {
     assert.equal(await statusOf(service, known), 200);
   });
 
+  it('token expires after its use → its separate limit holds too', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t), { refusedTokenLimit: '2' });
+    const expiring = await service.token('alice', { expiresAt: service.clock.now + MINUTE_MS });
+    assert.equal(await statusOf(service, expiring), 200);
+    service.clock.now += MINUTE_MS;
+    for (let times = 0; times < 2; times += 1) assert.equal(await statusOf(service, expiring), 401);
+    await assertTooMany(await list(service, expiring));
+  });
+
   it('window over → a new one, however soon the clock is read again', () => {
     let now = 1;
     const rejectedTokens = createRejectedTokens(1, () => now);

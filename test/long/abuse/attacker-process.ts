@@ -15,6 +15,7 @@ const PIECE = 64 * 1_024;
 const STATUS_LINE = Buffer.from('HTTP/1.1 ');
 const STATUS_LENGTH = 3;
 const READS_A_SECOND = 4;
+const ANSWERS_LOOK_MS = 50;
 const LAST_CHUNK = Buffer.from('0\r\n\r\n');
 /**
  * A lower priority than the service and the other clients, which would otherwise wait for the CPU instead of the
@@ -52,6 +53,7 @@ class Attacker {
     const wait = (ms: number): Promise<void> => setTimeout(ms, undefined, { signal: over.signal });
     const timer = Promise.race([this.#allConnected.promise, wait(PATIENCE_MS)])
       .then(() => wait(seconds * 1_000))
+      .then(() => this.#awaitAnswers(wait))
       .then(
         () => this.stop(),
         () => undefined,
@@ -75,6 +77,16 @@ class Attacker {
       closed: this.#closed,
       lastClosedMs: this.#lastClosed,
     };
+  }
+
+  /** Waits for all responses that the bounds demand. They may come late on a busy machine. */
+  async #awaitAnswers(wait: (ms: number) => Promise<void>): Promise<void> {
+    const { connections, bounds } = this.#job.attack;
+    const isAnswered = (): boolean =>
+      this.#whole >= (bounds.isWhole ? connections : 0) &&
+      sumOf(this.#statuses) >= connections * (bounds.answersEach ?? 0);
+    const deadline = performance.now() + PATIENCE_MS;
+    while (!isAnswered() && performance.now() < deadline) await wait(ANSWERS_LOOK_MS);
   }
 
   stop(): void {
@@ -272,6 +284,10 @@ interface Link {
   /** Length of the first response with its headers, if its headers state it. */
   length: number | undefined;
   look: () => void;
+}
+
+function sumOf(counts: Readonly<Record<string, number>>): number {
+  return Object.values(counts).reduce((sum, count) => sum + count, 0);
 }
 
 /** Returns the length of a response with its headers, if its first bytes contain these and state it. */

@@ -112,17 +112,17 @@ export class Connections {
     await Promise.all(this.#pools.map((pool) => pool.end()));
   }
 
-  async #acquire(): Promise<{ client: pg.PoolClient; index: number }> {
+  async #acquire(): Promise<{ client: PooledClient; index: number }> {
     const first = this.#current;
     const failures: unknown[] = [];
     for (let step = 0; step < this.#pools.length; step += 1) {
       const index = (first + step) % this.#pools.length;
       try {
-        const client = await this.#pools[index]?.connect();
-        if (client !== undefined) {
-          this.#current = index;
-          return { client, index };
-        }
+        const pool = this.#pools[index];
+        if (pool === undefined) continue;
+        const client = await takeClient(pool);
+        this.#current = index;
+        return { client, index };
       } catch (error: unknown) {
         failures[index] = error;
       }
@@ -130,14 +130,14 @@ export class Connections {
     throw noConnectionToAny(this.#places, failures);
   }
 
-  async #send(client: pg.PoolClient, { name, text, values }: Statement): Promise<readonly Row[]> {
+  async #send(client: Client, { name, text, values }: Statement): Promise<readonly Row[]> {
     try {
       const config = {
         ...(this.#options.prepare && name !== undefined ? { name } : {}),
         ...(values === undefined ? {} : { values: [...values] }),
         text,
       };
-      return (await query(client, config, this.#options)).rows;
+      return (await client.ask(config, this.#options)).rows;
     } catch (error: unknown) {
       // Treats every error that is not from the server as a connection failure. pg has no common code for
       // resets, closed connections and timeouts.
@@ -184,36 +184,65 @@ export async function rollBack(connection: Connection, reason: unknown): Promise
   throw reason;
 }
 
-/**
- * Closes the socket if a login fails on the client's side. pg leaves the socket open until the server closes
- * it after a minute.
- */
+/** A connection that limits the time for each answer of the server. */
 class Client extends pg.Client {
+  #unanswered = 0;
+  #timeout: NodeJS.Timeout | undefined;
+
   constructor(config?: pg.ClientConfig) {
     super(config);
+    // Closes the socket if a login fails on the client's side. pg leaves the socket open until the server
+    // closes it after a minute.
     this.connection.on('error', () => this.connection.stream.destroy());
+  }
+
+  /**
+   * Sends a query, and closes the connection if no answer arrives in time. The time of a query starts with the
+   * answer to the previous one, since the server executes them one by one. Avoids pg's promises and
+   * `query_timeout`, which keep each query in memory until the next full garbage collection
+   * (docs/performance.md).
+   */
+  ask(
+    config: string | pg.QueryConfig,
+    { statementTimeoutMs }: ConnectionOptions,
+  ): Promise<pg.QueryResult<Row>> {
+    return new Promise((resolve, reject) => {
+      if (this.#unanswered === 0) this.#startTimeout(statementTimeoutMs + ANSWER_GRACE_MS);
+      this.#unanswered += 1;
+      this.query<Row>(config, (error, result) => {
+        this.#unanswered -= 1;
+        if (this.#unanswered === 0) clearTimeout(this.#timeout);
+        else this.#timeout?.refresh();
+        if (error) reject(error);
+        else resolve(result);
+      });
+    });
+  }
+
+  #startTimeout(ms: number): void {
+    this.#timeout = setTimeout(() => this.connection.stream.destroy(new Error('Query read timeout')), ms);
   }
 }
 
+type PooledClient = Client & pg.PoolClient;
+
+function asOwnClient<T extends pg.ClientBase>(client: T): T & Client {
+  if (client instanceof Client) return client;
+  throw new TypeError('the pool has a client of another class');
+}
+
 /**
- * Sends a query, and closes the connection if no answer arrives in time. Avoids pg's promises and
- * `query_timeout`, which keep each query in memory until the next full garbage collection
- * (docs/performance.md).
+ * Takes a client from the pool. Rejects if none is available in time. A client that comes later goes back to
+ * the pool, which would otherwise count it as in use for ever.
  */
-function query(
-  client: pg.Client,
-  config: string | pg.QueryConfig,
-  { statementTimeoutMs }: ConnectionOptions,
-): Promise<pg.QueryResult<Row>> {
+function takeClient(pool: pg.Pool): Promise<PooledClient> {
   return new Promise((resolve, reject) => {
-    const timeout = setTimeout(
-      () => client.connection.stream.destroy(new Error('Query read timeout')),
-      statementTimeoutMs + ANSWER_GRACE_MS,
-    );
-    client.query<Row>(config, (error, result) => {
-      clearTimeout(timeout);
-      if (error) reject(error);
-      else resolve(result);
+    let isSettled = false;
+    pool.connect((error, client, release) => {
+      if (isSettled) release();
+      else if (client === undefined) reject(error);
+      else resolve(asOwnClient(client));
+      isSettled = true;
     });
   });
 }
@@ -228,7 +257,7 @@ function createPool(url: string, options: ConnectionOptions, hosts: number, time
     application_name: 'plant-store',
     pipeline: true,
     verify: (client, done) => {
-      prepareSession(client, options, hosts, timelines).then(() => done(), done);
+      prepareSession(asOwnClient(client), options, hosts, timelines).then(() => done(), done);
     },
   });
   // Ignores error events of lost connections: without a listener, they would end the process. Statements in
@@ -251,7 +280,7 @@ const PLAN_ONCE = `SELECT set_config('plan_cache_mode', 'force_generic_plan', fa
  * a host that is not the primary.
  */
 async function prepareSession(
-  client: pg.Client,
+  client: Client,
   options: ConnectionOptions,
   hosts: number,
   timelines: Timelines,
@@ -265,9 +294,9 @@ async function prepareSession(
                       current_setting('transaction_read_only') AS read_only`;
   // Ignores an error of the timeline query: servers compatible with PostgreSQL may lack timelines.
   const [, { rows }, timeline] = await Promise.all([
-    query(client, set, options),
-    query(client, ask, options),
-    query(client, FIND_TIMELINE, options).catch(() => undefined),
+    client.ask(set, options),
+    client.ask(ask, options),
+    client.ask(FIND_TIMELINE, options).catch(() => undefined),
   ]);
   // Rejects a standby, since it may lack acknowledged writes. Accepts a read-only primary if the URL has only
   // one host: the primary can still list plants.

@@ -5,17 +5,18 @@ import { Connections, inTransaction } from '../../../src/store/postgres/connecti
 import type { Connection } from '../../../src/store/postgres/statements.ts';
 import { StoreUnavailable } from '../../../src/store/store.ts';
 import { engines } from '../../support/engines.ts';
+import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
 
 /** One connection through a proxy. Its server process shows whether it was replaced. */
-async function open(t: TestContext) {
+async function open(t: TestContext, statementTimeoutMs = 1_000) {
   assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));
   const proxy = await startTcpProxy(t, Number(url.port));
   url.host = `127.0.0.1:${proxy.port}`;
-  const options = { poolSize: 1, acquireTimeoutMs: 2_000, statementTimeoutMs: 1_000, prepare: true };
+  const options = { poolSize: 1, acquireTimeoutMs: 2_000, statementTimeoutMs, prepare: true };
   const connections = new Connections(url.href, options);
   t.after(() => connections.close());
   return { connections, proxy };
@@ -142,6 +143,38 @@ describe('a connection is kept', () => {
     await assert.rejects(connections.use(work), (error: unknown) => error === fault);
     assert.equal(await processOf(connections), before);
   });
+});
+
+test('a new connection is ready only after its caller has given up → it is not lost to the pool', async (t) => {
+  const { connections, proxy } = await open(t, PATIENCE_MS);
+  const [begun, end] = [Promise.withResolvers<void>(), Promise.withResolvers<never>()];
+  const work = (): Promise<never> => {
+    begun.resolve();
+    return end.promise;
+  };
+  const first = assert.rejects(connections.use(work), /the connection is lost/);
+  await begun.promise;
+  const caller = connections.use(processOf).then(
+    () => 'served',
+    ({ message }: Error) => message,
+  );
+  const held = proxy.expect(/statement_timeout/, 'hold');
+  end.reject(new StoreUnavailable('the connection is lost'));
+  await first;
+  // On a busy machine the caller may give up before the connection exists.
+  await Promise.race([held, caller]);
+  assert.equal(await caller, 'no connection to PostgreSQL: timeout exceeded when trying to connect');
+  proxy.release();
+  await until(() => connections.count().busy === 0);
+  assert.ok((await processOf(connections)) > 0);
+});
+
+test('statements sent together: each has the whole time, from the end of the one before', async (t) => {
+  assert.ok(postgres !== undefined);
+  const connections = new Connections(await postgres.freshUrl(t), { ...patient, statementTimeoutMs: 3_000 });
+  t.after(() => connections.close());
+  const slow = { text: 'SELECT pg_sleep(1.5)' };
+  await connections.use(({ query }) => Promise.all([query(slow), query(slow), query(slow)]));
 });
 
 test('no host accepts a connection → the error has the reason of each', async (t) => {

@@ -12,6 +12,8 @@ interface TcpProxy {
    * Delays all data from the server by `ms` milliseconds. Resolves when data that contains `text` is delayed.
    */
   delay(ms: number, text: string): Promise<void>;
+  /** Sends the held answers. */
+  release(): void;
   /** Ends a stall: closes all connections, so that their stalled data is lost. New connections work. */
   recover(): void;
   /**
@@ -22,9 +24,10 @@ interface TcpProxy {
 
 /**
  * Faults: `cut before` closes the connection before the server gets the data. `cut after` closes the
- * connection when the server responds, and drops the response. `stall` stops all traffic.
+ * connection when the server responds, and drops the response. `stall` stops all traffic. `hold` keeps the
+ * answers on this connection until `release`.
  */
-type Accident = 'cut before' | 'cut after' | 'stall';
+type Accident = 'cut before' | 'cut after' | 'stall' | 'hold';
 
 interface Expected {
   readonly text: RegExp;
@@ -46,6 +49,7 @@ export async function startTcpProxy(
   let isStalled = false;
   let delayed = { ms: 0, text: '', done: Promise.withResolvers<void>() };
   let expected: Expected | undefined;
+  let releaseAnswers = (): void => undefined;
 
   const listener = createServer((client) => {
     const server = connect(target, '127.0.0.1');
@@ -54,6 +58,7 @@ export async function startTcpProxy(
       for (const socket of both) socket.destroy();
     };
     let atAnswer: Expected | undefined;
+    let held: Buffer[] | undefined;
     for (const socket of both) {
       sockets.add(socket);
       // A failed socket also closes, so errors need no handling. While traffic is stalled, errors and closes
@@ -71,6 +76,13 @@ export async function startTcpProxy(
       if (due !== undefined) expected = undefined;
       if (due?.accident === 'cut before') end();
       if (due?.accident === 'stall') isStalled = true;
+      if (due?.accident === 'hold') {
+        held = [];
+        releaseAnswers = () => {
+          for (const answer of held ?? []) client.write(answer);
+          held = undefined;
+        };
+      }
       if (due?.accident === 'cut after') atAnswer = due;
       else due?.done.resolve();
       if (!isStalled && server.writable) server.write(bytes);
@@ -79,6 +91,8 @@ export async function startTcpProxy(
       if (atAnswer !== undefined) {
         end();
         atAnswer.done.resolve();
+      } else if (held !== undefined) {
+        held.push(bytes);
       } else if (delayed.ms > 0) {
         if (bytes.includes(delayed.text)) delayed.done.resolve();
         setTimeout(() => client.write(bytes), delayed.ms);
@@ -109,6 +123,7 @@ export async function startTcpProxy(
       delayed = { ms, text, done: Promise.withResolvers<void>() };
       return delayed.done.promise;
     },
+    release: () => releaseAnswers(),
     recover: () => {
       destroyAll();
       isStalled = false;

@@ -273,7 +273,7 @@ async function addRoutes(
       method: method === 'GET' ? ['GET', 'HEAD'] : method,
       url,
       schema,
-      config: { operationId, authenticate },
+      config: { operationId, authenticate, readsBody: body !== undefined },
       onRequest: [admission.rejectWhenFull, authenticate, ...rates],
       // Parses the body inside `admission.run`, so that the concurrency limit and the loop budget include
       // parsing.

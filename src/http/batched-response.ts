@@ -101,7 +101,7 @@ export class BatchedResponse<
     const fields: Record<string, string> = { 'x-request-id': this.#requestId, ...this.#common.fields };
     if (this.#common.isClosing()) fields.connection = 'close';
     const connections = [fields.connection, this.getHeader('connection'), Reflect.get(headers, 'connection')];
-    if (connections.includes('close') || !this.shouldKeepAlive) delete fields['keep-alive'];
+    if (connections.includes('close') || !this.#mayStayOpen()) delete fields['keep-alive'];
     for (const name of Object.keys(fields)) if (this.hasHeader(name)) delete fields[name];
     return fields;
   }
@@ -111,9 +111,16 @@ export class BatchedResponse<
    * open.
    */
   #staysOpen(): boolean {
-    const { _header: head, shouldKeepAlive, req } = this;
-    if (head !== null || this.#hasHeaders || !shouldKeepAlive) return false;
-    return req.httpVersionMinor === 1 && req.headers.expect === undefined;
+    return this._header === null && !this.#hasHeaders && this.#mayStayOpen();
+  }
+
+  /**
+   * Returns false if Node may close the connection after this response. Node decides that only when it renders
+   * the head: for HTTP/1.0 by the length of the body, for `Expect` by whether 100 Continue was sent.
+   */
+  #mayStayOpen(): boolean {
+    const { shouldKeepAlive, req } = this;
+    return shouldKeepAlive && req.httpVersionMinor === 1 && req.headers.expect === undefined;
   }
 }
 

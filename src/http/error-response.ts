@@ -29,9 +29,7 @@ export function toApiError(error: unknown): ApiError {
     return new ApiError(
       50301,
       'the client closed its sending side of the connection, so the list was not read further; keep the connection open',
-      {
-        connection: 'close',
-      },
+      { ...RETRY_SOON, connection: 'close' },
     );
   if (error instanceof StoreOverloaded)
     return new ApiError(50301, 'too many writes are queued; retry later', RETRY_SOON);

@@ -25,6 +25,8 @@ declare module 'fastify' {
   interface FastifyContextConfig {
     /** Name of the operation in the log and in metrics. */
     operationId?: string;
+    /** True if the operation reads the body of its requests. Other bodies are checked and discarded. */
+    readsBody?: boolean;
     /** Checks the token. Runs again when the body arrived later than the headers. */
     authenticate?: onRequestHookHandler;
   }

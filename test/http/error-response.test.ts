@@ -3,13 +3,18 @@ import { test } from 'node:test';
 import Fastify from 'fastify';
 import { responseOf } from '../../src/http/batched-response.ts';
 import { toApiError } from '../../src/http/error-response.ts';
-import { ownerOf } from '../../src/http/operation.ts';
+import { ClientGone, ownerOf } from '../../src/http/operation.ts';
 import { packetOf } from '../../src/http/receive-errors.ts';
 import { StoreOverloaded } from '../../src/store/store.ts';
 
 test('too many queued writes → 50301, retry soon', () => {
   const { code, headers } = toApiError(new StoreOverloaded('8 writes are already queued'));
   assert.deepEqual([code, headers], [50301, { 'retry-after': '1' }]);
+});
+
+test('client ended its side → 50301, retry soon, connection closed', () => {
+  const { code, headers } = toApiError(new ClientGone('the client is gone'));
+  assert.deepEqual([code, headers], [50301, { 'retry-after': '1', connection: 'close' }]);
 });
 
 test('parser error without the rejected bytes → 40004', () => {

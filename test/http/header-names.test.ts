@@ -82,5 +82,13 @@ for (const engine of engines) {
       assert.equal(headerOf(closed.headers, 'connection'), 'close');
       assert.equal(headerOf(closed.headers, 'keep-alive'), undefined, path);
     }
+    for (const request of [
+      `HEAD /plants HTTP/1.0\r\nConnection: keep-alive\r\nAuthorization: ${authorization}\r\n\r\n`,
+      'POST /nowhere HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}',
+    ]) {
+      const { headers } = await sendRaw(url, request);
+      assert.equal(headerOf(headers, 'connection'), 'close', request);
+      assert.equal(headerOf(headers, 'keep-alive'), undefined, request);
+    }
   });
 }

@@ -2,20 +2,26 @@ import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
 import { responseOf } from '../batched-response.ts';
+import { RETRY_SOON } from '../error-response.ts';
 import { countOf } from '../header-count.ts';
 
 /**
- * A body may have BASE_PIECES chunks, plus one for each BYTES_PER_PIECE bytes. The limit exists because even
- * a tiny chunk costs the parser microseconds.
+ * A chunked body may have BASE_PIECES chunks, plus one for each BYTES_PER_PIECE bytes. The limit exists because
+ * even a tiny chunk costs the parser microseconds.
  */
 export const BASE_PIECES = 512;
 export const BYTES_PER_PIECE = 128;
 
+/** Bytes of an unfinished body that do not count towards the limit on all of them. */
+export const UNCOUNTED_BYTES = 4 * 1024;
+/** Max counted bytes of all bodies that arrive in parts, until their responses close. */
+export const UNFINISHED_BYTES = 32 * 1024 * 1024;
+
 /**
  * Returns a hook that waits until the whole request has arrived: headers, body and trailers. Sets
- * `request.body` to the bytes of the body, or to undefined if there is none. Checks the headers first: Expect
- * (417), Content-Encoding and Content-Type (415), Content-Length (413). `limit` is the max size of a body in
- * bytes.
+ * `request.body` to the bytes of the body if the operation reads it and it is not empty. Checks the headers
+ * first: Expect (417), Content-Encoding and Content-Type (415), Content-Length (413). `limit` is the max size
+ * of a body in bytes.
  */
 export function receiveBody(limit: number) {
   // Closes the connection after a 413 response (too many bytes or chunks), even if the whole body has
@@ -23,6 +29,13 @@ export function receiveBody(limit: number) {
   const closes = { connection: 'close' };
   const tooLarge = new ApiError(41300, `the body is larger than ${limit} bytes`, closes);
   const tooManyPieces = new ApiError(41300, 'the body has too many small chunks; send larger ones', closes);
+  const tooMuchMemory = new ApiError(
+    50301,
+    'unfinished request bodies use too much memory; retry later, and send the body without pauses',
+    { ...RETRY_SOON, ...closes },
+  );
+  const maxUnfinished = Math.max(UNFINISHED_BYTES, 2 * limit);
+  let unfinished = 0;
 
   return (
     request: FastifyRequest,
@@ -51,7 +64,10 @@ export function receiveBody(limit: number) {
     const response = responseOf(reply);
     if (response.receiveError !== undefined) throw response.receiveError;
     const { raw } = request;
+    const isChunked = request.headers['transfer-encoding'] !== undefined;
+    const isKept = request.routeOptions.config?.readsBody === true;
     let body = Buffer.alloc(0);
+    let held = 0;
     let size = 0;
     let pieces = 0;
 
@@ -68,16 +84,37 @@ export function receiveBody(limit: number) {
       try {
         if (size === 0) checkContent(request);
         if (size + piece.length > limit) throw tooLarge;
-        if (pieces > BASE_PIECES + size / BYTES_PER_PIECE) throw tooManyPieces;
-        if (size + piece.length > body.length) body = grown(body, size + piece.length);
-        size += piece.copy(body, size);
+        if (isChunked && pieces > BASE_PIECES + size / BYTES_PER_PIECE) throw tooManyPieces;
+        if (isKept) keep(piece);
+        size += piece.length;
       } catch (error: unknown) {
         finish(error);
       }
     }
 
+    function keep(piece: Buffer): void {
+      const needed = size + piece.length;
+      if (needed > body.length) {
+        const length = Math.max(needed, Math.min(2 * body.length, limit));
+        hold(length);
+        const larger = Buffer.alloc(length);
+        body.copy(larger);
+        body = larger;
+      }
+      piece.copy(body, size);
+    }
+
+    /** Counts the memory of this body until the response closes. Throws if all bodies have too much. */
+    function hold(bytes: number): void {
+      const more = Math.max(0, bytes - UNCOUNTED_BYTES) - held;
+      if (more > maxUnfinished - unfinished) throw tooMuchMemory;
+      if (held === 0 && more > 0) response.once('close', () => (unfinished -= held));
+      unfinished += more;
+      held += more;
+    }
+
     function onEnd(): void {
-      if (size > 0) request.body = body.subarray(0, size);
+      if (body.length > 0) request.body = body.subarray(0, size);
       finish();
     }
 
@@ -122,13 +159,6 @@ function readAll(message: IncomingMessage): readonly Buffer[] {
     if (!Buffer.isBuffer(chunk)) return chunks;
     chunks.push(chunk);
   }
-}
-
-/** Copies a buffer into a larger buffer with room for `bytes` bytes or more. */
-function grown(buffer: Buffer, bytes: number): Buffer<ArrayBuffer> {
-  const larger = Buffer.alloc(Math.max(bytes, 2 * buffer.length));
-  buffer.copy(larger);
-  return larger;
 }
 
 /** Throws an ApiError (41700) if `Expect` has a value other than 100-continue (RFC 9110 §10.1.1). */

@@ -9,10 +9,11 @@ import { preparePages } from './pages.ts';
 
 /**
  * CACHE_CHARACTERS: max characters of all cached pages together. LONGEST_CACHED_CHARACTERS: max characters of
- * one cached page.
+ * one cached page. ENTRY_CHARACTERS: memory of an entry without its texts, also of an empty page.
  */
 const CACHE_CHARACTERS = 4 * 1024 * 1024;
 const LONGEST_CACHED_CHARACTERS = 16 * 1024;
+const ENTRY_CHARACTERS = 256;
 
 /** Reads the store synchronously, on a connection that is only for reads. */
 interface Reader {
@@ -43,7 +44,7 @@ export async function openReader(file: string): Promise<Reader> {
   const pages = new LRUCache<string, PlantPage>({
     maxSize: CACHE_CHARACTERS,
     maxEntrySize: LONGEST_CACHED_CHARACTERS,
-    sizeCalculation: ({ json }) => json.length,
+    sizeCalculation: ({ json }, key) => json.length + key.length + ENTRY_CHARACTERS,
   });
   let pagesVersion: unknown;
   let versionKnownIn: number | undefined;

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
-import { test } from 'node:test';
-import { openWire } from '../../support/clients/raw-connection.ts';
+import { describe, type TestContext, test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import { UNCOUNTED_BYTES, UNFINISHED_BYTES } from '../../../src/http/protocol/request-body.ts';
+import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import {
   headerOf,
   type RawAnswer,
@@ -11,7 +13,7 @@ import {
   sendRequest,
 } from '../../support/clients/raw-http.ts';
 import { engines } from '../../support/engines.ts';
-import { countSeconds, until } from '../../support/patience.ts';
+import { countSeconds, PATIENCE_MS, until } from '../../support/patience.ts';
 import { bearer, startService } from '../../support/service.ts';
 
 const [{ freshUrl } = assert.fail()] = engines;
@@ -54,6 +56,72 @@ test('body above the limit → connection closed, even if all of it has arrived'
   );
   assert.equal((await wire.answer())?.status, 413);
   assert.equal(await wire.answer(), undefined);
+});
+
+describe('bodies that arrive in parts', () => {
+  const LENGTH = 65_536;
+  const LAST = '}'.padEnd(20);
+  /** More of them than the limit on their memory allows. */
+  const TOO_MANY = Math.ceil(UNFINISHED_BYTES / (LENGTH - UNCOUNTED_BYTES)) + 1;
+
+  async function openSenders(t: TestContext) {
+    const service = await startService(t, await freshUrl(t), { requestTimeout: String(PATIENCE_MS) });
+    const authorization = `Authorization: Bearer ${await service.token()}`;
+    const wires: Wire[] = [];
+    const closeAll = (): void => {
+      for (const wire of wires) wire.destroy();
+    };
+    t.after(closeAll);
+
+    /** Sends a request without the last bytes of its body. */
+    function begin(target: string, bytes: number, unsent = LAST.length): Wire {
+      const wire = openWire(service.url);
+      const fields = `${authorization}\r\nContent-Type: application/json\r\nContent-Length: ${bytes}`;
+      wire.send(`${target} HTTP/1.1\r\nHost: plants.test\r\n${fields}\r\n\r\n{"id":${wires.length},`);
+      wire.send('"name":"x"'.padEnd(bytes - unsent - `{"id":${wires.length},`.length));
+      wires.push(wire);
+      return wire;
+    }
+
+    async function create(bytes: number): Promise<number | undefined> {
+      const wire = begin('POST /plants', bytes);
+      wire.send(LAST);
+      return (await wire.answer())?.status;
+    }
+
+    return { begin, create, closeAll };
+  }
+
+  test('above the limit on their memory → 50301; small ones are accepted, and later large ones', async (t) => {
+    const { begin, create, closeAll } = await openSenders(t);
+    const answers = Array.from({ length: TOO_MANY }, () => begin('POST /plants', LENGTH).answer());
+    const rejected = (await Promise.race(answers)) ?? assert.fail('closed without a response');
+    assert.equal(rejected.status, 503);
+    assert.match(String(rejected.body), /^\{"error":50301,"message":"unfinished request bodies /);
+    assert.equal(headerOf(rejected.headers, 'connection'), 'close');
+    assert.equal(await create(100), 200);
+    closeAll();
+    await Promise.allSettled(answers);
+    await until(async () => (await create(LENGTH)) === 200);
+  });
+
+  test('that no operation reads → not kept: any number of them', async (t) => {
+    const { begin } = await openSenders(t);
+    const wires = Array.from({ length: TOO_MANY }, () => begin('OPTIONS /plants', LENGTH));
+    for (const wire of wires) wire.send(LAST);
+    for (const wire of wires) assert.equal((await wire.answer())?.status, 204);
+  });
+
+  test('in any number of parts → accepted, if the length is given', async (t) => {
+    const { begin } = await openSenders(t);
+    const wire = begin('POST /plants', 1_000, 900);
+    for (const byte of LAST.padEnd(900)) {
+      wire.send(byte);
+      // The service reads the byte before the next one is sent.
+      await nextTurn();
+    }
+    assert.equal((await wire.answer())?.status, 200);
+  });
 });
 
 test('headers or request later than the configured timeout → 40800; idle connection → closed', async (t) => {

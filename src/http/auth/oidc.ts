@@ -86,9 +86,9 @@ function isCanonicalBase64Url(part: string): boolean {
  * `JWT` or no type. A token with `JWT` or no type must have a scope: an ID token has none. Returns false for
  * a token bound to a key (`cnf`, RFC 7800), since it is not a bearer token.
  */
-function isAccessToken(typ: string | undefined, payload: JWTPayload): boolean {
+function isAccessToken(typ: unknown, payload: JWTPayload): boolean {
   if (payload.cnf !== undefined) return false;
-  switch (typ?.toLowerCase()) {
+  switch (typeof typ === 'string' ? typ.toLowerCase() : typ) {
     case 'at+jwt':
     case 'application/at+jwt':
       return true;

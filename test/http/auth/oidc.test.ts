@@ -211,6 +211,7 @@ test('missing or invalid claim, or not a bearer access token → 40101', async (
     ['an ID token', 'JWT', { nonce: 'n' }, 'scope'],
     ['an ID token without typ', undefined, {}, 'scope'],
     ['a logout token', 'logout+jwt', {}],
+    ['a typ that is a number', JSON.parse('7'), {}],
   ];
   for (const [title, typ, changed, ...without] of variants) {
     await assertInvalid(service, await sign(firstKey, claims(setting, changed, without), typ), title);

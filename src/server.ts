@@ -246,6 +246,8 @@ async function openIssuer(config: Config, log: EventLog, now: () => number): Pro
       log.event('the keys of the identity provider could not be read; check the provider and --oidc-issuer', {
         err,
       }),
+    onUnusableKey: (kid, problem) =>
+      log.event('a key of the identity provider is unusable; replace it at the provider', { kid, problem }),
   });
 }
 

@@ -18,8 +18,8 @@ import { MAX_SKIPPED_BYTES } from '../../src/formats/ndjson.ts';
 import { CHECK_MS, SCRAPES_RENDERED } from '../../src/http/admin.ts';
 import { operations } from '../../src/http/app.ts';
 import { TOKEN_FRESH_MS } from '../../src/http/auth/authentication.ts';
-import { COOLDOWN_MS, KEPT_MS, REFRESH_MS } from '../../src/http/auth/jwks.ts';
-import { ALGORITHMS, CLOCK_TOLERANCE_S, MAX_JWT_LENGTH } from '../../src/http/auth/oidc.ts';
+import { ALGORITHMS, COOLDOWN_MS, KEPT_MS, REFRESH_MS, STALE_MS } from '../../src/http/auth/jwks.ts';
+import { CLOCK_TOLERANCE_S, MAX_JWT_LENGTH } from '../../src/http/auth/oidc.ts';
 import { WINDOW_MS } from '../../src/http/auth/rate-limit.ts';
 import { OWNER_SHARE } from '../../src/http/overload/concurrency-limit.ts';
 import {
@@ -190,6 +190,8 @@ test('limits that pages give in words', () => {
     ['rates are counted a minute', MINUTE_MS, WINDOW_MS],
     ['expired keys are deleted every minute', MINUTE_MS, EVERY_MS],
     ['keys of the provider are kept for a day', 24 * HOUR_MS, KEPT_MS],
+    ['a withdrawn key of the provider works for five minutes', 5 * MINUTE_MS, STALE_MS],
+    ['keys of the provider are refreshed every four minutes', 4 * MINUTE_MS, REFRESH_MS],
     ['one owner gets three quarters', 3 / 4, OWNER_SHARE],
     ['four lists with a limit are read at once', 4, CONCURRENT_GATHERS],
     ['ten scrapes a second are rendered', 10, SCRAPES_RENDERED],

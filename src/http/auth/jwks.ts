@@ -4,16 +4,38 @@ import {
   createLocalJWKSet,
   errors,
   type FlattenedJWSInput,
+  flattenedVerify,
+  type JSONWebKeySet,
+  type JWK,
 } from 'jose';
 import { ApiError } from '../../api-errors.ts';
 import { type TSchema, Type } from '../../schema.ts';
 import { compileCheck } from '../../validation.ts';
 
 /**
- * Age in milliseconds from which cached keys are refreshed in the background (stale-while-revalidate). Until
- * this refresh, the service accepts keys that the issuer has withdrawn.
+ * Allowed signature algorithms: only public-key ones (RFC 8725 §3.1). `none` and HMAC would allow forgeries.
  */
-export const REFRESH_MS = 300_000;
+export const ALGORITHMS = [
+  'RS256',
+  'RS384',
+  'RS512',
+  'PS256',
+  'PS384',
+  'PS512',
+  'ES256',
+  'ES384',
+  'ES512',
+  'EdDSA',
+  'Ed25519',
+];
+
+/** Age in milliseconds from which cached keys are refreshed in the background (stale-while-revalidate). */
+export const REFRESH_MS = 240_000;
+/**
+ * Age in milliseconds from which tokens wait for the refresh. The service accepts a withdrawn key for up to
+ * this time.
+ */
+export const STALE_MS = 300_000;
 /** Max age of cached keys in milliseconds while the identity provider cannot be reached. */
 export const KEPT_MS = 86_400_000;
 /** Min milliseconds between two reads of the keys, so that tokens with unknown keys cause few reads. */
@@ -27,6 +49,12 @@ const parseKeySet = parserOf(Type.Object({ keys: Type.Array(Type.Object({ kty: T
 
 type FindKey = (header: CompactJWSHeaderParameters, token: FlattenedJWSInput) => Promise<CryptoKey>;
 
+/**
+ * Runs `verify` with a function that finds the public key of a token. Runs it again if the token may have a
+ * new key and the keys could be refreshed.
+ */
+type VerifyWithKeys = <T>(verify: (findKey: FindKey) => Promise<T>) => Promise<T>;
+
 interface IssuerKeysOptions {
   /** URL that identifies the issuer. */
   readonly issuer: string;
@@ -34,21 +62,26 @@ interface IssuerKeysOptions {
   readonly now: () => number;
   /** Called when the keys could not be read. The known keys stay in use. */
   readonly onUnreadable: (error: unknown) => void;
+  /** Called at each read for each key that no token can be verified with. The key is ignored. */
+  readonly onUnusableKey: (kid: string | undefined, problem: string) => void;
 }
 
 /**
- * Returns a function that finds the public key of a token. The keys come from the OpenID Connect issuer
- * (Discovery 1.0 §4, RFC 7517 §5). The function throws JWKSNoMatchingKey if the issuer has no such key. It
- * throws an ApiError (50302) if the keys cannot be read now.
+ * Returns a function that verifies a token with the keys of the OpenID Connect issuer (Discovery 1.0 §4, RFC
+ * 7517 §5). The function rejects with the error of `verify`, such as JWKSNoMatchingKey if the issuer has no
+ * such key. It rejects with an ApiError (50302) if the token may have a new key and the keys cannot be read
+ * now.
  */
-export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOptions): FindKey {
+export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
+  const { now, onUnreadable } = options;
   let keys = NO_KEYS;
   let readAt = 0;
   let triedAt = Number.NEGATIVE_INFINITY;
+  let failedAt = Number.NEGATIVE_INFINITY;
   let reading: Promise<boolean> | undefined;
   /**
-   * Key ids of tokens whose verification waited for the last read of the keys. If `keys` lacks one of these
-   * ids, the issuer had no such key.
+   * Key ids of tokens whose verification waited for the last read of the keys; '' for a token without one. If
+   * `keys` lacks the key of such a token, the issuer had no such key.
    */
   const lookedUp = new Set<string>();
 
@@ -72,29 +105,43 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
 
   async function read(): Promise<boolean> {
     try {
-      keys = await readKeys(issuer);
+      keys = await readKeys(options);
       readAt = now();
       return true;
     } catch (error: unknown) {
+      failedAt = now();
       onUnreadable(error);
       return false;
     }
   }
 
-  void refresh();
-
-  return async (header, token) => {
+  /** Refreshes old keys. Resolves to true if the caller has waited for a successful read. */
+  async function refreshOldKeys(): Promise<boolean> {
     const age = since(readAt);
     if (age > KEPT_MS) keys = NO_KEYS;
-    else if (age > REFRESH_MS) void refresh();
+    if (age <= REFRESH_MS) return false;
+    const refreshed = refresh();
+    // After a recent failure, tokens with known keys do not wait: each try can take TIMEOUT_MS.
+    return age > STALE_MS && since(failedAt) > STALE_MS ? refreshed : false;
+  }
+
+  void refresh();
+
+  return async (verify) => {
+    const hasWaited = await refreshOldKeys();
+    let kid = '';
+    const findKey: FindKey = (header, token) => {
+      kid = header.kid ?? '';
+      return keys(header, token);
+    };
     try {
-      return await keys(header, token);
+      return await verify(findKey);
     } catch (error: unknown) {
-      if (!(error instanceof errors.JWKSNoMatchingKey)) throw error;
-      const { kid = '' } = header;
+      if (!mayHaveNewKey(error, kid)) throw error;
+      if (hasWaited) lookedUp.add(kid);
       if (await refresh()) {
         lookedUp.add(kid);
-        return keys(header, token);
+        return verify(findKey);
       }
       // If `lookedUp` has the id, the last read returned no such key: the token is invalid. Otherwise the
       // issuer may have added the key since that read, so the client gets 50302.
@@ -104,7 +151,15 @@ export function createIssuerKeys({ issuer, now, onUnreadable }: IssuerKeysOption
   };
 }
 
-async function readKeys(issuer: string): Promise<typeof NO_KEYS> {
+/** Returns true for an unknown key, and for a signature without a key id, which any key may have made. */
+function mayHaveNewKey(error: unknown, kid: string): boolean {
+  return (
+    error instanceof errors.JWKSNoMatchingKey ||
+    (kid === '' && error instanceof errors.JWSSignatureVerificationFailed)
+  );
+}
+
+async function readKeys({ issuer, onUnusableKey }: IssuerKeysOptions): Promise<typeof NO_KEYS> {
   const signal = AbortSignal.timeout(TIMEOUT_MS);
   const metadataUrl = `${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`;
   const metadata = parseMetadata(await readJson(metadataUrl, signal), metadataUrl);
@@ -116,7 +171,33 @@ async function readKeys(issuer: string): Promise<typeof NO_KEYS> {
   if (issuer.startsWith('https:') && !metadata.jwks_uri.startsWith('https:')) {
     throw new Error(`jwks_uri in ${metadataUrl} must be an https URL`);
   }
-  return createLocalJWKSet(parseKeySet(await readJson(metadata.jwks_uri, signal), metadata.jwks_uri));
+  const { keys }: JSONWebKeySet = parseKeySet(await readJson(metadata.jwks_uri, signal), metadata.jwks_uri);
+  const usable: JWK[] = [];
+  for (const jwk of keys) {
+    const problem = await problemOf(jwk);
+    if (problem === undefined) usable.push(jwk);
+    else onUnusableKey(jwk.kid, problem);
+  }
+  return createLocalJWKSet({ keys: usable });
+}
+
+/**
+ * Resolves to the problem of an unusable key, such as an RSA key under 2048 bits or a malformed key. Resolves
+ * to undefined for any other key. RFC 7517 §5 says to ignore unusable keys.
+ */
+async function problemOf(jwk: JWK): Promise<string | undefined> {
+  const findKey = createLocalJWKSet({ keys: [jwk] });
+  for (const alg of ALGORITHMS) {
+    const header = Buffer.from(JSON.stringify({ alg })).toString('base64url');
+    try {
+      await flattenedVerify({ protected: header, payload: '', signature: '' }, findKey);
+    } catch (error: unknown) {
+      // A JOSEError is expected: the signature is wrong, or the algorithm is not the key's. For an unusable
+      // key jose throws other errors, which would make each of its tokens a 50000.
+      if (!(error instanceof errors.JOSEError)) return String(error);
+    }
+  }
+  return undefined;
 }
 
 async function readJson(url: string, signal: AbortSignal): Promise<unknown> {

@@ -1,24 +1,7 @@
 import { decodeJwt, errors, type JWTPayload, jwtVerify } from 'jose';
 import { ownerOfSubject, type Scope, scopes } from '../../token.ts';
 import type { FindGrant, Grant } from './authentication.ts';
-import { createIssuerKeys } from './jwks.ts';
-
-/**
- * Allowed signature algorithms: only public-key ones (RFC 8725 §3.1). `none` and HMAC would allow forgeries.
- */
-export const ALGORITHMS = [
-  'RS256',
-  'RS384',
-  'RS512',
-  'PS256',
-  'PS384',
-  'PS512',
-  'ES256',
-  'ES384',
-  'ES512',
-  'EdDSA',
-  'Ed25519',
-];
+import { ALGORITHMS, createIssuerKeys } from './jwks.ts';
 
 export const MAX_JWT_LENGTH = 8_192;
 const COMPACT_JWS = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/;
@@ -35,6 +18,8 @@ interface OidcOptions {
   readonly now: () => number;
   /** Called when the keys of the issuer could not be read. The known keys stay in use. */
   readonly onKeysUnreadable: (error: unknown) => void;
+  /** Called at each read of the keys for each key that no token can be verified with. */
+  readonly onUnusableKey: (kid: string | undefined, problem: string) => void;
 }
 
 /**
@@ -42,21 +27,24 @@ interface OidcOptions {
  * undefined for an invalid token. It rejects with an ApiError (50302) if the token's key is unknown and the
  * issuer cannot be reached.
  */
-export function createOidc({ issuer, audience, now, onKeysUnreadable }: OidcOptions): FindGrant {
-  const findKey = createIssuerKeys({ issuer, now, onUnreadable: onKeysUnreadable });
+export function createOidc(options: OidcOptions): FindGrant {
+  const { issuer, audience, now, onKeysUnreadable, onUnusableKey } = options;
+  const verifyWithKeys = createIssuerKeys({ issuer, now, onUnreadable: onKeysUnreadable, onUnusableKey });
 
   return async (secret) => {
     try {
       // Checks the unverified `iss` first, so that tokens of other issuers cause no request for keys.
       if (!isCompactJws(secret) || decodeJwt(secret).iss !== issuer) return undefined;
-      const { payload, protectedHeader } = await jwtVerify(secret, findKey, {
-        algorithms: ALGORITHMS,
-        issuer,
-        audience,
-        requiredClaims: ['exp', 'sub'],
-        clockTolerance: CLOCK_TOLERANCE_S,
-        currentDate: new Date(now()),
-      });
+      const { payload, protectedHeader } = await verifyWithKeys((findKey) =>
+        jwtVerify(secret, findKey, {
+          algorithms: ALGORITHMS,
+          issuer,
+          audience,
+          requiredClaims: ['exp', 'sub'],
+          clockTolerance: CLOCK_TOLERANCE_S,
+          currentDate: new Date(now()),
+        }),
+      );
       return isAccessToken(protectedHeader.typ, payload) ? toGrant(issuer, payload) : undefined;
     } catch (error: unknown) {
       if (error instanceof errors.JOSEError) return undefined;

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
-import { createPublicKey } from 'node:crypto';
+import { createPublicKey, generateKeyPairSync } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
+import type { ServerResponse } from 'node:http';
 import { createServer } from 'node:https';
 import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
@@ -20,12 +21,15 @@ import { serve as serveHttp } from '../../support/servers/stub-server.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
 
 const COOLDOWN_MS = 10_000;
-const REFRESH_MS = 300_000;
+const REFRESH_MS = 240_000;
+const STALE_MS = 300_000;
 const KEPT_MS = 86_400_000;
 const TOLERANCE_MS = 30_000;
 
 const firstKey = await newSigningKey('first');
 const secondKey = await newSigningKey('second', 'ES256');
+
+const UNUSABLE = 'a key of the identity provider is unusable; replace it at the provider';
 
 const UNREADABLE =
   'the keys of the identity provider could not be read; check the provider and --oidc-issuer';
@@ -43,6 +47,42 @@ async function start(t: TestContext): Promise<Setting> {
 async function serve(t: TestContext, oidcIssuer: string): Promise<TestService> {
   const databaseUrl = `sqlite:${join(await freshFolder(), 'plants.db')}`;
   return startService(t, databaseUrl, { oidcIssuer, oidcAudience: AUDIENCE });
+}
+
+/** A stand-in for a provider, for keys and faults that a real one does not have. */
+interface StubProvider {
+  readonly issuer: string;
+  readonly keysRead: number;
+  keys: readonly object[];
+  state: 'up' | 'failing' | 'hanging';
+  /** Resolves to the response of the first request that hangs. */
+  readonly hanging: Promise<ServerResponse>;
+}
+
+async function startStub(t: TestContext, keys: readonly object[]) {
+  const { promise: hanging, resolve: hang } = Promise.withResolvers<ServerResponse>();
+  let keysRead = 0;
+  let issuer = '';
+  const provider: StubProvider = {
+    get issuer() {
+      return issuer;
+    },
+    get keysRead() {
+      return keysRead;
+    },
+    keys,
+    state: 'up',
+    hanging,
+  };
+  issuer = await serveHttp(t, ({ url }, response) => {
+    if (provider.state === 'hanging') return hang(response);
+    if (provider.state === 'failing') return void response.writeHead(500).end();
+    if (url === '/keys') keysRead += 1;
+    response.end(
+      JSON.stringify(url === '/keys' ? { keys: provider.keys } : { issuer, jwks_uri: `${issuer}/keys` }),
+    );
+  });
+  return { provider, service: await serve(t, issuer) };
 }
 
 async function list(service: TestService, token: string): Promise<Response> {
@@ -182,6 +222,7 @@ test('alg none, HS256, changed claims or key in the header → 40101', async (t)
 
   const wider = encode({ ...decodeJwt(good), sub: 'root' });
   await assertInvalid(service, `${header}.${wider}.${signature}`, 'other claims under the signature');
+  service.clock.now += COOLDOWN_MS;
   const inline = encode({ alg: 'RS256', typ: 'at+jwt', jwk: (await newSigningKey('first')).jwk });
   await assertInvalid(service, `${inline}.${payload}.${signature}`, 'a key in the header');
 });
@@ -282,15 +323,21 @@ test('clock set back → the keys are still read again', async (t) => {
   assert.equal(provider.keysRead, 2);
 });
 
-test('withdrawn key, no token with a new key → 40101 after five minutes', async (t) => {
+/** Returns a function that lists with a new token of `firstKey` at each call. The tokens are valid for days. */
+function listerByFirstKey(setting: Setting): () => Promise<Response> {
+  const exp = Math.floor((setting.service.clock.now + 3 * KEPT_MS) / 1_000);
+  let serial = 0;
+  return async () => {
+    serial += 1;
+    const claimed = claims(setting, { exp, jti: String(serial) });
+    return list(setting.service, await sign(firstKey, claimed, 'at+jwt'));
+  };
+}
+
+test('withdrawn key, no token with a new key → known keys work during the refresh, then 40101', async (t) => {
   const setting = await start(t);
   const { provider, service } = setting;
-  const exp = Math.floor((service.clock.now + 2 * REFRESH_MS) / 1_000);
-  let serial = 0;
-  const listByOldKey = async (): Promise<Response> => {
-    serial += 1;
-    return list(service, await sign(firstKey, claims(setting, { exp, jti: String(serial) }), 'at+jwt'));
-  };
+  const listByOldKey = listerByFirstKey(setting);
   assert.equal((await listByOldKey()).status, 200);
   provider.rotate(secondKey);
   service.clock.now += REFRESH_MS;
@@ -306,6 +353,98 @@ test('withdrawn key, no token with a new key → 40101 after five minutes', asyn
   assert.equal((await listByOldKey()).status, 401);
   assert.equal((await listByOldKey()).status, 401);
   assert.equal(provider.keysRead, 3);
+});
+
+test('withdrawn key, no token for five minutes or more → 40101 for the next tokens, after one read', async (t) => {
+  for (const idleMs of [STALE_MS + 1, KEPT_MS - 1_000, 2 * KEPT_MS]) {
+    const setting = await start(t);
+    const { provider, service } = setting;
+    const listByOldKey = listerByFirstKey(setting);
+    assert.equal((await listByOldKey()).status, 200);
+    provider.rotate(secondKey);
+    service.clock.now += idleMs;
+    const answers = await Promise.all(Array.from({ length: 5 }, listByOldKey));
+    assert.deepEqual(
+      answers.map(({ status }) => status),
+      [401, 401, 401, 401, 401],
+      `after ${idleMs} ms`,
+    );
+    assert.equal(provider.keysRead, 2);
+  }
+});
+
+test('a read of the keys failed lately, the next one hangs → known keys work meanwhile', async (t) => {
+  const { service, provider } = await startStub(t, [publicPartOf(firstKey.jwk)]);
+  const exp = Math.floor((service.clock.now + KEPT_MS) / 1_000);
+  const listWith = async (jti: string): Promise<number> => {
+    const claimed = { iss: provider.issuer, aud: AUDIENCE, sub: 'alice', scope: 'plants:read', exp, jti };
+    return (await list(service, await sign(firstKey, claimed, 'at+jwt'))).status;
+  };
+  assert.equal(await listWith('keys are known'), 200);
+  provider.state = 'failing';
+  service.clock.now += STALE_MS + 1;
+  assert.equal(await listWith('the read fails'), 200);
+  provider.state = 'hanging';
+  service.clock.now += COOLDOWN_MS;
+  assert.equal(await listWith('the read hangs'), 200);
+  assert.equal((await provider.hanging).destroyed, false, 'the read is still pending');
+});
+
+test('unusable keys of the provider → ignored and logged at each read; forged tokens 40101', async (t) => {
+  const { n = '', e = '' } = generateKeyPairSync('rsa', { modulusLength: 1_024 }).publicKey.export({
+    format: 'jwk',
+  });
+  const unusable = [
+    ['RS256', { kty: 'RSA', kid: 'short', n, e }],
+    ['PS512', { kty: 'RSA', kid: 'empty' }],
+    ['ES256', { kty: 'EC', kid: 'off the curve', crv: 'P-256', x: 'AA', y: 'AA' }],
+    ['EdDSA', { kty: 'OKP', kid: 'cut off', crv: 'Ed25519', x: 'AA' }],
+  ] as const;
+  const jwks = [...unusable.map(([, jwk]) => jwk), publicPartOf(firstKey.jwk)];
+  const { service, provider } = await startStub(t, jwks);
+  const exp = Math.floor((service.clock.now + KEPT_MS) / 1_000);
+  const claimed = { iss: provider.issuer, aud: AUDIENCE, sub: 'alice', scope: 'plants:read', exp };
+  assert.equal((await list(service, await sign(firstKey, claimed, 'at+jwt'))).status, 200);
+  const loggedKids = () =>
+    service.logLines.filter((line) => line.includes(UNUSABLE)).map((line) => JSON.parse(line).kid);
+  const kids = unusable.map(([, { kid }]) => kid);
+  assert.deepEqual(loggedKids(), kids);
+  for (const [alg, { kid }] of unusable) {
+    service.clock.now += COOLDOWN_MS;
+    await assertInvalid(service, `${encode({ alg, kid })}.${encode(claimed)}.AAAA`, kid);
+  }
+  assert.deepEqual(loggedKids(), [kids, kids, kids, kids, kids].flat());
+  assert.ok(!service.logLines.some((line) => line.includes('"failed"')), 'any client could fill the log');
+});
+
+test('key without kid is replaced → found at once; forged tokens cause one read in 10 s', async (t) => {
+  const [oldKey, newKey] = [await newSigningKey('old'), await newSigningKey('new')];
+  const withoutKid = ({ jwk }: typeof oldKey) => ({ ...publicPartOf(jwk), kid: undefined });
+  const { service, provider } = await startStub(t, [withoutKid(oldKey)]);
+  const exp = Math.floor((service.clock.now + KEPT_MS) / 1_000);
+  let serial = 0;
+  const listBy = async ({ jwk }: typeof oldKey): Promise<number> => {
+    serial += 1;
+    const claimed = { iss: provider.issuer, aud: AUDIENCE, sub: 'alice', scope: 'plants:read', exp, serial };
+    const token = await new SignJWT(claimed).setProtectedHeader({ alg: 'RS256', typ: 'at+jwt' }).sign(jwk);
+    return (await list(service, token)).status;
+  };
+  assert.equal(await listBy(oldKey), 200);
+  provider.keys = [withoutKid(newKey)];
+  service.clock.now += COOLDOWN_MS;
+  assert.equal(await listBy(newKey), 200);
+  assert.equal(provider.keysRead, 2);
+  assert.equal(await listBy(oldKey), 401, 'withdrawn');
+
+  service.clock.now += COOLDOWN_MS;
+  const forged = await Promise.all(Array.from({ length: 20 }, () => listBy(firstKey)));
+  assert.deepEqual(new Set(forged), new Set([401]));
+  assert.equal(provider.keysRead, 3);
+
+  provider.state = 'failing';
+  service.clock.now += COOLDOWN_MS;
+  assert.equal(await listBy(firstKey), 503, 'the provider may have a new key');
+  assert.equal(await listBy(newKey), 200);
 });
 
 test('20 concurrent tokens with unknown keys → the keys are read once in 10 s', async (t) => {
@@ -349,7 +488,7 @@ test('provider down → known keys stay valid; unknown keys → 50302 until it i
   const fresh = await provider.accessToken();
   await provider.goDown();
 
-  service.clock.now += REFRESH_MS + 1;
+  service.clock.now += STALE_MS + 1;
   for (const token of later) {
     assert.equal((await list(service, token)).status, 200);
     await assertUnavailable(service, fresh, 10);
@@ -419,21 +558,15 @@ test('invalid documents of the provider → 50302, reason in the log', async (t)
 });
 
 test('two keys with the id of the token → 40101', async (t) => {
-  let issuer = '';
-  let keysRead = 0;
   const keys = [firstKey, await newSigningKey('first')].map(({ jwk }) => publicPartOf(jwk));
-  issuer = await serveHttp(t, ({ url }, response) => {
-    if (url === '/keys') keysRead += 1;
-    response.end(JSON.stringify(url === '/keys' ? { keys } : { issuer, jwks_uri: `${issuer}/keys` }));
-  });
-  const service = await serve(t, issuer);
+  const { service, provider } = await startStub(t, keys);
   const exp = Math.floor(service.clock.now / 1_000) + 60;
   for (const jti of ['before the keys are read', 'afterwards']) {
-    const claimed = { iss: issuer, aud: AUDIENCE, sub: 'alice', exp, jti };
+    const claimed = { iss: provider.issuer, aud: AUDIENCE, sub: 'alice', exp, jti };
     await assertInvalid(service, await sign(firstKey, claimed, 'at+jwt'), jti);
     service.clock.now += COOLDOWN_MS;
   }
-  assert.equal(keysRead, 1, 'the keys are known, so they are not read again');
+  assert.equal(provider.keysRead, 1, 'the keys are known, so they are not read again');
 });
 
 test('https issuer → its keys must have an https URL too', async (t) => {

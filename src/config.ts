@@ -254,10 +254,10 @@ function givenOf(
   return { setting, source: variable, text: environment[variable] || undefined };
 }
 
-/** Reads a secret, without its final line break, from the file that a variable names. */
+/** Reads a secret, without its final line breaks, from the file that a variable names. */
 function readSecret(variable: string, file: string): string {
   try {
-    return readFileSync(file, 'utf8').replace(/\r?\n$/, '');
+    return readFileSync(file, 'utf8').replace(/[\r\n]+$/, '');
   } catch (error: unknown) {
     throw new ConfigInvalid(`${variable} must name a readable file: ${messageOf(error)}`);
   }

@@ -379,7 +379,7 @@ describe('a configuration', () => {
 
   test('database URL from the file in DATABASE_URL_FILE → wins over the variable, not over the flag', async () => {
     const file = join(await freshFolder(), 'database-url');
-    await writeFile(file, 'postgres://u:secret@h/d\n');
+    await writeFile(file, 'postgres://u:secret@h/d\r\n\n');
     const variables = { DATABASE_URL: 'sqlite:other.db', DATABASE_URL_FILE: file };
     assert.equal(loadConfig({}, variables).databaseUrl, 'postgres://u:secret@h/d');
     assert.equal(loadConfig({ databaseUrl: 'sqlite:a.db' }, variables).databaseUrl, 'sqlite:a.db');

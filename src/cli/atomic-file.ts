@@ -11,7 +11,8 @@ const SQLITE_ENDINGS = ['-journal', '-wal', '-shm'] as const;
 
 /**
  * Writes a new file atomically. `work` writes FILE.partial. Once that file is complete and on disk, it is
- * renamed to FILE. The file mode is 0600. Rejects with CommandFailed if FILE exists.
+ * renamed to FILE. The file mode is 0600. Rejects with CommandFailed if FILE exists, or a file that SQLite would
+ * take for a part of it.
  */
 export async function writeAtomically<T>(
   context: CommandContext,
@@ -84,8 +85,10 @@ async function publish(partial: string, file: string): Promise<void> {
   await rm(partial);
 }
 
+// Also rejects what SQLite left of an earlier file with this name: it would change the content of a new one.
 function rejectExisting(file: string): void {
-  if (existsSync(file)) throw alreadyThere(file);
+  for (const ending of ['', ...SQLITE_ENDINGS])
+    if (existsSync(`${file}${ending}`)) throw alreadyThere(`${file}${ending}`);
 }
 
 function alreadyThere(file: string): CommandFailed {

@@ -26,7 +26,7 @@ function reasonOf(code: string, aim: 'read' | 'create', file: string): string | 
     case 'ENAMETOOLONG':
       return 'its name is too long';
     case 'ENOTDIR':
-      return `${dirname(resolve(file))} is not a folder`;
+      return `${file.endsWith('/') ? resolve(file) : dirname(resolve(file))} is not a folder`;
     case 'EISDIR':
       return 'it is a folder';
     case 'EACCES':

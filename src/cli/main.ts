@@ -1,9 +1,16 @@
+import { fstatSync, writeFileSync } from 'node:fs';
+import { constants } from 'node:os';
+import { Writable } from 'node:stream';
+import type { Output } from './context.ts';
 import { runProgram } from './program.ts';
 import { keepNextTickFast } from './v8-tuning.ts';
+
+const STDOUT = 1;
 
 /** Runs the command in the arguments of this process and sets the exit code. */
 export async function main(): Promise<void> {
   keepNextTickFast();
+  let stdout: Output | undefined;
   process.exitCode = await runProgram(process.argv.slice(2), {
     env: process.env,
     // The standard streams are getters, since Node opens a stream when its property is first read.
@@ -11,7 +18,8 @@ export async function main(): Promise<void> {
       return process.stdin;
     },
     get stdout() {
-      return process.stdout;
+      stdout ??= openStdout();
+      return stdout;
     },
     get stderr() {
       return process.stderr;
@@ -21,6 +29,31 @@ export async function main(): Promise<void> {
     },
     parentPid: () => process.ppid,
     signals: process,
-    end: (how) => (typeof how === 'number' ? process.exit(how) : process.kill(process.pid, how)),
+    end,
   });
+}
+
+/**
+ * Opens standard output. Node's own stream for a file ignores a partial write, for example on a full disk: the
+ * output would be cut off without an error.
+ */
+function openStdout(): Output {
+  if (!fstatSync(STDOUT).isFile()) return process.stdout;
+  return new Writable({
+    write(chunk: Buffer, _encoding, done) {
+      try {
+        writeFileSync(STDOUT, chunk);
+        done();
+      } catch (error: unknown) {
+        done(error instanceof Error ? error : new Error(String(error)));
+      }
+    },
+  });
+}
+
+function end(how: number | NodeJS.Signals): void {
+  if (typeof how === 'number') process.exit(how);
+  // In a container the process has the id 1: Linux then ignores a signal without a handler.
+  if (process.pid === 1) process.exit(128 + constants.signals[how]);
+  process.kill(process.pid, how);
 }

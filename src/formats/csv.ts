@@ -126,19 +126,20 @@ function findColumns(header: readonly Cell[]): ReadonlyMap<Column, number> {
   const places = new Map(COLUMNS.map((column) => [column, header.indexOf(column)]));
   const repeated = COLUMNS.find((column) => header.indexOf(column) !== header.lastIndexOf(column));
   if (REQUIRED_COLUMNS.some((column) => places.get(column) === -1) || repeated !== undefined) {
-    throw new FileInvalid(`${faultOf(header)}, such as ${COLUMNS.join(',')}`);
+    throw new FileInvalid(`${faultOf(header, repeated)}, such as ${COLUMNS.join(',')}`);
   }
   return places;
 }
 
-function faultOf(header: readonly Cell[]): string {
+function faultOf(header: readonly Cell[], repeated: Column | undefined): string {
   const [first] = header;
   if (first === undefined) return 'the file is empty; the first line must name the columns';
   const separator = header.length === 1 ? first?.match(/[;\t]/)?.[0] : undefined;
   if (separator !== undefined)
     return `the columns are separated by ${separator === ';' ? 'semicolons' : 'tabs'}; use commas`;
+  if (repeated !== undefined) return `the column ${repeated} occurs twice; name each column once`;
   const lowerCase = header.map((cell) => cell?.toLowerCase());
-  return REQUIRED_COLUMNS.every((column) => lowerCase.includes(column) && !header.includes(column))
+  return REQUIRED_COLUMNS.every((column) => lowerCase.includes(column))
     ? 'the column names must be in lower case'
     : 'the first line must name the columns';
 }

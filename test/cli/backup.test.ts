@@ -6,9 +6,10 @@ import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { ndjson } from '../../src/formats/ndjson.ts';
 import { fillStore } from '../long/long-list.ts';
+import { execute } from '../support/engines.ts';
 import { damagePage } from '../support/faults/damaged-file.ts';
 import { until } from '../support/patience.ts';
-import { endOf, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
+import { assertFails, endOf, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
 
@@ -90,6 +91,33 @@ describe('backup', TOGETHER, () => {
     assert.match(stderr, /backup\.db\.partial.*remove it/);
     assert.equal(await readFile(`${file}.partial`, 'utf8'), 'half');
   });
+
+  for (const ending of ['-wal', '-shm', '-journal'])
+    it(`a file that ends in ${ending} is left of another database → fails, and names it`, async (t) => {
+      const installation = await newInstallation(t);
+      await succeed(installation, 'migrate');
+      const file = join(installation.folder, 'backup.db');
+      await writeFile(`${file}${ending}`, 'left');
+      const { code, stderr } = await installation.run(['backup', file]);
+      assert.equal(code, 1);
+      assert.match(
+        stderr,
+        new RegExp(`backup\\.db${ending} already exists; choose another name or remove it`),
+      );
+      assert.deepEqual(backupsIn(installation), [`backup.db${ending}`]);
+    });
+
+  for (const [what, sql] of [
+    ['an empty file', 'SELECT 1'],
+    ['the database of another program', 'CREATE TABLE migrations (id integer)'],
+  ] as const)
+    it(`${what} instead of a store → fails and leaves no backup file`, async (t) => {
+      const installation = await newInstallation(t);
+      await writeFile(installation.file, '');
+      await execute(installation.databaseUrl, sql);
+      assertFails(await installation.run(['backup', 'backup.db']), /plants\.db is no store: it is empty, or/);
+      assert.deepEqual(backupsIn(installation), []);
+    });
 
   it('missing store → none is created; PostgreSQL → names pg_dump, without the password', async (t) => {
     const installation = await newInstallation(t);

@@ -16,6 +16,7 @@ import type { Store } from '../../src/store/store.ts';
 import { digestSecret, mintSecret, newToken, scopes } from '../../src/token.ts';
 import { hostilePlants } from '../support/data/hostile-plants.ts';
 import { connections, engines, execute } from '../support/engines.ts';
+import { damagePage } from '../support/faults/damaged-file.ts';
 import { plantRow } from '../support/plants.ts';
 import { assertFails, newInstallation } from '../support/program.ts';
 import { repetitions } from '../support/repetitions.ts';
@@ -50,6 +51,20 @@ describe('plants moved between formats and engines', () => {
       assert.ok((await readFile(file('out.ndjson'))).equals(Buffer.from(text)));
     });
   }
+
+  it('damaged store → the message names it; export to a file leaves none', async (t) => {
+    const { folder, file, run } = await newInstallation(t);
+    const plants = join(folder, 'plants.ndjson');
+    await writeFile(plants, ndjson.write(hostilePlants(5_000)));
+    assert.equal((await run(['import', 'alice', plants])).code, 0);
+    await damagePage(file);
+    const damaged = new RegExp(`the store ${file} failed: database disk image is malformed`);
+    const copied = await run(['copy', `sqlite:${file}`, `sqlite:${join(folder, 'copy.db')}`]);
+    assert.equal(copied.code, 1);
+    assert.match(copied.stderr, damaged);
+    assertFails(await run(['export', 'alice', join(folder, 'out.ndjson')]), damaged);
+    assert.equal(existsSync(join(folder, 'out.ndjson.partial')), false);
+  });
 
   it('env:NAME → the URL in that variable; variable unset or without a URL → fails', async (t) => {
     const { folder, run } = await newInstallation(t);

@@ -84,6 +84,11 @@ describe('a path that cannot be a store or a backup', TOGETHER, () => {
       ['migrate', '--database-url', 'sqlite:/dev/null/x.db'],
       /cannot open the store \/dev\/null\/x\.db: \/dev\/null is not a folder/,
     ],
+    [
+      ['import', 'alice', '/dev/null/', '--format', 'csv'],
+      /cannot read \/dev\/null\/: \/dev\/null is not a folder/,
+    ],
+    [['openapi', '--server', 'https://plants.example', '--base-path', 'v1'], /--base-path is "v1"/],
     [['backup', 'x.bak/'], /cannot create \/.*\/x\.bak\/: it is a folder; name a file in it/],
     [['backup', long], /cannot create \/.*\/n+: its name is too long/],
     [['backup', '/proc/x.bak'], /cannot create \/proc\/x\.bak: no file can be created in this folder/],

@@ -310,6 +310,17 @@ describe('a file that cannot be a store', () => {
     });
   }
 
+  test('file missing beside its write-ahead log → not opened, and the log is kept', async (t) => {
+    const file = await freshFile();
+    writeFileSync(`${file}-wal`, 'the last writes');
+    await assert.rejects(
+      open(t, file),
+      isNotOpened(/is missing, but .*plants\.db-wal is there/, /move .* away/),
+    );
+    assert.equal(readFileSync(`${file}-wal`, 'utf8'), 'the last writes');
+    assert.equal(existsSync(file), false);
+  });
+
   test('first page damaged → not opened', async (t) => {
     const file = await freshFile();
     await (await open(t, file)).close();

@@ -33,13 +33,13 @@ export function exportCommand(context: CommandContext): Command {
         { flags },
         (bulk) =>
           file === STANDARD_STREAM
-            ? exportPlants(context, { bulk, owner, format, to: context.stdout })
+            ? exportPlants(context, { bulk, owner, format, open: () => context.stdout })
             : writeAtomically(context, file, (partial) =>
                 exportPlants(context, {
                   bulk,
                   owner,
                   format,
-                  to: createWriteStream(partial, { flags: 'r+' }),
+                  open: () => createWriteStream(partial, { flags: 'r+' }),
                 }),
               ),
         { which: 'existing' },
@@ -58,14 +58,16 @@ interface Export {
   readonly bulk: Bulk;
   readonly owner: string;
   readonly format: Format;
-  readonly to: Writable;
+  /** Opens the output, after the first read of the store has succeeded. */
+  readonly open: () => Writable;
 }
 
 /** Writes a consistent snapshot of an owner's plants. */
-function exportPlants(context: CommandContext, { bulk, owner, format, to }: Export): Promise<number> {
+function exportPlants(context: CommandContext, { bulk, owner, format, open }: Export): Promise<number> {
   return bulk.read(async (contents) => {
     const progress = startProgress(context.stderr, 'plants', await contents.countPlants(owner));
     let written = 0;
+    const to = open();
     const isShown = to === context.stdout && context.stdout.isTTY === true;
 
     async function* texts(): AsyncGenerator<string> {

@@ -15,7 +15,8 @@ export function openapiCommand(context: CommandContext): Command {
     );
   return addSettings(command, ['basePath']).action(
     async ({ server, ...flags }: Flags & { server?: string }) => {
-      const text = renderOpenApi(operations, server ?? configOf(context, flags).basePath);
+      const { basePath } = configOf(context, flags);
+      const text = renderOpenApi(operations, server ?? basePath);
       const document: unknown = JSON.parse(text);
       await print(context, `${JSON.stringify(document, null, 2)}\n`);
     },

@@ -1,8 +1,9 @@
 import { rm } from 'node:fs/promises';
 import { backup, type DatabaseSync } from 'node:sqlite';
-import { StoreUnavailable } from '../store.ts';
+import { StoreNotOpened, StoreUnavailable } from '../store.ts';
 import { openForReading } from './connection.ts';
 import { notOpened, reasonOf } from './errors.ts';
+import { isStore } from './migrate.ts';
 
 const PAGES_AT_ONCE = 256;
 
@@ -32,6 +33,8 @@ async function copyAndVerify(
   try {
     // Without this read transaction, each write of another connection would restart the backup.
     db.exec('BEGIN');
+    if (!isStore(db))
+      throw new StoreNotOpened(`${file} is no store: it is empty, or the database of another program`);
     const rows = countRows(db);
     await backup(db, to, {
       rate: PAGES_AT_ONCE,

@@ -36,7 +36,7 @@ export async function openSqliteBulk(file: string): Promise<Bulk> {
    * reads must not open it.
    */
   function writer(): Writing {
-    writing ??= createWriting(openOrExplain(file, openForWriting));
+    writing ??= createWriting(openOrExplain(file, openForWriting), file);
     return writing;
   }
 
@@ -47,7 +47,7 @@ export async function openSqliteBulk(file: string): Promise<Bulk> {
       answering(file, async () => {
         db.exec('BEGIN');
         try {
-          return await work(contentsOf(db));
+          return await work(contentsOf(db, file));
         } finally {
           if (db.isTransaction) db.exec('ROLLBACK');
         }
@@ -73,27 +73,31 @@ async function answering<T>(file: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error: unknown) {
-    const severity = severityOf(error);
-    if (severity === 'rejected') throw error;
-    const message = isForbidden(error)
-      ? notOpened(file, error).message
-      : `the store ${file} failed: ${reasonOf(error)}`;
-    const Failure = severity === 'fatal' ? StoreDamaged : StoreUnavailable;
-    throw new Failure(message, { cause: error });
+    throw meaningOf(file, error);
   }
 }
 
-function contentsOf(db: DatabaseSync): Contents {
+/** Converts an error of SQLite to an error of `store.ts` that names the file. Returns other errors unchanged. */
+function meaningOf(file: string, error: unknown): unknown {
+  const severity = severityOf(error);
+  if (severity === 'rejected') return error;
+  const message = isForbidden(error)
+    ? notOpened(file, error).message
+    : `the store ${file} failed: ${reasonOf(error)}`;
+  const Failure = severity === 'fatal' ? StoreDamaged : StoreUnavailable;
+  return new Failure(message, { cause: error });
+}
+
+// Converts errors here too: `copy` reads one store while it writes another, and the message names the right one.
+function contentsOf(db: DatabaseSync, file: string): Contents {
   async function* pages<T extends object>(
     sql: string,
     toRow: (row: Record<string, SQLOutputValue>) => T,
     ...values: string[]
   ): AsyncGenerator<readonly T[]> {
-    const statement = db.prepare(sql);
-    statement.setReadBigInts(true);
     let page: T[] = [];
     let characters = 0;
-    for (const row of statement.iterate(...values)) {
+    for (const row of rows(sql, values)) {
       page.push(toRow(row));
       characters += charactersIn(row);
       if (page.length < ROWS_IN_PAGE && characters < CHARACTERS_IN_PAGE) continue;
@@ -104,10 +108,21 @@ function contentsOf(db: DatabaseSync): Contents {
     if (page.length > 0) yield page;
   }
 
+  function* rows(sql: string, values: readonly string[]): Generator<Record<string, SQLOutputValue>> {
+    try {
+      const statement = db.prepare(sql);
+      statement.setReadBigInts(true);
+      yield* statement.iterate(...values);
+    } catch (error: unknown) {
+      throw meaningOf(file, error);
+    }
+  }
+
   return {
     countPlants: async (owner) => {
       const [where, values] = owner === undefined ? ['', []] : [' WHERE owner = ?', [owner]];
-      return Number(db.prepare(`SELECT count(*) AS count FROM plants${where}`).get(...values)?.count);
+      const [row] = rows(`SELECT count(*) AS count FROM plants${where}`, values);
+      return Number(row?.count);
     },
     plants: (owner) =>
       owner === undefined
@@ -124,7 +139,7 @@ interface Writing {
   close(): void;
 }
 
-function createWriting(db: DatabaseSync): Writing {
+function createWriting(db: DatabaseSync, file: string): Writing {
   const insertPlant = prepareInsertPlant(db);
   const insertToken = prepareInsertToken(db);
   const deletePlant = db.prepare('DELETE FROM plants WHERE owner = ? AND id = ?');
@@ -175,7 +190,7 @@ function createWriting(db: DatabaseSync): Writing {
 
   function filling(): Filling {
     return {
-      ...contentsOf(db),
+      ...contentsOf(db, file),
       addPlants: async (plants) => {
         for (const plant of plants) insertPlant(plant);
       },

@@ -7,6 +7,7 @@ import {
   fsyncSync,
   mkdirSync,
   openSync,
+  statSync,
 } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
@@ -55,17 +56,27 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
 }
 
 function createPrivately(file: string): void {
+  // Looks for the log first: another process may create file and log now.
+  const rest = ['-wal', '-journal'].map((ending) => `${file}${ending}`).find(hasContent);
   if (existsSync(file)) {
     // Checks for write permission: SQLite opens a read-only file without an error and fails only at the first
     // write.
     accessSync(file, constants.W_OK);
     return;
   }
+  if (rest !== undefined)
+    throw new StoreNotOpened(
+      `${file} is missing, but ${rest} is there and may hold the last writes; restore ${file}, or move ${rest} away`,
+    );
   const folder = dirname(resolve(file));
   makeFolders(folder);
   closeSync(openSync(file, 'a', 0o600));
   chmodSync(file, 0o600);
   syncFolder(folder);
+}
+
+function hasContent(file: string): boolean {
+  return existsSync(file) && statSync(file).size > 0;
 }
 
 // Creates missing folders one by one. `mkdirSync` with `recursive` never returns if the parent rejects new
@@ -99,15 +110,25 @@ function syncFolder(folder: string): void {
 function rejectForeign(file: string): void {
   const db = openForReading(file, 0);
   try {
-    const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
-    const has = (table: string): boolean => tables.some(({ name }) => name === table);
-    // Other programs have a table `migrations` too.
-    const isStore = has('migrations') && ['plants', 'tokens', 'idempotency_keys'].some(has);
-    if (tables.length === 0 || isStore) return;
+    if (tablesOf(db).length === 0 || isStore(db)) return;
     throw new StoreNotOpened(`${file} is the database of another program; name another file`);
   } finally {
     db.close();
   }
+}
+
+/** Returns whether a database has tables of a store. Other programs have a table `migrations` too. */
+export function isStore(db: DatabaseSync): boolean {
+  const tables = tablesOf(db);
+  return (
+    tables.includes('migrations') &&
+    ['plants', 'tokens', 'idempotency_keys'].some((table) => tables.includes(table))
+  );
+}
+
+function tablesOf(db: DatabaseSync): readonly string[] {
+  const rows = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
+  return rows.map(({ name }) => String(name));
 }
 
 async function migrate(db: DatabaseSync): Promise<readonly string[]> {

@@ -1,13 +1,21 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { type FileHandle, open, writeFile } from 'node:fs/promises';
+import { type FileHandle, open, readFile, writeFile } from 'node:fs/promises';
+import { constants } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { migrateStore, openBulk } from '../../../src/store/open-engine.ts';
 import { connections } from '../../support/engines.ts';
-import { endOf, newInstallation, type Program, TOGETHER } from '../../support/program.ts';
+import { canRun, needs } from '../../support/needs.ts';
+import {
+  endOf,
+  newInstallation,
+  type Program,
+  type ProgramOptions,
+  TOGETHER,
+} from '../../support/program.ts';
 
 /** Starts imports that read from a pipe that stays open. */
 async function prepareToFeed(t: TestContext) {
@@ -23,8 +31,9 @@ async function prepareToFeed(t: TestContext) {
   async function feed(
     text: string,
     flags: readonly string[] = [],
+    { source = path, ...options }: ProgramOptions & { readonly source?: string } = {},
   ): Promise<{ program: Program; pipe: FileHandle }> {
-    const program = installation.start(['import', 'alice', path, ...flags]);
+    const program = installation.start(['import', 'alice', source, ...flags], options);
     const pipe = await open(path, 'w');
     await pipe.write(text);
     while ((await bulk.read((contents) => contents.countPlants())) === 0) {
@@ -102,6 +111,23 @@ describe('interrupted import', TOGETHER, () => {
       assert.equal(JSON.parse(stdout).plants, Number(created), ended.stderr);
     });
   }
+});
+
+const NAMESPACE = ['unshare', '--user', '--map-root-user', '--pid', '--fork', '--mount-proc'] as const;
+
+it('import with the process id 1, as in a container → a signal ends it', {
+  ...needs('permission for process namespaces', canRun(...NAMESPACE, 'true')),
+}, async (t) => {
+  const { feed } = await prepareToFeed(t);
+  const read = ['bash', '-c', 'exec "$@" < pipe.ndjson', 'bash'];
+  const wrap = (command: readonly string[]) => [...NAMESPACE, ...read, ...command];
+  const { program, pipe } = await feed(lines(2_000), [], { wrap, source: '-' });
+  const [child] = (await readFile(`/proc/${program.pid}/task/${program.pid}/children`, 'utf8')).split(' ');
+  process.kill(Number(child), 'SIGTERM');
+  const { code, stderr } = await endOf(program);
+  await pipe.close();
+  assert.equal(code, 128 + constants.signals.SIGTERM);
+  assert.match(stderr, /interrupted; 2000 plants created; /);
 });
 
 it('export ended by a signal → leaves no file', async (t) => {

@@ -4,6 +4,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import { limitedFiles } from '../../support/faults/disk-limits.ts';
 import { newInstallation, TOGETHER } from '../../support/program.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../../../examples/plants.ndjson', import.meta.url));
@@ -61,6 +62,22 @@ describe('stdout cannot be written', TOGETHER, () => {
 });
 
 describe('output of a command', TOGETHER, () => {
+  for (const { command, kibibytes } of [
+    { command: ['openapi'], kibibytes: 16 },
+    { command: ['export', 'alice'], kibibytes: 64 },
+  ])
+    it(`${command.join(' ')}: only a part of the output fits into the file → fails`, async (t) => {
+      const { folder, run, runProcess } = await newInstallation(t);
+      const file = join(folder, 'plants.ndjson');
+      await writeFile(file, lines(2_200));
+      await run(['import', 'alice', file]);
+      const limited = (program: readonly string[]) => ['bash', '-c', '"$@" > out', 'bash', ...program];
+      const wrap = (program: readonly string[]) => limitedFiles(limited(program), kibibytes);
+      const { code, stderr } = await runProcess(command, { wrap });
+      assert.equal(code, 1);
+      assert.match(stderr, /^plant-store: standard output cannot be written: EFBIG: .*\n$/);
+    });
+
   it('export: reader closes the pipe early → ends silently', async (t) => {
     const { folder, run, runProcess } = await newInstallation(t);
     const file = join(folder, 'plants.ndjson');

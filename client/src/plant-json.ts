@@ -38,6 +38,11 @@ function isStringOrAbsent(value: unknown): boolean {
   return value === undefined || isString(value);
 }
 
+/** Copies the fields of a plant. Reads each field once, since a getter may return different values. */
+function fieldsOf(value: object): Readonly<Record<string, unknown>> {
+  return Object.fromEntries(Object.keys(FIELDS).map((field) => [field, Reflect.get(value, field)]));
+}
+
 /** The fault of the first invalid field; undefined for a plant. */
 function faultOf(value: object): string | undefined {
   const invalid = Object.entries(FIELDS).find(([field, { accepts }]) => !accepts(Reflect.get(value, field)));
@@ -56,9 +61,10 @@ export function isPlant(value: unknown): value is Plant {
  */
 export function jsonOfPlant(plant: NewPlant): string {
   const digits = digitsOf(plant.id);
-  const fault = faultOf(plant);
+  const fields = fieldsOf(plant);
+  const fault = faultOf(fields);
   if (fault !== undefined) throw new TypeError(fault);
-  return `{"id":${digits},${JSON.stringify(plant, Object.keys(FIELDS)).slice(1)}`;
+  return `{"id":${digits},${JSON.stringify(fields).slice(1)}`;
 }
 
 /** The digits of an id. Throws RangeError unless it is an int64 as bigint, or a safe integer. */

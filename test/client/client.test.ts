@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type LookupFunction } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { describe, test } from 'node:test';
 import { inspect } from 'node:util';
 import { createClient, type GiveToken, PlantStoreError } from '../../client/src/client.ts';
@@ -140,6 +141,42 @@ describe('an invalid argument is rejected before anything is sent', () => {
       assert.throws(create, { name: 'TypeError', message: /^the option url must be an http:\/\/ or https:/ });
     });
   }
+});
+
+describe('a plant to create', () => {
+  test('has toJSON or is an array → only its fields are sent', async (t) => {
+    const bodies: string[] = [];
+    const url = await serve(t, async (request, response) => {
+      bodies.push(await text(request));
+      response.end('{"name":"Fern"}');
+    });
+    const client = createClient({ url, token: 'secret' });
+    const plant = { id: 7, name: 'Fern', tag: undefined };
+    await client.createPlant(Object.assign(plant, { toJSON: () => ({}) }));
+    await client.createPlant(Object.assign([], plant));
+    assert.deepEqual(bodies, Array(2).fill('{"id":7,"name":"Fern"}'));
+  });
+
+  test('has a getter that changes its value → the checked value is sent', async (t) => {
+    const bodies: string[] = [];
+    const url = await serve(t, async (request, response) => {
+      bodies.push(await text(request));
+      response.end('{"name":"Fern"}');
+    });
+    const ids: unknown[] = [7, 'eight'];
+    const names: unknown[] = ['Fern', 8];
+    const tags: unknown[] = ['Alnus', null];
+    const plant = Object.defineProperties(
+      {},
+      {
+        id: { get: () => ids.shift() },
+        name: { get: () => names.shift() },
+        tag: { get: () => tags.shift() },
+      },
+    );
+    await Reflect.apply(createClient({ url, token: 'secret' }).createPlant, undefined, [plant]);
+    assert.deepEqual(bodies, ['{"id":7,"name":"Fern","tag":"Alnus"}']);
+  });
 });
 
 describe('a call that fails', () => {

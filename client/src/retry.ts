@@ -11,6 +11,9 @@ export const LONGEST_PAUSE_MS = 5_000;
 /** With a longer `Retry-After` the call fails at once. */
 export const LONGEST_RETRY_AFTER_MS = 60_000;
 
+/** Matches a date such as `Sun Nov  6 08:49:37 1994` (RFC 9110 §5.6.7), which is in UTC. */
+const ASCTIME = /^\w{3} (\w{3}) +(\d+) ([\d:]+) (\d{4})$/;
+
 /**
  * Returns the milliseconds until a retry; the first retry has the number 1. Adds a random pause to the time
  * in `Retry-After` (RFC 9110 §10.2.3). The limit of the random pause doubles with each retry, up to
@@ -25,7 +28,9 @@ export function pauseBefore(retry: number, headers: Headers | undefined): number
 
 function retryAfterMs(value: string): number {
   if (/^\d+$/.test(value)) return Number(value) * 1_000;
-  return Math.max(0, Date.parse(value) - Date.now()) || 0;
+  // The obsolete asctime form has no zone, so Date.parse would read it as local time.
+  const date = value.replace(ASCTIME, '$2 $1 $4 $3 GMT');
+  return Math.max(0, Date.parse(date) - Date.now()) || 0;
 }
 
 /** Resolves after `ms` milliseconds. Rejects with the signal's reason if the signal is aborted. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { describe, test } from 'node:test';
+import { describe, type TestContext, test } from 'node:test';
 import { promisify } from 'node:util';
 import {
   type AttemptEnd,
@@ -64,6 +64,56 @@ describe('options of a call', () => {
     assert.deepEqual(attempts, [1, 2, 3, 1, 2, 3, 1, 2, 3]);
   });
 });
+
+describe('Retry-After', () => {
+  for (const [form, render] of [
+    ['a number', () => '30'],
+    ['an IMF date', (date: Date) => date.toUTCString()],
+    ['an RFC 850 date', rfc850Of],
+    ['an asctime date', asctimeOf],
+  ] as const) {
+    for (const zone of ['America/New_York', 'Asia/Tokyo']) {
+      test(`${form} in 30 s, in the time zone ${zone} → a pause of 30 s`, async (t) => {
+        const url = await serve(t, (_request, response) => {
+          const value = render(new Date(Date.now() + 30_000));
+          response.writeHead(503, { 'retry-after': value }).end('{"error":50301,"message":"overloaded"}');
+        });
+        setZone(t, zone);
+        const enough = new AbortController();
+        let pause: number | undefined;
+        const afterAttempt: ClientOptions['afterAttempt'] = ({ retryInMs }) => {
+          pause = retryInMs;
+          enough.abort();
+        };
+        const client = createClient({ url, token: 'secret', afterAttempt });
+        await assert.rejects(client.deletePlant(7, { signal: enough.signal }), { name: 'AbortError' });
+        assert.ok(pause !== undefined && pause > 20_000 && pause < 30_200, `${pause} ms`);
+      });
+    }
+  }
+});
+
+/** Changes the time zone of this process until the test ends. */
+function setZone(t: TestContext, zone: string): void {
+  const { TZ = 'UTC' } = process.env;
+  process.env.TZ = zone;
+  t.after(() => {
+    process.env.TZ = TZ;
+  });
+}
+
+/** Such as `Sunday, 06-Nov-94 08:49:37 GMT`. */
+function rfc850Of(date: Date): string {
+  const [, day, month, year, time] = date.toUTCString().split(' ');
+  const weekday = date.toLocaleDateString('en', { weekday: 'long', timeZone: 'UTC' });
+  return `${weekday}, ${day}-${month}-${year?.slice(2)} ${time} GMT`;
+}
+
+/** Such as `Sun Nov  6 08:49:37 1994`. */
+function asctimeOf(date: Date): string {
+  const [weekday, day, month, year, time] = date.toUTCString().split(' ');
+  return `${weekday?.slice(0, 3)} ${month} ${day?.replace(/^0/, ' ')} ${time} ${year}`;
+}
 
 describe('hooks', () => {
   test('a retry and a success → called before and after each attempt, without the token', async (t) => {

@@ -58,7 +58,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
       let retried = 0;
       let outcomeUnknown = false;
 
-      async function attempt(headers: Headers): Promise<Outcome> {
+      async function attempt(withoutToken: Headers): Promise<Outcome> {
         let hasToken = false;
         let cause: unknown;
         let reason = `within ${timeoutMs} ms`;
@@ -67,6 +67,8 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
             const given = checkedToken(isFunction ? await token() : token);
             end.throwIfAborted();
             hasToken = true;
+            // Copies the headers: a hook may keep its object, and must not get the token.
+            const headers = new Headers(withoutToken);
             headers.set('authorization', `Bearer ${given}`);
             const request = { method, headers, body: body ?? null, signal: end, redirect: 'manual' } as const;
             return answerOf(await fetch(url, request));

@@ -187,6 +187,17 @@ describe('hooks', () => {
     assert.equal(after[2]?.error, reason);
   });
 
+  test('that keeps the headers → does not get the token', async (t) => {
+    const url = await serve(t, (_request, response) => response.writeHead(204).end());
+    const kept: Headers[] = [];
+    const beforeAttempt: ClientOptions['beforeAttempt'] = ({ headers }) => void kept.push(headers);
+    await createClient({ url, token: 'secret', beforeAttempt }).deletePlant(7);
+    assert.deepEqual(
+      kept.map((headers) => [...headers]),
+      [[]],
+    );
+  });
+
   test('that throws → ends the call with its error', async (t) => {
     let requests = 0;
     const url = await serve(t, (_request, response) => {

@@ -31,12 +31,19 @@ interface Outcome {
   readonly isTransient: boolean;
 }
 
-/**
- * Matches errors that occur before a connection exists, so that nothing was sent. Contains error codes of
- * Node and Bun, and an error text of hyper, Deno's HTTP library. Browsers give no reason, so none of their
- * errors match.
- */
-const UNSENT = /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|client error \(Connect\)/;
+/** Matches the system calls of Node that look up a host and connect to it. */
+const CONNECTING = /^(?:connect|getaddrinfo|query)/;
+
+/** Matches error codes of Node, its fetch (undici) and Bun for a request that was not sent. */
+const UNSENT_CODE =
+  /^(?:ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|UND_ERR_CONNECT_TIMEOUT|UND_ERR_INVALID_ARG)$/;
+
+/** Matches error codes of Node and Bun for an invalid certificate of the server, which is checked before sending. */
+const INVALID_CERTIFICATE = /^(?:CERT_|UNABLE_TO_|(?:DEPTH_ZERO_)?SELF_SIGNED_CERT|ERR_TLS_CERT_)/;
+
+/** Matches error texts for a request that was not sent. "client error" is from hyper, Deno's HTTP library. */
+const UNSENT_TEXT =
+  /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|client error \(Connect\)|^bad port$|Requests to port \d+ are blocked/;
 
 /**
  * Returns a function that checks the options of a call and returns its `Send`. `Send` adds the token, limits
@@ -87,7 +94,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
         }
         const failure = new PlantStoreError(
           `no ${hasToken ? 'answer from' : 'token for'} ${target} ${reason}`,
-          { outcomeUnknown: outcomeUnknown || (hasToken && !UNSENT.test(reason)), cause },
+          { outcomeUnknown: outcomeUnknown || (hasToken && !isUnsent(cause)), cause },
         );
         return { failure, isTransient: hasToken };
       }
@@ -124,13 +131,42 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
 }
 
 /**
- * Returns the message of `error.cause`, if any, otherwise of the error. Platforms put the actual error, such
- * as ECONNREFUSED, into `cause`. The message contains the error code.
+ * Returns the message of an error of fetch. It contains the error code. Uses the code itself if the message is
+ * empty: if all addresses of a host fail, the error is an AggregateError without a message.
  */
 function reasonOf(error: unknown): string {
-  const inner = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+  const inner = innerOf(error);
   if (!(inner instanceof Error)) return String(inner);
-  // Uses the error code if the message is empty. If all addresses of a host fail, the error is an
-  // AggregateError without a message.
   return inner.message || ('code' in inner ? String(inner.code) : inner.name);
+}
+
+/** Returns `error.cause`, if any, otherwise the error. Node and Deno put the actual error into `cause`. */
+function innerOf(error: unknown): unknown {
+  return error instanceof Error && error.cause instanceof Error ? error.cause : error;
+}
+
+/**
+ * True if an error of fetch shows that nothing was sent. Browsers give no reason, so none of their errors
+ * match.
+ */
+function isUnsent(error: unknown): boolean {
+  const inner = innerOf(error);
+  // An AggregateError has one error for each address of the host.
+  const errors: readonly unknown[] = inner instanceof AggregateError ? inner.errors : [inner];
+  return errors.length > 0 && errors.every(precedesSending);
+}
+
+function precedesSending(error: unknown): boolean {
+  const syscall = textIn(error, 'syscall');
+  // If present, the system call decides: `read` may fail with EHOSTUNREACH, after the request was sent.
+  if (syscall !== '') return CONNECTING.test(syscall);
+  const code = textIn(error, 'code');
+  return (
+    UNSENT_CODE.test(code) || INVALID_CERTIFICATE.test(code) || UNSENT_TEXT.test(textIn(error, 'message'))
+  );
+}
+
+function textIn(error: unknown, field: string): string {
+  const value: unknown = Reflect.get(Object(error), field);
+  return typeof value === 'string' ? value : '';
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { describe, type TestContext, test } from 'node:test';
-import { promisify } from 'node:util';
+import { inspect, promisify } from 'node:util';
 import {
   type AttemptEnd,
   type ClientOptions,
@@ -270,14 +270,53 @@ describe('fetch of the user', () => {
       'error sending request for url (http://h/plants): client error (SendRequest): connection closed before message completed',
       true,
     ],
+    ['Fetch failed: Requests to port 22 are blocked', false],
   ] as const) {
     test(`on Deno: ${error} → outcomeUnknown is ${isUnknown}`, async () => {
-      const fetch = () => Promise.reject(new TypeError(error));
-      const client = createClient({ url: 'http://h', token: 'secret', retries: 0, fetch });
-      await assert.rejects(client.createPlant(FERN), { outcomeUnknown: isUnknown });
+      await rejectsWith(new TypeError(error), isUnknown);
+      await rejectsWith(new TypeError('fetch failed', { cause: new Error(error) }), isUnknown);
     });
   }
+
+  for (const [fields, isUnknown] of [
+    [{ code: 'EHOSTUNREACH', syscall: 'connect' }, false],
+    [{ code: 'ETIMEDOUT', syscall: 'connect' }, false],
+    [{ code: 'ECONNRESET', syscall: 'connect' }, false],
+    [{ code: 'EAI_FAIL', syscall: 'getaddrinfo' }, false],
+    [{ code: 'EHOSTUNREACH', syscall: 'read' }, true],
+    [{ code: 'ETIMEDOUT', syscall: 'read' }, true],
+    [{ code: 'ECONNRESET', syscall: 'write' }, true],
+    [{ code: 'UND_ERR_CONNECT_TIMEOUT' }, false],
+    [{ code: 'UND_ERR_HEADERS_TIMEOUT' }, true],
+    [{ code: 'CERT_HAS_EXPIRED' }, false],
+    // Bun has codes without system calls.
+    [{ code: 'ENETUNREACH' }, false],
+    [{ code: 'EHOSTUNREACH' }, false],
+    [{ code: 'ECONNRESET' }, true],
+    [{ code: 'ETIMEDOUT' }, true],
+  ] as const) {
+    test(`that rejects with ${inspect(fields)} → outcomeUnknown is ${isUnknown}`, async () => {
+      const error = Object.assign(new Error('failed'), fields);
+      await rejectsWith(error, isUnknown);
+      await rejectsWith(new TypeError('fetch failed', { cause: error }), isUnknown);
+    });
+  }
+
+  test('that rejects with an error for each address → outcomeUnknown is false if none was reached', async () => {
+    const timeout = Object.assign(new Error('failed'), { code: 'ETIMEDOUT', syscall: 'connect' });
+    const reset = Object.assign(new Error('failed'), { code: 'ECONNRESET', syscall: 'read' });
+    await rejectsWith(new AggregateError([timeout, timeout]), false);
+    await rejectsWith(new AggregateError([timeout, reset]), true);
+    await rejectsWith(new AggregateError([]), true);
+  });
 });
+
+/** Checks `outcomeUnknown` of a call whose fetch rejects with `error`. */
+async function rejectsWith(error: Error, isUnknown: boolean): Promise<void> {
+  const fetch = () => Promise.reject(error);
+  const client = createClient({ url: 'http://h', token: 'secret', retries: 0, fetch });
+  await assert.rejects(client.createPlant(FERN), { outcomeUnknown: isUnknown });
+}
 
 test('an error of another copy of the package is an instance too', () => {
   const other = class PlantStoreError extends Error {

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { createServer as createHttpsServer } from 'node:https';
 import { connect, type LookupFunction } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, test } from 'node:test';
@@ -7,10 +9,13 @@ import { inspect } from 'node:util';
 import { createClient, type GiveToken, PlantStoreError } from '../../client/src/client.ts';
 import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
 import { engines } from '../support/engines.ts';
-import { freePort } from '../support/servers/free-port.ts';
+import { freePort, listenOnFreePort } from '../support/servers/free-port.ts';
 import { serve } from '../support/servers/stub-server.ts';
 import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
 import { startService } from '../support/service.ts';
+
+/** The broadcast address. TCP cannot connect to it. */
+const UNREACHABLE = '255.255.255.255';
 
 for (const engine of engines) {
   describe(`the client on ${engine.name}`, () => {
@@ -244,13 +249,15 @@ describe('a call that fails', () => {
     });
   });
 
-  test('connection rejecting or unknown host → outcomeUnknown is false', async (t) => {
+  test('connection impossible → outcomeUnknown is false', async (t) => {
     const url = await serve(t, () => undefined);
     const { port } = new URL(url);
     const unusedPort = await freePort();
     for (const [host, reason] of [
       [`127.0.0.1:${unusedPort}`, 'ECONNREFUSED'],
       [`plants.invalid:${port}`, 'ENOTFOUND|EAI_AGAIN'],
+      [UNREACHABLE, 'connect ENETUNREACH'],
+      ['127.0.0.1:22', 'bad port'],
     ] as const) {
       const client = createClient({ url: `http://${host}`, token: 'secret', retries: 1 });
       const call = client.createPlant({ id: 7, name: 'Fern' });
@@ -281,39 +288,81 @@ describe('a call that fails', () => {
     });
   });
 
-  test('no address of a host answers → the message gives the reason', async () => {
-    const port = await freePort();
-    const lookup: LookupFunction = (_name, _options, give) =>
-      give(null, [
-        { address: '127.0.0.1', family: 4 },
-        { address: '::1', family: 6 },
-      ]);
-    const [cause] = await once(connect({ host: 'plants.example', port, lookup }), 'error');
-    assert.ok(cause instanceof AggregateError);
-    const fetch = (): Promise<never> => Promise.reject(new TypeError('fetch failed', { cause }));
-    const client = createClient({ url: 'http://plants.example', token: 'secret', retries: 0, fetch });
+  for (const [address, code] of [
+    ['127.0.0.1', 'ECONNREFUSED'],
+    [UNREACHABLE, 'ENETUNREACH'],
+  ] as const) {
+    test(`no address of a host answers → the message gives the reason, ${code}`, async () => {
+      const port = await freePort();
+      const lookup: LookupFunction = (_name, _options, give) =>
+        give(null, [
+          { address, family: 4 },
+          { address: '::1', family: 6 },
+        ]);
+      const [cause] = await once(connect({ host: 'plants.example', port, lookup }), 'error');
+      assert.ok(cause instanceof AggregateError);
+      const fetch = (): Promise<never> => Promise.reject(new TypeError('fetch failed', { cause }));
+      const client = createClient({ url: 'http://plants.example', token: 'secret', retries: 0, fetch });
+      await assert.rejects(client.deletePlant(7), {
+        message: `no answer from DELETE http://plants.example/plants/7 (${code})`,
+        outcomeUnknown: false,
+      });
+    });
+  }
+
+  test('invalid certificate → outcomeUnknown is false, and no request arrives', async (t) => {
+    let requests = 0;
+    const [key, cert] = await Promise.all(
+      ['key', 'pem'].map((kind) =>
+        readFile(new URL(`../support/certificates/first.${kind}`, import.meta.url)),
+      ),
+    );
+    const server = createHttpsServer({ key, cert }, (_request, response) => {
+      requests += 1;
+      response.end();
+    });
+    t.after(() => server.close());
+    const url = `https://127.0.0.1:${await listenOnFreePort(server)}`;
+    const client = createClient({ url, token: 'secret', retries: 0 });
     await assert.rejects(client.deletePlant(7), {
-      message: 'no answer from DELETE http://plants.example/plants/7 (ECONNREFUSED)',
+      message: /self-signed certificate/,
       outcomeUnknown: false,
     });
+    assert.equal(requests, 0);
+  });
+
+  test('header that fetch rejects → outcomeUnknown is false, and no request arrives', async (t) => {
+    let requests = 0;
+    const url = await serve(t, (_request, response) => {
+      requests += 1;
+      response.end();
+    });
+    const headers = { 'transfer-encoding': 'chunked' };
+    const client = createClient({ url, token: 'secret', retries: 0, headers });
+    await assert.rejects(client.deletePlant(7), {
+      message: /invalid transfer-encoding header/,
+      outcomeUnknown: false,
+    });
+    assert.equal(requests, 0);
   });
 
   test('plant absent at the first attempt that was sent → not counted as deleted', async (t) => {
-    let requests = 0;
     const gone = await serve(t, (_request, response) => {
       response.writeHead(404).end('{"error":40400,"message":"no such plant"}');
     });
-    const nowhere = `http://127.0.0.1:${await freePort()}`;
-    const client = createClient({
-      url: gone,
-      token: 'secret',
-      fetch: (input, init) => {
-        requests += 1;
-        return fetch(requests === 1 ? nowhere : input, init);
-      },
-    });
-    await assert.rejects(client.deletePlant(7), { code: 40400, outcomeUnknown: false });
-    assert.equal(requests, 2);
+    for (const nowhere of [`127.0.0.1:${await freePort()}`, UNREACHABLE]) {
+      let requests = 0;
+      const client = createClient({
+        url: gone,
+        token: 'secret',
+        fetch: (input, init) => {
+          requests += 1;
+          return fetch(requests === 1 ? `http://${nowhere}` : input, init);
+        },
+      });
+      await assert.rejects(client.deletePlant(7), { code: 40400, outcomeUnknown: false }, nowhere);
+      assert.equal(requests, 2);
+    }
   });
 
   test('token function fails → one call of it, and the message gives the reason', async () => {

@@ -82,7 +82,8 @@ export function startTracing(onError: (message: string) => void): Tracing {
   function traceRequests(app: FastifyInstance): void {
     app.addHook('onRequest', (request, _reply, done) => {
       begin(request);
-      done();
+      // A pipelined request starts in the context of the previous one, which may be of another caller.
+      context.with(ROOT_CONTEXT, done);
     });
     // Restores the tracing context after the body was read: the events of the body stream lose that context.
     app.addHook(

@@ -4,6 +4,8 @@ import { test } from 'node:test';
 import manifest from '../../../package.json' with { type: 'json' };
 import { wantsTraces } from '../../../src/cli/settings/otel-variables.ts';
 import { ConfigInvalid } from '../../../src/config.ts';
+import { openWire } from '../../support/clients/raw-connection.ts';
+import { renderRequest } from '../../support/clients/raw-http.ts';
 import { secretPart } from '../../support/data/secret-part.ts';
 import { engines } from '../../support/engines.ts';
 import { newInstallation } from '../../support/program.ts';
@@ -109,6 +111,35 @@ for (const engine of engines) {
       assert.ok(!bytes.includes(private_), `${private_} is in the traces`);
   });
 }
+
+test('pipelined requests of two callers → no span in the trace of the other caller', async (t) => {
+  const installation = await newInstallation(t);
+  const collector = await startCollector(t);
+  const tokens = [await installation.token('alice'), await installation.token('bob')];
+  const service = await installation.serve({ env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url } });
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  const requests = tokens.map((token) =>
+    renderRequest({
+      method: 'POST',
+      path: '/plants',
+      headers: [
+        ...Object.entries(bearer(token)),
+        ['connection', 'keep-alive'],
+        ['content-type', 'application/json'],
+      ],
+      body: '{"id":1,"name":"Alder"}',
+    }),
+  );
+  wire.send(Buffer.concat(requests));
+  for (const _ of tokens) assert.equal((await wire.answer())?.status, 200);
+  await service.stop();
+  const traces = Object.values(Object.groupBy(collector.spans(), ({ traceId }) => traceId));
+  assert.deepEqual(
+    traces.map((spans) => spans?.map(({ name }) => name).sort()),
+    tokens.map(() => ['POST /plants', 'store createPlant']),
+  );
+});
 
 test('OTEL_* variables → set the service name and the sampling ratio', async (t) => {
   const installation = await newInstallation(t);

@@ -72,6 +72,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   );
   const tracing = traces ? await loadTracing(log) : undefined;
   let isStopping = false;
+  const closed = new AbortController();
   const opening = openStore(config.databaseUrl, {
     onFatal,
     now,
@@ -90,9 +91,11 @@ export async function startServer(options: ServerOptions): Promise<Server> {
       http,
       opened,
       isStopping: () => isStopping,
+      closed: closed.signal,
     }),
   );
   const wired = await wiring.catch(async (error: unknown) => {
+    closed.abort();
     await opening.then(
       (store) => store.close(),
       () => undefined,
@@ -115,6 +118,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
       await setImmediate();
     }
     await drain(app, connections, DRAIN_MS);
+    closed.abort();
     await Promise.all([store.close(), drain(admin, adminConnections, LAST_MS), tracing?.close(LAST_MS)]);
     lock?.release();
   }
@@ -156,11 +160,12 @@ interface Wiring extends Pick<ServerOptions, 'config' | 'serviceLog'> {
   readonly http: Awaited<ReturnType<typeof loadHttp>>;
   readonly opened: Store;
   readonly isStopping: () => boolean;
+  readonly closed: AbortSignal;
 }
 
 /** Wires the service and the admin listener to an open store, without listening. */
 async function wire(wiring: Wiring) {
-  const { config, serviceLog, now, monotonicNow, tls, tracing, http, opened, isStopping } = wiring;
+  const { config, serviceLog, now, monotonicNow, tls, tracing, http, opened, isStopping, closed } = wiring;
   const { log, answered, linesDropped } = serviceLog;
   const metrics = http.createMetrics({
     version,
@@ -175,7 +180,7 @@ async function wire(wiring: Wiring) {
   const adminConnections = new Connections(limits.connections, limits.unsent);
   const app = http.createApp({
     store,
-    findForeignGrant: await openIssuer(config, log, now),
+    findForeignGrant: await openIssuer(config, log, now, closed),
     log,
     onAnswered: answered,
     now,
@@ -233,7 +238,12 @@ function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || host.startsWith('127.');
 }
 
-async function openIssuer(config: Config, log: EventLog, now: () => number): Promise<FindGrant | undefined> {
+async function openIssuer(
+  config: Config,
+  log: EventLog,
+  now: () => number,
+  closed: AbortSignal,
+): Promise<FindGrant | undefined> {
   const { oidcIssuer: issuer, oidcAudience: audience } = config;
   if (issuer === '') return undefined;
   // Imports the OIDC module on demand, so that a service without an issuer does not load it.
@@ -242,6 +252,7 @@ async function openIssuer(config: Config, log: EventLog, now: () => number): Pro
     issuer,
     audience,
     now,
+    closed,
     onKeysUnreadable: (err) =>
       log.event('the keys of the identity provider could not be read; check the provider and --oidc-issuer', {
         err,

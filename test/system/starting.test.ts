@@ -63,6 +63,18 @@ describe('serve', TOGETHER, () => {
     );
   });
 
+  it('port in use, identity provider silent → exits without waiting for the keys', async (t) => {
+    const silent = await takePort(t);
+    const port = await takePort(t);
+    const ended = await failToServe(t, {
+      '--port': port,
+      '--oidc-issuer': `http://127.0.0.1:${silent}`,
+      '--oidc-audience': 'plants',
+    });
+    // A process that waits for the keys logs that they could not be read.
+    assertFails(ended, /^plant-store: .*in use/);
+  });
+
   const unprivileged = withoutLowPorts();
   it(
     'port reserved for root → says so and names --port',
@@ -182,7 +194,8 @@ async function failToServe(
 }
 
 async function takePort(t: TestContext): Promise<string> {
-  const server = createServer();
+  // Reads the connections, to notice their end: `close` waits for it.
+  const server = createServer((socket) => socket.on('error', () => undefined).resume());
   t.after(() => new Promise<void>((resolve) => server.close(() => resolve())));
   return String(await listenOnFreePort(server));
 }

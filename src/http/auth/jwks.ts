@@ -60,6 +60,8 @@ interface IssuerKeysOptions {
   readonly issuer: string;
   /** Returns the current time in milliseconds since the epoch. */
   readonly now: () => number;
+  /** Ends reads of the keys, without a call of `onUnreadable`. */
+  readonly closed: AbortSignal;
   /** Called when the keys could not be read. The known keys stay in use. */
   readonly onUnreadable: (error: unknown) => void;
   /** Called at each read for each key that no token can be verified with. The key is ignored. */
@@ -73,7 +75,7 @@ interface IssuerKeysOptions {
  * now.
  */
 export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
-  const { now, onUnreadable } = options;
+  const { now, closed, onUnreadable } = options;
   let keys = NO_KEYS;
   let readAt = 0;
   let triedAt = Number.NEGATIVE_INFINITY;
@@ -110,7 +112,7 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
       return true;
     } catch (error: unknown) {
       failedAt = now();
-      onUnreadable(error);
+      if (!closed.aborted) onUnreadable(error);
       return false;
     }
   }
@@ -159,8 +161,8 @@ function mayHaveNewKey(error: unknown, kid: string): boolean {
   );
 }
 
-async function readKeys({ issuer, onUnusableKey }: IssuerKeysOptions): Promise<typeof NO_KEYS> {
-  const signal = AbortSignal.timeout(TIMEOUT_MS);
+async function readKeys({ issuer, closed, onUnusableKey }: IssuerKeysOptions): Promise<typeof NO_KEYS> {
+  const signal = AbortSignal.any([closed, AbortSignal.timeout(TIMEOUT_MS)]);
   const metadataUrl = `${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`;
   const metadata = parseMetadata(await readJson(metadataUrl, signal), metadataUrl);
   // The metadata must name the configured issuer (Discovery 1.0 §4.3), so that no issuer can impersonate

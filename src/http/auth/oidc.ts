@@ -16,6 +16,8 @@ interface OidcOptions {
   readonly audience: string;
   /** Returns the current time in milliseconds since the epoch. */
   readonly now: () => number;
+  /** Ends reads of the issuer's keys. Otherwise they would keep the process alive. */
+  readonly closed: AbortSignal;
   /** Called when the keys of the issuer could not be read. The known keys stay in use. */
   readonly onKeysUnreadable: (error: unknown) => void;
   /** Called at each read of the keys for each key that no token can be verified with. */
@@ -28,8 +30,14 @@ interface OidcOptions {
  * issuer cannot be reached.
  */
 export function createOidc(options: OidcOptions): FindGrant {
-  const { issuer, audience, now, onKeysUnreadable, onUnusableKey } = options;
-  const verifyWithKeys = createIssuerKeys({ issuer, now, onUnreadable: onKeysUnreadable, onUnusableKey });
+  const { issuer, audience, now, closed, onKeysUnreadable, onUnusableKey } = options;
+  const verifyWithKeys = createIssuerKeys({
+    issuer,
+    now,
+    closed,
+    onUnreadable: onKeysUnreadable,
+    onUnusableKey,
+  });
 
   return async (secret) => {
     try {

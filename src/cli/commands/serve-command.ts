@@ -40,6 +40,7 @@ export function serveCommand(context: CommandContext): Command {
     const traces = wantsTraces(context.env);
     const starting = startServer({ config, serviceLog, traces, onFatal: broken.resolve });
     const stop = stopOnSignal(context, starting, log, config.stopDelay + SHUTDOWN_MS);
+    if (config.tlsCert !== '') reloadOnSighup(context, starting, log);
     if (context.env.npm_lifecycle_event !== undefined) stopWithParent(context, log, stop);
     void broken.promise.then((err) => {
       log.event(
@@ -50,7 +51,6 @@ export function serveCommand(context: CommandContext): Command {
     });
     const server = await starting;
     disableAllocationSitePretenuring();
-    reloadOnSighup(context, server, log);
     // Writes the "serving" log line before the welcome text is printed.
     log.flush();
     if (!shouldCreateFirstToken(context, config)) return warnWithoutTokens(server, config, log);
@@ -136,12 +136,17 @@ function stopWithParent(
   timer.unref();
 }
 
-/** Reloads the certificate on SIGHUP. Without TLS, SIGHUP ends the process, which is its default action. */
-function reloadOnSighup({ signals }: CommandContext, { tls }: Server, log: EventLog): void {
-  if (tls === undefined) return;
-  signals.on('SIGHUP', () => {
+/**
+ * Reloads the certificate on SIGHUP. If SIGHUP comes during the start, reloads it after the start. Without
+ * TLS, no handler is set, so that SIGHUP ends the process.
+ */
+function reloadOnSighup({ signals }: CommandContext, starting: Promise<Server>, log: EventLog): void {
+  signals.on('SIGHUP', async () => {
+    // After a failed start there is nothing to reload. The command that awaits `starting` reports the error.
+    const server = await starting.catch(() => undefined);
+    if (server?.tls === undefined) return;
     try {
-      log.event('the certificate was reloaded', { validTo: tls.renew() });
+      log.event('the certificate was reloaded', { validTo: server.tls.renew() });
     } catch (err: unknown) {
       log.event(
         'the certificate could not be reloaded, so the previous one stays in use; correct the files and send SIGHUP again',

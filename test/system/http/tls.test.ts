@@ -7,6 +7,7 @@ import { describe, it } from 'node:test';
 import { connect, type TLSSocket } from 'node:tls';
 import { fileURLToPath } from 'node:url';
 import { renderRequest } from '../../support/clients/raw-http.ts';
+import { holdMigration } from '../../support/faults/hold-migration.ts';
 import { endOf, type Installation, newInstallation, TOGETHER } from '../../support/program.ts';
 import { bearer } from '../../support/service.ts';
 
@@ -122,6 +123,22 @@ describe('TLS on', TOGETHER, () => {
     assert.equal(await nameAt(port), 'second.plants.test');
     agent.destroy();
     assert.equal((await service.stop()).code, 0);
+  });
+
+  it('SIGHUP during the start → renewed certificate after the start', async (t) => {
+    const installation = await newInstallation(t);
+    const migration = await holdMigration(t);
+    const flags = await certificate(installation, 'first');
+    const program = installation.start(['serve', '--port', '0', '--admin-port', '0', ...flags], {
+      env: { ...PRODUCTION, DATABASE_URL: migration.databaseUrl },
+    });
+    await migration.waits();
+    await certificate(installation, 'second');
+    program.kill('SIGHUP');
+    await migration.release();
+    await program.logged(({ msg }) => msg === 'the certificate was reloaded');
+    const { url } = await program.logged(({ msg }) => msg === 'serving');
+    assert.equal(await nameAt(new URL(String(url)).port), 'second.plants.test');
   });
 
   it('client closes its connection at each response → each request is logged as answered', async (t) => {

@@ -54,6 +54,8 @@ interface ServerOptions {
   readonly serviceLog: ServiceLog;
   /** Enables tracing. OpenTelemetry's environment variables set the destination of the traces. */
   readonly traces?: boolean;
+  /** Called once the store is migrated and open. If the process ends before, nothing is half done. */
+  readonly onOpened?: () => void;
   /** Called once after a fatal store error; then the process must restart. */
   readonly onFatal: (error: Error) => void;
   /** Returns milliseconds since the epoch; by default from the system clock. */
@@ -64,7 +66,7 @@ interface ServerOptions {
 
 /** Opens the store, wires the service to it, and resolves once both listeners accept connections. */
 export async function startServer(options: ServerOptions): Promise<Server> {
-  const { config, serviceLog, traces = false, onFatal, now = Date.now } = options;
+  const { config, serviceLog, traces = false, onOpened, onFatal, now = Date.now } = options;
   const { monotonicNow = () => performance.now() } = options;
   const { log } = serviceLog;
   const tls = openTls(config.tlsCert, config.tlsKey, (mode) =>
@@ -79,6 +81,9 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     connections: connectionOptions(config),
     onCommit: (...batch) => wired.metrics.committed(...batch),
     ...logStore(log),
+  }).then((store) => {
+    onOpened?.();
+    return store;
   });
   const wiring = Promise.all([opening, loadHttp()]).then(([opened, http]) =>
     wire({

@@ -8,8 +8,12 @@ import { describe, it } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { fillStore } from '../long/long-list.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';
+import { rowsOf } from '../support/engines.ts';
 import { damage } from '../support/faults/damaged-file.ts';
-import { endOf, newInstallation, type Service, TOGETHER } from '../support/program.ts';
+import { holdMigration } from '../support/faults/hold-migration.ts';
+import { until } from '../support/patience.ts';
+import { endOf, newInstallation, type Program, type Service, TOGETHER } from '../support/program.ts';
+import type { Ended } from '../support/run-command.ts';
 import { listenOnFreePort } from '../support/servers/free-port.ts';
 import { bearer } from '../support/service.ts';
 
@@ -19,6 +23,10 @@ const ALDER = { name: 'Alder', tag: null };
 /** Long enough for all steps of a test, also on a busy machine. */
 const PAUSE_MS = 8_000;
 const PAUSE = ['--stop-delay', String(PAUSE_MS)];
+
+const SESSIONS = `SELECT pid FROM pg_stat_activity
+                   WHERE datname = current_database() AND application_name = 'plant-store'`;
+const TABLES = `SELECT tablename FROM pg_tables WHERE schemaname = 'public'`;
 
 /** Blocks a service soon after SIGTERM: for a second, and until a file `asked` exists. */
 const BLOCKS = `data:text/javascript,${encodeURIComponent(
@@ -67,21 +75,31 @@ describe('stop with a delay', TOGETHER, () => {
 
 // Concurrent, since most tests wait.
 describe('stop', { concurrency: 3 }, () => {
-  it('signal during the start → stops', async (t) => {
+  it('signal before the database answers → exit code 0', async (t) => {
     const installation = await newInstallation(t);
     const silent = createServer();
     const port = await listenOnFreePort(silent);
     const env = { ...PRODUCTION, DATABASE_URL: `postgres://u@127.0.0.1:${port}/plants` };
     const program = installation.start(['serve', '--port', '0', '--admin-port', '0'], { env });
+    t.after(() => void silent.close());
     const [socket] = await once(silent, 'connection');
+    t.after(() => void socket.destroy());
     program.kill('SIGTERM');
-    await program.logged(({ msg }) => msg === 'stopping');
-    socket.destroy();
-    silent.close();
-    const { code, signal, stderr } = await endOf(program);
-    assert.deepEqual({ code, signal }, { code: 1, signal: null });
-    assert.match(stderr, /^plant-store: /);
-    assert.ok(program.log.every(({ msg }) => msg !== 'serving'));
+    assertStopped(await endOf(program), program);
+  });
+
+  it('signal during a migration → exit code 0, and the migration is rolled back', async (t) => {
+    const installation = await newInstallation(t);
+    const migration = await holdMigration(t);
+    const env = { ...PRODUCTION, DATABASE_URL: migration.databaseUrl };
+    const program = installation.start(['serve', '--port', '0', '--admin-port', '0'], { env });
+    await migration.waits();
+    program.kill('SIGINT');
+    assertStopped(await endOf(program), program);
+    await migration.release();
+    await until(async () => (await rowsOf(env.DATABASE_URL, SESSIONS)).length === 0);
+    assert.deepEqual(await rowsOf(env.DATABASE_URL, TABLES), []);
+    assert.equal((await installation.run(['migrate'], { env })).code, 0);
   });
 
   it('unhandled rejection → logged, requests in flight finish, exit code 1', async (t) => {
@@ -161,6 +179,14 @@ describe('stop', { concurrency: 3 }, () => {
     assert.doesNotMatch(stdout, /plt_/);
   });
 });
+
+function assertStopped({ code, signal, stderr }: Ended, { log }: Program): void {
+  assert.deepEqual({ code, signal, stderr }, { code: 0, signal: null, stderr: '' });
+  assert.deepEqual(
+    log.map(({ msg }) => msg),
+    ['stopping', 'stopped'],
+  );
+}
 
 async function sendSignal(service: Service, signal: NodeJS.Signals): Promise<void> {
   service.kill(signal);

@@ -38,8 +38,13 @@ export function serveCommand(context: CommandContext): Command {
     const { log } = serviceLog;
     const broken = Promise.withResolvers<Error>();
     const traces = wantsTraces(context.env);
-    const starting = startServer({ config, serviceLog, traces, onFatal: broken.resolve });
-    const stop = stopOnSignal(context, starting, log, config.stopDelay + SHUTDOWN_MS);
+    let isOpen = false;
+    const onOpened = (): void => {
+      isOpen = true;
+    };
+    const starting = startServer({ config, serviceLog, traces, onOpened, onFatal: broken.resolve });
+    const graceMs = config.stopDelay + SHUTDOWN_MS;
+    const stop = stopOnSignal(context, log, { starting, isOpen: () => isOpen, graceMs });
     if (config.tlsCert !== '') reloadOnSighup(context, starting, log);
     if (context.env.npm_lifecycle_event !== undefined) stopWithParent(context, log, stop);
     void broken.promise.then((err) => {
@@ -63,15 +68,22 @@ export function serveCommand(context: CommandContext): Command {
   });
 }
 
+interface Stoppable {
+  readonly starting: Promise<Server>;
+  /** Returns whether the store is open. */
+  readonly isOpen: () => boolean;
+  /** Max milliseconds of a stop. */
+  readonly graceMs: number;
+}
+
 /**
- * Stops the server on signals and unexpected errors, also while it starts. Returns a function that stops the
- * server.
+ * Stops the server on signals and unexpected errors. Before the store is open, ends the process immediately.
+ * Returns a function that stops the server.
  */
 function stopOnSignal(
   { signals, end }: CommandContext,
-  starting: Promise<Server>,
   log: EventLog,
-  graceMs: number,
+  { starting, isOpen, graceMs }: Stoppable,
 ): (exitCode: number) => void {
   let stoppingSince: number | undefined;
   let exitCode = 0;
@@ -80,6 +92,12 @@ function stopOnSignal(
     exitCode = Math.max(exitCode, code);
     if (stoppingSince !== undefined) return;
     stoppingSince = performance.now();
+    // The store may wait a minute for a lock. An unfinished migration is rolled back.
+    if (!isOpen()) {
+      log.event('stopped', {});
+      end(exitCode);
+      return;
+    }
     setTimeout(() => {
       log.event('the stop took too long, so requests in flight are cut off; exiting', {});
       end(1);

@@ -31,7 +31,12 @@ import {
 import { PAGE_BYTES } from '../../src/http/plants/pagination.ts';
 import { TICK_MS } from '../../src/http/protocol/connection-registry.ts';
 import { LINGER_MS, MAX_DISCARDED_BYTES } from '../../src/http/protocol/http-connection.ts';
-import { BASE_PIECES, BYTES_PER_PIECE } from '../../src/http/protocol/request-body.ts';
+import {
+  BASE_PIECES,
+  BYTES_PER_PIECE,
+  UNCOUNTED_BYTES,
+  UNFINISHED_BYTES,
+} from '../../src/http/protocol/request-body.ts';
 import { BEGUN_WAIT_MS, MEMORY_PER_BYTE } from '../../src/http/send-buffer-limit.ts';
 import { MAX_LINES_IN_WINDOW } from '../../src/observability/audit-log.ts';
 import { BUFFER_LIMITS, LAST_MS as LOG_LAST_MS } from '../../src/observability/log-writer.ts';
@@ -89,7 +94,8 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   ],
   'docs/configuration.md': [
     `A note for the list of tokens, ${TOKEN_NAME_RULE}.`,
-    `| Chunks of a body | ${BASE_PIECES}, plus one for every ${BYTES_PER_PIECE} bytes;`,
+    `| Chunks of a chunked body | ${BASE_PIECES}, plus one for every ${BYTES_PER_PIECE} bytes;`,
+    `| Bodies that arrive in parts | ${UNFINISHED_BYTES / MIB} MiB in all, not counting the first ${UNCOUNTED_BYTES / KIB} KiB of each;`,
     `${listsAtOnce} of more than ${PAGE_BYTES / KIB} KiB, for ${numberOf('sendBufferLimit') / MIB} MiB of`,
     `${MAX_DISCARDED_BYTES / KIB} KiB or one second; then the connection is closed`,
     `| Nesting of JSON | ${MAX_JSON_DEPTH} levels |`,

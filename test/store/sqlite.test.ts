@@ -310,7 +310,7 @@ describe('a file that cannot be a store', () => {
     });
   }
 
-  test('file missing beside its write-ahead log → not opened, and the log is kept', async (t) => {
+  test('file missing next to its write-ahead log → not opened, and the log is kept', async (t) => {
     const file = await freshFile();
     writeFileSync(`${file}-wal`, 'the last writes');
     await assert.rejects(

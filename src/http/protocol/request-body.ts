@@ -15,7 +15,7 @@ export const BYTES_PER_PIECE = 128;
 /** Bytes of an unfinished body that do not count towards the limit on all of them. */
 export const UNCOUNTED_BYTES = 4 * 1024;
 /** Max counted bytes of all bodies that arrive in parts, until their responses close. */
-export const UNFINISHED_BYTES = 32 * 1024 * 1024;
+export const UNFINISHED_BYTES = 16 * 1024 * 1024;
 
 /**
  * Returns a hook that waits until the whole request has arrived: headers, body and trailers. Sets

@@ -330,6 +330,28 @@ const bodies: readonly Attack[] = [
 
 const slowness: readonly Attack[] = [
   {
+    name: 'unfinished-large-bodies',
+    about: 'bodies without their last byte: with a token, and where no operation reads them',
+    guards: 'the memory of bodies that arrive in parts: memory, statuses',
+    connections: 400,
+    sends: [`POST /plants HTTP/1.1\r\n${TOKEN}`, `OPTIONS /plants HTTP/1.1\r\n${HOST}`].map((head) => ({
+      steps: [
+        { send: `${head}${JSON_TYPE}Content-Length: 262144\r\n\r\n${' '.repeat(160_000)}` },
+        { wait: 500 },
+        { send: ' '.repeat(102_143) },
+      ],
+    })),
+    reads: 'all',
+    seconds: 20,
+    bounds: { closedMs: 19_000, statuses: [408, 503] },
+    env: { BODY_LIMIT: '262144' },
+    short: {
+      env: { ...SHORT_TIMEOUTS, BODY_LIMIT: '262144' },
+      seconds: 4,
+      bounds: { closedMs: SHORT_WRITE_TIMEOUT },
+    },
+  },
+  {
     name: 'slow-headers',
     about: 'headers byte by byte',
     guards: 'the header timeout: closed',

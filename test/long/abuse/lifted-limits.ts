@@ -43,6 +43,23 @@ const LIFTED: readonly LiftedLimit[] = [
     env: 'SEND_BUFFER_LIMIT=68719476736',
   },
   {
+    limit: 'the memory of bodies that arrive in parts',
+    attack: 'unfinished-large-bodies',
+    breaks: /memory/,
+    edits: [
+      {
+        file: 'src/http/app.ts',
+        from: 'readsBody: body !== undefined',
+        to: 'readsBody: true',
+      },
+      {
+        file: 'src/http/protocol/request-body.ts',
+        from: 'UNFINISHED_BYTES = 16 * 1024',
+        to: 'UNFINISHED_BYTES = 2 ** 20',
+      },
+    ],
+  },
+  {
     limit: 'the end of the connection after an early response',
     attack: 'huge-length',
     breaks: /read|closed/,

@@ -129,12 +129,14 @@ describe('the bounds of an attack', () => {
     );
     const bounds = withoutSpeed(ALL_BOUNDS);
     const judged = harms.filter(([harm]) => abuseFaults({ ...GOOD, ...harm }, bounds, 0).length > 0);
-    const bySpeed = /only|p99|longest|closed|idle|the stop|arrived/;
+    const bySpeed = /only|p99|memory|longest|closed|idle|the stop|arrived/;
     assert.deepEqual(
       judged.map(([, fault]) => fault.source),
       harms.map(([, fault]) => fault.source).filter((source) => !bySpeed.test(source)),
     );
     assert.ok(judged.length >= 5);
+    const growth = { ...GOOD, memory: { ...memory, peak: 292 * MEBIBYTE } };
+    assert.deepEqual(abuseFaults(growth, bounds, 10), ['memory: 192.0 MiB, bound 192.0 MiB']);
   });
 
   it('the catalogue has at least 20 attacks with unique names', () => {

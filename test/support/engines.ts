@@ -7,7 +7,7 @@ import { DatabaseSync } from 'node:sqlite';
 import type { TestContext } from 'node:test';
 import pg from 'pg';
 import { connectionOptions, loadConfig } from '../../src/config.ts';
-import { PATIENT_CONNECTIONS } from './patience.ts';
+import { PATIENCE_MS, PATIENT_CONNECTIONS } from './patience.ts';
 
 /** Options to open a store in tests: those of the service, with longer timeouts for a busy machine. */
 export const connections = connectionOptions(loadConfig(PATIENT_CONNECTIONS, {}));
@@ -56,7 +56,7 @@ async function freshDatabase(t: Pick<TestContext, 'after'>): Promise<string> {
 /** Runs SQL directly on the database of a store, without the service. */
 export async function execute(url: string, sql: string): Promise<void> {
   if (url.startsWith('sqlite:')) {
-    using db = new DatabaseSync(fileOf(url));
+    using db = new DatabaseSync(fileOf(url), { timeout: PATIENCE_MS });
     db.exec(sql);
   } else await onServer(url, (client) => client.query(sql));
 }

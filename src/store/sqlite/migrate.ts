@@ -75,8 +75,13 @@ function createPrivately(file: string): void {
   syncFolder(folder);
 }
 
+// A file that another process removes meanwhile, or that cannot exist, has none.
 function hasContent(file: string): boolean {
-  return existsSync(file) && statSync(file).size > 0;
+  try {
+    return statSync(file).size > 0;
+  } catch {
+    return false;
+  }
 }
 
 // Creates missing folders one by one. `mkdirSync` with `recursive` never returns if the parent rejects new

@@ -140,7 +140,8 @@ function fitLine(loads: readonly Load[], seconds: (load: Load) => number): { eac
   const spread = sum(points, ({ x }) => (x - meanX) ** 2);
   const slope = spread === 0 ? 0 : sum(points, ({ x, y }) => (x - meanX) * (y - meanY)) / spread;
   const batch = Math.min(Math.max(0, slope), meanX === 0 ? 0 : meanY / meanX);
-  return { each: meanY - batch * meanX, batch };
+  // Rounding can make the difference slightly negative.
+  return { each: Math.max(0, meanY - batch * meanX), batch };
 }
 
 function perRequest(loads: readonly Load[], seconds: (load: Load) => number): number {

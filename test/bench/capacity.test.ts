@@ -249,6 +249,22 @@ describe('calibration', () => {
     return { ...sample, load: { ...load, answers: perSecond, perSecond, cpu } };
   }
 
+  test('CPU time grows faster than the number of batches → no negative cost', () => {
+    const list = sampleOf('list', 1, 0);
+    const { load } = sampleOf('create', 1, 0);
+    for (let run = 0; run < 200; run += 1) {
+      const creates = [1, 4, 16, 32].map((connections, n): Sample => {
+        const answers = 1_000 * (n + 1) + run;
+        const batches = Math.floor(answers / connections);
+        const cpu = { ...NO_CPU, main: batches ** 2 / 1e7 };
+        return { kind: 'create', instances: 1, connections, load: { ...load, answers, batches, cpu } };
+      });
+      const alone = [...creates, list];
+      const { service } = calibrate({ ...machine, syncMs: 1, alone, rejected: list.load, full: [] });
+      assert.ok(service.createUs >= 0, `${service.createUs} µs`);
+    }
+  });
+
   test('one and three instances, next to other processes → predicts two and four without them', () => {
     const full = kinds.flatMap((kind) => [sampleOf(kind, 1, 0.3), sampleOf(kind, 3, 0.5)]);
     const alone = full.filter(({ instances }) => instances === 1);

@@ -50,8 +50,10 @@ const DEFAULT_WRITE_TIMEOUT = defaults.writeTimeout + MARGIN_MS;
 /** Node.js accepts one connection per event-loop iteration, so that a burst of busy ones delays the next. */
 const AFTER_A_BURST = { longestMs: 5_000 };
 
-/** In the short form, timeouts are short, with the same margin above them. */
-const SHORT_TIMEOUTS = { HEADER_TIMEOUT: '1000', REQUEST_TIMEOUT: '1500', WRITE_TIMEOUT: '1000' };
+/** Timeouts of the short forms. They are short, with the same margin above them. */
+const STALL_SOON = { WRITE_TIMEOUT: '1000' };
+/** Longer than a busy machine delays a request of another client. */
+const RECEIVE_SOON = { HEADER_TIMEOUT: '5000', REQUEST_TIMEOUT: '5000' };
 const SHORT_WRITE_TIMEOUT = 10_000;
 
 const pipelining: readonly Attack[] = [
@@ -98,7 +100,7 @@ const pipelining: readonly Attack[] = [
     seconds: 40,
     bounds: {},
     bare: true,
-    short: { env: SHORT_TIMEOUTS, seconds: 8 },
+    short: { env: STALL_SOON, seconds: 8 },
   },
   {
     name: 'pipelined-behind-docs',
@@ -180,7 +182,7 @@ const readers: readonly Attack[] = [
           name === 'page' && {
             short: {
               connections: 60,
-              env: SHORT_TIMEOUTS,
+              env: STALL_SOON,
               // A list may wait 5 s for room, and only then stall.
               seconds: 20,
               bounds: { closedMs: 20_000 },
@@ -202,7 +204,7 @@ const readers: readonly Attack[] = [
     stock: LONG,
     bothEngines: true,
     short: {
-      env: SHORT_TIMEOUTS,
+      env: STALL_SOON,
       reads: { perSecond: 300_000, forSeconds: 5 },
       seconds: 10,
       bothEngines: false,
@@ -346,8 +348,8 @@ const slowness: readonly Attack[] = [
     bounds: { closedMs: 19_000, statuses: [408, 503] },
     env: { BODY_LIMIT: '262144' },
     short: {
-      env: { ...SHORT_TIMEOUTS, BODY_LIMIT: '262144' },
-      seconds: 4,
+      env: { ...RECEIVE_SOON, BODY_LIMIT: '262144' },
+      seconds: 8,
       bounds: { closedMs: SHORT_WRITE_TIMEOUT },
     },
   },
@@ -497,7 +499,7 @@ const admin: readonly Attack[] = [
     seconds: 40,
     bounds: { closedMs: DEFAULT_WRITE_TIMEOUT },
     port: 'admin',
-    short: { env: SHORT_TIMEOUTS, seconds: 8, bounds: { closedMs: SHORT_WRITE_TIMEOUT } },
+    short: { env: STALL_SOON, seconds: 8, bounds: { closedMs: SHORT_WRITE_TIMEOUT } },
   },
   {
     name: 'admin-scrapers',

@@ -399,8 +399,9 @@ const slowness: readonly Attack[] = [
     seconds: 10,
     bounds: { statuses: [404], answersEach: 1 },
     env: { MAX_CONNECTIONS: '2000' },
-    // On a busy machine, each connection of the other clients may be the longest idle once.
-    short: { connections: 300, env: { MAX_CONNECTIONS: '200' }, seconds: 2, bounds: { failures: 4 } },
+    // On a busy machine, the connections of the other clients may be the longest idle. Without the guard, each
+    // new connection fails: hundreds.
+    short: { connections: 300, env: { MAX_CONNECTIONS: '200' }, seconds: 2, bounds: { failures: 24 } },
   },
   {
     name: 'silent-at-the-limit',

@@ -29,7 +29,7 @@ interface LiftedLimit {
   readonly edits?: readonly Edit[];
 }
 
-const LIFTED: readonly LiftedLimit[] = [
+export const LIFTED: readonly LiftedLimit[] = [
   {
     limit: 'the write timeout',
     attack: 'unread-docs-300',
@@ -78,7 +78,7 @@ const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/protocol/request-body.ts',
-        from: 'else collect(request, response, done);',
+        from: 'else collect(request, reply, done);',
         to: 'else done();',
       },
     ],

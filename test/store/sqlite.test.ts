@@ -315,7 +315,11 @@ describe('a file that cannot be a store', () => {
     writeFileSync(`${file}-wal`, 'the last writes');
     await assert.rejects(
       open(t, file),
-      isNotOpened(/is missing, but .*plants\.db-wal is there/, /move .* away/),
+      isNotOpened(
+        /is missing, but .*plants\.db-wal is there/,
+        /put that same file back/,
+        /backup .* first move .*-wal away/,
+      ),
     );
     assert.equal(readFileSync(`${file}-wal`, 'utf8'), 'the last writes');
     assert.equal(existsSync(file), false);

@@ -66,7 +66,7 @@ function createPrivately(file: string): void {
   }
   if (rest !== undefined)
     throw new StoreNotOpened(
-      `${file} is missing, but ${rest} is there and may hold the last writes; restore ${file}, or move ${rest} away`,
+      `${file} is missing, but ${rest} is there and may hold its last writes; put that same file back. To restore a backup or to start empty, first move ${rest} away`,
     );
   const folder = dirname(resolve(file));
   makeFolders(folder);

@@ -153,11 +153,16 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
   };
 }
 
-/** Returns true for an unknown key, and for a signature without a key id, which any key may have made. */
+/**
+ * Returns true for an unknown key. Without a key id, also for a wrong signature, which a new key may have
+ * made, and for several keys, of which the issuer may have withdrawn all but one.
+ */
 function mayHaveNewKey(error: unknown, kid: string): boolean {
   return (
     error instanceof errors.JWKSNoMatchingKey ||
-    (kid === '' && error instanceof errors.JWSSignatureVerificationFailed)
+    (kid === '' &&
+      (error instanceof errors.JWSSignatureVerificationFailed ||
+        error instanceof errors.JWKSMultipleMatchingKeys))
   );
 }
 

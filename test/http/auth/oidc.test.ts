@@ -447,6 +447,20 @@ test('key without kid is replaced → found at once; forged tokens cause one rea
   assert.equal(await listBy(newKey), 200);
 });
 
+test('key without kid is replaced by way of both → the new one is found at once', async (t) => {
+  const [oldKey, newKey] = [await newSigningKey('old'), await newSigningKey('new')];
+  const withoutKid = ({ jwk }: typeof oldKey) => ({ ...publicPartOf(jwk), kid: undefined });
+  const { service, provider } = await startStub(t, [withoutKid(oldKey), withoutKid(newKey)]);
+  const exp = Math.floor(service.clock.now / 1_000) + 600;
+  const claimed = { iss: provider.issuer, aud: AUDIENCE, sub: 'alice', scope: 'plants:read', exp };
+  const signed = new SignJWT(claimed).setProtectedHeader({ alg: 'RS256', typ: 'at+jwt' });
+  const token = await signed.sign(newKey.jwk);
+  assert.equal((await list(service, token)).status, 401, 'one of two keys');
+  provider.keys = [withoutKid(newKey)];
+  service.clock.now += COOLDOWN_MS;
+  assert.equal((await list(service, token)).status, 200);
+});
+
 test('20 concurrent tokens with unknown keys → the keys are read once in 10 s', async (t) => {
   const setting = await start(t);
   const { provider, service } = setting;

@@ -232,8 +232,9 @@ function asOwnClient<T extends pg.ClientBase>(client: T): T & Client {
 }
 
 /**
- * Takes a client from the pool. Rejects if none is available in time. A client that comes later goes back to
- * the pool, which would otherwise count it as in use for ever.
+ * Takes a client from the pool. Rejects if none is free or connected in time. The set-up of a new session has
+ * more time: that of its statements. A client that comes later goes back to the pool, which would otherwise
+ * count it as in use for ever.
  */
 function takeClient(pool: pg.Pool): Promise<PooledClient> {
   return new Promise((resolve, reject) => {

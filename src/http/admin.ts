@@ -64,7 +64,11 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
     },
   });
   for (const method of http.METHODS) admin.addHttpMethod(method, { hasBody: false, overrideExisting: true });
-  admin.addHook('preParsing', receiveBody(limits.body));
+  // No route reads a body, so that none is kept.
+  admin.addHook(
+    'preParsing',
+    receiveBody(limits.body, () => undefined),
+  );
   admin.addHook('onRequest', (request, reply, done) => {
     const response = responseOf(reply);
     response.setCommonHeaders(request.id, commonHeaders);

@@ -24,6 +24,7 @@ import {
   type OperationSchema,
   ownerOf,
 } from './operation.ts';
+import { createBodyMemory } from './overload/body-memory.ts';
 import { type Admission, createAdmission } from './overload/concurrency-limit.ts';
 import { createLoopBudget } from './overload/loop-budget.ts';
 import { createPlant, createPlantOperation } from './plants/create-plant.ts';
@@ -170,7 +171,7 @@ function setUpRequests(app: FastifyInstance, bodyLimit: number): void {
   app.decorateRequest('caller', undefined);
   app.decorateRequest('traceId', undefined);
   app.decorateRequest('brokenOff', undefined);
-  app.addHook('preParsing', receiveBody(bodyLimit));
+  app.addHook('preParsing', receiveBody(bodyLimit, createBodyMemory(bodyLimit)));
 }
 
 /** Returns the headers that every response has, also one to an error that belongs to no request. */

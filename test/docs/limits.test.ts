@@ -21,6 +21,7 @@ import { TOKEN_FRESH_MS } from '../../src/http/auth/authentication.ts';
 import { ALGORITHMS, COOLDOWN_MS, KEPT_MS, REFRESH_MS, STALE_MS } from '../../src/http/auth/jwks.ts';
 import { CLOCK_TOLERANCE_S, MAX_JWT_LENGTH } from '../../src/http/auth/oidc.ts';
 import { WINDOW_MS } from '../../src/http/auth/rate-limit.ts';
+import { LARGEST_BODIES, UNFINISHED_BYTES } from '../../src/http/overload/body-memory.ts';
 import { OWNER_SHARE } from '../../src/http/overload/concurrency-limit.ts';
 import {
   CONCURRENT_GATHERS,
@@ -31,12 +32,7 @@ import {
 import { PAGE_BYTES } from '../../src/http/plants/pagination.ts';
 import { TICK_MS } from '../../src/http/protocol/connection-registry.ts';
 import { LINGER_MS, MAX_DISCARDED_BYTES } from '../../src/http/protocol/http-connection.ts';
-import {
-  BASE_PIECES,
-  BYTES_PER_PIECE,
-  UNCOUNTED_BYTES,
-  UNFINISHED_BYTES,
-} from '../../src/http/protocol/request-body.ts';
+import { BASE_PIECES, BYTES_PER_PIECE, UNCOUNTED_BYTES } from '../../src/http/protocol/request-body.ts';
 import { BEGUN_WAIT_MS, MEMORY_PER_BYTE } from '../../src/http/send-buffer-limit.ts';
 import { MAX_LINES_IN_WINDOW } from '../../src/observability/audit-log.ts';
 import { BUFFER_LIMITS, LAST_MS as LOG_LAST_MS } from '../../src/observability/log-writer.ts';
@@ -94,8 +90,9 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   ],
   'docs/configuration.md': [
     `A note for the list of tokens, ${TOKEN_NAME_RULE}.`,
-    `| Chunks of a chunked body | ${BASE_PIECES}, plus one for every ${BYTES_PER_PIECE} bytes;`,
-    `| Bodies that arrive in parts | ${UNFINISHED_BYTES / MIB} MiB in all, not counting the first ${UNCOUNTED_BYTES / KIB} KiB of each;`,
+    `| Chunks of a chunked body, TLS records of any body | ${BASE_PIECES}, plus one for every ${BYTES_PER_PIECE} bytes;`,
+    `| Bodies that arrive in parts | ${UNFINISHED_BYTES / MIB} MiB in all, not counting the first ${UNCOUNTED_BYTES / KIB} KiB of each,`,
+    `at least ${LARGEST_BODIES} bodies of \`--body-limit\``,
     `${listsAtOnce} of more than ${PAGE_BYTES / KIB} KiB, for ${numberOf('sendBufferLimit') / MIB} MiB of`,
     `${MAX_DISCARDED_BYTES / KIB} KiB or one second; then the connection is closed`,
     `| Nesting of JSON | ${MAX_JSON_DEPTH} levels |`,

@@ -2,40 +2,36 @@ import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
 import { responseOf } from '../batched-response.ts';
-import { RETRY_SOON } from '../error-response.ts';
 import { countOf } from '../header-count.ts';
+import { ownerOf } from '../operation.ts';
 
 /**
- * A chunked body may have BASE_PIECES chunks, plus one for each BYTES_PER_PIECE bytes. The limit exists because
- * even a tiny chunk costs the parser microseconds.
+ * A body may arrive in BASE_PIECES chunks or TLS records, plus one for each BYTES_PER_PIECE bytes. The limit
+ * exists because even a tiny one costs microseconds, and one packet can contain hundreds of them.
  */
 export const BASE_PIECES = 512;
 export const BYTES_PER_PIECE = 128;
 
-/** Bytes of an unfinished body that do not count towards the limit on all of them. */
+/** Bytes of a body whose memory is not counted, so that small bodies are always accepted. */
 export const UNCOUNTED_BYTES = 4 * 1024;
-/** Max counted bytes of all bodies that arrive in parts, until their responses close. */
-export const UNFINISHED_BYTES = 16 * 1024 * 1024;
 
 /**
  * Returns a hook that waits until the whole request has arrived: headers, body and trailers. Sets
  * `request.body` to the bytes of the body if the operation reads it and it is not empty. Checks the headers
  * first: Expect (417), Content-Encoding and Content-Type (415), Content-Length (413). `limit` is the max size
- * of a body in bytes.
+ * of a body in bytes. `countMemory` counts the memory of bodies that arrive in parts, by owner; it throws above
+ * its limits.
  */
-export function receiveBody(limit: number) {
+export function receiveBody(limit: number, countMemory: (owner: string, bytes: number) => void) {
   // Closes the connection after a 413 response (too many bytes or chunks), even if the whole body has
   // arrived.
   const closes = { connection: 'close' };
   const tooLarge = new ApiError(41300, `the body is larger than ${limit} bytes`, closes);
-  const tooManyPieces = new ApiError(41300, 'the body has too many small chunks; send larger ones', closes);
-  const tooMuchMemory = new ApiError(
-    50301,
-    'unfinished request bodies use too much memory; retry later, and send the body without pauses',
-    { ...RETRY_SOON, ...closes },
+  const tooManyPieces = new ApiError(
+    41300,
+    'the body has too many small chunks or TLS records; send larger ones',
+    closes,
   );
-  const maxUnfinished = Math.max(UNFINISHED_BYTES, 2 * limit);
-  let unfinished = 0;
 
   return (
     request: FastifyRequest,
@@ -65,7 +61,9 @@ export function receiveBody(limit: number) {
     if (response.receiveError !== undefined) throw response.receiveError;
     const { raw } = request;
     const isChunked = request.headers['transfer-encoding'] !== undefined;
+    const limitsPieces = isChunked || 'encrypted' in raw.socket;
     const isKept = request.routeOptions.config?.readsBody === true;
+    const maxLength = isChunked ? limit : Number(request.headers['content-length']);
     let body = Buffer.alloc(0);
     let held = 0;
     let size = 0;
@@ -84,7 +82,7 @@ export function receiveBody(limit: number) {
       try {
         if (size === 0) checkContent(request);
         if (size + piece.length > limit) throw tooLarge;
-        if (isChunked && pieces > BASE_PIECES + size / BYTES_PER_PIECE) throw tooManyPieces;
+        if (limitsPieces && pieces > BASE_PIECES + size / BYTES_PER_PIECE) throw tooManyPieces;
         if (isKept) keep(piece);
         size += piece.length;
       } catch (error: unknown) {
@@ -95,7 +93,7 @@ export function receiveBody(limit: number) {
     function keep(piece: Buffer): void {
       const needed = size + piece.length;
       if (needed > body.length) {
-        const length = Math.max(needed, Math.min(2 * body.length, limit));
+        const length = Math.max(needed, Math.min(2 * body.length, maxLength));
         hold(length);
         const larger = Buffer.alloc(length);
         body.copy(larger);
@@ -104,13 +102,14 @@ export function receiveBody(limit: number) {
       piece.copy(body, size);
     }
 
-    /** Counts the memory of this body until the response closes. Throws if all bodies have too much. */
+    /** Counts the memory of this body until the response closes. Throws if bodies have too much. */
     function hold(bytes: number): void {
-      const more = Math.max(0, bytes - UNCOUNTED_BYTES) - held;
-      if (more > maxUnfinished - unfinished) throw tooMuchMemory;
-      if (held === 0 && more > 0) response.once('close', () => (unfinished -= held));
-      unfinished += more;
-      held += more;
+      const owner = ownerOf(request);
+      const counted = Math.max(0, bytes - UNCOUNTED_BYTES);
+      if (counted === 0) return;
+      countMemory(owner, counted - held);
+      if (held === 0) response.once('close', () => countMemory(owner, -held));
+      held = counted;
     }
 
     function onEnd(): void {

@@ -3,7 +3,12 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { describe, type TestContext, test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import { UNCOUNTED_BYTES, UNFINISHED_BYTES } from '../../../src/http/protocol/request-body.ts';
+import { connect as connectTls } from 'node:tls';
+import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import type { Setting } from '../../../src/config.ts';
+import { UNFINISHED_BYTES } from '../../../src/http/overload/body-memory.ts';
+import { UNCOUNTED_BYTES } from '../../../src/http/protocol/request-body.ts';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import {
   headerOf,
@@ -17,6 +22,7 @@ import { countSeconds, PATIENCE_MS, until } from '../../support/patience.ts';
 import { bearer, startService } from '../../support/service.ts';
 
 const [{ freshUrl } = assert.fail()] = engines;
+const CERTIFICATES = fileURLToPath(new URL('../../support/certificates/', import.meta.url));
 const HEAD = 'GET /openapi.json HTTP/1.1\r\nHost: plants.test\r\n';
 const GET = { method: 'GET', path: '/openapi.json' };
 
@@ -64,9 +70,12 @@ describe('bodies that arrive in parts', () => {
   /** More of them than the limit on their memory allows. */
   const TOO_MANY = Math.ceil(UNFINISHED_BYTES / (LENGTH - UNCOUNTED_BYTES)) + 1;
 
-  async function openSenders(t: TestContext) {
-    const service = await startService(t, await freshUrl(t), { requestTimeout: String(PATIENCE_MS) });
-    const authorization = `Authorization: Bearer ${await service.token()}`;
+  async function openSenders(t: TestContext, flags: Partial<Record<Setting, string>> = {}) {
+    const service = await startService(t, await freshUrl(t), {
+      requestTimeout: String(PATIENCE_MS),
+      ...flags,
+    });
+    const tokens = { alice: await service.token('alice'), bob: await service.token('bob') };
     const wires: Wire[] = [];
     const closeAll = (): void => {
       for (const wire of wires) wire.destroy();
@@ -74,17 +83,21 @@ describe('bodies that arrive in parts', () => {
     t.after(closeAll);
 
     /** Sends a request without the last bytes of its body. */
-    function begin(target: string, bytes: number, unsent = LAST.length): Wire {
+    function begin(
+      target: string,
+      bytes: number,
+      { unsent = LAST.length, owner = 'alice' }: { unsent?: number; owner?: keyof typeof tokens } = {},
+    ): Wire {
       const wire = openWire(service.url);
-      const fields = `${authorization}\r\nContent-Type: application/json\r\nContent-Length: ${bytes}`;
+      const fields = `Authorization: Bearer ${tokens[owner]}\r\nContent-Type: application/json\r\nContent-Length: ${bytes}`;
       wire.send(`${target} HTTP/1.1\r\nHost: plants.test\r\n${fields}\r\n\r\n{"id":${wires.length},`);
       wire.send('"name":"x"'.padEnd(bytes - unsent - `{"id":${wires.length},`.length));
       wires.push(wire);
       return wire;
     }
 
-    async function create(bytes: number): Promise<number | undefined> {
-      const wire = begin('POST /plants', bytes);
+    async function create(bytes: number, owner: keyof typeof tokens = 'alice'): Promise<number | undefined> {
+      const wire = begin('POST /plants', bytes, { owner });
       wire.send(LAST);
       return (await wire.answer())?.status;
     }
@@ -92,17 +105,36 @@ describe('bodies that arrive in parts', () => {
     return { begin, create, closeAll };
   }
 
-  test('above the limit on their memory → 50301; small ones are accepted, and later large ones', async (t) => {
+  test('above the limits on their memory → 50301; small ones are accepted, and later large ones', async (t) => {
     const { begin, create, closeAll } = await openSenders(t);
-    const answers = Array.from({ length: TOO_MANY }, () => begin('POST /plants', LENGTH).answer());
-    const rejected = (await Promise.race(answers)) ?? assert.fail('closed without a response');
-    assert.equal(rejected.status, 503);
-    assert.match(String(rejected.body), /^\{"error":50301,"message":"unfinished request bodies /);
-    assert.equal(headerOf(rejected.headers, 'connection'), 'close');
-    assert.equal(await create(100), 200);
+    const answers: Promise<RawAnswer | undefined>[] = [];
+    /** Sends bodies until one is rejected. Resolves to the message. */
+    async function fill(owner: 'alice' | 'bob'): Promise<string> {
+      const begun = Array.from({ length: TOO_MANY }, () => begin('POST /plants', LENGTH, { owner }).answer());
+      answers.push(...begun);
+      const rejected = (await Promise.race(begun)) ?? assert.fail('closed without a response');
+      assert.equal(rejected.status, 503);
+      assert.equal(headerOf(rejected.headers, 'connection'), 'close');
+      const { error, message } = JSON.parse(String(rejected.body));
+      assert.equal(error, 50301);
+      return message;
+    }
+
+    assert.match(await fill('alice'), /of this owner/);
+    assert.equal(await create(LENGTH, 'bob'), 200);
+    assert.match(await fill('bob'), /^request bodies use too much memory/);
+    for (const owner of ['alice', 'bob'] as const) assert.equal(await create(100, owner), 200);
     closeAll();
     await Promise.allSettled(answers);
     await until(async () => (await create(LENGTH)) === 200);
+  });
+
+  test('of nearly the max size → three of an owner are accepted at once', async (t) => {
+    const largest = 8 * 1024 * 1024;
+    const { begin } = await openSenders(t, { bodyLimit: String(largest) });
+    const wires = Array.from({ length: 3 }, () => begin('POST /plants', largest - 1_000));
+    for (const wire of wires) wire.send(LAST);
+    for (const wire of wires) assert.equal((await wire.answer())?.status, 200);
   });
 
   test('that no operation reads → not kept: any number of them', async (t) => {
@@ -112,9 +144,29 @@ describe('bodies that arrive in parts', () => {
     for (const wire of wires) assert.equal((await wire.answer())?.status, 204);
   });
 
+  test('in more TLS records than chunks are allowed → 41300', async (t) => {
+    const service = await startService(t, await freshUrl(t), {
+      tlsCert: `${CERTIFICATES}first.pem`,
+      tlsKey: `${CERTIFICATES}first.key`,
+    });
+    const { hostname, port } = new URL(service.url);
+    const socket = connectTls({ host: hostname, port: Number(port), rejectUnauthorized: false });
+    t.after(() => socket.destroy());
+    socket.on('error', () => undefined);
+    let answer = '';
+    socket.on('data', (bytes) => (answer += bytes.toString()));
+    // Each write is a record, since the next one waits for it.
+    const sendRecord = (text: string) => promisify(socket.write.bind(socket))(text);
+    const fields = 'Host: plants.test\r\nContent-Type: application/json\r\nContent-Length: 1000';
+    await sendRecord(`OPTIONS /plants HTTP/1.1\r\n${fields}\r\n\r\n`);
+    for (let sent = 0; sent < 1_000 && answer === ''; sent += 1) await sendRecord(' ');
+    await until(() => answer.endsWith('}') || answer.includes(' 204 '));
+    assert.match(answer, /^HTTP\/1\.1 413 .*\{"error":41300,/s);
+  });
+
   test('in any number of parts → accepted, if the length is given', async (t) => {
     const { begin } = await openSenders(t);
-    const wire = begin('POST /plants', 1_000, 900);
+    const wire = begin('POST /plants', 1_000, { unsent: 900 });
     for (const byte of LAST.padEnd(900)) {
       wire.send(byte);
       // The service reads the byte before the next one is sent.

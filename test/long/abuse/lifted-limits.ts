@@ -53,7 +53,7 @@ export const LIFTED: readonly LiftedLimit[] = [
         to: 'readsBody: true',
       },
       {
-        file: 'src/http/protocol/request-body.ts',
+        file: 'src/http/overload/body-memory.ts',
         from: 'UNFINISHED_BYTES = 16 * 1024',
         to: 'UNFINISHED_BYTES = 2 ** 20',
       },

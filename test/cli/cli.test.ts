@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { EventEmitter } from 'node:events';
 import { existsSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import manifest from '../../package.json' with { type: 'json' };
@@ -189,4 +190,15 @@ describe('openapi', TOGETHER, () => {
     assert.deepEqual(Object.keys(printed.paths), ['/plants', '/plants/{id}']);
     assert.equal(existsSync(installation.file), false);
   });
+});
+
+it('signal after a failed start of serve → exit code 1', async (t) => {
+  const { run } = await newInstallation(t);
+  const signals = new EventEmitter();
+  const ends: unknown[] = [];
+  const args = ['serve', '--database-url', 'sqlite:/dev/null/plants.db', '--log-level', 'silent'];
+  const { code } = await run(args, { signals, onEnd: (how) => ends.push(how) });
+  assert.equal(code, 1);
+  signals.emit('SIGTERM');
+  assert.deepEqual(ends, [1]);
 });

@@ -19,13 +19,24 @@ export interface CommandOptions {
   readonly terminals?: readonly ('stdin' | 'stdout' | 'stderr')[];
   /** Width of the terminal in characters; 80 by default. */
   readonly columns?: number;
+  /** Source of signals; none come by default. */
+  readonly signals?: EventEmitter;
+  /** Called when the command ends the process. */
+  readonly onEnd?: (how: number | NodeJS.Signals) => void;
 }
 
 /** Runs a command of the program in the test process. */
 export async function runCommand(
   args: readonly string[],
   cwd: string,
-  { env = {}, stdin = Readable.from([]), terminals = [], columns = 80 }: CommandOptions = {},
+  {
+    env = {},
+    stdin = Readable.from([]),
+    terminals = [],
+    columns = 80,
+    signals = new EventEmitter(),
+    onEnd,
+  }: CommandOptions = {},
 ): Promise<Ended> {
   const stdout = new Output(terminals.includes('stdout'), columns);
   const stderr = new Output(terminals.includes('stderr'), columns);
@@ -37,9 +48,11 @@ export async function runCommand(
     stderr,
     cwd,
     parentPid: () => process.ppid,
-    signals: new EventEmitter(),
-    end: (how) =>
-      ended.resolve(typeof how === 'number' ? { code: how, signal: null } : { code: null, signal: how }),
+    signals,
+    end: (how) => {
+      onEnd?.(how);
+      ended.resolve(typeof how === 'number' ? { code: how, signal: null } : { code: null, signal: how });
+    },
   }).then((code) => ended.resolve({ code, signal: null }), ended.reject);
   return { ...(await ended.promise), stdout: stdout.text(), stderr: stderr.text() };
 }

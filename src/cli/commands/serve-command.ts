@@ -87,6 +87,9 @@ function stopOnSignal(
 ): (exitCode: number) => void {
   let stoppingSince: number | undefined;
   let exitCode = 0;
+  starting.catch(() => {
+    exitCode = 1;
+  });
 
   function stop(code: number): void {
     exitCode = Math.max(exitCode, code);

@@ -236,10 +236,13 @@ async function startAttacker(job: Job): Promise<Attacker> {
   });
   const report = Promise.race([
     reported,
-    once(child, 'exit').then(([code]): never => {
+    // After 'close' all its output was read; after 'exit' the report may still be in the pipe.
+    once(child, 'close').then(([code]): never => {
       throw new Error(`the attacking process exited with ${code}`);
     }),
   ]);
+  // It may reject before the caller awaits it.
+  report.catch(() => undefined);
   return {
     child,
     report,

@@ -2,8 +2,9 @@ import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { assertFails, newInstallation } from '../../support/program.ts';
-import { startPostgres } from '../../support/servers/postgres-server.ts';
+import { type PostgresServer, startPostgres } from '../../support/servers/postgres-server.ts';
 import { startService } from '../../support/service.ts';
 
 test('command without the required password → error at once', async (t) => {
@@ -14,7 +15,7 @@ test('command without the required password → error at once', async (t) => {
     join(server.folder, 'pg_hba.conf'),
     'local all all trust\nhost all all all scram-sha-256\n',
   );
-  await server.sql('SELECT pg_reload_conf()');
+  await reload(server);
   const { run } = await newInstallation(t);
   const url = new URL(server.url());
   url.username = 'app';
@@ -29,7 +30,7 @@ test('password changed while the service runs → 503 until it is correct again'
   await server.sql("CREATE ROLE app LOGIN SUPERUSER PASSWORD 'first'");
   const rules = 'local all all trust\nhost all postgres all trust\nhost all app all scram-sha-256\n';
   await writeFile(join(server.folder, 'pg_hba.conf'), rules);
-  await server.sql('SELECT pg_reload_conf()');
+  await reload(server);
   const url = new URL(server.url());
   url.username = 'app';
   url.password = 'first';
@@ -39,7 +40,9 @@ test('password changed while the service runs → 503 until it is correct again'
     fetch(`${service.url}/plants`, { method: 'POST', headers, body: '{"id":1,"name":"Alder"}' });
 
   await server.sql("ALTER ROLE app PASSWORD 'second'");
-  await server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'app'");
+  await server.sql(
+    `SELECT pg_terminate_backend(pid, ${PATIENCE_MS}) FROM pg_stat_activity WHERE usename = 'app'`,
+  );
   const rejected = await create();
   assert.deepEqual(
     [rejected.status, rejected.headers.get('retry-after'), await codeOf(rejected)],
@@ -52,6 +55,20 @@ test('password changed while the service runs → 503 until it is correct again'
   const created = await create();
   assert.deepEqual([created.status, await created.json()], [200, { name: 'Alder' }]);
 });
+
+/** Resolves when new connections follow the changed configuration. */
+async function reload({ sql }: Pick<PostgresServer, 'sql'>): Promise<void> {
+  const loaded = async () => String((await sql('SELECT pg_conf_load_time()::text AS at'))[0]?.at);
+  const before = await loaded();
+  await sql('SELECT pg_reload_conf()');
+  await until(() =>
+    loaded().then(
+      (at) => at !== before,
+      // The new rules may reject this connection.
+      () => true,
+    ),
+  );
+}
 
 async function codeOf(answer: Response): Promise<unknown> {
   const body: unknown = await answer.json();

@@ -50,11 +50,12 @@ const DEFAULT_WRITE_TIMEOUT = defaults.writeTimeout + MARGIN_MS;
 /** Node.js accepts one connection per event-loop iteration, so that a burst of busy ones delays the next. */
 const AFTER_A_BURST = { longestMs: 5_000 };
 
-/** Timeouts of the short forms. They are short, with the same margin above them. */
-const STALL_SOON = { WRITE_TIMEOUT: '1000' };
+/** Timeouts of the short forms. */
+const SHORT_WRITE_TIMEOUT = { WRITE_TIMEOUT: '1000' };
 /** Longer than a busy machine delays a request of another client. */
-const RECEIVE_SOON = { HEADER_TIMEOUT: '5000', REQUEST_TIMEOUT: '5000' };
-const SHORT_WRITE_TIMEOUT = 10_000;
+const SHORT_RECEIVE_TIMEOUTS = { HEADER_TIMEOUT: '5000', REQUEST_TIMEOUT: '5000' };
+/** The longest of these timeouts, and the margin. */
+const CLOSED_SOON_MS = 5_000 + MARGIN_MS;
 
 const pipelining: readonly Attack[] = [
   {
@@ -100,7 +101,7 @@ const pipelining: readonly Attack[] = [
     seconds: 40,
     bounds: {},
     bare: true,
-    short: { env: STALL_SOON, seconds: 8 },
+    short: { env: SHORT_WRITE_TIMEOUT, seconds: 8 },
   },
   {
     name: 'pipelined-behind-docs',
@@ -182,7 +183,7 @@ const readers: readonly Attack[] = [
           name === 'page' && {
             short: {
               connections: 60,
-              env: STALL_SOON,
+              env: SHORT_WRITE_TIMEOUT,
               // A list may wait 5 s for room, and only then stall.
               seconds: 20,
               bounds: { closedMs: 20_000 },
@@ -204,7 +205,7 @@ const readers: readonly Attack[] = [
     stock: LONG,
     bothEngines: true,
     short: {
-      env: STALL_SOON,
+      env: SHORT_WRITE_TIMEOUT,
       reads: { perSecond: 300_000, forSeconds: 5 },
       seconds: 10,
       bothEngines: false,
@@ -348,9 +349,9 @@ const slowness: readonly Attack[] = [
     bounds: { closedMs: 19_000, statuses: [408, 503] },
     env: { BODY_LIMIT: '262144' },
     short: {
-      env: { ...RECEIVE_SOON, BODY_LIMIT: '262144' },
+      env: { ...SHORT_RECEIVE_TIMEOUTS, BODY_LIMIT: '262144' },
       seconds: 8,
-      bounds: { closedMs: SHORT_WRITE_TIMEOUT },
+      bounds: { closedMs: CLOSED_SOON_MS },
     },
   },
   {
@@ -500,7 +501,7 @@ const admin: readonly Attack[] = [
     seconds: 40,
     bounds: { closedMs: DEFAULT_WRITE_TIMEOUT },
     port: 'admin',
-    short: { env: STALL_SOON, seconds: 8, bounds: { closedMs: SHORT_WRITE_TIMEOUT } },
+    short: { env: SHORT_WRITE_TIMEOUT, seconds: 8, bounds: { closedMs: CLOSED_SOON_MS } },
   },
   {
     name: 'admin-scrapers',

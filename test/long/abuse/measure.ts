@@ -50,6 +50,7 @@ export async function measureAbuse(
   const { event } = attack;
 
   let others = othersOf(target);
+  ending.defer(async () => void (await others.stop()));
   const calm = await measureCalm(target, others, calmSeconds);
   let seen: OthersFigures | undefined;
   if (event?.kind === 'suspend') await others.stop();
@@ -63,6 +64,7 @@ export async function measureAbuse(
   const watch = watchConnections(port, openBefore, attacker.isConnected, () => {
     if (attack.bounds.closedMs !== undefined) attacker.stop();
   });
+  ending.defer(async () => void (await watch.end()));
   attacker.begin();
   const stopped = await cause(event, target, async () => {
     seen = await others.stop();

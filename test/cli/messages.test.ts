@@ -99,7 +99,8 @@ describe('a path that cannot be a store or a backup', TOGETHER, () => {
       if (args[0] !== 'migrate') assert.equal((await installation.run(['migrate'])).code, 0);
       const ended = await installation.run(args);
       assertFails(ended, message);
-      assert.doesNotMatch(ended.stderr, /E[A-Z]{4,}/);
+      // The folder has a random name, which can look like an error code.
+      assert.doesNotMatch(ended.stderr.replaceAll(installation.folder, ''), /E[A-Z]{4,}/);
     });
 });
 

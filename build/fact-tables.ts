@@ -133,12 +133,14 @@ function settingTables(commands: readonly CommandFacts[]): readonly FactTable[] 
 function metricRows(): readonly (readonly string[])[] {
   const limits = limitsOf(loadConfig({}, {}));
   const metrics = createMetrics({ version: '', engine: '', operationIds: [] });
+  const connections = new Connections(limits.connections, limits.unsent);
+  metrics.watchConnections(connections);
+  metrics.watchCertificate(() => new Date());
   metrics.watchLog(() => 0);
   metrics.watch(() => {
     throw new Error('no scrape happens here');
   });
   const { log } = logTo({ write: () => undefined }, 'silent');
-  const connections = new Connections(limits.connections, limits.unsent);
   createAdmin({ registry: metrics.registry, checks: [], limits, connections, log });
   return metrics.registry
     .getMetricsAsArray()

@@ -70,7 +70,10 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const { monotonicNow = () => performance.now() } = options;
   const { log } = serviceLog;
   const tls = openTls(config.tlsCert, config.tlsKey, (mode) =>
-    log.event('other users can read the TLS key file; set its mode to 600', { file: config.tlsKey, mode }),
+    log.event('every user can read the TLS key file; set its mode to 640 or 600', {
+      file: config.tlsKey,
+      mode,
+    }),
   );
   const tracing = traces ? await loadTracing(log) : undefined;
   let isStopping = false;
@@ -182,6 +185,8 @@ async function wire(wiring: Wiring) {
   metrics.watchLog(linesDropped);
   const limits = limitsOf(config);
   const connections = new Connections(limits.connections, limits.unsent);
+  metrics.watchConnections(connections);
+  if (tls !== undefined) metrics.watchCertificate(tls.expiresAt);
   const adminConnections = new Connections(limits.connections, limits.unsent);
   const app = http.createApp({
     store,

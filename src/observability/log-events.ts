@@ -33,7 +33,7 @@ export const logEvents = {
     'store',
   ],
   'plain HTTP on a non-loopback address; use TLS or a proxy with TLS': ['warn', 'host'],
-  'other users can read the TLS key file; set its mode to 600': ['warn', 'file', 'mode'],
+  'every user can read the TLS key file; set its mode to 640 or 600': ['warn', 'file', 'mode'],
   'the certificate was reloaded': ['info', 'validTo'],
   'the certificate could not be reloaded, so the previous one stays in use; correct the files and send SIGHUP again':
     ['error', 'err'],

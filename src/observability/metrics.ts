@@ -22,6 +22,10 @@ export interface Metrics {
   committed(writes: number, seconds: number, result: CommitResult): void;
   /** Exposes the number of dropped log lines. */
   watchLog(linesDropped: () => number): void;
+  /** Exposes the connections of the public listener. Reads them at each scrape. */
+  watchConnections(connections: { readonly size: number; readonly rejected: number }): void;
+  /** Exposes the time when the TLS certificate expires. Calls `expiresAt` at each scrape. */
+  watchCertificate(expiresAt: () => Date): void;
   /** Exposes the load of a store. Calls `load` at each scrape. */
   watch(load: () => StoreLoad): void;
 }
@@ -56,6 +60,14 @@ export function createMetrics({ version, engine, operationIds }: MetricsOptions)
     ...createTokenMetrics(registers),
     ...createCommitMetrics(registers),
     watch: (load) => watchLoad(load, registers),
+    watchConnections: (connections) => watchConnections(connections, registers),
+    watchCertificate: (expiresAt) =>
+      gauge(
+        'plant_store_tls_certificate_expiry_timestamp_seconds',
+        'Time when the TLS certificate expires, in seconds since the epoch.',
+        () => expiresAt().getTime() / 1_000,
+        registers,
+      ),
     watchLog: (linesDropped) =>
       countElsewhere(
         'plant_store_log_lines_dropped_total',
@@ -211,25 +223,39 @@ function createCommitMetrics(registers: Registry[]): Pick<Metrics, 'committed'> 
   };
 }
 
-function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
-  const gauge = (name: string, help: string, read: (load: StoreLoad) => number): void => {
-    new Gauge({
-      name,
-      help,
-      registers,
-      collect() {
-        this.set(read(load()));
-      },
-    });
-  };
-  gauge('plant_store_writes_waiting', 'Writes queued for a batch.', ({ writesWaiting }) => writesWaiting);
-  gauge('plant_store_writes_in_flight', 'Writes in running batches.', ({ writesInFlight }) => writesInFlight);
+function watchConnections(
+  connections: { readonly size: number; readonly rejected: number },
+  registers: Registry[],
+): void {
   gauge(
+    'plant_store_http_connections',
+    'Open connections, including those in a TLS handshake.',
+    () => connections.size,
+    registers,
+  );
+  countElsewhere(
+    'plant_store_http_rejected_connections_total',
+    'Connections that were rejected because too many were open.',
+    () => connections.rejected,
+    registers,
+  );
+}
+
+function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
+  const loadGauge = (name: string, help: string, read: (load: StoreLoad) => number): void =>
+    gauge(name, help, () => read(load()), registers);
+  loadGauge('plant_store_writes_waiting', 'Writes queued for a batch.', ({ writesWaiting }) => writesWaiting);
+  loadGauge(
+    'plant_store_writes_in_flight',
+    'Writes in running batches.',
+    ({ writesInFlight }) => writesInFlight,
+  );
+  loadGauge(
     'plant_store_database_connection_waits',
     'Statements and batches queued for a connection to the database.',
     ({ connections }) => connections.waiting,
   );
-  gauge(
+  loadGauge(
     'plant_store_wal_bytes',
     'Size of the write-ahead log of the embedded engine; 0 on PostgreSQL.',
     ({ walBytes }) => walBytes,
@@ -257,6 +283,18 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
     () => load().timelineRegressions,
     registers,
   );
+}
+
+/** Exposes a number that is read at each scrape. */
+function gauge(name: string, help: string, read: () => number, registers: Registry[]): void {
+  new Gauge({
+    name,
+    help,
+    registers,
+    collect() {
+      this.set(read());
+    },
+  });
 }
 
 /** Exposes a number that is counted outside of prom-client and read at each scrape. */

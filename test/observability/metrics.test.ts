@@ -20,6 +20,9 @@ import { create, writeAll } from '../support/store-setup.ts';
 
 const ALERTS = readFileSync(new URL('../../deploy/alerts.yaml', import.meta.url), 'utf8');
 
+/** Prometheus itself provides the first. Only a service with TLS has the second. */
+const ELSEWHERE = ['up', 'plant_store_tls_certificate_expiry_timestamp_seconds'];
+
 /** The samples of a scrape, by name and labels as in the text. */
 type Samples = ReadonlyMap<string, number>;
 
@@ -210,8 +213,7 @@ for (const engine of engines) {
     await sendRaw(service.url, 'no request\r\n\r\n');
     const samples = await scrape(service);
     await service.close();
-    // Prometheus itself provides `up`.
-    const names = new Set(['up', ...[...samples.keys()].map((sample) => sample.replace(/\{.*/, ''))]);
+    const names = new Set([...ELSEWHERE, ...[...samples.keys()].map((sample) => sample.replace(/\{.*/, ''))]);
     const labels = new Set([...samples.keys()].flatMap((sample) => labelsIn(sample)));
     const expressions = [...dashboardExpressions(), ...alertExpressions()];
     assert.ok(expressions.length > 20);

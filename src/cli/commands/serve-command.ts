@@ -167,7 +167,8 @@ function reloadOnSighup({ signals }: CommandContext, starting: Promise<Server>, 
     const server = await starting.catch(() => undefined);
     if (server?.tls === undefined) return;
     try {
-      log.event('the certificate was reloaded', { validTo: server.tls.renew() });
+      server.tls.renew();
+      log.event('the certificate was reloaded', { validTo: server.tls.expiresAt().toISOString() });
     } catch (err: unknown) {
       log.event(
         'the certificate could not be reloaded, so the previous one stays in use; correct the files and send SIGHUP again',

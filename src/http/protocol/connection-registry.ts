@@ -42,6 +42,7 @@ export class Connections {
   readonly #empty = Promise.withResolvers<void>();
   readonly #timer: NodeJS.Timeout;
   #ticks = 0;
+  #rejected = 0;
   #isAwaited = false;
   #closesWhenIdle = false;
   /**
@@ -61,12 +62,23 @@ export class Connections {
     return this.#open.size + this.#handshakes.size;
   }
 
+  /** Number of connections for which `makeRoom` found no room, since the start. */
+  get rejected(): number {
+    return this.#rejected;
+  }
+
   /**
-   * Returns true if one more connection is allowed. If the limit is reached, first closes some idle
+   * Returns true if one more connection is allowed, and counts it as rejected otherwise. If the limit is reached, first closes some idle
    * connections and stalled TLS handshakes, longest idle first.
    */
   makeRoom(): boolean {
-    if (this.size < this.#limit) return true;
+    const hasRoom = this.size < this.#limit || this.#closeIdle();
+    if (!hasRoom) this.#rejected += 1;
+    return hasRoom;
+  }
+
+  /** Closes idle connections. Returns whether there is room now. */
+  #closeIdle(): boolean {
     if (this.#hasNoneIdle) return false;
     const stalled = [...this.#handshakes.values()].filter(
       ({ begunIn }) => this.#ticks - begunIn >= HANDSHAKE_TICKS,

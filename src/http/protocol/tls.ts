@@ -30,15 +30,16 @@ export interface Tls {
   createServer(options: ServerOptions): Server;
   /**
    * Reads the two files again. New connections use the new certificate; open connections are not affected.
-   * Returns the time when the new certificate expires (ISO 8601). If a file is invalid, throws
-   * CertificateInvalid and keeps the old certificate.
+   * If a file is invalid, throws CertificateInvalid and keeps the old certificate.
    */
-  renew(): string;
+  renew(): void;
+  /** Returns the time when the certificate in use expires. */
+  expiresAt(): Date;
 }
 
 /**
  * Reads the certificate and its key. Returns undefined if no files are configured. Throws CertificateInvalid
- * if the files cannot be used. If other users can read the key file, calls `onExposed` with the file's mode.
+ * if the files cannot be used. If every user can read the key file, calls `onExposed` with the file's mode.
  * `renew` repeats this check.
  */
 export function openTls(
@@ -62,8 +63,8 @@ export function openTls(
       pair = readPair(certFile, keyFile);
       reportExposed(keyFile, onExposed);
       for (const server of servers) server.setSecureContext({ ...pair, ...SETTINGS });
-      return new X509Certificate(pair.cert).validToDate.toISOString();
     },
+    expiresAt: () => new X509Certificate(pair.cert).validToDate,
   };
 }
 
@@ -98,8 +99,9 @@ function read(file: string): Buffer {
 }
 
 function reportExposed(keyFile: string, onExposed: (mode: string) => void): void {
+  // A group may read it: under systemd a group is how the temporary account reaches the key.
   // Windows has no file modes, so there is nothing to check.
   if (process.getuid === undefined) return;
   const { mode } = statSync(keyFile);
-  if ((mode & 0o044) !== 0) onExposed((mode & 0o777).toString(8));
+  if ((mode & 0o004) !== 0) onExposed((mode & 0o777).toString(8));
 }

@@ -234,6 +234,9 @@ test('connection above the limit → 50301 and closed; after another closes → 
     assert.equal(headerOf(rejected.headers, 'retry-after'), '1');
     assertMarked(rejected);
   }
+  const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
+  assert.match(metrics, /^plant_store_http_connections 3$/m);
+  assert.match(metrics, /^plant_store_http_rejected_connections_total 5$/m);
   const [first, ...others] = open;
   first?.end();
   await once(first ?? assert.fail(), 'close');

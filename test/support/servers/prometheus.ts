@@ -45,7 +45,6 @@ export async function startPrometheus(t: Pick<TestContext, 'after'>, adminUrl: s
     ],
   };
   await writeFile(join(folder, 'prometheus.yaml'), stringify(config));
-  await writeFile(join(folder, 'alerts.json'), JSON.stringify({ groups: [fasterRules()] }));
   const address = `127.0.0.1:${await freePort()}`;
   const child = spawn(
     'prometheus',
@@ -53,6 +52,7 @@ export async function startPrometheus(t: Pick<TestContext, 'after'>, adminUrl: s
       `--config.file=${join(folder, 'prometheus.yaml')}`,
       `--storage.tsdb.path=${join(folder, 'data')}`,
       `--web.listen-address=${address}`,
+      '--web.enable-lifecycle',
       '--log.level=error',
     ],
     { stdio: ['ignore', 'ignore', 'pipe'] },
@@ -76,6 +76,9 @@ export async function startPrometheus(t: Pick<TestContext, 'after'>, adminUrl: s
     return (await ask('up').catch(() => [])).length > 0;
   };
   await until(isScraping, () => log);
+  // Only now: the first scrape takes seconds, and an instance that is not scraped is an alert.
+  await writeFile(join(folder, 'alerts.json'), JSON.stringify({ groups: [fasterRules()] }));
+  await until(async () => (await fetch(`http://${address}/-/reload`, { method: 'POST' })).ok);
 
   async function fired(): Promise<readonly string[]> {
     const firing = await ask('group by (alertname) (max_over_time(ALERTS{alertstate="firing"}[1h]))');

@@ -70,19 +70,20 @@ describe('TLS on', TOGETHER, () => {
     }
   });
 
-  it('key readable by other users → warning at start and at each renewal', async (t) => {
+  it('key readable by every user → warning at start and at each renewal; by a group → none', async (t) => {
     const installation = await newInstallation(t);
     const flags = await certificate(installation, 'first');
     const key = join(installation.folder, 'tls.key');
-    await chmod(key, 0o640);
+    await chmod(key, 0o644);
     const service = await installation.serve({ env: PRODUCTION, flags });
-    const exposed = () => service.log.filter(({ msg }) => String(msg).startsWith('other users can read'));
+    const exposed = () => service.log.filter(({ msg }) => String(msg).startsWith('every user can read'));
     assert.deepEqual(
       exposed().map(({ level, file, mode }) => [level, file, mode]),
-      [[40, key, '640']],
+      [[40, key, '644']],
     );
     for (const [mode, warnings] of [
       [0o604, 2],
+      [0o640, 2],
       [0o600, 2],
     ] as const) {
       await chmod(key, mode);
@@ -110,6 +111,9 @@ describe('TLS on', TOGETHER, () => {
     const { validTo } = await service.logged(({ msg }) => msg === 'the certificate was reloaded');
     assert.equal(new Date(String(validTo)).toISOString(), validTo);
     assert.ok(Date.parse(String(validTo)) > Date.now());
+    const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
+    const expiry = `plant_store_tls_certificate_expiry_timestamp_seconds ${Date.parse(String(validTo)) / 1_000}`;
+    assert.ok(metrics.split('\n').includes(expiry), metrics);
     assert.equal(await nameAt(port), 'second.plants.test');
     assert.equal(await ask(`${service.url}/openapi.json`, agent), before, 'not the same connection');
 
@@ -161,13 +165,20 @@ describe('TLS on', TOGETHER, () => {
   it('closed TLS connections no longer count towards the limit', async (t) => {
     const installation = await newInstallation(t);
     const flags = [...(await certificate(installation, 'first')), '--max-connections', '1'];
-    const { url } = await installation.serve({ env: PRODUCTION, flags });
+    const { url, adminUrl } = await installation.serve({ env: PRODUCTION, flags });
     const { port } = new URL(url);
+    const metric = async (name: string): Promise<number> => {
+      const text = await (await fetch(`${adminUrl}/metrics`)).text();
+      return Number(new RegExp(`^plant_store_${name} (\\S+)$`, 'm').exec(text)?.[1]);
+    };
     for (let times = 0; times < 3; times += 1) {
       const socket = await openOnceFree(port);
       // With a started request it is not idle.
       socket.write('GET / HTTP/1.1\r\n');
+      const before = await metric('http_rejected_connections_total');
       await assert.rejects(open(port), /ECONNRESET|before secure TLS connection/);
+      assert.equal(await metric('http_connections'), 1);
+      assert.equal(await metric('http_rejected_connections_total'), before + 1);
       assert.match(
         await exchange(socket, 'Host: plants.test\r\nConnection: close\r\n\r\n'),
         /^HTTP\/1\.1 404 /,

@@ -1,14 +1,15 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { stat, writeFile } from 'node:fs/promises';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { migrateStore } from '../../../src/store/open-engine.ts';
 import { fillStore } from '../../long/long-list.ts';
-import { engines } from '../../support/engines.ts';
+import { run } from '../../support/deploy-files.ts';
+import { engines, freshFolder } from '../../support/engines.ts';
 import {
   type Command,
   createUntilFailure,
@@ -19,6 +20,7 @@ import { holdWrites } from '../../support/faults/hold-writes.ts';
 import { needsProgram } from '../../support/needs.ts';
 import { until } from '../../support/patience.ts';
 import { newInstallation, type ProgramOptions, type Service, TOGETHER } from '../../support/program.ts';
+import { freePort } from '../../support/servers/free-port.ts';
 import { startPostgres } from '../../support/servers/postgres-server.ts';
 import { type Prometheus, startPrometheus } from '../../support/servers/prometheus.ts';
 import { bearer } from '../../support/service.ts';
@@ -45,6 +47,8 @@ interface Running {
   readonly token: string;
   /** Clients that create, list and delete until the test ends. */
   load(load?: Load): void;
+  /** Kills the service and starts it again. */
+  restart(): Promise<void>;
 }
 
 /** Starts a service and a Prometheus that scrapes it. */
@@ -55,7 +59,8 @@ async function start(
   const installation = await newInstallation(t);
   const url = databaseUrl ?? installation.databaseUrl;
   const token = databaseUrl === undefined ? await installation.token() : (await createToken(url)).secret;
-  const service = await installation.serve({ ...options, env: { DATABASE_URL: url, ...options.env } });
+  const serve = () => installation.serve({ ...options, env: { DATABASE_URL: url, ...options.env } });
+  const service = await serve();
   const prometheus = await startPrometheus(t, service.adminUrl);
   const end = new AbortController();
   t.after(() => end.abort());
@@ -83,7 +88,13 @@ async function start(
   const load = ({ clients, pauseMs } = LIGHT): void => {
     for (let client = 0; client < clients; client += 1) void runClient(pauseMs);
   };
-  return { service, prometheus, databaseUrl: url, token, load };
+  let last = service;
+  const restart = async (): Promise<void> => {
+    last.kill('SIGKILL');
+    await last.ended;
+    last = await serve();
+  };
+  return { service, prometheus, databaseUrl: url, token, load, restart };
 }
 
 /** Asserts that the alerts fire, and no other in the time after, but for the allowed ones. */
@@ -99,6 +110,20 @@ async function assertOnly(
     fired.filter((name) => !allowed.includes(name)),
     alerts.toSorted(),
   );
+}
+
+/** Opens connections with a started request each, which are not idle. They close after the test. */
+async function openBusy(t: TestContext, url: string, count: number): Promise<readonly Socket[]> {
+  const { hostname, port } = new URL(url);
+  const sockets = Array.from({ length: count }, () =>
+    connect(Number(port), hostname).on('error', () => undefined),
+  );
+  t.after(async () => {
+    for (const socket of sockets) socket.destroy();
+  });
+  await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+  for (const socket of sockets) socket.write('GET ');
+  return sockets;
 }
 
 /** Smaller than the filled store, so that its file cannot grow, and the write-ahead log only up to this. */
@@ -141,6 +166,18 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), ...TOGE
     await prometheus.scrapes(2);
     service.kill('SIGKILL');
     await assertOnly(prometheus, ['PlantStoreDown']);
+  });
+
+  it('service killed and restarted again and again → PlantStoreRestarts', async (t) => {
+    const flags = ['--admin-port', String(await freePort())];
+    const { prometheus, restart } = await start(t, { flags });
+    await until(async () => {
+      // The metric has a resolution of a second.
+      await prometheus.scrapes(1);
+      await restart();
+      return (await prometheus.fired()).includes('PlantStoreRestarts');
+    });
+    await assertOnly(prometheus, ['PlantStoreRestarts'], ['PlantStoreDown']);
   });
 
   it('PostgreSQL down → not ready, and requests and commits fail', async (t) => {
@@ -213,18 +250,39 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), ...TOGE
     await assertOnly(prometheus, ['PlantStoreTimelineRegressed']);
   });
 
+  it('busy connections up to the limit → PlantStoreConnectionsRejected', async (t) => {
+    const { service, prometheus } = await start(t, { flags: ['--max-connections', '3'] });
+    await openBusy(t, service.url, 3);
+    // The service reads what has arrived before it answers here.
+    assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
+    assert.equal((await fetch(service.url)).status, 503);
+    await assertOnly(prometheus, ['PlantStoreConnectionsRejected']);
+  });
+
+  it('certificate of one day → PlantStoreCertificateExpires', needsProgram('openssl'), async (t) => {
+    const folder = await freshFolder();
+    const [key, certificate] = [join(folder, 'tls.key'), join(folder, 'tls.pem')];
+    const curve = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256'];
+    const request = ['req', '-x509', ...curve, '-nodes', '-days', '1', '-subj', '/CN=plants.test'];
+    await run('openssl', [...request, '-keyout', key, '-out', certificate]);
+    const { prometheus } = await start(t, { flags: ['--tls-key', key, '--tls-cert', certificate] });
+    await assertOnly(prometheus, ['PlantStoreCertificateExpires']);
+  });
+
+  it('the log is not read → PlantStoreLogLinesDropped', async (t) => {
+    const { prometheus, load } = await start(t, {
+      // Passes the first line on, which names the ports.
+      wrap: (command) => ['bash', '-c', 'exec "$@" > >(head -n 1; exec sleep 600)', 'bash', ...command],
+    });
+    load(FULL);
+    await assertOnly(prometheus, ['PlantStoreLogLinesDropped']);
+  });
+
   it('few file descriptors left → PlantStoreFileDescriptors', async (t) => {
     const { service, prometheus } = await start(t, {
       wrap: (command) => ['bash', '-c', 'ulimit -n 60 && exec "$@"', 'bash', ...command],
     });
-    const { hostname, port } = new URL(service.url);
-    const sockets = Array.from({ length: 20 }, () =>
-      connect(Number(port), hostname).on('error', () => undefined),
-    );
-    t.after(async () => {
-      for (const socket of sockets) socket.destroy();
-    });
-    await Promise.all(sockets.map((socket) => once(socket, 'connect')));
+    await openBusy(t, service.url, 20);
     await assertOnly(prometheus, ['PlantStoreFileDescriptors']);
   });
 

@@ -1,6 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type Outcome, StoreUnavailable } from '../../../src/store/store.ts';
+import {
+  NothingStored,
+  type Outcome,
+  type Store,
+  StoreUnavailable,
+  type Write,
+} from '../../../src/store/store.ts';
 import type { TestEngine } from '../../support/engines.ts';
 import {
   assertRejected,
@@ -89,11 +95,11 @@ export function testConcurrency(engine: TestEngine): void {
     const [first, second] = [await open(), await open()];
     const ids = Array.from({ length: 300 }, (_, index) => BigInt(index));
     const [mine, theirs] = await Promise.all([
-      writeAll(
+      writeAllWhenUnlocked(
         first.store,
         ids.map((id) => create(id, { name: `first ${id}` })),
       ),
-      writeAll(
+      writeAllWhenUnlocked(
         second.store,
         [...ids].reverse().map((id) => create(id, { name: `second ${id}` })),
       ),
@@ -104,6 +110,16 @@ export function testConcurrency(engine: TestEngine): void {
     assert.deepEqual(await namesOf(first.store), winners);
     assert.deepEqual(await namesOf(second.store), winners);
   });
+}
+
+/** Repeats writes that found the store locked for seconds, as on a busy disk. */
+function writeAllWhenUnlocked(store: Store, writes: readonly Write[]): Promise<Outcome[]> {
+  const submit = (write: Write): Promise<Outcome> =>
+    store.write(write).catch((error: unknown) => {
+      if (error instanceof NothingStored) return submit(write);
+      throw error;
+    });
+  return Promise.all(writes.map(submit));
 }
 
 export function testLife(engine: TestEngine): void {

@@ -17,7 +17,8 @@ import { create, remove } from '../../support/store-setup.ts';
 import { Ledger } from '../../support/write-ledger.ts';
 
 /** Longer than the pauses of a busy machine, which must not count as a fault of the server. */
-const TIMEOUT_MS = 2_000;
+/** Short, but longer than a busy machine takes to set up a connection. */
+const TIMEOUT_MS = 5_000;
 const TIMEOUTS = {
   databaseAcquireTimeout: String(TIMEOUT_MS),
   databaseStatementTimeout: String(TIMEOUT_MS),

@@ -4,10 +4,13 @@ import type { PlantRow } from '../../src/plant.ts';
 import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
 import { type Bulk, type Contents, type KeyRow, StoreNotEmpty } from '../../src/store/bulk-store.ts';
 import { migrateStore, openBulk, openStore } from '../../src/store/open-engine.ts';
+import { CHARACTERS_IN_PAGE } from '../../src/store/rows.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { connections, engines, type TestEngine } from '../support/engines.ts';
 import { plantRow } from '../support/plants.ts';
 import { upTo } from '../support/store-setup.ts';
+
+const LARGE_NAME = 'x'.repeat(CHARACTERS_IN_PAGE / 2);
 
 const NOW = Date.UTC(2026, 0, 1);
 
@@ -69,6 +72,29 @@ for (const engine of engines) {
       assert.deepEqual(await plantsOf(bulk, 'bob'), [saved[4]]);
       assert.deepEqual(await plantsOf(bulk, 'carol'), []);
       assert.deepEqual(await bulk.read((contents) => contents.countPlants('alice')), 4);
+    });
+
+    test('large plants after many small ones → pages of limited length', async (t) => {
+      const { bulk } = await prepare(t, engine);
+      const large = Array.from({ length: 12 }, (_, index) => plant(10_000n + BigInt(index), LARGE_NAME));
+      const saved = [...plants(2_000), ...large, plant(20_000n, 'last')];
+      await bulk.savePlants(saved, 'fail');
+      for (const owner of ['alice', undefined]) {
+        const lengths = await bulk.read(async (contents) => {
+          const found: number[] = [];
+          const ids: bigint[] = [];
+          for await (const page of contents.plants(owner)) {
+            found.push(page.reduce((sum, { name }) => sum + name.length, 0));
+            ids.push(...page.map(({ id }) => id));
+          }
+          assert.deepEqual(
+            ids,
+            saved.map(({ id }) => id),
+          );
+          return found;
+        });
+        assert.ok(Math.max(...lengths) <= CHARACTERS_IN_PAGE + LARGE_NAME.length, lengths.join());
+      }
     });
 
     test('fail: a taken id → nothing of the batch is saved', async (t) => {

@@ -1,9 +1,8 @@
-import type { PlantRow } from '../../plant.ts';
+import { type PlantRow, plantFields } from '../../plant.ts';
 import { type Bulk, type Contents, type Filling, type OnConflict, StoreNotEmpty } from '../bulk-store.ts';
 import { inspectMigrations } from '../migrations.ts';
 import {
   CHARACTERS_IN_PAGE,
-  charactersIn,
   FIND_ANY_ROW,
   PLANT_COLUMNS,
   ROWS_IN_PAGE,
@@ -18,9 +17,6 @@ import { POSTGRES_MIGRATIONS } from './migrate.ts';
 import { requirePrimary } from './primary-check.ts';
 import { retrying } from './retry-transient.ts';
 import { type Connection, createPlants, createTokens, type Row, replacePlants } from './statements.ts';
-
-/** Number of rows in the first page. The number is low, since rows may be large and their size is unknown. */
-const ROWS_IN_FIRST_PAGE = 16;
 
 /** Opens a store on PostgreSQL for bulk commands such as import, without migrating it. */
 export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk {
@@ -123,25 +119,62 @@ function keyOf({ owner, id }: { readonly owner?: unknown; readonly id?: unknown 
   return `${owner} ${id}`;
 }
 
+/** Opens a cursor. `fetch` resolves to the next rows; to none at the end. */
+async function openCursor(connection: Connection, name: string, text: string, values: readonly string[]) {
+  await connection.query({ text: `DECLARE ${name} NO SCROLL CURSOR FOR ${text}`, values });
+  return {
+    fetch: (count: number) => connection.query({ text: `FETCH ${count} FROM ${name}` }),
+    close: async () => {
+      // Ignores an error of CLOSE: a failed transaction has already closed the cursor.
+      await connection.query({ text: `CLOSE ${name}` }).catch(() => undefined);
+    },
+  };
+}
+
 function contentsOf(connection: Connection): Contents {
-  async function* pages<T>(
-    select: string,
-    toRow: (row: Row) => T,
-    values: readonly string[] = [],
-  ): AsyncGenerator<readonly T[]> {
-    await connection.query({ text: `DECLARE pages NO SCROLL CURSOR FOR ${select}`, values });
+  async function* pages<T>(text: string, toRow: (row: Row) => T): AsyncGenerator<readonly T[]> {
+    const cursor = await openCursor(connection, 'pages', text, []);
     try {
-      for (let count = ROWS_IN_FIRST_PAGE; ; ) {
-        const rows = await connection.query({ text: `FETCH ${count} FROM pages` });
+      for (;;) {
+        const rows = await cursor.fetch(ROWS_IN_PAGE);
         if (rows.length === 0) return;
         yield rows.map(toRow);
-        const characters = rows.reduce((sum, row) => sum + charactersIn(row), 1);
-        const fitting = Math.ceil((CHARACTERS_IN_PAGE / characters) * rows.length);
-        count = Math.min(fitting, 4 * count, ROWS_IN_PAGE);
       }
     } finally {
-      // Ignores an error of CLOSE: a failed transaction has already closed the cursor.
-      await connection.query({ text: 'CLOSE pages' }).catch(() => undefined);
+      await cursor.close();
+    }
+  }
+
+  /**
+   * Reads plants in pages that fit into memory. A second cursor reads only the sizes of the same plants, and
+   * shows how many to fetch. PostgreSQL knows the size of a long text without reading the text.
+   */
+  async function* plantPages(order: string, values: readonly string[]): AsyncGenerator<readonly PlantRow[]> {
+    const bytes = plantFields.map((field) => `coalesce(octet_length(${field}), 0)`).join(' + ');
+    const sizes = await openCursor(
+      connection,
+      'sizes',
+      `SELECT ${bytes} AS bytes FROM plants ${order}`,
+      values,
+    );
+    const cursor = await openCursor(
+      connection,
+      'pages',
+      `SELECT ${PLANT_COLUMNS} FROM plants ${order}`,
+      values,
+    );
+    const counts = countsOfPages(() => sizes.fetch(ROWS_IN_PAGE));
+    try {
+      for (;;) {
+        // In a store that others fill meanwhile, the cursors may differ.
+        const { value: count = 1 } = await counts.next();
+        const rows = await cursor.fetch(count);
+        if (rows.length === 0) return;
+        yield rows.map(readPlantRow);
+      }
+    } finally {
+      await cursor.close();
+      await sizes.close();
     }
   }
 
@@ -156,11 +189,30 @@ function contentsOf(connection: Connection): Contents {
     },
     plants: (owner) =>
       owner === undefined
-        ? pages(`SELECT ${PLANT_COLUMNS} FROM plants ORDER BY owner, id`, readPlantRow)
-        : pages(`SELECT ${PLANT_COLUMNS} FROM plants WHERE owner = $1 ORDER BY id`, readPlantRow, [owner]),
+        ? plantPages('ORDER BY owner, id', [])
+        : plantPages('WHERE owner = $1 ORDER BY id', [owner]),
     tokens: () => pages('SELECT * FROM tokens ORDER BY created_at, id COLLATE "C"', toToken),
     keys: () => pages('SELECT * FROM idempotency_keys', toKeyRow),
   };
+}
+
+/** Yields the number of plants in each page: a page ends with the plant that makes it too long. */
+async function* countsOfPages(nextSizes: () => Promise<readonly Row[]>): AsyncGenerator<number, undefined> {
+  for (;;) {
+    const sizes = await nextSizes();
+    if (sizes.length === 0) return undefined;
+    let count = 0;
+    let sum = 0;
+    for (const { bytes } of sizes) {
+      count += 1;
+      sum += Number(bytes);
+      if (sum < CHARACTERS_IN_PAGE) continue;
+      yield count;
+      count = 0;
+      sum = 0;
+    }
+    if (count > 0) yield count;
+  }
 }
 
 function fillingOf(connection: Connection): Filling {

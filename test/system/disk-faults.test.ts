@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { copyFile, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { describe, it } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { fillStore } from '../long/long-list.ts';
@@ -27,7 +28,9 @@ const LONG_NAME = 'Alder '.repeat(2_000);
 /** Number of fsyncs of a thread that succeed first: enough to start and to acknowledge some writes. */
 const FSYNCS_THAT_WORK = 20;
 
-describe('fsync fails at a commit', needs('strace', canRun('strace', '-o', '/dev/null', 'true')), () => {
+const NEEDS_STRACE = needs('strace', canRun('strace', '-o', '/dev/null', 'true'));
+
+describe('fsync fails at a commit', NEEDS_STRACE, () => {
   it('no success response, the service exits, and the next start works', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
@@ -50,6 +53,36 @@ describe('fsync fails at a commit', needs('strace', canRun('strace', '-o', '/dev
     );
     // The outcome of the failed write is unknown, as its response says.
     assert.ok(ids.size <= healthy.acknowledged.length + later.acknowledged.length + 1);
+  });
+});
+
+describe('the index of the write-ahead log (-shm) cannot grow at a commit', NEEDS_STRACE, () => {
+  it('outcome unknown; the service goes on, and a plant may exist after a crash', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    // Makes the first block of the index, for some 4,000 pages of the log. Keeps the log, so that it needs more.
+    const reader = new DatabaseSync(installation.file);
+    reader.exec('BEGIN; SELECT count(*) FROM plants');
+    const service = await installation.serve({
+      env: PRODUCTION,
+      wrap: (command) => fullDiskFor(`${installation.file}-shm`, command),
+    });
+    const written = await createUntilFailure(service, token, { name: LONG_NAME, limit: MANY });
+    assert.ok(written.failure !== undefined && written.acknowledged.length > 100, 'the log did not grow');
+    assert.deepEqual([written.failure.error, written.failure.isUnknown], [50300, true]);
+    assert.equal((await list(service, token))?.count, written.acknowledged.length);
+    reader.close();
+    service.kill('SIGKILL');
+    await service.ended;
+    const again = await installation.serve({ env: PRODUCTION });
+    assert.equal((await again.stop()).code, 0);
+    const { ids, integrity } = inspect(installation.file);
+    assert.equal(integrity, 'ok');
+    assert.deepEqual(
+      written.acknowledged.filter((id) => !ids.has(id)),
+      [],
+    );
+    assert.equal(ids.size, written.acknowledged.length + 1, 'the failed write was on disk');
   });
 });
 
@@ -168,6 +201,12 @@ function failingFsync(command: Command): Command {
   const calls = 'fsync,fdatasync';
   const fault = `inject=${calls}:error=EIO:when=${FSYNCS_THAT_WORK + 1}+`;
   return ['strace', '-D', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${calls}`, '-e', fault, ...command];
+}
+
+/** Fails all writes to one file. */
+function fullDiskFor(file: string, command: Command): Command {
+  const fault = 'inject=write,pwrite64:error=ENOSPC';
+  return ['strace', '-D', '-f', '-qq', '-o', '/dev/null', '-P', file, '-e', fault, ...command];
 }
 
 /** Runs a command in a private mount namespace, which ends with it. Needs root or user namespaces. */

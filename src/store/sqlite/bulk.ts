@@ -175,7 +175,7 @@ function createWriting(db: DatabaseSync, file: string): Writing {
     try {
       db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
     } catch (error: unknown) {
-      if (severityOf(error) !== 'transient') throw error;
+      if (severityOf(error) === 'fatal') throw error;
     }
   }
 

@@ -13,7 +13,7 @@ import {
   type Write,
 } from '../store.ts';
 import { withoutLinks } from './connection.ts';
-import { notOpened, reasonOf, severityOf } from './errors.ts';
+import { notOpened, reasonOf, type Severity, severityOf } from './errors.ts';
 import { migrateSqlite } from './migrate.ts';
 import { openReader } from './reader.ts';
 import type { WriterMessage, WriterReply, WriterRequest } from './writer-thread.ts';
@@ -43,8 +43,8 @@ export async function openSqlite(
   }
 
   function meaningOf(error: unknown): unknown {
-    if (severityOf(error) === 'fatal') return breakWith(reasonOf(error));
-    return severityOf(error) === 'transient' ? new NothingStored(reasonOf(error)) : error;
+    const severity = severityOf(error);
+    return severity === 'rejected' ? error : failureOf({ severity, reason: reasonOf(error) });
   }
 
   function endCheckpoint(failure: string | undefined): void {
@@ -67,9 +67,17 @@ export async function openSqlite(
     if (reply.kind === 'deletedKeys' && reply.more) await deleteExpiredKeys();
   }
 
-  function failureOf({ severity, reason }: Extract<WriterReply, { kind: 'failure' }>): Error {
-    if (severity === 'fatal') return breakWith(reason);
-    return severity === 'transient' ? new NothingStored(reason) : new BatchRejected(reason);
+  function failureOf({ severity, reason }: { readonly severity: Severity; readonly reason: string }): Error {
+    switch (severity) {
+      case 'transient':
+        return new NothingStored(reason);
+      case 'uncertain':
+        return new StoreUnavailable(reason);
+      case 'fatal':
+        return breakWith(reason);
+      case 'rejected':
+        return new BatchRejected(reason);
+    }
   }
 
   async function read<T>(work: () => T): Promise<T> {

@@ -26,12 +26,10 @@ const SQLITE_IOERR_WRITE = 10 | (3 << 8);
 
 /** Extended result code: the shared-memory file could not grow, for example because the disk is full. */
 const SQLITE_IOERR_SHMSIZE = 10 | (19 << 8);
-const TRANSIENT_EXTENDED = new Set([SQLITE_IOERR_WRITE, SQLITE_IOERR_SHMSIZE]);
 
 const TRANSIENT = new Set([
   SQLITE_BUSY,
   SQLITE_LOCKED,
-  SQLITE_NOMEM,
   SQLITE_READONLY,
   SQLITE_FULL,
   SQLITE_CANTOPEN,
@@ -41,15 +39,17 @@ const FATAL = new Set([SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_NOTADB]);
 
 /**
  * Severity of a SQLite error. `transient`: nothing changed and a retry may succeed (a full disk, a lock).
- * `fatal`: the file and the outcome are unreliable (a failed fsync, a corrupt page). `rejected`: the request
+ * `uncertain`: the same, but a commit may take effect after a crash. It was written and synced, and then the
+ * shared-memory file, which is its index, could not grow. The next commit overwrites it. `fatal`: the file and the outcome are unreliable (a failed fsync, a corrupt page). `rejected`: the request
  * itself is invalid.
  */
-export type Severity = 'transient' | 'fatal' | 'rejected';
+export type Severity = 'transient' | 'uncertain' | 'fatal' | 'rejected';
 
 export function severityOf(error: unknown): Severity {
   const code = resultCodeOf(error);
   if (code === undefined) return 'rejected';
-  if (TRANSIENT.has(code & 0xff) || TRANSIENT_EXTENDED.has(code)) return 'transient';
+  if (code === SQLITE_IOERR_SHMSIZE || (code & 0xff) === SQLITE_NOMEM) return 'uncertain';
+  if (TRANSIENT.has(code & 0xff) || code === SQLITE_IOERR_WRITE) return 'transient';
   return FATAL.has(code & 0xff) ? 'fatal' : 'rejected';
 }
 

@@ -22,7 +22,8 @@ export async function inspectSqlite(db: DatabaseSync, file: string): Promise<rea
     const schema = await inspectSchema(db, file);
     return schema.length > 0 ? schema : [...inspectLargePlants(db), ...inspectEncoding(db)];
   } catch (error: unknown) {
-    if (severityOf(error) === 'transient' || error instanceof StoreNotOpened) throw error;
+    if (['transient', 'uncertain'].includes(severityOf(error)) || error instanceof StoreNotOpened)
+      throw error;
     return [reasonOf(error)];
   }
 }

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { closeSync, existsSync, openSync, readFileSync, statSync, writeFileSync, writeSync } from 'node:fs';
-import { stat, symlink } from 'node:fs/promises';
-import { join } from 'node:path';
+import { readdir, stat, symlink } from 'node:fs/promises';
+import { basename, dirname, join, relative } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
@@ -323,6 +323,30 @@ describe('a file that cannot be a store', () => {
     );
     assert.equal(readFileSync(`${file}-wal`, 'utf8'), 'the last writes');
     assert.equal(existsSync(file), false);
+  });
+
+  test('dangling link to a file that is missing next to its log → not opened, and the log is kept', async (t) => {
+    const [file, link] = [await freshFile(), await freshFile()];
+    await symlink(relative(dirname(link), file), link);
+    writeFileSync(`${file}-wal`, 'the last writes');
+    await assert.rejects(open(t, link), isNotOpened(/is missing, but/, new RegExp(`${file}-wal is there`)));
+    assert.deepEqual(await readdir(dirname(file)), [`${basename(file)}-wal`]);
+  });
+
+  test('empty file next to its write-ahead log → not opened by any command, and the log is kept', async (t) => {
+    const file = await freshFile();
+    writeFileSync(file, '');
+    writeFileSync(`${file}-wal`, 'the last writes');
+    for (const opening of [open(t, file), openBulk(`sqlite:${file}`, connections)])
+      await assert.rejects(opening, isNotOpened(/is empty, but .*plants\.db-wal is there/));
+    assert.equal(readFileSync(`${file}-wal`, 'utf8'), 'the last writes');
+  });
+
+  test('empty file next to a rollback journal, as after a crash in the first start → opened', async (t) => {
+    const file = await freshFile();
+    writeFileSync(file, '');
+    writeFileSync(`${file}-journal`, Buffer.alloc(512));
+    await (await open(t, file)).close();
   });
 
   test('first page damaged → not opened', async (t) => {

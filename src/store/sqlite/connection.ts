@@ -1,6 +1,7 @@
-import { realpathSync, statSync } from 'node:fs';
-import { resolve } from 'node:path';
+import { existsSync, readlinkSync, realpathSync, statSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { codeOf } from '../../api-errors.ts';
 import { StoreNotOpened } from '../store.ts';
 
 /** Milliseconds that a write waits for the lock of another process. */
@@ -70,13 +71,46 @@ function rollBack(db: DatabaseSync): void {
 
 /**
  * Returns the file that SQLite uses for a symbolic link: the files with endings such as `-wal` lie next to it.
- * Returns `file` if it does not exist yet.
+ * Follows links to a file that does not exist yet too.
  */
 export function withoutLinks(file: string): string {
   try {
     return realpathSync(file);
+  } catch (error: unknown) {
+    return codeOf(error) === 'ENOENT' ? withoutDanglingLink(file) : file;
+  }
+}
+
+function withoutDanglingLink(file: string): string {
+  try {
+    return withoutLinks(resolve(dirname(file), readlinkSync(file)));
   } catch {
     return file;
+  }
+}
+
+/**
+ * Throws StoreNotOpened if the file is missing or empty, but its log has content. SQLite would delete that log.
+ * An empty file with a rollback journal is an interrupted first start, which SQLite repairs.
+ */
+export function rejectWithoutItsLog(file: string): void {
+  const place = withoutLinks(file);
+  // Looks for the logs first: another process may create file and logs now.
+  const [log, journal] = ['-wal', '-journal'].map((ending) => `${place}${ending}`).map(ifItHasContent);
+  const isMissing = !existsSync(place);
+  const left = isMissing ? (log ?? journal) : log;
+  if (left === undefined || ifItHasContent(place) !== undefined) return;
+  throw new StoreNotOpened(
+    `${file} is ${isMissing ? 'missing' : 'empty'}, but ${left} is there and may hold its last writes; put that same file back. To restore a backup or to start empty, first move ${left} away`,
+  );
+}
+
+// A file that another process removes meanwhile, or that cannot exist, has none.
+function ifItHasContent(file: string): string | undefined {
+  try {
+    return statSync(file).size > 0 ? file : undefined;
+  } catch {
+    return undefined;
   }
 }
 
@@ -84,6 +118,7 @@ export function withoutLinks(file: string): string {
 function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSync {
   if (statSync(file, { throwIfNoEntry: false })?.isDirectory())
     throw new StoreNotOpened(`${file} is a folder; name a file in it`);
+  rejectWithoutItsLog(file);
   const db = new DatabaseSync(resolve(file), { timeout: lockTimeoutMs });
   try {
     db.exec(pragmas);

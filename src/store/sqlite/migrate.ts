@@ -7,14 +7,13 @@ import {
   fsyncSync,
   mkdirSync,
   openSync,
-  statSync,
 } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
 import { applyMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
-import { inLongTransaction, openForReading, openForWriting } from './connection.ts';
+import { inLongTransaction, openForReading, openForWriting, rejectWithoutItsLog } from './connection.ts';
 import { isLocked, notOpened } from './errors.ts';
 
 export const SQLITE_MIGRATIONS = 'store/sqlite/migrations/';
@@ -56,32 +55,18 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
 }
 
 function createPrivately(file: string): void {
-  // Looks for the log first: another process may create file and log now.
-  const rest = ['-wal', '-journal'].map((ending) => `${file}${ending}`).find(hasContent);
+  rejectWithoutItsLog(file);
   if (existsSync(file)) {
     // Checks for write permission: SQLite opens a read-only file without an error and fails only at the first
     // write.
     accessSync(file, constants.W_OK);
     return;
   }
-  if (rest !== undefined)
-    throw new StoreNotOpened(
-      `${file} is missing, but ${rest} is there and may hold its last writes; put that same file back. To restore a backup or to start empty, first move ${rest} away`,
-    );
   const folder = dirname(resolve(file));
   makeFolders(folder);
   closeSync(openSync(file, 'a', 0o600));
   chmodSync(file, 0o600);
   syncFolder(folder);
-}
-
-// A file that another process removes meanwhile, or that cannot exist, has none.
-function hasContent(file: string): boolean {
-  try {
-    return statSync(file).size > 0;
-  } catch {
-    return false;
-  }
 }
 
 // Creates missing folders one by one. `mkdirSync` with `recursive` never returns if the parent rejects new

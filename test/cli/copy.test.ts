@@ -6,13 +6,13 @@ import { DatabaseSync } from 'node:sqlite';
 import { PassThrough } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { copyContents } from '../../src/cli/commands/copy-command.ts';
+import { copyStore } from '../../src/cli/commands/copy-command.ts';
 import { placeOf } from '../../src/database-url.ts';
 import { ndjson } from '../../src/formats/ndjson.ts';
 import type { PlantRow } from '../../src/plant.ts';
 import type { Bulk, Filling, KeyRow } from '../../src/store/bulk-store.ts';
 import { migrateStore, openBulk, openStore } from '../../src/store/open-engine.ts';
-import type { Store } from '../../src/store/store.ts';
+import { type Store, StoreUnavailable } from '../../src/store/store.ts';
 import { digestSecret, mintSecret, newToken, scopes } from '../../src/token.ts';
 import { hostilePlants } from '../support/data/hostile-plants.ts';
 import { connections, engines, execute } from '../support/engines.ts';
@@ -204,17 +204,32 @@ describe('the verification of a copy', () => {
         await filling.addPlants(rows);
         await filling.addKeys(keys);
       });
-      const copying = source.read((contents) =>
-        target.fill((filling) => copyContents(new PassThrough(), contents, spoil(filling))),
+      const spoilt: Pick<Bulk, 'fill'> = { fill: (work) => target.fill((filling) => work(spoil(filling))) };
+      await assert.rejects(
+        copyStore(new PassThrough(), source, spoilt),
+        /sent .*, read back .*; nothing was copied/,
       );
-      await assert.rejects(copying, /sent .*, read back .*; nothing was copied/);
       assert.equal(await target.read((contents) => contents.countPlants()), 0);
-      await source.read((contents) =>
-        target.fill((filling) => copyContents(new PassThrough(), contents, filling)),
-      );
+      await copyStore(new PassThrough(), source, target);
       assert.equal(await target.read((contents) => contents.countPlants()), 2);
     });
   }
+
+  it('session of the source ends after its last row → fails, and nothing is copied', async (t) => {
+    const url = await postgres.freshUrl(t);
+    const [source, target] = [await openMigrated(t, url), await openEmpty(t)];
+    await source.fill((filling) => filling.addPlants(rows));
+    const ending: Pick<Bulk, 'read'> = {
+      read: (work) =>
+        source.read(async (contents) => {
+          const result = await work(contents);
+          await execute(url, END_OTHER_SESSIONS);
+          return result;
+        }),
+    };
+    await assert.rejects(copyStore(new PassThrough(), ending, target), StoreUnavailable);
+    assert.equal(await target.read((contents) => contents.countPlants()), 0);
+  });
 });
 
 /** A loader that changes plants before it adds them. */
@@ -222,9 +237,15 @@ function add(change: (plants: readonly PlantRow[]) => readonly PlantRow[]): (fil
   return (filling) => ({ ...filling, addPlants: (plants) => filling.addPlants(change(plants)) });
 }
 
+const END_OTHER_SESSIONS = `SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity
+  WHERE datname = current_database() AND pid <> pg_backend_pid()`;
+
 async function openEmpty(t: TestContext): Promise<Bulk> {
   assert.ok(sqlite !== undefined);
-  const url = await sqlite.freshUrl(t);
+  return openMigrated(t, await sqlite.freshUrl(t));
+}
+
+async function openMigrated(t: TestContext, url: string): Promise<Bulk> {
   await migrateStore(url);
   const bulk = await openBulk(url, connections);
   t.after(() => bulk.close());

@@ -25,11 +25,7 @@ export function copyCommand(context: CommandContext): Command {
         { url: from, hint: 'FROM must name an existing one' },
         async (source) => {
           await rejectNewer(from, source);
-          return withBulk(context, { url: to }, (target) =>
-            source.read((contents) =>
-              target.fill((filling) => copyContents(context.stderr, contents, filling)),
-            ),
-          );
+          return withBulk(context, { url: to }, (target) => copyStore(context.stderr, source, target));
         },
         { which: 'existing' },
       ).catch((error: unknown) => {
@@ -75,58 +71,68 @@ interface Copied {
 
 /**
  * Copies all rows of a store to a new store and reads them back. Rejects with CommandFailed if counts or
- * checksums differ.
+ * checksums differ. Nothing is copied unless the source was read to its end: its read ends before the copy is
+ * read back and committed.
  */
-export async function copyContents(stderr: Output, from: Contents, to: Filling): Promise<Copied> {
-  const progress = startProgress(stderr, 'plants', 2 * (await from.countPlants()));
-  try {
-    // Reads idempotency keys before plants, so that no key is copied without its plant. If the service
-    // creates a plant between the two reads, the copy may lack the key of that plant.
-    const keys = await copyTable(
-      'idempotency keys',
-      () => from.keys(),
-      to.addKeys,
-      () => to.keys(),
-    );
-    const tokens = await copyTable(
-      'tokens',
-      () => from.tokens(),
-      to.addTokens,
-      () => to.tokens(),
-    );
-    const plants = await copyTable(
-      'plants',
-      () => from.plants(),
-      to.addPlants,
-      () => to.plants(),
-      progress,
-    );
-    return {
-      plants: plants.count(),
-      tokens: tokens.count(),
-      keys: keys.count(),
-      checksum: plants.checksum(),
-    };
-  } finally {
-    progress.stop();
-  }
+export function copyStore(
+  stderr: Output,
+  source: Pick<Bulk, 'read'>,
+  target: Pick<Bulk, 'fill'>,
+): Promise<Copied> {
+  return target.fill(async (filling) => {
+    let progress: Progress | undefined;
+    try {
+      const sent = await source.read(async (contents) => {
+        progress = startProgress(stderr, 'plants', 2 * (await contents.countPlants()));
+        return send(contents, filling, progress);
+      });
+      await verify('idempotency keys', sent.keys, filling.keys());
+      await verify('tokens', sent.tokens, filling.tokens());
+      await verify('plants', sent.plants, filling.plants(), progress);
+      return {
+        plants: sent.plants.count(),
+        tokens: sent.tokens.count(),
+        keys: sent.keys.count(),
+        checksum: sent.plants.checksum(),
+      };
+    } finally {
+      progress?.stop();
+    }
+  });
 }
 
-async function copyTable<T extends object>(
-  name: string,
-  read: () => AsyncIterable<readonly T[]>,
+async function send(from: Contents, to: Filling, progress: Progress) {
+  return {
+    // Reads idempotency keys before plants, so that no key is copied without its plant. If the service
+    // creates a plant between the two reads, the copy may lack the key of that plant.
+    keys: await sendTable(from.keys(), to.addKeys),
+    tokens: await sendTable(from.tokens(), to.addTokens),
+    plants: await sendTable(from.plants(), to.addPlants, progress),
+  };
+}
+
+async function sendTable<T extends object>(
+  pages: AsyncIterable<readonly T[]>,
   add: (rows: readonly T[]) => Promise<void>,
-  readBack: () => AsyncIterable<readonly T[]>,
   progress?: Progress,
 ): Promise<RowChecksum<T>> {
   const sent = createRowChecksum<T>();
-  for await (const page of read()) {
+  for await (const page of pages) {
     await add(page);
     sent.add(page);
     progress?.advance(sent.count());
   }
+  return sent;
+}
+
+async function verify<T extends object>(
+  name: string,
+  sent: RowChecksum<T>,
+  pages: AsyncIterable<readonly T[]>,
+  progress?: Progress,
+): Promise<void> {
   const arrived = createRowChecksum<T>();
-  for await (const page of readBack()) {
+  for await (const page of pages) {
     arrived.add(page);
     progress?.advance(sent.count() + arrived.count());
   }
@@ -136,7 +142,6 @@ async function copyTable<T extends object>(
         `(checksum ${arrived.checksum()}); nothing was copied. Stop other processes that write to the target, and copy again`,
     );
   }
-  return sent;
 }
 
 function describe({ plants, tokens, keys, checksum }: Copied): string {

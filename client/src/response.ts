@@ -54,7 +54,8 @@ export function errorOf(
   const body: object = Object(answer.json);
   const code: unknown = Reflect.get(body, 'error');
   const message: unknown = Reflect.get(body, 'message');
-  if (typeof code !== 'number' || typeof message !== 'string') {
+  // Gateways have errors of this form too. The codes of a Plant Store begin with the status.
+  if (typeof code !== 'number' || Math.floor(code / 100) !== status || typeof message !== 'string') {
     return unexpected(answer, unknownBefore || status >= 500);
   }
   if (isGone && code === ErrorCode.noSuchPlant) return undefined;

@@ -204,6 +204,21 @@ describe('a call that fails', () => {
     assert.match(String(keys[0]), /^\d+(?:-\d+){3}$/);
   });
 
+  test('error of a gateway in the form of the service → outcome unknown; a deletion that it hid counts', async (t) => {
+    const gateway = '{"error":504,"message":"upstream request timeout"}';
+    const statuses = [504, 404];
+    const url = await serve(t, (request, response) => {
+      const isDeletion = request.method === 'DELETE';
+      const status = isDeletion ? (statuses.shift() ?? 404) : 504;
+      const missing = '{"error":40400,"message":"there is no plant with the id 7"}';
+      response.writeHead(status).end(status === 504 ? gateway : missing);
+    });
+    const client = createClient({ url, token: 'secret', retries: 1 });
+    await client.deletePlant(7);
+    const unknown = { status: 504, code: undefined, outcomeUnknown: true };
+    await assert.rejects(client.createPlant({ id: 7, name: 'Fern' }), unknown);
+  });
+
   test('not retried after a client error, over the limit of retries, or with a long Retry-After', async (t) => {
     let requests = 0;
     const answers = [

@@ -37,7 +37,7 @@ export class Connections {
   readonly #limit: number;
   readonly #unsentLimit: number;
   readonly #open = new Set<Connection>();
-  /** TLS handshakes in progress, by address and port of the client. */
+  /** TLS handshakes in progress, by the addresses and ports of both ends. */
   readonly #handshakes = new Map<string, Handshake>();
   readonly #empty = Promise.withResolvers<void>();
   readonly #timer: NodeJS.Timeout;
@@ -46,8 +46,8 @@ export class Connections {
   #isAwaited = false;
   #closesWhenIdle = false;
   /**
-   * True until the next tick if `makeRoom` found no idle connection. A flood of new connections then causes
-   * only one search per tick.
+   * True if `makeRoom` found no idle connection, until one becomes idle or the next tick. A flood of new
+   * connections then causes few searches.
    */
   #hasNoneIdle = false;
 
@@ -99,9 +99,15 @@ export class Connections {
     const key = keyOf(socket);
     this.#handshakes.set(key, { socket, idleRank: nextIdleRank(), begunIn: this.#ticks });
     socket.once('close', () => {
-      this.#handshakes.delete(key);
+      // The client may have reset this connection, and made a new one from the same port.
+      if (this.#handshakes.get(key)?.socket === socket) this.#handshakes.delete(key);
       this.#resolveWhenEmpty();
     });
+  }
+
+  /** A connection became idle, so that `makeRoom` can close it. */
+  noteIdle(): void {
+    this.#hasNoneIdle = false;
   }
 
   add(connection: Connection): void {
@@ -165,6 +171,7 @@ export class Connections {
   }
 }
 
-function keyOf({ remoteAddress, remotePort }: Socket): string {
-  return `${remoteAddress} ${remotePort}`;
+// Node has a TCP socket in the handshake and a TLS socket after it, so that the key is not the socket.
+function keyOf({ remoteAddress, remotePort, localAddress, localPort }: Socket): string {
+  return `${remoteAddress} ${remotePort} ${localAddress} ${localPort}`;
 }

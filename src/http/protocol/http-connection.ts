@@ -30,6 +30,8 @@ export interface ConnectionOptions {
   readonly sharesInput: boolean;
   /** Called once for each dispatched request, after its response was sent or its connection was lost. */
   readonly onClosed: (response: BatchedResponse) => void;
+  /** Called when the connection has become idle again after a request. */
+  readonly onIdle: () => void;
   /** Renders the response to an error that belongs to no request. */
   readonly renderError: (error: unknown) => string;
 }
@@ -137,9 +139,9 @@ export class Connection {
     this.#measureStall();
     if (sendQueueOf !== undefined && this.#hasStalledInKernel(sendQueueOf)) this.socket.destroy();
     else if (this.isIdle && this.#isUsed) {
-      if (this.#ticks > timeouts.idle) this.#close();
-      // Closes a connection if the kernel has accepted the whole response but the client does not read it.
-      else if (this.#ticks > timeouts.write && (sendQueueOf?.(this.socket) ?? 0) > 0) this.socket.destroy();
+      const hasUnread = sendQueueOf !== undefined && this.#hasUnreadInKernel(sendQueueOf);
+      if (hasUnread && this.#ticks > timeouts.write) this.socket.destroy();
+      else if (this.#ticks > timeouts.idle) this.#close();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
       this.fail(new RequestTimeout('the request took too long to arrive'));
     }
@@ -165,6 +167,15 @@ export class Connection {
     this.#sendQueue = sendQueue;
     this.#hasLooked = true;
     return isSame && this.#stalledTicks >= this.#options.timeouts.write;
+  }
+
+  // Returns true if the kernel has accepted the whole response, but the client has not read all of it. Restarts
+  // the timeouts while the client reads.
+  #hasUnreadInKernel(sendQueueOf: SendQueueOf): boolean {
+    const unread = sendQueueOf(this.socket) ?? 0;
+    if (unread > 0 && unread !== this.#sendQueue) this.#ticks = 0;
+    this.#sendQueue = unread;
+    return unread > 0;
   }
 
   #isReceiving(): boolean {
@@ -222,7 +233,7 @@ export class Connection {
 
   #beginReceiving(): void {
     this.isIdle = false;
-    if (this.#isUsed) this.#ticks = 0;
+    this.#ticks = 0;
     this.#isUsed = true;
   }
 
@@ -293,7 +304,10 @@ export class Connection {
     if (this.#isClosing || this.#current?.req.complete) return;
     if (this.socket.isPaused()) this.socket.resume();
     if (this.#hasEnded) this.#finishParsing();
-    else if (this.isIdle && this.#closesWhenIdle && this.socket.readableLength === 0) this.#close();
+    else if (this.isIdle) {
+      if (this.#closesWhenIdle && this.socket.readableLength === 0) this.#close();
+      else this.#options.onIdle();
+    }
   }
 
   #rejectConnection(error: unknown): void {

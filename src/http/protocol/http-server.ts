@@ -85,6 +85,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
     sharesInput: tls === undefined,
     renderError,
     onClosed,
+    onIdle: () => connections.noteIdle(),
   };
   server.on(tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
     // Over TLS only from here on: a client that closes its sending side in the handshake is gone.

@@ -6,7 +6,7 @@ import { type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { limitsOf, loadConfig } from '../../../src/config.ts';
-import { Connections } from '../../../src/http/protocol/connection-registry.ts';
+import { Connections, TICK_MS } from '../../../src/http/protocol/connection-registry.ts';
 import { Connection } from '../../../src/http/protocol/http-connection.ts';
 import { createListener } from '../../../src/http/protocol/http-server.ts';
 import { lookAtSendQueues } from '../../../src/http/protocol/kernel-send-queue.ts';
@@ -133,9 +133,77 @@ test('socket that no server of Node has set up → an error', () => {
     sharesInput: false,
     renderError: String,
     onClosed: () => undefined,
+    onIdle: () => undefined,
   };
   assert.throws(() => new Connection(socket, options), /no listener for the event data/);
   assert.equal(lookAtSendQueues()(socket), undefined, 'it has no send queue either');
+});
+
+test('TLS: handshakes reset and begun again from the same port → counted', async (t) => {
+  const { connections, silent, url } = await beginHandshake(t);
+  const { localPort = 0 } = silent;
+  let last = silent;
+  for (let times = 0; times < 20; times += 1) {
+    const closed = once(last, 'close');
+    last.resetAndDestroy();
+    await closed;
+    last = connect({
+      port: Number(new URL(url).port),
+      host: '127.0.0.1',
+      localAddress: '127.0.0.1',
+      localPort,
+    });
+    t.after(() => last.destroy());
+    await once(last, 'connect');
+    // The service has accepted it once it has closed the one before.
+    await until(() => connections.size <= 1);
+  }
+  for (let turns = 0; turns < 10; turns += 1) await setImmediate();
+  assert.equal(connections.size, 1);
+});
+
+/** Keeps its connections, so that a test can count their ticks. */
+class OpenConnections extends Connections {
+  readonly all: Connection[] = [];
+
+  override add(connection: Connection): void {
+    this.all.push(connection);
+    super.add(connection);
+  }
+}
+
+test('first request long after the connect → its time begins with its first byte', async (t) => {
+  const connections = new OpenConnections(limits.connections, limits.unsent);
+  const listener = listenerOf(t, connections, undefined, (request, response) => {
+    request.resume().on('end', () => response.end());
+  });
+  const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
+  t.after(() => wire.destroy());
+  await until(() => connections.all.length === 1);
+  const [connection] = connections.all;
+  // The timer of the connections adds some ticks.
+  const most = 0.8 * (limits.requestMs / TICK_MS);
+  for (let ticks = 0; ticks < most; ticks += 1) connection?.tick(undefined);
+  wire.send('POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: 1\r\n\r\n');
+  await until(() => connection?.isIdle === false);
+  for (let ticks = 0; ticks < most; ticks += 1) connection?.tick(undefined);
+  wire.send('x');
+  assert.equal((await wire.answer())?.status, 200);
+});
+
+test('idle connection whose client still reads its response → stays open; closed when it reads no more', async (t) => {
+  const connections = new OpenConnections(limits.connections, limits.unsent);
+  const url = `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections))}`;
+  const wire = openWire(url);
+  t.after(() => wire.destroy());
+  wire.send(REQUEST);
+  assert.equal((await wire.answer())?.status, 200);
+  const [connection] = connections.all;
+  const enough = 2 * Math.ceil(limits.keepAliveMs / TICK_MS);
+  for (let unread = enough; unread > 0; unread -= 1) connection?.tick(() => unread);
+  assert.equal(connection?.socket.destroyed, false);
+  for (let ticks = 0; ticks <= Math.ceil(limits.writeMs / TICK_MS) + 1; ticks += 1) connection?.tick(() => 1);
+  assert.equal(connection?.socket.destroyed, true);
 });
 
 test('more unsent bytes than the limit → the connection that stalls longest is closed, the others stay', async (t) => {

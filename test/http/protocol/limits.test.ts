@@ -244,6 +244,18 @@ test('connection above the limit → 50301 and closed; after another closes → 
   for (const socket of others) socket.destroy();
 });
 
+test('connection rejected at the limit, then another becomes idle → a new one is accepted at once', async (t) => {
+  const service = await startService(t, await freshUrl(t), { maxConnections: '1' });
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  wire.send(`${HEAD}\r\n${HEAD}`);
+  assert.equal((await wire.answer())?.status, 200);
+  for (let times = 0; times < 3; times += 1) assert.equal((await sendRequest(service.url, GET)).status, 503);
+  wire.send('\r\n');
+  assert.equal((await wire.answer())?.status, 200);
+  assert.equal((await sendRequest(service.url, GET)).status, 200);
+});
+
 test('new connection at the limit → the connection idle longest is closed', async (t) => {
   const service = await startService(t, await freshUrl(t), { maxConnections: '3' });
   const first = await openAndAsk(service.url);

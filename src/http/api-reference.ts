@@ -115,7 +115,7 @@ function sendScript(
   checkPreconditions(headers, etag);
   const isKnown = hasTag(headers['if-none-match'], etag);
   const hasBody = !isKnown && method !== 'HEAD';
-  if (hasBody) budget.open(responseOf(reply)).add(PIECE_BYTES);
+  if (hasBody) budget.open(responseOf(reply), '').add(PIECE_BYTES);
   reply.headers({ ...PAGE_HEADERS, etag });
   if (isKnown) return reply.code(304).send();
   reply

@@ -25,7 +25,7 @@ import {
   ownerOf,
 } from './operation.ts';
 import { createBodyMemory } from './overload/body-memory.ts';
-import { type Admission, createAdmission } from './overload/concurrency-limit.ts';
+import { type Admission, createAdmission, OWNER_SHARE } from './overload/concurrency-limit.ts';
 import { createLoopBudget } from './overload/loop-budget.ts';
 import { createPlant, createPlantOperation } from './plants/create-plant.ts';
 import { deletePlant, deletePlantOperation } from './plants/delete-plant.ts';
@@ -75,6 +75,9 @@ interface AppOptions {
 
 /** Value of `Allow` for `OPTIONS *`: the methods of the server as a whole (RFC 9110 §9.3.7). */
 const ALLOWED_SOMEWHERE = [...METHODS, 'OPTIONS'].join(', ');
+
+/** Memory for clients that read the script of the API reference, as a share of that for lists. */
+const REFERENCE_SHARE = 1 / 8;
 
 /** All operations of the service, as listed in the OpenAPI document. */
 export const operations = [createPlantOperation, listPlantsOperation, deletePlantOperation] as const;
@@ -255,7 +258,7 @@ async function addRoutes(
   const { store, log, basePath, limits, metrics } = options;
   const document = renderOpenApi(operations, basePath);
   const methods = collectMethods(scope);
-  const sendBudget = new SendBudget(limits.unsent);
+  const sendBudget = new SendBudget(limits.unsent, OWNER_SHARE);
   const sendPieces = createSendPieces((request, error) => {
     request.brokenOff = toApiError(error);
     if (request.brokenOff.code >= 50000) logFailure(log, request, error);
@@ -305,6 +308,7 @@ async function addRoutes(
     config: { operationId: 'openapi' },
     handler: async (_request, reply) => asJson(reply, document),
   });
-  await addApiReference(scope, sendBudget, sendPieces);
+  // Its own budget: clients without a token may not use up that of lists.
+  await addApiReference(scope, new SendBudget(limits.unsent * REFERENCE_SHARE, 1), sendPieces);
   answerOtherMethods(scope, methods);
 }

@@ -25,9 +25,22 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/** Limits the total memory of the long responses that clients are still reading. Does not count short ones. */
+/** Memory of one owner. `reserved` is the part that was taken by `reserve`. */
+interface Use {
+  readonly used: number;
+  readonly reserved: number;
+}
+
+const NONE: Use = { used: 0, reserved: 0 };
+
+/**
+ * Limits the total memory of the long responses that clients are still reading, and the share of each owner.
+ * Does not count short responses.
+ */
 export class SendBudget {
   readonly #limit: number;
+  readonly #limitOfOwner: number;
+  readonly #byOwner = new Map<string, Use>();
   /** Responses that wait for memory. The first has waited longest. */
   readonly #waiting: Waiting[] = [];
   #used = 0;
@@ -37,25 +50,27 @@ export class SendBudget {
    */
   #reserved = 0;
 
-  constructor(limit: number) {
+  /** `limit` is in bytes, `ownerShare` the part of it that one owner may use. */
+  constructor(limit: number, ownerShare: number) {
     this.#limit = limit;
+    this.#limitOfOwner = limit * ownerShare;
   }
 
   /** Starts to count the memory of one response. Releases this memory when the response closes. */
-  open(response: BatchedResponse): HeldBytes {
-    return new HeldBytes(response, this);
+  open(response: BatchedResponse, owner: string): HeldBytes {
+    return new HeldBytes(response, owner, this);
   }
 
-  /** Takes memory without waiting. Throws an ApiError (50301) if the limit would be exceeded. */
-  take(memory: number): void {
-    if (this.#used + memory > this.#limit) throw tooMuch();
-    this.#used += memory;
+  /** Takes memory without waiting. Throws an ApiError (50301) if a limit would be exceeded. */
+  take(memory: number, owner: string): void {
+    if (this.#used + memory > this.#limit || !this.#fitsOwner(memory, owner)) throw tooMuch();
+    this.#count(memory, 0, owner);
   }
 
   /**
    * Waits until the memory is free. If all responses that hold reserved memory wait for more, the first
-   * waiting response gets its memory immediately. This prevents a deadlock. Rejects with an ApiError (50301)
-   * after a timeout.
+   * waiting response gets its memory immediately. This prevents a deadlock. The same holds for the responses
+   * of one owner. Rejects with an ApiError (50301) after a timeout.
    */
   async reserve(memory: number, response: HeldBytes): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -79,21 +94,51 @@ export class SendBudget {
     this.#wakeNext();
   }
 
-  release(memory: number, reserved: number): void {
-    this.#used -= memory;
-    this.#reserved -= reserved;
+  release(memory: number, reserved: number, owner: string): void {
+    this.#count(-memory, -reserved, owner);
     this.#wakeNext();
   }
 
+  #count(memory: number, reserved: number, owner: string): void {
+    this.#used += memory;
+    this.#reserved += reserved;
+    const before = this.#byOwner.get(owner) ?? NONE;
+    const after = { used: before.used + memory, reserved: before.reserved + reserved };
+    if (after.used === 0) this.#byOwner.delete(owner);
+    else this.#byOwner.set(owner, after);
+  }
+
+  // The first response of an owner may be larger than the owner's share.
+  #fitsOwner(memory: number, owner: string): boolean {
+    const { used } = this.#byOwner.get(owner) ?? NONE;
+    return used === 0 || used + memory <= this.#limitOfOwner;
+  }
+
+  // Wakes responses in their order. Those of an owner above its share let others pass.
   #wakeNext(): void {
-    for (let next = this.#waiting[0]; next !== undefined; next = this.#waiting[0]) {
-      if (this.#used + next.memory > this.#limit && !this.#areAllWaiting()) return;
-      this.#waiting.shift();
-      this.#used += next.memory;
-      this.#reserved += next.memory;
-      next.response.grant(next.memory);
+    for (let index = 0; ; ) {
+      const next = this.#waiting[index];
+      if (next === undefined) return;
+      const { memory, response } = next;
+      if (!this.#fitsOwner(memory, response.owner) && !this.#isOwnerStuck(response)) {
+        index += 1;
+        continue;
+      }
+      if (this.#used + memory > this.#limit && !this.#areAllWaiting()) return;
+      this.#waiting.splice(index, 1);
+      this.#count(memory, memory, response.owner);
+      response.grant(memory);
       next.resolve();
     }
+  }
+
+  // Returns true if every response of the owner that holds reserved memory waits for more, and this one has
+  // begun or holds some. A response that has not begun can be rejected instead.
+  #isOwnerStuck(response: HeldBytes): boolean {
+    if (!response.isBegun() && response.reserved === 0) return false;
+    const ofOwner = this.#waiting.filter((waiting) => waiting.response.owner === response.owner);
+    const { reserved } = this.#byOwner.get(response.owner) ?? NONE;
+    return reserved === ofOwner.reduce((sum, waiting) => sum + waiting.response.reserved, 0);
   }
 
   // Returns true if every response that holds reserved memory waits for more. To prevent a deadlock, the
@@ -124,18 +169,20 @@ export class HeldBytes {
   isClosed: boolean;
   /** The part of this response's memory that was taken by `reserve`, which waits for memory. */
   reserved = 0;
+  readonly owner: string;
   #memory = 0;
   readonly #response: BatchedResponse;
   readonly #budget: SendBudget;
 
-  constructor(response: BatchedResponse, budget: SendBudget) {
+  constructor(response: BatchedResponse, owner: string, budget: SendBudget) {
+    this.owner = owner;
     this.#response = response;
     this.#budget = budget;
     this.isClosed = response.destroyed;
     response.once('close', () => {
       this.isClosed = true;
       budget.cancel(this, clientGone());
-      budget.release(this.#memory, this.reserved);
+      budget.release(this.#memory, this.reserved, owner);
     });
   }
 
@@ -145,13 +192,13 @@ export class HeldBytes {
   }
 
   /**
-   * Reserves memory without waiting. Throws an ApiError (50301) if all responses together have reached the
-   * limit.
+   * Reserves memory without waiting. Throws an ApiError (50301) if all responses together, or those of the
+   * owner, have reached their limit.
    */
   add(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;
-    this.#budget.take(memory);
+    this.#budget.take(memory, this.owner);
     this.#memory += memory;
   }
 
@@ -179,6 +226,6 @@ export class HeldBytes {
     const reserved = Math.min(memory, this.reserved);
     this.#memory -= memory;
     this.reserved -= reserved;
-    this.#budget.release(memory, reserved);
+    this.#budget.release(memory, reserved, this.owner);
   }
 }

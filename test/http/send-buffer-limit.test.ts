@@ -14,32 +14,65 @@ function openResponse(): BatchedResponse {
 }
 
 function assertAllFree(budget: SendBudget): void {
-  budget.take(LIMIT);
-  assert.throws(() => budget.take(1), { code: 50301 });
-  budget.release(LIMIT, 0);
+  budget.take(LIMIT, 'bob');
+  assert.throws(() => budget.take(1, 'bob'), { code: 50301 });
+  budget.release(LIMIT, 0, 'bob');
 }
 
 test('memory above the limit → 50301; the memory of a closed response is free', () => {
-  const budget = new SendBudget(LIMIT);
-  const [first, second] = [openResponse(), openResponse()];
-  const held = budget.open(first);
+  const budget = new SendBudget(LIMIT, 0.75);
+  const [first, second, third] = [openResponse(), openResponse(), openResponse()];
+  const held = budget.open(first, 'alice');
   held.add(HALF);
-  held.add(HALF);
-  assert.throws(() => budget.open(second).add(1), { code: 50301 });
+  budget.open(third, 'carol').add(HALF);
+  assert.throws(() => budget.open(second, 'bob').add(1), { code: 50301 });
   held.remove(HALF);
-  budget.open(second).add(HALF);
-  for (const response of [first, second]) response.emit('close');
+  budget.open(second, 'bob').add(HALF);
+  for (const response of [first, second, third]) response.emit('close');
+  assertAllFree(budget);
+});
+
+test('owner at its share → waits or gets 50301, and others pass; its first response may be larger', async () => {
+  const budget = new SendBudget(LIMIT, 0.75);
+  const [first, second, other] = [openResponse(), openResponse(), openResponse()];
+  budget.open(first, 'alice').add(1.8 * HALF);
+  assert.throws(() => budget.open(openResponse(), 'alice').add(0.1 * HALF), { code: 50301 });
+  let isGranted = false;
+  const waiting = budget
+    .open(second, 'alice')
+    .reserve(0.1 * HALF)
+    .then(() => {
+      isGranted = true;
+    });
+  await budget.open(other, 'bob').reserve(0.2 * HALF);
+  assert.equal(isGranted, false);
+  first.emit('close');
+  await waiting;
+  for (const response of [second, other]) response.emit('close');
+  assertAllFree(budget);
+});
+
+test('all responses of an owner wait for more → the first gets it, above the share', async () => {
+  const budget = new SendBudget(LIMIT, 0.75);
+  const responses = [openResponse(), openResponse()];
+  const held = responses.map((response) => budget.open(response, 'alice'));
+  for (const one of held) await one.reserve(0.6 * HALF);
+  const [first, second] = held.map((one) => one.reserve(0.4 * HALF));
+  await first;
+  responses[0]?.emit('close');
+  await second;
+  responses[1]?.emit('close');
   assertAllFree(budget);
 });
 
 test('response already closed → takes no memory', async () => {
-  const budget = new SendBudget(LIMIT);
+  const budget = new SendBudget(LIMIT, 0.75);
   const response = openResponse();
-  const held = budget.open(response);
+  const held = budget.open(response, 'alice');
   held.add(HALF);
   response.destroy();
   response.emit('close');
-  for (const one of [held, budget.open(response)]) {
+  for (const one of [held, budget.open(response, 'alice')]) {
     one.add(HALF);
     one.remove(HALF);
     await assert.rejects(one.reserve(HALF), ClientGone);
@@ -48,19 +81,19 @@ test('response already closed → takes no memory', async () => {
 });
 
 test('response closed while it waits, or just after its wait → ClientGone, and its memory is free', async () => {
-  const budget = new SendBudget(LIMIT);
+  const budget = new SendBudget(LIMIT, 0.75);
   for (const isGranted of [false, true]) {
     const response = openResponse();
-    budget.take(LIMIT);
+    budget.take(LIMIT, 'bob');
     const holder = openResponse();
-    const released = budget.open(holder).reserve(1);
+    const released = budget.open(holder, 'alice').reserve(1);
     await released;
-    const waiting = budget.open(response).reserve(HALF);
-    if (isGranted) budget.release(LIMIT, 0);
+    const waiting = budget.open(response, 'alice').reserve(HALF);
+    if (isGranted) budget.release(LIMIT, 0, 'bob');
     response.emit('close');
     await assert.rejects(waiting, ClientGone);
     holder.emit('close');
-    if (!isGranted) budget.release(LIMIT, 0);
+    if (!isGranted) budget.release(LIMIT, 0, 'bob');
     assertAllFree(budget);
   }
 });

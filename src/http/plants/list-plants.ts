@@ -161,7 +161,8 @@ export function listPlants(
     }
     const response = responseOf(reply);
     if (response.destroyed) throw new ClientGone('the client is gone');
-    const pages = new PlantPages(store, ownerOf(request), rangeAfter(cursor), limit, (read) =>
+    const owner = ownerOf(request);
+    const pages = new PlantPages(store, owner, rangeAfter(cursor), limit, (read) =>
       readLimited(async () => {
         await waitForSlot();
         // Reads no further page if the client closed its sending side: such a client is nearly always gone.
@@ -179,7 +180,7 @@ export function listPlants(
       onSent(Buffer.byteLength(first));
       return asJson(reply, first);
     }
-    const held = budget.open(response);
+    const held = budget.open(response, owner);
     reply.header('content-type', 'application/json');
     if (limit === undefined) {
       held.add(STREAM_BYTES);

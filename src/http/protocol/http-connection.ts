@@ -139,7 +139,7 @@ export class Connection {
     this.#measureStall();
     if (sendQueueOf !== undefined && this.#hasStalledInKernel(sendQueueOf)) this.socket.destroy();
     else if (this.isIdle && this.#isUsed) {
-      const hasUnread = sendQueueOf !== undefined && this.#hasUnreadInKernel(sendQueueOf);
+      const hasUnread = this.#ticks > timeouts.write / 2 && this.#hasUnreadInKernel(sendQueueOf);
       if (hasUnread && this.#ticks > timeouts.write) this.socket.destroy();
       else if (this.#ticks > timeouts.idle) this.#close();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
@@ -169,11 +169,12 @@ export class Connection {
     return isSame && this.#stalledTicks >= this.#options.timeouts.write;
   }
 
-  // Returns true if the kernel has accepted the whole response, but the client has not read all of it. Restarts
-  // the timeouts while the client reads.
-  #hasUnreadInKernel(sendQueueOf: SendQueueOf): boolean {
+  // Returns true if the kernel has accepted the whole response, but the client has not read all of it. If it
+  // reads, it gets half of the write timeout again. Most connections are idle for less, and cost no look.
+  #hasUnreadInKernel(sendQueueOf: SendQueueOf | undefined): boolean {
+    if (sendQueueOf === undefined) return false;
     const unread = sendQueueOf(this.socket) ?? 0;
-    if (unread > 0 && unread !== this.#sendQueue) this.#ticks = 0;
+    if (unread > 0 && unread !== this.#sendQueue) this.#ticks = Math.ceil(this.#options.timeouts.write / 2);
     this.#sendQueue = unread;
     return unread > 0;
   }

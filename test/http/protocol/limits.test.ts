@@ -352,6 +352,37 @@ test('closed lists that waited for memory → places free at once, also behind o
   oldest.destroy();
 });
 
+test('owner whose clients do not read their lists → 50301 at its share; lists of others and /docs work', async (t) => {
+  const service = await startService(t, await freshUrl(t), { sendBufferLimit: String(4 * 1_024 * 1_024) });
+  const [alice, bob] = [bearer(await service.token()), bearer(await service.token('bob'))];
+  for (const [headers, count] of [
+    [alice, UNREAD_PLANTS],
+    [bob, LONG_PLANTS],
+  ] as const)
+    for (let id = 0; id < count; id += 1) {
+      const init = { method: 'POST', headers: { ...headers, 'content-type': 'application/json' } };
+      await fetch(`${service.url}/plants`, { ...init, body: JSON.stringify({ id, name: LONG_NAME }) });
+    }
+  const { hostname, port } = new URL(service.url);
+  // A list without `limit` counts as a mebibyte, and three quarters are three of them.
+  for (let lists = 0; lists < 3; lists += 1) {
+    const socket = connect(Number(port), hostname);
+    t.after(() => socket.destroy());
+    socket.write(renderRequest({ method: 'GET', path: '/plants', headers: Object.entries(alice) }));
+    await once(socket, 'readable');
+  }
+  const statusOf = async (path: string, headers: Record<string, string>) => {
+    const response = await fetch(`${service.url}${path}`, { headers });
+    await response.arrayBuffer();
+    return response.status;
+  };
+  assert.equal(await statusOf('/plants', alice), 503);
+  assert.equal(await statusOf('/plants?limit=1', alice), 200);
+  assert.equal(await statusOf('/plants', bob), 200);
+  assert.equal(await statusOf('/plants?limit=3', bob), 200);
+  assert.equal(await statusOf('/docs/scalar.js', {}), 200);
+});
+
 /** Checks the headers that every error has. */
 function assertMarked({ headers }: RawAnswer): void {
   assert.equal(headerOf(headers, 'cache-control'), 'no-store');

@@ -1,6 +1,7 @@
 -- Creates the two accounts of docs/postgresql.md, "Accounts". The image of PostgreSQL runs this with psql when it sets
 -- up a new volume, in the database of compose.yaml. The passwords are those of the URLs in deploy/secrets.
 
+\set ON_ERROR_STOP on
 \set owner_password `sed 's|^[^:]*://[^:]*:\([^@]*\)@.*|\1|' /run/secrets/migration-url`
 \set app_password `sed 's|^[^:]*://[^:]*:\([^@]*\)@.*|\1|' /run/secrets/database-url`
 

@@ -23,12 +23,8 @@ import { CLOCK_TOLERANCE_S, MAX_JWT_LENGTH } from '../../src/http/auth/oidc.ts';
 import { WINDOW_MS } from '../../src/http/auth/rate-limit.ts';
 import { LARGEST_BODIES, UNFINISHED_BYTES } from '../../src/http/overload/body-memory.ts';
 import { OWNER_SHARE } from '../../src/http/overload/concurrency-limit.ts';
-import {
-  CONCURRENT_GATHERS,
-  GATHERED_BYTES,
-  RECHECK_MS,
-  STREAM_BYTES,
-} from '../../src/http/plants/list-plants.ts';
+import { GATHERED_BYTES } from '../../src/http/plants/gathered-list.ts';
+import { CONCURRENT_GATHERS, RECHECK_MS, STREAM_BYTES } from '../../src/http/plants/list-plants.ts';
 import { PAGE_BYTES } from '../../src/http/plants/pagination.ts';
 import { TICK_MS } from '../../src/http/protocol/connection-registry.ts';
 import { LINGER_MS, MAX_DISCARDED_BYTES } from '../../src/http/protocol/http-connection.ts';

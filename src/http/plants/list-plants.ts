@@ -8,15 +8,13 @@ import { asJson, ClientGone, type HandlerOf, type Operation, ownerOf } from '../
 import type { HeldBytes, SendBudget } from '../send-buffer-limit.ts';
 import { inPieces, PIECE_BYTES, type SendPieces } from '../streamed-response.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
+import { GATHERED_BYTES, gather } from './gathered-list.ts';
 import { createGate, type WaitForPageSlot } from './page-slots.ts';
-import { PAGE_BYTES, PlantPages } from './pagination.ts';
+import { EMPTY, nextOf, PAGE_BYTES, PlantPages } from './pagination.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
 
 const MEBIBYTE = 2 ** 20;
-
-/** Size in bytes at which a list with a `limit` ends early, with a `Link` header to the rest. */
-export const GATHERED_BYTES = 8 * MEBIBYTE;
 
 /**
  * Max lists with a `limit` that are collected in memory at once. With more lists at once, each list would
@@ -48,7 +46,6 @@ export const RECHECK_MS = 400;
 
 const OPENING_BRACKET = 91;
 const COMMA = 44;
-const EMPTY = '[]';
 const END = Buffer.from(']');
 
 const encoder = new TextEncoder();
@@ -131,17 +128,15 @@ export function listPlants(
         yield* counted(encodeMembers(json, begin, shared));
         begin = COMMA;
       }
-      const { largeBytes } = pages;
-      if (largeBytes === undefined) continue;
-      await held.reserve(largeBytes);
-      const plant = await pages.nextLarge();
-      if (plant !== undefined) {
-        yield* counted([Buffer.of(begin)]);
-        yield* counted(inPieces(plant));
-        free(plant);
-        begin = COMMA;
-      }
-      held.remove(largeBytes);
+      if (pages.largeBytes === undefined) continue;
+      const plant = await pages.nextLarge(held);
+      if (plant === undefined) continue;
+      const { length } = plant;
+      yield* counted([Buffer.of(begin)]);
+      yield* counted(inPieces(plant));
+      free(plant);
+      held.remove(length);
+      begin = COMMA;
     }
     yield* counted(begin === COMMA ? [END] : [Buffer.from(EMPTY)]);
   }
@@ -175,9 +170,9 @@ export function listPlants(
     // Checks again whether the client is gone. The response's event 'close' releases the reserved memory. A
     // reservation after this event would never be released.
     if (response.destroyed) throw new ClientGone('the client is gone');
-    if (pages.ended && first.length <= SHORT_BYTES) {
+    if (pages.ended && pages.pageBytes <= SHORT_BYTES) {
       addLink(reply, path, limit, pages.cutAt);
-      onSent(Buffer.byteLength(first));
+      onSent(pages.pageBytes);
       return asJson(reply, first);
     }
     const held = budget.open(response, owner);
@@ -186,7 +181,7 @@ export function listPlants(
       held.add(STREAM_BYTES);
       sendPieces(request, reply, streamed(pages, [first], held));
     } else {
-      const expected = Math.min(GATHERED_BYTES, first.length + pages.expectedBytes()) + PAGE_BYTES;
+      const expected = Math.min(GATHERED_BYTES, pages.pageBytes + pages.expectedBytes()) + PAGE_BYTES;
       await held.reserve(expected);
       const gathered = await gatherLimited(() => gather(pages, first, expected, held));
       addLink(reply, path, limit, pages.cutAt);
@@ -231,69 +226,6 @@ function endWhenRevoked(
     });
   }, RECHECK_MS);
   response.once('close', () => clearInterval(timer));
-}
-
-/**
- * Collects a list with a `limit` from several store pages into one buffer. A small buffer for each page would
- * fragment the heap. The process would then not return the freed memory to the operating system. `expected`
- * is the initial size of the buffer in bytes; the caller has already reserved it in `held`. Each large plant
- * stays in a separate buffer.
- */
-async function gather(
-  pages: PlantPages,
-  first: string,
-  expected: number,
-  held: HeldBytes,
-): Promise<readonly Buffer[]> {
-  const blocks: Buffer[] = [];
-  let block = Buffer.allocUnsafeSlow(expected);
-  block[0] = OPENING_BRACKET;
-  let begin = 0;
-  let size = 1;
-
-  async function add(members: string): Promise<void> {
-    const needed = size + ','.length + Buffer.byteLength(members) + END.length;
-    if (needed > block.length) {
-      await held.reserve(needed + PAGE_BYTES - block.length);
-      const longer = Buffer.allocUnsafeSlow(needed + PAGE_BYTES);
-      block.copy(longer, 0, 0, size);
-      block = longer;
-    }
-    if (begin > 0 || size > 1) size = block.writeUInt8(COMMA, size);
-    size += block.write(members, size);
-  }
-
-  let gathered = 0;
-  for (let json: string | undefined = first; json !== undefined; ) {
-    if (json !== EMPTY) await add(json.slice(1, -1));
-    if (pages.largeBytes !== undefined) {
-      await held.reserve(pages.largeBytes);
-      const plant = await pages.nextLarge();
-      if (plant !== undefined) {
-        await add('');
-        blocks.push(block.subarray(begin, size), plant);
-        begin = size;
-        gathered += plant.length;
-      }
-    }
-    const left = GATHERED_BYTES - gathered - size;
-    json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
-  }
-  size += END.copy(block, size);
-  // Releases the reservation for the unused end of the buffer. That end was never written, so the operating
-  // system has assigned no physical memory to it.
-  held.remove(block.length - size);
-  return [...blocks, block.subarray(begin, size)];
-}
-
-/**
- * Reads the next page as JSON. Returns undefined at the end of the list. Returns `[]` if the next plant is
- * too large for a page: only `nextLarge` reads such a plant.
- */
-async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
-  let json: string | undefined = EMPTY;
-  while (json === EMPTY && !pages.ended && pages.largeBytes === undefined) json = await pages.next(bytes);
-  return pages.ended && json === EMPTY ? undefined : json;
 }
 
 /**

@@ -1,4 +1,8 @@
 import type { IdRange, PlantPage, Store } from '../../store/store.ts';
+import type { HeldBytes } from '../send-buffer-limit.ts';
+
+/** A page without plants. */
+export const EMPTY = '[]';
 
 /** Max bytes of JSON in one page from the store. */
 export const PAGE_BYTES = 64 * 1024;
@@ -20,12 +24,17 @@ const LONGEST_PAGE = 2_048;
  */
 type LimitReads = <T>(read: () => Promise<T>) => Promise<T>;
 
+/** Memory that is reserved before it is used. */
+export type Reservation = Pick<HeldBytes, 'reserve' | 'remove'>;
+
 /**
  * Reads the pages of a list by key (keyset pagination). No transaction stays open between pages. A plant that
  * exists during the whole list is returned exactly once.
  */
 export class PlantPages {
   ended: boolean;
+  /** Size in bytes of the last page from `next`. */
+  pageBytes = EMPTY.length;
   /** Id of the last plant read, if more plants follow. Otherwise undefined. */
   cutAt: bigint | undefined;
   /** Size in bytes of the next plant, if it is too large for a page. Only `nextLarge` reads such a plant. */
@@ -66,15 +75,27 @@ export class PlantPages {
     const page = await (this.#isBegun ? this.#limitReads(read) : read());
     this.#isBegun = true;
     this.largeBytes = page.largeBytes;
+    this.pageBytes = Buffer.byteLength(page.json);
     if (this.largeBytes === undefined) this.#advance(page);
     return page.json;
   }
 
   /**
-   * Reads the next plant, of any size, as JSON in UTF-8. Resolves to undefined if that plant was deleted and
-   * none follows.
+   * Reads the plant that `largeBytes` announced, as JSON in UTF-8. Reserves its bytes in `held`. Resolves to
+   * undefined if that plant was deleted and none follows.
    */
-  async nextLarge(): Promise<Buffer | undefined> {
+  async nextLarge(held: Reservation): Promise<Buffer | undefined> {
+    const { largeBytes = 0 } = this;
+    await held.reserve(largeBytes);
+    const plant = await this.#readLarge();
+    // An engine may have announced the bytes of the plant without JSON escapes.
+    const others = (plant?.length ?? 0) - largeBytes;
+    if (others > 0) await held.reserve(others);
+    else held.remove(-others);
+    return plant;
+  }
+
+  async #readLarge(): Promise<Buffer | undefined> {
     const plant = await this.#limitReads(() => this.#store.readLargePlant(this.#owner, this.#range));
     this.largeBytes = undefined;
     if (plant === undefined) {
@@ -91,8 +112,8 @@ export class PlantPages {
     return this.ended ? 0 : Math.ceil(this.#left * this.#bytesPerPlant);
   }
 
-  #advance({ json, count, last, more }: PlantPage): void {
-    this.#bytesPerPlant = json.length / Math.max(1, count);
+  #advance({ count, last, more }: PlantPage): void {
+    this.#bytesPerPlant = this.pageBytes / Math.max(1, count);
     this.#plants = Math.max(1, Math.min(LONGEST_PAGE, Math.floor(EXPECTED_BYTES / this.#bytesPerPlant)));
     this.#moveOn(count, last, more);
   }
@@ -103,4 +124,14 @@ export class PlantPages {
     this.ended = this.cutAt === undefined || this.#left === 0;
     if (last !== undefined && more) this.#range = { from: last + 1n, to: this.#range.to };
   }
+}
+
+/**
+ * Reads the next page as JSON. Returns undefined at the end of the list. Returns `[]` if the next plant is
+ * too large for a page: only `nextLarge` reads such a plant.
+ */
+export async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
+  let json: string | undefined = EMPTY;
+  while (json === EMPTY && !pages.ended && pages.largeBytes === undefined) json = await pages.next(bytes);
+  return pages.ended && json === EMPTY ? undefined : json;
 }

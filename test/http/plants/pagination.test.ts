@@ -4,6 +4,8 @@ import { PAGE_BYTES, PlantPages } from '../../../src/http/plants/pagination.ts';
 import { engines } from '../../support/engines.ts';
 import { create, EVERY_ID, openOne, remove } from '../../support/store-setup.ts';
 
+const NO_LIMIT = { reserve: () => Promise.resolve(), remove: () => undefined };
+
 const large = 'x'.repeat(2 * PAGE_BYTES);
 
 for (const engine of engines) {
@@ -21,13 +23,27 @@ for (const engine of engines) {
       assert.ok((pages.largeBytes ?? 0) >= large.length);
     }
     assert.equal(await store.write(remove(1n)), 'deleted');
-    assert.equal(String(await first.nextLarge()), '{"name":"Alder"}');
+    assert.equal(String(await first.nextLarge(NO_LIMIT)), '{"name":"Alder"}');
     assert.equal(await store.write(remove(2n)), 'deleted');
-    assert.equal(await second.nextLarge(), undefined);
+    assert.equal(await second.nextLarge(NO_LIMIT), undefined);
     for (const pages of [whole, first, second]) {
       assert.deepEqual([pages.ended, pages.cutAt, pages.largeBytes], [true, undefined, undefined]);
       assert.equal(pages.expectedBytes(), 0);
       assert.equal(await pages.next(PAGE_BYTES), undefined);
     }
+  });
+  test(`names in characters of three bytes → no page exceeds its limit of bytes, on ${engine.name}`, async (t) => {
+    const store = await openOne(t, engine);
+    const ids = Array.from({ length: 2_000 }, (_, index) => BigInt(index));
+    await Promise.all(ids.map((id) => store.write(create(id, { name: '木'.repeat(20) }))));
+    const { mock } = t.mock.method(store, 'listPlants');
+    const pages = new PlantPages(store, 'alice', EVERY_ID, 2_000, (read) => read());
+    for (let json: string | undefined = ''; json !== undefined; ) {
+      json = await pages.next(PAGE_BYTES);
+      if (json !== undefined) assert.equal(pages.pageBytes, Buffer.byteLength(json));
+    }
+    assert.ok(mock.callCount() > 3);
+    for (const { arguments: values, result } of mock.calls)
+      assert.equal((await result)?.count, values[2]?.plants);
   });
 }

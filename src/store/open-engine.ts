@@ -47,16 +47,14 @@ function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOption
     const begun = performance.now();
     const end = (result: CommitResult): void =>
       onCommit?.(batch.length, (performance.now() - begun) / 1_000, result);
-    try {
-      const outcomes = await commit(batch);
-      end('committed');
-      onTaskEnd?.('writes', undefined);
-      return outcomes;
-    } catch (error: unknown) {
+    const outcomes = await commit(batch).catch((error: unknown) => {
       end('failed');
       if (!(error instanceof BatchRejected)) onTaskEnd?.('writes', error);
       throw error;
-    }
+    });
+    end('committed');
+    onTaskEnd?.('writes', undefined);
+    return outcomes;
   };
 }
 

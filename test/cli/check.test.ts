@@ -169,6 +169,23 @@ describe('check on an embedded store', TOGETHER, () => {
     const notUtf8 = await check();
     faulty(notUtf8);
     assert.match(notUtf8.stdout, /the plant 1 of alice: its text is not UTF-8/);
+    // Together, the two texts would be the valid text é.
+    await execute("UPDATE plants SET name = CAST(x'c3' AS TEXT), tag = CAST(x'a9' AS TEXT) WHERE id = 1");
+    const halves = await check();
+    faulty(halves);
+    assert.match(halves.stdout, /the plant 1 of alice: its text is not UTF-8/);
+  });
+
+  it('token or idempotency key whose text is not UTF-8 → found', async (t) => {
+    const { check, execute } = await prepareFile(t);
+    await execute(
+      "INSERT INTO tokens VALUES ('alice', 'abc', x'00', CAST(x'ff' AS TEXT), 'plants:read', 0, NULL, NULL, NULL)",
+    );
+    await execute("INSERT INTO idempotency_keys VALUES ('bob', CAST(x'ff' AS TEXT), x'00', 'created', 0)");
+    const found = await check();
+    faulty(found);
+    assert.match(found.stdout, /the token abc: its text is not UTF-8/);
+    assert.match(found.stdout, /the idempotency key .* of bob: its text is not UTF-8/);
   });
 
   it('large plant without its text, or text without a plant → found', async (t) => {

@@ -80,6 +80,20 @@ test('store that does not exist yet → its lock lies next to it, and the second
   assert.deepEqual([existsSync(`${file}-service`), existsSync(file)], [false, false]);
 });
 
+test('first of two locks is released → a third is shared with the second, and the last removes the file', async () => {
+  const file = await freshFile();
+  const [first, second] = [lockForService(file), lockForService(file)];
+  first.release();
+  const third = lockForService(file);
+  assert.deepEqual([third.isShared, existsSync(`${file}-service`)], [true, true]);
+  second.release();
+  third.release();
+  assert.equal(existsSync(`${file}-service`), false);
+  const next = lockForService(file);
+  assert.equal(next.isShared, false);
+  next.release();
+});
+
 test('closed store → its log is gone, and is measured as empty', async (t) => {
   const { store, close } = await open(t, await freshFile());
   await store.write(creation(1n));

@@ -103,8 +103,6 @@ export function copyStore(
 
 async function send(from: Contents, to: Filling, progress: Progress) {
   return {
-    // Reads idempotency keys before plants, so that no key is copied without its plant. If the service
-    // creates a plant between the two reads, the copy may lack the key of that plant.
     keys: await sendTable(from.keys(), to.addKeys),
     tokens: await sendTable(from.tokens(), to.addTokens),
     plants: await sendTable(from.plants(), to.addPlants, progress),

@@ -27,9 +27,12 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
     work: (connection: Connection) => Promise<T>,
     endFor?: (result: T) => 'COMMIT' | 'ROLLBACK',
   ): Promise<T> {
-    return connections.use((bare) => {
-      const connection = explaining(bare);
-      return inTransaction(connection, begin, () => work(connection), endFor);
+    const done = connections.use((connection) =>
+      inTransaction(connection, begin, () => work(connection), endFor),
+    );
+    // Only now: `use` must see the server's error, to know whether the connection stays usable.
+    return done.catch((error: unknown) => {
+      throw meaningOf(error);
     });
   }
 
@@ -66,19 +69,6 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
     inspect: inspectSchema,
     inspectSchema,
     close: () => connections.close(),
-  };
-}
-
-/**
- * Returns the connection with its errors converted: errors of the database server become errors of
- * `store.ts`, such as StoreUnavailable. Other errors stay as they are.
- */
-function explaining(connection: Connection): Connection {
-  return {
-    query: (statement) =>
-      connection.query(statement).catch((error: unknown) => {
-        throw meaningOf(error);
-      }),
   };
 }
 

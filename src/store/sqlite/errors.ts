@@ -38,10 +38,12 @@ const TRANSIENT = new Set([
 const FATAL = new Set([SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_NOTADB]);
 
 /**
- * Severity of a SQLite error. `transient`: nothing changed and a retry may succeed (a full disk, a lock).
- * `uncertain`: the same, but a commit may take effect after a crash. It was written and synced, and then the
- * shared-memory file, which is its index, could not grow. The next commit overwrites it. `fatal`: the file and the outcome are unreliable (a failed fsync, a corrupt page). `rejected`: the request
- * itself is invalid.
+ * Severity of a SQLite error:
+ * - `transient`: nothing changed, and a retry may succeed (a full disk, a lock).
+ * - `uncertain`: a commit was written and synced, but its index, the shared-memory file, could not grow. No
+ *   reader sees it. A crash can bring it back, unless a later commit has overwritten it.
+ * - `fatal`: the file and the outcome are unreliable (a failed fsync, a corrupt page).
+ * - `rejected`: the request itself is invalid.
  */
 export type Severity = 'transient' | 'uncertain' | 'fatal' | 'rejected';
 

@@ -48,15 +48,37 @@ export async function inspectSchema(db: DatabaseSync, file: string): Promise<rea
   );
 }
 
-// Finds invalid UTF-8: SQLite does not validate text, and Node silently replaces invalid bytes in text.
+/** Returns the rows with invalid UTF-8: SQLite does not validate text, and Node silently replaces such bytes. */
 function inspectEncoding(db: DatabaseSync): readonly string[] {
-  const text = ['owner', ...plantFields.map((field) => `coalesce(${field}, '')`)].join(' || ');
-  const statement = db.prepare(`SELECT owner, id, CAST(${text} AS BLOB) AS bytes FROM (${SELECT_PLANTS})`);
+  return [
+    ...invalidTexts(
+      db,
+      SELECT_PLANTS,
+      ['owner', ...plantFields],
+      ({ id, owner }) => `plant ${id} of ${owner}`,
+    ),
+    ...invalidTexts(db, 'SELECT * FROM tokens', ['owner', 'id', 'name', 'scopes'], ({ id }) => `token ${id}`),
+    ...invalidTexts(
+      db,
+      'SELECT * FROM idempotency_keys',
+      ['owner', 'key', 'outcome'],
+      ({ key, owner }) => `idempotency key ${key} of ${owner}`,
+    ),
+  ];
+}
+
+function* invalidTexts(
+  db: DatabaseSync,
+  rows: string,
+  columns: readonly string[],
+  nameOf: (row: Readonly<Record<string, unknown>>) => string,
+): Generator<string> {
+  // The separator keeps the invalid ends of two texts from forming a valid character.
+  const text = columns.map((column) => `coalesce(${column}, '')`).join(' || char(10) || ');
+  const statement = db.prepare(`SELECT *, CAST(${text} AS BLOB) AS bytes FROM (${rows})`);
   statement.setReadBigInts(true);
-  const faults: string[] = [];
-  for (const { owner, id, bytes } of statement.iterate()) {
-    if (bytes instanceof Uint8Array && isUtf8(bytes)) continue;
-    faults.push(`the plant ${id} of ${owner}: its text is not UTF-8`);
+  for (const row of statement.iterate()) {
+    if (row.bytes instanceof Uint8Array && isUtf8(row.bytes)) continue;
+    yield `the ${nameOf(row)}: its text is not UTF-8`;
   }
-  return faults;
 }

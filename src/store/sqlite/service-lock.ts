@@ -20,16 +20,33 @@ export function lockForService(store: string): ServiceLock {
   let db: DatabaseSync | undefined;
   try {
     db = new DatabaseSync(file, { timeout: 0 });
-    db.exec('BEGIN EXCLUSIVE');
+    const isShared = isInUse(db);
+    // A read in an open transaction keeps a shared lock, so that every service holds one.
+    db.exec('BEGIN; SELECT count(*) FROM sqlite_schema');
+    return { isShared, release: () => release(file, db) };
   } catch (error: unknown) {
     db?.close();
     return { isShared: isLocked(error), release: () => undefined };
   }
-  return {
-    isShared: false,
-    release: () => {
-      rmSync(file, { force: true });
-      db.close();
-    },
-  };
+}
+
+/** Removes the file with the last lock. */
+function release(file: string, db: DatabaseSync | undefined): void {
+  try {
+    db?.exec('COMMIT');
+    if (db !== undefined && !isInUse(db)) rmSync(file, { force: true });
+  } finally {
+    db?.close();
+  }
+}
+
+/** Tries an exclusive lock: it fails while any other service has a lock. */
+function isInUse(db: DatabaseSync): boolean {
+  try {
+    db.exec('BEGIN EXCLUSIVE; COMMIT');
+    return false;
+  } catch (error: unknown) {
+    if (isLocked(error)) return true;
+    throw error;
+  }
 }

@@ -1,0 +1,39 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import pg from 'pg';
+import { migrateStore, openBulk } from '../../../src/store/open-engine.ts';
+import { StoreUnavailable } from '../../../src/store/store.ts';
+import { connections, engines } from '../../support/engines.ts';
+import { plantRow } from '../../support/plants.ts';
+
+const postgres = engines.find(({ name }) => name === 'postgres');
+
+test('statement of a bulk is cancelled → the session is kept', async (t) => {
+  assert.ok(postgres !== undefined);
+  const opened = new AsyncDisposableStack();
+  t.after(() => opened.disposeAsync());
+  const url = await postgres.freshUrl(t);
+  await migrateStore(url);
+  const bulk = await openBulk(url, { ...connections, statementTimeoutMs: 500 });
+  opened.defer(() => bulk.close());
+  const other = new pg.Client({ connectionString: url, application_name: 'other' });
+  await other.connect();
+  opened.defer(() => other.end());
+  const sessions = async (): Promise<readonly unknown[]> => {
+    const text = `SELECT pid FROM pg_stat_activity
+                   WHERE datname = current_database() AND application_name <> 'other'`;
+    return (await other.query<{ pid: number }>(text)).rows.map(({ pid }) => pid);
+  };
+  const plants = [plantRow(1n)];
+  assert.deepEqual(await bulk.savePlants(plants, 'fail'), []);
+  const before = await sessions();
+  assert.equal(before.length, 1);
+  await other.query('BEGIN; LOCK TABLE plants IN ACCESS EXCLUSIVE MODE');
+  await assert.rejects(bulk.savePlants(plants, 'replace'), (error: unknown) => {
+    assert.ok(error instanceof StoreUnavailable, String(error));
+    return true;
+  });
+  await other.query('ROLLBACK');
+  assert.deepEqual(await bulk.savePlants(plants, 'replace'), [0]);
+  assert.deepEqual(await sessions(), before);
+});

@@ -6,9 +6,10 @@ import { codeOf } from '../../../src/api-errors.ts';
 
 /**
  * Range from which a free port is chosen. It excludes the ephemeral ports (on Linux from 32,768 up).
- * Connections of other tests use many ephemeral ports, so a free ephemeral port may soon be in use.
+ * Connections of other tests use many ephemeral ports, so a free ephemeral port may soon be in use. It also
+ * excludes 10,080, which `fetch` blocks (https://fetch.spec.whatwg.org/#port-blocking).
  */
-const CHOSEN = [10_000, 32_768] as const;
+const CHOSEN = [10_081, 32_768] as const;
 
 /** Makes a server listen on a free port of loopback. Resolves to the port. */
 export async function listenOnFreePort(server: Server): Promise<number> {

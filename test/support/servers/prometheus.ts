@@ -16,6 +16,8 @@ import { freePort } from './free-port.ts';
  */
 const INTERVAL_MS = 250;
 const INTERVAL = `${INTERVAL_MS}ms`;
+/** Shortest `for` of a rule. On a busy machine, scrapes can time out for more than a second. */
+const SHORTEST_FOR_SECONDS = 3;
 
 /**
  * A real Prometheus that scrapes a service. It has the rules of deploy/alerts.yaml, with minutes shortened to
@@ -130,7 +132,7 @@ function fasterRules(): YamlMap {
     .map((rule) => ({
       ...rule,
       expr: textOf(rule.expr).replace(/\[(\w+)\]/g, (_, duration: string) => `[${faster(duration)}]`),
-      ...(rule.for !== undefined && { for: faster(textOf(rule.for)) }),
+      ...(rule.for !== undefined && { for: atLeast(SHORTEST_FOR_SECONDS, faster(textOf(rule.for))) }),
     }));
   return { ...group, rules };
 }
@@ -139,4 +141,9 @@ function faster(duration: string): string {
   const [, count, unit] = /^(\d+)([mh])$/.exec(duration) ?? [];
   assert.ok(count !== undefined && unit !== undefined, `${duration} is neither minutes nor hours`);
   return `${count}${unit === 'h' ? 'm' : 's'}`;
+}
+
+function atLeast(seconds: number, duration: string): string {
+  const [, count] = /^(\d+)s$/.exec(duration) ?? [];
+  return Number(count) < seconds ? `${seconds}s` : duration;
 }

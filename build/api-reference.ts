@@ -15,10 +15,15 @@ const TO = new URL('../src/http/api-reference.js.gz', import.meta.url);
  * - Zod in the script probes `eval`, which violates the page's Content-Security-Policy. The setting disables the probe.
  * - Scalar renders an operation only when it is less than 1,200 px from the visible part. A larger distance renders all
  *   operations at once, so that a search in the page and a print find them.
+ * - Scalar parses the body of a request for its code snippet and its form, which would round an id above 2^53. The id
+ *   becomes a raw JSON text (https://tc39.es/proposal-json-parse-with-source/).
  */
 const PREAMBLE = `globalThis.__zod_globalConfig={jitless:true};
 globalThis.IntersectionObserver=class extends IntersectionObserver{constructor(callback,options){
 super(callback,options?.rootMargin==='1200px 0px'?{...options,rootMargin:'100000px 0px'}:options)}};
+if(JSON.rawJSON){const{parse}=JSON,exact=(key,value,{source})=>(key==='id'||key==='')&&typeof value==='number'&&
+Number.isInteger(value)&&!Number.isSafeInteger(value)?JSON.rawJSON(source):value;
+JSON.parse=(text,reviver)=>parse(text,reviver??(/(?:"id"\\s*:|^)\\s*-?\\d{16}/.test(text)?exact:undefined))}
 `;
 
 /** Reads the script from Scalar's own server, since the package embeds it in another file. */

@@ -113,7 +113,7 @@ function sendScript(
 ): FastifyReply {
   const { headers, method } = request;
   checkPreconditions(headers, etag);
-  const isKnown = hasTag(headers['if-none-match'], etag);
+  const isKnown = isKnownBy(headers, etag);
   const hasBody = !isKnown && method !== 'HEAD';
   if (hasBody) budget.open(responseOf(reply), '').add(PIECE_BYTES);
   reply.headers({ ...PAGE_HEADERS, etag });
@@ -130,16 +130,23 @@ function sendScript(
 
 /** Throws an ApiError (41200) if `If-Match` does not match the ETag of the script (RFC 9110 §13.1.1). */
 function checkPreconditions(headers: IncomingHttpHeaders, etag: string): void {
-  if (headers['if-match'] !== undefined && !hasTag(headers['if-match'], etag))
+  const { 'if-match': ifMatch } = headers;
+  if (ifMatch !== undefined && !isAny(ifMatch) && !tagsIn(ifMatch).includes(etag))
     throw new ApiError(41200, 'the script has another version than `If-Match` names; load the page again');
 }
 
-/**
- * Returns true if the value of `If-Match` or `If-None-Match` contains the ETag, or is `*` (RFC 9110 §13.1.2).
- * Returns false for a missing header.
- */
-function hasTag(field: string | undefined, etag: string): boolean {
-  return field !== undefined && (field.trim() === '*' || field.includes(etag));
+/** Returns true if `If-None-Match` has the ETag, also as a weak one, or is `*` (RFC 9110 §13.1.2). */
+function isKnownBy({ 'if-none-match': field }: IncomingHttpHeaders, etag: string): boolean {
+  return field !== undefined && (isAny(field) || tagsIn(field.replaceAll('W/', '')).includes(etag));
+}
+
+function isAny(field: string): boolean {
+  return field.trim() === '*';
+}
+
+// The ETag of the script has no comma.
+function tagsIn(field: string): readonly string[] {
+  return field.split(',').map((tag) => tag.trim());
 }
 
 function escapeAttribute(text: string): string {

@@ -97,6 +97,33 @@ test('/docs: token entered once → a plant is created, listed and deleted', asy
   assert.deepEqual(complaints, []);
 });
 
+test('/docs: id that a double cannot represent → exact in the code snippet, and not rounded by the form', async (t) => {
+  const service = await startOnFile(t, '');
+  const { page, complaints } = await openPage(t);
+  await page.goto(`${service.url}/docs`);
+  await page.getByPlaceholder('Token').fill(await service.token());
+  const form = await tryOperation(page, 'Create a plant', 'post /plants');
+  const body = '{"id": 9007199254740993, "name": "Fern"}';
+  await form.getByRole('textbox').filter({ hasText: 'Black alder' }).fill(body);
+  await form.getByRole('button', { name: 'Code Snippet' }).click();
+  await form
+    .getByText(/--data '\{\s*"id": 9007199254740993,/)
+    .first()
+    .waitFor();
+
+  await form.getByRole('button', { name: 'Form', exact: true }).click();
+  await form.getByRole('combobox', { name: 'Body Value' }).filter({ hasText: 'Fern' }).fill('Elm');
+  const answered = page.waitForResponse(/\/plants/);
+  await form.getByRole('button', { name: 'Send' }).first().click();
+  // The form makes a text of the id, which the service rejects.
+  const sent = (await answered).request().postData() ?? '';
+  assert.match(sent, /"id": *"?9007199254740993\b/);
+  assert.match(sent, /"Elm"/);
+  const [rejection, ...others] = complaints;
+  assert.match(rejection ?? '', /status of 400/);
+  assert.deepEqual(others, []);
+});
+
 test('/docs: browser prefers dark → dark page, also without a base path', async (t) => {
   const service = await startOnFile(t, '');
   const { page, origins, complaints } = await openPage(t);
@@ -147,6 +174,12 @@ test('/docs: the script contains its licence and is loaded once', async (t) => {
   const again = await fetch(`${service.url}/docs/scalar.js`, { headers: { 'if-none-match': etag } });
   assert.equal(again.status, 304);
   assert.equal(await again.text(), '');
+  const statusWith = async (name: string, value: string): Promise<number> =>
+    (await fetch(`${service.url}/docs/scalar.js`, { method: 'HEAD', headers: { [name]: value } })).status;
+  // If-None-Match compares weakly, If-Match strongly (RFC 9110 §13.1).
+  assert.equal(await statusWith('if-none-match', `"another", W/${etag}`), 304);
+  assert.equal(await statusWith('if-match', `"another", ${etag}`), 200);
+  assert.equal(await statusWith('if-match', `W/${etag}`), 412);
 });
 
 test('/docs: has the security headers for browsers; API responses do not', async (t) => {

@@ -87,7 +87,10 @@ export function logFailure(
  * Creates the error for an unknown path. Its message omits the path, which may contain a token by mistake.
  */
 export function noSuchRoute(basePath: string): ApiError {
-  return new ApiError(40401, `no such route; see ${basePath}/docs`);
+  return new ApiError(
+    40401,
+    `no such route; paths are in lower case and do not end with a slash; see ${basePath}/docs`,
+  );
 }
 
 /** Renders the JSON body of an error response. */

@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import { ApiError } from '../../api-errors.ts';
 import { Int64 } from '../../plant.ts';
 import { Type } from '../../schema.ts';
@@ -20,15 +21,21 @@ export const deletePlantOperation = {
 export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation> {
   return async (request) => {
     const { id } = request.params;
-    checkPrecondition(request.headers['if-match']);
+    checkPreconditions(request.headers);
     const outcome = await store.write({ kind: 'deletePlant', owner: ownerOf(request), id });
     if (outcome === 'absent') throw new ApiError(40400, `there is no plant with the id ${id}`);
     return undefined;
   };
 }
 
-/** Throws an ApiError (41200) if `If-Match` has an ETag: plants have no ETag (RFC 9110 §13.1.1). */
-function checkPrecondition(ifMatch: string | undefined): void {
-  if (ifMatch === undefined || ifMatch.trim() === '*') return;
-  throw new ApiError(41200, 'a plant has no entity tag; send no `If-Match`, or `If-Match: *`');
+/**
+ * Throws an ApiError (41200) if `If-Match` has an ETag, as plants have no ETag (RFC 9110 §13.1.1), or if
+ * `If-None-Match` is `*`, which no existing plant meets (§13.1.2).
+ */
+function checkPreconditions(headers: IncomingHttpHeaders): void {
+  const { 'if-match': ifMatch = '*', 'if-none-match': ifNoneMatch } = headers;
+  if (ifMatch.trim() !== '*')
+    throw new ApiError(41200, 'a plant has no entity tag; send no `If-Match`, or `If-Match: *`');
+  if (ifNoneMatch?.trim() === '*')
+    throw new ApiError(41200, '`If-None-Match: *` forbids the deletion of a plant that exists; leave it out');
 }

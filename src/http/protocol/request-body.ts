@@ -175,6 +175,11 @@ function checkContent({ headers, raw }: FastifyRequest): void {
   const type = headers['content-type'];
   const isJson =
     type === 'application/json' || type?.split(';', 1)[0]?.trim().toLowerCase() === 'application/json';
-  if (!isJson || countOf(raw.rawHeaders, 'content-type') > 1)
-    throw new ApiError(41500, 'send exactly one Content-Type header, with application/json');
+  if (countOf(raw.rawHeaders, 'content-type') > 1)
+    throw new ApiError(41500, 'send one Content-Type header only, with application/json');
+  if (!isJson)
+    throw new ApiError(
+      41500,
+      `the body has ${type === undefined ? 'no type' : 'another type than JSON'}; send it with Content-Type: application/json`,
+    );
 }

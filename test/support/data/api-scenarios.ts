@@ -1698,6 +1698,13 @@ const order: readonly Scenario[] = [
     headers: [['If-Match', '"x"']],
     ...rejected(41200),
   },
+  {
+    title: 'an If-None-Match of any plant does not match',
+    method: 'DELETE',
+    path: '/plants/7',
+    headers: [['If-None-Match', '*']],
+    ...rejected(41200, 'If-None-Match'),
+  },
   ...[
     ['an unknown method', 'PLANT'],
     ['a method in lower case', 'get'],

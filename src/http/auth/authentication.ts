@@ -2,7 +2,7 @@ import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fast
 import { LRUCache } from 'lru-cache';
 import { ApiError } from '../../api-errors.ts';
 import type { Audit, Origin } from '../../observability/audit-log.ts';
-import type { Store } from '../../store/store.ts';
+import { NothingStored, type Store, StoreDamaged, StoreUnavailable } from '../../store/store.ts';
 import {
   digestSecret,
   isValid,
@@ -127,7 +127,13 @@ export function createAuthentication({
   }
 
   async function findToken(secret: string): Promise<Token | undefined> {
-    return store.findToken(digestSecret(secret));
+    try {
+      return await store.findToken(digestSecret(secret));
+    } catch (error: unknown) {
+      // The request has not begun, so it has stored nothing.
+      if (!(error instanceof StoreUnavailable) || error instanceof StoreDamaged) throw error;
+      throw new NothingStored(error.message, { cause: error });
+    }
   }
 
   /** Records a use of a token, unless one was recorded lately. Returns the value for `recordUseFrom`. */

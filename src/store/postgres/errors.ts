@@ -1,5 +1,5 @@
 import { codeOf, messageOf } from '../../api-errors.ts';
-import { BatchRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
+import { BatchRejected, NothingStored, StoreDamaged, StoreUnavailable } from '../store.ts';
 
 /**
  * SQLSTATE codes of errors that are retried: serialization failure and deadlock
@@ -81,10 +81,10 @@ export function noConnection(error: unknown): StoreUnavailable {
  * Creates the error for the case that no host accepts a connection. With several hosts, gives a reason for
  * each.
  */
-export function noConnectionToAny(hosts: readonly string[], errors: readonly unknown[]): StoreUnavailable {
-  if (hosts.length === 1) return noConnection(errors[0]);
+export function noConnectionToAny(hosts: readonly string[], errors: readonly unknown[]): NothingStored {
   const reasons = hosts.map((host, index) => `${host}: ${reasonOf(errors[index])}`);
-  return new StoreUnavailable(`no connection to PostgreSQL: ${reasons.join('; ')}`, { cause: errors.at(-1) });
+  const reason = hosts.length === 1 ? reasonOf(errors[0]) : reasons.join('; ');
+  return new NothingStored(`no connection to PostgreSQL: ${reason}`, { cause: errors.at(-1) });
 }
 
 // Rewords the error for a missing password, which pg reports as a protocol error.

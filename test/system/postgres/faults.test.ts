@@ -66,10 +66,11 @@ async function callerOf(service: TestService): Promise<Caller> {
   };
 }
 
-async function assertUnavailable(response: Response): Promise<void> {
+async function assertUnavailable(response: Response, outcome = ''): Promise<void> {
   const body = await response.text();
   assert.equal(response.status, 503, body);
   assert.match(body, /^\{"error":50300,"message":"[^"]+"\}$/);
+  assert.ok(body.includes(outcome), body);
   assert.ok(Number(response.headers.get('retry-after')) >= 1, 'Retry-After');
   assert.equal(response.headers.get('cache-control'), 'no-store');
   assert.match(response.headers.get('x-request-id') ?? '', /^[\w-]{8,}$/);
@@ -131,7 +132,7 @@ test('server without free connections → 503 until one is free', async (t) => {
   await server.sql(`ALTER ROLE ${role} CONNECTION LIMIT 0`);
   await dropConnections(database);
   await assertUnavailable(await caller.list());
-  await assertUnavailable(await caller.create(2));
+  await assertUnavailable(await caller.create(2), 'nothing was stored');
   await server.sql(`ALTER ROLE ${role} CONNECTION LIMIT -1`);
   await assertRecovers(caller, 3);
 });
@@ -262,7 +263,7 @@ test('connection lost before COMMIT → 503; the retry with the same key creates
   const proxy = await startTcpProxy(t, server.port);
   const caller = await callerOf(await startService(t, await freshDatabase(proxy.port), TIMEOUTS));
   const cut = proxy.expect(COMMIT, 'cut before');
-  await assertUnavailable(await caller.create(1, 'key'));
+  await assertUnavailable(await caller.create(1, 'key'), 'outcome is unknown');
   await cut;
   const again = await whenAvailable(() => caller.create(1, 'key'));
   assert.equal(again.status, 200);

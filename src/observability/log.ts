@@ -124,8 +124,8 @@ class KindStream {
  * Creates the log of a command, on stderr: stdout is for the result of the command. On a terminal the log is
  * silent, since the command prints messages for the user instead.
  */
-export function createCommandLog(level: string, stderr: Writable & { readonly isTTY?: boolean }): EventLog {
-  return logTo({ write: (line) => void stderr.write(line) }, stderr.isTTY === true ? 'silent' : level).log;
+export function createCommandLog(stderr: Writable & { readonly isTTY?: boolean }): EventLog {
+  return logTo({ write: (line) => void stderr.write(line) }, stderr.isTTY === true ? 'silent' : 'info').log;
 }
 
 // Imports pino-pretty on demand: without a terminal, the process never loads it.

@@ -27,7 +27,7 @@ import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, print } from '../context.ts';
 import { escapeLine, writeMessage } from '../message.ts';
 import { withBulk, withStore } from '../open-store.ts';
-import { addSettings, configOf } from '../settings/flags.ts';
+import { addSettings } from '../settings/flags.ts';
 
 export function tokenCommand(context: CommandContext): Command {
   return new Command('token')
@@ -59,7 +59,7 @@ function createTokenCommand(context: CommandContext): Command {
       if (expiresAt === undefined) throw new CommandFailed(`--expires must be ${EXPIRES_RULE}`);
       const secret = mintSecret();
       const token = newToken(secret, owner, { scopes: wanted, expiresAt, name }, now);
-      const audit = await auditOf(context, flags);
+      const audit = await auditOf(context);
       await withStore(context, flags, async (store) => {
         await store.write({ kind: 'createToken', token });
         audit.tokenCreated(token);
@@ -108,7 +108,7 @@ function revokeTokenCommand(context: CommandContext): Command {
     .argument('<id>', 'id from `token list`, or the token itself');
   return addSettings(command, ['databaseUrl']).action(async (named: string, flags: Flags) => {
     const token = await withStore(context, flags, (store) => revoke(store, named), 'existing');
-    if (token.revokedAt === null) (await auditOf(context, flags)).tokenRevoked(token.id);
+    if (token.revokedAt === null) (await auditOf(context)).tokenRevoked(token.id);
     await print(context, describeRevocation(token));
   });
 }
@@ -136,9 +136,9 @@ function describeRevocation({ id, owner, revokedAt }: Token): string {
 }
 
 // Imports the log module on demand, since `token list` does not use it.
-async function auditOf(context: CommandContext, flags: Flags): Promise<Audit> {
+async function auditOf(context: CommandContext): Promise<Audit> {
   const { createCommandLog } = await import('../../observability/log.ts');
-  return createAudit(createCommandLog(configOf(context, flags).logLevel, context.stderr));
+  return createAudit(createCommandLog(context.stderr));
 }
 
 function stateOf(token: Token, now: number): string {

@@ -86,7 +86,9 @@ async function rejectOtherEncodings(connection: Connection): Promise<void> {
 // Creates the table `migrations` if it does not exist. Does not use CREATE TABLE IF NOT EXISTS, which needs
 // the CREATE privilege even for an existing table.
 async function ensureRecord(connection: Connection): Promise<void> {
-  if (await hasRecord(connection)) return;
+  if (await hasStore(connection)) return;
+  if (await hasRecord(connection))
+    throw new StoreNotOpened('the table `migrations` is that of another program; name another database');
   await connection.query({ text: 'CREATE TABLE migrations (name text PRIMARY KEY)' });
 }
 

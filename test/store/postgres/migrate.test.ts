@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
+import { type TestContext, test } from 'node:test';
+import { migratePostgres, postgresStoreExists } from '../../../src/store/postgres/migrate.ts';
 import { engines, execute } from '../../support/engines.ts';
 
 /** Rejects, as Citus does for its tables, a change of the schema in a query with further statements. */
@@ -13,10 +13,25 @@ const REJECT_SEVERAL_STATEMENTS = `
   CREATE EVENT TRIGGER reject_several_statements ON ddl_command_end
     EXECUTE FUNCTION reject_several_statements()`;
 
-test('a server that rejects several statements in one query (Citus) → migrations are applied', async (t) => {
+async function freshUrl(t: TestContext): Promise<string> {
   const postgres = engines.find(({ name }) => name === 'postgres');
   assert.ok(postgres !== undefined);
-  const url = await postgres.freshUrl(t);
+  return postgres.freshUrl(t);
+}
+
+test('a server that rejects several statements in one query (Citus) → migrations are applied', async (t) => {
+  const url = await freshUrl(t);
   await execute(url, REJECT_SEVERAL_STATEMENTS);
   assert.notDeepEqual(await migratePostgres(url), []);
 });
+
+for (const columns of ['id integer, name text', 'id integer, migration text, batch integer', 'name text'])
+  test(`table migrations (${columns}) of another program → rejected, and no table is added`, async (t) => {
+    const url = await freshUrl(t);
+    await execute(url, `CREATE TABLE migrations (${columns})`);
+    await assert.rejects(
+      migratePostgres(url),
+      /`migrations` is that of another program; name another database/,
+    );
+    assert.equal(await postgresStoreExists(url), false);
+  });

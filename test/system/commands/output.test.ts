@@ -51,7 +51,12 @@ describe('stdout cannot be written', TOGETHER, () => {
       const { code, stderr } = await installation.runProcess(['token', 'create', 'alice'], full);
       const revoked =
         'plant-store: the token could not be printed, so it was revoked; run the command again\n';
-      assert.deepEqual({ code, stderr }, { code: 1, stderr: `${fault}${revoked}` });
+      const lines = stderr.split(/(?<=\n)/);
+      const messages = lines.filter((line) => !line.startsWith('{'));
+      assert.deepEqual({ code, messages }, { code: 1, messages: [fault, revoked] });
+      // No log level hides what is audited.
+      const audits = lines.filter((line) => line.startsWith('{')).map((line) => JSON.parse(line).audit);
+      assert.deepEqual(audits, ['tokenCreated', 'tokenRevoked']);
       const { stdout } = await installation.run(['token', 'list', '--json']);
       assert.deepEqual(
         JSON.parse(stdout).map(({ state }: { state: string }) => state),

@@ -15,12 +15,13 @@ const ABSOLUTE_FORM = /^https?:\/\/([^/?#@]+)((?:[/?#].*)?)$/i;
 
 /**
  * Converts a request target from absolute form (`http://host/path`) to origin form (`/path`). A server must
- * accept both forms (RFC 9112 §3.2.2).
+ * accept both forms (RFC 9112 §3.2.2). OPTIONS of a URL without path and query concerns the server (§3.2.4).
  */
-export function originForm({ url = '/' }: { url?: string | undefined }): string {
+export function originForm({ url = '/', method }: Pick<IncomingMessage, 'url' | 'method'>): string {
   if (url.startsWith('/')) return url;
   const [, host = '', rest] = ABSOLUTE_FORM.exec(url) ?? [];
-  return rest === undefined || !isHost(host) ? url : rest.replace(/^(?!\/)/, '/');
+  if (rest === undefined || !isHost(host)) return url;
+  return rest === '' && method === 'OPTIONS' ? '*' : rest.replace(/^(?!\/)/, '/');
 }
 
 /** Throws an ApiError if a request is not valid HTTP/1.1 (40004), or if its URI exceeds the limit (41400). */

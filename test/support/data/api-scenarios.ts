@@ -1127,6 +1127,13 @@ const routes: readonly Scenario[] = [
     allows: ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'POST'],
   },
   {
+    title: 'OPTIONS of a URL without path concerns the server',
+    method: 'OPTIONS',
+    path: 'http://plants.test',
+    status: 204,
+    allows: ['DELETE', 'GET', 'HEAD', 'OPTIONS', 'POST'],
+  },
+  {
     title: 'an unknown path answers HEAD without a body',
     method: 'HEAD',
     path: '/nothing',

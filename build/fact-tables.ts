@@ -6,7 +6,7 @@ import { createProgram } from '../src/cli/program.ts';
 import { otelVariables } from '../src/cli/settings/otel-variables.ts';
 import { defaultOf, flagOf, helpOf, limitsOf, loadConfig, settings, variableOf } from '../src/config.ts';
 import { createAdmin } from '../src/http/admin.ts';
-import { Connections } from '../src/http/protocol/connection-registry.ts';
+import { ConnectionRegistry } from '../src/http/protocol/connection-registry.ts';
 import { logTo } from '../src/observability/log.ts';
 import { logEvents } from '../src/observability/log-events.ts';
 import { createMetrics } from '../src/observability/metrics.ts';
@@ -133,7 +133,7 @@ function settingTables(commands: readonly CommandFacts[]): readonly FactTable[] 
 function metricRows(): readonly (readonly string[])[] {
   const limits = limitsOf(loadConfig({}, {}));
   const metrics = createMetrics({ version: '', engine: '', operationIds: [] });
-  const connections = new Connections(limits.connections, limits.unsent);
+  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
   metrics.watchConnections(connections);
   metrics.watchCertificate(() => new Date());
   metrics.watchLog(() => 0);

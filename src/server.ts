@@ -5,7 +5,7 @@ import { type Config, connectionOptions, limitsOf, namesOf, partsOf } from './co
 import { placeOf } from './database-url.ts';
 import type { FindGrant } from './http/auth/authentication.ts';
 import { listenOnBoth } from './http/protocol/bind-listeners.ts';
-import { Connections } from './http/protocol/connection-registry.ts';
+import { ConnectionRegistry } from './http/protocol/connection-registry.ts';
 import { openTls, type Tls } from './http/protocol/tls.ts';
 import type { ServiceLog } from './observability/log.ts';
 import type { EventLog } from './observability/log-events.ts';
@@ -184,10 +184,10 @@ async function wire(wiring: Wiring) {
   metrics.watch(store.load);
   metrics.watchLog(linesDropped);
   const limits = limitsOf(config);
-  const connections = new Connections(limits.connections, limits.unsent);
+  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
   metrics.watchConnections(connections);
   if (tls !== undefined) metrics.watchCertificate(tls.expiresAt);
-  const adminConnections = new Connections(limits.connections, limits.unsent);
+  const adminConnections = new ConnectionRegistry(limits.connections, limits.unsent);
   const app = http.createApp({
     store,
     findForeignGrant: await openIssuer(config, log, now, closed),
@@ -273,7 +273,7 @@ async function openIssuer(
 }
 
 /** Waits a limited time for requests in flight, then destroys the remaining connections. */
-async function drain(app: FastifyInstance, connections: Connections, graceMs: number): Promise<void> {
+async function drain(app: FastifyInstance, connections: ConnectionRegistry, graceMs: number): Promise<void> {
   await within(graceMs, connections.closeWhenIdle());
   connections.destroy();
   await app.close();

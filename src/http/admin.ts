@@ -6,7 +6,7 @@ import type { EventLog } from '../observability/log-events.ts';
 import { responseOf } from './batched-response.ts';
 import { logFailure, RETRY_SOON, renderRawError, sendApiError, toApiError } from './error-response.ts';
 import { http } from './node-http.ts';
-import type { Connections } from './protocol/connection-registry.ts';
+import type { ConnectionRegistry } from './protocol/connection-registry.ts';
 import { isAboutServer, originForm, rejectMalformed } from './protocol/http-conformance.ts';
 import { createListener, type Limits } from './protocol/http-server.ts';
 import { answerOtherMethods, collectMethods } from './protocol/method-not-allowed.ts';
@@ -25,7 +25,7 @@ interface AdminOptions {
   readonly registry: Registry;
   readonly checks: readonly ReadinessCheck[];
   readonly limits: Limits;
-  readonly connections: Connections;
+  readonly connections: ConnectionRegistry;
   readonly log: EventLog;
 }
 

@@ -31,7 +31,7 @@ import { createPlant, createPlantOperation } from './plants/create-plant.ts';
 import { deletePlant, deletePlantOperation } from './plants/delete-plant.ts';
 import { listPlants, listPlantsOperation } from './plants/list-plants.ts';
 import { createPageSlots } from './plants/page-slots.ts';
-import type { Connections } from './protocol/connection-registry.ts';
+import type { ConnectionRegistry } from './protocol/connection-registry.ts';
 import { addOrigin, anyOrigin } from './protocol/cors.ts';
 import { isAboutServer, originForm, rejectMalformed } from './protocol/http-conformance.ts';
 import { createListener, type Limits } from './protocol/http-server.ts';
@@ -68,7 +68,7 @@ interface AppOptions {
   readonly metrics: Metrics;
   /** Traces requests. Undefined while tracing is off. */
   readonly tracing: Tracing | undefined;
-  readonly connections: Connections;
+  readonly connections: ConnectionRegistry;
   /** Seconds (`max-age`) in Strict-Transport-Security; 0 means that the header is not sent. */
   readonly hsts: number;
 }
@@ -95,12 +95,12 @@ export function createApp(options: AppOptions): FastifyInstance {
   answerErrors(app, options);
   // Reads and writes share one loop budget (handler time per event-loop iteration). Their concurrency limits
   // are separate, so lists still work while a lock or a slow disk blocks writes.
-  const waitForSlot = createLoopBudget();
+  const waitForLoopBudget = createLoopBudget();
   const admissions = {
-    reads: createAdmission(limits.inFlight, waitForSlot),
-    writes: createAdmission(limits.inFlight, waitForSlot),
+    reads: createAdmission(limits.inFlight, waitForLoopBudget),
+    writes: createAdmission(limits.inFlight, waitForLoopBudget),
   };
-  const lookUps = createAdmission(limits.inFlight, waitForSlot);
+  const lookUps = createAdmission(limits.inFlight, waitForLoopBudget);
   const authentication = createAuthentication({
     store: {
       write: store.write,
@@ -212,10 +212,10 @@ function complete(response: BatchedResponse, options: AppOptions): void {
   const { id: requestId, traceId, caller } = request;
   const operation = operationOf(request);
   const seconds = (performance.now() - response.startedAt) / 1_000;
-  const isAnswered = response.writableFinished;
+  const isSent = response.writableFinished;
   const { brokenOff } = request;
   const failure = brokenOff === undefined ? undefined : statusOf(brokenOff.code);
-  const status = isAnswered && !response.isClientGone ? response.statusCode : failure;
+  const status = isSent && !response.isClientGone ? response.statusCode : failure;
   tracing?.endSpan(request, status);
   if (status === undefined) {
     log.event('client went away', { requestId, traceId, operation, owner: caller?.owner });
@@ -297,7 +297,7 @@ async function addRoutes(
     listPlants(store, listPath, metrics.listed, {
       budget: sendBudget,
       sendPieces,
-      waitForSlot: createPageSlots(),
+      waitForPageSlot: createPageSlots(),
       recheck: (request) => authentication.recheck(request, listPlantsOperation.scope),
     }),
   );

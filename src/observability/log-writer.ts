@@ -25,7 +25,7 @@ export const BUFFER_LIMITS = {
 export type LineKind = keyof typeof BUFFER_LIMITS;
 
 /** Milliseconds that an exiting process waits for a slow reader of the log. */
-export const LAST_MS = 250;
+export const EXIT_FLUSH_MS = 250;
 const LAST_STEP_MS = 5;
 
 const NOTHING = Buffer.alloc(0);
@@ -104,7 +104,7 @@ export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogW
   }
 
   function writeLast(): void {
-    const deadline = performance.now() + LAST_MS;
+    const deadline = performance.now() + EXIT_FLUSH_MS;
     const wait = new Int32Array(new SharedArrayBuffer(4));
     while (!writeBuffered() && !failing && performance.now() < deadline)
       Atomics.wait(wait, 0, 0, LAST_STEP_MS);

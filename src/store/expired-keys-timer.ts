@@ -1,8 +1,8 @@
-export const EVERY_MS = 60_000;
+export const KEY_EXPIRY_INTERVAL_MS = 60_000;
 
 interface KeyExpiry {
   /** Deletes expired idempotency keys now, without waiting for the timer. */
-  now(): void;
+  runNow(): void;
   end(): void;
 }
 
@@ -24,9 +24,9 @@ export function startKeyExpiry(
     }
   }
 
-  const timer = setInterval(() => void attempt(), EVERY_MS).unref();
+  const timer = setInterval(() => void attempt(), KEY_EXPIRY_INTERVAL_MS).unref();
   return {
-    now: () => void attempt(),
+    runNow: () => void attempt(),
     end: () => {
       isEnded = true;
       clearInterval(timer);

@@ -31,9 +31,9 @@ import { LINGER_MS, MAX_DISCARDED_BYTES } from '../../src/http/protocol/http-con
 import { BASE_PIECES, BYTES_PER_PIECE, UNCOUNTED_BYTES } from '../../src/http/protocol/request-body.ts';
 import { BEGUN_WAIT_MS, MEMORY_PER_BYTE } from '../../src/http/send-buffer-limit.ts';
 import { MAX_LINES_IN_WINDOW } from '../../src/observability/audit-log.ts';
-import { BUFFER_LIMITS, LAST_MS as LOG_LAST_MS } from '../../src/observability/log-writer.ts';
+import { BUFFER_LIMITS, EXIT_FLUSH_MS } from '../../src/observability/log-writer.ts';
 import { DRAIN_MS, GRACE_MS, LAST_MS } from '../../src/server.ts';
-import { EVERY_MS } from '../../src/store/expired-keys-timer.ts';
+import { KEY_EXPIRY_INTERVAL_MS } from '../../src/store/expired-keys-timer.ts';
 import { MAX_BATCH, MAX_WAITING } from '../../src/store/group-commit.ts';
 import { WRITE_LOCK_TIMEOUT_MS } from '../../src/store/sqlite/connection.ts';
 import { LOCK_TIMEOUT_MS } from '../../src/store/sqlite/migrate.ts';
@@ -143,7 +143,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `if it comes ${SAME_SIGNAL_MS / SECOND_MS} s or more after the first`,
     `up to ${BUFFER_LIMITS.other / MIB} MiB of lines waits in memory. From ${BUFFER_LIMITS.request / KIB} KiB`,
     `from ${BUFFER_LIMITS.failedRequest / KIB} KiB on \`failed\` lines`,
-    `gives a slow reader ${LOG_LAST_MS} ms`,
+    `gives a slow reader ${EXIT_FLUSH_MS} ms`,
     `and ${MAX_LINES_IN_WINDOW} in all`,
   ],
   'docs/decisions/0005-lists.md': [`every ${RECHECK_MS} ms`, `\`limit\` ends at ${GATHERED_BYTES / MIB} MiB`],
@@ -187,7 +187,7 @@ test('limits that pages give in words', () => {
       TOKEN_FRESH_MS,
     ],
     ['rates are counted a minute', MINUTE_MS, WINDOW_MS],
-    ['expired keys are deleted every minute', MINUTE_MS, EVERY_MS],
+    ['expired keys are deleted every minute', MINUTE_MS, KEY_EXPIRY_INTERVAL_MS],
     ['keys of the provider are kept for a day', 24 * HOUR_MS, KEPT_MS],
     ['a withdrawn key of the provider works for five minutes', 5 * MINUTE_MS, STALE_MS],
     ['keys of the provider are refreshed every four minutes', 4 * MINUTE_MS, REFRESH_MS],

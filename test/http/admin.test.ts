@@ -4,7 +4,7 @@ import type { FastifyInstance } from 'fastify';
 import { Gauge, Registry } from 'prom-client';
 import { limitsOf, loadConfig } from '../../src/config.ts';
 import { createAdmin } from '../../src/http/admin.ts';
-import { Connections } from '../../src/http/protocol/connection-registry.ts';
+import { ConnectionRegistry } from '../../src/http/protocol/connection-registry.ts';
 import { logTo } from '../../src/observability/log.ts';
 import type { EventLog } from '../../src/observability/log-events.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';
@@ -71,7 +71,7 @@ test('admin listener: rejected request → error body and headers as on the publ
 
 function adminOf(t: TestContext, registry: Registry, log: EventLog): FastifyInstance {
   const limits = limitsOf(loadConfig({}, {}));
-  const connections = new Connections(limits.connections, limits.unsent);
+  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
   const admin = createAdmin({ registry, checks: [], limits, connections, log });
   t.after(async () => {
     connections.destroy();

@@ -1,7 +1,7 @@
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
 import { RETRY_SOON } from '../error-response.ts';
-import type { WaitForSlot } from './loop-budget.ts';
+import type { WaitForLoopBudget } from './loop-budget.ts';
 
 /** Share of the concurrency limit that one owner may use. The rest stays free for other owners. */
 export const OWNER_SHARE = 0.75;
@@ -23,7 +23,7 @@ interface Share {
   inFlight: number;
 }
 
-export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admission {
+export function createAdmission(limit: number, waitForLoopBudget: WaitForLoopBudget): Admission {
   const limitOfOwner = Math.ceil(limit * OWNER_SHARE);
   // All rejections share these two errors. A new error with a stack trace would cost more than the rest of
   // the response.
@@ -41,7 +41,7 @@ export function createAdmission(limit: number, waitForSlot: WaitForSlot): Admiss
     const share = owner === undefined ? undefined : takeShare(owner);
     inFlight += 1;
     try {
-      const slot = waitForSlot(owner);
+      const slot = waitForLoopBudget(owner);
       if (slot !== undefined) await slot;
       return await work();
     } finally {

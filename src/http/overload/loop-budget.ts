@@ -10,14 +10,14 @@ const MAX_STARTED = 64;
  * Returns undefined if a request of this owner may run immediately. Otherwise returns a promise that resolves
  * when the request may run. Owners take turns. Requests without an owner share one queue.
  */
-export type WaitForSlot = (owner: string | undefined) => Promise<void> | undefined;
+export type WaitForLoopBudget = (owner: string | undefined) => Promise<void> | undefined;
 
 /**
  * Limits handler time per event-loop iteration to 5 ms and queues further requests. The concurrency limit
  * counts queued requests, so it can reject requests during an overload. Without this queue, requests would
  * wait unread in sockets, where the limit cannot count them.
  */
-export function createLoopBudget(): WaitForSlot {
+export function createLoopBudget(): WaitForLoopBudget {
   /** Queued requests of each owner. The first owner in the map is next. */
   const queues = new Map<string | undefined, (() => void)[]>();
   let began: number | undefined;

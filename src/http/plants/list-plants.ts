@@ -101,7 +101,7 @@ interface ListGuards {
   readonly budget: SendBudget;
   readonly sendPieces: SendPieces;
   /** Resolves when a list may read its next page. */
-  readonly waitForSlot: WaitForPageSlot;
+  readonly waitForPageSlot: WaitForPageSlot;
   /** Rejects if the token of the request is no longer valid. */
   readonly recheck: (request: FastifyRequest) => Promise<void>;
 }
@@ -114,7 +114,7 @@ export function listPlants(
   store: Store,
   path: string,
   onSent: (bytes: number) => void,
-  { budget, sendPieces, waitForSlot, recheck }: ListGuards,
+  { budget, sendPieces, waitForPageSlot, recheck }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
   const gatherLimited = createGate(CONCURRENT_GATHERS);
   const readLimited = createGate(CONCURRENT_READS);
@@ -159,7 +159,7 @@ export function listPlants(
     const owner = ownerOf(request);
     const pages = new PlantPages(store, owner, rangeAfter(cursor), limit, (read) =>
       readLimited(async () => {
-        await waitForSlot();
+        await waitForPageSlot();
         // Reads no further page if the client closed its sending side: such a client is nearly always gone.
         if (response.destroyed || response.isClientGone) throw new ClientGone('the client is gone');
         await recheck(request);

@@ -33,7 +33,7 @@ const HANDSHAKE_TICKS = 2;
  * process is suspended or busy counts as one tick. The process can then read the bytes that arrived in this
  * period before connections time out.
  */
-export class Connections {
+export class ConnectionRegistry {
   readonly #limit: number;
   readonly #unsentLimit: number;
   readonly #open = new Set<Connection>();

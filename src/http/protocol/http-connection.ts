@@ -21,7 +21,7 @@ interface ConnectionTimeouts {
   readonly write: number;
 }
 
-export interface ConnectionOptions {
+export interface HttpConnectionOptions {
   /** Max bytes of the request line and headers together. */
   readonly maxHeaderBytes: number;
   readonly timeouts: ConnectionTimeouts;
@@ -47,7 +47,7 @@ export class Connection {
   isIdle = true;
   /** Rank by idle time: connections that have been idle longer have a lower rank. */
   idleRank = 0;
-  readonly #options: ConnectionOptions;
+  readonly #options: HttpConnectionOptions;
   readonly #parse: (chunk: Buffer) => void;
   readonly #endParser: () => void;
   readonly #framing: Framing;
@@ -76,7 +76,7 @@ export class Connection {
   #lastWritten = 0;
 
   /** Takes over a socket that a Node HTTP server has just set up. */
-  constructor(socket: Socket, options: ConnectionOptions) {
+  constructor(socket: Socket, options: HttpConnectionOptions) {
     this.socket = socket;
     this.idleRank = nextIdleRank();
     this.#options = options;

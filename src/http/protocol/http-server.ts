@@ -5,8 +5,8 @@ import { ApiError } from '../../api-errors.ts';
 import { BatchedResponse } from '../batched-response.ts';
 import { RETRY_SOON } from '../error-response.ts';
 import { http } from '../node-http.ts';
-import { type Connections, TICK_MS } from './connection-registry.ts';
-import { Connection, type ConnectionOptions, LINGER_MS } from './http-connection.ts';
+import { type ConnectionRegistry, TICK_MS } from './connection-registry.ts';
+import { Connection, type HttpConnectionOptions, LINGER_MS } from './http-connection.ts';
 import type { Tls } from './tls.ts';
 
 /** Limits for clients. Sizes are in bytes, times in milliseconds. */
@@ -41,10 +41,10 @@ export interface Limits {
 interface ListenerOptions {
   readonly limits: Limits;
   readonly tls: Tls | undefined;
-  readonly connections: Connections;
+  readonly connections: ConnectionRegistry;
   /** Renders the response to an error that belongs to no request. */
   readonly renderError: (error: unknown) => string;
-  readonly onClosed: ConnectionOptions['onClosed'];
+  readonly onClosed: HttpConnectionOptions['onClosed'];
   /** Called when a TLS handshake failed, before any request. */
   readonly onHandshakeFailed: (error: unknown) => void;
 }
@@ -78,7 +78,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
       ? http.createServer(serverOptions)
       : tls.createServer({ ...serverOptions, handshakeTimeout: limits.headersMs });
   const known = new WeakMap<Duplex, Connection>();
-  const connectionOptions: ConnectionOptions = {
+  const connectionOptions: HttpConnectionOptions = {
     maxHeaderBytes: limits.headers,
     timeouts: timeoutsOf(limits),
     handle: handler,
@@ -119,7 +119,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
   return server;
 }
 
-function timeoutsOf(limits: Limits): ConnectionOptions['timeouts'] {
+function timeoutsOf(limits: Limits): HttpConnectionOptions['timeouts'] {
   const ticks = (ms: number): number => Math.ceil(ms / TICK_MS);
   return {
     headers: ticks(limits.headersMs),

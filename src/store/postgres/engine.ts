@@ -182,7 +182,7 @@ export async function openPostgres(
 
   // Deletes expired keys at the start. This also shows whether the server rejects a statement that changes rows
   // of more than one owner.
-  keyExpiry.now();
+  keyExpiry.runNow();
 
   return {
     commit,

@@ -93,7 +93,7 @@ function withoutDanglingLink(file: string): string {
  * Throws StoreNotOpened if the file is missing or empty, but its log has content. SQLite would delete that log.
  * An empty file with a rollback journal is an interrupted first start, which SQLite repairs.
  */
-export function rejectWithoutItsLog(file: string): void {
+export function rejectLogWithoutDatabase(file: string): void {
   const place = withoutLinks(file);
   // Looks for the logs first: another process may create file and logs now.
   const [log, journal] = ['-wal', '-journal'].map((ending) => `${place}${ending}`).map(ifItHasContent);
@@ -118,7 +118,7 @@ function ifItHasContent(file: string): string | undefined {
 function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSync {
   if (statSync(file, { throwIfNoEntry: false })?.isDirectory())
     throw new StoreNotOpened(`${file} is a folder; name a file in it`);
-  rejectWithoutItsLog(file);
+  rejectLogWithoutDatabase(file);
   const db = new DatabaseSync(resolve(file), { timeout: lockTimeoutMs });
   try {
     db.exec(pragmas);

@@ -13,7 +13,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
 import { applyMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
-import { inLongTransaction, openForReading, openForWriting, rejectWithoutItsLog } from './connection.ts';
+import { inLongTransaction, openForReading, openForWriting, rejectLogWithoutDatabase } from './connection.ts';
 import { isLocked, notOpened } from './errors.ts';
 
 export const SQLITE_MIGRATIONS = 'store/sqlite/migrations/';
@@ -55,7 +55,7 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
 }
 
 function createPrivately(file: string): void {
-  rejectWithoutItsLog(file);
+  rejectLogWithoutDatabase(file);
   if (existsSync(file)) {
     // Checks for write permission: SQLite opens a read-only file without an error and fails only at the first
     // write.

@@ -3,13 +3,13 @@ import { test } from 'node:test';
 import { createLoopBudget } from '../../../src/http/overload/loop-budget.ts';
 
 test('requests queued for the loop → owners take turns, each in its own order', async () => {
-  const waitForSlot = createLoopBudget();
-  assert.equal(waitForSlot('alice'), undefined);
+  const waitForLoopBudget = createLoopBudget();
+  assert.equal(waitForLoopBudget('alice'), undefined);
   const busyUntil = performance.now() + 10;
   while (performance.now() < busyUntil);
   const started: string[] = [];
   const request = (owner: string | undefined, name: string) =>
-    waitForSlot(owner)?.then(() => started.push(name)) ?? assert.fail('nothing is queued');
+    waitForLoopBudget(owner)?.then(() => started.push(name)) ?? assert.fail('nothing is queued');
   const names = ['a1', 'a2', 'a3', 'a4'];
   const queued = names.map((name) => request('alice', name));
   await Promise.all([...queued, request('bob', 'b1'), request('bob', 'b2'), request(undefined, 'none')]);

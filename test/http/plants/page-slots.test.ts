@@ -46,9 +46,9 @@ describe('a gate for two tasks', () => {
 
 describe('page slots', () => {
   it('admit two pages per event-loop iteration, in the order of their arrival', async () => {
-    const waitForSlot = createPageSlots();
+    const waitForPageSlot = createPageSlots();
     const admitted: number[] = [];
-    for (let page = 0; page < 5; page += 1) void waitForSlot().then(() => admitted.push(page));
+    for (let page = 0; page < 5; page += 1) void waitForPageSlot().then(() => admitted.push(page));
     const counts: number[] = [];
     for (let turn = 0; turn < 3; turn += 1) {
       await setImmediate();

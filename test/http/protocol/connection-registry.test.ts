@@ -6,7 +6,7 @@ import { type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { limitsOf, loadConfig } from '../../../src/config.ts';
-import { Connections, TICK_MS } from '../../../src/http/protocol/connection-registry.ts';
+import { ConnectionRegistry, TICK_MS } from '../../../src/http/protocol/connection-registry.ts';
 import { Connection } from '../../../src/http/protocol/http-connection.ts';
 import { createListener } from '../../../src/http/protocol/http-server.ts';
 import { lookAtSendQueues } from '../../../src/http/protocol/kernel-send-queue.ts';
@@ -22,11 +22,11 @@ const [CERTIFICATE = '', KEY = ''] = ['pem', 'key'].map((kind) =>
 );
 
 test('no connection is open → empty at once', async () => {
-  await new Connections(limits.connections, limits.unsent).whenEmpty();
+  await new ConnectionRegistry(limits.connections, limits.unsent).whenEmpty();
 });
 
 test('connections are open → empty when the last one closes', async (t) => {
-  const connections = new Connections(limits.connections, limits.unsent);
+  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
   const url = `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections))}`;
   const wires = [openWire(url), openWire(url)];
   for (const wire of wires) {
@@ -45,7 +45,7 @@ test('connections are open → empty when the last one closes', async (t) => {
 });
 
 test('connection accepted after the stop began → closed without a response', async (t) => {
-  const connections = new Connections(limits.connections, limits.unsent);
+  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
   const port = await listenOnFreePort(listenerOf(t, connections));
   const empty = connections.closeWhenIdle();
   const wire = openWire(`http://127.0.0.1:${port}`);
@@ -97,7 +97,7 @@ test('TLS: connection at the limit → a stalled handshake is closed for it; wit
 });
 
 test('response that Node rejects → its connection is closed, the others get their responses', async (t) => {
-  const connections = new Connections(limits.connections, limits.unsent);
+  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
   const responses: ServerResponse[] = [];
   const listener = listenerOf(t, connections, undefined, (_request, response) => {
     responses.push(response);
@@ -167,7 +167,7 @@ test('TLS: handshakes reset and begun again from the same port → counted', asy
 });
 
 /** Keeps its connections, so that a test can count their ticks. */
-class OpenConnections extends Connections {
+class OpenConnections extends ConnectionRegistry {
   readonly all: Connection[] = [];
 
   override add(connection: Connection): void {
@@ -212,7 +212,7 @@ test('idle connection whose client still reads its response → stays open; clos
 
 test('more unsent bytes than the limit → the connection that stalls longest is closed, the others stay', async (t) => {
   const mebibyte = 1_024 * 1_024;
-  const connections = new Connections(limits.connections, 20 * mebibyte);
+  const connections = new ConnectionRegistry(limits.connections, 20 * mebibyte);
   let closed = 0;
   const listener = createListener((request, response) => void response.end(bodyOf(request.url)), {
     limits,
@@ -249,8 +249,8 @@ async function beginHandshake(
   t: TestContext,
   limit = limits.connections,
   handler?: RequestListener,
-): Promise<{ connections: Connections; silent: Socket; url: string }> {
-  const connections = new Connections(limit, limits.unsent);
+): Promise<{ connections: ConnectionRegistry; silent: Socket; url: string }> {
+  const connections = new ConnectionRegistry(limit, limits.unsent);
   const tls = openTls(CERTIFICATE, KEY, () => undefined);
   const listener = listenerOf(t, connections, tls, handler);
   const port = await listenOnFreePort(listener);
@@ -265,7 +265,7 @@ async function beginHandshake(
 /** Creates a listener that stops after the test. By default each request gets an empty response. */
 function listenerOf(
   t: TestContext,
-  connections: Connections,
+  connections: ConnectionRegistry,
   tls?: Tls,
   handler: RequestListener = (_request, response) => void response.end(),
 ): Server {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
-import { chmodSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { chmodSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
@@ -36,13 +36,16 @@ describe('unusable store', { concurrency: 4 }, () => {
     chmodSync(installation.folder, 0o700);
   });
 
-  for (const command of [['check'], ['token', 'list'], ['export', 'alice']]) {
-    it(`${command.join(' ')}: folder read-only → rejected with the same message`, async (t) => {
+  const reads = [['check'], ['token', 'list'], ['export', 'alice']];
+  for (const [command, place] of reads.flatMap((one) => [[one, 'folder'] as const, [one, 'file'] as const])) {
+    it(`${command.join(' ')}: ${place} read-only → rejected with the same message, and leaves no file`, async (t) => {
       const installation = await withOnePlant(t);
-      const reading = readOnly(installation.folder);
+      const reading = readOnly(installation[place]);
       if (reading === undefined) return t.skip(CANNOT_MOUNT);
+      const files = readdirSync(installation.folder);
       const { code, stdout, stderr } = await installation.runProcess(command, reading);
-      chmodSync(installation.folder, 0o700);
+      chmodSync(installation[place], 0o700);
+      assert.deepEqual(readdirSync(installation.folder), files);
       assert.deepEqual({ code, stdout }, { code: 1, stdout: '' });
       const words = 'must be writable by this user';
       assert.match(

@@ -1,4 +1,4 @@
-import { existsSync, readlinkSync, realpathSync, statSync } from 'node:fs';
+import { accessSync, constants, existsSync, readlinkSync, realpathSync, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { codeOf } from '../../api-errors.ts';
@@ -119,6 +119,9 @@ function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSyn
   if (statSync(file, { throwIfNoEntry: false })?.isDirectory())
     throw new StoreNotOpened(`${file} is a folder; name a file in it`);
   rejectLogWithoutDatabase(file);
+  // SQLite opens a file that is read-only without an error. It would give its log and index the same mode,
+  // which later starts could not write.
+  if (existsSync(file)) accessSync(file, constants.W_OK);
   const db = new DatabaseSync(resolve(file), { timeout: lockTimeoutMs });
   try {
     db.exec(pragmas);

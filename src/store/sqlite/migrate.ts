@@ -1,13 +1,4 @@
-import {
-  accessSync,
-  chmodSync,
-  closeSync,
-  constants,
-  existsSync,
-  fsyncSync,
-  mkdirSync,
-  openSync,
-} from 'node:fs';
+import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
@@ -56,12 +47,7 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
 
 function createPrivately(file: string): void {
   rejectLogWithoutDatabase(file);
-  if (existsSync(file)) {
-    // Checks for write permission: SQLite opens a read-only file without an error and fails only at the first
-    // write.
-    accessSync(file, constants.W_OK);
-    return;
-  }
+  if (existsSync(file)) return;
   const folder = dirname(resolve(file));
   makeFolders(folder);
   closeSync(openSync(file, 'a', 0o600));

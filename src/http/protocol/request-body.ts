@@ -51,7 +51,10 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     }
     // An HTTP/1.0 client does not wait for 100 Continue and gets none.
     if (headers.expect !== undefined && raw.httpVersionMinor > 0) response.writeContinue();
-    if (raw.complete && !isEmpty) request.body = checkedBody(request, readAll(raw));
+    if (raw.complete && !isEmpty) {
+      checkTrailers(raw);
+      request.body = checkedBody(request, readAll(raw));
+    }
     if (raw.complete || isEmpty) done();
     else collect(request, reply, done);
   };
@@ -114,7 +117,12 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
 
     function onEnd(): void {
       if (body.length > 0) request.body = body.subarray(0, size);
-      finish();
+      try {
+        checkTrailers(raw);
+        finish();
+      } catch (error: unknown) {
+        finish(error);
+      }
     }
 
     raw.on('data', onData);
@@ -166,6 +174,18 @@ function checkExpectation({ headers: { expect } }: FastifyRequest): void {
   const members = expect.toLowerCase().split(',');
   if (members.every((member) => ['', '100-continue'].includes(member.trim()))) return;
   throw new ApiError(41700, 'the only supported `Expect` value is 100-continue');
+}
+
+/**
+ * Throws an ApiError (40004) if the trailers have `Connection` (RFC 9110 §6.5.1): Node's parser would reject
+ * the next request after `close`.
+ */
+function checkTrailers(message: IncomingMessage): void {
+  // `trailers` creates an object, so it is read only if there are any.
+  if (message.rawTrailers.length > 0 && message.trailers.connection !== undefined)
+    throw new ApiError(40004, 'a trailer must not be `Connection` (RFC 9110 §6.5.1)', {
+      connection: 'close',
+    });
 }
 
 function checkContent({ headers, raw }: FastifyRequest): void {

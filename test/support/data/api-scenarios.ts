@@ -1948,6 +1948,15 @@ const malformed: readonly Scenario[] = [
     after: [thenLists('[]')],
   },
   {
+    title: 'a trailer that is a Connection header is malformed HTTP',
+    method: 'POST',
+    path: '/plants',
+    raw: `POST /plants HTTP/1.1\r\n${json}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nConnection: close\r\n\r\n`,
+    ...rejected(40004, 'trailer'),
+    answers: { connection: 'close' },
+    after: [thenLists('[]')],
+  },
+  {
     title: 'a body in chunks without an end is malformed HTTP',
     method: 'POST',
     path: '/plants',

@@ -180,11 +180,17 @@ export function createClient(options: ClientOptions): Client {
         const page = answer.json.map((plant) => plantIn(plant, answer));
         next = nextCursor(answer);
         yield { plants: page, cursor: next, ...answer.info };
+        options.signal?.throwIfAborted();
       } while (next !== undefined);
     }
 
     async function* each(): AsyncGenerator<Plant, void, undefined> {
-      for await (const page of pages()) yield* page.plants;
+      for await (const page of pages()) {
+        for (const plant of page.plants) {
+          options.signal?.throwIfAborted();
+          yield plant;
+        }
+      }
     }
 
     return { pages, [Symbol.asyncIterator]: each };

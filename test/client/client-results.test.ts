@@ -46,6 +46,38 @@ for (const engine of engines) {
       await service.close();
     });
 
+    for (const aborted of [1, 5]) {
+      test(`a list aborted after plant ${aborted} of 5 in a page → rejects with the reason`, async (t) => {
+        const service = await startService(t, await engine.freshUrl(t));
+        const client = createClient({ url: service.url, token: await service.token() });
+        for (const id of [1, 2, 3, 4, 5]) await client.createPlant({ id, name: `${id}` });
+        const reason = new Error('stop');
+        const controller = new AbortController();
+        const names: string[] = [];
+        const read = async (): Promise<void> => {
+          for await (const { name } of client.listPlants({ signal: controller.signal })) {
+            names.push(name);
+            if (names.length === aborted) controller.abort(reason);
+          }
+        };
+        await assert.rejects(read(), reason);
+        assert.equal(names.length, aborted);
+        await service.close();
+      });
+    }
+
+    test('the last page of a list aborted → rejects with the reason', async (t) => {
+      const service = await startService(t, await engine.freshUrl(t));
+      const client = createClient({ url: service.url, token: await service.token() });
+      const reason = new Error('stop');
+      const controller = new AbortController();
+      const pages = client.listPlants({ signal: controller.signal }).pages();
+      assert.deepEqual((await pages.next()).value?.plants, []);
+      controller.abort(reason);
+      await assert.rejects(pages.next(), reason);
+      await service.close();
+    });
+
     test('a creation → says whether it was replayed, and gives the id of its log line', async (t) => {
       const service = await startService(t, await engine.freshUrl(t));
       const client = createClient({ url: service.url, token: await service.token() });

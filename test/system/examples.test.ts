@@ -9,6 +9,7 @@ import { promisify } from 'node:util';
 import { createClient } from '../../client/src/client.ts';
 import { engines } from '../support/engines.ts';
 import { needsProgram } from '../support/needs.ts';
+import { freePort } from '../support/servers/free-port.ts';
 import { serve } from '../support/servers/stub-server.ts';
 import { startService } from '../support/service.ts';
 import { upTo } from '../support/store-setup.ts';
@@ -94,6 +95,21 @@ for (const engine of engines) {
       stdout,
       `Black alder, Alnus glutinosa\n40400: there is no plant with the id ${2n ** 63n - 1n}\n`,
     );
+    await service.close();
+  });
+
+  test(`the example of the client fails → exit code 1 and the error, on ${engine.name}`, async (t) => {
+    const service = await startService(t, await engine.freshUrl(t));
+    const nowhere = `http://127.0.0.1:${await freePort()}`;
+    for (const [url, stderr] of [
+      [service.url, /PlantStoreError: .*\n[\s\S]*code: 40101/],
+      [nowhere, /PlantStoreError: no answer from POST .*ECONNREFUSED/],
+    ] as const)
+      await assert.rejects(promisify(execFile)(process.execPath, [CLIENT_EXAMPLE, url, 'plt_wrong']), {
+        code: 1,
+        stdout: '',
+        stderr,
+      });
     await service.close();
   });
 

@@ -7,7 +7,11 @@ import type { ResponseInfo } from './response.ts';
 export type GiveToken = () => string | Promise<string>;
 
 /** Names and values of headers: an object, Headers, or a Map. */
-export type HeaderOptions = Readonly<Record<string, string>> | Iterable<readonly [string, string]>;
+export type HeaderOptions =
+  | Readonly<Record<string, string>>
+  | Iterable<readonly [string, string]>
+  // Before TypeScript 6, Headers are iterable only with the library dom.iterable.
+  | Headers;
 
 /** Options of every call. */
 export interface CallOptions {

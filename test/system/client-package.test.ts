@@ -13,7 +13,7 @@ const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const run = promisify(execFile);
 
 /** Installed separately, since only this file needs them. */
-const TOOLS = ['@arethetypeswrong/cli@0.18.5', 'pnpm@12.21.0', 'yarn@1.22.22'];
+const TOOLS = ['@arethetypeswrong/cli@0.18.5', 'pnpm@12.21.0', 'typescript@5.9.3', 'yarn@1.22.22'];
 
 /** Runs the tools on a tarball, each in a fresh folder. */
 const folder = await freshFolder();
@@ -95,8 +95,10 @@ describe("the client's package", () => {
     for (const module of ['nodenext', 'node16', 'preserve']) {
       const compilerOptions = { ...COMPILER_OPTIONS, module };
       await writeFile(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions }));
-      const { stdout } = await run('tsc', [], { cwd: project }).catch((error: unknown) => Object(error));
-      assert.equal(stdout, '', module);
+      for (const compiler of ['tsc', join(bin, 'tsc')]) {
+        const { stdout } = await run(compiler, [], { cwd: project }).catch((error: unknown) => Object(error));
+        assert.equal(stdout, '', `${compiler}, ${module}`);
+      }
     }
   });
 

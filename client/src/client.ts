@@ -151,6 +151,7 @@ export interface Client {
  * ```
  */
 export function createClient(options: ClientOptions): Client {
+  if (Object(options) !== options) throw new TypeError('createClient needs an object with url and token');
   const plants = collectionAt(options.url);
   const sendWith = createSender(options);
 

@@ -114,9 +114,19 @@ export function collectionAt(url: string | URL): URL {
 }
 
 /** Throws TypeError for an invalid token. The message does not show it: it may contain a secret. */
-export function checkedToken(token: unknown): string {
+export function checkedToken(token: unknown, isReturned: boolean): string {
   if (fits(token, ACCESS_TOKEN)) return token;
-  throw new TypeError('the option token must be an access token or a function');
+  const rule = 'must be a text of visible ASCII without spaces, line breaks or `Bearer`';
+  if (!isReturned) throw new TypeError(`the option token ${rule}, or a function`);
+  const returned = typeof token === 'string' ? 'an invalid text' : typeof token;
+  throw new TypeError(`the token function returned ${returned}; a token ${rule}`);
+}
+
+/** Throws TypeError for anything but an AbortSignal, such as its controller. Accepts null, as fetch does. */
+export function checkedSignal(signal: AbortSignal | null | undefined): AbortSignal | undefined {
+  if (signal === null || signal === undefined) return undefined;
+  if (typeof signal.throwIfAborted === 'function') return signal;
+  throw new TypeError('the option signal must be an AbortSignal');
 }
 
 /** Throws TypeError for a key that the service would reject. */

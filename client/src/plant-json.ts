@@ -60,6 +60,7 @@ export function isPlant(value: unknown): value is Plant {
  * JSON.stringify does not support bigint.
  */
 export function jsonOfPlant(plant: NewPlant): string {
+  if (Object(plant) !== plant) throw new TypeError('the plant must be an object with id and name');
   const digits = digitsOf(plant.id);
   const fields = fieldsOf(plant);
   const fault = faultOf(fields);
@@ -70,7 +71,10 @@ export function jsonOfPlant(plant: NewPlant): string {
 /** The digits of an id. Throws RangeError unless it is an int64 as bigint, or a safe integer. */
 export function digitsOf(id: bigint | number): string {
   if (typeof id !== 'bigint' && !Number.isSafeInteger(id)) {
-    throw new RangeError(`the id must be a bigint or a safe integer, not the ${typeof id} ${String(id)}`);
+    const rule = 'must be a bigint or a safe integer';
+    if (id === undefined) throw new RangeError(`the id is missing; it ${rule}`);
+    const hint = Number.isInteger(id) ? '; write it as a bigint, with n at its end' : '';
+    throw new RangeError(`the id ${rule}, not the ${typeof id} ${String(id)}${hint}`);
   }
   if (BigInt.asIntN(64, BigInt(id)) !== BigInt(id)) {
     throw new RangeError(`the id ${id} is not an integer from -2^63 to 2^63 - 1`);

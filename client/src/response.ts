@@ -12,17 +12,26 @@ export interface ResponseInfo {
 /** A complete response. */
 export interface Answer {
   readonly info: ResponseInfo;
+  /** Method and URL of the request, without its query. */
+  readonly target: string;
   readonly text: string;
   /** The parsed body; undefined if it is not JSON. */
   readonly json: unknown;
 }
 
-/** Reads a response to its end. */
-export async function answerOf(response: Response): Promise<Answer> {
+/** Error codes that a wrong base URL causes. */
+const WRONG_URL: readonly unknown[] = [ErrorCode.noSuchRoute, ErrorCode.methodNotAllowed];
+
+/** Matches characters that could change how a terminal shows a message, and that JSON does not escape. */
+const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/gu;
+
+/** Reads a response to its end. Removes the token from its text, since an echo of the request contains it. */
+export async function answerOf(response: Response, target: string, token: string): Promise<Answer> {
   const { status, headers } = response;
   const text = await response.text();
   const requestId = headers.get('x-request-id') ?? undefined;
-  return { info: { status, requestId, headers }, text, json: parsed(text) };
+  const info = { status, requestId, headers };
+  return { info, target, text: text.replaceAll(token, '[token]'), json: parsed(text) };
 }
 
 function parsed(text: string): unknown {
@@ -34,16 +43,16 @@ function parsed(text: string): unknown {
 }
 
 /**
- * Returns the error for a response, or undefined for a success. `target` is the method and URL of the
- * request. If `isGone` is true, the error `noSuchPlant` counts as a success.
+ * Returns the error for a response, or undefined for a success. If `isGone` is true, the error `noSuchPlant`
+ * counts as a success.
  */
 export function errorOf(
   answer: Answer,
-  target: string,
   unknownBefore: boolean,
   isGone: boolean,
 ): PlantStoreError | undefined {
-  const { status, headers } = answer.info;
+  const { info, target } = answer;
+  const { status, headers } = info;
   if (status >= 200 && status < 300) return undefined;
   // Handles redirects. In browsers, a redirect has the status 0 and no visible headers.
   if (status < 400) {
@@ -59,14 +68,19 @@ export function errorOf(
     return unexpected(answer, unknownBefore || status >= 500);
   }
   if (isGone && code === ErrorCode.noSuchPlant) return undefined;
-  return failed(message, answer, unknownBefore || code === ErrorCode.storeUnavailable, code);
+  const hint = WRONG_URL.includes(code) ? ` (${target}; check the option url)` : '';
+  return failed(message + hint, answer, unknownBefore || code === ErrorCode.storeUnavailable, code);
 }
 
 /** Returns the error for a response that cannot come from a Plant Store. */
 export function unexpected(answer: Answer, outcomeUnknown = true): PlantStoreError {
-  const begin = answer.text.slice(0, 100);
+  const { info, target, text } = answer;
+  const begin = JSON.stringify(text.slice(0, 100)).replace(UNPRINTABLE, '\ufffd');
+  const body = text ? `begins with ${begin}` : 'is empty';
+  // A gateway in front of the right service answers with 5xx, so those do not question the URL.
+  const hint = info.status < 500 ? '; is the option url right?' : '';
   return failed(
-    `the answer is not that of a Plant Store; is the url right? It begins: ${begin}`,
+    `the answer to ${target} is not that of a Plant Store: its status is ${info.status}, its body ${body}${hint}`,
     answer,
     outcomeUnknown,
   );

@@ -2,6 +2,7 @@ import {
   type Attempt,
   type CallOptions,
   type ClientOptions,
+  checkedSignal,
   checkedToken,
   DEFAULTS,
   limitsOf,
@@ -38,8 +39,12 @@ const CONNECTING = /^(?:connect|getaddrinfo|query)/;
 const UNSENT_CODE =
   /^(?:ECONNREFUSED|ENOTFOUND|EAI_AGAIN|ENETUNREACH|EHOSTUNREACH|UND_ERR_CONNECT_TIMEOUT|UND_ERR_INVALID_ARG)$/;
 
-/** Matches error codes of Node and Bun for an invalid certificate of the server, which is checked before sending. */
-const INVALID_CERTIFICATE = /^(?:CERT_|UNABLE_TO_|(?:DEPTH_ZERO_)?SELF_SIGNED_CERT|ERR_TLS_CERT_)/;
+/**
+ * Matches error codes of Node and Bun for a TLS handshake that failed before sending: the certificate of the server is
+ * invalid, or no version of TLS fits. Other alerts may follow the request in TLS 1.3.
+ */
+const FAILED_HANDSHAKE =
+  /^(?:CERT_|UNABLE_TO_|(?:DEPTH_ZERO_)?SELF_SIGNED_CERT|ERR_TLS_CERT_|ERR_SSL_(?:WRONG_VERSION_NUMBER|TLSV1_ALERT_PROTOCOL_VERSION)$)/;
 
 /** Matches error texts for a request that was not sent. "client error" is from hyper, Deno's HTTP library. */
 const UNSENT_TEXT =
@@ -53,11 +58,11 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
   const { token, fetch = globalThis.fetch, beforeAttempt, afterAttempt } = options;
   const clientLimits = limitsOf(options, DEFAULTS);
   const isFunction = typeof token === 'function';
-  if (!isFunction) checkedToken(token);
+  if (!isFunction) checkedToken(token, false);
 
   return (options) => {
     const { timeoutMs, retries, headers: common } = limitsOf(options, clientLimits);
-    const { signal } = options;
+    const signal = checkedSignal(options.signal);
 
     return async ({ operation, method, url, headers: own, body }) => {
       const target = `${method} ${url.origin}${url.pathname}`;
@@ -71,20 +76,20 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
         let reason = `within ${timeoutMs} ms`;
         try {
           const answer = await within(timeoutMs, signal, async (end) => {
-            const given = checkedToken(isFunction ? await token() : token);
+            const given = checkedToken(isFunction ? await token() : token, isFunction);
             end.throwIfAborted();
             hasToken = true;
             // Copies the headers: a hook may keep its object, and must not get the token.
             const headers = new Headers(withoutToken);
             headers.set('authorization', `Bearer ${given}`);
             const request = { method, headers, body: body ?? null, signal: end, redirect: 'manual' } as const;
-            return answerOf(await fetch(url, request));
+            return answerOf(await fetch(url, request), target, given);
           });
           if (answer !== undefined) {
             // Treats a missing plant as deleted if the outcome of an earlier attempt is unknown: that attempt
             // may have deleted it.
             const isGone = operation === 'deletePlant' && outcomeUnknown;
-            const failure = errorOf(answer, target, outcomeUnknown, isGone);
+            const failure = errorOf(answer, outcomeUnknown, isGone);
             return { answer, failure, isTransient: TRANSIENT_STATUSES.includes(answer.info.status) };
           }
         } catch (error: unknown) {
@@ -131,13 +136,15 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
 }
 
 /**
- * Returns the message of an error of fetch. It contains the error code. Uses the code itself if the message is
- * empty: if all addresses of a host fail, the error is an AggregateError without a message.
+ * Returns the message of an error of fetch. Uses its code if the message is empty, as that of an AggregateError is
+ * if all addresses of a host fail, or if the message is a dump of OpenSSL.
  */
 function reasonOf(error: unknown): string {
   const inner = innerOf(error);
   if (!(inner instanceof Error)) return String(inner);
-  return inner.message || ('code' in inner ? String(inner.code) : inner.name);
+  const code = textIn(inner, 'code');
+  if (code === 'ERR_SSL_WRONG_VERSION_NUMBER') return `${code}; is it http://?`;
+  return (!code.startsWith('ERR_SSL_') && inner.message.trim()) || code || inner.name;
 }
 
 /** Returns `error.cause`, if any, otherwise the error. Node and Deno put the actual error into `cause`. */
@@ -161,9 +168,7 @@ function precedesSending(error: unknown): boolean {
   // If present, the system call decides: `read` may fail with EHOSTUNREACH, after the request was sent.
   if (syscall !== '') return CONNECTING.test(syscall);
   const code = textIn(error, 'code');
-  return (
-    UNSENT_CODE.test(code) || INVALID_CERTIFICATE.test(code) || UNSENT_TEXT.test(textIn(error, 'message'))
-  );
+  return UNSENT_CODE.test(code) || FAILED_HANDSHAKE.test(code) || UNSENT_TEXT.test(textIn(error, 'message'));
 }
 
 function textIn(error: unknown, field: string): string {

@@ -80,6 +80,15 @@ describe('an invalid option is rejected at once, with the valid range', () => {
     });
   }
 
+  for (const signal of [new AbortController(), 'now', 0, '', true]) {
+    test(`signal: ${inspect(signal)}`, async () => {
+      const rejection = { name: 'TypeError', message: 'the option signal must be an AbortSignal' };
+      for (const call of Object.values(CALLS))
+        await assert.rejects(call(createClient(base), { signal }), rejection);
+      assert.deepEqual(sent, []);
+    });
+  }
+
   const keys = ['', 'two words', 'a\nb', 'キー', 'é', 'x'.repeat(256), 7, null];
   for (const idempotencyKey of keys) {
     test(`idempotencyKey: ${inspect(idempotencyKey)}`, async () => {
@@ -108,7 +117,10 @@ describe('a valid option', () => {
     for (const idempotencyKey of ['!', '~', 'x'.repeat(255)]) {
       assert.ok(isIdempotencyKey(idempotencyKey));
       sent.length = 0;
-      await assert.rejects(CALLS.createPlant(createClient(base), { idempotencyKey }), /is the url right/);
+      await assert.rejects(
+        CALLS.createPlant(createClient(base), { idempotencyKey }),
+        /is the option url right/,
+      );
       assert.equal(sent[0]?.get('idempotency-key'), idempotencyKey);
     }
   });
@@ -126,6 +138,10 @@ describe('a valid option', () => {
     }
   });
 
+  test('signal: null → as absent, as in fetch', async () => {
+    assert.deepEqual(await CALLS.listPlants(createClient(base), { signal: null }), []);
+  });
+
   test('that is undefined counts as absent, also for the compiler', async () => {
     const absent = undefined as string | undefined;
     const options = { timeoutMs: undefined, retries: undefined, headers: undefined, signal: undefined };
@@ -134,7 +150,7 @@ describe('a valid option', () => {
     const plant: NewPlant = { id: 7, name: 'Fern', tag: absent };
     await assert.rejects(
       client.createPlant(plant, { ...options, idempotencyKey: absent }),
-      /is the url right/,
+      /is the option url right/,
     );
     const list = client.listPlants({ ...options, pageSize: undefined, cursor: absent });
     assert.deepEqual(await Array.fromAsync(list), []);

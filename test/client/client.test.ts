@@ -118,23 +118,60 @@ describe('an invalid argument is rejected before anything is sent', () => {
     });
   }
 
+  test('a plant without an id → the message says that it is missing', async () => {
+    const message = 'the id is missing; it must be a bigint or a safe integer';
+    const create = Reflect.apply(client.createPlant, undefined, [{ name: 'Fern' }]);
+    await assert.rejects(create, { name: 'RangeError', message });
+    await assert.rejects(Reflect.apply(client.deletePlant, undefined, []), { message });
+  });
+
+  test('an integer that JavaScript may have rounded → the message asks for a bigint', async () => {
+    const message =
+      'the id must be a bigint or a safe integer, not the number 9007199254740992; write it as a bigint, with n at its end';
+    await assert.rejects(client.deletePlant(2 ** 53), { name: 'RangeError', message });
+    await assert.rejects(client.deletePlant(1.5), { message: /not the number 1\.5$/ });
+  });
+
+  for (const plant of [undefined, null, 'Fern']) {
+    test(`a plant such as ${inspect(plant)}`, async () => {
+      const message = 'the plant must be an object with id and name';
+      const call = Reflect.apply(client.createPlant, undefined, [plant]);
+      await assert.rejects(call, { name: 'TypeError', message });
+    });
+  }
+
+  for (const options of [undefined, null, 'http://127.0.0.1:8080']) {
+    test(`options of the client such as ${inspect(options)}`, () => {
+      const message = 'createClient needs an object with url and token';
+      const create = (): unknown => Reflect.apply(createClient, undefined, [options]);
+      assert.throws(create, { name: 'TypeError', message });
+    });
+  }
+
   test('a plant without a name', async () => {
     const call = Reflect.apply(client.createPlant, undefined, [{ id: 7 }]);
     await assert.rejects(call, { name: 'TypeError', message: 'the name of a plant must be a string' });
     assert.deepEqual(sent, []);
   });
 
-  for (const token of [undefined, null, '', 'two words', 'ends\n', 'plt_ä']) {
+  for (const [token, returned] of [
+    [undefined, 'undefined'],
+    [null, 'object'],
+    ['', 'an invalid text'],
+    ['two words', 'an invalid text'],
+    ['Bearer plt_x', 'an invalid text'],
+    ['ends\n', 'an invalid text'],
+    ['plt_ä', 'an invalid text'],
+  ] as const) {
     test(`a token such as ${inspect(token)}, which the message does not repeat`, async () => {
-      const rejection = {
-        name: 'TypeError',
-        message: 'the option token must be an access token or a function',
-      };
+      const rule = 'must be a text of visible ASCII without spaces, line breaks or `Bearer`';
+      const rejection = { name: 'TypeError', message: `the option token ${rule}, or a function` };
       const url = 'http://127.0.0.1:8080';
       assert.throws(() => Reflect.apply(createClient, undefined, [{ url, token }]), rejection);
       const fetch = async (): Promise<Response> => new Response(`${sent.push('called')}`);
       const late = Reflect.apply(createClient, undefined, [{ url, token: () => token, fetch }]);
-      const message = `no token for DELETE ${url}/plants/7 (${rejection.message})`;
+      const reason = `the token function returned ${returned}; a token ${rule}`;
+      const message = `no token for DELETE ${url}/plants/7 (${reason})`;
       await assert.rejects(late.deletePlant(7), { name: 'PlantStoreError', message, outcomeUnknown: false });
       assert.deepEqual(sent, []);
     });
@@ -474,9 +511,9 @@ describe('a call that fails', () => {
     const client = createClient({ url, token: 'secret' });
     await assert.rejects(
       client.createPlant({ id: 7, name: 'Fern' }),
-      /is the url right\? It begins: <html>welcome/,
+      /begins with "<html>welcome<\/html>"; is the option url right\?$/,
     );
-    await assert.rejects(Array.fromAsync(client.listPlants()), /is the url right/);
+    await assert.rejects(Array.fromAsync(client.listPlants()), /is the option url right/);
   });
 });
 

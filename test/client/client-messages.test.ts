@@ -1,0 +1,122 @@
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { createServer as createTlsServer } from 'node:https';
+import { describe, test } from 'node:test';
+import { createClient } from '../../client/src/client.ts';
+import { engines } from '../support/engines.ts';
+import { listenOnFreePort } from '../support/servers/free-port.ts';
+import { serve } from '../support/servers/stub-server.ts';
+import { startService } from '../support/service.ts';
+
+const FERN = { id: 7, name: 'Fern' };
+
+/** A token that no other text contains. */
+const TOKEN = 'plt_secret';
+
+for (const engine of engines) {
+  describe(`a wrong base path on ${engine.name}`, () => {
+    test('the url ends in /plants → the message names the request and the option', async (t) => {
+      const service = await startService(t, await engine.freshUrl(t));
+      const { host } = new URL(service.url);
+      const url = `http://user:password@${host}/plants?key=secret`;
+      const client = createClient({ url, token: await service.token() });
+      const path = `http://${host}/plants/plants`;
+      await assert.rejects(client.createPlant(FERN), {
+        code: 40500,
+        message: `POST is not allowed for this path; use one of DELETE, OPTIONS (POST ${path}; check the option url)`,
+      });
+      await assert.rejects(client.deletePlant(7), {
+        code: 40401,
+        message: `no such route; see /docs (DELETE ${path}/7; check the option url)`,
+      });
+      await service.close();
+    });
+
+    test('the url lacks the base path → the message names the request and the option', async (t) => {
+      const service = await startService(t, await engine.freshUrl(t), { basePath: '/v1' });
+      const { origin } = new URL(service.url);
+      const client = createClient({ url: origin, token: await service.token() });
+      await assert.rejects(Array.fromAsync(client.listPlants()), {
+        code: 40401,
+        message: `no such route; see /v1/docs (GET ${origin}/plants; check the option url)`,
+      });
+      await service.close();
+    });
+
+    test('another error of the service → its message alone', async (t) => {
+      const service = await startService(t, await engine.freshUrl(t));
+      const client = createClient({ url: service.url, token: await service.token() });
+      await assert.rejects(client.deletePlant(7), {
+        code: 40400,
+        message: 'there is no plant with the id 7',
+      });
+      await service.close();
+    });
+  });
+}
+
+describe('an answer of another program', () => {
+  for (const [status, body, end] of [
+    [502, '', 'its status is 502, its body is empty'],
+    [404, '', 'its status is 404, its body is empty; is the option url right?'],
+    [200, '', 'its status is 200, its body is empty; is the option url right?'],
+    [
+      500,
+      'a\r\n\u001b[31m\u009b31m\u202e"',
+      String.raw`begins with "a\r\n\u001b[31m${'\ufffd'}31m${'\ufffd'}\""`,
+    ],
+    [500, 'ä'.repeat(200), `begins with "${'ä'.repeat(100)}"`],
+    [500, `${TOKEN} ${'x'.repeat(88)}${TOKEN}`, `begins with "[token] ${'x'.repeat(88)}[tok"`],
+  ] as const) {
+    test(`${status} with the body ${JSON.stringify(body.slice(0, 30))} → named with its request`, async (t) => {
+      const url = await serve(t, (_request, response) => response.writeHead(status).end(body));
+      const client = createClient({ url: url.replace('//', '//user:password@'), token: TOKEN, retries: 0 });
+      await assert.rejects(client.createPlant(FERN), ({ message }: Error) => {
+        assert.ok(
+          message.startsWith(`the answer to POST ${url}/plants is not that of a Plant Store: `),
+          message,
+        );
+        assert.ok(message.endsWith(end), message);
+        assert.doesNotMatch(message, /secret|password/);
+        return true;
+      });
+    });
+  }
+});
+
+describe('a TLS handshake that fails', () => {
+  test('the port speaks plain HTTP → outcomeUnknown is false, and the message asks for http://', async (t) => {
+    const url = (await serve(t, () => assert.fail('a request arrived'))).replace('http:', 'https:');
+    const client = createClient({ url, token: TOKEN, retries: 0 });
+    await assert.rejects(client.createPlant(FERN), {
+      message: `no answer from POST ${url}/plants (ERR_SSL_WRONG_VERSION_NUMBER; is it http://?)`,
+      outcomeUnknown: false,
+    });
+  });
+
+  for (const [title, options, code, outcomeUnknown] of [
+    [
+      'no common version',
+      { minVersion: 'TLSv1', maxVersion: 'TLSv1.1' },
+      'ERR_SSL_TLSV1_ALERT_PROTOCOL_VERSION',
+      false,
+    ],
+    ['another alert', { requestCert: true, maxVersion: 'TLSv1.2' }, 'ERR_SSL_\\S+_HANDSHAKE_FAILURE', true],
+  ] as const) {
+    test(`${title} → the message has the code alone; outcomeUnknown is ${outcomeUnknown}`, async (t) => {
+      const [key, cert] = await Promise.all(
+        ['key', 'pem'].map((kind) =>
+          readFile(new URL(`../support/certificates/first.${kind}`, import.meta.url)),
+        ),
+      );
+      const server = createTlsServer({ key, cert, ...options }, () => assert.fail('a request arrived'));
+      t.after(() => server.close());
+      const url = `https://127.0.0.1:${await listenOnFreePort(server)}`;
+      const client = createClient({ url, token: TOKEN, retries: 0 });
+      await assert.rejects(client.createPlant(FERN), {
+        message: new RegExp(`^no answer from POST ${url}/plants \\(${code}\\)$`),
+        outcomeUnknown,
+      });
+    });
+  }
+});

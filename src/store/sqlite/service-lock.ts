@@ -1,7 +1,10 @@
-import { rmSync } from 'node:fs';
+import { rmSync, statSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { withoutLinks } from './connection.ts';
 import { isLocked } from './errors.ts';
+
+/** Max milliseconds that a start waits while other services start or stop. */
+const SHARED_LOCK_TIMEOUT_MS = 1_000;
 
 /** A lock that shows that a service uses a store. It does not prevent other services from using the store. */
 export interface ServiceLock {
@@ -20,33 +23,46 @@ export function lockForService(store: string): ServiceLock {
   let db: DatabaseSync | undefined;
   try {
     db = new DatabaseSync(file, { timeout: 0 });
-    const isShared = isInUse(db);
-    // A read in an open transaction keeps a shared lock, so that every service holds one.
-    db.exec('BEGIN; SELECT count(*) FROM sqlite_schema');
-    return { isShared, release: () => release(file, db) };
+    const opened = inodeOf(file);
+    const isShared = !whileAlone(db, () => undefined);
+    // A read in an open transaction keeps a shared lock, so that every service holds one. It waits for the
+    // short exclusive locks of services that start or stop.
+    db.exec(`PRAGMA busy_timeout = ${SHARED_LOCK_TIMEOUT_MS}; BEGIN; SELECT count(*) FROM sqlite_schema`);
+    if (opened !== undefined && opened === inodeOf(file)) return { isShared, release: releaseOf(file, db) };
+    // A service that stopped has removed the file meanwhile.
+    db.close();
+    return lockForService(store);
   } catch (error: unknown) {
     db?.close();
     return { isShared: isLocked(error), release: () => undefined };
   }
 }
 
-/** Removes the file with the last lock. */
-function release(file: string, db: DatabaseSync | undefined): void {
-  try {
-    db?.exec('COMMIT');
-    if (db !== undefined && !isInUse(db)) rmSync(file, { force: true });
-  } finally {
-    db?.close();
-  }
+function inodeOf(file: string): number | undefined {
+  return statSync(file, { throwIfNoEntry: false })?.ino;
 }
 
-/** Tries an exclusive lock: it fails while any other service has a lock. */
-function isInUse(db: DatabaseSync): boolean {
+/** Returns a function that releases a lock. The last one removes the file. */
+function releaseOf(file: string, db: DatabaseSync): () => void {
+  return () => {
+    try {
+      db.exec('COMMIT; PRAGMA busy_timeout = 0');
+      whileAlone(db, () => rmSync(file, { force: true }));
+    } finally {
+      db.close();
+    }
+  };
+}
+
+/** Runs `work` under an exclusive lock. Returns false, without `work`, if another service has a lock. */
+function whileAlone(db: DatabaseSync, work: () => void): boolean {
   try {
-    db.exec('BEGIN EXCLUSIVE; COMMIT');
-    return false;
+    db.exec('BEGIN EXCLUSIVE');
   } catch (error: unknown) {
-    if (isLocked(error)) return true;
+    if (isLocked(error)) return false;
     throw error;
   }
+  work();
+  db.exec('COMMIT');
+  return true;
 }

@@ -97,7 +97,7 @@ export interface PlantPage {
   readonly more: boolean;
   /**
    * Set only if the first plant alone exceeds the limit of bytes; the page is then empty. The value is the
-   * size of this plant in bytes. Some engines count bytes without JSON escapes.
+   * size of this plant's JSON in bytes.
    */
   readonly largeBytes?: number;
 }

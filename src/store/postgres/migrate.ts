@@ -95,7 +95,7 @@ async function ensureRecord(connection: Connection): Promise<void> {
 // Other programs have a table `migrations` too.
 async function hasStore(connection: Connection): Promise<boolean> {
   const [row] = await connection.query({
-    text: "SELECT coalesce(to_regclass('plants'), to_regclass('tokens'), to_regclass('idempotency_keys')) IS NOT NULL AS found",
+    text: "SELECT num_nulls(to_regclass('plants'), to_regclass('tokens'), to_regclass('idempotency_keys')) = 0 AS found",
   });
   return row?.found === true && (await hasRecord(connection));
 }

@@ -96,7 +96,8 @@ const FITTING_ROWS: Statement = {
   // `OFFSET 0` prevents the planner from flattening the subquery. Otherwise the server may render a row again
   // for each use of `plant`.
   text: `SELECT '[' || coalesce(json, '') || ']' AS json, count, last, ${moreAfter('last')},
-                CASE WHEN count = 0 THEN (SELECT ${RAW_BYTES} ${FIRST_PLANT}) END AS large
+                CASE WHEN count = 0 THEN (SELECT octet_length(${PLANT})
+                                            FROM (SELECT ${FIELD_COLUMNS} ${FIRST_PLANT}) AS first) END AS large
            FROM (SELECT string_agg(plant, ',' ORDER BY id) AS json, count(*) AS count, max(id) AS last
                    FROM (SELECT id, plant, place,
                                 1 + sum(octet_length(plant) + 1) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING) AS size

@@ -89,7 +89,7 @@ export function logFailure(
 export function noSuchRoute(basePath: string): ApiError {
   return new ApiError(
     40401,
-    `no such route; paths are in lower case and do not end with a slash; see ${basePath}/docs`,
+    `no such route; the case of a path counts, and none ends with a slash; see ${basePath}/docs`,
   );
 }
 

@@ -177,15 +177,16 @@ function checkExpectation({ headers: { expect } }: FastifyRequest): void {
 }
 
 /**
- * Throws an ApiError (40004) if the trailers have `Connection` (RFC 9110 §6.5.1): Node's parser would reject
- * the next request after `close`.
+ * Throws an ApiError (40004) if the trailers have `Connection` (RFC 9110 §6.5.1), or its form for old proxies:
+ * Node's parser would reject the next request after `close`.
  */
 function checkTrailers(message: IncomingMessage): void {
   // `trailers` creates an object, so it is read only if there are any.
-  if (message.rawTrailers.length > 0 && message.trailers.connection !== undefined)
-    throw new ApiError(40004, 'a trailer must not be `Connection` (RFC 9110 §6.5.1)', {
-      connection: 'close',
-    });
+  if (message.rawTrailers.length === 0) return;
+  const { connection, 'proxy-connection': proxyConnection } = message.trailers;
+  if (connection === undefined && proxyConnection === undefined) return;
+  const closes = { connection: 'close' };
+  throw new ApiError(40004, 'a trailer must not be `Connection` (RFC 9110 §6.5.1)', closes);
 }
 
 function checkContent({ headers, raw }: FastifyRequest): void {

@@ -1947,14 +1947,16 @@ const malformed: readonly Scenario[] = [
     ...rejected(40004),
     after: [thenLists('[]')],
   },
-  {
-    title: 'a trailer that is a Connection header is malformed HTTP',
-    method: 'POST',
-    path: '/plants',
-    raw: `POST /plants HTTP/1.1\r\n${json}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nConnection: close\r\n\r\n`,
-    ...rejected(40004, 'trailer'),
-    after: [thenLists('[]')],
-  },
+  ...['Connection', 'Proxy-Connection'].map(
+    (name): Scenario => ({
+      title: `a trailer ${name} is malformed HTTP`,
+      method: 'POST',
+      path: '/plants',
+      raw: `POST /plants HTTP/1.1\r\n${json}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n${name}: close\r\n\r\n`,
+      ...rejected(40004, 'trailer'),
+      after: [thenLists('[]')],
+    }),
+  ),
   {
     title: 'a body in chunks without an end is malformed HTTP',
     method: 'POST',

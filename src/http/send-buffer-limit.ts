@@ -43,6 +43,8 @@ export class SendBudget {
   readonly #byOwner = new Map<string, Use>();
   /** Responses that wait for memory. The first has waited longest. */
   readonly #waiting: Waiting[] = [];
+  /** Responses that wait for something else, and release no memory until they have it. */
+  readonly #paused = new Set<HeldBytes>();
   #used = 0;
   /**
    * The part of `#used` that was taken by `reserve`, which waits for memory. The rest was taken by `take`,
@@ -85,6 +87,16 @@ export class SendBudget {
     }
   }
 
+  /** Counts a response as one that waits, until `resume`: memory that only such responses hold is not released. */
+  pause(response: HeldBytes): void {
+    this.#paused.add(response);
+    this.#wakeNext();
+  }
+
+  resume(response: HeldBytes): void {
+    this.#paused.delete(response);
+  }
+
   /** Rejects the pending reservation of a response, if there is one. */
   cancel(response: HeldBytes, reason: Error): void {
     const index = this.#waiting.findIndex((waiting) => waiting.response === response);
@@ -124,7 +136,14 @@ export class SendBudget {
         index += 1;
         continue;
       }
-      if (this.#used + memory > this.#limit && !this.#areAllWaiting()) return;
+      if (this.#used + memory > this.#limit) {
+        if (!this.#areAllWaiting()) return;
+        // Memory becomes free only when one that holds some goes on.
+        if (response.reserved === 0 && this.#reserved > 0) {
+          index += 1;
+          continue;
+        }
+      }
       this.#waiting.splice(index, 1);
       this.#count(memory, memory, response.owner);
       response.grant(memory);
@@ -136,17 +155,25 @@ export class SendBudget {
   // begun or holds some. A response that has not begun can be rejected instead.
   #isOwnerStuck(response: HeldBytes): boolean {
     if (!response.isBegun() && response.reserved === 0) return false;
-    const ofOwner = this.#waiting.filter((waiting) => waiting.response.owner === response.owner);
-    const { reserved } = this.#byOwner.get(response.owner) ?? NONE;
-    return reserved === ofOwner.reduce((sum, waiting) => sum + waiting.response.reserved, 0);
+    const { owner } = response;
+    const { reserved } = this.#byOwner.get(owner) ?? NONE;
+    return reserved === sumOfReserved(this.#stopped().filter((one) => one.owner === owner));
   }
 
   // Returns true if every response that holds reserved memory waits for more. To prevent a deadlock, the
   // first waiting response may then exceed the limit. This also makes it possible to list a plant that is
   // larger than the limit.
   #areAllWaiting(): boolean {
-    return this.#reserved === this.#waiting.reduce((sum, { response }) => sum + response.reserved, 0);
+    return this.#reserved === sumOfReserved(this.#stopped());
   }
+
+  #stopped(): readonly HeldBytes[] {
+    return [...this.#paused, ...this.#waiting.map(({ response }) => response)];
+  }
+}
+
+function sumOfReserved(responses: readonly HeldBytes[]): number {
+  return responses.reduce((sum, { reserved }) => sum + reserved, 0);
 }
 
 function tooMuch(): ApiError {
@@ -182,6 +209,7 @@ export class HeldBytes {
     response.once('close', () => {
       this.isClosed = true;
       budget.cancel(this, clientGone());
+      budget.resume(this);
       budget.release(this.#memory, this.reserved, owner);
     });
   }
@@ -211,6 +239,19 @@ export class HeldBytes {
     const memory = bytes * MEMORY_PER_BYTE;
     await this.#budget.reserve(memory, this);
     if (this.isClosed) throw clientGone();
+  }
+
+  /** Runs `work` when `limit` allows it. Until then, this response releases no memory. */
+  async waitFor<T>(limit: <R>(work: () => Promise<R>) => Promise<R>, work: () => Promise<T>): Promise<T> {
+    this.#budget.pause(this);
+    try {
+      return await limit(() => {
+        this.#budget.resume(this);
+        return work();
+      });
+    } finally {
+      this.#budget.resume(this);
+    }
   }
 
   /** Adds memory that the common budget has granted to this response. */

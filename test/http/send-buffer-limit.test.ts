@@ -97,3 +97,27 @@ test('response closed while it waits, or just after its wait → ClientGone, and
     assertAllFree(budget);
   }
 });
+
+test('those that hold memory wait for more or are paused → the first that waits gets it, before new ones', async () => {
+  const budget = new SendBudget(LIMIT, 1);
+  const responses = [openResponse(), openResponse(), openResponse()];
+  const [paused, growing, fresh] = responses.map((response, index) =>
+    budget.open(response, `owner ${index}`),
+  );
+  assert.ok(paused !== undefined && growing !== undefined && fresh !== undefined);
+  for (const one of [paused, growing]) await one.reserve(0.9 * HALF);
+  const granted: string[] = [];
+  const newcomer = fresh.reserve(HALF).then(() => granted.push('new'));
+  const more = growing.reserve(HALF).then(() => granted.push('more'));
+  const free = Promise.withResolvers<void>();
+  const limit = async <T>(work: () => Promise<T>): Promise<T> => free.promise.then(work);
+  const done = paused.waitFor(limit, async () => 'done');
+  await more;
+  assert.deepEqual(granted, ['more']);
+  free.resolve();
+  assert.equal(await done, 'done');
+  responses[1]?.emit('close');
+  await newcomer;
+  for (const response of [responses[0], responses[2]]) response?.emit('close');
+  assertAllFree(budget);
+});

@@ -183,7 +183,7 @@ export function listPlants(
     } else {
       const expected = Math.min(GATHERED_BYTES, pages.pageBytes + pages.expectedBytes()) + PAGE_BYTES;
       await held.reserve(expected);
-      const gathered = await gatherLimited(() => gather(pages, first, expected, held));
+      const gathered = await held.waitFor(gatherLimited, () => gather(pages, first, expected, held));
       addLink(reply, path, limit, pages.cutAt);
       reply.header(
         'content-length',

@@ -46,6 +46,8 @@ const edges: readonly bigint[] = [
   2n ** 63n - 1n,
 ];
 
+const ONE_MIB = 'x'.repeat(2 ** 20);
+
 for (const engine of engines) {
   test(`following Link → every plant once, in order, for any page size, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
@@ -109,6 +111,26 @@ for (const engine of engines) {
         assert.ok(list === JSON.stringify(plants), `${query}: ${list.length} ${list.slice(0, 90)}`);
       }),
     );
+  });
+
+  test(`more pages of large plants than are read at once → complete, also of another owner, on ${engine.name}`, async (t) => {
+    const service = await startService(t, await engine.freshUrl(t), { bodyLimit: '4194304' });
+    const headersOf = async (owner: string) => bearer(await service.token(owner));
+    const [alice, bob] = [await headersOf('alice'), await headersOf('bob')];
+    const names = [...Array.from({ length: 64 }, () => 'x'), ...Array.from({ length: 7 }, () => ONE_MIB)];
+    for (const headers of [alice, bob])
+      for (const [id, name] of names.entries()) {
+        const init = { method: 'POST', headers: { ...headers, 'content-type': 'application/json' } };
+        const body = JSON.stringify({ id, name });
+        assert.equal((await fetch(`${service.url}/plants`, { ...init, body })).status, 200);
+      }
+    // The first page has only short plants, so each list reserves much more while it is read.
+    const lists = [...Array.from({ length: 16 }, () => alice), bob].map(async (headers) => {
+      const response = await fetch(`${service.url}/plants?limit=100`, { headers });
+      return { status: response.status, bytes: (await response.arrayBuffer()).byteLength };
+    });
+    const bytes = JSON.stringify(names.map((name) => ({ name }))).length;
+    for (const list of lists) assert.deepEqual(await list, { status: 200, bytes });
   });
 
   test(`concurrent creations and deletions → each lasting plant is listed exactly once, on ${engine.name}`, async (t) => {

@@ -133,12 +133,18 @@ export function listPlants(
       if (plant === undefined) continue;
       const { length } = plant;
       yield* counted([Buffer.of(begin)]);
-      yield* counted(inPieces(plant));
-      free(plant);
+      yield* sent([plant]);
       held.remove(length);
       begin = COMMA;
     }
     yield* counted(begin === COMMA ? [END] : [Buffer.from(EMPTY)]);
+    free(shared);
+  }
+
+  // Yields pieces of the parts, and frees their memory after the last one was sent. Several parts may share it.
+  function* sent(parts: readonly Buffer[]): Generator<Buffer> {
+    for (const part of parts) yield* counted(inPieces(part));
+    for (const part of parts) free(part);
   }
 
   function* counted(pieces: Iterable<Buffer>): Generator<Buffer> {
@@ -189,17 +195,17 @@ export function listPlants(
         'content-length',
         gathered.reduce((sum, { length }) => sum + length, 0),
       );
-      sendPieces(request, reply, counted(gathered.flatMap((block) => [...inPieces(block)])));
+      sendPieces(request, reply, sent(gathered));
     }
     endWhenRevoked(request, response, () => recheck(request));
     return undefined;
   };
 }
 
-// Frees the memory of a large plant immediately. Otherwise several large plants would stay in memory until
-// the next garbage collection.
+// Frees memory immediately. Otherwise the parts of many lists would stay in memory until the next garbage
+// collection.
 function free({ buffer }: Buffer): void {
-  if (buffer instanceof ArrayBuffer) buffer.transfer(0);
+  if (buffer instanceof ArrayBuffer && !buffer.detached) buffer.transfer(0);
 }
 
 function addLink(

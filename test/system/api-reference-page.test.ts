@@ -113,7 +113,10 @@ test('/docs: id that a double cannot represent → exact in the code snippet, an
 
   await form.getByRole('button', { name: 'Form', exact: true }).click();
   await form.getByRole('combobox', { name: 'Body Value' }).filter({ hasText: 'Fern' }).fill('Elm');
-  await form.getByText(/"name": "Elm"/).first().waitFor();
+  await form
+    .getByText(/"name": "Elm"/)
+    .first()
+    .waitFor();
   const answered = page.waitForResponse(/\/plants/);
   const rejected = page.waitForEvent('console');
   await form.getByRole('button', { name: 'Send' }).first().click();

@@ -97,7 +97,7 @@ export interface PlantPage {
   readonly more: boolean;
   /**
    * Set only if the first plant alone exceeds the limit of bytes; the page is then empty. The value is the
-   * size of this plant's JSON in bytes.
+   * size of this plant's JSON in bytes; an engine may count a short plant without field names and escapes.
    */
   readonly largeBytes?: number;
 }

@@ -88,7 +88,7 @@ export class PlantPages {
     const { largeBytes = 0 } = this;
     await held.reserve(largeBytes);
     const plant = await this.#readLarge();
-    // The plant may have been replaced by another one meanwhile.
+    // The engine may have announced less, or another plant may have replaced this one meanwhile.
     const others = (plant?.length ?? 0) - largeBytes;
     if (others > 0) await held.reserve(others);
     else held.remove(-others);

@@ -68,8 +68,8 @@ export class ConnectionRegistry {
   }
 
   /**
-   * Returns true if one more connection is allowed, and counts it as rejected otherwise. If the limit is reached, first closes some idle
-   * connections and stalled TLS handshakes, longest idle first.
+   * Returns true if one more connection is allowed, and counts it as rejected otherwise. At the limit, first
+   * closes some idle connections and stalled TLS handshakes, longest idle first.
    */
   makeRoom(): boolean {
     const hasRoom = this.size < this.#limit || this.#closeIdle();

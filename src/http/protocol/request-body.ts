@@ -52,7 +52,8 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     // An HTTP/1.0 client does not wait for 100 Continue and gets none.
     if (headers.expect !== undefined && raw.httpVersionMinor > 0) response.writeContinue();
     if (raw.complete && !isEmpty) {
-      checkTrailers(raw);
+      const fault = faultOfTrailers(raw);
+      if (fault !== undefined) throw fault;
       request.body = checkedBody(request, readAll(raw));
     }
     if (raw.complete || isEmpty) done();
@@ -117,12 +118,7 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
 
     function onEnd(): void {
       if (body.length > 0) request.body = body.subarray(0, size);
-      try {
-        checkTrailers(raw);
-        finish();
-      } catch (error: unknown) {
-        finish(error);
-      }
+      finish(faultOfTrailers(raw));
     }
 
     raw.on('data', onData);
@@ -177,16 +173,16 @@ function checkExpectation({ headers: { expect } }: FastifyRequest): void {
 }
 
 /**
- * Throws an ApiError (40004) if the trailers have `Connection` (RFC 9110 §6.5.1), or its form for old proxies:
- * Node's parser would reject the next request after `close`.
+ * Returns an ApiError (40004) if the trailers have `Connection` (RFC 9110 §6.5.1), or its form for old
+ * proxies: Node's parser would reject the next request after `close`.
  */
-function checkTrailers(message: IncomingMessage): void {
+function faultOfTrailers(message: IncomingMessage): ApiError | undefined {
   // `trailers` creates an object, so it is read only if there are any.
-  if (message.rawTrailers.length === 0) return;
+  if (message.rawTrailers.length === 0) return undefined;
   const { connection, 'proxy-connection': proxyConnection } = message.trailers;
-  if (connection === undefined && proxyConnection === undefined) return;
+  if (connection === undefined && proxyConnection === undefined) return undefined;
   const closes = { connection: 'close' };
-  throw new ApiError(40004, 'a trailer must not be `Connection` (RFC 9110 §6.5.1)', closes);
+  return new ApiError(40004, 'a trailer must not be `Connection` (RFC 9110 §6.5.1)', closes);
 }
 
 function checkContent({ headers, raw }: FastifyRequest): void {

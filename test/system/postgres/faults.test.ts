@@ -16,7 +16,6 @@ import { bearer, startService, type TestService } from '../../support/service.ts
 import { create, remove } from '../../support/store-setup.ts';
 import { Ledger } from '../../support/write-ledger.ts';
 
-/** Longer than the pauses of a busy machine, which must not count as a fault of the server. */
 /** Short, but longer than a busy machine takes to set up a connection. */
 const TIMEOUT_MS = 5_000;
 const TIMEOUTS = {

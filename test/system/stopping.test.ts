@@ -11,6 +11,7 @@ import { Connection } from '../support/clients/keep-alive-client.ts';
 import { rowsOf } from '../support/engines.ts';
 import { damage } from '../support/faults/damaged-file.ts';
 import { holdMigration } from '../support/faults/hold-migration.ts';
+import { holdWrites } from '../support/faults/hold-writes.ts';
 import { until } from '../support/patience.ts';
 import { endOf, newInstallation, type Program, type Service, TOGETHER } from '../support/program.ts';
 import type { Ended } from '../support/run-command.ts';
@@ -162,6 +163,27 @@ describe('stop', { concurrency: 3 }, () => {
     assert.ok(performance.now() - began < 8_000, `it took ${performance.now() - began} ms`);
   });
 
+  it('another process holds the write lock → every write gets 503, exit code 0', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token();
+    const service = await installation.serve({ env: PRODUCTION });
+    const [first, second] = [new Connection(service.url, token), new Connection(service.url, token)];
+    // Records the first use of the token, which is a write too.
+    assert.equal((await first.create(0n, ALDER))?.status, 200);
+    const held = await holdWrites(installation.databaseUrl);
+    t.after(() => held.release());
+    const inFlight = first.create(1n, ALDER);
+    await until(async () => (await countOfWrites(service, 'in_flight')) === 1);
+    const queued = second.create(2n, ALDER);
+    await until(async () => (await countOfWrites(service, 'waiting')) === 1);
+    service.kill('SIGTERM');
+    for (const rejected of await Promise.all([inFlight, queued])) {
+      assert.equal(rejected?.status, 503);
+      assert.match(rejected.body, /"error":50300.*nothing was stored/);
+    }
+    assert.equal((await service.ended).code, 0);
+  });
+
   it('first token cannot be created → stops, with the reason in the log', async (t) => {
     const installation = await newInstallation(t);
     assert.equal((await installation.run(['migrate'])).code, 0);
@@ -186,6 +208,11 @@ function assertStopped({ code, signal, stderr }: Ended, { log }: Program): void 
     log.map(({ msg }) => msg),
     ['stopping', 'stopped'],
   );
+}
+
+async function countOfWrites(service: Service, state: 'in_flight' | 'waiting'): Promise<number> {
+  const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
+  return Number(new RegExp(`^plant_store_writes_${state} (\\d+)$`, 'm').exec(metrics)?.[1]);
 }
 
 async function sendSignal(service: Service, signal: NodeJS.Signals): Promise<void> {

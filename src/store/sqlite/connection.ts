@@ -8,6 +8,12 @@ import { StoreNotOpened } from '../store.ts';
 export const WRITE_LOCK_TIMEOUT_MS = 5_000;
 
 /**
+ * Milliseconds that the service waits for the lock after a batch waited in vain. The writes behind that batch
+ * have waited too, and a stop has no time for another full wait.
+ */
+export const REPEATED_LOCK_TIMEOUT_MS = 1_000;
+
+/**
  * Milliseconds that a read waits for a lock. Reads wait only while SQLite recovers the file after a crash.
  */
 const READ_LOCK_TIMEOUT_MS = 1_000;

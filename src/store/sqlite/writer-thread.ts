@@ -3,8 +3,13 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { LAST_USE_STEP_MS } from '../../token.ts';
 import { charactersIn, toReplay } from '../rows.ts';
 import { EXPIRED_KEYS_AT_ONCE, KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
-import { inTransaction, openForWriting } from './connection.ts';
-import { reasonOf, type Severity, severityOf } from './errors.ts';
+import {
+  inTransaction,
+  openForWriting,
+  REPEATED_LOCK_TIMEOUT_MS,
+  WRITE_LOCK_TIMEOUT_MS,
+} from './connection.ts';
+import { isLocked, reasonOf, type Severity, severityOf } from './errors.ts';
 import { prepareInsertPlant, prepareInsertToken } from './inserts.ts';
 
 /** A request to the writer thread. Times are milliseconds since the epoch. */
@@ -46,12 +51,23 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
   let commits = 0;
   let characters = 0;
 
+  let lockTimeoutMs = WRITE_LOCK_TIMEOUT_MS;
+
   function reply(request: WriterRequest): WriterReply {
     try {
-      return execute(request);
+      const done = execute(request);
+      setLockTimeout(WRITE_LOCK_TIMEOUT_MS);
+      return done;
     } catch (error: unknown) {
+      if (isLocked(error)) setLockTimeout(REPEATED_LOCK_TIMEOUT_MS);
       return { kind: 'failure', severity: severityOf(error), reason: reasonOf(error) };
     }
+  }
+
+  function setLockTimeout(ms: number): void {
+    if (ms === lockTimeoutMs || !db.isOpen) return;
+    db.exec(`PRAGMA busy_timeout = ${ms}`);
+    lockTimeoutMs = ms;
   }
 
   function execute(request: WriterRequest): WriterReply {

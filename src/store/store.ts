@@ -116,7 +116,8 @@ export interface LargePlant {
 
 /**
  * Reads and writes plants and tokens for the service. A read sees every write that was acknowledged before
- * the read began. All methods reject with StoreUnavailable if the store cannot answer.
+ * the read began; on SQLite, those of other processes before the event-loop iteration of the read began. All
+ * methods reject with StoreUnavailable if the store cannot answer.
  */
 export interface Store {
   /** Executes one write, possibly in a batch with others. Resolves when the write is durable. */
@@ -161,6 +162,15 @@ export class NothingStored extends StoreUnavailable {}
 
 /** Stored data is damaged, so a retry of the request fails too. */
 export class StoreDamaged extends StoreUnavailable {}
+
+/**
+ * Returns the error of a request whose write was not sent, since a read before it failed with `error`. Returns
+ * other errors than StoreUnavailable unchanged.
+ */
+export function withNothingStored(error: unknown): unknown {
+  if (!(error instanceof StoreUnavailable) || error instanceof StoreDamaged) return error;
+  return new NothingStored(error.message, { cause: error.cause });
+}
 
 /** The queue of writes is full. */
 export class StoreOverloaded extends Error {

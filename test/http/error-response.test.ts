@@ -5,7 +5,13 @@ import { responseOf } from '../../src/http/batched-response.ts';
 import { toApiError } from '../../src/http/error-response.ts';
 import { ClientGone, ownerOf } from '../../src/http/operation.ts';
 import { packetOf } from '../../src/http/receive-errors.ts';
-import { StoreOverloaded } from '../../src/store/store.ts';
+import {
+  NothingStored,
+  StoreDamaged,
+  StoreOverloaded,
+  StoreUnavailable,
+  withNothingStored,
+} from '../../src/store/store.ts';
 
 test('too many queued writes → 50301, retry soon', () => {
   const { code, headers } = toApiError(new StoreOverloaded('8 writes are already queued'));
@@ -15,6 +21,15 @@ test('too many queued writes → 50301, retry soon', () => {
 test('client ended its side → 50301, retry soon, connection closed', () => {
   const { code, headers } = toApiError(new ClientGone('the client is gone'));
   assert.deepEqual([code, headers], [50301, { 'retry-after': '1', connection: 'close' }]);
+});
+
+test('failed look-up before a write → nothing was stored; the log has the reason once', () => {
+  const reason = new Error('Connection terminated');
+  const error = withNothingStored(new StoreUnavailable('no connection', { cause: reason }));
+  assert.ok(error instanceof NothingStored);
+  assert.deepEqual([error.message, error.cause], ['no connection', reason]);
+  for (const other of [new StoreDamaged('a damaged page'), reason])
+    assert.equal(withNothingStored(other), other);
 });
 
 test('parser error without the rejected bytes → 40004', () => {

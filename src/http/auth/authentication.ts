@@ -2,7 +2,7 @@ import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fast
 import { LRUCache } from 'lru-cache';
 import { ApiError } from '../../api-errors.ts';
 import type { Audit, Origin } from '../../observability/audit-log.ts';
-import { NothingStored, type Store, StoreDamaged, StoreUnavailable } from '../../store/store.ts';
+import { type Store, withNothingStored } from '../../store/store.ts';
 import {
   digestSecret,
   isValid,
@@ -130,9 +130,7 @@ export function createAuthentication({
     try {
       return await store.findToken(digestSecret(secret));
     } catch (error: unknown) {
-      // The request has not begun, so it has stored nothing.
-      if (!(error instanceof StoreUnavailable) || error instanceof StoreDamaged) throw error;
-      throw new NothingStored(error.message, { cause: error });
+      throw withNothingStored(error);
     }
   }
 

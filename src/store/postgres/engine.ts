@@ -5,10 +5,12 @@ import {
   BatchRejected,
   type Engine,
   KEY_LIFETIME_MS,
+  NothingStored,
   type Outcome,
   type StoreOptions,
   StoreUnavailable,
   type Write,
+  withNothingStored,
 } from '../store.ts';
 import { commitBatch, isOfCreations } from './batch.ts';
 import { Connections } from './connections.ts';
@@ -149,7 +151,7 @@ export async function openPostgres(
   async function rejectWithoutStandby(): Promise<void> {
     const waiting = await countStandbyWaits();
     if (waiting >= options.poolSize)
-      throw new StoreUnavailable(`${waiting} commits are already waiting for a synchronous standby`);
+      throw new NothingStored(`${waiting} commits are already waiting for a synchronous standby`);
   }
 
   async function countStandbyWaits(): Promise<number> {
@@ -165,7 +167,7 @@ export async function openPostgres(
       // Returns 0 if a server compatible with PostgreSQL rejects this query. `rejectWithoutStandby` then
       // never rejects.
       if (isFromServer(error)) return 0;
-      throw error;
+      throw withNothingStored(error);
     }
   }
 

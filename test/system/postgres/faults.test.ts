@@ -342,6 +342,12 @@ test('a write that the synchronous standby lacks is not acknowledged; reads cont
       assert.deepEqual([list.status, await list.json()], [200, [{ name: 'plant 1' }]]);
       for (const answer of writes) await assertUnavailable(await answer);
     }
+    // Too many commits wait already, so this write is not sent.
+    let message = '';
+    for (let id = 40; !message.includes('nothing was stored'); id += 1) {
+      assert.ok(id < 60, message);
+      message = await (await caller.create(id)).text();
+    }
     const waits = `SELECT 1 FROM pg_stat_activity WHERE datname = '${databaseOf(url)}' AND wait_event = 'SyncRep'`;
     const { length } = await server.sql(waits);
     assert.ok(length >= 1 && length <= 3 + 1, `${length} commits hold connections of the server`);

@@ -105,12 +105,12 @@ function readScript(): Script {
 
 // The script is always sent gzipped, whatever `Accept-Encoding` says. Every browser accepts gzip, and a
 // server may ignore `Accept-Encoding` (RFC 9110 §12.5.3).
-function sendScript(
+async function sendScript(
   request: FastifyRequest,
   reply: FastifyReply,
   { gzipped, etag }: Script,
   { budget, sendPieces }: { readonly budget: SendBudget; readonly sendPieces: SendPieces },
-): FastifyReply {
+): Promise<FastifyReply> {
   const { headers, method } = request;
   checkPreconditions(headers, etag);
   const isKnown = isKnownBy(headers, etag);
@@ -124,7 +124,7 @@ function sendScript(
   if (!hasBody) return reply.send();
   // Sends the script in pieces. One large write would make TLS encrypt the whole script, even if the client
   // never reads it.
-  sendPieces(request, reply, inPieces(gzipped));
+  await sendPieces(request, reply, inPieces(gzipped));
   return reply;
 }
 

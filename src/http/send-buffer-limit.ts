@@ -151,13 +151,15 @@ export class SendBudget {
     }
   }
 
-  // Returns true if every response of the owner that holds reserved memory waits for more, and this one has
-  // begun or holds some. A response that has not begun can be rejected instead.
+  // Returns true if the responses of the owner that wait hold all its memory. If this one has begun or holds
+  // reserved memory, only the reserved memory counts: it can no longer be rejected instead.
   #isOwnerStuck(response: HeldBytes): boolean {
-    if (!response.isBegun() && response.reserved === 0) return false;
     const { owner } = response;
-    const { reserved } = this.#byOwner.get(owner) ?? NONE;
-    return reserved === sumOfReserved(this.#stopped().filter((one) => one.owner === owner));
+    const { used, reserved } = this.#byOwner.get(owner) ?? NONE;
+    const stopped = this.#stopped().filter((one) => one.owner === owner);
+    return response.isBegun() || response.reserved > 0
+      ? reserved === sumOfReserved(stopped)
+      : used === stopped.reduce((sum, { memory }) => sum + memory, 0);
   }
 
   // Returns true if every response that holds reserved memory waits for more. To prevent a deadlock, the
@@ -197,7 +199,8 @@ export class HeldBytes {
   /** The part of this response's memory that was taken by `reserve`, which waits for memory. */
   reserved = 0;
   readonly owner: string;
-  #memory = 0;
+  /** All memory of this response. */
+  memory = 0;
   readonly #response: BatchedResponse;
   readonly #budget: SendBudget;
 
@@ -210,7 +213,7 @@ export class HeldBytes {
       this.isClosed = true;
       budget.cancel(this, clientGone());
       budget.resume(this);
-      budget.release(this.#memory, this.reserved, owner);
+      budget.release(this.memory, this.reserved, owner);
     });
   }
 
@@ -227,7 +230,7 @@ export class HeldBytes {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;
     this.#budget.take(memory, this.owner);
-    this.#memory += memory;
+    this.memory += memory;
   }
 
   /**
@@ -256,7 +259,7 @@ export class HeldBytes {
 
   /** Adds memory that the common budget has granted to this response. */
   grant(memory: number): void {
-    this.#memory += memory;
+    this.memory += memory;
     this.reserved += memory;
   }
 
@@ -265,7 +268,7 @@ export class HeldBytes {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;
     const reserved = Math.min(memory, this.reserved);
-    this.#memory -= memory;
+    this.memory -= memory;
     this.reserved -= reserved;
     this.#budget.release(memory, reserved, this.owner);
   }

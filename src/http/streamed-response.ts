@@ -14,23 +14,27 @@ export type SendPieces = (
   request: FastifyRequest,
   reply: FastifyReply,
   pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
-) => void;
+) => Promise<void>;
 
 /**
  * Returns a function that sends a body in pieces. The function requests each piece only after the kernel has
  * accepted the previous piece. For a client that does not read, only one piece is in memory. All pieces may
- * share one buffer. `onBrokenOff` is called when a piece could not be produced. The headers are already sent
- * then, so the connection is closed in the middle of the body.
+ * share one buffer. The function resolves when the first piece is there, and rejects if it cannot be produced,
+ * so that the client gets an error response. `onBrokenOff` is called when a later piece cannot be produced.
+ * The headers are already sent then, so the connection is closed in the middle of the body.
  */
 export function createSendPieces(onBrokenOff: (request: FastifyRequest, error: unknown) => void): SendPieces {
-  return (request, reply, pieces) => {
+  return async (request, reply, pieces) => {
+    const iterator =
+      Symbol.asyncIterator in pieces ? pieces[Symbol.asyncIterator]() : pieces[Symbol.iterator]();
+    const first = await iterator.next();
     const response = responseOf(reply);
     reply.hijack();
     response.statusCode = reply.statusCode;
     for (const [name, value] of Object.entries(reply.getHeaders())) {
       if (value !== undefined) response.setHeader(name, value);
     }
-    writeAll(response, pieces).catch((error: unknown) => {
+    writeAll(response, first, iterator).catch((error: unknown) => {
       if (!(error instanceof ClientGone)) onBrokenOff(request, error);
       response.destroy();
     });
@@ -39,14 +43,16 @@ export function createSendPieces(onBrokenOff: (request: FastifyRequest, error: u
 
 async function writeAll(
   response: BatchedResponse,
-  pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
+  first: IteratorResult<Buffer>,
+  rest: Iterator<Buffer> | AsyncIterator<Buffer>,
 ): Promise<void> {
   // Rejects the pending write when the response closes. `Promise.race` with one promise for the whole
   // response would keep one callback per piece in memory.
   let rejectPiece: ((error: ClientGone) => void) | undefined;
   const onClose = (): void => rejectPiece?.(new ClientGone('the client is gone'));
   response.once('close', onClose);
-  for await (const piece of pieces) {
+  for (let next = first; next.done !== true; next = await rest.next()) {
+    const piece = next.value;
     if (response.destroyed) throw new ClientGone('the client is gone');
     await new Promise<void>((resolve, reject) => {
       rejectPiece = reject;

@@ -65,6 +65,19 @@ test('all responses of an owner wait for more → the first gets it, above the s
   assertAllFree(budget);
 });
 
+test('all responses of an owner wait and hold only memory that they took → the first gets more, above the share', async () => {
+  const budget = new SendBudget(LIMIT, 0.75);
+  const responses = [openResponse(), openResponse()];
+  const held = responses.map((response) => budget.open(response, 'alice'));
+  for (const one of held) one.add(0.1 * HALF);
+  const [first, second] = held.map((one) => one.reserve(2 * HALF));
+  await first;
+  responses[0]?.emit('close');
+  await second;
+  responses[1]?.emit('close');
+  assertAllFree(budget);
+});
+
 test('response already closed → takes no memory', async () => {
   const budget = new SendBudget(LIMIT, 0.75);
   const response = openResponse();

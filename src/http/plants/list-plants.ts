@@ -185,7 +185,7 @@ export function listPlants(
     reply.header('content-type', 'application/json');
     if (limit === undefined) {
       held.add(STREAM_BYTES);
-      sendPieces(request, reply, streamed(pages, [first], held));
+      await sendPieces(request, reply, streamed(pages, [first], held));
     } else {
       const expected = Math.min(GATHERED_BYTES, pages.pageBytes + pages.expectedBytes()) + PAGE_BYTES;
       await held.reserve(expected);
@@ -195,7 +195,7 @@ export function listPlants(
         'content-length',
         gathered.reduce((sum, { length }) => sum + length, 0),
       );
-      sendPieces(request, reply, sent(gathered));
+      await sendPieces(request, reply, sent(gathered));
     }
     endWhenRevoked(request, response, () => recheck(request));
     return undefined;

@@ -308,6 +308,22 @@ for (const engine of engines) {
   });
 }
 
+for (const engine of engines) {
+  test(`list whose first plant is larger than --send-buffer-limit → complete, on ${engine.name}`, async (t) => {
+    const bytes = 1_048_576;
+    const flags = { sendBufferLimit: String(bytes), bodyLimit: String(2 * bytes) };
+    const service = await startService(t, await engine.freshUrl(t), flags);
+    const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };
+    const plants = [{ name: 'x'.repeat(bytes) }, { name: 'Fern' }];
+    for (const [id, plant] of plants.entries()) {
+      const body = JSON.stringify({ id, ...plant });
+      assert.equal((await fetch(`${service.url}/plants`, { method: 'POST', headers, body })).status, 200);
+    }
+    const response = await fetch(`${service.url}/plants`, { headers });
+    assert.deepEqual([response.status, await response.json()], [200, plants]);
+  });
+}
+
 test('closed lists that waited for memory → places free at once, also behind one that still waits', async (t) => {
   const service = await startService(t, await freshUrl(t), { sendBufferLimit: '1048576', maxInFlight: '4' });
   const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };

@@ -26,8 +26,12 @@ import { OWNER_SHARE } from '../../src/http/overload/concurrency-limit.ts';
 import { GATHERED_BYTES } from '../../src/http/plants/gathered-list.ts';
 import { CONCURRENT_GATHERS, RECHECK_MS, STREAM_BYTES } from '../../src/http/plants/list-plants.ts';
 import { PAGE_BYTES } from '../../src/http/plants/pagination.ts';
-import { TICK_MS } from '../../src/http/protocol/connection-registry.ts';
-import { LINGER_MS, MAX_DISCARDED_BYTES } from '../../src/http/protocol/http-connection.ts';
+import { TICK_MS, UNPARSED_BYTES } from '../../src/http/protocol/connection-registry.ts';
+import {
+  LINGER_MS,
+  MAX_DISCARDED_BYTES,
+  UNCOUNTED_INPUT_BYTES,
+} from '../../src/http/protocol/http-connection.ts';
 import { BASE_PIECES, BYTES_PER_PIECE, UNCOUNTED_BYTES } from '../../src/http/protocol/request-body.ts';
 import { BEGUN_WAIT_MS, MEMORY_PER_BYTE } from '../../src/http/send-buffer-limit.ts';
 import { MAX_LINES_IN_WINDOW } from '../../src/observability/audit-log.ts';
@@ -35,7 +39,7 @@ import { BUFFER_LIMITS, EXIT_FLUSH_MS } from '../../src/observability/log-writer
 import { DRAIN_MS, GRACE_MS, LAST_MS } from '../../src/server.ts';
 import { KEY_EXPIRY_INTERVAL_MS } from '../../src/store/expired-keys-timer.ts';
 import { MAX_BATCH, MAX_WAITING } from '../../src/store/group-commit.ts';
-import { WRITE_LOCK_TIMEOUT_MS } from '../../src/store/sqlite/connection.ts';
+import { REPEATED_LOCK_TIMEOUT_MS, WRITE_LOCK_TIMEOUT_MS } from '../../src/store/sqlite/connection.ts';
 import { LOCK_TIMEOUT_MS } from '../../src/store/sqlite/migrate.ts';
 import {
   CHARACTERS_BETWEEN_CHECKPOINTS,
@@ -91,6 +95,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `at least ${LARGEST_BODIES} bodies of \`--body-limit\``,
     `${listsAtOnce} of more than ${PAGE_BYTES / KIB} KiB, for ${numberOf('sendBufferLimit') / MIB} MiB of`,
     `${MAX_DISCARDED_BYTES / KIB} KiB or one second; then the connection is closed`,
+    `together keep ${UNPARSED_BYTES / MIB} MiB, not counting the first ${UNCOUNTED_INPUT_BYTES / KIB} KiB of each; above it 503`,
     `| Nesting of JSON | ${MAX_JSON_DEPTH} levels |`,
     `| Queued writes | ${grouped(MAX_WAITING)}; one batch takes ${grouped(MAX_BATCH)} |`,
     `| Lifetime of an idempotency key | ${hours} `,
@@ -127,7 +132,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `| up to ${(GRACE_MS + DRAIN_MS) / SECOND_MS} s after the pause |`,
     `| up to ${LAST_MS / SECOND_MS} s more |`,
     `| ${stop} after the pause |`,
-    `writes wait up to ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s,`,
+    `writes wait up to ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s, or ${REPEATED_LOCK_TIMEOUT_MS / SECOND_MS} s if`,
     `a busy timeout of ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s,`,
     `The end, ${stop} after the pause.`,
     `a start waits up to ${LOCK_TIMEOUT_MS / SECOND_MS} s,`,

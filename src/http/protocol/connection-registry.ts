@@ -17,6 +17,9 @@ const QUEUE_READ_TICKS = 2;
  */
 const FREED_SHARE = 0.01;
 
+/** Max counted bytes that all connections keep unparsed: pipelined requests, and incomplete request lines. */
+export const UNPARSED_BYTES = 16 * 1024 * 1024;
+
 /** A TLS handshake in progress. */
 interface Handshake {
   readonly socket: Socket;
@@ -42,6 +45,7 @@ export class ConnectionRegistry {
   readonly #empty = Promise.withResolvers<void>();
   readonly #timer: NodeJS.Timeout;
   #ticks = 0;
+  #unparsed = 0;
   #rejected = 0;
   #isAwaited = false;
   #closesWhenIdle = false;
@@ -108,6 +112,12 @@ export class ConnectionRegistry {
   /** A connection became idle, so that `makeRoom` can close it. */
   noteIdle(): void {
     this.#hasNoneIdle = false;
+  }
+
+  /** Counts more bytes of unparsed input, or less if negative. Returns false above the limit. */
+  countInput(bytes: number): boolean {
+    this.#unparsed += bytes;
+    return bytes < 0 || this.#unparsed <= UNPARSED_BYTES;
   }
 
   add(connection: Connection): void {

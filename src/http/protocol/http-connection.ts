@@ -1,12 +1,17 @@
 import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
+import { ApiError } from '../../api-errors.ts';
 import type { BatchedResponse } from '../batched-response.ts';
+import { RETRY_SOON } from '../error-response.ts';
 import { RequestTimeout } from '../receive-errors.ts';
-import type { SendQueueOf } from './kernel-send-queue.ts';
+import { SendProgress, type SendQueueOf } from './kernel-send-queue.ts';
 import { Framing, isLineEnd } from './message-framing.ts';
 import { keepInput, shareInput } from './socket-input.ts';
 
 const NOTHING = Buffer.alloc(0);
+
+/** Bytes of unparsed input whose memory is not counted, so that short pipelines are always accepted. */
+export const UNCOUNTED_INPUT_BYTES = 4 * 1024;
 
 /** Max bytes that are read and discarded after the last response of a connection (RFC 9112 §9.6). */
 export const MAX_DISCARDED_BYTES = 65_536;
@@ -32,6 +37,11 @@ export interface HttpConnectionOptions {
   readonly onClosed: (response: BatchedResponse) => void;
   /** Called when the connection has become idle again after a request. */
   readonly onIdle: () => void;
+  /**
+   * Counts more bytes of unparsed input in memory, or less if negative. Returns false if all connections
+   * together have too many.
+   */
+  readonly countInput: (bytes: number) => boolean;
   /** Renders the response to an error that belongs to no request. */
   readonly renderError: (error: unknown) => string;
 }
@@ -53,6 +63,8 @@ export class Connection {
   readonly #framing: Framing;
   /** Bytes not parsed yet: an incomplete request line, or pipelined requests. */
   #unparsed: Buffer = NOTHING;
+  /** Bytes that `countInput` counts for this connection. */
+  #counted = 0;
   /**
    * Response to a request whose headers are parsed, but which is not dispatched yet. If the first slice of its
    * body has already arrived, the parser gets that slice first.
@@ -68,12 +80,7 @@ export class Connection {
   #closesWhenIdle = false;
   #discarded = 0;
   #ticks = 0;
-  #sendQueue: number | undefined;
-  /** True if `#sendQueue` was read from the kernel after the client last accepted a byte. */
-  #hasLooked = false;
-  #stalledTicks = 0;
-  #lastUnsent = 0;
-  #lastWritten = 0;
+  readonly #sendProgress: SendProgress;
 
   /** Takes over a socket that a Node HTTP server has just set up. */
   constructor(socket: Socket, options: HttpConnectionOptions) {
@@ -81,6 +88,7 @@ export class Connection {
     this.idleRank = nextIdleRank();
     this.#options = options;
     this.#framing = new Framing(options.maxHeaderBytes);
+    this.#sendProgress = new SendProgress(socket, options.timeouts.write);
     this.#parse = takeListener(socket, 'data');
     this.#endParser = takeListener(socket, 'end');
     const read = (chunk: Buffer): void => this.#read(chunk);
@@ -89,6 +97,7 @@ export class Connection {
     socket.on('data', read);
     if (options.sharesInput) shareInput(socket, read);
     socket.on('end', () => this.#onEnd());
+    socket.once('close', () => this.#takeUnparsed());
     socket.destroySoon = () => this.#close();
   }
 
@@ -129,17 +138,16 @@ export class Connection {
 
   /** Returns the ticks since the client last accepted a byte of a response. */
   stalledTicks(): number {
-    return this.#stalledTicks;
+    return this.#sendProgress.stalledTicks;
   }
 
   /** Counts one tick and applies the timeouts. `sendQueueOf` is undefined if the tick reads no send queues. */
   tick(sendQueueOf: SendQueueOf | undefined): void {
     const { timeouts } = this.#options;
     this.#ticks += 1;
-    this.#measureStall();
-    if (sendQueueOf !== undefined && this.#hasStalledInKernel(sendQueueOf)) this.socket.destroy();
+    if (this.#sendProgress.tick(sendQueueOf)) this.socket.destroy();
     else if (this.isIdle && this.#isUsed) {
-      const hasUnread = this.#ticks > timeouts.write / 2 && this.#hasUnreadInKernel(sendQueueOf);
+      const hasUnread = this.#ticks > timeouts.write / 2 && this.#hasUnread(sendQueueOf);
       if (hasUnread && this.#ticks > timeouts.write) this.socket.destroy();
       else if (this.#ticks > timeouts.idle) this.#close();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
@@ -147,36 +155,12 @@ export class Connection {
     }
   }
 
-  #measureStall(): void {
-    const { writableLength, bytesWritten } = this.socket;
-    const hasMoved = bytesWritten !== this.#lastWritten || writableLength < this.#lastUnsent;
-    this.#lastUnsent = writableLength;
-    this.#lastWritten = bytesWritten;
-    this.#stalledTicks = writableLength === 0 || hasMoved ? 0 : this.#stalledTicks + 1;
-    if (hasMoved) this.#hasLooked = false;
-  }
-
-  // Returns true if the client has accepted no bytes for the write timeout. The kernel takes new bytes from
-  // Node only when a third of the send buffer is free. So the length of the kernel's send queue must also be
-  // unchanged: otherwise, a client that reads slowly would look stalled.
-  #hasStalledInKernel(sendQueueOf: SendQueueOf): boolean {
-    if (this.#stalledTicks === 0) return false;
-    const sendQueue = sendQueueOf(this.socket);
-    const isSame = this.#hasLooked && sendQueue === this.#sendQueue;
-    if (!isSame && this.#hasLooked) this.#stalledTicks = 1;
-    this.#sendQueue = sendQueue;
-    this.#hasLooked = true;
-    return isSame && this.#stalledTicks >= this.#options.timeouts.write;
-  }
-
-  // Returns true if the kernel has accepted the whole response, but the client has not read all of it. If it
-  // reads, it gets half of the write timeout again. Most connections are idle for less, and cost no look.
-  #hasUnreadInKernel(sendQueueOf: SendQueueOf | undefined): boolean {
-    if (sendQueueOf === undefined) return false;
-    const unread = sendQueueOf(this.socket) ?? 0;
-    if (unread > 0 && unread !== this.#sendQueue) this.#ticks = Math.ceil(this.#options.timeouts.write / 2);
-    this.#sendQueue = unread;
-    return unread > 0;
+  // A client that reads the end of its response gets half of the write timeout again. Most connections are idle
+  // for less, and cost no look.
+  #hasUnread(sendQueueOf: SendQueueOf | undefined): boolean {
+    const unread = this.#sendProgress.unread(sendQueueOf);
+    if (unread.hasChanged) this.#ticks = Math.ceil(this.#options.timeouts.write / 2);
+    return unread.bytes > 0;
   }
 
   #isReceiving(): boolean {
@@ -189,9 +173,30 @@ export class Connection {
   }
 
   #read(chunk: Buffer): void {
-    const all = this.#unparsed.length === 0 ? chunk : Buffer.concat([this.#unparsed, chunk]);
+    const isFirst = this.#unparsed.length === 0;
+    this.#parseAll(isFirst ? chunk : Buffer.concat([this.#takeUnparsed(), chunk]));
+  }
+
+  /** Keeps bytes to parse them later. Rejects the connection if all connections keep too many. */
+  #keep(bytes: Buffer): void {
+    this.#unparsed = keepInput(bytes);
+    if (this.#count(this.#unparsed.length)) return;
+    this.#takeUnparsed();
+    this.fail(new ApiError(50301, 'too many pipelined requests are waiting; retry later', RETRY_SOON));
+  }
+
+  /** Returns the kept bytes, which are then no longer kept. */
+  #takeUnparsed(): Buffer {
+    const bytes = this.#unparsed;
     this.#unparsed = NOTHING;
-    this.#parseAll(all);
+    this.#count(0);
+    return bytes;
+  }
+
+  #count(bytes: number): boolean {
+    const change = Math.max(0, bytes - UNCOUNTED_INPUT_BYTES) - this.#counted;
+    this.#counted += change;
+    return change === 0 || this.#options.countInput(change);
   }
 
   #parseAll(bytes: Buffer): void {
@@ -203,13 +208,13 @@ export class Connection {
       }
       if (this.#current?.req.complete) {
         this.socket.pause();
-        this.#unparsed = keepInput(rest);
+        this.#keep(rest);
         return;
       }
       const length = this.#framing.next(rest);
       if (this.isIdle && !isLineEnd(rest[0])) this.#beginReceiving();
       if (length === 0) {
-        this.#unparsed = keepInput(rest);
+        this.#keep(rest);
         return;
       }
       if (length instanceof Error) this.fail(length);
@@ -258,8 +263,7 @@ export class Connection {
   }
 
   #finishParsing(): void {
-    const line = this.#unparsed;
-    this.#unparsed = NOTHING;
+    const line = this.#takeUnparsed();
     if (line.length > 0) this.#parse(line);
     this.#endParser();
   }
@@ -299,9 +303,7 @@ export class Connection {
   #readOn(): void {
     this.isIdle = true;
     this.idleRank = nextIdleRank();
-    const bytes = this.#unparsed;
-    this.#unparsed = NOTHING;
-    this.#parseAll(bytes);
+    this.#parseAll(this.#takeUnparsed());
     if (this.#isClosing || this.#current?.req.complete) return;
     if (this.socket.isPaused()) this.socket.resume();
     if (this.#hasEnded) this.#finishParsing();
@@ -325,7 +327,7 @@ export class Connection {
     this.#isClosing = true;
     this.isIdle = false;
     this.#next = undefined;
-    this.#unparsed = NOTHING;
+    this.#takeUnparsed();
     const linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
     this.socket.once('close', () => clearTimeout(linger));
     this.socket.end();

@@ -86,6 +86,7 @@ export function createListener(handler: RequestListener, options: ListenerOption
     renderError,
     onClosed,
     onIdle: () => connections.noteIdle(),
+    countInput: (bytes) => connections.countInput(bytes),
   };
   server.on(tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
     // Over TLS only from here on: a client that closes its sending side in the handshake is gone.

@@ -34,6 +34,62 @@ export function lookAtSendQueues(): SendQueueOf {
   };
 }
 
+/** Observes whether the client of a connection accepts the bytes of its responses. */
+export class SendProgress {
+  /** Ticks since the client last accepted a byte. */
+  stalledTicks = 0;
+  readonly #socket: Socket;
+  readonly #timeoutTicks: number;
+  /** Length of the kernel's send queue, as last read. */
+  #queue: number | undefined;
+  /** True if `#queue` was read after the client last accepted a byte. */
+  #hasLooked = false;
+  #lastUnsent = 0;
+  #lastWritten = 0;
+
+  constructor(socket: Socket, timeoutTicks: number) {
+    this.#socket = socket;
+    this.#timeoutTicks = timeoutTicks;
+  }
+
+  /**
+   * Counts one tick. Returns true if the client has accepted no byte for the timeout. `sendQueueOf` is undefined
+   * if the tick reads no send queues.
+   */
+  tick(sendQueueOf: SendQueueOf | undefined): boolean {
+    const { writableLength, bytesWritten } = this.#socket;
+    const hasMoved = bytesWritten !== this.#lastWritten || writableLength < this.#lastUnsent;
+    this.#lastUnsent = writableLength;
+    this.#lastWritten = bytesWritten;
+    this.stalledTicks = writableLength === 0 || hasMoved ? 0 : this.stalledTicks + 1;
+    if (hasMoved) this.#hasLooked = false;
+    return sendQueueOf !== undefined && this.stalledTicks > 0 && this.#hasStalled(sendQueueOf);
+  }
+
+  // The kernel takes new bytes from Node only when a third of the send buffer is free. So the length of the
+  // kernel's send queue must be unchanged too: a client that reads slowly would look stalled otherwise.
+  #hasStalled(sendQueueOf: SendQueueOf): boolean {
+    const queue = sendQueueOf(this.#socket);
+    const isSame = this.#hasLooked && queue === this.#queue;
+    if (!isSame && this.#hasLooked) this.stalledTicks = 1;
+    this.#queue = queue;
+    this.#hasLooked = true;
+    return isSame && this.stalledTicks >= this.#timeoutTicks;
+  }
+
+  /**
+   * Returns the bytes of complete responses that the kernel has accepted and the client has not, and whether
+   * their number has changed since the last look.
+   */
+  unread(sendQueueOf: SendQueueOf | undefined): { readonly bytes: number; readonly hasChanged: boolean } {
+    if (sendQueueOf === undefined) return { bytes: 0, hasChanged: false };
+    const bytes = sendQueueOf(this.#socket) ?? 0;
+    const hasChanged = bytes > 0 && bytes !== this.#queue;
+    this.#queue = bytes;
+    return { bytes, hasChanged };
+  }
+}
+
 /** Reads the send queue of each connection that has unacknowledged or unsent bytes. */
 function readQueues(): ReadonlyMap<string, number> {
   const queues = new Map<string, number>();

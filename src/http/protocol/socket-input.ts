@@ -32,9 +32,15 @@ export function shareInput(socket: Socket, onInput: (chunk: Buffer) => void): vo
   Reflect.apply(use, handle, [input]);
 }
 
-/** Copies `bytes` if they are in the shared buffer, which the next read overwrites. */
+/**
+ * Copies `bytes` if they are in the shared buffer, which the next read overwrites. Also copies them if they
+ * are less than half of the memory that they would keep.
+ */
 export function keepInput(bytes: Buffer): Buffer {
-  return bytes.buffer === input.buffer ? Buffer.from(bytes) : bytes;
+  if (bytes.buffer !== input.buffer && 2 * bytes.length >= bytes.buffer.byteLength) return bytes;
+  const kept = Buffer.allocUnsafeSlow(bytes.length);
+  bytes.copy(kept);
+  return kept;
 }
 
 function findProperties(): { readonly buffer: symbol; readonly callback: symbol } | undefined {

@@ -6,12 +6,17 @@ import { type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { limitsOf, loadConfig } from '../../../src/config.ts';
-import { ConnectionRegistry, TICK_MS } from '../../../src/http/protocol/connection-registry.ts';
-import { Connection } from '../../../src/http/protocol/http-connection.ts';
+import { renderRawError, toApiError } from '../../../src/http/error-response.ts';
+import {
+  ConnectionRegistry,
+  TICK_MS,
+  UNPARSED_BYTES,
+} from '../../../src/http/protocol/connection-registry.ts';
+import { Connection, UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/http-connection.ts';
 import { createListener } from '../../../src/http/protocol/http-server.ts';
 import { lookAtSendQueues } from '../../../src/http/protocol/kernel-send-queue.ts';
 import { openTls, type Tls } from '../../../src/http/protocol/tls.ts';
-import { openWire } from '../../support/clients/raw-connection.ts';
+import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
 
@@ -134,6 +139,7 @@ test('socket that no server of Node has set up → an error', () => {
     renderError: String,
     onClosed: () => undefined,
     onIdle: () => undefined,
+    countInput: () => true,
   };
   assert.throws(() => new Connection(socket, options), /no listener for the event data/);
   assert.equal(lookAtSendQueues()(socket), undefined, 'it has no send queue either');
@@ -244,6 +250,51 @@ test('more unsent bytes than the limit → the connection that stalls longest is
   }
 });
 
+test('pipelined requests above the limit on their memory → 50301 and closed; short ones are accepted', async (t) => {
+  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
+  const held: ServerResponse[] = [];
+  let isHolding = true;
+  const listener = listenerOf(t, connections, undefined, (_request, response) => {
+    if (isHolding) held.push(response);
+    else response.end();
+  });
+  const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
+  const sendPipelines = (connectionCount: number, requests: number): Wire[] =>
+    Array.from({ length: connectionCount }, () => {
+      const wire = openWire(url);
+      t.after(() => wire.destroy());
+      wire.send(REQUEST.repeat(requests));
+      return wire;
+    });
+  // Each fills one read of its socket.
+  const inARead = Math.floor(65_536 / REQUEST.length);
+  const tooMany = 2 * Math.ceil(UNPARSED_BYTES / 65_536);
+  const long = sendPipelines(tooMany, inARead);
+  await until(() => held.length === long.length);
+  const short = sendPipelines(1, Math.floor(UNCOUNTED_INPUT_BYTES / REQUEST.length));
+  await until(() => held.length === long.length + short.length);
+  isHolding = false;
+  for (const response of held) response.end();
+  const answers = await Promise.all(
+    [...short, ...long].map(async (wire) => [(await wire.answer())?.status, await statusOf(wire)]),
+  );
+  assert.ok(answers.every(([first]) => first === 200));
+  assert.equal(answers[0]?.[1], 200);
+  const rejected = answers.filter(([, second]) => second === 503).length;
+  assert.ok(rejected > 0 && rejected < tooMany * 0.75, `${rejected} of ${tooMany} are rejected`);
+  for (const wire of [...short, ...long]) wire.destroy();
+  await until(() => connections.size === 0);
+  // The memory is free again.
+  for (const wire of sendPipelines(tooMany / 4, inARead)) {
+    assert.equal(await statusOf(wire), 200);
+    assert.equal(await statusOf(wire), 200);
+  }
+});
+
+async function statusOf(wire: Wire): Promise<number | undefined> {
+  return (await wire.answer())?.status;
+}
+
 /** Starts a TLS listener, and a client that connects to it and sends nothing. */
 async function beginHandshake(
   t: TestContext,
@@ -273,7 +324,7 @@ function listenerOf(
     limits: { ...limits, headersMs: 2 * PATIENCE_MS },
     tls,
     connections,
-    renderError: String,
+    renderError: (error) => renderRawError(toApiError(error), {}),
     onClosed: () => undefined,
     onHandshakeFailed: () => undefined,
   });

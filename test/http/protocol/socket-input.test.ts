@@ -26,8 +26,11 @@ test('two sockets → both read into the same memory, and kept bytes are copied'
   }
   assert.equal(memories.size, 1);
   assert.deepEqual(kept.map(String), ['Alder', 'Birch']);
-  const own = Buffer.from('Cedar');
+  const own = Buffer.allocUnsafeSlow(10).fill('Cedar');
   assert.equal(keepInput(own), own);
+  assert.equal(keepInput(own.subarray(5)).buffer, own.buffer);
+  const small = keepInput(own.subarray(6));
+  assert.deepEqual([small.length, small.buffer.byteLength], [4, 4]);
 });
 
 test('socket without a connection → unchanged: it later emits its input', async (t) => {

@@ -3,7 +3,7 @@ import { chmod, chown, mkdir, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import manifest from '../../package.json' with { type: 'json' };
-import { NEEDS, needs } from '../support/needs.ts';
+import { NEEDS, needs, withoutCoverage } from '../support/needs.ts';
 import { endOf, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 
 const CACHE = join('.cache', 'plant-store');
@@ -59,7 +59,7 @@ it('user without a home and without a passwd entry, as in a container → runs',
       ? ['setpriv', '--reuid', '65432', '--regid', '65432', '--clear-groups']
       : ['unshare', '--user', '--map-user', '65432'];
   const wrap = (command: readonly string[]): readonly string[] => [
-    ...['env', '--unset=HOME', '--unset=NODE_COMPILE_CACHE', ...asUnprivileged],
+    ...withoutCoverage(['env', '--unset=HOME', '--unset=NODE_COMPILE_CACHE', ...asUnprivileged]),
     ...command,
   ];
   const changed = await endOf(installation.start([], { wrap: () => wrap(['true']) }));

@@ -3,6 +3,7 @@ import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
+import { NO_COVERAGE } from '../support/needs.ts';
 
 const PROGRAM = join(import.meta.dirname, '../support/next-tick-cost.ts');
 
@@ -11,8 +12,12 @@ async function costOf(mode: 'kept' | 'not kept'): Promise<number> {
   return Number(stdout);
 }
 
-test('full garbage collections → process.nextTick stays fast; without keepNextTickFast it does not', async () => {
-  const kept = await costOf('kept');
-  const control = await costOf('not kept');
-  assert.ok(kept > 0 && kept < control / 2, `${kept} µs per call, ${control} µs without`);
-});
+test(
+  'full garbage collections → process.nextTick stays fast; without keepNextTickFast it does not',
+  NO_COVERAGE,
+  async () => {
+    const kept = await costOf('kept');
+    const control = await costOf('not kept');
+    assert.ok(kept > 0 && kept < control / 2, `${kept} µs per call, ${control} µs without`);
+  },
+);

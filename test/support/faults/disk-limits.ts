@@ -1,6 +1,6 @@
 import { execFileSync } from 'node:child_process';
 import { DatabaseSync } from 'node:sqlite';
-import { canRun, needs } from '../needs.ts';
+import { canRun, needs, withoutCoverage } from '../needs.ts';
 import type { Program, Service } from '../program.ts';
 import { bearer } from '../service.ts';
 
@@ -13,7 +13,7 @@ export type Command = readonly string[];
 
 /** Adds a limit on file sizes to a command. Sets only the soft limit, which `liftLimit` can remove later. */
 export function limitedFiles(command: Command, kibibytes = 256): Command {
-  return ['bash', '-c', `ulimit -S -f ${kibibytes} && exec "$@"`, 'bash', ...command];
+  return withoutCoverage(['bash', '-c', `ulimit -S -f ${kibibytes} && exec "$@"`, 'bash', ...command]);
 }
 
 /** Options of a test that lifts the limit on file sizes. Without `prlimit` the test is not run. */

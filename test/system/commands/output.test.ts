@@ -99,14 +99,9 @@ describe('output of a command', TOGETHER, () => {
     await writeFile(plants, lines(20_000));
     assert.equal((await installation.run(['import', 'alice', plants])).code, 0);
     const file = join(installation.folder, 'backup.db');
-    const wrap = (command: readonly string[]) => [
-      'bash',
-      '-c',
-      'ulimit -S -f 256 && exec "$@"',
-      'bash',
-      ...command,
-    ];
-    const { code, stderr } = await installation.runProcess(['backup', file], { wrap });
+    const { code, stderr } = await installation.runProcess(['backup', file], {
+      wrap: (one) => limitedFiles(one),
+    });
     assert.equal(code, 1);
     assert.match(stderr, /^plant-store: the store cannot be copied to .*backup\.db\.partial: .*\n$/);
     assert.deepEqual([existsSync(file), existsSync(`${file}.partial`)], [false, false]);

@@ -44,7 +44,7 @@ export async function commitBatch(
 ): Promise<readonly Outcome[]> {
   const members = batch.map((write): Member => ({ write, outcome: undefined }));
   if (isOneStatement(members, terms.perOwner)) await execute(connection, members, terms);
-  else await inPipelinedTransaction(connection, () => execute(connection, members, terms));
+  else await inPipelinedTransaction(connection, members, terms);
   return members.map(settledOutcome);
 }
 
@@ -90,11 +90,17 @@ function isOneStatement(members: readonly Member[], perOwner: boolean): boolean 
 }
 
 // Sends BEGIN together with the first statement, but COMMIT only after all statements succeeded. BEGIN is not
-// prepared: if a pooler rejected a prepared BEGIN, the statements would run outside a transaction.
-async function inPipelinedTransaction(connection: Connection, work: () => Promise<void>): Promise<void> {
+// prepared: if a pooler rejected a prepared BEGIN, the statements would run outside a transaction. Idempotency
+// keys wait for BEGIN: if only BEGIN failed, a key would be stored without its plant.
+async function inPipelinedTransaction(
+  connection: Connection,
+  members: readonly Member[],
+  terms: Terms,
+): Promise<void> {
   const begun = connection.query({ text: 'BEGIN' });
   try {
-    await Promise.all([begun, work()]);
+    if (members.some(isKeyed)) await begun;
+    await Promise.all([begun, execute(connection, members, terms)]);
   } catch (error: unknown) {
     return rollBack(connection, error);
   }

@@ -5,6 +5,7 @@ import { commitBatch } from '../../../src/store/postgres/batch.ts';
 import { Connections } from '../../../src/store/postgres/connections.ts';
 import { isAcrossShards } from '../../../src/store/postgres/errors.ts';
 import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
+import type { Connection } from '../../../src/store/postgres/statements.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { engines, execute, connections as options } from '../../support/engines.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
@@ -34,6 +35,20 @@ test('BEGIN and COMMIT are not prepared, so that they cannot fail alone', async 
   });
   const verbs = prepared.map(({ statement }) => String(statement).split(/\s/, 1)[0]);
   assert.deepEqual(verbs.sort(), ['INSERT', 'INSERT', 'SELECT']);
+});
+
+test('only BEGIN fails → a batch with an idempotency key stores neither the key nor the plant', async (t) => {
+  const connections = await openMigrated(t);
+  const failed = connections.use((connection) => {
+    const failing: Connection = {
+      query: (statement) =>
+        connection.query(statement.text === 'BEGIN' ? { text: 'SELECT 1 / 0' } : statement),
+    };
+    return commitBatch(failing, [creation], { now: Date.now(), perOwner: false });
+  });
+  await assert.rejects(failed);
+  const text = 'SELECT key FROM idempotency_keys UNION ALL SELECT name FROM plants';
+  assert.deepEqual(await connections.query({ text }), []);
 });
 
 test('a prepared statement is planned once, not at each call', async (t) => {

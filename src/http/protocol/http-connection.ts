@@ -9,6 +9,7 @@ import { Framing, isLineEnd } from './message-framing.ts';
 import { keepInput, shareInput } from './socket-input.ts';
 
 const NOTHING = Buffer.alloc(0);
+const HEAD_END = '\r\n\r\n';
 
 /** Bytes of unparsed input whose memory is not counted, so that short pipelines are always accepted. */
 export const UNCOUNTED_INPUT_BYTES = 4 * 1024;
@@ -314,7 +315,8 @@ export class Connection {
   }
 
   #rejectConnection(error: unknown): void {
-    if (this.socket.writable) this.socket.write(this.#options.renderError(error));
+    const [head = '', body = ''] = this.#options.renderError(error).split(HEAD_END);
+    if (this.socket.writable) this.socket.write(head + HEAD_END + (this.#framing.isHead ? '' : body));
     this.#close();
   }
 

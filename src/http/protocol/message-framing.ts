@@ -5,6 +5,7 @@ import { TargetTooLong } from '../receive-errors.ts';
 const CR = 13;
 const LF = 10;
 const H = 0x48;
+const R = 0x52;
 const HTTP_VERSION_LENGTH = 'HTTP/1.1'.length;
 const HEAD_END = Buffer.from('\r\n\r\n');
 
@@ -33,6 +34,8 @@ type Part = 'start' | 'head' | 'length' | 'chunked';
  * or of a message. Validates nothing but the protocol: the parser rejects other invalid bytes.
  */
 export class Framing {
+  /** True if the last request that began is a HEAD request. */
+  isHead = false;
   readonly #maxLine: number;
   #part: Part = 'start';
   /** Last three bytes of incomplete headers. The end of headers (CR LF CR LF) may be split over two reads. */
@@ -76,6 +79,7 @@ export class Framing {
   #start(bytes: Buffer): number | Error {
     const lineEnds = countLineEnds(bytes);
     if (lineEnds > 0) return lineEnds;
+    this.isHead = bytes[0] === H && bytes.toString('latin1', 0, 5) === 'HEAD ';
     const lineEnd = bytes.indexOf(LF);
     if (lineEnd === -1 || lineEnd >= this.#maxLine) {
       const isLine = BEGINS_LINE.test(bytes.toString('latin1', 0, this.#maxLine));
@@ -86,6 +90,7 @@ export class Framing {
     }
     if (!isHttp(bytes, lineEnd))
       return new ApiError(40004, 'the request line must end in HTTP/1.1 or HTTP/1.0 (RFC 9112 §2.3)');
+    if (isPri(bytes, lineEnd)) return new ApiError(50100, 'the method is not implemented');
     this.#part = 'head';
     const end = bytes.indexOf(HEAD_END, lineEnd - 1);
     return end === -1 ? this.#keepSeam(bytes, bytes.length) : end + HEAD_END.length;
@@ -151,6 +156,14 @@ export class Framing {
 function isHttp(bytes: Buffer, lineEnd: number): boolean {
   const end = bytes[lineEnd - 1] === CR ? lineEnd - 1 : lineEnd;
   return bytes[end - HTTP_VERSION_LENGTH] === H;
+}
+
+/**
+ * Returns true for the unknown method PRI. Node's parser takes it for the preface of HTTP/2, and calls it
+ * malformed when the headers have ended.
+ */
+function isPri(bytes: Buffer, lineEnd: number): boolean {
+  return bytes[1] === R && /^PRI [^ ]+ HTTP\/1\./.test(bytes.toString('latin1', 0, lineEnd));
 }
 
 /** Counts CR and LF before a request. Some clients send empty lines there (RFC 9112 §2.2). */

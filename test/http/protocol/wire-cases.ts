@@ -142,7 +142,7 @@ const requestLines: readonly WireCase[] = [
   ends('a space before the method is rejected', line(' GET /plants HTTP/1.1') + SMUGGLED),
   ends('a method in lower case is another method', line('get /plants HTTP/1.1') + SMUGGLED, 50100),
   ends('an unknown method is not implemented', line('PLANT /plants HTTP/1.1') + SMUGGLED, 50100),
-  ...['DESCRIBE', 'FLUSH', 'SETUP'].map((method) =>
+  ...['DESCRIBE', 'FLUSH', 'PRI', 'SETUP'].map((method) =>
     ends(`${method} is not implemented`, line(`${method} /plants HTTP/1.1`) + SMUGGLED, 50100),
   ),
   ends(
@@ -523,6 +523,11 @@ const persistence: readonly WireCase[] = [
 const methods: readonly WireCase[] = [
   succeeds('HEAD has no content', `HEAD /plants HTTP/1.1\r\n${WITH}\r\n`),
   rejects('HEAD of an unknown path has no content either', `HEAD /nothing HTTP/1.1\r\n${WITH}\r\n`, 40401),
+  ends('HEAD that is malformed has no content', `HEAD /plants HTTP/1.1\r\n${WITH}A b: c\r\n\r\n`),
+  {
+    ...ends('HEAD whose headers never end has no content', `HEAD /plants HTTP/1.1\r\n${HOST}`),
+    endsEarly: true,
+  },
   succeeds('OPTIONS needs no token', `OPTIONS /plants HTTP/1.1\r\n${HOST}\r\n`, 204),
   rejects(
     'OPTIONS with content that is not JSON is rejected',

@@ -25,13 +25,17 @@ const WRONG_URL: readonly unknown[] = [ErrorCode.noSuchRoute, ErrorCode.methodNo
 /** Matches characters that could change how a terminal shows a message, and that JSON does not escape. */
 const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/gu;
 
-/** Reads a response to its end. Removes the token from its text, since an echo of the request contains it. */
+/**
+ * Reads a response to its end. Removes the token from its text, and from the content of an error, since an echo of
+ * the request contains it.
+ */
 export async function answerOf(response: Response, target: string, token: string): Promise<Answer> {
   const { status, headers } = response;
-  const text = await response.text();
+  const body = await response.text();
+  const text = body.replaceAll(token, '[token]');
   const requestId = headers.get('x-request-id') ?? undefined;
   const info = { status, requestId, headers };
-  return { info, target, text: text.replaceAll(token, '[token]'), json: parsed(text) };
+  return { info, target, text, json: parsed(response.ok ? body : text) };
 }
 
 function parsed(text: string): unknown {

@@ -55,6 +55,14 @@ for (const engine of engines) {
   });
 }
 
+test('an error of another server that repeats the token → message without the token', async (t) => {
+  const url = await serve(t, (_request, response) =>
+    response.writeHead(400).end(JSON.stringify({ error: 40000, message: `the token ${TOKEN} is wrong` })),
+  );
+  const client = createClient({ url, token: TOKEN, retries: 0 });
+  await assert.rejects(client.createPlant(FERN), { code: 40000, message: 'the token [token] is wrong' });
+});
+
 describe('an answer of another program', () => {
   for (const [status, body, end] of [
     [502, '', 'its status is 502, its body is empty'],

@@ -18,7 +18,7 @@ export interface TestService {
   readonly logLines: readonly string[];
   /** Creates a token in the store of the service. */
   token(owner?: string, options?: { scopes?: readonly Scope[]; expiresAt?: number | null }): Promise<string>;
-  close(): Promise<void>;
+  close(how?: 'gracefully'): Promise<void>;
 }
 
 /** Starts the service in this process, with real ports and a real store. It stops after the test. */
@@ -41,8 +41,8 @@ export async function startService(
     monotonicNow: () => clock.monotonic,
   });
   let closing: Promise<void> | undefined;
-  const close = (): Promise<void> => (closing ??= server.close());
-  t.after(close);
+  const close = (how?: 'gracefully'): Promise<void> => (closing ??= server.close(how));
+  t.after(() => close());
   return {
     url: server.url,
     adminUrl: server.adminUrl,

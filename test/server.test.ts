@@ -1,0 +1,20 @@
+import assert from 'node:assert/strict';
+import { connect } from 'node:net';
+import { test } from 'node:test';
+import { engines } from './support/engines.ts';
+import { startService } from './support/service.ts';
+
+const [{ freshUrl } = assert.fail()] = engines;
+
+test('graceful stop without a delay → no connection is accepted from then on, so that none is reset', async (t) => {
+  const service = await startService(t, await freshUrl(t));
+  const stopped = service.close('gracefully');
+  const socket = connect(Number(new URL(service.url).port), '127.0.0.1');
+  const outcome = await new Promise((resolve) => {
+    socket.once('connect', () => resolve('connected'));
+    socket.once('error', resolve);
+  });
+  socket.destroy();
+  assert.equal(Reflect.get(Object(outcome), 'code'), 'ECONNREFUSED');
+  await stopped;
+});

@@ -65,9 +65,9 @@ export default {
     ),
     forbid(
       'store-interfaces',
-      'The interfaces of the store know only plants and tokens.',
+      'The interfaces of the store know only plants, tokens and errors.',
       { path: '^src/store/(?:store|bulk-store)\\.ts$' },
-      { path: '^src/', pathNot: '^src/(?:plant|token)\\.ts$' },
+      { path: '^src/', pathNot: '^src/(?:plant|token|operator-error)\\.ts$' },
     ),
     forbid(
       'store-below',

@@ -1,6 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { messageOf } from './api-errors.ts';
 import { demandOfDatabaseUrl } from './database-url.ts';
+import { OperatorError } from './operator-error.ts';
 import { type Static, Type } from './schema.ts';
 import { isIssuer, isNetwork, isOrigin } from './setting-formats.ts';
 import { compileCheck, compileFromText, propertyOf } from './validation.ts';
@@ -202,7 +203,7 @@ export type Flags = Readonly<Partial<Record<Setting, string>>>;
 export const settings = Object.keys(Config.properties) as readonly Setting[];
 
 /** Thrown for an invalid configuration; the message names the setting. */
-export class ConfigInvalid extends Error {
+export class ConfigInvalid extends OperatorError {
   override readonly name = 'ConfigInvalid';
 }
 

@@ -1,9 +1,10 @@
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { codeOf } from '../api-errors.ts';
+import { OperatorError } from '../operator-error.ts';
 
 /** Error of a failed command. Its message says what happened and what to do. */
-export class CommandFailed extends Error {
+export class CommandFailed extends OperatorError {
   override readonly name = 'CommandFailed';
 }
 

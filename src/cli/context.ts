@@ -1,5 +1,6 @@
 import { isAbsolute } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
+import { OperatorError } from '../operator-error.ts';
 
 /** Standard output or standard error. */
 export type Output = Writable & { readonly isTTY?: boolean; readonly columns?: number };
@@ -45,7 +46,7 @@ export function print({ stdout }: CommandContext, text: string): Promise<void> {
 }
 
 /** Error: standard output cannot be written. `cause` is the error of the stream. */
-export class OutputFailed extends Error {
+export class OutputFailed extends OperatorError {
   override readonly name = 'OutputFailed';
 
   constructor(cause: Error) {

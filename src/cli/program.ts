@@ -1,12 +1,7 @@
 import { Command, CommanderError } from 'commander';
 import { codeOf } from '../api-errors.ts';
-import { ConfigInvalid } from '../config.ts';
-import { FileInvalid } from '../formats/format.ts';
-import { CannotListen } from '../http/protocol/bind-listeners.ts';
-import { CertificateInvalid } from '../http/protocol/tls.ts';
-import { BatchRejected, StoreNotOpened, StoreUnavailable } from '../store/store.ts';
+import { OperatorError } from '../operator-error.ts';
 import { version } from '../version.ts';
-import { CommandFailed } from './command-errors.ts';
 import { type CommandContext, type Output, OutputFailed, print } from './context.ts';
 import { escapeLine, escapeLines } from './message.ts';
 import { warnOfMisspelledVariables } from './settings/flags.ts';
@@ -117,16 +112,6 @@ function inheritSettings(command: Command): void {
 /** Returns the message of an expected error, or the stack of an unexpected one. */
 function explanationOf(error: unknown): string {
   if (!(error instanceof Error)) return escapeLine(String(error));
-  const isExpected =
-    error instanceof ConfigInvalid ||
-    error instanceof CannotListen ||
-    error instanceof CertificateInvalid ||
-    error instanceof StoreNotOpened ||
-    error instanceof StoreUnavailable ||
-    error instanceof BatchRejected ||
-    error instanceof CommandFailed ||
-    error instanceof OutputFailed ||
-    error instanceof FileInvalid ||
-    'syscall' in error;
+  const isExpected = error instanceof OperatorError || 'syscall' in error;
   return isExpected ? escapeLine(error.message) : escapeLines(error.stack ?? error.message);
 }

@@ -1,3 +1,4 @@
+import { OperatorError } from '../operator-error.ts';
 import { NewPlant, type NullablePlant } from '../plant.ts';
 import { compileCheck } from '../validation.ts';
 
@@ -18,7 +19,7 @@ export interface Format {
 }
 
 /** Error for an invalid file, after which no further line can be read. */
-export class FileInvalid extends Error {
+export class FileInvalid extends OperatorError {
   override readonly name = 'FileInvalid';
 }
 

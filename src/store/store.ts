@@ -1,3 +1,4 @@
+import { OperatorError } from '../operator-error.ts';
 import type { PlantRow } from '../plant.ts';
 import type { Token } from '../token.ts';
 
@@ -153,7 +154,7 @@ export interface Engine extends Omit<Store, 'write' | 'load'> {
 }
 
 /** The store cannot execute the request now, or the outcome is unknown. */
-export class StoreUnavailable extends Error {
+export class StoreUnavailable extends OperatorError {
   override readonly name = 'StoreUnavailable';
 }
 
@@ -178,14 +179,14 @@ export class StoreOverloaded extends Error {
 }
 
 /** A batch was rolled back because of one of its writes. Retry it in smaller batches. */
-export class BatchRejected extends Error {
+export class BatchRejected extends OperatorError {
   override readonly name = 'BatchRejected';
 }
 
 /**
  * The store cannot be opened, was made by a newer version of the service, or is another program's database.
  */
-export class StoreNotOpened extends Error {
+export class StoreNotOpened extends OperatorError {
   override readonly name = 'StoreNotOpened';
 }
 

@@ -1,5 +1,6 @@
 import type { FastifyInstance } from 'fastify';
 import { codeOf } from '../../api-errors.ts';
+import { OperatorError } from '../../operator-error.ts';
 
 /**
  * An address to listen on. `namesOf` holds the names of the host and port settings for error messages, such
@@ -18,7 +19,7 @@ interface Address {
 const BACKLOG = 4_096;
 
 /** Error: an address cannot be bound. The message has the reason and the setting to change. */
-export class CannotListen extends Error {
+export class CannotListen extends OperatorError {
   override readonly name = 'CannotListen';
 }
 

@@ -2,6 +2,7 @@ import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import type { Server, ServerOptions } from 'node:https';
 import { messageOf } from '../../api-errors.ts';
+import { OperatorError } from '../../operator-error.ts';
 
 /**
  * Limits TLS 1.2 to ciphers with forward secrecy and authenticated encryption (RFC 9325 §4.2). TLS 1.3 keeps
@@ -20,7 +21,7 @@ const SETTINGS = {
 } as const;
 
 /** Error: the certificate or its key cannot be used. The message names the file. */
-export class CertificateInvalid extends Error {
+class CertificateInvalid extends OperatorError {
   override readonly name = 'CertificateInvalid';
 }
 

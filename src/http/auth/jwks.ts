@@ -8,6 +8,7 @@ import {
   type JSONWebKeySet,
   type JWK,
 } from 'jose';
+import { LRUCache } from 'lru-cache';
 import { ApiError } from '../../api-errors.ts';
 import { type TSchema, Type } from '../../schema.ts';
 import { compileCheck } from '../../validation.ts';
@@ -41,6 +42,9 @@ export const KEPT_MS = 86_400_000;
 /** Min milliseconds between two reads of the keys, so that tokens with unknown keys cause few reads. */
 export const COOLDOWN_MS = 10_000;
 const TIMEOUT_MS = 5_000;
+
+/** Max key ids in the memory of unknown keys. An id has up to 8 KiB. */
+export const MAX_LOOKED_UP = 1_000;
 
 const NO_KEYS = createLocalJWKSet({ keys: [] });
 
@@ -83,9 +87,9 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
   let reading: Promise<boolean> | undefined;
   /**
    * Key ids of tokens whose verification waited for the last read of the keys; '' for a token without one. If
-   * `keys` lacks the key of such a token, the issuer had no such key.
+   * `keys` lacks the key of such a token, the issuer had no such key. Forged tokens can have any number of ids.
    */
-  const lookedUp = new Set<string>();
+  const lookedUp = new LRUCache<string, true>({ max: MAX_LOOKED_UP });
 
   // Returns the milliseconds since `time`. With `Math.abs`, keys expire even after the clock was set back.
   const since = (time: number): number => Math.abs(now() - time);
@@ -140,9 +144,9 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
       return await verify(findKey);
     } catch (error: unknown) {
       if (!mayHaveNewKey(error, kid)) throw error;
-      if (hasWaited) lookedUp.add(kid);
+      if (hasWaited) lookedUp.set(kid, true);
       if (await refresh()) {
-        lookedUp.add(kid);
+        lookedUp.set(kid, true);
         return verify(findKey);
       }
       // If `lookedUp` has the id, the last read returned no such key: the token is invalid. Otherwise the

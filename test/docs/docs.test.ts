@@ -127,6 +127,13 @@ test('every alert named in a document exists, and every log line named in an ale
     );
 });
 
+test('docs/operations.md lists exactly the alerts, in their order', async () => {
+  const rules = await readFile(join(ROOT, 'deploy/alerts.yaml'), 'utf8');
+  const alerts = [...rules.matchAll(/- alert: (\w+)$/gm)].map(([, alert]) => alert);
+  const documented = table('docs/operations.md', 'Alert').flatMap(([alert]) => codes(alert));
+  assert.deepEqual(documented, alerts);
+});
+
 test('every relative link in a document has a target', () => {
   const links = matchesIn(documents, /\]\((?!https?:|mailto:|#)([^)#\s]+)[^)]*\)/g);
   assert.ok(links.length > 0);

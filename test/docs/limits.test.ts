@@ -115,9 +115,10 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `Within ${hours} the key came`,
     `nested up to ${MAX_JSON_DEPTH} levels`,
     `asked less than ${COOLDOWN_MS / SECOND_MS} s ago`,
-    `more than ${numberOf('headerTimeout') / SECOND_MS} s to arrive`,
-    `more than ${numberOf('requestTimeout') / SECOND_MS} s. Send it again`,
-    `The URI exceeds ${numberOf('uriLimit')} characters`,
+    `\`--header-timeout\` (${numberOf('headerTimeout') / SECOND_MS} s by default)`,
+    `\`--request-timeout\` (${numberOf('requestTimeout') / SECOND_MS} s by default). Send it again`,
+    `\`--uri-limit\` (${numberOf('uriLimit')} characters by default)`,
+    `\`--header-limit\` (${numberOf('headerLimit') / KIB} KiB by default)`,
   ],
   'docs/identity-providers.md': [
     `up to ${MAX_JWT_LENGTH} characters`,

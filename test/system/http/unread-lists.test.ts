@@ -24,10 +24,15 @@ for (const engine of engines) {
     const unread = connect(Number(port), hostname);
     unread.write(renderRequest({ method: 'GET', path: '/plants', headers: Object.entries(alice) }));
     await once(unread, 'readable');
-    const answer = await fetch(`${service.url}/plants`, { headers: bob });
-    assert.equal(answer.status, 503);
-    assert.equal(answer.headers.get('retry-after'), '1');
-    assert.match(await answer.text(), /"error":50301/);
+    // The unread list holds its memory from the moment when the operating system takes no more of it.
+    let answer: Response;
+    let body: string;
+    do {
+      answer = await fetch(`${service.url}/plants`, { headers: bob });
+      body = await answer.text();
+    } while (answer.status === 200);
+    assert.deepEqual([answer.status, answer.headers.get('retry-after')], [503, '1']);
+    assert.match(body, /"error":50301/);
     unread.destroy();
   });
 }

@@ -25,6 +25,8 @@ export interface GroupCommitOptions {
   readonly maxBatch?: number;
   /** Max batches in flight. If the value is 1, writes run in the order of their arrival. */
   readonly maxInFlight: number;
+  /** Event-loop iterations in which a batch gathers writes before it commits; 1 by default. */
+  readonly iterations?: number;
   /** Max queued writes; MAX_WAITING by default. Further writes are rejected with StoreOverloaded. */
   readonly maxWaiting?: number;
   /**
@@ -52,7 +54,7 @@ interface GroupCommit {
  */
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   const { commit, maxBatch = MAX_BATCH, maxInFlight, maxWaiting = MAX_WAITING } = options;
-  const { maxWaitMs, keysOf = () => [] } = options;
+  const { maxWaitMs, iterations = 1, keysOf = () => [] } = options;
   const keysInFlight = new Set<string>();
   let waiting: Waiting[] = [];
   let inFlight = 0;
@@ -78,10 +80,16 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   function schedule(): void {
     if (scheduled || inFlight >= maxInFlight) return;
     scheduled = true;
-    setImmediate(() => {
-      scheduled = false;
-      void launch();
-    });
+    setImmediate(gather, iterations - 1);
+  }
+
+  function gather(left: number): void {
+    if (left > 0) {
+      setImmediate(gather, left - 1);
+      return;
+    }
+    scheduled = false;
+    void launch();
   }
 
   async function launch(): Promise<void> {

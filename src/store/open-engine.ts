@@ -14,6 +14,12 @@ import {
   type StoreOptions,
 } from './store.ts';
 
+/**
+ * In the first iteration after a commit its responses are written; in the second, requests that follow them arrive.
+ * They join the batch, so that more writes share an fsync and the waking of the writer thread.
+ */
+const SQLITE_BATCHING = { maxInFlight: 1, iterations: 2 };
+
 /** Max batches in flight on PostgreSQL. The second batch is sent while the server commits the first. */
 export const POSTGRES_BATCHES_IN_FLIGHT = 2;
 
@@ -64,7 +70,7 @@ async function openEngine(url: string, options: StoreOptions) {
   const file = sqliteFile(url);
   if (file !== undefined) {
     const { openSqlite } = await import('./sqlite/engine.ts');
-    return { engine: await openSqlite(file, options), batching: { maxInFlight: 1 } };
+    return { engine: await openSqlite(file, options), batching: SQLITE_BATCHING };
   }
   const { openPostgres } = await import('./postgres/engine.ts');
   const { lockKeys } = await import('./postgres/batch.ts');

@@ -129,6 +129,17 @@ describe('collecting', () => {
     assert.deepEqual(await Promise.all(writes), ['absent', 'absent', 'deleted']);
   });
 
+  test('iterations 2 → writes of the next event-loop iteration join the batch', async () => {
+    const { write, begun, idsBegun } = createHeld({ iterations: 2 });
+    const all = write(1);
+    await setImmediate();
+    assert.equal(begun.length, 0);
+    all.push(...write(2));
+    assert.deepEqual(await idsBegun(), [[1, 2]]);
+    at(begun, 0).succeed();
+    await Promise.all(all);
+  });
+
   test('a single write does not wait for others', async () => {
     const { begun, write, idsBegun } = createHeld();
     const [alone] = write(2);

@@ -1,3 +1,4 @@
+import { messageOf } from '../../api-errors.ts';
 import { LAST_USE_STEP_MS } from '../../token.ts';
 import { toReplay } from '../rows.ts';
 import { KEY_LIFETIME_MS, type Outcome, StoreUnavailable, type Write } from '../store.ts';
@@ -97,7 +98,10 @@ async function inPipelinedTransaction(
   members: readonly Member[],
   terms: Terms,
 ): Promise<void> {
-  const begun = connection.query({ text: 'BEGIN' });
+  const begun = connection.query({ text: 'BEGIN' }).catch((error: unknown) => {
+    // The statements behind it may have run outside a transaction, so the outcome is unknown.
+    throw new StoreUnavailable(`a transaction could not begin: ${messageOf(error)}`, { cause: error });
+  });
   try {
     if (members.some(isKeyed)) await begun;
     await Promise.all([begun, execute(connection, members, terms)]);

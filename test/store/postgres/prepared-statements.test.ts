@@ -6,6 +6,7 @@ import { Connections } from '../../../src/store/postgres/connections.ts';
 import { isAcrossShards } from '../../../src/store/postgres/errors.ts';
 import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
 import type { Connection } from '../../../src/store/postgres/statements.ts';
+import { StoreUnavailable } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { engines, execute, connections as options } from '../../support/engines.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
@@ -46,7 +47,7 @@ test('only BEGIN fails → a batch with an idempotency key stores neither the ke
     };
     return commitBatch(failing, [creation], { now: Date.now(), perOwner: false });
   });
-  await assert.rejects(failed);
+  await assert.rejects(failed, StoreUnavailable);
   const text = 'SELECT key FROM idempotency_keys UNION ALL SELECT name FROM plants';
   assert.deepEqual(await connections.query({ text }), []);
 });

@@ -54,13 +54,14 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
   let lockTimeoutMs = WRITE_LOCK_TIMEOUT_MS;
 
   function reply(request: WriterRequest): WriterReply {
+    let hasWaited = false;
     try {
-      const done = execute(request);
-      setLockTimeout(WRITE_LOCK_TIMEOUT_MS);
-      return done;
+      return execute(request);
     } catch (error: unknown) {
-      if (isLocked(error)) setLockTimeout(REPEATED_LOCK_TIMEOUT_MS);
+      hasWaited = isLocked(error);
       return { kind: 'failure', severity: severityOf(error), reason: reasonOf(error) };
+    } finally {
+      setLockTimeout(hasWaited ? REPEATED_LOCK_TIMEOUT_MS : WRITE_LOCK_TIMEOUT_MS);
     }
   }
 

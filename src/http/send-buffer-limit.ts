@@ -151,15 +151,17 @@ export class SendBudget {
     }
   }
 
-  // Returns true if the responses of the owner that wait hold all its memory. If this one has begun or holds
-  // reserved memory, only the reserved memory counts: it can no longer be rejected instead.
+  // Returns true if this response must get memory above the share of its owner, since no other of the owner will
+  // release any. One that has begun, or holds reserved memory, is stuck if all reserved memory belongs to stopped
+  // responses. Another one can be rejected instead, unless responses that wait for memory hold all of it.
   #isOwnerStuck(response: HeldBytes): boolean {
     const { owner } = response;
     const { used, reserved } = this.#byOwner.get(owner) ?? NONE;
-    const stopped = this.#stopped().filter((one) => one.owner === owner);
-    return response.isBegun() || response.reserved > 0
-      ? reserved === sumOfReserved(stopped)
-      : used === stopped.reduce((sum, { memory }) => sum + memory, 0);
+    const isOfOwner = (one: HeldBytes): boolean => one.owner === owner;
+    if (response.isBegun() || response.reserved > 0)
+      return reserved === sumOfReserved(this.#stopped().filter(isOfOwner));
+    const waiting = this.#waiting.map((one) => one.response).filter(isOfOwner);
+    return response.memory > 0 && used === waiting.reduce((sum, { memory }) => sum + memory, 0);
   }
 
   // Returns true if every response that holds reserved memory waits for more. To prevent a deadlock, the

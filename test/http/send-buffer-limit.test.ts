@@ -78,6 +78,33 @@ test('all responses of an owner wait and hold only memory that they took → the
   assertAllFree(budget);
 });
 
+test('responses of an owner at its share that wait for others → no further one gets memory', async () => {
+  const budget = new SendBudget(LIMIT, 0.75);
+  const [first, second] = [openResponse(), openResponse()];
+  const held = budget.open(first, 'alice');
+  await held.reserve(1.4 * HALF);
+  const gate = Promise.withResolvers<never>();
+  const paused = held.waitFor(() => gate.promise, assert.fail);
+  const waiting = budget.open(second, 'alice').reserve(0.3 * HALF);
+  budget.open(openResponse(), 'bob').add(0.5 * HALF);
+  second.emit('close');
+  await assert.rejects(waiting, ClientGone);
+  gate.reject(new ClientGone('the client is gone'));
+  await assert.rejects(paused, ClientGone);
+});
+
+test('one that holds nothing waits before one that has begun → the begun one gets memory', async () => {
+  const budget = new SendBudget(LIMIT, 0.75);
+  const [begun, other] = [openResponse(), openResponse()];
+  Object.defineProperty(begun, 'headersSent', { value: true });
+  const held = budget.open(begun, 'alice');
+  held.add(0.1 * HALF);
+  const waiting = budget.open(other, 'alice').reserve(1.5 * HALF);
+  await held.reserve(1.5 * HALF);
+  other.emit('close');
+  await assert.rejects(waiting, ClientGone);
+});
+
 test('response already closed → takes no memory', async () => {
   const budget = new SendBudget(LIMIT, 0.75);
   const response = openResponse();

@@ -115,8 +115,8 @@ export async function startServer(options: ServerOptions): Promise<Server> {
 
   async function close(how: 'gracefully' | 'immediately' = 'immediately'): Promise<void> {
     isStopping = true;
-    // Without a delay, the listener closes before any response has `Connection: close`: the client of such a
-    // response connects again, and a connection that is not accepted yet would be reset.
+    // Without a delay, the listener closes before any response has `Connection: close`. Otherwise the client of such
+    // a response could connect again just before the listener closes, and the connection would be reset.
     if (how === 'gracefully' && config.stopDelay > 0) await setTimeout(config.stopDelay);
     // Calls `close()` of net.Server, which only stops listening. `close()` of http.Server would also close
     // idle connections at once, even if a request is arriving.

@@ -5,7 +5,7 @@ import type { BatchedResponse } from '../batched-response.ts';
 import { RETRY_SOON } from '../error-response.ts';
 import { RequestTimeout } from '../receive-errors.ts';
 import { SendProgress, type SendQueueOf } from './kernel-send-queue.ts';
-import { Framing, isLineEnd } from './message-framing.ts';
+import { Framing, isHeadRequest, isLineEnd } from './message-framing.ts';
 import { keepInput, shareInput } from './socket-input.ts';
 
 const NOTHING = Buffer.alloc(0);
@@ -182,8 +182,9 @@ export class Connection {
   #keep(bytes: Buffer): void {
     this.#unparsed = keepInput(bytes);
     if (this.#count(this.#unparsed.length)) return;
-    this.#takeUnparsed();
-    this.fail(new ApiError(50301, 'too many pipelined requests are waiting; retry later', RETRY_SOON));
+    // The error belongs to the first request that was kept, and not to the one in flight.
+    this.#framing.isHead = isHeadRequest(this.#takeUnparsed());
+    this.fail(new ApiError(50301, 'too much input of requests is waiting; retry later', RETRY_SOON));
   }
 
   /** Returns the kept bytes, which are then no longer kept. */

@@ -79,7 +79,7 @@ export class Framing {
   #start(bytes: Buffer): number | Error {
     const lineEnds = countLineEnds(bytes);
     if (lineEnds > 0) return lineEnds;
-    this.isHead = bytes[0] === H && bytes.toString('latin1', 0, 5) === 'HEAD ';
+    this.isHead = isHeadRequest(bytes);
     const lineEnd = bytes.indexOf(LF);
     if (lineEnd === -1 || lineEnd >= this.#maxLine) {
       const isLine = BEGINS_LINE.test(bytes.toString('latin1', 0, this.#maxLine));
@@ -156,6 +156,11 @@ export class Framing {
 function isHttp(bytes: Buffer, lineEnd: number): boolean {
   const end = bytes[lineEnd - 1] === CR ? lineEnd - 1 : lineEnd;
   return bytes[end - HTTP_VERSION_LENGTH] === H;
+}
+
+/** Returns true for the bytes of a HEAD request, whose error response has no body (RFC 9110 §9.3.2). */
+export function isHeadRequest(bytes: Buffer): boolean {
+  return bytes[0] === H && bytes.toString('latin1', 0, 5) === 'HEAD ';
 }
 
 /**

@@ -3,6 +3,7 @@ import type { ServerResponse } from 'node:http';
 import { test } from 'node:test';
 import { errors } from 'jose';
 import { COOLDOWN_MS, createIssuerKeys, MAX_LOOKED_UP } from '../../../src/http/auth/jwks.ts';
+import { until } from '../../support/patience.ts';
 import { serve } from '../../support/servers/stub-server.ts';
 
 test('more unknown keys than are remembered wait for one read → the first one is looked up again', async (t) => {
@@ -16,7 +17,7 @@ test('more unknown keys than are remembered wait for one read → the first one 
   const keys = createIssuerKeys({
     issuer,
     now: () => now,
-    closed: AbortSignal.timeout(2 ** 31 - 1),
+    closed: new AbortController().signal,
     onUnreadable: (error) => assert.fail(String(error)),
     onUnusableKey: assert.fail,
   });
@@ -26,7 +27,7 @@ test('more unknown keys than are remembered wait for one read → the first one 
   now += COOLDOWN_MS;
   isSlow = true;
   const all = Array.from({ length: MAX_LOOKED_UP + 1 }, (_, kid) => assert.rejects(verify(kid)));
-  while (pending.length === 0) await new Promise(setImmediate);
+  await until(() => pending.length > 0);
   isSlow = false;
   pending.forEach(answer);
   await Promise.all(all);

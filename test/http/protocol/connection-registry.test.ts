@@ -291,6 +291,24 @@ test('pipelined requests above the limit on their memory → 50301 and closed; s
   }
 });
 
+for (const [inFlight, waiting] of [
+  ['HEAD', 'GET'],
+  ['GET', 'HEAD'],
+] as const)
+  test(`${waiting} requests above the limit on their memory, behind a ${inFlight} → the 50301 is that of a ${waiting}`, async (t) => {
+    const connections = new ConnectionRegistry(limits.connections, limits.unsent);
+    const held: ServerResponse[] = [];
+    const listener = listenerOf(t, connections, undefined, (_request, response) => void held.push(response));
+    connections.countInput(UNPARSED_BYTES);
+    const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
+    wire.send(REQUEST.replace('GET', inFlight) + REQUEST.replace('GET', waiting).repeat(200));
+    await until(() => held.length === 1);
+    held[0]?.end();
+    const all = String(await wire.rest());
+    assert.equal(/"error":50301/.test(all), waiting === 'GET', all);
+    assert.match(all, /HTTP\/1\.1 503 /);
+  });
+
 async function statusOf(wire: Wire): Promise<number | undefined> {
   return (await wire.answer())?.status;
 }

@@ -6,7 +6,7 @@ import { startService } from './support/service.ts';
 
 const [{ freshUrl } = assert.fail()] = engines;
 
-test('graceful stop without a delay → new connections get no response that ends them: they are not accepted', async (t) => {
+test('graceful stop without a delay → new connections are not accepted from that moment', async (t) => {
   const service = await startService(t, await freshUrl(t));
   const stopped = service.close('gracefully');
   const socket = connect(Number(new URL(service.url).port), '127.0.0.1');

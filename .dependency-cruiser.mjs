@@ -101,21 +101,21 @@ export default {
     ),
     forbid(
       'http-folders-apart',
-      'The folders of http/ do not import each other; app.ts and admin.ts wire them.',
+      'The folders of http/ do not import each other; base-app.ts, app.ts and admin.ts wire them.',
       { path: '^src/http/([^/]+)/' },
       { path: '^src/http/[^/]+/', pathNot: '^src/http/$1/' },
     ),
     forbid(
       'http-shared-below',
       'What the folders of http/ share imports none of them.',
-      { path: '^src/http/[^/]+\\.ts$', pathNot: '^src/http/(?:app|admin)\\.ts$' },
+      { path: '^src/http/[^/]+\\.ts$', pathNot: '^src/http/(?:app|admin|base-app)\\.ts$' },
       { path: '^src/http/[^/]+/' },
     ),
     forbid(
       'http-wiring-last',
-      'Only server.ts and the commands import app.ts and admin.ts.',
-      { path: '^src/', pathNot: '^src/(?:server\\.ts$|cli/)' },
-      { path: '^src/http/(?:app|admin)\\.ts$' },
+      'Only server.ts and the commands import app.ts and admin.ts, which alone import base-app.ts.',
+      { path: '^src/', pathNot: '^src/(?:server\\.ts$|cli/|http/(?:app|admin)\\.ts$)' },
+      { path: '^src/http/(?:app|admin|base-app)\\.ts$' },
     ),
     forbid('http-apart', 'HTTP knows no file format.', { path: '^src/http/' }, { path: '^src/formats/' }),
     forbid(

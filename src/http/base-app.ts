@@ -1,0 +1,116 @@
+import Fastify, { type FastifyInstance, LogController } from 'fastify';
+import type { ApiError, ErrorCode } from '../api-errors.ts';
+import type { EventLog } from '../observability/log-events.ts';
+import type { Tracing } from '../observability/tracing.ts';
+import type { TSchema } from '../schema.ts';
+import { type BatchedResponse, responseOf } from './batched-response.ts';
+import { logFailure, renderRawError, sendApiError, toApiError } from './error-response.ts';
+import { http } from './node-http.ts';
+import { ClientGone } from './operation.ts';
+import type { ConnectionRegistry } from './protocol/connection-registry.ts';
+import { addOrigin, anyOrigin } from './protocol/cors.ts';
+import { isAboutServer, originForm, rejectMalformed } from './protocol/http-conformance.ts';
+import { createListener, type Limits } from './protocol/http-server.ts';
+import { receiveBody } from './protocol/request-body.ts';
+import { createRequestIds } from './protocol/request-id.ts';
+import { compileRequestCheck, withoutCompilers } from './protocol/request-validation.ts';
+import type { Tls } from './protocol/tls.ts';
+import { renderCommon } from './response-head.ts';
+
+export interface BaseOptions {
+  readonly limits: Limits;
+  readonly connections: ConnectionRegistry;
+  /** Certificate and key for TLS. Undefined means plain HTTP. */
+  readonly tls?: Tls | undefined;
+  readonly log: EventLog;
+  /** Traces requests. Undefined while tracing is off. */
+  readonly tracing?: Tracing | undefined;
+  /** Addresses and networks of trusted proxies. Their `X-Forwarded-For` gives the address of the client. */
+  readonly trustedProxies?: readonly string[];
+  /** Origins whose pages may call the service (CORS); `*` for any origin. */
+  readonly origins?: readonly string[];
+  /** Headers of every response, also of one to an error that belongs to no request. */
+  readonly headers: Readonly<Record<string, string>>;
+  /** Returns true during shutdown. Responses then carry `Connection: close`. */
+  readonly isStopping?: () => boolean;
+  /** Counts the bytes of unfinished bodies by owner. Throws an ApiError above a limit. */
+  readonly countBody: (owner: string, bytes: number) => void;
+  /** Value of `Allow` for `OPTIONS *`: the methods of the server as a whole (RFC 9110 §9.3.7). */
+  readonly allowed: string;
+  readonly noSuchRoute: () => ApiError;
+  /** Codes of server errors that get no error line in the log. */
+  readonly unlogged: readonly ErrorCode[];
+  /** Called with each error that is found before a request is routed. */
+  readonly onRejected?: (requestId: string, code: ErrorCode) => void;
+  /** Called once for each request, after its response was sent or its connection was lost. */
+  readonly onClosed?: (response: BatchedResponse) => void;
+  readonly onHandshakeFailed?: (error: unknown) => void;
+}
+
+/**
+ * Creates an application without routes, with what every listener has: the limits of connections and bodies, the
+ * checks of each request, the common headers, and one shape for all errors.
+ */
+export function createBaseApp(options: BaseOptions): FastifyInstance {
+  const { limits, connections, tls, log, headers, trustedProxies = [], origins = [] } = options;
+  const { onRejected, onClosed = () => undefined, onHandshakeFailed = () => undefined } = options;
+  const nextRequestId = createRequestIds();
+  const commonHeaders = renderCommon(
+    { ...headers, 'keep-alive': `timeout=${Math.floor(limits.keepAliveMs / 1_000)}` },
+    options.isStopping,
+  );
+  const renderError = (error: unknown): string => {
+    const requestId = nextRequestId();
+    const apiError = toApiError(error);
+    if (apiError.code === 50000) logFailure(log, { id: requestId, traceId: undefined }, error);
+    onRejected?.(requestId, apiError.code);
+    return renderRawError(apiError, { 'x-request-id': requestId, ...headers, ...anyOrigin(origins) });
+  };
+  const app: FastifyInstance = Fastify({
+    schemaController: withoutCompilers,
+    logController: new LogController({ disableRequestLogging: true }),
+    genReqId: nextRequestId,
+    trustProxy: trustedProxies.length > 0 && [...trustedProxies],
+    exposeHeadRoutes: false,
+    return503OnClosing: false,
+    routerOptions: { maxParamLength: limits.headers },
+    rewriteUrl: originForm,
+    serverFactory: (handler) =>
+      createListener(handler, { limits, tls, connections, renderError, onClosed, onHandshakeFailed }),
+    clientErrorHandler: () => undefined,
+    frameworkErrors: (error, request, reply) => {
+      const apiError = toApiError(error);
+      onRejected?.(request.id, apiError.code);
+      responseOf(reply).setCommonHeaders(request.id, commonHeaders);
+      addOrigin(origins, request, reply);
+      sendApiError(reply, apiError);
+    },
+  });
+  // Stops Fastify from reading bodies: the hook `receiveBody` reads them instead, for all methods.
+  for (const method of http.METHODS) app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
+  app.setValidatorCompiler(({ schema, httpPart }) => compileRequestCheck(schema as TSchema, httpPart));
+  app.decorateRequest('traceId', undefined);
+  app.addHook('preParsing', receiveBody(limits.body, options.countBody));
+  options.tracing?.traceRequests(app);
+  app.addHook('onRequest', (request, reply, done) => {
+    const response = responseOf(reply);
+    // Stores the request in the response. If a closure captured the request instead, V8 would free it too
+    // late (test/system/request-memory.test.ts).
+    response.routed = request;
+    response.setCommonHeaders(request.id, commonHeaders);
+    addOrigin(origins, request, reply);
+    if (response.receiveError !== undefined) throw response.receiveError;
+    rejectMalformed(request, limits.uri);
+    if (request.is404 && !isAboutServer(request.raw)) throw options.noSuchRoute();
+    done();
+  });
+  app.setNotFoundHandler((_request, reply) => reply.code(204).header('allow', options.allowed).send());
+  app.setErrorHandler((error, request, reply) => {
+    const apiError = toApiError(error);
+    // The connection is closed, so no response is sent. `onClosed` is still called.
+    if (error instanceof ClientGone && reply.raw.destroyed) return;
+    if (apiError.code >= 50000 && !options.unlogged.includes(apiError.code)) logFailure(log, request, error);
+    sendApiError(reply, apiError);
+  });
+  return app;
+}

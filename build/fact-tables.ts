@@ -133,7 +133,7 @@ function settingTables(commands: readonly CommandFacts[]): readonly FactTable[] 
 function metricRows(): readonly (readonly string[])[] {
   const limits = limitsOf(loadConfig({}, {}));
   const metrics = createMetrics({ version: '', engine: '', operationIds: [] });
-  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
+  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
   metrics.watchConnections(connections);
   metrics.watchCertificate(() => new Date());
   metrics.watchLog(() => 0);

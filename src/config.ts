@@ -341,7 +341,7 @@ export function limitsOf(config: Config) {
     inFlight: config.maxInFlight,
     tokenRequests: config.tokenRateLimit,
     rejectedTokens: config.refusedTokenLimit,
-    unsent: config.sendBufferLimit,
+    sendBuffer: config.sendBufferLimit,
     headersMs: config.headerTimeout,
     requestMs: config.requestTimeout,
     keepAliveMs: config.keepAliveTimeout,

@@ -186,10 +186,10 @@ async function wire(wiring: Wiring) {
   metrics.watch(store.load);
   metrics.watchLog(linesDropped);
   const limits = limitsOf(config);
-  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
+  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
   metrics.watchConnections(connections);
   if (tls !== undefined) metrics.watchCertificate(tls.expiresAt);
-  const adminConnections = new ConnectionRegistry(limits.connections, limits.unsent);
+  const adminConnections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
   const app = http.createApp({
     store,
     findForeignGrant: await openIssuer(config, log, now, closed),

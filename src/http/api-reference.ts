@@ -4,7 +4,7 @@ import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
 import { ApiError } from '../api-errors.ts';
 import { readPackagedFile } from '../packaged-files.ts';
 import { responseOf } from './batched-response.ts';
-import type { SendBudget } from './send-buffer-limit.ts';
+import type { SendBufferLimit } from './send-buffer-limit.ts';
 import { inPieces, PIECE_BYTES, type SendPieces } from './streamed-response.ts';
 
 /**
@@ -71,7 +71,7 @@ const PAGE_HEADERS = {
 /** Serves the API reference: the page /docs, which renders /openapi.json, and the script of that page. */
 export async function addApiReference(
   scope: FastifyInstance,
-  budget: SendBudget,
+  sendBufferLimit: SendBufferLimit,
   sendPieces: SendPieces,
 ): Promise<void> {
   scope.route({
@@ -88,7 +88,7 @@ export async function addApiReference(
     config: { operationId: 'docs' },
     handler: async (request, reply) => {
       script ??= readScript();
-      return sendScript(request, reply, script, { budget, sendPieces });
+      return sendScript(request, reply, script, { sendBufferLimit, sendPieces });
     },
   });
 }
@@ -109,13 +109,16 @@ async function sendScript(
   request: FastifyRequest,
   reply: FastifyReply,
   { gzipped, etag }: Script,
-  { budget, sendPieces }: { readonly budget: SendBudget; readonly sendPieces: SendPieces },
+  {
+    sendBufferLimit,
+    sendPieces,
+  }: { readonly sendBufferLimit: SendBufferLimit; readonly sendPieces: SendPieces },
 ): Promise<FastifyReply> {
   const { headers, method } = request;
   checkPreconditions(headers, etag);
   const isKnown = isKnownBy(headers, etag);
   const hasBody = !isKnown && method !== 'HEAD';
-  if (hasBody) budget.open(responseOf(reply), '').add(PIECE_BYTES);
+  if (hasBody) sendBufferLimit.open(responseOf(reply), '').add(PIECE_BYTES);
   reply.headers({ ...PAGE_HEADERS, etag });
   if (isKnown) return reply.code(304).send();
   reply

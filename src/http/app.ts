@@ -30,7 +30,7 @@ import { createPageSlots } from './plants/page-slots.ts';
 import { answerOtherMethods, collectMethods } from './protocol/method-not-allowed.ts';
 import { compileBodyCheck } from './protocol/request-validation.ts';
 import { COMMON_HEADERS } from './response-head.ts';
-import { SendBudget } from './send-buffer-limit.ts';
+import { SendBufferLimit } from './send-buffer-limit.ts';
 import { createSendPieces } from './streamed-response.ts';
 
 type SharedOptions =
@@ -159,7 +159,7 @@ async function addRoutes(
   const { store, log, basePath, limits, metrics } = options;
   const document = renderOpenApi(operations, basePath);
   const methods = collectMethods(scope);
-  const sendBudget = new SendBudget(limits.unsent, OWNER_SHARE);
+  const sendBufferLimit = new SendBufferLimit(limits.sendBuffer, OWNER_SHARE);
   const sendPieces = createSendPieces((request, error) => {
     request.brokenOff = toApiError(error);
     if (request.brokenOff.code >= 50000) logFailure(log, request, error);
@@ -196,7 +196,7 @@ async function addRoutes(
   serve(
     listPlantsOperation,
     listPlants(store, listPath, metrics.listed, {
-      budget: sendBudget,
+      sendBufferLimit,
       sendPieces,
       waitForPageSlot: createPageSlots(),
       recheck: (request) => authentication.recheck(request, listPlantsOperation.scope),
@@ -209,7 +209,7 @@ async function addRoutes(
     config: { operationId: 'openapi' },
     handler: async (_request, reply) => asJson(reply, document),
   });
-  // Its own budget: clients without a token may not use up that of lists.
-  await addApiReference(scope, new SendBudget(limits.unsent * REFERENCE_SHARE, 1), sendPieces);
+  // Its own limit: clients without a token may not use up that of lists.
+  await addApiReference(scope, new SendBufferLimit(limits.sendBuffer * REFERENCE_SHARE, 1), sendPieces);
   answerOtherMethods(scope, methods);
 }

@@ -37,7 +37,7 @@ const NONE: Use = { used: 0, reserved: 0 };
  * Limits the total memory of the long responses that clients are still reading, and the share of each owner.
  * Does not count short responses.
  */
-export class SendBudget {
+export class SendBufferLimit {
   readonly #limit: number;
   readonly #limitOfOwner: number;
   readonly #byOwner = new Map<string, Use>();
@@ -204,18 +204,18 @@ export class HeldBytes {
   /** All memory of this response. */
   memory = 0;
   readonly #response: BatchedResponse;
-  readonly #budget: SendBudget;
+  readonly #limit: SendBufferLimit;
 
-  constructor(response: BatchedResponse, owner: string, budget: SendBudget) {
+  constructor(response: BatchedResponse, owner: string, limit: SendBufferLimit) {
     this.owner = owner;
     this.#response = response;
-    this.#budget = budget;
+    this.#limit = limit;
     this.isClosed = response.destroyed;
     response.once('close', () => {
       this.isClosed = true;
-      budget.cancel(this, clientGone());
-      budget.resume(this);
-      budget.release(this.memory, this.reserved, owner);
+      limit.cancel(this, clientGone());
+      limit.resume(this);
+      limit.release(this.memory, this.reserved, owner);
     });
   }
 
@@ -231,7 +231,7 @@ export class HeldBytes {
   add(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;
-    this.#budget.take(memory, this.owner);
+    this.#limit.take(memory, this.owner);
     this.memory += memory;
   }
 
@@ -242,24 +242,24 @@ export class HeldBytes {
   async reserve(bytes: number): Promise<void> {
     if (this.isClosed) throw clientGone();
     const memory = bytes * MEMORY_PER_BYTE;
-    await this.#budget.reserve(memory, this);
+    await this.#limit.reserve(memory, this);
     if (this.isClosed) throw clientGone();
   }
 
-  /** Runs `work` when `limit` allows it. Until then, this response releases no memory. */
-  async waitFor<T>(limit: <R>(work: () => Promise<R>) => Promise<R>, work: () => Promise<T>): Promise<T> {
-    this.#budget.pause(this);
+  /** Runs `work` when `gate` allows it. Until then, this response releases no memory. */
+  async waitFor<T>(gate: <R>(work: () => Promise<R>) => Promise<R>, work: () => Promise<T>): Promise<T> {
+    this.#limit.pause(this);
     try {
-      return await limit(() => {
-        this.#budget.resume(this);
+      return await gate(() => {
+        this.#limit.resume(this);
         return work();
       });
     } finally {
-      this.#budget.resume(this);
+      this.#limit.resume(this);
     }
   }
 
-  /** Adds memory that the common budget has granted to this response. */
+  /** Adds memory that `SendBufferLimit` has granted to this response. */
   grant(memory: number): void {
     this.memory += memory;
     this.reserved += memory;
@@ -272,6 +272,6 @@ export class HeldBytes {
     const reserved = Math.min(memory, this.reserved);
     this.memory -= memory;
     this.reserved -= reserved;
-    this.#budget.release(memory, reserved, this.owner);
+    this.#limit.release(memory, reserved, this.owner);
   }
 }

@@ -71,7 +71,7 @@ test('admin listener: rejected request → error body and headers as on the publ
 
 function adminOf(t: TestContext, registry: Registry, log: EventLog): FastifyInstance {
   const limits = limitsOf(loadConfig({}, {}));
-  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
+  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
   const admin = createAdmin({ registry, checks: [], limits, connections, log });
   t.after(async () => {
     connections.destroy();

@@ -4,7 +4,7 @@ import { Socket } from 'node:net';
 import { test } from 'node:test';
 import { BatchedResponse } from '../../src/http/batched-response.ts';
 import { ClientGone } from '../../src/http/operation.ts';
-import { MEMORY_PER_BYTE, SendBudget } from '../../src/http/send-buffer-limit.ts';
+import { MEMORY_PER_BYTE, SendBufferLimit } from '../../src/http/send-buffer-limit.ts';
 
 const LIMIT = 1_000;
 const HALF = LIMIT / 2 / MEMORY_PER_BYTE;
@@ -13,80 +13,80 @@ function openResponse(): BatchedResponse {
   return new BatchedResponse(new IncomingMessage(new Socket()));
 }
 
-function assertAllFree(budget: SendBudget): void {
-  budget.take(LIMIT, 'bob');
-  assert.throws(() => budget.take(1, 'bob'), { code: 50301 });
-  budget.release(LIMIT, 0, 'bob');
+function assertAllFree(limit: SendBufferLimit): void {
+  limit.take(LIMIT, 'bob');
+  assert.throws(() => limit.take(1, 'bob'), { code: 50301 });
+  limit.release(LIMIT, 0, 'bob');
 }
 
 test('memory above the limit → 50301; the memory of a closed response is free', () => {
-  const budget = new SendBudget(LIMIT, 0.75);
+  const limit = new SendBufferLimit(LIMIT, 0.75);
   const [first, second, third] = [openResponse(), openResponse(), openResponse()];
-  const held = budget.open(first, 'alice');
+  const held = limit.open(first, 'alice');
   held.add(HALF);
-  budget.open(third, 'carol').add(HALF);
-  assert.throws(() => budget.open(second, 'bob').add(1), { code: 50301 });
+  limit.open(third, 'carol').add(HALF);
+  assert.throws(() => limit.open(second, 'bob').add(1), { code: 50301 });
   held.remove(HALF);
-  budget.open(second, 'bob').add(HALF);
+  limit.open(second, 'bob').add(HALF);
   for (const response of [first, second, third]) response.emit('close');
-  assertAllFree(budget);
+  assertAllFree(limit);
 });
 
 test('owner at its share → waits or gets 50301, and others pass; its first response may be larger', async () => {
-  const budget = new SendBudget(LIMIT, 0.75);
+  const limit = new SendBufferLimit(LIMIT, 0.75);
   const [first, second, other] = [openResponse(), openResponse(), openResponse()];
-  budget.open(first, 'alice').add(1.8 * HALF);
-  assert.throws(() => budget.open(openResponse(), 'alice').add(0.1 * HALF), { code: 50301 });
+  limit.open(first, 'alice').add(1.8 * HALF);
+  assert.throws(() => limit.open(openResponse(), 'alice').add(0.1 * HALF), { code: 50301 });
   let isGranted = false;
-  const waiting = budget
+  const waiting = limit
     .open(second, 'alice')
     .reserve(0.1 * HALF)
     .then(() => {
       isGranted = true;
     });
-  await budget.open(other, 'bob').reserve(0.2 * HALF);
+  await limit.open(other, 'bob').reserve(0.2 * HALF);
   assert.equal(isGranted, false);
   first.emit('close');
   await waiting;
   for (const response of [second, other]) response.emit('close');
-  assertAllFree(budget);
+  assertAllFree(limit);
 });
 
 test('all responses of an owner wait for more → the first gets it, above the share', async () => {
-  const budget = new SendBudget(LIMIT, 0.75);
+  const limit = new SendBufferLimit(LIMIT, 0.75);
   const responses = [openResponse(), openResponse()];
-  const held = responses.map((response) => budget.open(response, 'alice'));
+  const held = responses.map((response) => limit.open(response, 'alice'));
   for (const one of held) await one.reserve(0.6 * HALF);
   const [first, second] = held.map((one) => one.reserve(0.4 * HALF));
   await first;
   responses[0]?.emit('close');
   await second;
   responses[1]?.emit('close');
-  assertAllFree(budget);
+  assertAllFree(limit);
 });
 
 test('all responses of an owner wait and hold only memory that they took → the first gets more, above the share', async () => {
-  const budget = new SendBudget(LIMIT, 0.75);
+  const limit = new SendBufferLimit(LIMIT, 0.75);
   const responses = [openResponse(), openResponse()];
-  const held = responses.map((response) => budget.open(response, 'alice'));
+  const held = responses.map((response) => limit.open(response, 'alice'));
   for (const one of held) one.add(0.1 * HALF);
   const [first, second] = held.map((one) => one.reserve(2 * HALF));
   await first;
   responses[0]?.emit('close');
   await second;
   responses[1]?.emit('close');
-  assertAllFree(budget);
+  assertAllFree(limit);
 });
 
 test('responses of an owner at its share that wait for others → no further one gets memory', async () => {
-  const budget = new SendBudget(LIMIT, 0.75);
+  const limit = new SendBufferLimit(LIMIT, 0.75);
   const [first, second] = [openResponse(), openResponse()];
-  const held = budget.open(first, 'alice');
+  const held = limit.open(first, 'alice');
   await held.reserve(1.4 * HALF);
   const gate = Promise.withResolvers<never>();
   const paused = held.waitFor(() => gate.promise, assert.fail);
-  const waiting = budget.open(second, 'alice').reserve(0.3 * HALF);
-  budget.open(openResponse(), 'bob').add(0.5 * HALF);
+  const waiting = limit.open(second, 'alice').reserve(0.3 * HALF);
+  limit.open(openResponse(), 'bob').add(0.5 * HALF);
   second.emit('close');
   await assert.rejects(waiting, ClientGone);
   gate.reject(new ClientGone('the client is gone'));
@@ -94,64 +94,62 @@ test('responses of an owner at its share that wait for others → no further one
 });
 
 test('one that holds nothing waits before one that has begun → the begun one gets memory', async () => {
-  const budget = new SendBudget(LIMIT, 0.75);
+  const limit = new SendBufferLimit(LIMIT, 0.75);
   const [begun, other] = [openResponse(), openResponse()];
   Object.defineProperty(begun, 'headersSent', { value: true });
-  const held = budget.open(begun, 'alice');
+  const held = limit.open(begun, 'alice');
   held.add(0.1 * HALF);
-  const waiting = budget.open(other, 'alice').reserve(1.5 * HALF);
+  const waiting = limit.open(other, 'alice').reserve(1.5 * HALF);
   await held.reserve(1.5 * HALF);
   other.emit('close');
   await assert.rejects(waiting, ClientGone);
 });
 
 test('response already closed → takes no memory', async () => {
-  const budget = new SendBudget(LIMIT, 0.75);
+  const limit = new SendBufferLimit(LIMIT, 0.75);
   const response = openResponse();
-  const held = budget.open(response, 'alice');
+  const held = limit.open(response, 'alice');
   held.add(HALF);
   response.destroy();
   response.emit('close');
-  for (const one of [held, budget.open(response, 'alice')]) {
+  for (const one of [held, limit.open(response, 'alice')]) {
     one.add(HALF);
     one.remove(HALF);
     await assert.rejects(one.reserve(HALF), ClientGone);
   }
-  assertAllFree(budget);
+  assertAllFree(limit);
 });
 
 test('response closed while it waits, or just after its wait → ClientGone, and its memory is free', async () => {
-  const budget = new SendBudget(LIMIT, 0.75);
+  const limit = new SendBufferLimit(LIMIT, 0.75);
   for (const isGranted of [false, true]) {
     const response = openResponse();
-    budget.take(LIMIT, 'bob');
+    limit.take(LIMIT, 'bob');
     const holder = openResponse();
-    const released = budget.open(holder, 'alice').reserve(1);
+    const released = limit.open(holder, 'alice').reserve(1);
     await released;
-    const waiting = budget.open(response, 'alice').reserve(HALF);
-    if (isGranted) budget.release(LIMIT, 0, 'bob');
+    const waiting = limit.open(response, 'alice').reserve(HALF);
+    if (isGranted) limit.release(LIMIT, 0, 'bob');
     response.emit('close');
     await assert.rejects(waiting, ClientGone);
     holder.emit('close');
-    if (!isGranted) budget.release(LIMIT, 0, 'bob');
-    assertAllFree(budget);
+    if (!isGranted) limit.release(LIMIT, 0, 'bob');
+    assertAllFree(limit);
   }
 });
 
 test('those that hold memory wait for more or are paused → the first that waits gets it, before new ones', async () => {
-  const budget = new SendBudget(LIMIT, 1);
+  const limit = new SendBufferLimit(LIMIT, 1);
   const responses = [openResponse(), openResponse(), openResponse()];
-  const [paused, growing, fresh] = responses.map((response, index) =>
-    budget.open(response, `owner ${index}`),
-  );
+  const [paused, growing, fresh] = responses.map((response, index) => limit.open(response, `owner ${index}`));
   assert.ok(paused !== undefined && growing !== undefined && fresh !== undefined);
   for (const one of [paused, growing]) await one.reserve(0.9 * HALF);
   const granted: string[] = [];
   const newcomer = fresh.reserve(HALF).then(() => granted.push('new'));
   const more = growing.reserve(HALF).then(() => granted.push('more'));
   const free = Promise.withResolvers<void>();
-  const limit = async <T>(work: () => Promise<T>): Promise<T> => free.promise.then(work);
-  const done = paused.waitFor(limit, async () => 'done');
+  const gate = async <T>(work: () => Promise<T>): Promise<T> => free.promise.then(work);
+  const done = paused.waitFor(gate, async () => 'done');
   await more;
   assert.deepEqual(granted, ['more']);
   free.resolve();
@@ -159,5 +157,5 @@ test('those that hold memory wait for more or are paused → the first that wait
   responses[1]?.emit('close');
   await newcomer;
   for (const response of [responses[0], responses[2]]) response?.emit('close');
-  assertAllFree(budget);
+  assertAllFree(limit);
 });

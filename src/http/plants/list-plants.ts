@@ -5,7 +5,7 @@ import type { IdRange, Store } from '../../store/store.ts';
 import { type BatchedResponse, responseOf } from '../batched-response.ts';
 import { toApiError } from '../error-response.ts';
 import { asJson, ClientGone, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
-import type { HeldBytes, SendBudget } from '../send-buffer-limit.ts';
+import type { HeldBytes, SendBufferLimit } from '../send-buffer-limit.ts';
 import { inPieces, PIECE_BYTES, type SendPieces } from '../streamed-response.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
 import { GATHERED_BYTES, gather } from './gathered-list.ts';
@@ -98,7 +98,7 @@ export const listPlantsOperation = {
 } as const satisfies Operation;
 
 interface ListGuards {
-  readonly budget: SendBudget;
+  readonly sendBufferLimit: SendBufferLimit;
   readonly sendPieces: SendPieces;
   /** Resolves when a list may read its next page. */
   readonly waitForPageSlot: WaitForPageSlot;
@@ -114,7 +114,7 @@ export function listPlants(
   store: Store,
   path: string,
   onSent: (bytes: number) => void,
-  { budget, sendPieces, waitForPageSlot, recheck }: ListGuards,
+  { sendBufferLimit, sendPieces, waitForPageSlot, recheck }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
   const gatherLimited = createGate(CONCURRENT_GATHERS);
   const readLimited = createGate(CONCURRENT_READS);
@@ -181,7 +181,7 @@ export function listPlants(
       onSent(pages.pageBytes);
       return asJson(reply, first);
     }
-    const held = budget.open(response, owner);
+    const held = sendBufferLimit.open(response, owner);
     reply.header('content-type', 'application/json');
     if (limit === undefined) {
       held.add(STREAM_BYTES);

@@ -27,7 +27,7 @@ export interface Limits {
    * Max bytes of memory for all long responses that are being sent. Also limits the unsent bytes of all
    * connections.
    */
-  readonly unsent: number;
+  readonly sendBuffer: number;
   readonly headersMs: number;
   readonly requestMs: number;
   readonly keepAliveMs: number;

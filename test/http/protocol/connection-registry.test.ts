@@ -27,11 +27,11 @@ const [CERTIFICATE = '', KEY = ''] = ['pem', 'key'].map((kind) =>
 );
 
 test('no connection is open → empty at once', async () => {
-  await new ConnectionRegistry(limits.connections, limits.unsent).whenEmpty();
+  await new ConnectionRegistry(limits.connections, limits.sendBuffer).whenEmpty();
 });
 
 test('connections are open → empty when the last one closes', async (t) => {
-  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
+  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
   const url = `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections))}`;
   const wires = [openWire(url), openWire(url)];
   for (const wire of wires) {
@@ -50,7 +50,7 @@ test('connections are open → empty when the last one closes', async (t) => {
 });
 
 test('connection accepted after the stop began → closed without a response', async (t) => {
-  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
+  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
   const port = await listenOnFreePort(listenerOf(t, connections));
   const empty = connections.closeWhenIdle();
   const wire = openWire(`http://127.0.0.1:${port}`);
@@ -102,7 +102,7 @@ test('TLS: connection at the limit → a stalled handshake is closed for it; wit
 });
 
 test('response that Node rejects → its connection is closed, the others get their responses', async (t) => {
-  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
+  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
   const responses: ServerResponse[] = [];
   const listener = listenerOf(t, connections, undefined, (_request, response) => {
     responses.push(response);
@@ -183,7 +183,7 @@ class OpenConnections extends ConnectionRegistry {
 }
 
 test('first request long after the connect → its time begins with its first byte', async (t) => {
-  const connections = new OpenConnections(limits.connections, limits.unsent);
+  const connections = new OpenConnections(limits.connections, limits.sendBuffer);
   const listener = listenerOf(t, connections, undefined, (request, response) => {
     request.resume().on('end', () => response.end());
   });
@@ -202,7 +202,7 @@ test('first request long after the connect → its time begins with its first by
 });
 
 test('idle connection whose client still reads its response → stays open; closed when it reads no more', async (t) => {
-  const connections = new OpenConnections(limits.connections, limits.unsent);
+  const connections = new OpenConnections(limits.connections, limits.sendBuffer);
   const url = `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections))}`;
   const wire = openWire(url);
   t.after(() => wire.destroy());
@@ -251,7 +251,7 @@ test('more unsent bytes than the limit → the connection that stalls longest is
 });
 
 test('pipelined requests above the limit on their memory → 50301 and closed; short ones are accepted', async (t) => {
-  const connections = new ConnectionRegistry(limits.connections, limits.unsent);
+  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
   const held: ServerResponse[] = [];
   let isHolding = true;
   const listener = listenerOf(t, connections, undefined, (_request, response) => {
@@ -296,7 +296,7 @@ for (const [inFlight, waiting] of [
   ['GET', 'HEAD'],
 ] as const)
   test(`${waiting} requests above the limit on their memory, behind a ${inFlight} → the 50301 is that of a ${waiting}`, async (t) => {
-    const connections = new ConnectionRegistry(limits.connections, limits.unsent);
+    const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
     const held: ServerResponse[] = [];
     const listener = listenerOf(t, connections, undefined, (_request, response) => void held.push(response));
     connections.countInput(UNPARSED_BYTES);
@@ -319,7 +319,7 @@ async function beginHandshake(
   limit = limits.connections,
   handler?: RequestListener,
 ): Promise<{ connections: ConnectionRegistry; silent: Socket; url: string }> {
-  const connections = new ConnectionRegistry(limit, limits.unsent);
+  const connections = new ConnectionRegistry(limit, limits.sendBuffer);
   const tls = openTls(CERTIFICATE, KEY, () => undefined);
   const listener = listenerOf(t, connections, tls, handler);
   const port = await listenOnFreePort(listener);

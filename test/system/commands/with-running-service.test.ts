@@ -50,8 +50,9 @@ describe('commands while a service runs on the same store', TOGETHER, () => {
   it(`backup: of a service under the load of ${CONNECTIONS} connections has every write that was acknowledged before`, async (t) => {
     const installation = await newInstallation(t);
     await importPlants(installation, 20_000);
-    const service = await installation.serve();
+    // Before the first start, which would create one more token unless this one exists.
     const headers = { ...bearer(await installation.token('alice')), 'content-type': 'application/json' };
+    const service = await installation.serve();
     const acknowledged: string[] = [];
     let next = 1_000_000;
     let isLoading = true;
@@ -83,7 +84,7 @@ describe('commands while a service runs on the same store', TOGETHER, () => {
 
     const restored = await newInstallation(t);
     await copyFile(file, restored.file);
-    assert.match(await succeed(restored, 'check'), /^sound: \d+ plants, 2 tokens, 0 idempotency keys\n$/);
+    assert.match(await succeed(restored, 'check'), /^sound: \d+ plants, 1 token, 0 idempotency keys\n$/);
     const lines = new Set((await succeed(restored, 'export', 'alice')).split('\n'));
     for (const line of before) assert.ok(lines.has(line), line);
     assert.ok(lines.size > 20_000 + before.length);

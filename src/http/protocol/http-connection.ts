@@ -39,8 +39,8 @@ export interface HttpConnectionOptions {
   /** Called when the connection has become idle again after a request. */
   readonly onIdle: () => void;
   /**
-   * Counts more bytes of unparsed input in memory, or less if negative. Returns false if all connections
-   * together have too many.
+   * Counts more bytes of unparsed input and incomplete headers in memory, or less if negative. Returns false if
+   * all connections together have too many.
    */
   readonly countInput: (bytes: number) => boolean;
   /** Renders the response to an error that belongs to no request. */
@@ -184,7 +184,7 @@ export class Connection {
     if (this.#count(this.#unparsed.length)) return;
     // The error belongs to the first request that was kept, and not to the one in flight.
     this.#framing.isHead = isHeadRequest(this.#takeUnparsed());
-    this.fail(new ApiError(50301, 'too much input of requests is waiting; retry later', RETRY_SOON));
+    this.fail(tooMuchInput());
   }
 
   /** Returns the kept bytes, which are then no longer kept. */
@@ -233,6 +233,7 @@ export class Connection {
     this.#parse(slice);
     const request = (this.#next ?? this.#current)?.req;
     this.#framing.parsed(slice.length, request);
+    if (!this.#count(this.#framing.headBytes)) this.fail(tooMuchInput());
     // Delays the dispatch of a request if the next slice of its body has already arrived. After that slice is
     // parsed, most requests are complete.
     const hasMore = isHead && available > slice.length && request?.complete === false;
@@ -344,6 +345,10 @@ let idleRanks = 0;
 export function nextIdleRank(): number {
   idleRanks += 1;
   return idleRanks;
+}
+
+function tooMuchInput(): ApiError {
+  return new ApiError(50301, 'too much input of requests is waiting; retry later', RETRY_SOON);
 }
 
 function isIncomplete({ req, isAnswered }: BatchedResponse): boolean {

@@ -36,6 +36,8 @@ type Part = 'start' | 'head' | 'length' | 'chunked';
 export class Framing {
   /** True if the last request that began is a HEAD request. */
   isHead = false;
+  /** Bytes of incomplete headers that the parser has; 0 if it has none. */
+  headBytes = 0;
   readonly #maxLine: number;
   #part: Part = 'start';
   /** Last three bytes of incomplete headers. The end of headers (CR LF CR LF) may be split over two reads. */
@@ -69,7 +71,11 @@ export class Framing {
 
   /** Records that `bytes` bytes were parsed. `request` is undefined while its headers are incomplete. */
   parsed(bytes: number, request: IncomingMessage | undefined): void {
-    if (request === undefined) return;
+    if (request === undefined) {
+      if (this.#part === 'head') this.headBytes += bytes;
+      return;
+    }
+    this.headBytes = 0;
     if (request.complete) this.#part = 'start';
     else if (this.#part === 'length') this.#left -= bytes;
     else if (this.#part === 'head') this.#beginBody(request);

@@ -309,6 +309,42 @@ for (const [inFlight, waiting] of [
     assert.match(all, /HTTP\/1\.1 503 /);
   });
 
+test('unfinished headers above the limit on their memory → 50301 and closed; complete ones release it', async (t) => {
+  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  const listener = listenerOf(t, connections);
+  const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
+  const begin = (bytes: number): Wire => {
+    const wire = openWire(url);
+    t.after(() => wire.destroy());
+    wire.send(REQUEST.replace('\r\n\r\n', '\r\nX-Long: ').padEnd(bytes, 'x'));
+    return wire;
+  };
+  const end = async (wire: Wire): Promise<number | undefined> => {
+    wire.send('\r\n\r\n');
+    return statusOf(wire);
+  };
+  const long = 2 * UNCOUNTED_INPUT_BYTES;
+  // Leaves room for one.
+  connections.countInput(UNPARSED_BYTES - UNCOUNTED_INPUT_BYTES);
+  const first = begin(long);
+  await until(() => {
+    const fits = connections.countInput(1);
+    connections.countInput(-1);
+    return !fits;
+  });
+  const second = begin(long);
+  assert.equal(await statusOf(second), 503);
+  const short = begin(UNCOUNTED_INPUT_BYTES);
+  assert.equal(await end(short), 200);
+  // The parser keeps no empty lines.
+  const empty = openWire(url);
+  empty.send('\r\n'.repeat(UNCOUNTED_INPUT_BYTES) + REQUEST);
+  assert.equal(await statusOf(empty), 200);
+  empty.destroy();
+  assert.equal(await end(first), 200);
+  assert.equal(await end(begin(long)), 200);
+});
+
 async function statusOf(wire: Wire): Promise<number | undefined> {
   return (await wire.answer())?.status;
 }

@@ -355,6 +355,23 @@ const slowness: readonly Attack[] = [
     },
   },
   {
+    name: 'unfinished-headers',
+    about: 'headers without their end',
+    guards: 'the memory of unfinished headers: memory, statuses',
+    connections: 6_000,
+    sends: once({ send: `GET / HTTP/1.1\r\n${HOST}X-Long: ${'x'.repeat(15_000)}` }),
+    reads: 'all',
+    seconds: 20,
+    // 6,000 idle connections take about 125 MiB.
+    bounds: { memory: 176 * MEBIBYTE, closedMs: 14_000, statuses: [408, 503] },
+    short: {
+      connections: 400,
+      env: SHORT_RECEIVE_TIMEOUTS,
+      seconds: 8,
+      bounds: { closedMs: CLOSED_SOON_MS, statuses: [408] },
+    },
+  },
+  {
     name: 'slow-headers',
     about: 'headers byte by byte',
     guards: 'the header timeout: closed',

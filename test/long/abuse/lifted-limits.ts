@@ -60,6 +60,18 @@ export const LIFTED: readonly LiftedLimit[] = [
     ],
   },
   {
+    limit: 'the memory of unparsed input',
+    attack: 'unfinished-headers',
+    breaks: /memory/,
+    edits: [
+      {
+        file: 'src/http/protocol/connection-registry.ts',
+        from: 'UNPARSED_BYTES = 16 * 1024',
+        to: 'UNPARSED_BYTES = 2 ** 20',
+      },
+    ],
+  },
+  {
     limit: 'the end of the connection after an early response',
     attack: 'huge-length',
     breaks: /read|closed/,

@@ -4,7 +4,7 @@ import type { FastifyInstance } from 'fastify';
 import { type Config, connectionOptions, limitsOf, namesOf, partsOf } from './config.ts';
 import { placeOf } from './database-url.ts';
 import type { FindGrant } from './http/auth/authentication.ts';
-import { listenOnBoth } from './http/protocol/bind-listeners.ts';
+import { listenOnBoth, rejectUnlessFree } from './http/protocol/bind-listeners.ts';
 import { ConnectionRegistry } from './http/protocol/connection-registry.ts';
 import { openTls, type Tls } from './http/protocol/tls.ts';
 import type { ServiceLog } from './observability/log.ts';
@@ -75,6 +75,8 @@ export async function startServer(options: ServerOptions): Promise<Server> {
       mode,
     }),
   );
+  const addresses = [addressOf(config, 'host', 'port'), addressOf(config, 'adminHost', 'adminPort')] as const;
+  await rejectUnlessFree(...addresses);
   const tracing = traces ? await loadTracing(log) : undefined;
   let isStopping = false;
   const closed = new AbortController();
@@ -134,10 +136,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   }
 
   try {
-    const [address, adminUrl] = await listenOnBoth(
-      [app, addressOf(config, 'host', 'port')],
-      [admin, addressOf(config, 'adminHost', 'adminPort')],
-    );
+    const [address, adminUrl] = await listenOnBoth([app, addresses[0]], [admin, addresses[1]]);
     const url = (tls === undefined ? address : address.replace(/^http:/, 'https:')) + config.basePath;
     log.event('serving', { url, adminUrl, store: placeOf(config.databaseUrl) });
     if (lock?.isShared)

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
 import { loadConfig } from '../../src/config.ts';
@@ -46,9 +46,11 @@ describe('serve', TOGETHER, () => {
   });
 
   for (const flag of ['--port', '--admin-port']) {
-    it(`${flag} in use → message`, async (t) => {
+    it(`${flag} in use → message, and no store is created`, async (t) => {
       const port = await takePort(t);
-      const ended = await failToServe(t, { [flag]: port });
+      const file = join(await freshFolder(), 'data', 'plants.db');
+      const ended = await failToServe(t, { [flag]: port, '--database-url': `sqlite:${file}` });
+      assert.equal(existsSync(dirname(file)), false);
       const variable = flag.slice(2).replace('-', '_').toUpperCase();
       assertFails(ended, new RegExp(`^plant-store: .*\\b${port}\\b.*in use.*${flag} \\(${variable}\\)\n$`));
     });

@@ -1,3 +1,5 @@
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:net';
 import type { FastifyInstance } from 'fastify';
 import { codeOf } from '../../api-errors.ts';
 import { OperatorError } from '../../operator-error.ts';
@@ -24,14 +26,39 @@ export class CannotListen extends OperatorError {
 }
 
 /**
+ * Rejects with CannotListen if an address cannot be bound now. A start checks this before it opens the store: it must
+ * not migrate the store if another process, perhaps of an older version, still has the port.
+ */
+export async function rejectUnlessFree(first: Address, second: Address): Promise<void> {
+  const servers = [createServer(), createServer()] as const;
+  const bind = async ({ host, port }: Address, server: Server): Promise<void> => {
+    await once(server.listen({ host, port }), 'listening');
+  };
+  try {
+    await both(explained(first, bind(first, servers[0])), explained(second, bind(second, servers[1])));
+  } finally {
+    for (const server of servers) server.close();
+  }
+}
+
+/**
  * Starts to listen with the public and the admin application, and resolves to their URLs. Rejects with
  * CannotListen, which reports all bind errors at once.
  */
-export async function listenOnBoth(
+export function listenOnBoth(
   [first, firstAddress]: readonly [FastifyInstance, Address],
   [second, secondAddress]: readonly [FastifyInstance, Address],
 ): Promise<readonly [string, string]> {
-  const [one, other] = await Promise.allSettled([listen(first, firstAddress), listen(second, secondAddress)]);
+  const listen = (app: FastifyInstance, { host, port }: Address): Promise<string> =>
+    app.listen({ host, port, backlog: BACKLOG });
+  return both(
+    explained(firstAddress, listen(first, firstAddress)),
+    explained(secondAddress, listen(second, secondAddress)),
+  );
+}
+
+async function both<T>(first: Promise<T>, second: Promise<T>): Promise<readonly [T, T]> {
+  const [one, other] = await Promise.allSettled([first, second]);
   if (one.status === 'fulfilled' && other.status === 'fulfilled') return [one.value, other.value];
   const reasons = [one, other].flatMap((result): readonly unknown[] =>
     result.status === 'rejected' ? [result.reason] : [],
@@ -41,10 +68,10 @@ export async function listenOnBoth(
   throw new CannotListen(bindErrors.map(({ message }) => message).join('; '), { cause: bindErrors[0] });
 }
 
-async function listen(app: FastifyInstance, address: Address): Promise<string> {
-  const { host, port } = address;
+/** Converts an error of a bind to CannotListen, if the reason is known. */
+async function explained<T>(address: Address, bound: Promise<T>): Promise<T> {
   try {
-    return await app.listen({ host, port, backlog: BACKLOG });
+    return await bound;
   } catch (error: unknown) {
     const reason = reasonOf(codeOf(error), address);
     if (reason === undefined) throw error;

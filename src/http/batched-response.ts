@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { headerCase } from './header-case.ts';
+import { headerCase } from './header-names.ts';
 import { http } from './node-http.ts';
 import { type CommonHeaders, renderHead } from './response-head.ts';
 

@@ -2,7 +2,7 @@ import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ApiError, codeOf, statusOf } from '../api-errors.ts';
 import type { EventLog } from '../observability/log-events.ts';
 import { NothingStored, StoreOverloaded, StoreUnavailable } from '../store/store.ts';
-import { headerCase } from './header-case.ts';
+import { headerCase } from './header-names.ts';
 import { asJson, ClientGone } from './operation.ts';
 import { packetOf, RequestTimeout, TargetTooLong } from './receive-errors.ts';
 import { statusLineOf } from './response-head.ts';

@@ -2,7 +2,7 @@ import { type ErrorCode, errorMeanings, statusOf } from '../api-errors.ts';
 import { NewPlant, Plant } from '../plant.ts';
 import { type TSchema, Type } from '../schema.ts';
 import { type Scope, scopes } from '../token.ts';
-import { headerCase } from './header-case.ts';
+import { headerCase } from './header-names.ts';
 import type { Operation } from './operation.ts';
 
 /** `info.version` of the OpenAPI document. The requirements of the API prescribe this value. */

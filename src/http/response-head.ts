@@ -1,4 +1,4 @@
-import { headerCase } from './header-case.ts';
+import { headerCase } from './header-names.ts';
 import { http } from './node-http.ts';
 
 /** Matches a character that no header value may have (RFC 9110 §5.5). */

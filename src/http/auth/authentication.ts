@@ -11,7 +11,7 @@ import {
   type Scope,
   type Token,
 } from '../../token.ts';
-import { countOf } from '../header-count.ts';
+import { countOf } from '../header-names.ts';
 import type { RejectedTokens } from './rate-limit.ts';
 
 /**

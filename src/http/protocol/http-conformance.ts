@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import { isIPv6 } from 'node:net';
 import type { FastifyRequest } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
-import { countOf } from '../header-count.ts';
+import { countOf } from '../header-names.ts';
 
 /** Matches a registered name or an IPv4 address (RFC 3986 §3.2.2) with an optional port (RFC 9110 §7.2). */
 const NAMED_HOST = /^(?:[\w.~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+(?::[0-9]*)?$/;

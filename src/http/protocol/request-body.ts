@@ -2,7 +2,7 @@ import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
 import { responseOf } from '../batched-response.ts';
-import { countOf } from '../header-count.ts';
+import { countOf } from '../header-names.ts';
 import { ownerOf } from '../operation.ts';
 
 /**

@@ -3,7 +3,7 @@ import { JsonInvalid, parseJson } from '../../exact-json.ts';
 import { newPlantFields, numberFields } from '../../plant.ts';
 import type { TSchema } from '../../schema.ts';
 import { compileCheck, compileFromText, propertiesOf, propertyOf } from '../../validation.ts';
-import { headerCase } from '../header-case.ts';
+import { headerCase } from '../header-names.ts';
 
 /** Replaces Fastify's schema compilers, which are never used here but would be loaded at every start. */
 export const withoutCompilers = {

@@ -17,6 +17,8 @@ export interface Answer {
   readonly text: string;
   /** The parsed body; undefined if it is not JSON. */
   readonly json: unknown;
+  /** Where a redirect leads, without the token. */
+  readonly location: string | undefined;
 }
 
 /** Error codes that a wrong base URL causes. */
@@ -35,7 +37,8 @@ export async function answerOf(response: Response, target: string, token: string
   const text = body.replaceAll(token, '[token]');
   const requestId = headers.get('x-request-id') ?? undefined;
   const info = { status, requestId, headers };
-  return { info, target, text, json: parsed(response.ok ? body : text) };
+  const location = headers.get('location')?.replaceAll(token, '[token]');
+  return { info, target, text, json: parsed(response.ok ? body : text), location };
 }
 
 function parsed(text: string): unknown {
@@ -55,13 +58,12 @@ export function errorOf(
   unknownBefore: boolean,
   isGone: boolean,
 ): PlantStoreError | undefined {
-  const { info, target } = answer;
-  const { status, headers } = info;
+  const { info, target, location } = answer;
+  const { status } = info;
   if (status >= 200 && status < 300) return undefined;
   // Handles redirects. In browsers, a redirect has the status 0 and no visible headers.
   if (status < 400) {
-    const place = headers.get('location');
-    const message = `${target} was redirected${place ? ` to ${place}` : ''}; fix the option url`;
+    const message = `${target} was redirected${location ? ` to ${location}` : ''}; fix the option url`;
     return failed(message, answer, unknownBefore);
   }
   const body: object = Object(answer.json);
@@ -79,7 +81,7 @@ export function errorOf(
 /** Returns the error for a response that cannot come from a Plant Store. */
 export function unexpected(answer: Answer, outcomeUnknown = true): PlantStoreError {
   const { info, target, text } = answer;
-  const begin = JSON.stringify(text.slice(0, 100)).replace(UNPRINTABLE, '\ufffd');
+  const begin = JSON.stringify(text.slice(0, 100));
   const body = text ? `begins with ${begin}` : 'is empty';
   // A gateway in front of the right service answers with 5xx, so those do not question the URL.
   const hint = info.status < 500 ? '; is the option url right?' : '';
@@ -91,5 +93,10 @@ export function unexpected(answer: Answer, outcomeUnknown = true): PlantStoreErr
 }
 
 function failed(message: string, { info }: Answer, outcomeUnknown: boolean, code?: number): PlantStoreError {
-  return new PlantStoreError(message, { ...info, status: info.status || undefined, outcomeUnknown, code });
+  return new PlantStoreError(message.replace(UNPRINTABLE, '\ufffd'), {
+    ...info,
+    status: info.status || undefined,
+    outcomeUnknown,
+    code,
+  });
 }

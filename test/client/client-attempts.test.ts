@@ -37,6 +37,15 @@ describe('a redirect', () => {
     });
   }
 
+  test('that repeats the token and has control characters → the message has neither', async (t) => {
+    const url = await serve(t, (_request, response) => {
+      response.writeHead(302, { location: 'http://plants.example/\u009b31m?t=secret' }).end();
+    });
+    await assert.rejects(createClient({ url, token: 'secret' }).deletePlant(7), {
+      message: `DELETE ${url}/plants/7 was redirected to http://plants.example/\ufffd31m?t=[token]; fix the option url`,
+    });
+  });
+
   test('that the platform hides, as browsers do → rejected without its target', async () => {
     const hidden = Object.defineProperties(new Response(null), {
       type: { value: 'opaqueredirect' },

@@ -22,6 +22,14 @@ export function escapeLines(text: string): string {
   return text.replace(UNSAFE_IN_LINES, escapeOne);
 }
 
+/** Hides tokens, and passwords in URLs, in a message that quotes arguments. */
+export function redact(text: string): string {
+  return text
+    .replace(/plt_[0-9A-Za-z]+/g, 'plt_***')
+    .replace(/([a-z]+:\/\/[^\s:@/]*):\S*@/g, '$1:***@')
+    .replace(/([?&]password=)[^&\s]*/g, '$1***');
+}
+
 function escapeOne(character: string): string {
   if (character === '\n') return '\\n';
   return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;

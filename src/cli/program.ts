@@ -3,7 +3,7 @@ import { codeOf } from '../api-errors.ts';
 import { OperatorError } from '../operator-error.ts';
 import { version } from '../version.ts';
 import { type CommandContext, type Output, OutputFailed, print } from './context.ts';
-import { escapeLine, escapeLines } from './message.ts';
+import { escapeLine, escapeLines, redact } from './message.ts';
 import { warnOfMisspelledVariables } from './settings/flags.ts';
 
 // Imports each command on demand, so that no command slows down the start of another.
@@ -66,7 +66,7 @@ export async function createProgram(
     .configureOutput({
       writeOut: printHelp,
       writeErr: (text) => void stderr.write(text),
-      outputError: (text, write) => write(escapeLines(text.replace(/^error: /, 'plant-store: '))),
+      outputError: (text, write) => write(escapeLines(redact(text.replace(/^error: /, 'plant-store: ')))),
       getOutHelpWidth: () => widthOf(stdout),
       getErrHelpWidth: () => widthOf(stderr),
       getOutHasColors: () => false,

@@ -21,6 +21,9 @@ const TEXT_COLUMNS = 50;
 const MIN_BAR_COLUMNS = 10;
 const MAX_BAR_COLUMNS = 40;
 
+/** Saves the cursor position, to which cli-progress returns at its end to clear the bar. */
+const SAVE_CURSOR = '\u001b7';
+
 /**
  * Shows count, rate and remaining time on standard error, without colours. Shows no bar and no remaining time
  * if `total` is unknown. If standard error is not a terminal, writes only the lines of `note`.
@@ -51,6 +54,8 @@ export function startProgress(
       clearOnComplete: true,
       forceRedraw: true,
       gracefulExit: false,
+      // If a signal ended the process, the terminal would stay without line wrap.
+      linewrap: true,
     },
     Presets.legacy,
   );
@@ -70,6 +75,7 @@ export function startProgress(
       cursorTo(stderr, 0);
       clearLine(stderr, 0);
       writeMessage(stderr, line);
+      stderr.write(SAVE_CURSOR);
     },
     stop: () => bar.stop(),
   };

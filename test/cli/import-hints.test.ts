@@ -93,3 +93,23 @@ for (const [columns, bar] of [
     }
   });
 }
+
+it('invalid lines on a terminal → the cursor does not return to before them, and lines still wrap', async (t) => {
+  const installation = await newInstallation(t);
+  await writeFile(join(installation.folder, 'plants.ndjson'), 'no plant\n'.repeat(3));
+  const { stderr } = await installation.run(['import', 'alice', 'plants.ndjson'], { terminals: ['stderr'] });
+  // ESC 7 saves the position to which ESC 8 returns.
+  const [saved, lastNote, restored] = ['\u001b7', 'line 3: ', '\u001b8'].map((text) =>
+    stderr.lastIndexOf(text),
+  );
+  assert.ok(Number(lastNote) < Number(saved) && Number(saved) < Number(restored), JSON.stringify(stderr));
+  assert.ok(!stderr.includes('\u001b[?7l'), 'line wrap stays on');
+});
+
+it('export to a terminal → no progress bar between the plants', async (t) => {
+  const installation = await newInstallation(t);
+  await writeFile(join(installation.folder, 'plants.ndjson'), '{"id":1,"name":"Fern"}\n');
+  await installation.run(['import', 'alice', 'plants.ndjson']);
+  const ended = await installation.run(['export', 'alice'], { terminals: ['stdout', 'stderr'] });
+  assert.equal(ended.stderr, '1 plant of the owner alice exported\n');
+});

@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { placeOf } from '../../src/database-url.ts';
+import { mintSecret } from '../../src/token.ts';
 import { PASSWORD, urlsWithPassword } from '../support/data/urls-with-password.ts';
 import { newInstallation, TOGETHER } from '../support/program.ts';
+
+const TOKEN = mintSecret();
 
 describe('a password in the database URL', TOGETHER, () => {
   for (const [name, url] of urlsWithPassword) {
@@ -14,6 +17,22 @@ describe('a password in the database URL', TOGETHER, () => {
       assert.notEqual(stderr, '');
       assert.ok(!(stdout + stderr).includes(PASSWORD), stdout + stderr);
     });
+  }
+
+  for (const [, url] of urlsWithPassword) {
+    for (const args of [
+      ['check', url],
+      ['copy', url, url, 'more'],
+      ['serve', `--database=${url}`],
+    ]) {
+      it(`rejected arguments do not print it: ${args.join(' ').replaceAll(PASSWORD, '***')}`, async (t) => {
+        const installation = await newInstallation(t);
+        const { code, stdout, stderr } = await installation.run(args);
+        assert.equal(code, 1);
+        assert.match(stderr, /^plant-store: /);
+        assert.ok(!(stdout + stderr).includes(PASSWORD), stdout + stderr);
+      });
+    }
   }
 
   it('removed from a URL, in any position', () => {
@@ -28,3 +47,15 @@ describe('a password in the database URL', TOGETHER, () => {
       assert.equal(placeOf(url), shown);
   });
 });
+
+for (const args of [
+  ['token', 'revoke', TOKEN, 'more'],
+  ['token', TOKEN],
+])
+  it(`rejected arguments do not print a token: ${args.join(' ').replace(TOKEN, '***')}`, async (t) => {
+    const installation = await newInstallation(t);
+    const { code, stderr } = await installation.run(args);
+    assert.equal(code, 1);
+    assert.match(stderr, /^plant-store: .*plt_\*\*\*/);
+    assert.ok(!stderr.includes(TOKEN), stderr);
+  });

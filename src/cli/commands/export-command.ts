@@ -65,10 +65,17 @@ interface Export {
 /** Writes a consistent snapshot of an owner's plants. */
 function exportPlants(context: CommandContext, { bulk, owner, format, open }: Export): Promise<number> {
   return bulk.read(async (contents) => {
-    const progress = startProgress(context.stderr, 'plants', await contents.countPlants(owner));
+    const count = await contents.countPlants(owner);
     let written = 0;
     const to = open();
     const isShown = to === context.stdout && context.stdout.isTTY === true;
+    // The bar would overwrite plants on the same terminal.
+    const progress = startProgress(
+      context.stderr,
+      'plants',
+      count,
+      context.stderr.isTTY === true && !isShown,
+    );
 
     async function* texts(): AsyncGenerator<string> {
       yield format.header;

@@ -22,11 +22,14 @@ export function escapeLines(text: string): string {
   return text.replace(UNSAFE_IN_LINES, escapeOne);
 }
 
-/** Hides tokens, and passwords in URLs, in a message that quotes arguments. */
+/**
+ * Hides tokens, and passwords in URLs, in a message that quotes arguments. A password may contain any character, so the
+ * text up to the last `@` of a line is hidden.
+ */
 export function redact(text: string): string {
   return text
-    .replace(/plt_[0-9A-Za-z]+/g, 'plt_***')
-    .replace(/([a-z]+:\/\/[^\s:@/]*):\S*@/g, '$1:***@')
+    .replace(/plt_[0-9A-Za-z]{20,}/g, 'plt_***')
+    .replace(/(:\/\/[^\s:@/]*):.*@/g, '$1:***@')
     .replace(/([?&]password=)[^&\s]*/g, '$1***');
 }
 

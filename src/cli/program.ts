@@ -113,5 +113,5 @@ function inheritSettings(command: Command): void {
 function explanationOf(error: unknown): string {
   if (!(error instanceof Error)) return escapeLine(String(error));
   const isExpected = error instanceof OperatorError || 'syscall' in error;
-  return isExpected ? escapeLine(error.message) : escapeLines(error.stack ?? error.message);
+  return isExpected ? escapeLine(redact(error.message)) : escapeLines(redact(error.stack ?? error.message));
 }

@@ -23,7 +23,9 @@ describe('a password in the database URL', TOGETHER, () => {
     for (const args of [
       ['check', url],
       ['copy', url, url, 'more'],
-      ['serve', `--database=${url}`],
+      ['serve', '--port', url],
+      ['export', 'alice', url],
+      ['serve', `--database=${url.replace(/^\w+/, (scheme) => scheme.toUpperCase())}`],
     ]) {
       it(`rejected arguments do not print it: ${args.join(' ').replaceAll(PASSWORD, '***')}`, async (t) => {
         const installation = await newInstallation(t);
@@ -51,6 +53,7 @@ describe('a password in the database URL', TOGETHER, () => {
 for (const args of [
   ['token', 'revoke', TOKEN, 'more'],
   ['token', TOKEN],
+  ['import', 'alice', TOKEN],
 ])
   it(`rejected arguments do not print a token: ${args.join(' ').replace(TOKEN, '***')}`, async (t) => {
     const installation = await newInstallation(t);

@@ -39,8 +39,8 @@ export interface HttpConnectionOptions {
   /** Called when the connection has become idle again after a request. */
   readonly onIdle: () => void;
   /**
-   * Counts more bytes of unparsed input and incomplete headers in memory, or less if negative. Returns false if
-   * all connections together have too many.
+   * Counts more bytes of unparsed input, and of unfinished headers and trailers, or less if negative. Returns false
+   * if all connections together have too many.
    */
   readonly countInput: (bytes: number) => boolean;
   /** Renders the response to an error that belongs to no request. */
@@ -233,7 +233,7 @@ export class Connection {
     this.#parse(slice);
     const request = (this.#next ?? this.#current)?.req;
     this.#framing.parsed(slice.length, request);
-    if (!this.#count(this.#framing.headBytes)) this.fail(tooMuchInput());
+    if (!this.#count(this.#framing.fieldBytes)) this.fail(tooMuchInput());
     // Delays the dispatch of a request if the next slice of its body has already arrived. After that slice is
     // parsed, most requests are complete.
     const hasMore = isHead && available > slice.length && request?.complete === false;

@@ -36,8 +36,8 @@ type Part = 'start' | 'head' | 'length' | 'chunked';
 export class Framing {
   /** True if the last request that began is a HEAD request. */
   isHead = false;
-  /** Bytes of incomplete headers that the parser has; 0 if it has none. */
-  headBytes = 0;
+  /** Bytes of unfinished headers or trailers, which the parser keeps; 0 if it keeps none. */
+  fieldBytes = 0;
   readonly #maxLine: number;
   #part: Part = 'start';
   /** Last three bytes of incomplete headers. The end of headers (CR LF CR LF) may be split over two reads. */
@@ -71,11 +71,12 @@ export class Framing {
 
   /** Records that `bytes` bytes were parsed. `request` is undefined while its headers are incomplete. */
   parsed(bytes: number, request: IncomingMessage | undefined): void {
-    if (request === undefined) {
-      if (this.#part === 'head') this.headBytes += bytes;
-      return;
-    }
-    this.headBytes = 0;
+    if (request !== undefined) this.#advance(bytes, request);
+    const isInFields = this.#part === 'head' || (this.#part === 'chunked' && this.#isInTrailers);
+    this.fieldBytes = isInFields ? this.fieldBytes + bytes : 0;
+  }
+
+  #advance(bytes: number, request: IncomingMessage): void {
     if (request.complete) this.#part = 'start';
     else if (this.#part === 'length') this.#left -= bytes;
     else if (this.#part === 'head') this.#beginBody(request);

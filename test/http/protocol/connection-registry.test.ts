@@ -6,6 +6,7 @@ import { type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { limitsOf, loadConfig } from '../../../src/config.ts';
+import { BatchedResponse } from '../../../src/http/batched-response.ts';
 import { renderRawError, toApiError } from '../../../src/http/error-response.ts';
 import {
   ConnectionRegistry,
@@ -309,41 +310,51 @@ for (const [inFlight, waiting] of [
     assert.match(all, /HTTP\/1\.1 503 /);
   });
 
-test('unfinished headers above the limit on their memory → 50301 and closed; complete ones release it', async (t) => {
-  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
-  const listener = listenerOf(t, connections);
-  const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
-  const begin = (bytes: number): Wire => {
-    const wire = openWire(url);
-    t.after(() => wire.destroy());
-    wire.send(REQUEST.replace('\r\n\r\n', '\r\nX-Long: ').padEnd(bytes, 'x'));
-    return wire;
-  };
-  const end = async (wire: Wire): Promise<number | undefined> => {
-    wire.send('\r\n\r\n');
-    return statusOf(wire);
-  };
-  const long = 2 * UNCOUNTED_INPUT_BYTES;
-  // Leaves room for one.
-  connections.countInput(UNPARSED_BYTES - UNCOUNTED_INPUT_BYTES);
-  const first = begin(long);
-  await until(() => {
-    const fits = connections.countInput(1);
-    connections.countInput(-1);
-    return !fits;
+for (const [fields, begins] of [
+  ['headers', REQUEST.slice(0, -2)],
+  ['trailers', `${REQUEST.slice(0, -2)}Transfer-Encoding: chunked\r\n\r\n0\r\n`],
+] as const)
+  test(`unfinished ${fields} above the limit on their memory → 50301 and closed; complete ones release it`, async (t) => {
+    const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+    const listener = listenerOf(t, connections, undefined, (request, response) => {
+      assert.ok(response instanceof BatchedResponse);
+      response.onReceiveError = (error) =>
+        void response.writeHead(Math.floor(toApiError(error).code / 100)).end();
+      if (request.complete) response.end();
+      else request.resume().once('end', () => response.end());
+    });
+    const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
+    const begin = (bytes: number): Wire => {
+      const wire = openWire(url);
+      t.after(() => wire.destroy());
+      wire.send(`${begins}X-Long: `.padEnd(bytes, 'x'));
+      return wire;
+    };
+    const end = async (wire: Wire): Promise<number | undefined> => {
+      wire.send('\r\n\r\n');
+      return statusOf(wire);
+    };
+    const long = 3 * UNCOUNTED_INPUT_BYTES;
+    // Leaves room for one.
+    connections.countInput(UNPARSED_BYTES - 2 * UNCOUNTED_INPUT_BYTES);
+    const first = begin(long);
+    await until(() => {
+      const fits = connections.countInput(UNCOUNTED_INPUT_BYTES);
+      connections.countInput(-UNCOUNTED_INPUT_BYTES);
+      return !fits;
+    });
+    const second = begin(long);
+    assert.equal(await statusOf(second), 503);
+    const short = begin(UNCOUNTED_INPUT_BYTES);
+    assert.equal(await end(short), 200);
+    // The parser keeps no empty lines.
+    const empty = openWire(url);
+    empty.send('\r\n'.repeat(UNCOUNTED_INPUT_BYTES) + REQUEST);
+    assert.equal(await statusOf(empty), 200);
+    empty.destroy();
+    assert.equal(await end(first), 200);
+    assert.equal(await end(begin(long)), 200);
   });
-  const second = begin(long);
-  assert.equal(await statusOf(second), 503);
-  const short = begin(UNCOUNTED_INPUT_BYTES);
-  assert.equal(await end(short), 200);
-  // The parser keeps no empty lines.
-  const empty = openWire(url);
-  empty.send('\r\n'.repeat(UNCOUNTED_INPUT_BYTES) + REQUEST);
-  assert.equal(await statusOf(empty), 200);
-  empty.destroy();
-  assert.equal(await end(first), 200);
-  assert.equal(await end(begin(long)), 200);
-});
 
 async function statusOf(wire: Wire): Promise<number | undefined> {
   return (await wire.answer())?.status;

@@ -356,14 +356,17 @@ const slowness: readonly Attack[] = [
   },
   {
     name: 'unfinished-headers',
-    about: 'headers without their end',
-    guards: 'the memory of unfinished headers: memory, statuses',
+    about: 'headers, and with a token trailers, without their end',
+    guards: 'the memory of unfinished headers and trailers: memory, statuses',
     connections: 6_000,
-    sends: once({ send: `GET / HTTP/1.1\r\n${HOST}X-Long: ${'x'.repeat(15_000)}` }),
+    sends: [
+      `GET / HTTP/1.1\r\n${HOST}`,
+      `POST /plants HTTP/1.1\r\n${TOKEN}${JSON_TYPE}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n`,
+    ].map((begin) => ({ steps: [{ send: `${begin}X-Long: ${'x'.repeat(15_000)}` }] })),
     reads: 'all',
     seconds: 20,
     // 6,000 idle connections take about 125 MiB.
-    bounds: { memory: 176 * MEBIBYTE, closedMs: 14_000, statuses: [408, 503] },
+    bounds: { memory: 176 * MEBIBYTE, closedMs: 19_000, statuses: [408, 503] },
     short: {
       connections: 400,
       env: SHORT_RECEIVE_TIMEOUTS,

@@ -54,7 +54,7 @@ async function writeAndPublish<T>(
     return result;
   } catch (error: unknown) {
     removeSync(partial);
-    throw error;
+    throw explainFileError('write', file, error);
   }
 }
 

@@ -8,15 +8,31 @@ export class CommandFailed extends OperatorError {
   override readonly name = 'CommandFailed';
 }
 
+type Aim = 'read' | 'create' | 'write';
+
+/** Reasons that depend only on the code of the error. */
+const REASONS: Readonly<Record<string, string>> = {
+  ENAMETOOLONG: 'its name is too long',
+  ELOOP: 'its symbolic links form a loop',
+  EISDIR: 'it is a folder',
+  EACCES: 'permission denied for this user',
+  EPERM: 'permission denied for this user',
+  EROFS: 'its file system is read-only',
+  ENOSPC: 'the disk is full',
+  EDQUOT: 'the disk quota of this user is used up',
+  EFBIG: 'it exceeds the file size limit of this process or file system',
+  EIO: 'the disk reports an error; check it, and the log of the kernel',
+};
+
 /** Explains a file-system error as CommandFailed; returns any other error unchanged. */
-export function explainFileError(aim: 'read' | 'create', file: string, error: unknown): unknown {
+export function explainFileError(aim: Aim, file: string, error: unknown): unknown {
   const reason = reasonOf(codeOf(error), aim, file);
   return reason === undefined
     ? error
     : new CommandFailed(`cannot ${aim} ${file}: ${reason}`, { cause: error });
 }
 
-function reasonOf(code: string, aim: 'read' | 'create', file: string): string | undefined {
+function reasonOf(code: string, aim: Aim, file: string): string | undefined {
   switch (code) {
     case 'ENOENT':
       if (aim === 'read') return 'there is no such file';
@@ -24,20 +40,9 @@ function reasonOf(code: string, aim: 'read' | 'create', file: string): string | 
       return existsSync(dirname(resolve(file)))
         ? 'no file can be created in this folder'
         : `there is no folder ${dirname(resolve(file))}`;
-    case 'ENAMETOOLONG':
-      return 'its name is too long';
     case 'ENOTDIR':
       return `${file.endsWith('/') ? resolve(file) : dirname(resolve(file))} is not a folder`;
-    case 'EISDIR':
-      return 'it is a folder';
-    case 'EACCES':
-    case 'EPERM':
-      return 'permission denied for this user';
-    case 'EROFS':
-      return 'its file system is read-only';
-    case 'ENOSPC':
-      return 'the disk is full';
     default:
-      return undefined;
+      return REASONS[code];
   }
 }

@@ -11,7 +11,7 @@ export type Output = Writable & { readonly isTTY?: boolean; readonly columns?: n
  */
 export interface CommandContext {
   readonly env: Readonly<Record<string, string | undefined>>;
-  readonly stdin: Readable & { readonly isTTY?: boolean };
+  readonly stdin: Readable & { readonly isTTY?: boolean; readonly fd?: number | null };
   readonly stdout: Output;
   readonly stderr: Output;
   /** The folder to which relative paths refer. */

@@ -1,3 +1,4 @@
+import { fstatSync } from 'node:fs';
 import { type FileHandle, open } from 'node:fs/promises';
 import { extname } from 'node:path';
 import type { Readable } from 'node:stream';
@@ -57,7 +58,12 @@ export interface Source {
 
 /** Opens a file or standard input. Rejects with CommandFailed if the file cannot be read. */
 export async function openSource({ stdin }: CommandContext, file: string): Promise<Source> {
-  if (file === STANDARD_STREAM) return { chunks: stdin, size: undefined, isTyped: stdin.isTTY === true };
+  if (file === STANDARD_STREAM) {
+    // Node provides an empty stream if standard input is a folder.
+    if (typeof stdin.fd === 'number' && fstatSync(stdin.fd).isDirectory())
+      throw new CommandFailed('cannot read standard input: it is a folder');
+    return { chunks: stdin, size: undefined, isTyped: stdin.isTTY === true };
+  }
   const handle = await openFile(file);
   const stats = await handle.stat();
   if (stats.isDirectory()) {

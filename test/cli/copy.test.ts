@@ -80,7 +80,7 @@ describe('plants moved between formats and engines', () => {
     );
     assertFails(
       await run(['copy', 'env:', 'env:TARGET'], { env }),
-      /FROM is env:, but the variable {2}is not set/,
+      /FROM is env: without the name of a variable/,
     );
     assertFails(await run(['copy', '', 'env:TARGET'], { env }), /FROM must be sqlite:FILE/);
     const wrong = await run(['copy', 'env:WRONG', 'env:TARGET'], { env });

@@ -58,7 +58,7 @@ for (const engine of engines) {
       assert.equal(failed.code, 1);
       assert.match(
         failed.stderr,
-        /line 3500: a plant with the id 3500 already exists.*3499 created.*skip.*replace/,
+        /line 3500: a plant with the id 3500 already exists; earlier valid lines.*3499 created.*skip.*replace/,
       );
       assert.equal((await run(['export', 'alice'])).stderr, '3500 plants of the owner alice exported\n');
       const skipped = await run(['import', 'alice', file('all.ndjson'), '--on-conflict', 'skip']);

@@ -46,7 +46,11 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
   const variable = text.startsWith('env:') ? text.slice('env:'.length) : undefined;
   const url = variable === undefined ? text : context.env[variable] || undefined;
   if (url === undefined)
-    throw new CommandFailed(`${argument} is ${text}, but the variable ${variable} is not set`);
+    throw new CommandFailed(
+      variable === ''
+        ? `${argument} is env: without the name of a variable`
+        : `${argument} is ${text}, but the variable ${variable} is not set`,
+    );
   const demand = demandOfDatabaseUrl(url);
   if (demand === undefined) return absoluteUrl(context, url);
   throw new CommandFailed(`${variable === undefined ? argument : `${argument} (${variable})`} ${demand}`);

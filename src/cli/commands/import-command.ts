@@ -199,7 +199,7 @@ async function saveBatch(
     counts.created += first - takenBefore.length;
     throw new CommandFailed(
       `line ${batch[first]?.line}: a plant with the id ${plants[first]?.id} already exists; ` +
-        `earlier lines were imported (${counts.created} created), this line and later ones were not. ` +
+        `earlier valid lines were imported (${counts.created} created), this line and later ones were not. ` +
         'Use --on-conflict skip to keep existing plants, or replace to overwrite them',
     );
   }

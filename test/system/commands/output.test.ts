@@ -83,6 +83,29 @@ describe('output of a command', TOGETHER, () => {
       assert.match(stderr, /^plant-store: standard output cannot be written: EFBIG: .*\n$/);
     });
 
+  it('export: no space for the file → names it and the reason, and leaves no file', async (t) => {
+    const { folder, run, runProcess } = await newInstallation(t);
+    const plants = join(folder, 'plants.ndjson');
+    await writeFile(plants, lines(2_200));
+    await run(['import', 'alice', plants]);
+    const file = join(folder, 'out.ndjson');
+    const { code, stderr } = await runProcess(['export', 'alice', file], {
+      wrap: (command) => limitedFiles(command, 64),
+    });
+    assert.equal(code, 1);
+    assert.match(stderr, /^plant-store: cannot write .*out\.ndjson: .*file size limit.*\n$/);
+    assert.deepEqual([existsSync(file), existsSync(`${file}.partial`)], [false, false]);
+  });
+
+  it('import: standard input is a folder → fails', async (t) => {
+    const { folder, runProcess } = await newInstallation(t);
+    const { code, stderr } = await runProcess(['import', 'alice'], {
+      wrap: (command) => ['bash', '-c', `"$@" < "$0"`, folder, ...command],
+    });
+    assert.equal(code, 1);
+    assert.match(stderr, /^plant-store: cannot read standard input: it is a folder\n$/);
+  });
+
   it('export: reader closes the pipe early → ends silently', async (t) => {
     const { folder, run, runProcess } = await newInstallation(t);
     const file = join(folder, 'plants.ndjson');

@@ -82,6 +82,16 @@ describe('token create', TOGETHER, () => {
     assert.equal(second?.expiresAt, null);
   });
 
+  it('--scope several times → all scopes', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.token('alice', '--scope', 'plants:read,plants:write', '--scope', 'plants:read');
+    await installation.token('alice', '--scope', 'plants:write', '--scope', 'plants:read');
+    for (const token of await listTokens(installation))
+      assert.deepEqual(token.scopes, ['plants:read', 'plants:write']);
+    const args = ['token', 'create', 'alice', '--scope', 'plants:eat', '--scope', 'plants:read'];
+    assertFails(await installation.run(args), /--scope/);
+  });
+
   for (const { args, names } of [
     { args: ['two words'], names: /OWNER/ },
     { args: ['alice', '--scope', 'plants:read,plants:eat'], names: /--scope/ },

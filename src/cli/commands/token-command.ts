@@ -1,6 +1,6 @@
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import { messageOf } from '../../api-errors.ts';
 import type { Flags } from '../../config.ts';
 import { type Audit, createAudit } from '../../observability/audit-log.ts';
@@ -41,13 +41,17 @@ function createTokenCommand(context: CommandContext): Command {
   const command = new Command('create')
     .description('creates a token and prints it; it is shown only once')
     .argument('<owner>', 'owner of the plants that the token gives access to')
-    .option('--scope <scopes>', `comma-separated permissions: ${scopes.join(', ')}`, scopes.join(','))
+    .addOption(
+      new Option('--scope <scopes>', `comma-separated permissions: ${scopes.join(', ')}`)
+        .default(scopes, scopes.join(','))
+        .argParser<readonly string[]>(collectScopes),
+    )
     .option('--expires <time>', `lifetime: ${EXPIRES_RULE}`, DEFAULT_EXPIRES)
     .option('--name <name>', 'name of the token, shown by `token list`');
   return addSettings(command, ['databaseUrl']).action(
-    async (owner: string, flags: Flags & { scope: string; expires: string; name?: string }) => {
+    async (owner: string, flags: Flags & { scope: readonly string[]; expires: string; name?: string }) => {
       const { name = '' } = flags;
-      const wanted = parseScopes(flags.scope);
+      const wanted = parseScopes(flags.scope.join(','));
       const now = Date.now();
       const expiresAt = parseExpires(flags.expires, now);
       rejectUnlessLocalOwner(owner);
@@ -68,6 +72,11 @@ function createTokenCommand(context: CommandContext): Command {
       });
     },
   );
+}
+
+/** Adds the value of a `--scope` flag to those of earlier flags. The first value replaces the default. */
+function collectScopes(text: string, earlier: readonly string[]): readonly string[] {
+  return earlier === scopes ? [text] : [...earlier, text];
 }
 
 /** Revokes a token that could not be printed. Rejects with CommandFailed, which says what to do. */

@@ -131,7 +131,7 @@ describe('backup', TOGETHER, () => {
     assert.equal(code, 1);
     assert.match(
       stderr,
-      /pg_dump --format=custom --file=\/.*\/plants\.dump 'postgres:\/\/me:\*\*\*@localhost\/plants'/,
+      /pg_dump --format=custom --file='\/.*\/plants\.dump' 'postgres:\/\/me:\*\*\*@localhost\/plants'/,
     );
   });
 

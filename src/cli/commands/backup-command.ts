@@ -21,7 +21,7 @@ export function backupCommand(context: CommandContext): Command {
       const place = placeOf(databaseUrl);
       const note = place.includes('***') ? ', with the password instead of ***' : '';
       throw new CommandFailed(
-        `this command backs up only the embedded store; for PostgreSQL run pg_dump --format=custom --file=${file} '${place}'${note}`,
+        `this command backs up only the embedded store; for PostgreSQL run pg_dump --format=custom --file='${file}' '${place}'${note}`,
       );
     }
     await rejectUnlessExists(databaseUrl, DATABASE_URL_HINT);

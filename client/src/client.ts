@@ -179,7 +179,7 @@ export function createClient(options: ClientOptions): Client {
         const answer = await send({ operation: 'listPlants', method: 'GET', url });
         if (!Array.isArray(answer.json)) throw unexpected(answer);
         const page = answer.json.map((plant) => plantIn(plant, answer));
-        next = nextCursor(answer);
+        next = nextCursor(answer, next);
         yield { plants: page, cursor: next, ...answer.info };
         options.signal?.throwIfAborted();
       } while (next !== undefined);
@@ -223,12 +223,14 @@ function plantIn(value: unknown, answer: Answer): Plant {
 
 /**
  * Returns the cursor of the `next` link (RFC 8288). Ignores the rest of the link: following a link to another
- * host would send the access token there.
+ * host would send the access token there. Throws PlantStoreError if the link leads to the requested page, whose
+ * cursor is `requested`.
  */
-function nextCursor(answer: Answer): string | undefined {
+function nextCursor(answer: Answer, requested: string | undefined): string | undefined {
   const target = /<([^>]*)>; *rel="?next"?/.exec(answer.info.headers.get('link') ?? '')?.[1];
   if (target === undefined) return undefined;
   const cursor = new URLSearchParams(target.split('?')[1]).get('cursor');
-  if (cursor === null) throw unexpected(answer);
+  // The same page again: a cache that ignores the query has answered, and the list would never end.
+  if (cursor === null || cursor === requested) throw unexpected(answer);
   return cursor;
 }

@@ -117,6 +117,20 @@ for (const body of ['', '[]', '<html></html>']) {
   });
 }
 
+test('the same page to each request, as from a cache that ignores the query → rejected, not read for ever', async (t) => {
+  const link = '</plants?limit=1000&cursor=abc>; rel="next"';
+  const url = await serve(t, (_request, response) =>
+    response.setHeader('link', link).end('[{"name":"Fern"}]'),
+  );
+  const client = createClient({ url, token: 'secret' });
+  const names: string[] = [];
+  const read = async (): Promise<void> => {
+    for await (const { name } of client.listPlants()) names.push(name);
+  };
+  await assert.rejects(read(), /is not that of a Plant Store/);
+  assert.deepEqual(names, ['Fern']);
+});
+
 for (const link of ['<http://[>; rel="next"', '</plants?limit=1>; rel="next"']) {
   test(`a next link without a cursor: ${link} → rejected, as the rest would be missing`, async (t) => {
     const url = await serve(t, (_request, response) => response.setHeader('link', link).end('[]'));

@@ -69,13 +69,18 @@ export function errorOf(
   const body: object = Object(answer.json);
   const code: unknown = Reflect.get(body, 'error');
   const message: unknown = Reflect.get(body, 'message');
-  // Gateways have errors of this form too. The codes of a Plant Store begin with the status.
-  if (typeof code !== 'number' || Math.floor(code / 100) !== status || typeof message !== 'string') {
+  // Gateways have errors of this form too, with other codes.
+  if (!isCodeOf(status, code) || typeof message !== 'string') {
     return unexpected(answer, unknownBefore || status >= 500);
   }
   if (isGone && code === ErrorCode.noSuchPlant) return undefined;
   const hint = WRONG_URL.includes(code) ? ` (${target}; check the option url)` : '';
   return failed(message + hint, answer, unknownBefore || code === ErrorCode.storeUnavailable, code);
+}
+
+/** True for an error code of the service in a response with this status: status × 100 + n. */
+function isCodeOf(status: number, code: unknown): code is number {
+  return Number.isInteger(code) && Math.floor(Number(code) / 100) === status;
 }
 
 /** Returns the error for a response that cannot come from a Plant Store. */

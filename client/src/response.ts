@@ -24,6 +24,9 @@ export interface Answer {
 /** Error codes that a wrong base URL causes. */
 const WRONG_URL: readonly unknown[] = [ErrorCode.noSuchRoute, ErrorCode.methodNotAllowed];
 
+/** Statuses of redirects. In browsers, a redirect has the status 0 and no visible headers. */
+const REDIRECTS = [0, 301, 302, 303, 307, 308];
+
 /** Matches characters that could change how a terminal shows a message, and that JSON does not escape. */
 const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/gu;
 
@@ -61,8 +64,7 @@ export function errorOf(
   const { info, target, location } = answer;
   const { status } = info;
   if (status >= 200 && status < 300) return undefined;
-  // Handles redirects. In browsers, a redirect has the status 0 and no visible headers.
-  if (status < 400) {
+  if (REDIRECTS.includes(status)) {
     const message = `${target} was redirected${location ? ` to ${location}` : ''}; fix the option url`;
     return failed(message, answer, unknownBefore);
   }
@@ -80,7 +82,7 @@ export function errorOf(
 
 /** True for an error code of the service in a response with this status: status × 100 + n. */
 function isCodeOf(status: number, code: unknown): code is number {
-  return Number.isInteger(code) && Math.floor(Number(code) / 100) === status;
+  return status >= 400 && Number.isInteger(code) && Math.floor(Number(code) / 100) === status;
 }
 
 /** Returns the error for a response that cannot come from a Plant Store. */

@@ -19,3 +19,16 @@ describe('an error body that no Plant Store sends', () => {
     });
   }
 });
+
+for (const status of [300, 304]) {
+  test(`${status}, which is no redirect → rejected as the response of another program`, async (t) => {
+    const url = await serve(t, (_request, response) =>
+      response.writeHead(status, { etag: '"1"' }).end(`{"error":${status}00,"message":"wrong"}`),
+    );
+    const client = createClient({ url, token: 'secret' });
+    const rejection = { message: UNEXPECTED, status, code: undefined };
+    await assert.rejects(Array.fromAsync(client.listPlants()), { ...rejection, outcomeUnknown: false });
+    await assert.rejects(client.createPlant(FERN), rejection);
+    await assert.rejects(client.deletePlant(7), rejection);
+  });
+}

@@ -1,3 +1,4 @@
+import { nextTarget } from './link-header.ts';
 import {
   type CallOptions,
   type ClientOptions,
@@ -227,7 +228,7 @@ function plantIn(value: unknown, answer: Answer): Plant {
  * cursor is `requested`.
  */
 function nextCursor(answer: Answer, requested: string | undefined): string | undefined {
-  const target = /<([^>]*)>; *rel="?next"?/.exec(answer.info.headers.get('link') ?? '')?.[1];
+  const target = nextTarget(answer.info.headers.get('link') ?? '');
   if (target === undefined) return undefined;
   const cursor = new URLSearchParams(target.split('?')[1]).get('cursor');
   // The same page again: a cache that ignores the query has answered, and the list would never end.

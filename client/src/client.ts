@@ -164,6 +164,7 @@ export function createClient(options: ClientOptions): Client {
     const headers = { 'content-type': 'application/json', 'idempotency-key': checkedKey(idempotencyKey) };
     const request = { operation: 'createPlant', method: 'POST', url: plants, headers, body } as const;
     const answer = await sendWith(options)(request);
+    if (answer.info.status !== 200) throw unexpected(answer);
     const replayed = answer.info.headers.has('idempotent-replayed');
     return { plant: plantIn(answer.json, answer), replayed, ...answer.info };
   }
@@ -178,7 +179,7 @@ export function createClient(options: ClientOptions): Client {
         const url = new URL(`?limit=${limit}`, plants);
         if (next !== undefined) url.searchParams.set('cursor', next);
         const answer = await send({ operation: 'listPlants', method: 'GET', url });
-        if (!Array.isArray(answer.json)) throw unexpected(answer);
+        if (answer.info.status !== 200 || !Array.isArray(answer.json)) throw unexpected(answer);
         const page = answer.json.map((plant) => plantIn(plant, answer));
         next = nextCursor(answer, next);
         yield { plants: page, cursor: next, ...answer.info };

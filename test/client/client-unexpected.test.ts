@@ -32,3 +32,32 @@ for (const status of [300, 304]) {
     await assert.rejects(client.deletePlant(7), rejection);
   });
 }
+
+for (const status of [201, 202, 203, 206]) {
+  test(`${status} with valid bodies → rejected: only 200 creates and lists`, async (t) => {
+    const url = await serve(t, ({ method }, response) =>
+      response.writeHead(status).end(method === 'POST' ? '{"name":"Fern"}' : '[{"name":"Fern"}]'),
+    );
+    const client = createClient({ url, token: 'secret' });
+    const rejection = { message: UNEXPECTED, status, outcomeUnknown: true };
+    await assert.rejects(client.createPlant(FERN), rejection);
+    await assert.rejects(Array.fromAsync(client.listPlants()), rejection);
+  });
+}
+
+for (const body of [
+  '',
+  'null',
+  '"Fern"',
+  '[{"name":"Fern"}]',
+  '{}',
+  '{"name":7}',
+  '{"name":"","tag":null}',
+]) {
+  test(`200 with the body ${body} to a creation → rejected: it is no plant`, async (t) => {
+    const url = await serve(t, (_request, response) => response.end(body));
+    const client = createClient({ url, token: 'secret' });
+    const rejection = { message: UNEXPECTED, status: 200, outcomeUnknown: true };
+    await assert.rejects(client.createPlant(FERN), rejection);
+  });
+}

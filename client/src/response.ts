@@ -15,11 +15,19 @@ export interface Answer {
   /** Method and URL of the request, without its query. */
   readonly target: string;
   readonly text: string;
+  /** True if the body exceeds MAX_BODY_BYTES: `text` has its beginning, and `json` is undefined. */
+  readonly isCut: boolean;
   /** The parsed body; undefined if it is not JSON. */
   readonly json: unknown;
   /** Where a redirect leads, without the token. */
   readonly location: string | undefined;
 }
+
+/**
+ * Max bytes of a body after decompression. Exceeds the largest page: 8 MiB and one plant, which has 192 MiB if it was
+ * imported as 32 MiB of control characters, six bytes each in JSON.
+ */
+export const MAX_BODY_BYTES = 256 * 2 ** 20;
 
 /** Error codes that a wrong base URL causes. */
 const WRONG_URL: readonly unknown[] = [ErrorCode.noSuchRoute, ErrorCode.methodNotAllowed];
@@ -36,12 +44,29 @@ const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/gu;
  */
 export async function answerOf(response: Response, target: string, token: string): Promise<Answer> {
   const { status, headers } = response;
-  const body = await response.text();
+  const { body, isCut } = await bodyOf(response);
   const text = body.replaceAll(token, '[token]');
   const requestId = headers.get('x-request-id') ?? undefined;
   const info = { status, requestId, headers };
   const location = headers.get('location')?.replaceAll(token, '[token]');
-  return { info, target, text, json: parsed(response.ok ? body : text), location };
+  const json = isCut ? undefined : parsed(response.ok ? body : text);
+  return { info, target, text, isCut, json, location };
+}
+
+/** Reads a body to its end, or to MAX_BODY_BYTES; the end of the attempt then closes the connection. */
+async function bodyOf(response: Response): Promise<{ body: string; isCut: boolean }> {
+  // Browsers such as Safari 18 cannot iterate over a stream with for await.
+  const reader = response.body?.getReader();
+  const decoder = new TextDecoder();
+  let body = '';
+  let left = MAX_BODY_BYTES;
+  for (;;) {
+    const chunk = await reader?.read();
+    if (chunk === undefined || chunk.done) return { body: body + decoder.decode(), isCut: false };
+    left -= chunk.value.byteLength;
+    if (left < 0) return { body, isCut: true };
+    body += decoder.decode(chunk.value, { stream: true });
+  }
 }
 
 function parsed(text: string): unknown {
@@ -87,9 +112,10 @@ function isCodeOf(status: number, code: unknown): code is number {
 
 /** Returns the error for a response that cannot come from a Plant Store. */
 export function unexpected(answer: Answer, outcomeUnknown = true): PlantStoreError {
-  const { info, target, text } = answer;
+  const { info, target, text, isCut } = answer;
   const begin = JSON.stringify(text.slice(0, 100));
-  const body = text ? `begins with ${begin}` : 'is empty';
+  const size = isCut ? `exceeds ${MAX_BODY_BYTES / 2 ** 20} MiB and ` : '';
+  const body = text ? `${size}begins with ${begin}` : 'is empty';
   // A gateway in front of the right service answers with 5xx, so those do not question the URL.
   const hint = info.status < 500 ? '; is the option url right?' : '';
   return failed(

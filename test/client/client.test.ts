@@ -495,13 +495,14 @@ describe('a call that fails', () => {
   test('signal aborted when an error response arrives → the call ends', { timeout: 5_000 }, async () => {
     const reason = new Error('enough');
     const controller = new AbortController();
-    const rejecting = async (): Promise<Response> =>
-      Object.assign(new Response(null, { status: 503, headers: { 'retry-after': '30' } }), {
-        text: async () => {
-          controller.abort(reason);
-          return '';
-        },
-      });
+    const pull = (body: ReadableStreamDefaultController): void => {
+      controller.abort(reason);
+      body.close();
+    };
+    const rejecting = async (): Promise<Response> => {
+      const body = new ReadableStream({ pull }, { highWaterMark: 0 });
+      return new Response(body, { status: 503, headers: { 'retry-after': '30' } });
+    };
     const client = createClient({ url: 'http://plants.example', token: 'secret', fetch: rejecting });
     await assert.rejects(client.deletePlant(7, { signal: controller.signal }), reason);
   });

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { DEFAULT_PAGE_SIZE, DEFAULTS } from '../../client/src/options.ts';
+import { MAX_BODY_BYTES } from '../../client/src/response.ts';
 import { LONGEST_RETRY_AFTER_MS, TRANSIENT_STATUSES } from '../../client/src/retry.ts';
 import {
   CHARACTERS_IN_BATCH,
@@ -161,6 +162,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   'client/README.md': [
     `| \`timeoutMs\` | ${grouped(DEFAULTS.timeoutMs)} |`,
     `| \`retries\` | ${DEFAULTS.retries} |`,
+    `A body above ${MAX_BODY_BYTES / MIB} MiB`,
     `\`pageSize\` plants (default ${grouped(DEFAULT_PAGE_SIZE)})`,
     `the statuses ${TRANSIENT_STATUSES.slice(0, -1).join(', ')} and ${TRANSIENT_STATUSES.at(-1)}`,
   ],

@@ -17,14 +17,6 @@ export function needsProgram(name: string): { readonly skip?: string } {
   return needs(name, spawnSync(name, ['--version'], { stdio: 'ignore' }).error === undefined);
 }
 
-/** Options of a test that measures CPU time, which coverage increases. */
-export const NO_COVERAGE = needs('a run without coverage', process.env.NODE_V8_COVERAGE === undefined);
-
-/** Command that measures no coverage, since it cannot write the file. */
-export function withoutCoverage(command: readonly string[]): readonly string[] {
-  return ['env', '--unset=NODE_V8_COVERAGE', ...command];
-}
-
 /** Returns whether a command succeeds on this machine. */
 export function canRun(name: string, ...args: readonly string[]): boolean {
   return spawnSync(name, args, { stdio: 'ignore' }).status === 0;

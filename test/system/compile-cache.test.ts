@@ -3,8 +3,9 @@ import { chmod, chown, mkdir, readdir, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import manifest from '../../package.json' with { type: 'json' };
-import { NEEDS, needs, withoutCoverage } from '../support/needs.ts';
+import { NEEDS, needs } from '../support/needs.ts';
 import { endOf, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
+import { withoutCoverage } from '../support/without-coverage.ts';
 
 const CACHE = join('.cache', 'plant-store');
 

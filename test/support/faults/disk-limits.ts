@@ -1,8 +1,9 @@
 import { execFileSync } from 'node:child_process';
 import { DatabaseSync } from 'node:sqlite';
-import { canRun, needs, withoutCoverage } from '../needs.ts';
+import { canRun, needs } from '../needs.ts';
 import type { Program, Service } from '../program.ts';
 import { bearer } from '../service.ts';
+import { withoutCoverage } from '../without-coverage.ts';
 
 export const SHORT_NAME = 'Alder';
 

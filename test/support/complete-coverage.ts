@@ -1,0 +1,28 @@
+// Loaded into each test file of `npm run test:all`. A process that is killed while it exits leaves an incomplete
+// coverage file, and Node then reports no coverage at all. So the programs and threads of a test file write to a
+// separate folder. At its end, the test file moves the complete files to the folder that Node reads.
+import { globSync, mkdirSync, readFileSync, renameSync } from 'node:fs';
+import { join } from 'node:path';
+import { isMainThread } from 'node:worker_threads';
+
+const { NODE_V8_COVERAGE: folder, NODE_TEST_CONTEXT: inTestFile } = process.env;
+if (folder !== undefined && inTestFile !== undefined && isMainThread) collectComplete(folder);
+
+function collectComplete(folder: string): void {
+  const own = join(folder, String(process.pid));
+  mkdirSync(own, { recursive: true });
+  process.env.NODE_V8_COVERAGE = own;
+  process.once('exit', () => {
+    for (const file of globSync('*.json', { cwd: own }))
+      if (isComplete(join(own, file))) renameSync(join(own, file), join(folder, file));
+  });
+}
+
+function isComplete(file: string): boolean {
+  try {
+    JSON.parse(readFileSync(file, 'utf8'));
+    return true;
+  } catch {
+    return false;
+  }
+}

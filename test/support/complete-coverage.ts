@@ -1,9 +1,12 @@
-// Loaded into each test file of `npm run test:all`. A process that is killed while it exits leaves an incomplete
+// Loaded into each test file while coverage is measured. A process that is killed while it exits leaves an incomplete
 // coverage file, and Node then reports no coverage at all. So the programs and threads of a test file write to a
 // separate folder. At its end, the test file moves the complete files to the folder that Node reads.
 import { globSync, mkdirSync, readFileSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { isMainThread } from 'node:worker_threads';
+
+/** The option of Node that loads this module. */
+export const COMPLETE_COVERAGE = `--import=${import.meta.url}`;
 
 const { NODE_V8_COVERAGE: folder, NODE_TEST_CONTEXT: inTestFile } = process.env;
 if (folder !== undefined && inTestFile !== undefined && isMainThread) collectComplete(folder);
@@ -12,6 +15,8 @@ function collectComplete(folder: string): void {
   const own = join(folder, String(process.pid));
   mkdirSync(own, { recursive: true });
   process.env.NODE_V8_COVERAGE = own;
+  // Only test files load this module: the programs that they start may have another Node.
+  process.env.NODE_OPTIONS = process.env.NODE_OPTIONS?.replace(COMPLETE_COVERAGE, '') ?? '';
   process.once('exit', () => {
     for (const file of globSync('*.json', { cwd: own }))
       if (isComplete(join(own, file))) renameSync(join(own, file), join(folder, file));

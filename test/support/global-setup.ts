@@ -1,4 +1,5 @@
 import { join } from 'node:path';
+import { COMPLETE_COVERAGE } from './complete-coverage.ts';
 import { type PostgresServer, startPostgres } from './servers/postgres-server.ts';
 
 let server: PostgresServer | undefined;
@@ -9,8 +10,10 @@ let server: PostgresServer | undefined;
  * since it makes coverage less exact.
  */
 export async function globalSetup(): Promise<void> {
-  if (process.execArgv.includes('--experimental-test-coverage')) process.env.NODE_DISABLE_COMPILE_CACHE = '1';
-  else process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, '../../node_modules/.cache/compiled');
+  if (process.execArgv.includes('--experimental-test-coverage')) {
+    process.env.NODE_DISABLE_COMPILE_CACHE = '1';
+    process.env.NODE_OPTIONS = `${process.env.NODE_OPTIONS ?? ''} ${COMPLETE_COVERAGE}`;
+  } else process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, '../../node_modules/.cache/compiled');
   if (process.env.TEST_DATABASE_URL) return;
   // Disables fsync: test data need not survive a crash, and every new database would wait for the disk.
   server = await startPostgres(['fsync = off', 'full_page_writes = off']);

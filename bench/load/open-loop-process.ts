@@ -3,6 +3,7 @@ import { createConnection, type Socket } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import type { Job, Tally } from './generator.ts';
 import { createIds } from './ids.ts';
+import { COLD_SECONDS } from './open-loop.ts';
 import { percentile } from './percentile.ts';
 
 /** Milliseconds between two sends: all requests of this interval are due at its start. */
@@ -29,7 +30,10 @@ async function run({ url, connections, seconds }: Job, perSecond: number): Promi
   const nextMessage = createMessages(host);
   const latencies: number[] = [];
   const waiting: number[] = [];
+  let answers = 0;
   let failures = 0;
+  let measuredFrom = 0;
+  let scheduled = 0;
   let taken = 0;
   const idle = await Promise.all(
     Array.from({ length: connections }, () => open(hostname, Number(port), receive)),
@@ -38,7 +42,8 @@ async function run({ url, connections, seconds }: Job, perSecond: number): Promi
   function receive(connection: Connection, text: string): void {
     connection.received += text;
     if (!isComplete(connection.received) || connection.due === undefined) return;
-    latencies.push(performance.now() - connection.due);
+    answers += 1;
+    if (connection.due >= measuredFrom) latencies.push(performance.now() - connection.due);
     if (Number(connection.received.slice(9, 12)) >= 400) failures += 1;
     connection.received = '';
     connection.due = undefined;
@@ -58,25 +63,27 @@ async function run({ url, connections, seconds }: Job, perSecond: number): Promi
 
   const cpuBefore = process.cpuUsage();
   const begin = performance.now();
+  measuredFrom = begin + COLD_SECONDS * 1_000;
   for (let tick = 0; tick < (seconds * 1_000) / TICK_MS; tick += 1) {
     const due = begin + tick * TICK_MS;
     const early = due - performance.now();
     if (early > 0) await setTimeout(early);
     const upToNow = Math.round((((tick + 1) * TICK_MS) / 1_000) * perSecond);
-    while (waiting.length < upToNow) waiting.push(due);
+    for (; scheduled < upToNow; scheduled += 1) waiting.push(due);
     send();
+    if (due < measuredFrom) waiting.length = taken;
   }
   const deadline = performance.now() + LAST_RESPONSES_MS;
-  while (latencies.length < waiting.length && performance.now() < deadline) await setTimeout(TICK_MS);
+  while (answers < waiting.length && performance.now() < deadline) await setTimeout(TICK_MS);
   const { user, system } = process.cpuUsage(cpuBefore);
   latencies.sort((a, b) => a - b);
   return {
-    answers: latencies.length,
+    answers,
     seconds: (performance.now() - begin) / 1_000,
     p50Ms: percentile(latencies, 0.5),
     p99Ms: percentile(latencies, 0.99),
     p999Ms: percentile(latencies, 0.999),
-    failures: failures + waiting.length - latencies.length,
+    failures: failures + waiting.length - answers,
     cpuSeconds: (user + system) / 1e6,
   };
 }

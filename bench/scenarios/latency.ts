@@ -5,7 +5,7 @@ import { bareNode } from '../contenders/baselines.ts';
 import { httpContender } from '../contenders/http-contender.ts';
 import { plantStore } from '../contenders/plant-store.ts';
 import { startSubjects } from '../contenders/subject.ts';
-import { openLoop } from '../load/open-loop.ts';
+import { COLD_SECONDS, openLoop } from '../load/open-loop.ts';
 import { comparisonTable, figuresOf } from '../report/figures.ts';
 import { decimals, show, type Table, whole } from '../report/table.ts';
 import { createInOrder, deleteInOrder, listOfTwenty, type Workload } from '../workload.ts';
@@ -65,7 +65,8 @@ async function compareAtRates(
       ),
     ),
   );
-  const plan = { ...bench.plan, warmUp: Math.min(bench.plan.warmUp, WARM_UP) };
+  const { warmUp, seconds } = bench.plan;
+  const plan = { ...bench.plan, warmUp: Math.min(warmUp, WARM_UP), seconds: seconds + COLD_SECONDS };
   return { full, atRates: await compare(work, contenders, plan) };
 }
 

@@ -8,7 +8,7 @@ import {
   createUntilFailure,
   inspect,
   liftLimit,
-  limitedFiles,
+  limitedUntilLifted,
   MANY,
   SHORT_NAME,
 } from '../support/faults/disk-limits.ts';
@@ -31,7 +31,7 @@ test(
     assert.ok((await stat(installation.file)).size > LIMIT_KIB * 1_024);
     const service = await installation.serve({
       env: { NODE_ENV: 'production' },
-      wrap: (command) => limitedFiles(command, LIMIT_KIB),
+      wrap: (command) => limitedUntilLifted(command, LIMIT_KIB),
     });
     const lines = (msg: RegExp) => service.log.filter((line) => msg.test(String(line.msg)));
     const metric = async (name: string) => {

@@ -12,9 +12,17 @@ export const MANY = 2_000;
 
 export type Command = readonly string[];
 
-/** Adds a limit on file sizes to a command. Sets only the soft limit, which `liftLimit` can remove later. */
+/** Adds a limit on file sizes to a command, without coverage: its file would exceed the limit. */
 export function limitedFiles(command: Command, kibibytes = 256): Command {
-  return withoutCoverage(['bash', '-c', `ulimit -S -f ${kibibytes} && exec "$@"`, 'bash', ...command]);
+  return withoutCoverage(limitedUntilLifted(command, kibibytes));
+}
+
+/**
+ * Adds a limit on file sizes to a command. Sets only the soft limit. The test must remove it with `liftLimit`
+ * before the command ends.
+ */
+export function limitedUntilLifted(command: Command, kibibytes: number): Command {
+  return ['bash', '-c', `ulimit -S -f ${kibibytes} && exec "$@"`, 'bash', ...command];
 }
 
 /** Options of a test that lifts the limit on file sizes. Without `prlimit` the test is not run. */

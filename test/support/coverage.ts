@@ -1,31 +1,36 @@
 import { dirname, relative } from 'node:path';
 import type { EventData } from 'node:test';
 
-/** Formats the coverage of lines and branches, for each folder and in total. */
+/** Formats the coverage of lines and branches of each folder, with the folders in it. */
 export function describeCoverage({ summary }: EventData.TestCoverage): readonly string[] {
-  const folders = Map.groupBy(summary.files, ({ path }) => dirname(relative(process.cwd(), path)));
-  const rows = [...folders].sort(([a], [b]) => a.localeCompare(b));
+  const files = summary.files.map((file) => ({
+    ...file,
+    folders: foldersOf(relative(process.cwd(), file.path)),
+  }));
+  const folders = [...new Set(files.flatMap((file) => file.folders))].sort();
   return [
     row('coverage', 'lines', 'branches'),
-    ...rows.map(([folder, files]) => {
+    ...folders.map((folder) => {
+      const inside = files.filter((file) => file.folders.includes(folder));
       const sum = (count: (file: (typeof files)[number]) => number): number =>
-        files.reduce((total, file) => total + count(file), 0);
+        inside.reduce((total, file) => total + count(file), 0);
       return row(
         folder,
         percent(sum((file) => file.coveredLineCount) / sum((file) => file.totalLineCount)),
         percent(sum((file) => file.coveredBranchCount) / sum((file) => file.totalBranchCount)),
       );
     }),
-    row(
-      'all',
-      percent(summary.totals.coveredLinePercent / 100),
-      percent(summary.totals.coveredBranchPercent / 100),
-    ),
   ];
 }
 
+/** All folders that a relative path is in. */
+function foldersOf(path: string): readonly string[] {
+  const folder = dirname(path);
+  return folder === '.' ? [] : [folder, ...foldersOf(folder)];
+}
+
 function percent(share: number): string {
-  return `${(100 * share).toFixed(1)} %`;
+  return `${(100 * share).toFixed(2)} %`;
 }
 
 function row(title: string, lines: string, branches: string): string {

@@ -9,11 +9,12 @@ import { compare } from '../../../bench/compare.ts';
 import { autocannonGenerator } from '../../../bench/load/autocannon.ts';
 import { type Job, runLoad, type Tally } from '../../../bench/load/generator.ts';
 import { openLoop } from '../../../bench/load/open-loop.ts';
-import { isInstalled, wrk } from '../../../bench/load/wrk.ts';
+import { wrk } from '../../../bench/load/wrk.ts';
 import { measureStalls } from '../../../bench/report/cpu-stalls.ts';
 import { figuresOf, perCpuRatioTo, ratioOf } from '../../../bench/report/figures.ts';
 import { targetsTable } from '../../../bench/report/targets.ts';
 import { freshFolder } from '../../support/engines.ts';
+import { needsProgram } from '../../support/needs.ts';
 import { PATIENCE_MS } from '../../support/patience.ts';
 import { serve } from '../../support/servers/stub-server.ts';
 
@@ -244,8 +245,11 @@ describe('bench', () => {
     assert.ok(busy > 0 && busy < 1.1, `each thread kept ${busy} cores busy`);
   });
 
-  for (const generator of [autocannonGenerator, ...(isInstalled('wrk') ? [wrk] : [])])
-    test(`${generator.name} sends each id with the token of its owner, in rotation`, async (t) => {
+  for (const { generator, options } of [
+    { generator: autocannonGenerator, options: {} },
+    { generator: wrk, options: needsProgram('wrk') },
+  ])
+    test(`${generator.name} sends each id with the token of its owner, in rotation`, options, async (t) => {
       const file = join(await freshFolder(), 'tokens');
       await writeFile(file, 'token0\ntoken1\ntoken2\n');
       const sent = new Set<string>();

@@ -11,6 +11,12 @@ import {
 export const MAX_BATCH = 1_024;
 export const MAX_WAITING = 10_000;
 
+/** Min writes in progress for which `halves` applies. Smaller halves would share an fsync among too few writes. */
+const MIN_HALVED = 32;
+
+/** Share by which each batch lowers the peak of writes in progress, so that halves follow the load. */
+const PEAK_DECAY = 1 / 256;
+
 interface Waiting {
   readonly write: Write;
   readonly keys: readonly string[];
@@ -27,6 +33,11 @@ export interface GroupCommitOptions {
   readonly maxInFlight: number;
   /** Event-loop iterations in which a batch gathers writes before it commits; 1 by default. */
   readonly iterations?: number;
+  /**
+   * If true, a batch also starts as soon as half of the writes in progress are queued, even with one batch more
+   * than `maxInFlight`. One half then commits while the event loop handles the other.
+   */
+  readonly halves?: boolean;
   /** Max queued writes; MAX_WAITING by default. Further writes are rejected with StoreOverloaded. */
   readonly maxWaiting?: number;
   /**
@@ -54,11 +65,13 @@ interface GroupCommit {
  */
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   const { commit, maxBatch = MAX_BATCH, maxInFlight, maxWaiting = MAX_WAITING } = options;
-  const { maxWaitMs, iterations = 1, keysOf = () => [] } = options;
+  const { maxWaitMs, iterations = 1, halves = false, keysOf = () => [] } = options;
   const keysInFlight = new Set<string>();
   let waiting: Waiting[] = [];
   let inFlight = 0;
   let writesInFlight = 0;
+  /** Number of writes in progress, queued or in flight, at the recent peak. */
+  let peak = 0;
   let scheduled = false;
   let closed = false;
   const idle = Promise.withResolvers<void>();
@@ -71,14 +84,20 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
       return Promise.reject(new StoreOverloaded(`${maxWaiting} writes are already queued`));
     return new Promise((resolve, reject) => {
       waiting.push({ write, keys: keysOf(write), since: performance.now(), resolve, reject });
-      schedule();
+      peak = Math.max(peak, waiting.length + writesInFlight);
+      proceed();
     });
+  }
+
+  function proceed(): void {
+    if (halves && inFlight <= maxInFlight && peak >= MIN_HALVED && waiting.length >= peak / 2) void launch();
+    else schedule();
   }
 
   // Delays the batch until all requests of this event-loop iteration are handled, so that their writes share
   // the batch.
   function schedule(): void {
-    if (scheduled || inFlight >= maxInFlight) return;
+    if (scheduled || waiting.length === 0 || inFlight >= maxInFlight) return;
     scheduled = true;
     setImmediate(gather, iterations - 1);
   }
@@ -89,7 +108,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
       return;
     }
     scheduled = false;
-    void launch();
+    if (inFlight < maxInFlight) void launch();
   }
 
   async function launch(): Promise<void> {
@@ -97,13 +116,14 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     if (batch.length === 0) return;
     inFlight += 1;
     writesInFlight += batch.length;
-    if (waiting.length > 0) schedule();
+    peak -= peak * PEAK_DECAY;
+    proceed();
     await settle(batch);
     writesInFlight -= batch.length;
     for (const { keys } of batch) for (const key of keys) keysInFlight.delete(key);
     inFlight -= 1;
-    if (waiting.length > 0) schedule();
-    else endWhenIdle();
+    proceed();
+    endWhenIdle();
   }
 
   function endWhenIdle(): void {

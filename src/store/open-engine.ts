@@ -16,9 +16,10 @@ import {
 
 /**
  * In the first iteration after a commit its responses are written; in the second, requests that follow them arrive.
- * They join the batch, so that more writes share an fsync and the waking of the writer thread.
+ * They join the batch, so that more writes share an fsync and the waking of the writer thread. Under load, one half
+ * of the writes is on the writer thread while this thread handles the other.
  */
-const SQLITE_BATCHING = { maxInFlight: 1, iterations: 2 };
+const SQLITE_BATCHING = { maxInFlight: 1, iterations: 2, halves: true };
 
 /** Max batches in flight on PostgreSQL. The second batch is sent while the server commits the first. */
 export const POSTGRES_BATCHES_IN_FLIGHT = 2;

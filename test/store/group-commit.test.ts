@@ -261,6 +261,75 @@ describe('limits', () => {
   });
 });
 
+describe('halves', () => {
+  const range = (first: number, count: number): readonly number[] =>
+    Array.from({ length: count }, (_, index) => first + index);
+
+  /** Ends all batches, also those that start meanwhile. */
+  async function endAll(held: ReturnType<typeof createHeld>, ended = 0): Promise<void> {
+    const { length } = await held.idsBegun();
+    for (const batch of held.begun.slice(ended)) batch.succeed();
+    if (length > ended) await endAll(held, length);
+  }
+
+  test('a half starts at once, the other half during its commit, and no third batch', async () => {
+    const held = createHeld({ halves: true });
+    const { begun, write, idsBegun } = held;
+    const writes = write(...range(0, 64));
+    assert.deepEqual(
+      begun.map(({ ids }) => ids),
+      [range(0, 32), range(32, 32)],
+    );
+    const third = write(...range(64, 64));
+    assert.equal((await idsBegun()).length, 2);
+    at(begun, 0).succeed();
+    assert.deepEqual((await idsBegun()).slice(2), [range(64, 64)]);
+    await Promise.all([endAll(held, 1), ...writes, ...third]);
+  });
+
+  test('less than half waits until no batch is in flight', async () => {
+    const held = createHeld({ halves: true });
+    const { begun, write, idsBegun } = held;
+    const writes = write(...range(0, 64));
+    const few = write(...range(64, 40));
+    at(begun, 1).succeed();
+    assert.equal((await idsBegun()).length, 2);
+    at(begun, 0).succeed();
+    assert.deepEqual((await idsBegun()).slice(2), [range(64, 40)]);
+    await Promise.all([endAll(held, 2), ...writes, ...few]);
+  });
+
+  test('fewer than 32 writes in progress → one batch', async () => {
+    const held = createHeld({ halves: true });
+    const writes = held.write(...range(0, 31));
+    assert.deepEqual(held.begun, []);
+    assert.deepEqual(await held.idsBegun(), [range(0, 31)]);
+    await Promise.all([endAll(held), ...writes]);
+  });
+
+  test('a half that takes all queued writes → no empty batch follows', async () => {
+    const held = createHeld({ halves: true });
+    const writes = held.write(...range(0, 32));
+    assert.deepEqual(await held.idsBegun(), [range(0, 32)]);
+    await Promise.all([endAll(held), ...writes]);
+    await held.group.close();
+  });
+
+  test('after a peak, the size of a half follows the load', async () => {
+    const held = createHeld({ halves: true });
+    await Promise.all([...held.write(...range(0, 500)), endAll(held)]);
+    const batchesOf64 = async (): Promise<number> => {
+      const before = held.begun.length;
+      await Promise.all([...held.write(...range(0, 64)), endAll(held, before)]);
+      return held.begun.length - before;
+    };
+    let rounds = 0;
+    while ((await batchesOf64()) === 1) rounds += 1;
+    assert.ok(rounds > 100, `${rounds} rounds`);
+    assert.equal(await batchesOf64(), 2);
+  });
+});
+
 /** Holds the clock and the intervals. `tick` runs the intervals of that many milliseconds. */
 function holdClock(t: TestContext) {
   const clock = { now: 0, looks: 0, tick: (ms: number): void => t.mock.timers.tick(ms) };

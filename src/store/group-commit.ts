@@ -11,7 +11,7 @@ import {
 export const MAX_BATCH = 1_024;
 export const MAX_WAITING = 10_000;
 
-/** Min writes in progress for which `halves` applies. Smaller halves would share an fsync among too few writes. */
+/** Min writes in progress for which `inHalves` applies. Smaller halves would share an fsync among too few writes. */
 const MIN_HALVED = 32;
 
 /** Share by which each batch lowers the peak of writes in progress, so that halves follow the load. */
@@ -34,10 +34,10 @@ export interface GroupCommitOptions {
   /** Event-loop iterations in which a batch gathers writes before it commits; 1 by default. */
   readonly iterations?: number;
   /**
-   * If true, a batch also starts as soon as half of the writes in progress are queued, even with one batch more
-   * than `maxInFlight`. One half then commits while the event loop handles the other.
+   * Called at each batch. While it returns true, writes commit in two alternating halves: a batch starts at once
+   * when half of the writes in progress are queued. The event loop handles one half during the commit of the other.
    */
-  readonly halves?: boolean;
+  readonly inHalves?: () => boolean;
   /** Max queued writes; MAX_WAITING by default. Further writes are rejected with StoreOverloaded. */
   readonly maxWaiting?: number;
   /**
@@ -65,13 +65,14 @@ interface GroupCommit {
  */
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   const { commit, maxBatch = MAX_BATCH, maxInFlight, maxWaiting = MAX_WAITING } = options;
-  const { maxWaitMs, iterations = 1, halves = false, keysOf = () => [] } = options;
+  const { maxWaitMs, iterations = 1, inHalves = () => false, keysOf = () => [] } = options;
   const keysInFlight = new Set<string>();
   let waiting: Waiting[] = [];
   let inFlight = 0;
   let writesInFlight = 0;
   /** Number of writes in progress, queued or in flight, at the recent peak. */
   let peak = 0;
+  let halving = false;
   let scheduled = false;
   let closed = false;
   const idle = Promise.withResolvers<void>();
@@ -90,14 +91,20 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   }
 
   function proceed(): void {
-    if (halves && inFlight <= maxInFlight && peak >= MIN_HALVED && waiting.length >= peak / 2) void launch();
+    if (waiting.length === 0 || inFlight >= maxInFlight) return;
+    if (waiting.length >= half()) void launch(half());
     else schedule();
+  }
+
+  /** Returns the number of writes that start a batch at once. */
+  function half(): number {
+    return halving && peak >= MIN_HALVED ? Math.ceil(peak / 2) : Number.POSITIVE_INFINITY;
   }
 
   // Delays the batch until all requests of this event-loop iteration are handled, so that their writes share
   // the batch.
   function schedule(): void {
-    if (scheduled || waiting.length === 0 || inFlight >= maxInFlight) return;
+    if (scheduled) return;
     scheduled = true;
     setImmediate(gather, iterations - 1);
   }
@@ -111,12 +118,13 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     if (inFlight < maxInFlight) void launch();
   }
 
-  async function launch(): Promise<void> {
-    const batch = takeBatch();
+  async function launch(limit = maxBatch): Promise<void> {
+    const batch = takeBatch(Math.min(limit, maxBatch));
     if (batch.length === 0) return;
     inFlight += 1;
     writesInFlight += batch.length;
     peak -= peak * PEAK_DECAY;
+    halving = inHalves();
     proceed();
     await settle(batch);
     writesInFlight -= batch.length;
@@ -146,13 +154,13 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
    * Takes queued writes for a batch. A write stays queued if it shares a lock key with a write in this batch
    * or in flight. It also stays queued if it shares a lock key with an earlier write that stays queued.
    */
-  function takeBatch(): Waiting[] {
+  function takeBatch(limit: number): Waiting[] {
     const batch: Waiting[] = [];
     const left: Waiting[] = [];
     const keysLeft = new Set<string>();
     for (const member of waiting) {
       const mustWait = member.keys.some((key) => keysInFlight.has(key) || keysLeft.has(key));
-      if (mustWait || batch.length === maxBatch) {
+      if (mustWait || batch.length === limit) {
         left.push(member);
         for (const key of member.keys) keysLeft.add(key);
       } else {

@@ -2,6 +2,7 @@ import { statSync } from 'node:fs';
 import { codeOf } from '../api-errors.ts';
 import { sqliteFile } from '../database-url.ts';
 import type { Bulk } from './bulk-store.ts';
+import { watchEventLoop } from './event-loop-load.ts';
 import { createGroupCommit } from './group-commit.ts';
 import type { ServiceLock } from './sqlite/service-lock.ts';
 import {
@@ -13,13 +14,6 @@ import {
   StoreNotOpened,
   type StoreOptions,
 } from './store.ts';
-
-/**
- * In the first iteration after a commit its responses are written; in the second, requests that follow them arrive.
- * They join the batch, so that more writes share an fsync and the waking of the writer thread. Under load, one half
- * of the writes is on the writer thread while this thread handles the other.
- */
-const SQLITE_BATCHING = { maxInFlight: 1, iterations: 2, halves: true };
 
 /** Max batches in flight on PostgreSQL. The second batch is sent while the server commits the first. */
 export const POSTGRES_BATCHES_IN_FLIGHT = 2;
@@ -71,7 +65,10 @@ async function openEngine(url: string, options: StoreOptions) {
   const file = sqliteFile(url);
   if (file !== undefined) {
     const { openSqlite } = await import('./sqlite/engine.ts');
-    return { engine: await openSqlite(file, options), batching: SQLITE_BATCHING };
+    const engine = await openSqlite(file, options);
+    // Requests that follow the responses to a batch arrive in its second iteration, and share the next fsync. Two
+    // halves pay if a commit takes less time than this thread needs for all: then it is busy half of the time.
+    return { engine, batching: { maxInFlight: 1, iterations: 2, inHalves: watchEventLoop() } };
   }
   const { openPostgres } = await import('./postgres/engine.ts');
   const { lockKeys } = await import('./postgres/batch.ts');

@@ -262,71 +262,70 @@ describe('limits', () => {
 });
 
 describe('halves', () => {
-  const range = (first: number, count: number): readonly number[] =>
-    Array.from({ length: count }, (_, index) => first + index);
+  const range = (count: number): readonly number[] => Array.from({ length: count }, (_, index) => index);
 
-  /** Ends all batches, also those that start meanwhile. */
-  async function endAll(held: ReturnType<typeof createHeld>, ended = 0): Promise<void> {
-    const { length } = await held.idsBegun();
-    for (const batch of held.begun.slice(ended)) batch.succeed();
-    if (length > ended) await endAll(held, length);
+  /** Runs writes to their end. Resolves to their batches. */
+  async function run({ begun, write, idsBegun }: ReturnType<typeof createHeld>, count: number) {
+    const before = begun.length;
+    const writes = write(...range(count));
+    for (let index = before; index < (await idsBegun()).length; index += 1) at(begun, index).succeed();
+    await Promise.all(writes);
+    return begun.slice(before).map(({ ids }) => ids);
   }
 
-  test('a half starts at once, the other half during its commit, and no third batch', async () => {
-    const held = createHeld({ halves: true });
-    const { begun, write, idsBegun } = held;
-    const writes = write(...range(0, 64));
-    assert.deepEqual(
-      begun.map(({ ids }) => ids),
-      [range(0, 32), range(32, 32)],
-    );
-    const third = write(...range(64, 64));
-    assert.equal((await idsBegun()).length, 2);
-    at(begun, 0).succeed();
-    assert.deepEqual((await idsBegun()).slice(2), [range(64, 64)]);
-    await Promise.all([endAll(held, 1), ...writes, ...third]);
+  test('half of the writes in progress starts at once, the others when it has committed', async () => {
+    const held = createHeld({ inHalves: () => true });
+    await run(held, 64);
+    const before = held.begun.length;
+    const writes = held.write(...range(64));
+    const begunSince = () => held.begun.slice(before).map(({ ids }) => ids);
+    assert.deepEqual(begunSince(), [range(32)]);
+    await turns();
+    assert.equal(begunSince().length, 1, 'one batch at a time');
+    at(held.begun, before).succeed();
+    await turns();
+    assert.deepEqual(begunSince(), [range(32), range(64).slice(32)]);
+    at(held.begun, before + 1).succeed();
+    await Promise.all(writes);
   });
 
-  test('less than half waits until no batch is in flight', async () => {
-    const held = createHeld({ halves: true });
-    const { begun, write, idsBegun } = held;
-    const writes = write(...range(0, 64));
-    const few = write(...range(64, 40));
-    at(begun, 1).succeed();
-    assert.equal((await idsBegun()).length, 2);
-    at(begun, 0).succeed();
-    assert.deepEqual((await idsBegun()).slice(2), [range(64, 40)]);
-    await Promise.all([endAll(held, 2), ...writes, ...few]);
+  test('less than half waits for the end of the iteration', async () => {
+    const held = createHeld({ inHalves: () => true });
+    await run(held, 64);
+    const before = held.begun.length;
+    const writes = held.write(...range(31));
+    assert.equal(held.begun.length, before);
+    assert.deepEqual((await held.idsBegun()).slice(before), [range(31)]);
+    at(held.begun, before).succeed();
+    await Promise.all(writes);
   });
 
   test('fewer than 32 writes in progress → one batch', async () => {
-    const held = createHeld({ halves: true });
-    const writes = held.write(...range(0, 31));
-    assert.deepEqual(held.begun, []);
-    assert.deepEqual(await held.idsBegun(), [range(0, 31)]);
-    await Promise.all([endAll(held), ...writes]);
+    const held = createHeld({ inHalves: () => true });
+    for (let round = 0; round < 3; round += 1) assert.deepEqual(await run(held, 31), [range(31)]);
   });
 
-  test('a half that takes all queued writes → no empty batch follows', async () => {
-    const held = createHeld({ halves: true });
-    const writes = held.write(...range(0, 32));
-    assert.deepEqual(await held.idsBegun(), [range(0, 32)]);
-    await Promise.all([endAll(held), ...writes]);
-    await held.group.close();
+  test('inHalves is asked at each batch', async () => {
+    let inHalves = false;
+    const held = createHeld({ inHalves: () => inHalves });
+    await run(held, 64);
+    assert.equal((await run(held, 64)).length, 1);
+    inHalves = true;
+    await run(held, 64);
+    assert.equal((await run(held, 64)).length, 2);
+    inHalves = false;
+    await run(held, 64);
+    assert.equal((await run(held, 64)).length, 1);
   });
 
   test('after a peak, the size of a half follows the load', async () => {
-    const held = createHeld({ halves: true });
-    await Promise.all([...held.write(...range(0, 500)), endAll(held)]);
-    const batchesOf64 = async (): Promise<number> => {
-      const before = held.begun.length;
-      await Promise.all([...held.write(...range(0, 64)), endAll(held, before)]);
-      return held.begun.length - before;
-    };
+    const held = createHeld({ inHalves: () => true });
+    await run(held, 100);
+    await run(held, 100);
     let rounds = 0;
-    while ((await batchesOf64()) === 1) rounds += 1;
-    assert.ok(rounds > 100, `${rounds} rounds`);
-    assert.equal(await batchesOf64(), 2);
+    while ((await run(held, 48)).length === 1) rounds += 1;
+    assert.ok(rounds > 10, `${rounds} rounds`);
+    assert.equal((await run(held, 48)).length, 2);
   });
 });
 

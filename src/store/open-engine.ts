@@ -66,8 +66,8 @@ async function openEngine(url: string, options: StoreOptions) {
   if (file !== undefined) {
     const { openSqlite } = await import('./sqlite/engine.ts');
     const engine = await openSqlite(file, options);
-    // Requests that follow the responses to a batch arrive in its second iteration, and share the next fsync. Two
-    // halves pay if a commit takes less time than this thread needs for all: then it is busy half of the time.
+    // In the second iteration, requests that follow the responses of the first arrive, and share the fsync. Halves
+    // pay while this thread is busy at least half of the time (docs/decisions/0002-sqlite.md).
     return { engine, batching: { maxInFlight: 1, iterations: 2, inHalves: watchEventLoop() } };
   }
   const { openPostgres } = await import('./postgres/engine.ts');

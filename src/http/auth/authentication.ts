@@ -21,6 +21,12 @@ import type { RejectedTokens } from './rate-limit.ts';
 export const TOKEN_FRESH_MS = 500;
 const TOKENS_CACHED = 10_000;
 
+/**
+ * Milliseconds for which the token cache reuses its last look at the clock. A token may stay cached for that much
+ * longer than the `ttl` of the cache. Each look starts a timer. The default, 1 ms, would cost 2 % of a list.
+ */
+const CLOCK_STEP_MS = 25;
+
 const CHALLENGE = 'Bearer realm="plant-store"';
 const USUAL_SCHEME = 'Bearer ';
 const CREDENTIALS = /^bearer(?: +(.*))?$/i;
@@ -99,7 +105,11 @@ export function createAuthentication({
 }: AuthenticationOptions): Authentication {
   // The cache key is the token as the client sent it, so that a cache hit needs no hash. The TTL starts when
   // the lookup starts: its result may already be outdated when the lookup ends.
-  const lookUps = new LRUCache<string, LookUp>({ max: TOKENS_CACHED, ttl: TOKEN_FRESH_MS });
+  const lookUps = new LRUCache<string, LookUp>({
+    max: TOKENS_CACHED,
+    ttl: TOKEN_FRESH_MS - CLOCK_STEP_MS,
+    ttlResolution: CLOCK_STEP_MS,
+  });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
 

@@ -56,9 +56,7 @@ export function rejectMalformed(request: FastifyRequest, uriLimit: number): void
 
 /** Returns true for a valid host with an optional port (RFC 9110 §7.2). An empty host is invalid (§4.2.1). */
 function isHost(text: string): boolean {
-  const address = IPV6_HOST.exec(text)?.[1];
-  if (address !== undefined) return isIPv6(address);
-  return NAMED_HOST.test(text) || FUTURE_HOST.test(text);
+  return NAMED_HOST.test(text) || isIPv6(IPV6_HOST.exec(text)?.[1] ?? '') || FUTURE_HOST.test(text);
 }
 
 /** Returns true for `OPTIONS *`, which is about the server as a whole (RFC 9110 §9.3.7). */

@@ -63,8 +63,11 @@ export class BatchedResponse<
     const [body, ...rest] = args;
     // A text with as many characters as bytes is ASCII. Node sends it at less cost as a part of the head.
     if (this._hasBody && typeof body === 'string' && body.length === this.#contentLength) {
+      const head = this._header;
       this._header += body;
       Reflect.apply(super.end, this, ['', ...rest]);
+      // Otherwise the text would stay in memory until the client has read it, although the socket has a copy.
+      this._header = head;
     } else Reflect.apply(super.end, this, args);
   }
 

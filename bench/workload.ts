@@ -61,6 +61,13 @@ export const listOfTwenty: Workload = {
   ids: createInOrder.ids,
 };
 
+/** Lists without plants: the cost of such a request, if its token is not cached, is mainly that of the token. */
+export const lookUpOfToken: Workload = {
+  name: 'empty list, token not cached',
+  requests: [{ ...list, target: '/plants?limit=0' }],
+  ids: createInOrder.ids,
+};
+
 export const listUnderWrites: Workload = {
   name: `list of ${LISTED}, every tenth request a create`,
   requests: [{ ...list, times: 9 }, create],

@@ -18,6 +18,9 @@ export interface Token {
   readonly lastUsedAt: number | null;
 }
 
+/** A token that was found in the store. Its finder knows the digest, or does not need it. */
+export type FoundToken = Omit<Token, 'digest'>;
+
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 export const PREFIX = 'plt_';
 const SECRET_LENGTH = 43;

@@ -1,5 +1,5 @@
 import { type Plant, type PlantRow, plantFields } from '../plant.ts';
-import { parseScopes, type Token } from '../token.ts';
+import { type FoundToken, parseScopes, type Token } from '../token.ts';
 import type { KeyRow } from './bulk-store.ts';
 import type { Outcome } from './store.ts';
 
@@ -26,23 +26,50 @@ function lengthOf(value: unknown): number {
   return typeof value === 'string' ? value.length : 0;
 }
 
+/** Columns of the table `tokens` without `digest`, in the order of `toFoundToken`. */
+const foundColumns = [
+  'owner',
+  'id',
+  'name',
+  'scopes',
+  'created_at',
+  'expires_at',
+  'revoked_at',
+  'last_used_at',
+] as const;
+export const FOUND_TOKEN_COLUMNS = foundColumns.join(', ');
+
+/** Converts the values of FOUND_TOKEN_COLUMNS. */
+export function toFoundToken(values: readonly unknown[]): FoundToken {
+  const [owner, id, name, scopeList, createdAt, expiresAt, revokedAt, lastUsedAt] = values;
+  const scopes = parseScopes(String(scopeList));
+  if (scopes === undefined) throw damaged(id);
+  return {
+    id: String(id),
+    owner: String(owner),
+    name: String(name),
+    scopes,
+    createdAt: Number(createdAt),
+    expiresAt: toTime(expiresAt),
+    revokedAt: toTime(revokedAt),
+    lastUsedAt: toTime(lastUsedAt),
+  };
+}
+
+/** Returns the values of FOUND_TOKEN_COLUMNS in a row of the table `tokens`. */
+export function foundTokenValues(row: Row): readonly unknown[] {
+  return foundColumns.map((column) => row[column]);
+}
+
 /** Converts a row of the table `tokens`. Its columns have the same names in both engines. */
 export function toToken(row: Row): Token {
   const { digest } = row;
-  const scopes = parseScopes(String(row.scopes));
-  if (!(digest instanceof Uint8Array) || scopes === undefined)
-    throw new Error(`the token ${row.id} in the store is damaged`);
-  return {
-    id: String(row.id),
-    digest,
-    owner: String(row.owner),
-    name: String(row.name),
-    scopes,
-    createdAt: Number(row.created_at),
-    expiresAt: toTime(row.expires_at),
-    revokedAt: toTime(row.revoked_at),
-    lastUsedAt: toTime(row.last_used_at),
-  };
+  if (!(digest instanceof Uint8Array)) throw damaged(row.id);
+  return { ...toFoundToken(foundTokenValues(row)), digest };
+}
+
+function damaged(id: unknown): Error {
+  return new Error(`the token ${id} in the store is damaged`);
 }
 
 function toTime(value: unknown): number | null {

@@ -1,6 +1,6 @@
 import { OperatorError } from '../operator-error.ts';
 import type { PlantRow } from '../plant.ts';
-import type { Token } from '../token.ts';
+import type { FoundToken, Token } from '../token.ts';
 
 /**
  * A change to the store. Engines execute writes in batches and return an outcome for each write. Times are
@@ -130,8 +130,8 @@ export interface Store {
    * undefined if the range has no plants.
    */
   readLargePlant(owner: string, range: IdRange): Promise<LargePlant | undefined>;
-  findToken(digest: Uint8Array): Promise<Token | undefined>;
-  findTokenById(id: string): Promise<Token | undefined>;
+  findToken(digest: Uint8Array): Promise<FoundToken | undefined>;
+  findTokenById(id: string): Promise<FoundToken | undefined>;
   /** True if any token exists; revoked and expired ones count. */
   hasTokens(): Promise<boolean>;
   /** Resolves if the store answers and the service has the privileges that it needs. */

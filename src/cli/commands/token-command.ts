@@ -10,6 +10,7 @@ import {
   DEFAULT_EXPIRES,
   digestSecret,
   EXPIRES_RULE,
+  type FoundToken,
   isTokenId,
   isTokenName,
   isValid,
@@ -123,13 +124,13 @@ function revokeTokenCommand(context: CommandContext): Command {
 }
 
 /** Revokes a token, unless it is already revoked. Resolves to the token as it was before the call. */
-async function revoke(store: Store, named: string): Promise<Token> {
+async function revoke(store: Store, named: string): Promise<FoundToken> {
   const token = await getToken(store, named);
   if (token.revokedAt === null) await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });
   return token;
 }
 
-async function getToken(store: Store, named: string): Promise<Token> {
+async function getToken(store: Store, named: string): Promise<FoundToken> {
   const token = isWellFormedSecret(named)
     ? await store.findToken(digestSecret(named))
     : await store.findTokenById(named);
@@ -139,7 +140,7 @@ async function getToken(store: Store, named: string): Promise<Token> {
   throw new CommandFailed(`there is ${which}; run \`plant-store token list\` to see all ids`);
 }
 
-function describeRevocation({ id, owner, revokedAt }: Token): string {
+function describeRevocation({ id, owner, revokedAt }: FoundToken): string {
   if (revokedAt === null) return `revoked ${id} of ${owner}\n`;
   return `${id} of ${owner} was already revoked at ${formatTime(revokedAt)}\n`;
 }

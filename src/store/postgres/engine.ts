@@ -1,6 +1,6 @@
-import type { Token } from '../../token.ts';
+import type { FoundToken } from '../../token.ts';
 import { startKeyExpiry } from '../expired-keys-timer.ts';
-import { TOKEN_COLUMNS, toToken } from '../rows.ts';
+import { FOUND_TOKEN_COLUMNS, foundTokenValues, toFoundToken } from '../rows.ts';
 import {
   BatchRejected,
   type Engine,
@@ -171,15 +171,15 @@ export async function openPostgres(
     }
   }
 
-  async function findTokenBy(column: 'digest' | 'id', value: unknown): Promise<Token | undefined> {
+  async function findTokenBy(column: 'digest' | 'id', value: unknown): Promise<FoundToken | undefined> {
     const [row] = await read({
       name: `find-token-by-${column}`,
       // Names the columns: with `*`, a new column would change the result type. PostgreSQL would then reject
       // the prepared statement.
-      text: `SELECT ${TOKEN_COLUMNS} FROM tokens WHERE ${column} = $1`,
+      text: `SELECT ${FOUND_TOKEN_COLUMNS} FROM tokens WHERE ${column} = $1`,
       values: [value],
     });
-    return row === undefined ? undefined : toToken(row);
+    return row === undefined ? undefined : toFoundToken(foundTokenValues(row));
   }
 
   // Deletes expired keys at the start. This also shows whether the server rejects a statement that changes rows

@@ -4,7 +4,7 @@ import { connect } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import type { Store } from '../../../src/store/store.ts';
-import { mintSecret, newToken, type Scope, scopes, type Token } from '../../../src/token.ts';
+import { type FoundToken, mintSecret, newToken, type Scope, scopes, type Token } from '../../../src/token.ts';
 import { openWire } from '../../support/clients/raw-connection.ts';
 import { secretPart } from '../../support/data/secret-part.ts';
 import { engines, type TestEngine } from '../../support/engines.ts';
@@ -260,7 +260,7 @@ for (const engine of engines) {
     assert.equal(await statusWith(service, secret), 200);
     assert.equal((await fetch(`${service.url}/plants?access_token=${secret}`)).status, 401);
     const kept = await recordOf(service.store, token);
-    for (const text of [kept.id, Buffer.from(kept.digest).toString('hex'), kept.name, kept.owner]) {
+    for (const text of [kept.id, Buffer.from(token.digest).toString('hex'), kept.name, kept.owner]) {
       assert.equal(await statusWith(service, text), 401);
     }
     await service.close();
@@ -307,7 +307,7 @@ async function lastAccepted(service: TestService, secret: string, since: number)
   }
 }
 
-async function recordOf(store: Store, { id }: Token): Promise<Token> {
+async function recordOf(store: Store, { id }: Token): Promise<FoundToken> {
   const found = await store.findTokenById(id);
   assert.ok(found !== undefined);
   return found;

@@ -74,13 +74,14 @@ test('migration changes the columns of prepared statements → they are prepared
   });
   t.after(() => store.close());
   const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: 'test' }, Date.now());
+  const { digest, ...fields } = token;
   await store.write({ kind: 'createToken', token });
   const create = (owner: string, id: bigint) => store.write({ ...creation, owner, id, idempotency: null });
   const removeBoth = () =>
     Promise.all(['alice', 'bob'].map((owner) => store.write({ kind: 'deletePlant', owner, id: 1n })));
   await Promise.all([create('alice', 1n), create('bob', 1n)]);
   assert.deepEqual(await removeBoth(), ['deleted', 'deleted']);
-  assert.deepEqual(await store.findToken(token.digest), token);
+  assert.deepEqual(await store.findToken(digest), fields);
 
   await execute(
     url.href,
@@ -89,7 +90,7 @@ test('migration changes the columns of prepared statements → they are prepared
   sent.length = 0;
   await Promise.all([create('alice', 1n), create('bob', 1n)]);
   assert.deepEqual(await removeBoth(), ['deleted', 'deleted']);
-  assert.deepEqual(await store.findToken(token.digest), token);
+  assert.deepEqual(await store.findToken(digest), fields);
   assert.ok(sent.join('').includes('delete-plants\0'));
   assert.doesNotMatch(sent.join(''), /delete-plants-of-owner/);
 });

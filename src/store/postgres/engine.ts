@@ -20,6 +20,7 @@ import { migratePostgres } from './migrate.ts';
 import { readLargePlant, readPage } from './pages.ts';
 import { retrying } from './retry-transient.ts';
 import { createNewPlants, type Row, type Statement } from './statements.ts';
+import { createTokenLookUp } from './token-look-up.ts';
 
 /**
  * Pause of the plain INSERT, in milliseconds, after it failed because an id was taken. During the pause,
@@ -171,13 +172,13 @@ export async function openPostgres(
     }
   }
 
-  async function findTokenBy(column: 'digest' | 'id', value: unknown): Promise<FoundToken | undefined> {
+  async function findTokenById(id: string): Promise<FoundToken | undefined> {
     const [row] = await read({
-      name: `find-token-by-${column}`,
+      name: 'find-token-by-id',
       // Names the columns: with `*`, a new column would change the result type. PostgreSQL would then reject
       // the prepared statement.
-      text: `SELECT ${FOUND_TOKEN_COLUMNS} FROM tokens WHERE ${column} = $1`,
-      values: [value],
+      text: `SELECT ${FOUND_TOKEN_COLUMNS} FROM tokens WHERE id = $1`,
+      values: [id],
     });
     return row === undefined ? undefined : toFoundToken(foundTokenValues(row));
   }
@@ -190,8 +191,8 @@ export async function openPostgres(
     commit,
     listPlants: (owner, range, limit) => readPage(read, owner, range, limit),
     readLargePlant: (owner, range) => readLargePlant(read, owner, range),
-    findToken: (digest) => findTokenBy('digest', digest),
-    findTokenById: (id) => findTokenBy('id', id),
+    findToken: createTokenLookUp(read),
+    findTokenById,
     hasTokens: async () => (await read({ text: 'SELECT 1 FROM tokens LIMIT 1' })).length > 0,
     ping: async () => {
       const [row] = await read(FIND_MISSING_GRANTS);

@@ -62,6 +62,12 @@ test('a prepared statement is planned once, not at each call', async (t) => {
   assert.deepEqual(plans, [{ custom_plans: '0', generic_plans: '3' }]);
 });
 
+test('no statement is compiled to machine code, however large the tables are', async (t) => {
+  const connections = await openMigrated(t);
+  const [row] = await connections.query({ text: "SELECT current_setting('jit') AS jit" });
+  assert.equal(row?.jit, 'off');
+});
+
 test('migration changes the columns of prepared statements → they are prepared again, in the same mode', async (t) => {
   assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { openBulk } from '../../src/store/open-engine.ts';
-import { readPage } from '../../src/store/postgres/pages.ts';
+import { createPageReader } from '../../src/store/postgres/pages.ts';
 import { rowsOfPrimary } from '../../src/store/postgres/primary-check.ts';
 import { type Store, StoreDamaged, StoreUnavailable } from '../../src/store/store.ts';
 import { connections, engines, execute } from '../support/engines.ts';
@@ -46,7 +46,7 @@ test('PostgreSQL: a large plant has no name → StoreDamaged, and other plants a
 });
 
 test('PostgreSQL: the server returns no row for a page, or for its role → rejected, not an empty page', async () => {
-  const page = readPage(async () => [], 'alice', { from: 7n, to: 9n }, upTo(10));
+  const page = createPageReader(async () => [])('alice', { from: 7n, to: 9n }, upTo(10));
   await assert.rejects(page, isDamage(7n));
   assert.throws(() => rowsOfPrimary([]), StoreUnavailable);
 });

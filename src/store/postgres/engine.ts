@@ -17,7 +17,7 @@ import { Connections } from './connections.ts';
 import { isAcrossShards, isFromServer, mayBeUniqueViolation, meaningOf } from './errors.ts';
 import { deleteExpiredKeys } from './expired-keys.ts';
 import { migratePostgres } from './migrate.ts';
-import { readLargePlant, readPage } from './pages.ts';
+import { createPageReader, readLargePlant } from './pages.ts';
 import { retrying } from './retry-transient.ts';
 import { createNewPlants, type Row, type Statement } from './statements.ts';
 import { createTokenLookUp } from './token-look-up.ts';
@@ -189,7 +189,7 @@ export async function openPostgres(
 
   return {
     commit,
-    listPlants: (owner, range, limit) => readPage(read, owner, range, limit),
+    listPlants: createPageReader(read),
     readLargePlant: (owner, range) => readLargePlant(read, owner, range),
     findToken: createTokenLookUp(read),
     findTokenById,

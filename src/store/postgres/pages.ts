@@ -1,6 +1,8 @@
 import { isOptionalField, plantFields } from '../../plant.ts';
 import { FIELD_COLUMNS } from '../rows.ts';
 import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
+import { isFromServer } from './errors.ts';
+import { shareReads } from './shared-reads.ts';
 import type { Row, Statement } from './statements.ts';
 
 /**
@@ -25,42 +27,106 @@ const PLANT = `${plantFields
  */
 const RAW_BYTES = plantFields.map((field) => `coalesce(octet_length(${field}::text), 0)`).join(' + ');
 
-function moreAfter(id: string): string {
-  return `EXISTS (SELECT 1 FROM plants AS next WHERE next.owner = $1 AND next.id > ${id} AND next.id <= $3) AS more`;
+/** Names of the values of a page in a statement: parameters, or columns of an outer query. */
+interface PageValues {
+  readonly owner: string;
+  readonly from: string;
+  readonly to: string;
+  readonly plants: string;
+  readonly bytes: string;
 }
 
-/** Max bytes of text that the first statement of a page renders, before the size of the page is known. */
+const PARAMETERS: PageValues = { owner: '$1', from: '$2', to: '$3', plants: '$4', bytes: '$5' };
+
+function moreAfter(id: string, { owner, to }: PageValues = PARAMETERS): string {
+  return `EXISTS (SELECT 1 FROM plants AS next WHERE next.owner = ${owner} AND next.id > ${id} AND next.id <= ${to}) AS more`;
+}
+
+/** Max bytes of text that the first statement of pages renders, before the size of the pages is known. */
 const RENDERED_BYTES = 4 * 1024 * 1024;
 
+/** Max plants of a page that shares its statement, and max pages that share one. */
+const SHARED_PLANTS = 64;
+const SHARED_PAGES = 16;
+
 /**
- * Reads a page. The first statement reads up to the max number of plants, which usually fit into the byte
- * limit. If they do not fit, a second statement adds up their sizes and ends the page at the limit.
+ * Milliseconds for which no pages share a statement, after such a statement failed. One page may be damaged, or
+ * the server may not support the statement: Citus, which shards by owner, joins shards only by their key.
  */
-export async function readPage(
-  query: (statement: Statement) => Promise<readonly Row[]>,
-  owner: string,
-  { from, to }: IdRange,
-  { plants, bytes }: PageLimit,
-): Promise<PlantPage> {
-  async function select(statement: Statement, rowBytes: number): Promise<PlantPage | undefined> {
-    const values = [owner, from.toString(), to.toString(), plants, rowBytes];
-    const [row] = await query({ ...statement, values });
-    if (typeof row?.json !== 'string') return undefined;
-    const { json, count, last, more, large } = row;
-    if (typeof large === 'number') return { json, count: 0, last: undefined, more: true, largeBytes: large };
-    return {
-      json,
-      count: Number(count),
-      last: typeof last === 'string' ? BigInt(last) : undefined,
-      more: more === true,
-    };
+const SHARING_PAUSE_MS = 60_000;
+
+interface WantedPage {
+  readonly owner: string;
+  readonly range: IdRange;
+  readonly limit: PageLimit;
+}
+
+/**
+ * Returns a function that reads a page. The first statement reads up to the max number of plants, which usually
+ * fit into the byte limit. Short pages of an event-loop iteration share it. If the plants do not fit, a second
+ * statement adds up their sizes and ends the page at the limit.
+ */
+export function createPageReader(
+  read: (statement: Statement) => Promise<readonly Row[]>,
+): (owner: string, range: IdRange, limit: PageLimit) => Promise<PlantPage> {
+  const readShared = shareReads(SHARED_PAGES, readTogether);
+  let sharingFrom = 0;
+
+  async function readTogether(pages: readonly WantedPage[]): Promise<readonly (Row | undefined)[]> {
+    const plants = pages.reduce((sum, { limit }) => sum + limit.plants, 0);
+    const values = pages.map((page) => valuesOf(page, plants));
+    const rows = await read({
+      ...PAGES,
+      values: [0, 1, 2, 3, 4].map((column) => values.map((row) => row[column])),
+    });
+    const rowOf = new Map(rows.map((row) => [Number(row.place), row]));
+    return pages.map((_page, index) => rowOf.get(index + 1));
   }
 
-  const page = await select(ALL_ROWS, Math.floor(Math.min(bytes, RENDERED_BYTES / plants)));
-  if (page !== undefined && (page.count < 2 || Buffer.byteLength(page.json) <= bytes)) return page;
-  const fitting = await select(FITTING_ROWS, bytes);
-  if (fitting === undefined) throw unreadable(from);
-  return fitting;
+  async function readAlone(page: WantedPage): Promise<Row | undefined> {
+    const [row] = await read({ ...ONE_PAGE, values: valuesOf(page, page.limit.plants) });
+    return row;
+  }
+
+  async function readFirst(page: WantedPage): Promise<Row | undefined> {
+    if (page.limit.plants > SHARED_PLANTS || performance.now() < sharingFrom) return readAlone(page);
+    try {
+      return await readShared(page);
+    } catch (error: unknown) {
+      // If the server rejected the statement, reads each page alone, so that a page that cannot be read fails alone.
+      if (!(error instanceof Error && isFromServer(error.cause))) throw error;
+      sharingFrom = performance.now() + SHARING_PAUSE_MS;
+      return readAlone(page);
+    }
+  }
+
+  return async (owner, range, limit) => {
+    const page = toPage(await readFirst({ owner, range, limit }));
+    if (page !== undefined && (page.count < 2 || Buffer.byteLength(page.json) <= limit.bytes)) return page;
+    const values = [owner, range.from.toString(), range.to.toString(), limit.plants, limit.bytes];
+    const [row] = await read({ ...FITTING_ROWS, values });
+    const fitting = toPage(row);
+    if (fitting === undefined) throw unreadable(range.from);
+    return fitting;
+  };
+}
+
+/** Returns the values of a page in a statement that reads up to `plants` plants. */
+function valuesOf({ owner, range: { from, to }, limit }: WantedPage, plants: number): readonly unknown[] {
+  const rowBytes = Math.floor(Math.min(limit.bytes, RENDERED_BYTES / plants));
+  return [owner, from.toString(), to.toString(), limit.plants, rowBytes];
+}
+
+function toPage(row: Row | undefined): PlantPage | undefined {
+  if (typeof row?.json !== 'string') return undefined;
+  const { json, count, last, more, large } = row;
+  if (typeof large === 'number') return { json, count: 0, last: undefined, more: true, largeBytes: large };
+  return {
+    json,
+    count: Number(count),
+    last: typeof last === 'string' ? BigInt(last) : undefined,
+    more: more === true,
+  };
 }
 
 /** Reads the first plant in a range of ids, however large the plant is; undefined if there is none. */
@@ -82,13 +148,32 @@ function unreadable(from: bigint): StoreDamaged {
 
 const FIRST_PLANT = 'FROM plants WHERE owner = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT 1';
 
-const ALL_ROWS: Statement = {
-  name: 'list-plants',
-  text: `SELECT CASE WHEN largest <= $5 THEN '[' || coalesce(json, '') || ']' END AS json, count, last, ${moreAfter('last')}
-           FROM (SELECT string_agg(CASE WHEN ${RAW_BYTES} <= $5 THEN ${PLANT} END, ',' ORDER BY id) AS json,
-                        count(*) AS count, max(id) AS last, coalesce(max(${RAW_BYTES}), 0) AS largest
-                   FROM (SELECT id, ${FIELD_COLUMNS} FROM plants
-                          WHERE owner = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT $4) AS page) AS rendered`,
+/** SQL that reads a page with all its plants, or without JSON if a plant has more than `bytes` bytes. */
+function pageOf(page: PageValues): string {
+  const { owner, from, to, plants, bytes } = page;
+  return `SELECT CASE WHEN largest <= ${bytes} THEN '[' || coalesce(json, '') || ']' END AS json, count, last,
+                 ${moreAfter('last', page)}
+            FROM (SELECT string_agg(CASE WHEN ${RAW_BYTES} <= ${bytes} THEN ${PLANT} END, ',' ORDER BY id) AS json,
+                         count(*) AS count, max(id) AS last, coalesce(max(${RAW_BYTES}), 0) AS largest
+                    FROM (SELECT id, ${FIELD_COLUMNS} FROM plants
+                           WHERE owner = ${owner} AND id BETWEEN ${from} AND ${to}
+                           ORDER BY id LIMIT ${plants}) AS page) AS rendered`;
+}
+
+const ONE_PAGE: Statement = { name: 'list-plants', text: pageOf(PARAMETERS) };
+
+const PAGES: Statement = {
+  name: 'list-plants-of-several',
+  text: `SELECT place, page.*
+           FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY
+                  AS wanted (owner, from_id, to_id, plants, bytes, place)
+          CROSS JOIN LATERAL (${pageOf({
+            owner: 'wanted.owner',
+            from: 'wanted.from_id',
+            to: 'wanted.to_id',
+            plants: 'wanted.plants',
+            bytes: 'wanted.bytes',
+          })}) AS page`,
 };
 
 const FITTING_ROWS: Statement = {

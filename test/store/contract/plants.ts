@@ -140,6 +140,31 @@ export function testPages(engine: TestEngine): void {
     assert.deepEqual([count, last, more], [1, 1n, false]);
   });
 
+  test('pages that are read at once are the same as pages that are read one by one', async (t) => {
+    const store = await openOne(t, engine);
+    const owners = ['alice', 'bob', "o'hara", 'dave'];
+    const writes = owners.slice(0, 3).flatMap((owner, place) =>
+      Array.from({ length: 90 }, (_, id) =>
+        create(BigInt(id * (place + 1)) - 40n, {
+          owner,
+          name: `${owner} ${'"'.repeat(id * 40)}`,
+          tag: id % 3 ? null : 'é',
+        }),
+      ),
+    );
+    assert.deepEqual(new Set(await writeAll(store, writes)), new Set(['created']));
+    const wanted = [1, 2, 20, 63, 64, 65, 200].flatMap((plants) =>
+      [EVERY_ID, { from: -3n, to: 17n }, { from: 20n, to: INT64_MAX }].flatMap((range) =>
+        [1_000, 20_000, 64 * 1_024].flatMap((bytes) =>
+          owners.map((owner) => ({ owner, range, limit: { plants, bytes } })),
+        ),
+      ),
+    );
+    const list = ({ owner, range, limit }: (typeof wanted)[number]) => store.listPlants(owner, range, limit);
+    const atOnce = await Promise.all(wanted.map(list));
+    for (const [place, one] of wanted.entries()) assert.deepEqual(await list(one), atOnce[place]);
+  });
+
   test('pages of any size, each after the last id, join to the whole list', async (t) => {
     const store = await openOne(t, engine);
     const ids = Array.from({ length: 100 }, (_, index) => BigInt(index - 50) * 1_000_003n);

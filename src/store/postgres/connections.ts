@@ -269,10 +269,10 @@ function createPool(url: string, options: ConnectionOptions, hosts: number, time
 }
 
 /**
- * Keeps the server from compiling statements to machine code: for short statements, that takes longer than they
- * do. The planner would choose it for large tables, since it does not know how few plants a list reads.
+ * Keeps the server from compiling statements to machine code: compiling takes longer than running them. The
+ * planner would choose it for large tables, since it does not know how few plants a list reads.
  */
-const INTERPRET = `SELECT set_config('jit', 'off', false) WHERE current_setting('jit', true) IS NOT NULL`;
+const JIT_OFF = `SELECT set_config('jit', 'off', false) WHERE current_setting('jit', true) IS NOT NULL`;
 
 /**
  * Makes the server plan a prepared statement once per connection, not at each call. Has no effect on servers
@@ -296,7 +296,7 @@ async function prepareSession(
   // the server would notice the loss only after hours.
   const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
                SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs};
-               SET client_min_messages = warning; ${PLAN_ONCE}; ${INTERPRET}`;
+               SET client_min_messages = warning; ${PLAN_ONCE}; ${JIT_OFF}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;
   // Ignores an error of the timeline query: servers compatible with PostgreSQL may lack timelines.

@@ -1,7 +1,6 @@
 import { isOptionalField, plantFields } from '../../plant.ts';
 import { FIELD_COLUMNS } from '../rows.ts';
 import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
-import { isFromServer } from './errors.ts';
 import { shareReads } from './shared-reads.ts';
 import type { Row, Statement } from './statements.ts';
 
@@ -49,11 +48,8 @@ const RENDERED_BYTES = 4 * 1024 * 1024;
 const SHARED_PLANTS = 64;
 const SHARED_PAGES = 16;
 
-/**
- * Milliseconds for which no pages share a statement, after such a statement failed. One page may be damaged, or
- * the server may not support the statement: Citus, which shards by owner, joins shards only by their key.
- */
-const SHARING_PAUSE_MS = 60_000;
+/** Statements among which the pages of an event-loop iteration are divided: a slow page delays fewer others. */
+const PARALLEL_STATEMENTS = 4;
 
 interface WantedPage {
   readonly owner: string;
@@ -69,35 +65,22 @@ interface WantedPage {
 export function createPageReader(
   read: (statement: Statement) => Promise<readonly Row[]>,
 ): (owner: string, range: IdRange, limit: PageLimit) => Promise<PlantPage> {
-  const readShared = shareReads(SHARED_PAGES, readTogether);
-  let sharingFrom = 0;
-
-  async function readTogether(pages: readonly WantedPage[]): Promise<readonly (Row | undefined)[]> {
+  async function readRows(pages: readonly WantedPage[]): Promise<readonly (Row | undefined)[]> {
     const plants = pages.reduce((sum, { limit }) => sum + limit.plants, 0);
-    const values = pages.map((page) => valuesOf(page, plants));
-    const rows = await read({
-      ...PAGES,
-      values: [0, 1, 2, 3, 4].map((column) => values.map((row) => row[column])),
-    });
+    const [first = [], ...others] = pages.map((page) => valuesOf(page, plants));
+    if (others.length === 0) return read({ ...ONE_PAGE, values: first });
+    const columns = first.map((value, column) => [value, ...others.map((row) => row[column])]);
+    const rows = await read({ ...PAGES, values: columns });
     const rowOf = new Map(rows.map((row) => [Number(row.place), row]));
     return pages.map((_page, index) => rowOf.get(index + 1));
   }
 
-  async function readAlone(page: WantedPage): Promise<Row | undefined> {
-    const [row] = await read({ ...ONE_PAGE, values: valuesOf(page, page.limit.plants) });
-    return row;
-  }
+  const readShared = shareReads({ max: SHARED_PAGES, parallel: PARALLEL_STATEMENTS, readAll: readRows });
 
   async function readFirst(page: WantedPage): Promise<Row | undefined> {
-    if (page.limit.plants > SHARED_PLANTS || performance.now() < sharingFrom) return readAlone(page);
-    try {
-      return await readShared(page);
-    } catch (error: unknown) {
-      // If the server rejected the statement, reads each page alone, so that a page that cannot be read fails alone.
-      if (!(error instanceof Error && isFromServer(error.cause))) throw error;
-      sharingFrom = performance.now() + SHARING_PAUSE_MS;
-      return readAlone(page);
-    }
+    if (page.limit.plants <= SHARED_PLANTS) return readShared(page);
+    const [row] = await readRows([page]);
+    return row;
   }
 
   return async (owner, range, limit) => {

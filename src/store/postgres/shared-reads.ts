@@ -1,37 +1,73 @@
-import { setImmediate } from 'node:timers/promises';
+import { codeOf } from '../../api-errors.ts';
+import { BatchRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
 
-interface SharedRead<Key, Result> {
-  readonly keys: Key[];
-  /** The results in the order of `keys`. */
-  readonly results: Promise<readonly (Result | undefined)[]>;
+/**
+ * Milliseconds for which nothing is shared, after the server rejected a shared statement or timed it out. A row
+ * may be damaged or slow to read, or the server may not support the statement.
+ */
+const PAUSE_MS = 60_000;
+
+const QUERY_CANCELED = '57014';
+
+interface SharedReadsOptions<Key, Result> {
+  /** Max keys in one call of `readAll`. */
+  readonly max: number;
+  /** Min calls of `readAll` for the keys of an event-loop iteration, if there are as many: they run in parallel. */
+  readonly parallel: number;
+  /** Resolves to the results in the order of the keys, with undefined where there is none. */
+  readonly readAll: (keys: readonly Key[]) => Promise<readonly (Result | undefined)[]>;
+}
+
+interface Waiting<Key, Result> {
+  readonly key: Key;
+  readonly resolve: (result: Result | undefined) => void;
+  readonly reject: (error: unknown) => void;
 }
 
 /**
- * Returns a function that reads the result for a key. Calls of one event-loop iteration share a call of
- * `readAll`, up to `max` of them: with many clients, a query for each costs more than the rest of a request.
- * `readAll` resolves to the results in the order of the keys, with undefined where there is none. If it rejects,
- * all calls that share it reject.
+ * Returns a function that reads the result for a key. Calls of one event-loop iteration share calls of `readAll`:
+ * with many clients, a statement for each costs more than the rest of a request. If the server rejects a shared
+ * statement, reads each key alone, so that a row that cannot be read concerns its own readers only.
  */
-export function shareReads<Key, Result>(
-  max: number,
-  readAll: (keys: readonly Key[]) => Promise<readonly (Result | undefined)[]>,
-): (key: Key) => Promise<Result | undefined> {
-  let open: SharedRead<Key, Result> | undefined;
+export function shareReads<Key, Result>({
+  max,
+  parallel,
+  readAll,
+}: SharedReadsOptions<Key, Result>): (key: Key) => Promise<Result | undefined> {
+  let waiting: Waiting<Key, Result>[] = [];
+  let sharingFrom = 0;
 
-  function begin(): SharedRead<Key, Result> {
-    const keys: Key[] = [];
-    return { keys, results: readAtEndOfIteration(keys) };
+  function readWaiting(): void {
+    const all = waiting;
+    waiting = [];
+    const size = performance.now() < sharingFrom ? 1 : Math.min(max, Math.ceil(all.length / parallel));
+    for (let first = 0; first < all.length; first += size) void readGroup(all.slice(first, first + size));
   }
 
-  async function readAtEndOfIteration(keys: readonly Key[]): Promise<readonly (Result | undefined)[]> {
-    await setImmediate();
-    if (open?.keys === keys) open = undefined;
-    return readAll(keys);
+  async function readGroup(group: readonly Waiting<Key, Result>[]): Promise<void> {
+    try {
+      const results = await readAll(group.map(({ key }) => key));
+      for (const [place, { resolve }] of group.entries()) resolve(results[place]);
+    } catch (error: unknown) {
+      const isShared = group.length > 1;
+      if (isShared && (isRejection(error) || isTimeout(error))) sharingFrom = performance.now() + PAUSE_MS;
+      if (isShared && isRejection(error)) for (const one of group) void readGroup([one]);
+      else for (const { reject } of group) reject(error);
+    }
   }
 
-  return async (key) => {
-    if (open === undefined || open.keys.length === max) open = begin();
-    const place = open.keys.push(key) - 1;
-    return (await open.results)[place];
-  };
+  return (key) =>
+    new Promise((resolve, reject) => {
+      if (waiting.length === 0) setImmediate(readWaiting);
+      waiting.push({ key, resolve, reject });
+    });
+}
+
+/** True if the server rejected the statement for its content, or for a row. A lost connection is no rejection. */
+function isRejection(error: unknown): boolean {
+  return error instanceof BatchRejected || error instanceof StoreDamaged;
+}
+
+function isTimeout(error: unknown): boolean {
+  return error instanceof StoreUnavailable && codeOf(error.cause) === QUERY_CANCELED;
 }

@@ -10,7 +10,7 @@ const TOKENS_AT_ONCE = 1_024;
 export function createTokenLookUp(
   read: (statement: Statement) => Promise<readonly Row[]>,
 ): (digest: Uint8Array) => Promise<FoundToken | undefined> {
-  const findRow = shareReads(TOKENS_AT_ONCE, async (digests: readonly Uint8Array[]) => {
+  async function findRows(digests: readonly Uint8Array[]): Promise<readonly (Row | undefined)[]> {
     const rows = await read({
       name: 'find-tokens-by-digest',
       text: `SELECT encode(digest, 'hex') AS hex, ${FOUND_TOKEN_COLUMNS} FROM tokens WHERE digest = ANY ($1::bytea[])`,
@@ -18,7 +18,9 @@ export function createTokenLookUp(
     });
     const rowOf = new Map(rows.map((row) => [row.hex, row]));
     return digests.map((digest) => rowOf.get(Buffer.from(digest).toString('hex')));
-  });
+  }
+
+  const findRow = shareReads({ max: TOKENS_AT_ONCE, parallel: 1, readAll: findRows });
 
   return async (digest) => {
     const row = await findRow(digest);

@@ -4,12 +4,12 @@ import { Connections } from '../../../src/store/postgres/connections.ts';
 import { meaningOf } from '../../../src/store/postgres/errors.ts';
 import { createPageReader } from '../../../src/store/postgres/pages.ts';
 import type { Row, Statement } from '../../../src/store/postgres/statements.ts';
-import { StoreUnavailable } from '../../../src/store/store.ts';
 import { engines, execute, connections as options } from '../../support/engines.ts';
 import { create, EVERY_ID, prepare, upTo, writeAll } from '../../support/store-setup.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
 const OWNERS = ['alice', 'bob', 'carol'];
+const [ALONE, SHARED] = ['list-plants', 'list-plants-of-several'];
 
 /** Opens a store in which each owner has a plant, and a reader of pages whose statements are recorded. */
 async function openReader(t: TestContext) {
@@ -22,9 +22,9 @@ async function openReader(t: TestContext) {
   );
   const connections = new Connections(url, options);
   t.after(() => connections.close());
-  const sent: unknown[] = [];
+  const sent: Statement[] = [];
   const read = async (statement: Statement): Promise<readonly Row[]> => {
-    sent.push(statement.name);
+    sent.push(statement);
     try {
       return await connections.read(statement);
     } catch (error: unknown) {
@@ -32,7 +32,8 @@ async function openReader(t: TestContext) {
     }
   };
   const readPage = createPageReader(read);
-  const list = (owner: string, plants = 20) => readPage(owner, EVERY_ID, upTo(plants));
+  const list = (owner: string, plants = 20, bytes = upTo(plants).bytes) =>
+    readPage(owner, EVERY_ID, { plants, bytes });
   return { url, connections, sent, list };
 }
 
@@ -40,40 +41,62 @@ function jsonOf(owner: string): string {
   return `[{"name":"${owner}"}]`;
 }
 
-test('short pages of an event-loop iteration → up to 16 share a statement; long ones have their own', async (t) => {
+test('pages of an event-loop iteration → up to four statements, with up to 16 short pages in each', async (t) => {
   const { sent, list } = await openReader(t);
-  const owners = Array.from({ length: 17 }, (_, place) => OWNERS[place % OWNERS.length] ?? '');
-  const pages = await Promise.all([...owners.map((owner) => list(owner)), list('bob', 65)]);
+  for (const [count, names] of [
+    [4, Array(4).fill(ALONE)],
+    [17, Array(4).fill(SHARED)],
+    [100, Array(7).fill(SHARED)],
+  ] as const) {
+    sent.length = 0;
+    const owners = Array.from({ length: count }, (_, place) => OWNERS[place % OWNERS.length] ?? '');
+    const pages = await Promise.all(owners.map((owner) => list(owner, 64)));
+    assert.deepEqual(
+      pages.map(({ json }) => json),
+      owners.map(jsonOf),
+    );
+    assert.deepEqual(
+      sent.map(({ name }) => name),
+      names,
+    );
+  }
+  sent.length = 0;
+  await Promise.all(Array.from({ length: 10 }, () => list('bob', 65)));
   assert.deepEqual(
-    pages.map(({ json }) => json),
-    [...owners, 'bob'].map(jsonOf),
+    sent.map(({ name }) => name),
+    Array(10).fill(ALONE),
   );
-  assert.deepEqual(sent.toSorted(), ['list-plants', 'list-plants-of-several', 'list-plants-of-several']);
 });
 
-test('server cannot read one of the pages → it fails alone, and pages are read alone for a time', async (t) => {
-  const { url, sent, list } = await openReader(t);
+test('a statement renders up to 4 MiB of all its pages, and up to the limit of each', async (t) => {
+  const { sent, list } = await openReader(t);
+  await Promise.all(Array.from({ length: 64 }, (_, place) => list('bob', place + 1, 64 * 1_024)));
+  await list('bob', 20, 2_000);
+  for (const { values: [, , , plants, bytes] = [] } of sent) {
+    const [rows, sizes] = [plants, bytes].map((one) =>
+      Array.isArray(one) ? one.map(Number) : [Number(one)],
+    );
+    assert.ok(rows !== undefined && sizes !== undefined);
+    assert.ok(rows.reduce((sum, row, place) => sum + row * (sizes[place] ?? 0), 0) <= 4 * 1_024 * 1_024);
+    assert.ok(Math.max(...sizes) <= 64 * 1_024);
+  }
+  assert.deepEqual(sent.at(-1)?.values?.at(4), 2_000);
+});
+
+test('server cannot read one of the pages → only its owner gets an error', async (t) => {
+  const { url, list } = await openReader(t);
   await execute(
     url,
     `ALTER TABLE plants RENAME TO stored;
      CREATE VIEW plants AS SELECT owner, id, tag,
        CASE WHEN owner = 'bob' THEN (1 / (id - id))::text ELSE name END AS name FROM stored`,
   );
-  const [alice, bob, carol] = await Promise.allSettled(OWNERS.map((owner) => list(owner)));
-  assert.ok(alice?.status === 'fulfilled' && alice.value.json === jsonOf('alice'));
-  assert.ok(bob?.status === 'rejected' && /division by zero/.test(String(bob.reason)));
-  assert.ok(carol?.status === 'fulfilled' && carol.value.json === jsonOf('carol'));
-  sent.length = 0;
-  await Promise.all([list('alice'), list('carol')]);
-  assert.deepEqual(sent, ['list-plants', 'list-plants']);
-});
-
-test('no connection → pages are rejected without a second try', async () => {
-  let tries = 0;
-  const readPage = createPageReader(async () => {
-    tries += 1;
-    throw new StoreUnavailable('no connection', { cause: new Error('connection lost') });
-  });
-  await assert.rejects(readPage('alice', EVERY_ID, upTo(20)), StoreUnavailable);
-  assert.equal(tries, 1);
+  const owners = [...OWNERS, ...OWNERS];
+  const pages = await Promise.allSettled(owners.map((owner) => list(owner)));
+  for (const [place, page] of pages.entries()) {
+    const owner = owners[place] ?? '';
+    if (page.status === 'fulfilled') assert.equal(page.value.json, jsonOf(owner));
+    else assert.ok(owner === 'bob' && /division by zero/.test(String(page.reason)));
+  }
+  assert.equal(pages.filter(({ status }) => status === 'rejected').length, 2);
 });

@@ -86,5 +86,6 @@ test('pooler moves the sessions to a standby → every read is rejected, even wi
   await pooler.moveTo(primary.port);
   assert.equal((await store.listPlants('alice', ALL, upTo(10))).count, 1);
   assert.equal(await store.findToken(new Uint8Array([1, 2, 3])), undefined);
-  assert.deepEqual(await store.findToken(token.digest), token);
+  const { digest, ...fields } = token;
+  assert.deepEqual(await store.findToken(digest), fields);
 });

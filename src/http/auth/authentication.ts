@@ -223,7 +223,7 @@ export function createAuthentication({
   return { require, recheck };
 }
 
-/** Returns the SHA-256 of a token as text, which is faster to compute than as bytes, and a key of caches. */
+/** Returns the SHA-256 of a token as text: a key of caches, and faster to compute than as bytes. */
 function digestOf(secret: string): string {
   return hash('sha256', secret, 'base64');
 }

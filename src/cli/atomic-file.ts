@@ -9,16 +9,20 @@ import { onSignal } from './signal-handler.ts';
 /** Endings of the files that SQLite may create next to a database. */
 const SQLITE_ENDINGS = ['-journal', '-wal', '-shm'] as const;
 
+/** Endings of files next to a store that SQLite or the service may overwrite or delete. */
+const RESERVED_ENDINGS = [...SQLITE_ENDINGS, '-service'] as const;
+
 /**
  * Writes a new file atomically. `work` writes FILE.partial. Once that file is complete and on disk, it is
- * renamed to FILE. The file mode is 0600. Rejects with CommandFailed if FILE exists, or a file that SQLite would
- * take for a part of it.
+ * renamed to FILE. The file mode is 0600. Rejects with CommandFailed if FILE or a file that SQLite would take for a
+ * part of it exists, or if FILE could be taken for a part of a store.
  */
 export async function writeAtomically<T>(
   context: CommandContext,
   file: string,
   work: (partial: string) => Promise<T>,
 ): Promise<T> {
+  rejectReserved(file);
   rejectExisting(file);
   const partial = `${file}.partial`;
   const folder = await openFolder(file);
@@ -83,6 +87,14 @@ async function publish(partial: string, file: string): Promise<void> {
     return rename(partial, file);
   }
   await rm(partial);
+}
+
+function rejectReserved(file: string): void {
+  const ending = RESERVED_ENDINGS.find((one) => file.endsWith(one));
+  if (ending === undefined) return;
+  throw new CommandFailed(
+    `the file ${file} cannot be used: its name ends in ${ending}, so SQLite or the service may delete it; choose another name`,
+  );
 }
 
 // Also rejects what SQLite left of an earlier file with this name: it would change the content of a new one.

@@ -107,6 +107,18 @@ describe('backup', TOGETHER, () => {
       assert.deepEqual(backupsIn(installation), [`backup.db${ending}`]);
     });
 
+  for (const ending of ['-wal', '-shm', '-journal', '-service'])
+    it(`a name that ends in ${ending} → fails, since the next command could delete such a file`, async (t) => {
+      const installation = await newInstallation(t);
+      await succeed(installation, 'migrate');
+      const file = `${installation.file}${ending}`;
+      assertFails(
+        await installation.run(['backup', file]),
+        new RegExp(`plants\\.db${ending} cannot be used.*ends in ${ending}.*choose another name`),
+      );
+      assert.ok(!existsSync(file));
+    });
+
   for (const [what, sql] of [
     ['an empty file', 'SELECT 1'],
     ['the database of another program', 'CREATE TABLE migrations (id integer)'],

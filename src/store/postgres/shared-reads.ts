@@ -5,7 +5,7 @@ import { BatchRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
  * Milliseconds for which nothing is shared, after the server rejected a shared statement or timed it out. A row
  * may be damaged or slow to read, or the server may not support the statement.
  */
-const PAUSE_MS = 60_000;
+export const PAUSE_MS = 60_000;
 
 const QUERY_CANCELED = '57014';
 
@@ -16,6 +16,8 @@ interface SharedReadsOptions<Key, Result> {
   readonly parallel: number;
   /** Resolves to the results in the order of the keys, with undefined where there is none. */
   readonly readAll: (keys: readonly Key[]) => Promise<readonly (Result | undefined)[]>;
+  /** Returns the time of a monotonic clock, in milliseconds; `performance.now` by default. */
+  readonly monotonicNow?: () => number;
 }
 
 interface Waiting<Key, Result> {
@@ -33,6 +35,7 @@ export function shareReads<Key, Result>({
   max,
   parallel,
   readAll,
+  monotonicNow = () => performance.now(),
 }: SharedReadsOptions<Key, Result>): (key: Key) => Promise<Result | undefined> {
   let waiting: Waiting<Key, Result>[] = [];
   let sharingFrom = 0;
@@ -40,7 +43,7 @@ export function shareReads<Key, Result>({
   function readWaiting(): void {
     const all = waiting;
     waiting = [];
-    const size = performance.now() < sharingFrom ? 1 : Math.min(max, Math.ceil(all.length / parallel));
+    const size = monotonicNow() < sharingFrom ? 1 : Math.min(max, Math.ceil(all.length / parallel));
     for (let first = 0; first < all.length; first += size) void readGroup(all.slice(first, first + size));
   }
 
@@ -50,7 +53,7 @@ export function shareReads<Key, Result>({
       for (const [place, { resolve }] of group.entries()) resolve(results[place]);
     } catch (error: unknown) {
       const isShared = group.length > 1;
-      if (isShared && (isRejection(error) || isTimeout(error))) sharingFrom = performance.now() + PAUSE_MS;
+      if (isShared && (isRejection(error) || isTimeout(error))) sharingFrom = monotonicNow() + PAUSE_MS;
       if (isShared && isRejection(error)) for (const one of group) void readGroup([one]);
       else for (const { reject } of group) reject(error);
     }

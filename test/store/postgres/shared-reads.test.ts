@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { shareReads } from '../../../src/store/postgres/shared-reads.ts';
+import { PAUSE_MS, shareReads } from '../../../src/store/postgres/shared-reads.ts';
 import { BatchRejected, NothingStored, StoreDamaged, StoreUnavailable } from '../../../src/store/store.ts';
 
 /** Shared reads whose result is the key in capitals. `fail` may return the error of a statement for some keys. */
@@ -15,7 +15,9 @@ function startReads(
     if (error !== undefined) throw error;
     return keys.map((key) => (key === 'none' ? undefined : key.toUpperCase()));
   };
-  return { groups, read: shareReads({ max: 100, parallel: 1, ...limits, readAll }) };
+  const clock = { ms: 0 };
+  const read = shareReads({ max: 100, parallel: 1, ...limits, readAll, monotonicNow: () => clock.ms });
+  return { groups, clock, read };
 }
 
 const outcomesOf = async (reads: readonly Promise<unknown>[]) =>
@@ -53,12 +55,18 @@ describe('reads of an event-loop iteration', () => {
 });
 
 for (const rejection of [new BatchRejected('division by zero'), new StoreDamaged('invalid page')])
-  test(`${rejection.name} for one of the keys → it fails alone, and nothing is shared for a time`, async () => {
-    const { groups, read } = startReads({}, (keys) => (keys.includes('bad') ? rejection : undefined));
+  test(`${rejection.name} for one of the keys → it fails alone, and nothing is shared for PAUSE_MS`, async () => {
+    const { groups, clock, read } = startReads({}, (keys) => (keys.includes('bad') ? rejection : undefined));
     assert.deepEqual(await outcomesOf([read('a'), read('bad'), read('b')]), ['A', rejection, 'B']);
-    groups.length = 0;
-    assert.deepEqual(await outcomesOf([read('a'), read('b')]), ['A', 'B']);
-    assert.deepEqual(groups, [['a'], ['b']]);
+    for (const [ms, expected] of [
+      [PAUSE_MS - 1, [['a'], ['b']]],
+      [PAUSE_MS, [['a', 'b']]],
+    ] as const) {
+      groups.length = 0;
+      clock.ms = ms;
+      assert.deepEqual(await outcomesOf([read('a'), read('b')]), ['A', 'B']);
+      assert.deepEqual(groups, expected);
+    }
   });
 
 describe('statement fails, but not for its content → all its reads reject, without a second try', () => {

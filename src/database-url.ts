@@ -3,9 +3,12 @@ import { resolve } from 'node:path';
 const DEMAND =
   'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
 
+/** Ending of the name of a file that SQLite or the service may delete, since it lies next to a store with that name. */
+export const SIDE_FILE_ENDING = /-(?:wal|shm|journal|service)$/;
+
 /**
- * URLs of SQLite that have a special meaning in other programs, such as `sqlite::memory:`. They are rejected,
- * since this program would read them as names of files.
+ * URLs of SQLite that are rejected, since this program would read them as names of files: they have a special
+ * meaning in other programs, such as `sqlite::memory:`, or contain a typing error.
  */
 const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
   [
@@ -17,6 +20,11 @@ const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
     /^sqlite:~/,
     'must have an absolute path instead of ~, such as sqlite:/home/alice/plants.db, or sqlite:"$HOME"/plants.db in a shell',
   ],
+  [
+    SIDE_FILE_ENDING,
+    'must not end in -wal, -shm, -journal or -service: SQLite and the service delete files with such names',
+  ],
+  [/\s$/, 'must not end in a space or line break'],
   [/^sqlite:.*\?/s, 'must be sqlite:FILE, without ? and parameters: they are not supported'],
 ];
 

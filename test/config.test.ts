@@ -100,6 +100,9 @@ const values: Readonly<Record<Setting, Values>> = {
       'sqlite:plants.db?mode=ro',
       'sqlite://plants.db',
       'sqlite:///var/lib/plants.db',
+      'sqlite:plants.db-wal',
+      'sqlite:plants.db-service',
+      'sqlite:plants.db ',
     ],
   },
   databasePoolSize: {
@@ -444,12 +447,14 @@ describe('a configuration', () => {
       assert.equal(loadConfig({ databaseUrl }, {}).databaseUrl, databaseUrl);
   });
 
-  test('says what would name a store where something has another meaning elsewhere', () => {
+  test('says what would name a store, for a typing error and for what has another meaning elsewhere', () => {
     for (const [databaseUrl, demand] of [
       ['sqlite::memory:', /must name a file/],
       ['sqlite:~/plants.db', /must have an absolute path instead of ~/],
       ['sqlite:plants.db?mode=ro', /without \?/],
       ['sqlite://plants.db', /must be sqlite:FILE without \/\//],
+      ['sqlite:plants.db-journal', /must not end in .*-journal/],
+      ['sqlite:plants.db\t', /must not end in a space/],
     ] as const)
       assert.throws(() => loadConfig({ databaseUrl }, {}), demand);
   });

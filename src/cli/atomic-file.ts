@@ -2,15 +2,13 @@ import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
 import { type FileHandle, link, open, rename, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { codeOf } from '../api-errors.ts';
+import { SIDE_FILE_ENDING } from '../database-url.ts';
 import { CommandFailed, explainFileError } from './command-errors.ts';
 import type { CommandContext } from './context.ts';
 import { onSignal } from './signal-handler.ts';
 
 /** Endings of the files that SQLite may create next to a database. */
 const SQLITE_ENDINGS = ['-journal', '-wal', '-shm'] as const;
-
-/** Endings of files next to a store that SQLite or the service may overwrite or delete. */
-const RESERVED_ENDINGS = [...SQLITE_ENDINGS, '-service'] as const;
 
 /**
  * Writes a new file atomically. `work` writes FILE.partial. Once that file is complete and on disk, it is
@@ -22,7 +20,7 @@ export async function writeAtomically<T>(
   file: string,
   work: (partial: string) => Promise<T>,
 ): Promise<T> {
-  rejectReserved(file);
+  rejectSideFile(file);
   rejectExisting(file);
   const partial = `${file}.partial`;
   const folder = await openFolder(file);
@@ -89,8 +87,8 @@ async function publish(partial: string, file: string): Promise<void> {
   await rm(partial);
 }
 
-function rejectReserved(file: string): void {
-  const ending = RESERVED_ENDINGS.find((one) => file.endsWith(one));
+function rejectSideFile(file: string): void {
+  const [ending] = SIDE_FILE_ENDING.exec(file) ?? [];
   if (ending === undefined) return;
   throw new CommandFailed(
     `the file ${file} cannot be used: its name ends in ${ending}, so SQLite or the service may delete it; choose another name`,

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { closeSync, existsSync, openSync, readFileSync, statSync, writeFileSync, writeSync } from 'node:fs';
-import { readdir, stat, symlink } from 'node:fs/promises';
+import { copyFile, link, readdir, rename, rm, stat, symlink } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
@@ -273,6 +273,21 @@ describe('the file', () => {
   });
 });
 
+test('filled in bulk while the log cannot be moved into the file → rejects, and names the log', async (t) => {
+  const file = await freshFile();
+  await (await open(t, file)).close();
+  const bulk = await openBulk(`sqlite:${file}`, connections);
+  t.after(() => bulk.close());
+  using reader = openForReading(file);
+  reader.exec('BEGIN; SELECT count(*) FROM plants');
+  const plants = [{ owner: 'alice', id: 1n, name: 'Alder', tag: null }];
+  await assert.rejects(
+    bulk.fill((filling) => filling.addPlants(plants)),
+    { name: 'StoreUnavailable', message: new RegExp(`do not move it without ${file}-wal`) },
+  );
+  assert.equal(countOf(file, 'plants'), 1);
+});
+
 describe('a file that cannot be a store', () => {
   test('no database → not opened and not changed', async (t) => {
     const file = await freshFile();
@@ -296,6 +311,14 @@ describe('a file that cannot be a store', () => {
     const file = await freshFile();
     await symlink(file, file);
     await assert.rejects(open(t, file), isNotOpened(/too many symbolic links/, new RegExp(file)));
+  });
+
+  test('one of two hard links to a file → not opened by any command', async (t) => {
+    const file = await freshFile();
+    await (await open(t, file)).close();
+    await link(file, `${file}.snapshot`);
+    for (const opening of [open(t, file), openBulk(`sqlite:${file}.snapshot`, connections)])
+      await assert.rejects(opening, isNotOpened(/has another name too \(a hard link\)/));
   });
 
   test('created by a newer version → not opened and not changed', async (t) => {
@@ -434,6 +457,34 @@ describe('a corrupt page found by the running store', () => {
     await Promise.all(writes.map((write) => assert.rejects(write, StoreUnavailable)));
     await assertBroken(opened, file);
   });
+});
+
+describe('a file that is gone from its path while the store is open', () => {
+  for (const [what, change] of [
+    ['removed', (file: string) => rm(file)],
+    ['moved', (file: string) => rename(file, `${file}.old`)],
+    [
+      'replaced',
+      async (file: string) => {
+        await rename(file, `${file}.old`);
+        await copyFile(`${file}.old`, file);
+      },
+    ],
+  ] as const)
+    for (const [first, use] of [
+      ['a write', (store: Store) => store.write(create(2))],
+      ['a ping', (store: Store) => store.ping()],
+    ] as const)
+      test(`${what} → ${first} rejects, and the store fails`, async (t) => {
+        const file = await freshFile();
+        const { store, fatal } = await open(t, file);
+        assert.equal(await store.write(create(1)), 'created');
+        await store.ping();
+        await change(file);
+        await assert.rejects(use(store), { name: 'StoreUnavailable', message: /moved, replaced or removed/ });
+        assert.equal(fatal.length, 1);
+        await assert.rejects(store.write(create(3)), StoreUnavailable);
+      });
 });
 
 test('messages of Node on the channel of the writer thread (`node --watch`) → ignored', async (t) => {

@@ -169,13 +169,16 @@ function createWriting(db: DatabaseSync, file: string): Writing {
   }
 
   // Runs a checkpoint explicitly: automatic checkpoints hide their errors. Ignores a transient error such as a
-  // full disk: the plants are committed, and the next checkpoint repeats the work.
-  function checkpoint(): void {
+  // full disk: the plants are committed, and the next checkpoint repeats the work. Returns whether the file holds
+  // all of the log.
+  function checkpoint(): boolean {
     characters = 0;
     try {
-      db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+      const done = db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+      return done?.busy === 0 && done.checkpointed === done.log;
     } catch (error: unknown) {
       if (severityOf(error) === 'fatal') throw error;
+      return false;
     }
   }
 
@@ -184,7 +187,10 @@ function createWriting(db: DatabaseSync, file: string): Writing {
       rejectUnlessEmpty(db);
       return work(filling());
     });
-    checkpoint();
+    if (!checkpoint())
+      throw new StoreUnavailable(
+        `everything is in the store ${file}, but a part only in its log: do not move it without ${file}-wal. Make room on the disk and end other programs that use the store; then run \`plant-store check\` on it until ${file}-wal is gone`,
+      );
     return result;
   }
 

@@ -4,6 +4,9 @@ import { DatabaseSync } from 'node:sqlite';
 import { codeOf } from '../../api-errors.ts';
 import { StoreNotOpened } from '../store.ts';
 
+const MOVED =
+  'its file was moved, replaced or removed while it was open, so writes no longer reach that path';
+
 /** Milliseconds that a write waits for the lock of another process. */
 export const WRITE_LOCK_TIMEOUT_MS = 5_000;
 
@@ -76,6 +79,23 @@ function rollBack(db: DatabaseSync): void {
 }
 
 /**
+ * Returns a function that checks whether an open file is still at its path. If it was moved, replaced or removed,
+ * SQLite keeps writing to it (https://sqlite.org/howtocorrupt.html, §2.4), and the function returns the reason for
+ * a fatal error. Otherwise, and if the path cannot be read, it returns undefined.
+ */
+export function watchPlace(file: string): () => string | undefined {
+  const { dev, ino } = statSync(file);
+  return () => {
+    try {
+      const found = statSync(file, { throwIfNoEntry: false });
+      return found?.dev === dev && found.ino === ino ? undefined : MOVED;
+    } catch {
+      return undefined;
+    }
+  };
+}
+
+/**
  * Returns the file that SQLite uses for a symbolic link: the files with endings such as `-wal` lie next to it.
  * Follows links to a file that does not exist yet too.
  */
@@ -122,8 +142,14 @@ function ifItHasContent(file: string): string | undefined {
 
 // Uses an absolute path, since names such as `:memory:` and `file:…` have a special meaning in SQLite.
 function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSync {
-  if (statSync(file, { throwIfNoEntry: false })?.isDirectory())
-    throw new StoreNotOpened(`${file} is a folder; name a file in it`);
+  const found = statSync(file, { throwIfNoEntry: false });
+  if (found?.isDirectory()) throw new StoreNotOpened(`${file} is a folder; name a file in it`);
+  // Each name would have its own log and locks, so that commits over one name would damage those over another
+  // (https://sqlite.org/howtocorrupt.html, §2.5).
+  if (found !== undefined && found.nlink > 1)
+    throw new StoreNotOpened(
+      `${file} has another name too (a hard link); copy the file to a new one, and remove or replace the old names`,
+    );
   rejectLogWithoutDatabase(file);
   // SQLite opens a file that is read-only without an error. It would give its log and index the same mode,
   // which later starts could not write.

@@ -12,7 +12,7 @@ import {
   StoreUnavailable,
   type Write,
 } from '../store.ts';
-import { withoutLinks } from './connection.ts';
+import { watchPlace, withoutLinks } from './connection.ts';
 import { notOpened, reasonOf, type Severity, severityOf } from './errors.ts';
 import { migrateSqlite } from './migrate.ts';
 import { openReader } from './reader.ts';
@@ -58,6 +58,7 @@ export async function openSqlite(
     throw notOpened(file, error);
   });
   const log = `${withoutLinks(file)}-wal`;
+  const whyMoved = watchPlace(file);
   const keyExpiry = startKeyExpiry(deleteExpiredKeys, onKeysNotDeleted);
 
   // Deletes expired keys in batches. Requests one batch at a time, so that writes can run in between.
@@ -104,7 +105,11 @@ export async function openSqlite(
     findToken: (digest) => read(() => reader.findToken(digest)),
     findTokenById: (id) => read(() => reader.findTokenById(id)),
     hasTokens: () => read(() => reader.hasTokens()),
-    ping: () => read(() => reader.ping()),
+    ping: async () => {
+      const moved = whyMoved();
+      if (moved !== undefined) throw breakWith(moved);
+      return read(() => reader.ping());
+    },
     load: () => ({
       connections: { idle: 0, busy: 0, waiting: 0 },
       walBytes: sizeOf(log),

@@ -13,6 +13,9 @@ export const SQLITE_MIGRATIONS = 'store/sqlite/migrations/';
 export const LOCK_TIMEOUT_MS = 10_000;
 const LOCK_RETRY_MS = 20;
 
+/** Tables that every version of the store has. */
+const TABLES = ['migrations', 'plants', 'tokens', 'idempotency_keys'];
+
 /**
  * Creates the file (mode 0600) if it does not exist, and applies the missing migrations in one transaction.
  * Resolves to the names of these migrations. Rejects with StoreNotOpened on any failure.
@@ -87,19 +90,18 @@ function rejectForeign(file: string): void {
   const db = openForReading(file, 0);
   try {
     if (tablesOf(db).length === 0 || isStore(db)) return;
-    throw new StoreNotOpened(`${file} is the database of another program; name another file`);
+    throw new StoreNotOpened(
+      `${file} is the database of another program, or lacks a table of a store (${TABLES.join(', ')}); name another file, or restore a backup`,
+    );
   } finally {
     db.close();
   }
 }
 
-/** Returns whether a database has tables of a store. Other programs have a table `migrations` too. */
+/** Returns whether a database has the tables of a store. Other programs have tables with such names too. */
 export function isStore(db: DatabaseSync): boolean {
   const tables = tablesOf(db);
-  return (
-    tables.includes('migrations') &&
-    ['plants', 'tokens', 'idempotency_keys'].some((table) => tables.includes(table))
-  );
+  return TABLES.every((table) => tables.includes(table));
 }
 
 function tablesOf(db: DatabaseSync): readonly string[] {

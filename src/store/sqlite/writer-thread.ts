@@ -8,6 +8,7 @@ import {
   openForWriting,
   REPEATED_LOCK_TIMEOUT_MS,
   WRITE_LOCK_TIMEOUT_MS,
+  watchPlace,
 } from './connection.ts';
 import { isLocked, reasonOf, type Severity, severityOf } from './errors.ts';
 import { prepareInsertPlant, prepareInsertToken } from './inserts.ts';
@@ -43,6 +44,7 @@ if (parentPort !== null) serve(parentPort, String(workerData));
 
 function serve(port: NonNullable<typeof parentPort>, file: string): void {
   const db = openForWriting(file);
+  const whyMoved = watchPlace(file);
   const apply = createApply(db);
   const deleteExpiredKeys = db.prepare(
     `DELETE FROM idempotency_keys WHERE (owner, key) IN
@@ -73,11 +75,13 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
 
   function execute(request: WriterRequest): WriterReply {
     switch (request.kind) {
-      case 'commit':
-        return {
-          kind: 'outcomes',
-          outcomes: inTransaction(db, () => request.batch.map((write) => apply(write, request.now))),
-        };
+      case 'commit': {
+        const outcomes = inTransaction(db, () => request.batch.map((write) => apply(write, request.now)));
+        const reason = whyMoved();
+        return reason === undefined
+          ? { kind: 'outcomes', outcomes }
+          : { kind: 'failure', severity: 'fatal', reason };
+      }
       case 'deleteExpiredKeys':
         return {
           kind: 'deletedKeys',

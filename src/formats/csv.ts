@@ -123,25 +123,28 @@ function end(parser: Parser): Promise<void> {
 }
 
 function findColumns(header: readonly Cell[]): ReadonlyMap<Column, number> {
-  const places = new Map(COLUMNS.map((column) => [column, header.indexOf(column)]));
-  const repeated = COLUMNS.find((column) => header.indexOf(column) !== header.lastIndexOf(column));
-  if (REQUIRED_COLUMNS.some((column) => places.get(column) === -1) || repeated !== undefined) {
-    throw new FileInvalid(`${faultOf(header, repeated)}, such as ${COLUMNS.join(',')}`);
-  }
-  return places;
+  const fault = faultOf(header);
+  if (fault !== undefined) throw new FileInvalid(`${fault}, such as ${COLUMNS.join(',')}`);
+  return new Map(COLUMNS.map((column) => [column, header.indexOf(column)]));
 }
 
-function faultOf(header: readonly Cell[], repeated: Column | undefined): string {
+function faultOf(header: readonly Cell[]): string | undefined {
   const [first] = header;
   if (first === undefined) return 'the file is empty; the first line must name the columns';
+  if (header.some((cell) => cell?.includes('\r')))
+    return 'the first line must end in LF or CRLF, not CR, and name the columns';
   const separator = header.length === 1 ? first?.match(/[;\t]/)?.[0] : undefined;
   if (separator !== undefined)
     return `the columns are separated by ${separator === ';' ? 'semicolons' : 'tabs'}; use commas`;
+  const repeated = COLUMNS.find((column) => header.indexOf(column) !== header.lastIndexOf(column));
   if (repeated !== undefined) return `the column ${repeated} occurs twice; name each column once`;
-  const lowerCase = header.map((cell) => cell?.toLowerCase());
-  return REQUIRED_COLUMNS.every((column) => lowerCase.includes(column))
-    ? 'the column names must be in lower case'
-    : 'the first line must name the columns';
+  const missing = COLUMNS.filter((column) => !header.includes(column));
+  // Also finds a misspelled optional column, which would be ignored as unknown.
+  if (missing.some((column) => header.some((cell) => cell?.trim().toLowerCase() === column)))
+    return 'the column names must be in lower case and without spaces';
+  return missing.some((column) => REQUIRED_COLUMNS.includes(column))
+    ? 'the first line must name the columns'
+    : undefined;
 }
 
 function toPlantEntry(line: number, cells: readonly Cell[], places: ReadonlyMap<Column, number>): Entry {

@@ -36,6 +36,11 @@ export class BatchedResponse<
   /** Called with `receiveError` when malformed bytes or a timeout interrupt the body of the request. */
   onReceiveError: ((error: unknown) => void) | undefined;
 
+  /** True once `acceptBody` was called. Until then, the body of the request stays unparsed. */
+  isBodyAccepted = false;
+  /** Called by `acceptBody`. */
+  onBodyAccepted: (() => void) | undefined;
+
   /** Fastify's request. Undefined before routing and after the response is closed. */
   routed: FastifyRequest | undefined;
 
@@ -50,6 +55,12 @@ export class BatchedResponse<
   #contentLength = Number.NaN;
   #requestId = '';
   #common: CommonHeaders | undefined;
+
+  /** Lets the connection parse the body of the request. */
+  acceptBody(): void {
+    this.isBodyAccepted = true;
+    this.onBodyAccepted?.();
+  }
 
   override end(...args: readonly unknown[]): this {
     this.isAnswered = true;

@@ -6,13 +6,10 @@ import { RETRY_SOON } from '../error-response.ts';
 import { RequestTimeout } from '../receive-errors.ts';
 import { SendProgress, type SendQueueOf } from './kernel-send-queue.ts';
 import { Framing, isHeadRequest, isLineEnd } from './message-framing.ts';
-import { keepInput, shareInput } from './socket-input.ts';
+import { keepInput, shareInput, UnparsedInput } from './socket-input.ts';
 
 const NOTHING = Buffer.alloc(0);
 const HEAD_END = '\r\n\r\n';
-
-/** Bytes of unparsed input whose memory is not counted, so that short pipelines are always accepted. */
-export const UNCOUNTED_INPUT_BYTES = 4 * 1024;
 
 /** Max bytes that are read and discarded after the last response of a connection (RFC 9112 §9.6). */
 export const MAX_DISCARDED_BYTES = 65_536;
@@ -49,8 +46,9 @@ export interface HttpConnectionOptions {
 
 /**
  * Passes the bytes of one connection to Node's HTTP parser, and dispatches one request after the other (RFC
- * 9112 §9.3.2). Pipelined requests stay unparsed until the current request has its response. Bytes that were
- * already read wait in `#unparsed`, all others in the kernel's receive buffer.
+ * 9112 §9.3.2). A body stays unparsed until the headers of its request are checked, and pipelined requests until
+ * the current request has its response. Bytes that were already read wait in `#unparsed`, all others in the kernel's
+ * receive buffer.
  */
 export class Connection {
   readonly socket: Socket;
@@ -62,10 +60,8 @@ export class Connection {
   readonly #parse: (chunk: Buffer) => void;
   readonly #endParser: () => void;
   readonly #framing: Framing;
-  /** Bytes not parsed yet: an incomplete request line, or pipelined requests. */
-  #unparsed: Buffer = NOTHING;
-  /** Bytes that `countInput` counts for this connection. */
-  #counted = 0;
+  /** Bytes not parsed yet: an incomplete request line, the body of a request, or pipelined requests. */
+  readonly #unparsed: UnparsedInput;
   /**
    * Response to a request whose headers are parsed, but which is not dispatched yet. If the first slice of its
    * body has already arrived, the parser gets that slice first.
@@ -89,6 +85,7 @@ export class Connection {
     this.idleRank = nextIdleRank();
     this.#options = options;
     this.#framing = new Framing(options.maxHeaderBytes);
+    this.#unparsed = new UnparsedInput(options.countInput);
     this.#sendProgress = new SendProgress(socket, options.timeouts.write);
     this.#parse = takeListener(socket, 'data');
     this.#endParser = takeListener(socket, 'end');
@@ -98,7 +95,7 @@ export class Connection {
     socket.on('data', read);
     if (options.sharesInput) shareInput(socket, read);
     socket.on('end', () => this.#onEnd());
-    socket.once('close', () => this.#takeUnparsed());
+    socket.once('close', () => this.#unparsed.take());
     socket.destroySoon = () => this.#close();
   }
 
@@ -174,31 +171,16 @@ export class Connection {
   }
 
   #read(chunk: Buffer): void {
-    const isFirst = this.#unparsed.length === 0;
-    this.#parseAll(isFirst ? chunk : Buffer.concat([this.#takeUnparsed(), chunk]));
+    this.#parseAll(this.#unparsed.isEmpty ? chunk : Buffer.concat([this.#unparsed.take(), chunk]));
   }
 
   /** Keeps bytes to parse them later. Rejects the connection if all connections keep too many. */
   #keep(bytes: Buffer): void {
-    this.#unparsed = keepInput(bytes);
-    if (this.#count(this.#unparsed.length)) return;
-    // The error belongs to the first request that was kept, and not to the one in flight.
-    this.#framing.isHead = isHeadRequest(this.#takeUnparsed());
+    if (this.#unparsed.keep(bytes)) return;
+    const kept = this.#unparsed.take();
+    // If the request in flight is complete, the error belongs to the first request that was kept.
+    if (this.#current?.req.complete !== false) this.#framing.isHead = isHeadRequest(kept);
     this.fail(tooMuchInput());
-  }
-
-  /** Returns the kept bytes, which are then no longer kept. */
-  #takeUnparsed(): Buffer {
-    const bytes = this.#unparsed;
-    this.#unparsed = NOTHING;
-    this.#count(0);
-    return bytes;
-  }
-
-  #count(bytes: number): boolean {
-    const change = Math.max(0, bytes - UNCOUNTED_INPUT_BYTES) - this.#counted;
-    this.#counted += change;
-    return change === 0 || this.#options.countInput(change);
   }
 
   #parseAll(bytes: Buffer): void {
@@ -208,7 +190,7 @@ export class Connection {
         this.#discard(rest.length);
         return;
       }
-      if (this.#current?.req.complete) {
+      if (this.#current !== undefined && !receivesBody(this.#current)) {
         this.socket.pause();
         this.#keep(rest);
         return;
@@ -233,7 +215,7 @@ export class Connection {
     this.#parse(slice);
     const request = (this.#next ?? this.#current)?.req;
     this.#framing.parsed(slice.length, request);
-    if (!this.#count(this.#framing.fieldBytes)) this.fail(tooMuchInput());
+    if (!this.#unparsed.count(this.#framing.fieldBytes)) this.fail(tooMuchInput());
     // Delays the dispatch of a request if the next slice of its body has already arrived. After that slice is
     // parsed, most requests are complete.
     const hasMore = isHead && available > slice.length && request?.complete === false;
@@ -266,7 +248,7 @@ export class Connection {
   }
 
   #finishParsing(): void {
-    const line = this.#takeUnparsed();
+    const line = this.#unparsed.take();
     if (line.length > 0) this.#parse(line);
     this.#endParser();
   }
@@ -288,8 +270,16 @@ export class Connection {
     response.startedAt = performance.now();
     response.isClientGone = this.#hasEnded;
     response.on('close', this.#onClosed);
+    response.onBodyAccepted = this.#receiveBody;
     Reflect.apply(this.#options.handle, undefined, [response.req, response]);
   }
+
+  /** Parses the part of the body that arrived while the headers were checked, and reads the rest. */
+  readonly #receiveBody = (): void => {
+    if (!this.socket.isPaused()) return;
+    this.socket.resume();
+    this.#parseAll(this.#unparsed.take());
+  };
 
   readonly #onClosed = (): void => {
     const response = this.#current;
@@ -306,7 +296,7 @@ export class Connection {
   #readOn(): void {
     this.isIdle = true;
     this.idleRank = nextIdleRank();
-    this.#parseAll(this.#takeUnparsed());
+    this.#parseAll(this.#unparsed.take());
     if (this.#isClosing || this.#current?.req.complete) return;
     if (this.socket.isPaused()) this.socket.resume();
     if (this.#hasEnded) this.#finishParsing();
@@ -331,7 +321,7 @@ export class Connection {
     this.#isClosing = true;
     this.isIdle = false;
     this.#next = undefined;
-    this.#takeUnparsed();
+    this.#unparsed.take();
     const linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
     this.socket.once('close', () => clearTimeout(linger));
     this.socket.end();
@@ -349,6 +339,14 @@ export function nextIdleRank(): number {
 
 function tooMuchInput(): ApiError {
   return new ApiError(50301, 'too much input of requests is waiting; retry later', RETRY_SOON);
+}
+
+/**
+ * True while the bytes of a connection belong to the body of this request, and may be parsed. Parsed before its
+ * headers are checked, a body of small chunks would use memory and time that no limit counts.
+ */
+function receivesBody({ req, isBodyAccepted }: BatchedResponse): boolean {
+  return isBodyAccepted && !req.complete;
 }
 
 function isIncomplete({ req, isAnswered }: BatchedResponse): boolean {

@@ -124,6 +124,7 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     raw.on('data', onData);
     raw.on('end', onEnd);
     response.onReceiveError = finish;
+    response.acceptBody();
   }
 
   /**

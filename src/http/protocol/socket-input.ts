@@ -43,6 +43,51 @@ export function keepInput(bytes: Buffer): Buffer {
   return kept;
 }
 
+/** Bytes of unparsed input whose memory is not counted, so that short pipelines are always accepted. */
+export const UNCOUNTED_INPUT_BYTES = 4 * 1024;
+
+const NOTHING = Buffer.alloc(0);
+
+/** The bytes of one connection that are not parsed yet. */
+export class UnparsedInput {
+  readonly #countInput: (bytes: number) => boolean;
+  #bytes: Buffer = NOTHING;
+  #counted = 0;
+
+  /**
+   * Creates an empty input. `countInput` counts more bytes, or less if negative. It returns false if all
+   * connections together have too many.
+   */
+  constructor(countInput: (bytes: number) => boolean) {
+    this.#countInput = countInput;
+  }
+
+  get isEmpty(): boolean {
+    return this.#bytes.length === 0;
+  }
+
+  /** Keeps bytes to parse them later. Returns false if all connections together keep too many. */
+  keep(bytes: Buffer): boolean {
+    this.#bytes = keepInput(bytes);
+    return this.count(this.#bytes.length);
+  }
+
+  /** Returns the kept bytes, which are then no longer kept. */
+  take(): Buffer {
+    const bytes = this.#bytes;
+    this.#bytes = NOTHING;
+    this.count(0);
+    return bytes;
+  }
+
+  /** Sets the number of bytes that count for this connection. Returns false if all together have too many. */
+  count(bytes: number): boolean {
+    const change = Math.max(0, bytes - UNCOUNTED_INPUT_BYTES) - this.#counted;
+    this.#counted += change;
+    return change === 0 || this.#countInput(change);
+  }
+}
+
 function findProperties(): { readonly buffer: symbol; readonly callback: symbol } | undefined {
   const callback: OnRead = () => true;
   const socket = new Socket({ onread: { buffer: input, callback } });

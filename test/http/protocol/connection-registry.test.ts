@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import type { RequestListener, Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import { connect, Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
@@ -13,9 +13,10 @@ import {
   TICK_MS,
   UNPARSED_BYTES,
 } from '../../../src/http/protocol/connection-registry.ts';
-import { Connection, UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/http-connection.ts';
+import { Connection } from '../../../src/http/protocol/http-connection.ts';
 import { createListener } from '../../../src/http/protocol/http-server.ts';
 import { lookAtSendQueues } from '../../../src/http/protocol/kernel-send-queue.ts';
+import { UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/socket-input.ts';
 import { openTls, type Tls } from '../../../src/http/protocol/tls.ts';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
@@ -186,6 +187,7 @@ class OpenConnections extends ConnectionRegistry {
 test('first request long after the connect → its time begins with its first byte', async (t) => {
   const connections = new OpenConnections(limits.connections, limits.sendBuffer);
   const listener = listenerOf(t, connections, undefined, (request, response) => {
+    acceptBody(response);
     request.resume().on('end', () => response.end());
   });
   const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
@@ -200,6 +202,34 @@ test('first request long after the connect → its time begins with its first by
   for (let ticks = 0; ticks < most; ticks += 1) connection?.tick(undefined);
   wire.send('x');
   assert.equal((await wire.answer())?.status, 200);
+});
+
+test('body of a request whose headers are still checked → stays unparsed, and is counted', async (t) => {
+  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  const taken = Promise.withResolvers<readonly [IncomingMessage, ServerResponse]>();
+  const listener = listenerOf(t, connections, undefined, (...pair) => taken.resolve(pair));
+  const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
+  t.after(() => wire.destroy());
+  const chunks = 4 * UNCOUNTED_INPUT_BYTES;
+  const isCounted = (): boolean => {
+    const fits = connections.countInput(UNPARSED_BYTES);
+    connections.countInput(-UNPARSED_BYTES);
+    return !fits;
+  };
+  wire.send('POST / HTTP/1.1\r\nHost: plants.test\r\nTransfer-Encoding: chunked\r\n\r\n');
+  const [request, response] = await taken.promise;
+  wire.send('1\r\nx\r\n'.repeat(chunks));
+  await until(isCounted);
+  assert.equal(request.readableLength, 0);
+  let received = 0;
+  request.on('data', ({ length }: Buffer) => {
+    received += length;
+  });
+  request.on('end', () => response.end());
+  acceptBody(response);
+  wire.send('0\r\n\r\n');
+  assert.equal(await statusOf(wire), 200);
+  assert.deepEqual([received, isCounted()], [chunks, false]);
 });
 
 test('idle connection whose client still reads its response → stays open; closed when it reads no more', async (t) => {
@@ -321,7 +351,10 @@ for (const [fields, begins] of [
       response.onReceiveError = (error) =>
         void response.writeHead(Math.floor(toApiError(error).code / 100)).end();
       if (request.complete) response.end();
-      else request.resume().once('end', () => response.end());
+      else {
+        response.acceptBody();
+        request.resume().once('end', () => response.end());
+      }
     });
     const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
     const begin = (bytes: number): Wire => {
@@ -355,6 +388,11 @@ for (const [fields, begins] of [
     assert.equal(await end(first), 200);
     assert.equal(await end(begin(long)), 200);
   });
+
+function acceptBody(response: ServerResponse): void {
+  assert.ok(response instanceof BatchedResponse);
+  response.acceptBody();
+}
 
 async function statusOf(wire: Wire): Promise<number | undefined> {
   return (await wire.answer())?.status;

@@ -1,4 +1,5 @@
 import { loadConfig } from '../../../src/config.ts';
+import { mintSecret } from '../../../src/token.ts';
 import { costlyBodies } from '../../support/data/costly-bodies.ts';
 import { MEBIBYTE } from '../../support/process-resources.ts';
 import type { Attack, Script, Step } from './attack.ts';
@@ -6,6 +7,9 @@ import type { Attack, Script, Step } from './attack.ts';
 const HOST = 'Host: plants.test\r\n';
 const TOKEN = `${HOST}Authorization: Bearer {token}\r\n`;
 const JSON_TYPE = 'Content-Type: application/json\r\n';
+
+/** Well-formed, so that the service looks it up. */
+const UNKNOWN_TOKEN = mintSecret();
 
 /** 27 bytes: the smallest valid request. */
 const NOTHING_THERE = 'GET /p HTTP/1.1\r\nHost: p\r\n\r\n';
@@ -301,6 +305,23 @@ const bodies: readonly Attack[] = [
     // The service holds 256 bodies and their parsed form at once.
     bounds: { ...AFTER_A_BURST, memory: 256 * MEBIBYTE },
     bare: true,
+  },
+  {
+    name: 'tiny-chunks',
+    about: 'bodies of 60,000 chunks of one byte, sent before their token is looked up and rejected',
+    guards: 'bodies that stay unparsed until their headers are checked: memory, p99',
+    connections: 200,
+    sends: once(
+      {
+        send: `POST /plants HTTP/1.1\r\n${HOST}Authorization: Bearer ${UNKNOWN_TOKEN}\r\n${JSON_TYPE}Transfer-Encoding: chunked\r\n\r\n`,
+      },
+      { send: '1\r\n{\r\n', times: 60_000 },
+    ),
+    reads: 'all',
+    seconds: 8,
+    bounds: { ...AFTER_A_BURST, statuses: [401, 429, 503], closedMs: 8_000 },
+    bothEngines: true,
+    short: { connections: 100 },
   },
   {
     name: 'broken-deletes',

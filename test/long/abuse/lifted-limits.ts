@@ -60,6 +60,18 @@ export const LIFTED: readonly LiftedLimit[] = [
     ],
   },
   {
+    limit: 'bodies that stay unparsed until their headers are checked',
+    attack: 'tiny-chunks',
+    breaks: /memory|p99/,
+    edits: [
+      {
+        file: 'src/http/protocol/http-connection.ts',
+        from: 'return isBodyAccepted && !req.complete;',
+        to: 'return !req.complete;',
+      },
+    ],
+  },
+  {
     limit: 'the memory of unparsed input',
     attack: 'unfinished-headers',
     breaks: /memory/,

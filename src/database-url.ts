@@ -52,7 +52,7 @@ function demandOfPostgresUrl(url: string): string | undefined {
   const options = new URLSearchParams(url.split('?').slice(1).join('?'));
   const unknown = options.keys().find((key) => /^ssl/i.test(key) && !TLS_OPTIONS.includes(key));
   if (unknown === undefined) return undefined;
-  return `must not have the option ${unknown}, which has no effect; the TLS options are sslmode, sslrootcert, sslcert and sslkey`;
+  return `must not have the option ${unknown}, which has no effect; the TLS options are ${TLS_OPTIONS.join(', ')}`;
 }
 
 // Returns false if a host or port is invalid, or if the URL contains `#`. An unencoded `/` or `?` in a password

@@ -34,7 +34,8 @@ export function compileFromText(schema: TSchema | undefined): (text: unknown) =>
 
 function readerOf(schema: TSchema | undefined): (text: string) => unknown {
   if (Type.IsBigInt(schema))
-    return (text) => (/^-?(?:0|[1-9][0-9]*)$/.test(text) ? BigInt(text) : Number.NaN);
+    // 19 digits, as int64 has: more of them are out of its range, and would take quadratic time.
+    return (text) => (/^-?(?:0|[1-9][0-9]{0,18})$/.test(text) ? BigInt(text) : Number.NaN);
   if (Type.IsInteger(schema)) return (text) => (/^(?:0|[1-9][0-9]{0,14})$/.test(text) ? Number(text) : text);
   if (Type.IsBoolean(schema)) return (text) => (text === 'true' || text === 'false' ? text === 'true' : text);
   return (text) => text;

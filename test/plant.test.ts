@@ -13,7 +13,7 @@ import {
   renderPlant,
   toPlantRow,
 } from '../src/plant.ts';
-import { compileCheck } from '../src/validation.ts';
+import { compileCheck, compileFromText } from '../src/validation.ts';
 
 describe('the integer value of a JSON number', () => {
   const integers: readonly (readonly [string, bigint])[] = [
@@ -164,6 +164,13 @@ describe('a new plant', () => {
     for (const value of [null, 7, 'plant', true, undefined])
       assert.deepEqual(violationOf(value), ['', 'must be a JSON object']);
   });
+});
+
+test('text of an id → a bigint; with more digits than int64 has, it is not converted', () => {
+  const read = compileFromText(Int64);
+  assert.equal(read('-9223372036854775808'), -(2n ** 63n));
+  assert.equal(read('9999999999999999999'), 9_999_999_999_999_999_999n);
+  assert.ok(Number.isNaN(read('10000000000000000000')));
 });
 
 test('schemas → each is described, and its examples are full plants or ids', () => {

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { writeFile } from 'node:fs/promises';
+import { open, writeFile } from 'node:fs/promises';
 import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Connections, inTransaction } from '../../src/store/postgres/connections.ts';
@@ -159,6 +159,17 @@ describe('check on an embedded store', TOGETHER, () => {
     assert.match(found.stdout, /malformed|btree|[Pp]age/);
   });
 
+  it('faults that SQLite reports together → a line for each', async (t) => {
+    const { check, file } = await prepareFile(t);
+    const handle = await open(file, 'r+');
+    // The number of free pages (https://sqlite.org/fileformat2.html, §1.3.9).
+    await handle.write(Buffer.of(0, 0, 0, 9), 0, 4, 36);
+    await handle.close();
+    const found = await check();
+    faulty(found);
+    assert.match(found.stdout, /^[^*\\]*Freelist: [^*\\]*$/);
+  });
+
   it('text that no request could have stored → found', async (t) => {
     const { check, execute } = await prepareFile(t);
     await execute("UPDATE plants SET name = 'a' || char(0) || 'b' WHERE id = 1");
@@ -219,9 +230,15 @@ describe('check on an embedded store', TOGETHER, () => {
 
   it('database of another program → a fault', async (t) => {
     const installation = await newInstallation(t);
-    await execute(installation.databaseUrl, 'CREATE TABLE diary (day TEXT)');
-    const foreign = await installation.run(['check']);
-    faulty(foreign);
-    assert.match(foreign.stdout, /another program/);
+    for (const sql of [
+      'CREATE TABLE diary (day TEXT)',
+      "CREATE TABLE migrations (name TEXT); INSERT INTO migrations VALUES ('2024_01_users')",
+      'CREATE TABLE tokens (id INTEGER)',
+    ]) {
+      await execute(installation.databaseUrl, sql);
+      const foreign = await installation.run(['check']);
+      faulty(foreign);
+      assert.match(foreign.stdout, /another program/);
+    }
   });
 });

@@ -30,6 +30,8 @@ export function lookAtSendQueues(): SendQueueOf {
   return ({ localAddress, localPort, remoteAddress, remotePort }) => {
     if (localAddress === undefined || remoteAddress === undefined) return undefined;
     queues ??= readQueues();
+    // Rendering the addresses takes microseconds, and thousands of connections may be idle.
+    if (queues.size === 0) return undefined;
     return queues.get(`${kernelName(localAddress, localPort)} ${kernelName(remoteAddress, remotePort)}`);
   };
 }

@@ -5,7 +5,7 @@ import { inspectMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
 import { reasonOf, severityOf } from './errors.ts';
 import { inspectLargePlants, SELECT_PLANTS } from './large-plants.ts';
-import { SQLITE_MIGRATIONS } from './migrate.ts';
+import { isStore, SQLITE_MIGRATIONS, tablesOf } from './migrate.ts';
 
 /**
  * Returns the faults of pages, indexes, schema and encoding; an empty list if there are none. Rejects with
@@ -13,11 +13,12 @@ import { SQLITE_MIGRATIONS } from './migrate.ts';
  */
 export async function inspectSqlite(db: DatabaseSync, file: string): Promise<readonly string[]> {
   try {
+    // SQLite reports many faults as lines of one text, under a title.
     const damages = db
       .prepare('PRAGMA integrity_check')
       .all()
-      .map((row) => String(row.integrity_check))
-      .filter((text) => text !== 'ok');
+      .flatMap((row) => String(row.integrity_check).split('\n'))
+      .filter((text) => text !== 'ok' && !text.startsWith('*** '));
     if (damages.length > 0) return damages;
     const schema = await inspectSchema(db, file);
     return schema.length > 0 ? schema : [...inspectLargePlants(db), ...inspectEncoding(db)];
@@ -34,13 +35,11 @@ export async function inspectSqlite(db: DatabaseSync, file: string): Promise<rea
  * during the first start.
  */
 export async function inspectSchema(db: DatabaseSync, file: string): Promise<readonly string[]> {
-  const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
-  if (tables.length === 0)
+  if (tablesOf(db).length === 0)
     throw new StoreNotOpened(
       `there is no store at ${file} yet: the file is empty, and the next start creates a store`,
     );
-  if (!tables.some(({ name }) => name === 'migrations'))
-    return ['the file is the database of another program'];
+  if (!isStore(db)) return ['the file is the database of another program, or lacks a table of a store'];
   const applied = db.prepare('SELECT name FROM migrations').all();
   return inspectMigrations(
     SQLITE_MIGRATIONS,

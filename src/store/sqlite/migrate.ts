@@ -104,7 +104,7 @@ export function isStore(db: DatabaseSync): boolean {
   return TABLES.every((table) => tables.includes(table));
 }
 
-function tablesOf(db: DatabaseSync): readonly string[] {
+export function tablesOf(db: DatabaseSync): readonly string[] {
   const rows = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
   return rows.map(({ name }) => String(name));
 }

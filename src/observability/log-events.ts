@@ -40,6 +40,10 @@ export const logEvents = {
   stopping: ['info', 'signal'],
   'the parent process (npm) has ended; stopping': ['info'],
   'the first token could not be created; stopping': ['fatal', 'err'],
+  'the first token could not be printed, so it was revoked; create one: plant-store token create OWNER': [
+    'error',
+    'err',
+  ],
   stopped: ['info'],
   'the stop took too long, so requests in flight are cut off; exiting': ['error'],
   'shutdown failed': ['error', 'err'],

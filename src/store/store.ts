@@ -134,6 +134,8 @@ export interface Store {
   findTokenById(id: string): Promise<FoundToken | undefined>;
   /** True if any token exists; revoked and expired ones count. */
   hasTokens(): Promise<boolean>;
+  /** True if there is no plant, token or idempotency key. */
+  isEmpty(): Promise<boolean>;
   /** Resolves if the store answers and the service has the privileges that it needs. */
   ping(): Promise<void>;
   /** Returns the load. Reads only memory and the size of one file; never throws. */

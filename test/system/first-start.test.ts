@@ -1,10 +1,13 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { writeFile } from 'node:fs/promises';
 import { networkInterfaces } from 'node:os';
+import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import { engines, type TestEngine } from '../support/engines.ts';
 import { needs, needsProgram } from '../support/needs.ts';
+import { until } from '../support/patience.ts';
 import {
   type Installation,
   type LogLine,
@@ -48,6 +51,30 @@ describe('the first start', TOGETHER, () => {
     const { stdout: tokens } = await installation.run(['token', 'list']);
     assert.match(tokens, /default +valid +plants:read,plants:write .*created by the first start\n$/);
     await printsNoToken(installation, await installation.serve());
+  });
+
+  it('store with plants and without tokens → no token, and a message how to create one', async (t) => {
+    const installation = await newInstallation(t);
+    const file = join(installation.folder, 'plants.ndjson');
+    await writeFile(file, '{"id":1,"name":"Alder"}\n');
+    assert.equal((await installation.run(['import', 'alice', file])).code, 0);
+    const service = await installation.serve();
+    await service.logged(isWithoutTokens);
+    await printsNoToken(installation, service);
+  });
+
+  it('token cannot be printed → revoked', needs('Linux', process.platform === 'linux'), async (t) => {
+    const installation = await newInstallation(t);
+    const service = installation.start(['serve', '--port', '0', '--admin-port', '0'], {
+      wrap: (program) => ['sh', '-c', 'exec "$@" > /dev/full', 'sh', ...program],
+    });
+    await until(() => /standard output cannot be written/.test(service.output.stderr));
+    await until(async () => {
+      const [token] = await listTokens(installation);
+      return token !== undefined && token.revokedAt !== null;
+    });
+    service.kill('SIGTERM');
+    assert.equal((await service.ended).code, 0);
   });
 
   for (const engine of engines) {
@@ -124,6 +151,8 @@ async function printsNoToken(installation: Installation, service: Service): Prom
   assert.deepEqual(await listTokens(installation), before);
 }
 
-async function listTokens(installation: Installation): Promise<readonly { readonly id: string }[]> {
+async function listTokens(
+  installation: Installation,
+): Promise<readonly { readonly id: string; readonly revokedAt: string | null }[]> {
   return JSON.parse((await installation.run(['token', 'list', '--json'])).stdout);
 }

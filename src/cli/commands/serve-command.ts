@@ -1,12 +1,12 @@
 import { Command } from 'commander';
 import type { Config, Flags } from '../../config.ts';
-import { type Audit, createAudit } from '../../observability/audit-log.ts';
+import { createAudit } from '../../observability/audit-log.ts';
 import { createLog } from '../../observability/log.ts';
 import type { EventLog } from '../../observability/log-events.ts';
 import { type Server, STOP_MS, startServer } from '../../server.ts';
 import { isEmbedded } from '../../store/open-engine.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../../token.ts';
-import type { CommandContext } from '../context.ts';
+import { type CommandContext, print } from '../context.ts';
 import { addSettings, configOf } from '../settings/flags.ts';
 import { wantsTraces } from '../settings/otel-variables.ts';
 import { disableAllocationSitePretenuring } from '../v8-tuning.ts';
@@ -58,9 +58,10 @@ export function serveCommand(context: CommandContext): Command {
     disableAllocationSitePretenuring();
     // Writes the "serving" log line before the welcome text is printed.
     log.flush();
-    if (!shouldCreateFirstToken(context, config)) return warnWithoutTokens(server, config, log);
     try {
-      if (!(await server.store.hasTokens())) context.stdout.write(await welcome(server, createAudit(log)));
+      if (mayCreateFirstToken(context, config) && (await server.store.isEmpty()))
+        await createFirstToken(context, server, log);
+      else await warnWithoutTokens(server, config, log);
     } catch (err: unknown) {
       log.event('the first token could not be created; stopping', { err });
       stop(1);
@@ -178,7 +179,7 @@ function reloadOnSighup({ signals }: CommandContext, starting: Promise<Server>, 
   });
 }
 
-function shouldCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config): boolean {
+function mayCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config): boolean {
   return env.NODE_ENV !== 'production' && isEmbedded(databaseUrl);
 }
 
@@ -194,7 +195,13 @@ async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log:
     );
 }
 
-async function welcome({ store, url }: Server, audit: Audit): Promise<string> {
+/** Creates a token and prints it. Revokes a token that could not be printed. */
+async function createFirstToken(
+  context: CommandContext,
+  { store, url }: Server,
+  log: EventLog,
+): Promise<void> {
+  const audit = createAudit(log);
   const secret = mintSecret();
   const now = Date.now();
   const expiresAt = parseExpires(DEFAULT_EXPIRES, now) ?? null;
@@ -206,6 +213,17 @@ async function welcome({ store, url }: Server, audit: Audit): Promise<string> {
   );
   await store.write({ kind: 'createToken', token });
   audit.tokenCreated(token);
+  await print(context, welcome(secret, url)).catch(async (err: unknown) => {
+    await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });
+    audit.tokenRevoked(token.id);
+    log.event(
+      'the first token could not be printed, so it was revoked; create one: plant-store token create OWNER',
+      { err },
+    );
+  });
+}
+
+function welcome(secret: string, url: string): string {
   const authorization = `-H 'Authorization: Bearer ${secret}'`;
   return [
     '',

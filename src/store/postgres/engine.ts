@@ -1,6 +1,6 @@
 import type { FoundToken } from '../../token.ts';
 import { startKeyExpiry } from '../expired-keys-timer.ts';
-import { FOUND_TOKEN_COLUMNS, foundTokenValues, toFoundToken } from '../rows.ts';
+import { FIND_ANY_ROW, FOUND_TOKEN_COLUMNS, foundTokenValues, toFoundToken } from '../rows.ts';
 import {
   BatchRejected,
   type Engine,
@@ -194,6 +194,7 @@ export async function openPostgres(
     findToken: createTokenLookUp(read),
     findTokenById,
     hasTokens: async () => (await read({ text: 'SELECT 1 FROM tokens LIMIT 1' })).length > 0,
+    isEmpty: async () => (await read({ text: FIND_ANY_ROW })).length === 0,
     ping: async () => {
       const [row] = await read(FIND_MISSING_GRANTS);
       if (typeof row?.missing === 'string')

@@ -105,6 +105,7 @@ export async function openSqlite(
     findToken: (digest) => read(() => reader.findToken(digest)),
     findTokenById: (id) => read(() => reader.findTokenById(id)),
     hasTokens: () => read(() => reader.hasTokens()),
+    isEmpty: () => read(() => reader.isEmpty()),
     ping: async () => {
       const moved = whyMoved();
       if (moved !== undefined) throw breakWith(moved);

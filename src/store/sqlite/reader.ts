@@ -2,7 +2,7 @@ import { performance } from 'node:perf_hooks';
 import type { StatementSync } from 'node:sqlite';
 import { LRUCache } from 'lru-cache';
 import type { FoundToken } from '../../token.ts';
-import { FOUND_TOKEN_COLUMNS, toFoundToken } from '../rows.ts';
+import { FIND_ANY_ROW, FOUND_TOKEN_COLUMNS, toFoundToken } from '../rows.ts';
 import type { IdRange, LargePlant, PageLimit, PlantPage } from '../store.ts';
 import { openForReading } from './connection.ts';
 import { preparePages } from './pages.ts';
@@ -27,6 +27,7 @@ interface Reader {
   findToken(digest: Uint8Array): FoundToken | undefined;
   findTokenById(id: string): FoundToken | undefined;
   hasTokens(): boolean;
+  isEmpty(): boolean;
   ping(): void;
   close(): void;
 }
@@ -36,6 +37,7 @@ export async function openReader(file: string): Promise<Reader> {
   const { listPlants, readLargePlant } = preparePages(db);
   const tokenByDigest = db.prepare(`SELECT ${FOUND_TOKEN_COLUMNS} FROM tokens WHERE digest = ?`);
   const tokenById = db.prepare(`SELECT ${FOUND_TOKEN_COLUMNS} FROM tokens WHERE id = ?`);
+  const anyRow = db.prepare(FIND_ANY_ROW);
   const anyToken = db.prepare('SELECT 1 FROM tokens LIMIT 1');
   const ping = db.prepare('SELECT count(*) FROM migrations');
   const dataVersion = db.prepare('PRAGMA data_version');
@@ -81,6 +83,7 @@ export async function openReader(file: string): Promise<Reader> {
     findToken: (digest) => readToken(tokenByDigest, digest),
     findTokenById: (id) => readToken(tokenById, id),
     hasTokens: () => anyToken.get() !== undefined,
+    isEmpty: () => anyRow.get() === undefined,
     ping: () => {
       ping.get();
     },

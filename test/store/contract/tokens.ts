@@ -94,15 +94,21 @@ export function testTokens(engine: TestEngine): void {
     const { url, open } = await prepare(t, engine);
     const { store } = await open();
     assert.deepEqual(await listTokens(url), []);
-    assert.equal(await store.hasTokens(), false);
+    assert.deepEqual([await store.hasTokens(), await store.isEmpty()], [false, true]);
     assert.equal(await store.findTokenById('aaaaaaaaaaaa'), undefined);
+  });
+
+  test('a store with a plant is not empty', async (t) => {
+    const store = await openOne(t, engine);
+    await store.write(create(1n));
+    assert.deepEqual([await store.hasTokens(), await store.isEmpty()], [false, false]);
   });
 
   test('a revoked and expired token counts as a token', async (t) => {
     const { open } = await prepare(t, engine);
     const [{ store }, other] = [await open(), await open()];
     await addTokens(store, [tokenOf('alice', { createdAt: 1, expiresAt: 2, revokedAt: 2 })]);
-    assert.equal(await store.hasTokens(), true);
+    assert.deepEqual([await store.hasTokens(), await store.isEmpty()], [true, false]);
     assert.equal(await other.store.hasTokens(), true);
   });
 

@@ -50,6 +50,7 @@ const READS: Readonly<Record<Read, readonly ((store: Store, digest: Uint8Array) 
   ],
   findTokenById: [(store) => store.findTokenById('a'.repeat(12))],
   hasTokens: [(store) => store.hasTokens()],
+  isEmpty: [(store) => store.isEmpty()],
   ping: [(store) => store.ping()],
 };
 

@@ -141,7 +141,7 @@ export class Connections {
     } catch (error: unknown) {
       // Treats every error that is not from the server as a connection failure. pg has no common code for
       // resets, closed connections and timeouts.
-      throw isFromServer(error) ? error : noConnection(error);
+      throw isFromServer(error) ? error : noConnection(error, client.lostBy);
     }
   }
 }
@@ -186,6 +186,8 @@ export async function rollBack(connection: Connection, reason: unknown): Promise
 
 /** A connection that limits the time for each answer of the server. */
 class Client extends pg.Client {
+  /** The error that ended the connection. Later queries reject with a message of pg, which says nothing of it. */
+  lostBy: Error | undefined;
   #unanswered = 0;
   #timeout: NodeJS.Timeout | undefined;
 
@@ -264,7 +266,11 @@ function createPool(url: string, options: ConnectionOptions, hosts: number, time
   // Ignores error events of lost connections: without a listener, they would end the process. Statements in
   // flight still reject, and the pool replaces the connection when needed.
   pool.on('error', () => undefined);
-  pool.on('connect', (client) => client.on('error', () => undefined));
+  pool.on('connect', (client) => {
+    client.on('error', (error) => {
+      asOwnClient(client).lostBy ??= error;
+    });
+  });
   return pool;
 }
 

@@ -73,8 +73,8 @@ export function isAboutHost(error: unknown): boolean {
   return error instanceof StoreUnavailable || NOT_PRIMARY_CODES.has(codeOf(error));
 }
 
-export function noConnection(error: unknown): StoreUnavailable {
-  return new StoreUnavailable(`no connection to PostgreSQL: ${reasonOf(error)}`, { cause: error });
+export function noConnection(error: unknown, reason = error): StoreUnavailable {
+  return new StoreUnavailable(`no connection to PostgreSQL: ${reasonOf(reason)}`, { cause: error });
 }
 
 /**

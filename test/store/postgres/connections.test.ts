@@ -4,7 +4,7 @@ import { describe, type TestContext, test } from 'node:test';
 import { Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
 import type { Connection } from '../../../src/store/postgres/statements.ts';
 import { StoreUnavailable } from '../../../src/store/store.ts';
-import { engines } from '../../support/engines.ts';
+import { engines, execute } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 
@@ -19,7 +19,7 @@ async function open(t: TestContext, statementTimeoutMs = 1_000) {
   const options = { poolSize: 1, acquireTimeoutMs: 2_000, statementTimeoutMs, prepare: true };
   const connections = new Connections(url.href, options);
   t.after(() => connections.close());
-  return { connections, proxy };
+  return { connections, proxy, url: url.href };
 }
 
 async function processOf(connections: Pick<Connection, 'query'>): Promise<number> {
@@ -120,6 +120,16 @@ describe('a connection is lost', () => {
     await assert.rejects(connections.use(end), { code: '57P01' });
     assert.notEqual(await processOf(connections), before);
   });
+});
+
+test('the server ends a connection between two statements → the error of the next one says why', async (t) => {
+  const { connections, url } = await open(t);
+  const failed = connections.use(async (connection) => {
+    const [row] = await connection.query({ text: 'SELECT pg_backend_pid() AS pid' });
+    await execute(url, `SELECT pg_terminate_backend(${Number(row?.pid)}, ${PATIENCE_MS})`);
+    for (;;) await connection.query({ text: 'SELECT 1' });
+  });
+  await assert.rejects(failed, /terminating connection due to administrator command/);
 });
 
 describe('a connection is kept', () => {

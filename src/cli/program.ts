@@ -1,9 +1,10 @@
 import { Command, CommanderError } from 'commander';
 import { codeOf } from '../api-errors.ts';
 import { OperatorError } from '../operator-error.ts';
+import { escapeLine, escapeLines } from '../terminal-text.ts';
 import { version } from '../version.ts';
 import { type CommandContext, type Output, OutputFailed, print } from './context.ts';
-import { escapeLine, escapeLines, redact } from './message.ts';
+import { redact } from './message.ts';
 import { warnOfMisspelledVariables } from './settings/flags.ts';
 
 // Imports each command on demand, so that no command slows down the start of another.

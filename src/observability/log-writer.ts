@@ -1,4 +1,4 @@
-import { writeSync } from 'node:fs';
+import { constants, openSync, writeSync } from 'node:fs';
 import { codeOf, messageOf } from '../api-errors.ts';
 
 const STDOUT = 1;
@@ -39,6 +39,7 @@ export interface LogDestination {
 }
 
 interface LogWriterOptions {
+  readonly isTerminal: boolean;
   /** Number of buffered characters at which a write starts. */
   readonly minWrite: number;
   /** Called when lines can be written again. `lines` is the number dropped since the last call. */
@@ -51,11 +52,12 @@ interface LogWriter extends LogDestination {
 }
 
 /**
- * Writes the log to standard output (a file, pipe or socket) without ever blocking. Buffers lines that cannot
- * be written, up to a limit, and retries. Reports errors such as a full disk once, on stderr.
+ * Writes the log to standard output without ever blocking; a terminal may block on other systems than Linux.
+ * Buffers lines that cannot be written, up to a limit, and retries. Reports errors such as a full disk once, on
+ * stderr.
  */
-export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogWriter {
-  makeNonBlocking();
+export function createLogWriter({ isTerminal, minWrite, onDropped }: LogWriterOptions): LogWriter {
+  const output = openOutput(isTerminal);
   let buffered = '';
   /** The unwritten bytes of the last write. */
   let rest = NOTHING;
@@ -72,7 +74,7 @@ export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogW
           rest = Buffer.from(buffered);
           buffered = '';
         }
-        rest = rest.subarray(writeSync(STDOUT, rest));
+        rest = rest.subarray(writeSync(output, rest));
         failing = false;
       }
       flushAt = minWrite;
@@ -129,8 +131,19 @@ export function createLogWriter({ minWrite, onDropped }: LogWriterOptions): LogW
   };
 }
 
-// Opens `process.stdout`: Node then sets O_NONBLOCK on a pipe or socket. A file does not need the flag, since
-// a write to a file never waits for a reader.
-function makeNonBlocking(): void {
+/** Returns a file descriptor of standard output whose writes do not wait for a reader. */
+function openOutput(isTerminal: boolean): number {
+  // Opens `process.stdout`: Node then sets O_NONBLOCK on a pipe or socket. A file does not need the flag.
   void process.stdout;
+  return isTerminal ? openTerminal() : STDOUT;
+}
+
+// Opens the terminal again: the descriptor of standard output shares its flags with the shell. Only Linux has
+// this path.
+function openTerminal(): number {
+  try {
+    return openSync('/proc/self/fd/1', constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY);
+  } catch {
+    return STDOUT;
+  }
 }

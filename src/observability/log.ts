@@ -1,6 +1,6 @@
 import type { Writable } from 'node:stream';
 import { type Logger, pino, symbols } from 'pino';
-import type { PrettyOptions, PrettyStream } from 'pino-pretty';
+import { escapeColouredLines } from '../terminal-text.ts';
 import { type EventLog, logEvents } from './log-events.ts';
 import { createLogWriter, type LineKind, type LogDestination } from './log-writer.ts';
 
@@ -39,12 +39,10 @@ export interface ServiceLog {
 
 /** Creates the log of the service on stdout: JSON lines, or readable lines on a terminal. */
 export async function createLog(level: string): Promise<ServiceLog> {
-  if (process.stdout.isTTY) {
-    const pretty = await prettyStream({ ignore: 'requestId', singleLine: true });
-    return logTo({ write: (line) => void pretty.write(line) }, level);
-  }
-  const writer = createLogWriter({ minWrite: MIN_WRITE, onDropped: (lines) => reportDropped(lines) });
-  const serviceLog = logTo(writer, level);
+  const isTerminal = process.stdout.isTTY;
+  const minWrite = isTerminal ? 1 : MIN_WRITE;
+  const writer = createLogWriter({ isTerminal, minWrite, onDropped: (lines) => reportDropped(lines) });
+  const serviceLog = logTo(isTerminal ? await readable(writer) : writer, level);
   const reportDropped = (lines: number): void => {
     serviceLog.log.event('log lines were dropped: the output is read too slowly, or cannot be written', {
       lines,
@@ -129,9 +127,13 @@ export function createCommandLog(stderr: Writable & { readonly isTTY?: boolean }
 }
 
 // Imports pino-pretty on demand: without a terminal, the process never loads it.
-async function prettyStream(options: PrettyOptions): Promise<PrettyStream> {
-  const { default: pretty } = await import('pino-pretty');
-  return pretty({ sync: true, ...options });
+async function readable(destination: LogDestination): Promise<LogDestination> {
+  const { prettyFactory } = await import('pino-pretty');
+  const render = prettyFactory({ singleLine: true });
+  return {
+    ...destination,
+    write: (line, kind) => destination.write(escapeColouredLines(render(line)), kind),
+  };
 }
 
 /** Formats the current time as ISO 8601, only once for each millisecond. */

@@ -45,6 +45,9 @@ describe('backup', TOGETHER, () => {
     const nameless = await installation.run(['backup', '']);
     assert.equal(nameless.code, 1);
     assert.match(nameless.stderr, /argument 'file'.*must name a file/);
+    const toOutput = await installation.run(['backup', '-']);
+    assert.equal(toOutput.code, 1);
+    assert.match(toOutput.stderr, /cannot be written to standard output; name a file/);
     assert.ok((await readFile(file)).equals(before));
   });
 

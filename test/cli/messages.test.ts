@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { execute } from '../support/engines.ts';
 import { needs } from '../support/needs.ts';
 import { assertFails, newInstallation, TOGETHER } from '../support/program.ts';
 
@@ -33,6 +34,22 @@ describe('control characters in a message are escaped', TOGETHER, () => {
     const { code, stderr } = await installation.run(['migrate', '--database-url', `sqlite:${HOSTILE}\n.db`]);
     assert.equal(code, 0);
     assert.equal(stderr, `created a new store at ${join(installation.folder, ESCAPED)}\\n.db\n`);
+  });
+
+  it('JSON of check, on a terminal only', async (t) => {
+    const installation = await newInstallation(t);
+    assert.equal((await installation.run(['migrate'])).code, 0);
+    await execute(
+      installation.databaseUrl,
+      `INSERT INTO plants (owner, id, name) VALUES ('${HOSTILE}', 1, 'a' || char(0))`,
+    );
+    const [shown, piped] = [
+      await installation.run(['check', '--json'], { terminals: ['stdout'] }),
+      await installation.run(['check', '--json']),
+    ];
+    assertHarmless(shown.stdout);
+    assert.ok(piped.stdout.includes('\u202e'));
+    assert.deepEqual(JSON.parse(shown.stdout), JSON.parse(piped.stdout));
   });
 
   it('existing file', async (t) => {

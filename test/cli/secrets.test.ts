@@ -37,6 +37,12 @@ describe('a password in the database URL', TOGETHER, () => {
     }
   }
 
+  it('the rule for database URLs keeps its example', async (t) => {
+    const { code, stderr } = await (await newInstallation(t)).run(['check', '--database-url', '']);
+    assert.equal(code, 1);
+    assert.match(stderr, /postgres:\/\/USER:PASSWORD@HOST:PORT\/DATABASE/);
+  });
+
   it('removed from a URL, in any position', () => {
     for (const [url, shown] of [
       [`postgres://u:${PASSWORD}@h/d`, 'postgres://u:***@h/d'],

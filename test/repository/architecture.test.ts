@@ -50,6 +50,14 @@ describe('source files', () => {
     assert.deepEqual(twins, []);
   });
 
+  test('ARCHITECTURE.md names each file of http/ and store/', () => {
+    const page = readFileSync(join(ROOT, 'ARCHITECTURE.md'), 'utf8');
+    const unnamed = sources.filter(
+      (path) => /^src\/(?:http|store)\//.test(path) && !page.includes(`\`${basename(path)}\``),
+    );
+    assert.deepEqual(unnamed, []);
+  });
+
   test('no generated file is in git', () => {
     const args = ['ls-files', '--cached', '--ignored', '--exclude-standard'];
     const { status, stdout } = spawnSync('git', args, { cwd: ROOT, encoding: 'utf8' });

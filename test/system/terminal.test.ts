@@ -1,10 +1,15 @@
 import assert from 'node:assert/strict';
-import { appendFile, cp, symlink } from 'node:fs/promises';
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { appendFile, cp, readFile, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import manifest from '../../package.json' with { type: 'json' };
+import { needsProgram } from '../support/needs.ts';
+import { until } from '../support/patience.ts';
 import { newInstallation } from '../support/program.ts';
+import { freePort } from '../support/servers/free-port.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
@@ -41,9 +46,40 @@ it('the log on a terminal has one line for each request', async (t) => {
   await fetch(`${url}/openapi.json`);
   const logged = (): string => program.output.stdout.slice(begin);
   await program.wrote(() => /answered.*\n/s.exec(logged())?.[0]);
-  assert.match(logged().trim(), /^\[.*\] INFO: answered .*"operation":"openapi".*"status":200.*$/);
+  assert.match(
+    logged().trim(),
+    /^\[.*\] INFO: answered .*"requestId":".+".*"operation":"openapi".*"status":200.*$/,
+  );
   program.kill('SIGTERM');
   assert.equal((await program.ended).code, 0);
+});
+
+/** More lines than a terminal, a pipe and their readers hold. */
+const REQUESTS = 3_000;
+
+it('a terminal that is not read → requests and the stop go on', needsProgram('script'), async (t) => {
+  const installation = await newInstallation(t);
+  const [port, code] = [await freePort(), join(installation.folder, 'code')];
+  const serve = `${process.execPath} ${ROOT}/bin/plant-store.js serve --port ${port} --admin-port 0`;
+  const onTerminal = `${serve} & echo $! > pid; wait $!; echo $? > ${code}.partial; mv ${code}.partial ${code}`;
+  const terminal = spawn('script', ['--quiet', '--flush', '--command', onTerminal, '/dev/null'], {
+    cwd: installation.folder,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  t.after(() => terminal.kill('SIGKILL'));
+  const url = `http://127.0.0.1:${port}/openapi.json`;
+  await until(async () => (await fetch(url).catch(() => undefined))?.ok === true);
+  for (let sent = 0; sent < REQUESTS; sent += 50)
+    await Promise.all(
+      Array.from({ length: 50 }, async () => {
+        const response = await fetch(url);
+        await response.arrayBuffer();
+        assert.equal(response.status, 200);
+      }),
+    );
+  process.kill(Number(await readFile(join(installation.folder, 'pid'), 'utf8')), 'SIGTERM');
+  await until(() => existsSync(code));
+  assert.equal((await readFile(code, 'utf8')).trim(), '0');
 });
 
 it('npm run dev: a source changes → restarts', async (t) => {

@@ -1,4 +1,4 @@
-import { Command } from 'commander';
+import { Command, InvalidArgumentError } from 'commander';
 import type { Flags } from '../../config.ts';
 import { placeOf } from '../../database-url.ts';
 import { backUpStore, isEmbedded } from '../../store/open-engine.ts';
@@ -8,13 +8,18 @@ import { CommandFailed } from '../command-errors.ts';
 import type { CommandContext } from '../context.ts';
 import { writeMessage } from '../message.ts';
 import { DATABASE_URL_HINT, rejectUnlessExists } from '../open-store.ts';
+import { STANDARD_STREAM } from '../plant-file.ts';
 import { type Progress, startProgress } from '../progress.ts';
 import { addSettings, configOf } from '../settings/flags.ts';
 
 export function backupCommand(context: CommandContext): Command {
   const command = new Command('backup')
     .description('backs up a SQLite store to a new file and checks the copy; the service can keep running')
-    .argument('<file>', 'file to create; an existing file is never overwritten', parseFile(context));
+    .argument('<file>', 'file to create; an existing file is never overwritten', (text) => {
+      if (text === STANDARD_STREAM)
+        throw new InvalidArgumentError('A backup cannot be written to standard output; name a file.');
+      return parseFile(context)(text);
+    });
   return addSettings(command, ['databaseUrl']).action(async (file: string, flags: Flags) => {
     const { databaseUrl } = configOf(context, flags);
     if (!isEmbedded(databaseUrl)) {

@@ -4,11 +4,12 @@ import type { Flags } from '../../config.ts';
 import { IDEMPOTENCY_KEY_RULE, isIdempotencyKey, NewPlant, type PlantRow } from '../../plant.ts';
 import type { Bulk, Contents, KeyRow } from '../../store/bulk-store.ts';
 import { StoreDamaged, StoreUnavailable } from '../../store/store.ts';
+import { escapeLine } from '../../terminal-text.ts';
 import { isTokenName, type Token } from '../../token.ts';
 import { compileCheck } from '../../validation.ts';
 import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, print } from '../context.ts';
-import { escapeLine, pluralize } from '../message.ts';
+import { pluralize } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import { startProgress } from '../progress.ts';
 import { addSettings } from '../settings/flags.ts';
@@ -35,7 +36,9 @@ export function checkCommand(context: CommandContext): Command {
     });
     const { faults } = report;
     const json = JSON.stringify({ sound: faults.length === 0, ...report });
-    await print(context, flags.json === true ? `${json}\n` : describe(report));
+    // The escapes have the form of JSON, so the object stays the same.
+    const shown = context.stdout.isTTY === true ? escapeLine(json) : json;
+    await print(context, flags.json === true ? `${shown}\n` : describe(report));
     if (faults.length > 0) {
       throw new CommandFailed(
         `${pluralize(faults.length, 'fault')} found; make a copy of the store before you change anything`,

@@ -6,6 +6,7 @@ import type { Flags } from '../../config.ts';
 import { type Audit, createAudit } from '../../observability/audit-log.ts';
 import type { Contents } from '../../store/bulk-store.ts';
 import type { Store } from '../../store/store.ts';
+import { escapeLine } from '../../terminal-text.ts';
 import {
   DEFAULT_EXPIRES,
   digestSecret,
@@ -26,7 +27,7 @@ import {
 import { rejectUnlessLocalOwner } from '../arguments.ts';
 import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, print } from '../context.ts';
-import { escapeLine, writeMessage } from '../message.ts';
+import { writeMessage } from '../message.ts';
 import { withBulk, withStore } from '../open-store.ts';
 import { addSettings } from '../settings/flags.ts';
 

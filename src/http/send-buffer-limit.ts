@@ -33,6 +33,15 @@ interface Use {
 
 const NONE: Use = { used: 0, reserved: 0 };
 
+/** Memory of the responses of one owner that are stopped: they wait for memory, or are paused. */
+interface Stopped {
+  readonly reserved: number;
+  /** All memory of the responses that wait for memory. */
+  readonly waiting: number;
+}
+
+const NONE_STOPPED: Stopped = { reserved: 0, waiting: 0 };
+
 /**
  * Limits the total memory of the long responses that clients are still reading, and the share of each owner.
  * Does not count short responses.
@@ -126,58 +135,55 @@ export class SendBufferLimit {
     return used === 0 || used + memory <= this.#limitOfOwner;
   }
 
-  // Wakes responses in their order. Those of an owner above its share let others pass.
+  // Wakes responses in their order.
   #wakeNext(): void {
-    for (let index = 0; ; ) {
-      const next = this.#waiting[index];
-      if (next === undefined) return;
-      const { memory, response } = next;
-      if (!this.#fitsOwner(memory, response.owner) && !this.#isOwnerStuck(response)) {
-        index += 1;
-        continue;
+    for (let index = this.#findNext(0); index !== -1; index = this.#findNext(index)) {
+      for (const { memory, response, resolve } of this.#waiting.splice(index, 1)) {
+        this.#count(memory, memory, response.owner);
+        response.grant(memory);
+        resolve();
       }
-      if (this.#used + memory > this.#limit) {
-        if (!this.#areAllWaiting()) return;
-        // Memory becomes free only when one that holds some goes on.
-        if (response.reserved === 0 && this.#reserved > 0) {
-          index += 1;
-          continue;
-        }
-      }
-      this.#waiting.splice(index, 1);
-      this.#count(memory, memory, response.owner);
-      response.grant(memory);
-      next.resolve();
     }
+  }
+
+  // Returns the index of the first response from `begin` on that gets its memory now, or -1. Those of an owner
+  // above its share let others pass. If every response that holds reserved memory is stopped, the first of them may
+  // exceed the limit, to prevent a deadlock. This also makes it possible to list a plant that is larger than the
+  // limit.
+  #findNext(begin: number): number {
+    if (begin >= this.#waiting.length) return -1;
+    const stopped = this.#sumStopped();
+    const ofStopped = [...stopped.values()].reduce((sum, { reserved }) => sum + reserved, 0);
+    for (const [offset, { memory, response }] of this.#waiting.slice(begin).entries()) {
+      const fitsOwner = this.#fitsOwner(memory, response.owner);
+      if (!fitsOwner && !this.#isOwnerStuck(response, stopped.get(response.owner) ?? NONE_STOPPED)) continue;
+      if (this.#used + memory <= this.#limit) return begin + offset;
+      if (this.#reserved !== ofStopped) return -1;
+      // Memory becomes free only when one that holds some goes on.
+      if (response.reserved > 0 || this.#reserved === 0) return begin + offset;
+    }
+    return -1;
   }
 
   // Returns true if this response must get memory above the share of its owner, since no other of the owner will
   // release any. One that has begun, or holds reserved memory, is stuck if all reserved memory belongs to stopped
   // responses. Another one can be rejected instead, unless responses that wait for memory hold all of it.
-  #isOwnerStuck(response: HeldBytes): boolean {
-    const { owner } = response;
-    const { used, reserved } = this.#byOwner.get(owner) ?? NONE;
-    const isOfOwner = (one: HeldBytes): boolean => one.owner === owner;
-    if (response.isBegun() || response.reserved > 0)
-      return reserved === sumOfReserved(this.#stopped().filter(isOfOwner));
-    const waiting = this.#waiting.map((one) => one.response).filter(isOfOwner);
-    return response.memory > 0 && used === waiting.reduce((sum, { memory }) => sum + memory, 0);
+  #isOwnerStuck(response: HeldBytes, stopped: Stopped): boolean {
+    const { used, reserved } = this.#byOwner.get(response.owner) ?? NONE;
+    if (response.isBegun() || response.reserved > 0) return reserved === stopped.reserved;
+    return response.memory > 0 && used === stopped.waiting;
   }
 
-  // Returns true if every response that holds reserved memory waits for more. To prevent a deadlock, the
-  // first waiting response may then exceed the limit. This also makes it possible to list a plant that is
-  // larger than the limit.
-  #areAllWaiting(): boolean {
-    return this.#reserved === sumOfReserved(this.#stopped());
+  #sumStopped(): ReadonlyMap<string, Stopped> {
+    const byOwner = new Map<string, Stopped>();
+    const add = ({ owner, reserved }: HeldBytes, waiting: number): void => {
+      const sum = byOwner.get(owner) ?? NONE_STOPPED;
+      byOwner.set(owner, { reserved: sum.reserved + reserved, waiting: sum.waiting + waiting });
+    };
+    for (const response of this.#paused) add(response, 0);
+    for (const { response } of this.#waiting) add(response, response.memory);
+    return byOwner;
   }
-
-  #stopped(): readonly HeldBytes[] {
-    return [...this.#paused, ...this.#waiting.map(({ response }) => response)];
-  }
-}
-
-function sumOfReserved(responses: readonly HeldBytes[]): number {
-  return responses.reduce((sum, { reserved }) => sum + reserved, 0);
 }
 
 function tooMuch(): ApiError {

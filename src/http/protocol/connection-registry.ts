@@ -6,8 +6,8 @@ import { lookAtSendQueues } from './kernel-send-queue.ts';
 export const TICK_MS = 1_000;
 
 /**
- * Ticks between two reads of the kernel's send queues. A read takes some milliseconds, too long for every
- * tick.
+ * Ticks between two reads of the kernel's send queues. With thousands of connections, a read takes tens of
+ * milliseconds, too long for every tick.
  */
 const QUEUE_READ_TICKS = 2;
 

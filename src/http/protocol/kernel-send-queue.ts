@@ -27,13 +27,23 @@ export type SendQueueOf = (socket: Socket) => number | undefined;
  */
 export function lookAtSendQueues(): SendQueueOf {
   let queues: ReadonlyMap<string, number> | undefined;
-  return ({ localAddress, localPort, remoteAddress, remotePort }) => {
-    if (localAddress === undefined || remoteAddress === undefined) return undefined;
+  return (socket) => {
     queues ??= readQueues();
-    // Rendering the addresses takes microseconds, and thousands of connections may be idle.
-    if (queues.size === 0) return undefined;
-    return queues.get(`${kernelName(localAddress, localPort)} ${kernelName(remoteAddress, remotePort)}`);
+    const name = names.get(socket) ?? nameOf(socket);
+    return name === undefined ? undefined : queues.get(name);
   };
+}
+
+/** Names of the sockets of earlier lookups: to render one takes microseconds, and thousands may be idle. */
+const names = new WeakMap<Socket, string>();
+
+/** Returns the name of a connected socket in the kernel's files; undefined for a closed one. */
+function nameOf(socket: Socket): string | undefined {
+  const { localAddress, localPort, remoteAddress, remotePort } = socket;
+  if (localAddress === undefined || remoteAddress === undefined) return undefined;
+  const name = `${kernelName(localAddress, localPort)} ${kernelName(remoteAddress, remotePort)}`;
+  names.set(socket, name);
+  return name;
 }
 
 /** Observes whether the client of a connection accepts the bytes of its responses. */

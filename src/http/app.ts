@@ -105,15 +105,15 @@ export function createApp(options: AppOptions): FastifyInstance {
     reads: createAdmission(limits.inFlight, waitForLoopBudget),
     writes: createAdmission(limits.inFlight, waitForLoopBudget),
   };
-  const lookUps = createAdmission(limits.inFlight, waitForLoopBudget);
+  const lookups = createAdmission(limits.inFlight, waitForLoopBudget);
   const authentication = createAuthentication({
     store: {
       write: store.write,
-      findToken: (digest) => lookUps.run(undefined, () => store.findToken(digest)),
+      findToken: (digest) => lookups.run(undefined, () => store.findToken(digest)),
     },
     findForeignGrant,
     now,
-    onLookUp: metrics.tokenLookedUp,
+    onLookup: metrics.tokenLookedUp,
     audit: createAudit(log),
     rejectedTokens: createRejectedTokens(limits.rejectedTokens, options.monotonicNow),
     onUseNotRecorded: (error) => log.event('the last use of a token was not recorded', { err: error }),

@@ -113,7 +113,7 @@ export class BatchedResponse<
   #renderHead(status: number, headers: object): string | undefined {
     const common = this.#common;
     if (common === undefined || common.isClosing()) return undefined;
-    const head = renderHead(status, `X-Request-Id: ${this.#requestId}\r\n${common.lines}`, headers);
+    const head = renderHead(status, this.#requestId, common, headers);
     if (head !== undefined) this.#contentLength = Number(Reflect.get(headers, 'content-length'));
     return head;
   }

@@ -7,16 +7,18 @@ const INVALID = /[^\t\x20-\x7e\x80-\xff]/;
 /** Headers of every response, on public and admin port. */
 export const COMMON_HEADERS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
 
-/**
- * Headers that change how Node sends a response, or that override a common header. If a response has one of
- * these headers, Node renders its status line and headers.
- */
-const leftToNode = new Set(['connection', 'transfer-encoding', 'trailer']);
+/** Headers that change how Node sends a response. */
+const LEFT_TO_NODE = ['connection', 'transfer-encoding', 'trailer'];
 
 /** Headers of every response of a listener, rendered once. */
 export interface CommonHeaders {
   readonly fields: Readonly<Record<string, string>>;
   readonly lines: string;
+  /**
+   * Headers that change how Node sends a response, or that override a common header. If a response has one of
+   * these headers, Node renders its status line and headers.
+   */
+  readonly leftToNode: ReadonlySet<string>;
   /** Returns true while responses must carry `Connection: close`. */
   readonly isClosing: () => boolean;
 }
@@ -26,11 +28,9 @@ export function renderCommon(
   fields: Readonly<Record<string, string>>,
   isClosing = () => false,
 ): CommonHeaders {
-  const lines = Object.entries(fields).map(([name, value]) => {
-    leftToNode.add(name);
-    return `${headerCase(name)}: ${value}\r\n`;
-  });
-  return { fields, lines: lines.join(''), isClosing };
+  const lines = Object.entries(fields).map(([name, value]) => `${headerCase(name)}: ${value}\r\n`);
+  const leftToNode = new Set([...LEFT_TO_NODE, ...Object.keys(fields)]);
+  return { fields, lines: lines.join(''), leftToNode, isClosing };
 }
 
 interface Line {
@@ -49,8 +49,13 @@ let dateLine = '';
  * of a header while its value stays the same. Returns undefined if the length is unknown, a header is in
  * `leftToNode`, or a value is not a valid string. Node then renders the head.
  */
-export function renderHead(status: number, commonLines: string, headers: object): string | undefined {
-  let head = statusLineOf(status) + commonLines;
+export function renderHead(
+  status: number,
+  requestId: string,
+  { lines: commonLines, leftToNode }: CommonHeaders,
+  headers: object,
+): string | undefined {
+  let head = `${statusLineOf(status)}X-Request-Id: ${requestId}\r\n${commonLines}`;
   let hasLength = status === 204;
   for (const name in headers) {
     const line = leftToNode.has(name) ? undefined : lineOf(name, Reflect.get(headers, name));

@@ -23,7 +23,7 @@ test('client ended its side → 50301, retry soon, connection closed', () => {
   assert.deepEqual([code, headers], [50301, { 'retry-after': '1', connection: 'close' }]);
 });
 
-test('failed look-up before a write → nothing was stored; the log has the reason once', () => {
+test('failed lookup before a write → nothing was stored; the log has the reason once', () => {
   const reason = new Error('Connection terminated');
   const error = withNothingStored(new StoreUnavailable('no connection', { cause: reason }));
   assert.ok(error instanceof NothingStored);

@@ -69,7 +69,7 @@ export type FindGrant = (secret: string) => Promise<Grant | undefined>;
  * For an invalid token, `answer` resolves to undefined. `found` gives synchronous code the same value.
  * `found` is undefined until `answer` resolves.
  */
-interface LookUp {
+interface Lookup {
   /** SHA-256 of the token, in base64. */
   readonly digest: string;
   found: FoundToken | Grant | undefined;
@@ -83,7 +83,7 @@ interface AuthenticationOptions {
   readonly findForeignGrant: FindGrant | undefined;
   readonly now: () => number;
   /** Called with true for a token in the cache, and with false for a token that must be verified. */
-  readonly onLookUp: (wasCached: boolean) => void;
+  readonly onLookup: (wasCached: boolean) => void;
   readonly audit: Audit;
   readonly rejectedTokens: RejectedTokens;
   /** Called when the service could not record that a token was used. The request continues. */
@@ -94,14 +94,14 @@ export function createAuthentication({
   store,
   findForeignGrant,
   now,
-  onLookUp,
+  onLookup,
   audit,
   rejectedTokens,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
   // The cache key is the token as the client sent it, so that a cache hit needs no hash. The TTL starts when
   // the lookup starts: its result may already be outdated when the lookup ends.
-  const lookUps = new LRUCache<string, LookUp>({
+  const lookups = new LRUCache<string, Lookup>({
     max: TOKENS_CACHED,
     ttl: TOKEN_FRESH_MS - CLOCK_STEP_MS,
     ttlResolution: CLOCK_STEP_MS,
@@ -109,9 +109,9 @@ export function createAuthentication({
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
 
-  function lookUp(secret: string, digest: string): LookUp {
-    const started: LookUp = { digest, found: undefined, answer: find(secret, digest), recordUseFrom: 0 };
-    lookUps.set(secret, started);
+  function lookUp(secret: string, digest: string): Lookup {
+    const started: Lookup = { digest, found: undefined, answer: find(secret, digest), recordUseFrom: 0 };
+    lookups.set(secret, started);
     started.answer.then(
       (found) => {
         started.found = found;
@@ -121,14 +121,14 @@ export function createAuthentication({
     return started;
   }
 
-  function evict(secret: string, lookUp: LookUp): void {
-    if (lookUps.peek(secret) === lookUp) lookUps.delete(secret);
+  function evict(secret: string, lookup: Lookup): void {
+    if (lookups.peek(secret) === lookup) lookups.delete(secret);
   }
 
   async function find(secret: string, digest: string): Promise<FoundToken | Grant | undefined> {
     const isLocal = isWellFormedSecret(secret);
     if (!isLocal && findForeignGrant === undefined) return undefined;
-    onLookUp(false);
+    onLookup(false);
     return isLocal ? findToken(digest) : findForeignGrant?.(secret);
   }
 
@@ -167,15 +167,15 @@ export function createAuthentication({
   }
 
   /** Sets the caller of a request. Throws an ApiError (40101 or 40300) if the token does not grant the scope. */
-  function admit(request: FastifyRequest, secret: string, lookUp: LookUp, scope: Scope): void {
-    const { found: grant } = lookUp;
+  function admit(request: FastifyRequest, secret: string, lookup: Lookup, scope: Scope): void {
+    const { found: grant } = lookup;
     const at = now();
     if (grant === undefined || !isValid(grant, at)) {
       const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
       audit.tokenRejected(reason, grant ?? {}, originOf(request));
-      rejectedTokens.rejected(request.ip, lookUp.digest);
+      rejectedTokens.rejected(request.ip, lookup.digest);
       // Only valid tokens stay in the cache: the limit on invalid ones is checked before a lookup.
-      evict(secret, lookUp);
+      evict(secret, lookup);
       throw invalidToken;
     }
     if (!grant.scopes.includes(scope)) {
@@ -183,7 +183,7 @@ export function createAuthentication({
       throw tooNarrow(scope);
     }
     request.caller = grant;
-    if (at >= lookUp.recordUseFrom && 'id' in grant) lookUp.recordUseFrom = recordUse(request, grant, at);
+    if (at >= lookup.recordUseFrom && 'id' in grant) lookup.recordUseFrom = recordUse(request, grant, at);
   }
 
   function require(scope: Scope): AuthenticationHook {
@@ -191,9 +191,9 @@ export function createAuthentication({
       if (countOf(request.raw.rawHeaders, 'authorization') > 1)
         throw new ApiError(40000, 'the header `Authorization` must be sent once');
       const secret = readSecret(request);
-      const known = lookUps.get(secret);
+      const known = lookups.get(secret);
       if (known?.found !== undefined) {
-        onLookUp(true);
+        onLookup(true);
         admit(request, secret, known, scope);
         done();
         return;
@@ -212,7 +212,7 @@ export function createAuthentication({
 
   async function recheck(request: FastifyRequest, scope: Scope): Promise<void> {
     const secret = readSecret(request);
-    const known = lookUps.get(secret) ?? lookUp(secret, digestOf(secret));
+    const known = lookups.get(secret) ?? lookUp(secret, digestOf(secret));
     const isAnswered = await known.answer.then(
       () => true,
       () => false,

@@ -54,7 +54,8 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     if (raw.complete && !isEmpty) {
       const fault = faultOfTrailers(raw);
       if (fault !== undefined) throw fault;
-      request.body = checkedBody(request, readAll(raw));
+      const body = checkedBody(request, readAll(raw));
+      if (isRead(request)) request.body = body;
     }
     if (raw.complete || isEmpty) done();
     else collect(request, reply, done);
@@ -66,7 +67,7 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     const { raw } = request;
     const isChunked = request.headers['transfer-encoding'] !== undefined;
     const limitsPieces = isChunked || 'encrypted' in raw.socket;
-    const isKept = request.routeOptions.config?.readsBody === true;
+    const isKept = isRead(request);
     const maxLength = isChunked ? limit : Number(request.headers['content-length']);
     let body = Buffer.alloc(0);
     let held = 0;
@@ -139,6 +140,11 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     if (body.length > limit) throw tooLarge;
     return body;
   }
+}
+
+/** True if the operation of a request reads its body. */
+function isRead({ routeOptions }: FastifyRequest): boolean {
+  return routeOptions.config?.readsBody === true;
 }
 
 /** Checks the token of a request again: it may have been revoked since the headers arrived. */

@@ -20,7 +20,7 @@ import { migratePostgres } from './migrate.ts';
 import { createPageReader, readLargePlant } from './pages.ts';
 import { retrying } from './retry-transient.ts';
 import { createNewPlants, type Row, type Statement } from './statements.ts';
-import { createTokenLookUp } from './token-look-up.ts';
+import { createTokenLookup } from './token-lookup.ts';
 
 /**
  * Pause of the plain INSERT, in milliseconds, after it failed because an id was taken. During the pause,
@@ -191,7 +191,7 @@ export async function openPostgres(
     commit,
     listPlants: createPageReader(read),
     readLargePlant: (owner, range) => readLargePlant(read, owner, range),
-    findToken: createTokenLookUp(read),
+    findToken: createTokenLookup(read),
     findTokenById,
     hasTokens: async () => (await read({ text: 'SELECT 1 FROM tokens LIMIT 1' })).length > 0,
     isEmpty: async () => (await read({ text: FIND_ANY_ROW })).length === 0,

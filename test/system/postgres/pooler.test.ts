@@ -74,7 +74,7 @@ async function assertWorks(store: Store): Promise<void> {
   ];
   for (const [write, outcome] of script) assert.equal(await store.write(write), outcome);
 
-  // All together, with lists and look-ups between, so that connections change their clients.
+  // All together, with lists and lookups between, so that connections change their clients.
   const ids = Array.from({ length: 300 }, (_, index) => 100 + index);
   await store.write({ kind: 'createToken', token: second });
   const crowd = ids.flatMap((id) => [

@@ -7,7 +7,7 @@ import type { Row, Statement } from './statements.ts';
 const TOKENS_AT_ONCE = 1_024;
 
 /** Returns a function that finds a token by its digest. Lookups of an event-loop iteration share a statement. */
-export function createTokenLookUp(
+export function createTokenLookup(
   read: (statement: Statement) => Promise<readonly Row[]>,
 ): (digest: Uint8Array) => Promise<FoundToken | undefined> {
   async function findRows(digests: readonly Uint8Array[]): Promise<readonly (Row | undefined)[]> {

@@ -4,14 +4,14 @@ import { openStore } from '../../../src/store/open-engine.ts';
 import { Connections } from '../../../src/store/postgres/connections.ts';
 import { meaningOf } from '../../../src/store/postgres/errors.ts';
 import type { Row, Statement } from '../../../src/store/postgres/statements.ts';
-import { createTokenLookUp } from '../../../src/store/postgres/token-look-up.ts';
+import { createTokenLookup } from '../../../src/store/postgres/token-lookup.ts';
 import { mintSecret, newToken, scopes, type Token } from '../../../src/token.ts';
 import { engines, execute, connections as options } from '../../support/engines.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
 
 /** Opens a store with tokens, and a lookup that counts its queries. */
-async function openLookUp(t: TestContext) {
+async function openLookup(t: TestContext) {
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
@@ -31,13 +31,13 @@ async function openLookUp(t: TestContext) {
       throw meaningOf(error);
     }
   };
-  return { url, store, tokens, queries, findToken: createTokenLookUp(read) };
+  return { url, store, tokens, queries, findToken: createTokenLookup(read) };
 }
 
 const idsOf = (found: readonly (Pick<Token, 'id'> | undefined)[]) => found.map((one) => one?.id);
 
-test('look-ups of an event-loop iteration → one query; each finds its own token, or nothing', async (t) => {
-  const { tokens, queries, findToken } = await openLookUp(t);
+test('lookups of an event-loop iteration → one query; each finds its own token, or nothing', async (t) => {
+  const { tokens, queries, findToken } = await openLookup(t);
   const [alice = assert.fail(), bob = assert.fail(), carol = assert.fail()] = tokens;
   const unknown = new Uint8Array(32);
   const digests = [carol.digest, unknown, alice.digest, bob.digest, alice.digest, alice.digest.subarray(1)];
@@ -46,8 +46,8 @@ test('look-ups of an event-loop iteration → one query; each finds its own toke
   assert.equal(queries.count, 1);
 });
 
-test('look-up after the query was sent → a new query, which sees the writes until then', async (t) => {
-  const { store, tokens, queries, findToken } = await openLookUp(t);
+test('lookup after the query was sent → a new query, which sees the writes until then', async (t) => {
+  const { store, tokens, queries, findToken } = await openLookup(t);
   const [{ digest, id } = assert.fail()] = tokens;
   const first = findToken(digest);
   await new Promise(setImmediate);
@@ -59,7 +59,7 @@ test('look-up after the query was sent → a new query, which sees the writes un
 });
 
 test('server cannot read one of the tokens → only its caller gets an error', async (t) => {
-  const { url, tokens, findToken } = await openLookUp(t);
+  const { url, tokens, findToken } = await openLookup(t);
   await execute(
     url,
     `ALTER TABLE tokens RENAME TO stored;
@@ -73,7 +73,7 @@ test('server cannot read one of the tokens → only its caller gets an error', a
 });
 
 test('1,025 lookups at once → two queries', async (t) => {
-  const { tokens, queries, findToken } = await openLookUp(t);
+  const { tokens, queries, findToken } = await openLookup(t);
   const [{ digest, id } = assert.fail()] = tokens;
   const found = await Promise.all(Array.from({ length: 1_025 }, () => findToken(digest)));
   assert.deepEqual(new Set(idsOf(found)), new Set([id]));

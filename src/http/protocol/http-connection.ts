@@ -244,6 +244,8 @@ export class Connection {
     if (this.#isClosing) return;
     this.#hasEnded = true;
     if (this.#current?.req.complete && !this.#current.isAnswered) this.#current.isClientGone = true;
+    // The kept bytes of a body are parsed when it is accepted.
+    if (this.#current !== undefined && !receivesBody(this.#current)) return;
     if (this.#isReceiving() && this.#error === undefined) this.#finishParsing();
   }
 
@@ -270,15 +272,18 @@ export class Connection {
     response.startedAt = performance.now();
     response.isClientGone = this.#hasEnded;
     response.on('close', this.#onClosed);
-    response.onBodyAccepted = this.#receiveBody;
     Reflect.apply(this.#options.handle, undefined, [response.req, response]);
+    // If the body is accepted already, the caller goes on with it.
+    response.onBodyAccepted = this.#receiveBody;
   }
 
   /** Parses the part of the body that arrived while the headers were checked, and reads the rest. */
   readonly #receiveBody = (): void => {
-    if (!this.socket.isPaused()) return;
-    this.socket.resume();
+    if (this.socket.isPaused()) this.socket.resume();
     this.#parseAll(this.#unparsed.take());
+    const current = this.#current;
+    if (this.#hasEnded && !this.#isClosing && current !== undefined && isIncomplete(current))
+      this.#finishParsing();
   };
 
   readonly #onClosed = (): void => {
@@ -297,7 +302,7 @@ export class Connection {
     this.isIdle = true;
     this.idleRank = nextIdleRank();
     this.#parseAll(this.#unparsed.take());
-    if (this.#isClosing || this.#current?.req.complete) return;
+    if (this.#isClosing || (this.#current !== undefined && !receivesBody(this.#current))) return;
     if (this.socket.isPaused()) this.socket.resume();
     if (this.#hasEnded) this.#finishParsing();
     else if (this.isIdle) {

@@ -232,6 +232,48 @@ test('body of a request whose headers are still checked → stays unparsed, and 
   assert.deepEqual([received, isCounted()], [chunks, false]);
 });
 
+/** More than the parser gets before the dispatch of its request. */
+const LONG_BODY = 3_000;
+const UPLOAD = `POST / HTTP/1.1\r\nHost: plants.test\r\nTransfer-Encoding: chunked\r\n\r\n${LONG_BODY.toString(16)}\r\n${'x'.repeat(LONG_BODY)}\r\n0\r\n\r\n`;
+
+/** Answers a request with the length of its body, which it accepts after some event-loop iterations. */
+async function countBody(
+  request: IncomingMessage,
+  response: ServerResponse,
+  iterations: number,
+): Promise<void> {
+  for (let left = iterations; left > 0; left -= 1) await setImmediate();
+  let length = 0;
+  request.on('data', (piece: Buffer) => {
+    length += piece.length;
+  });
+  request.on('end', () => response.end(String(length)));
+  if (!request.complete) acceptBody(response);
+}
+
+for (const protocol of ['http', 'https'])
+  for (const iterations of [0, 1, 20])
+    for (const [what, sent, lengths] of [
+      ['alone', UPLOAD, [LONG_BODY]],
+      ['between other requests', REQUEST + UPLOAD + REQUEST, [0, LONG_BODY, 0]],
+    ] as const)
+      test(`${protocol}: body ${what}, accepted after ${iterations} iterations, then FIN → arrives whole`, async (t) => {
+        const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+        const tls = protocol === 'https' ? openTls(CERTIFICATE, KEY, () => undefined) : undefined;
+        const listener = listenerOf(t, connections, tls, (request, response) => {
+          if (request.method === 'GET') response.end('0');
+          else void countBody(request, response, iterations);
+        });
+        const wire = openWire(`${protocol}://127.0.0.1:${await listenOnFreePort(listener)}`);
+        t.after(() => wire.destroy());
+        wire.send(sent);
+        wire.end();
+        const received: number[] = [];
+        for (const _length of lengths) received.push(Number((await wire.answer())?.body));
+        assert.deepEqual(received, lengths);
+        assert.equal((await wire.rest()).length, 0);
+      });
+
 test('idle connection whose client still reads its response → stays open; closed when it reads no more', async (t) => {
   const connections = new OpenConnections(limits.connections, limits.sendBuffer);
   const url = `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections))}`;

@@ -49,11 +49,6 @@ export type NewPlant = Static<typeof NewPlant>;
 /** Names of all fields of a NewPlant. */
 export const newPlantFields: readonly string[] = Object.keys(NewPlant.properties);
 
-/**
- * Names of the integer fields whose values fit a JavaScript number. Excludes int64 fields, such as the id.
- */
-export const numberFields = newPlantFields.filter((name) => Type.IsInteger(Reflect.get(fields, name)));
-
 /** Names of the fields of a Plant. JSON, CSV and the tables of the stores have the fields in this order. */
 export const plantFields: readonly (keyof Plant)[] = Object.keys(fields).filter(isPlantField);
 

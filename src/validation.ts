@@ -16,6 +16,14 @@ export function propertyOf(schema: TSchema, name: string): TSchema | undefined {
   return Type.IsSchema(property) ? property : undefined;
 }
 
+/**
+ * Returns the names of the integer properties whose values fit a JavaScript number. Excludes int64 properties, such
+ * as the id.
+ */
+export function numberFieldsOf(schema: TSchema): readonly string[] {
+  return Object.keys(propertiesOf(schema)).filter((name) => Type.IsInteger(propertyOf(schema, name)));
+}
+
 /** Returns the schemas of the properties of an object schema, by property name. */
 export function propertiesOf(schema: TSchema): object {
   const properties: unknown = Reflect.get(schema, 'properties');

@@ -1,5 +1,6 @@
 import { JsonInvalid, parseJson } from '../exact-json.ts';
-import { newPlantFields, numberFields, renderPlant } from '../plant.ts';
+import { NewPlant, newPlantFields, renderPlant } from '../plant.ts';
+import { numberFieldsOf } from '../validation.ts';
 import {
   type Entry,
   FileInvalid,
@@ -14,6 +15,8 @@ import {
  * MAX_SKIPPED_BYTES, the import fails, since input such as `/dev/zero` has no end of line.
  */
 export const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
+
+const NUMBER_FIELDS = numberFieldsOf(NewPlant);
 
 const NEWLINE = 0x0a;
 const SPACE = 0x20;
@@ -84,7 +87,7 @@ function tooLong(line: number): Entry {
 function parseLine(line: number, bytes: Buffer): Entry | undefined {
   if (isBlank(bytes)) return undefined;
   try {
-    return toEntry(line, parseJson(bytes, newPlantFields, numberFields));
+    return toEntry(line, parseJson(bytes, newPlantFields, NUMBER_FIELDS));
   } catch (error: unknown) {
     if (error instanceof JsonInvalid) return { line, reason: `the line ${error.message}` };
     throw error;

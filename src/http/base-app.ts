@@ -88,7 +88,7 @@ export function createBaseApp(options: BaseOptions): FastifyInstance {
   });
   // Stops Fastify from reading bodies: the hook `receiveBody` reads them instead, for all methods.
   for (const method of http.METHODS) app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
-  app.setValidatorCompiler(({ schema, httpPart }) => compileRequestCheck(schema as TSchema, httpPart));
+  app.setValidatorCompiler<TSchema>(({ schema, httpPart }) => compileRequestCheck(schema, httpPart));
   app.decorateRequest('traceId', undefined);
   app.addHook('preParsing', receiveBody(limits.body, options.countBody));
   options.tracing?.traceRequests(app);

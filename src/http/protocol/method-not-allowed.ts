@@ -37,16 +37,25 @@ export function answerOtherMethods(
       },
       handler: () => undefined,
     });
-    // For `/plants/:id`, adds a route for `/plants/` that responds 404. Otherwise `/plants/` would match with
-    // an empty `id`.
-    if (!url.includes('/:')) continue;
+  }
+  // For `/plants/:id`, adds a route for `/plants/` that responds 404. Otherwise `/plants/` would match with an
+  // empty `id`. Each parameter of a path needs such a route, and several paths may share one.
+  const emptyParameters = new Set(
+    [...methods.keys()].flatMap((fullUrl) => prefixesOf(fullUrl.slice(scope.prefix.length))),
+  );
+  for (const url of emptyParameters) {
     scope.route({
       method: scope.supportedMethods,
-      url: url.slice(0, url.indexOf(':')),
+      url,
       onRequest: async () => {
         throw noSuchRoute(scope.prefix);
       },
       handler: () => undefined,
     });
   }
+}
+
+/** Returns the part of a path before each of its parameters: `/a/:b/c/:d` → `/a/`, `/a/:b/c/`. */
+function prefixesOf(url: string): readonly string[] {
+  return [...url.matchAll(/\/:/g)].map(({ index }) => url.slice(0, index + 1));
 }

@@ -1,8 +1,7 @@
 import { ApiError } from '../../api-errors.ts';
 import { JsonInvalid, parseJson } from '../../exact-json.ts';
-import { newPlantFields, numberFields } from '../../plant.ts';
 import type { TSchema } from '../../schema.ts';
-import { compileCheck, compileFromText, propertiesOf, propertyOf } from '../../validation.ts';
+import { compileCheck, compileFromText, numberFieldsOf, propertiesOf, propertyOf } from '../../validation.ts';
 import { headerCase } from '../header-names.ts';
 
 /** Replaces Fastify's schema compilers, which are never used here but would be loaded at every start. */
@@ -40,21 +39,20 @@ export function compileRequestCheck(schema: TSchema, part: string | undefined) {
  */
 export function compileBodyCheck(schema: TSchema): (bytes: unknown) => unknown {
   const check = compileRequestCheck(schema, undefined);
+  const fields = Object.keys(propertiesOf(schema));
+  const numberFields = numberFieldsOf(schema);
   return (bytes) => {
     if (!Buffer.isBuffer(bytes)) throw new ApiError(40001, 'the body is missing; it must be a JSON object');
-    const checked = check(parseJsonBody(bytes));
+    const checked = check(parseJsonBody(bytes, fields, numberFields));
     if ('error' in checked) throw checked.error;
     return checked.value;
   };
 }
 
-/**
- * Parses a request body as JSON. Returns only the fields of a new plant, or undefined if the JSON is not an
- * object. Throws an ApiError (40001) if the JSON is invalid.
- */
-function parseJsonBody(bytes: Buffer): unknown {
+/** Parses a request body as `parseJson` does. Throws an ApiError (40001) if the JSON is invalid. */
+function parseJsonBody(bytes: Buffer, fields: readonly string[], numberFields: readonly string[]): unknown {
   try {
-    return parseJson(bytes, newPlantFields, numberFields);
+    return parseJson(bytes, fields, numberFields);
   } catch (error: unknown) {
     if (error instanceof JsonInvalid) throw new ApiError(40001, `the body ${error.message}`);
     throw error;

@@ -160,7 +160,7 @@ export const Config = Type.Object({
     10_000,
   ),
   maxInFlight: integer(
-    help('Limits', 'number', 'max concurrent requests that use the store; more are rejected with 503'),
+    help('Limits', 'number', 'max concurrent reads of the store, and as many writes; 503 above it'),
     [1, 100_000],
     256,
   ),

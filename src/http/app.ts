@@ -66,7 +66,8 @@ const REFERENCE_SHARE = 1 / 8;
  * Codes of server errors that get no error line in the log. 50100: the client sent a method that is not
  * implemented. 50301: the service is overloaded, and log lines would add load. 50302: the key of a token is
  * unknown and cannot be fetched now. Clients could flood the log with such tokens. Instead, the service logs
- * each failed read of the identity provider's keys.
+ * each failed read of the identity provider's keys. A list that was cut off is logged with any 5xx: its client
+ * gets no code.
  */
 const UNLOGGED: readonly ErrorCode[] = [50100, 50301, 50302];
 

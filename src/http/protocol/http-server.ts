@@ -16,7 +16,7 @@ export interface Limits {
   readonly uri: number;
   readonly body: number;
   readonly connections: number;
-  /** Max requests that use the store at once. */
+  /** Max requests that read from the store at once; as many write, and as many look up tokens. */
   readonly inFlight: number;
   /**
    * Max requests a minute for each token, and max invalid tokens a minute for each address. 0 means no limit.

@@ -36,7 +36,7 @@ export default {
     forbid(
       'domain-alone',
       'The domain imports nothing of src but schemas.',
-      { path: '^src/(?:schema|plant|token|api-errors|database-url|version)\\.ts$' },
+      { path: '^src/(?:schema|plant|token|api-errors|thrown-errors|database-url|version)\\.ts$' },
       { path: '^src/', pathNot: '^src/schema\\.ts$' },
     ),
     forbid(
@@ -67,7 +67,7 @@ export default {
       'store-interfaces',
       'The interfaces of the store know only plants, tokens and errors.',
       { path: '^src/store/(?:store|bulk-store)\\.ts$' },
-      { path: '^src/', pathNot: '^src/(?:plant|token|operator-error)\\.ts$' },
+      { path: '^src/', pathNot: '^src/(?:plant|token|thrown-errors)\\.ts$' },
     ),
     forbid(
       'store-below',
@@ -101,21 +101,21 @@ export default {
     ),
     forbid(
       'http-folders-apart',
-      'The folders of http/ do not import each other; base-app.ts, app.ts and admin.ts wire them.',
+      'The folders of http/ do not import each other; http-app.ts, app.ts and admin.ts wire them.',
       { path: '^src/http/([^/]+)/' },
       { path: '^src/http/[^/]+/', pathNot: '^src/http/$1/' },
     ),
     forbid(
       'http-shared-below',
       'What the folders of http/ share imports none of them.',
-      { path: '^src/http/[^/]+\\.ts$', pathNot: '^src/http/(?:app|admin|base-app)\\.ts$' },
+      { path: '^src/http/[^/]+\\.ts$', pathNot: '^src/http/(?:app|admin|http-app)\\.ts$' },
       { path: '^src/http/[^/]+/' },
     ),
     forbid(
       'http-wiring-last',
-      'Only server.ts and the commands import app.ts and admin.ts, which alone import base-app.ts.',
+      'Only server.ts and the commands import app.ts and admin.ts, which alone import http-app.ts.',
       { path: '^src/', pathNot: '^src/(?:server\\.ts$|cli/|http/(?:app|admin)\\.ts$)' },
-      { path: '^src/http/(?:app|admin|base-app)\\.ts$' },
+      { path: '^src/http/(?:app|admin|http-app)\\.ts$' },
     ),
     forbid('http-apart', 'HTTP knows no file format.', { path: '^src/http/' }, { path: '^src/formats/' }),
     forbid(

@@ -1,5 +1,5 @@
 import { parseArgs } from 'node:util';
-import { messageOf } from '../src/api-errors.ts';
+import { messageOf } from '../src/thrown-errors.ts';
 import { autocannonGenerator } from './load/autocannon.ts';
 import type { Generator } from './load/generator.ts';
 import { isInstalled, wrk } from './load/wrk.ts';

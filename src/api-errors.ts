@@ -55,16 +55,3 @@ export class ApiError extends Error {
     this.headers = headers;
   }
 }
-
-/** Returns the message of any thrown value. */
-export function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}
-
-/**
- * Returns the `code` of an error from Node or a library, such as `ENOENT`. Returns an empty string if the
- * error has no code.
- */
-export function codeOf(error: unknown): string {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : '';
-}

@@ -1,10 +1,9 @@
 import { readFileSync } from 'node:fs';
-import { messageOf } from './api-errors.ts';
-import { demandOfDatabaseUrl } from './database-url.ts';
-import { OperatorError } from './operator-error.ts';
+import { brokenRuleOf } from './database-url.ts';
 import { type Static, Type } from './schema.ts';
 import { isIssuer, isNetwork, isOrigin } from './setting-formats.ts';
-import { compileCheck, compileFromText, propertyOf } from './validation.ts';
+import { messageOf, OperatorError } from './thrown-errors.ts';
+import { compileCheck, compileTextParser, propertyOf } from './validation.ts';
 
 const KIBIBYTE = 1024;
 const MEBIBYTE = 1024 * KIBIBYTE;
@@ -30,8 +29,8 @@ const integer = (
 const port = (description: string, fallback: number) =>
   integer(help('Listening', 'port', description), [0, 65_535], fallback);
 
-const text = (shown: ReturnType<typeof help>, isValid: (value: string) => boolean, demand: string) =>
-  Type.Refine(Type.String({ default: '', ...shown }), isValid, () => demand);
+const text = (shown: ReturnType<typeof help>, isValid: (value: string) => boolean, rule: string) =>
+  Type.Refine(Type.String({ default: '', ...shown }), isValid, () => rule);
 
 const address = (description: string) =>
   Type.Refine(
@@ -91,8 +90,8 @@ export const Config = Type.Object({
       default: 'sqlite:data/plants.db',
       ...help('The store', 'url', 'location of the store: sqlite:FILE or postgres://…'),
     }),
-    (url) => demandOfDatabaseUrl(url) === undefined,
-    (url) => demandOfDatabaseUrl(String(url)) ?? '',
+    (url) => brokenRuleOf(url) === undefined,
+    (url) => brokenRuleOf(String(url)) ?? '',
   ),
   databasePoolSize: integer(help('The store', 'number', 'max connections to PostgreSQL'), [2, 1_000], 10),
   databaseAcquireTimeout: milliseconds(
@@ -224,13 +223,13 @@ export function loadConfig(flags: Flags, environment: Readonly<Record<string, st
   const given = settings.map((setting) => givenOf(setting, flags, environment));
   const values = given.map(({ setting, text }) => [
     setting,
-    text === undefined ? defaultOf(setting) : compileFromText(propertyOf(Config, setting))(text),
+    text === undefined ? defaultOf(setting) : compileTextParser(propertyOf(Config, setting))(text),
   ]);
   const checked = check(Object.fromEntries(values));
   if ('value' in checked) return Object.freeze(checkPairs(checked.value));
-  const { field, demand } = checked.violation;
+  const { field, rule } = checked.violation;
   const invalid = given.find(({ setting }) => setting === field);
-  throw new ConfigInvalid(invalid === undefined ? `${field} ${demand}` : describeInvalid(invalid, demand));
+  throw new ConfigInvalid(invalid === undefined ? `${field} ${rule}` : describeInvalid(invalid, rule));
 }
 
 /** The text given for a setting, and its source. The text is undefined if none was given. */
@@ -267,9 +266,9 @@ function readSecret(variable: string, file: string): string {
 /** Settings whose value may hold a password; error messages leave the value out. */
 const withPassword: readonly Setting[] = ['databaseUrl', 'oidcIssuer', 'corsOrigin'];
 
-function describeInvalid({ setting, source, text }: Given, demand: string): string {
-  if (withPassword.includes(setting)) return `${source} ${demand}`;
-  return `${source} is ${JSON.stringify(text)}; it ${demand}`;
+function describeInvalid({ setting, source, text }: Given, rule: string): string {
+  if (withPassword.includes(setting)) return `${source} ${rule}`;
+  return `${source} is ${JSON.stringify(text)}; it ${rule}`;
 }
 
 /**

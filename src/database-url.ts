@@ -1,6 +1,6 @@
 import { resolve } from 'node:path';
 
-const DEMAND =
+const RULE =
   'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
 
 /** Ending of the name of a file that SQLite or the service may delete, since it lies next to a store with that name. */
@@ -10,7 +10,7 @@ export const SIDE_FILE_ENDING = /-(?:wal|shm|journal|service)$/;
  * URLs of SQLite that are rejected, since this program would read them as names of files: they have a special
  * meaning in other programs, such as `sqlite::memory:`, or contain a typing error.
  */
-const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
+const misleading: readonly (readonly [form: RegExp, rule: string])[] = [
   [
     /^sqlite:\/\//,
     'must be sqlite:FILE without //, such as sqlite:plants.db in the working directory, or sqlite:/var/lib/plants.db',
@@ -28,7 +28,7 @@ const misleading: readonly (readonly [form: RegExp, demand: string])[] = [
   [/^sqlite:.*\?/s, 'must be sqlite:FILE, without ? and parameters: they are not supported'],
 ];
 
-const POSTGRES_DEMAND =
+const POSTGRES_RULE =
   'must be postgres://USER:PASSWORD@HOST:PORT/DATABASE; in USER and PASSWORD, keep letters, digits and -._~ and percent-encode all else, such as # as %23';
 
 /**
@@ -41,14 +41,14 @@ const TLS_OPTIONS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'ssln
  * Returns the rule that a database URL breaks, such as "must name a file". In messages, this text follows the
  * name of the flag, variable or argument. Returns undefined for a valid URL.
  */
-export function demandOfDatabaseUrl(url: string): string | undefined {
-  if (!/^(?:sqlite:.|postgres(?:ql)?:\/\/.)/s.test(url)) return DEMAND;
-  if (sqliteFile(url) === undefined) return demandOfPostgresUrl(url);
+export function brokenRuleOf(url: string): string | undefined {
+  if (!/^(?:sqlite:.|postgres(?:ql)?:\/\/.)/s.test(url)) return RULE;
+  if (sqliteFile(url) === undefined) return brokenRuleOfPostgres(url);
   return misleading.find(([form]) => form.test(url))?.[1];
 }
 
-function demandOfPostgresUrl(url: string): string | undefined {
-  if (!isPostgresUrl(url)) return POSTGRES_DEMAND;
+function brokenRuleOfPostgres(url: string): string | undefined {
+  if (!isPostgresUrl(url)) return POSTGRES_RULE;
   const options = new URLSearchParams(url.split('?').slice(1).join('?'));
   const unknown = options.keys().find((key) => /^ssl/i.test(key) && !TLS_OPTIONS.includes(key));
   if (unknown === undefined) return undefined;

@@ -9,7 +9,7 @@ export interface Violation {
   /** Name of the invalid field; empty when the whole value is invalid. */
   readonly field: string;
   /** The broken rule: `is required`, `must be a string`. */
-  readonly demand: string;
+  readonly rule: string;
 }
 
 /** JSON Schema keywords that describe values; validation ignores them. */
@@ -66,8 +66,8 @@ export interface TEnum<V extends string> extends TSchema<V> {
   readonly enum: readonly V[];
 }
 
-function checkedBy<T>(is: (value: unknown) => value is T, demandOf: (value: unknown) => string): TSchema<T> {
-  return { '~is': is, '~violation': (value) => ({ field: '', demand: demandOf(value) }) };
+function checkedBy<T>(is: (value: unknown) => value is T, ruleOf: (value: unknown) => string): TSchema<T> {
+  return { '~is': is, '~violation': (value) => ({ field: '', rule: ruleOf(value) }) };
 }
 
 interface Lengths {
@@ -116,9 +116,9 @@ function objectOf(properties: Properties, keywords: Keywords = {}): TObject {
       return true;
     },
     '~violation': (value) => {
-      if (!isJsonObject(value)) return { field: '', demand: 'must be a JSON object' };
+      if (!isJsonObject(value)) return { field: '', rule: 'must be a JSON object' };
       const missing = required.find((name) => !Object.hasOwn(value, name));
-      if (missing !== undefined) return { field: missing, demand: 'is required' };
+      if (missing !== undefined) return { field: missing, rule: 'is required' };
       const { name = '', schema } = fields.find((field) => !isValid(value, field)) ?? {};
       return within(name, schema, Reflect.get(value, name));
     },
@@ -132,7 +132,7 @@ function arrayOf<T>(items: TSchema<T>, keywords: Keywords = {}): TArray<T> {
     ...keywords,
     '~is': (value): value is T[] => Array.isArray(value) && value.every((item) => items['~is'](item)),
     '~violation': (value) => {
-      if (!Array.isArray(value)) return { field: '', demand: 'must be an array' };
+      if (!Array.isArray(value)) return { field: '', rule: 'must be an array' };
       const index = value.findIndex((item) => !items['~is'](item));
       return within(String(index), items, value[index]);
     },
@@ -140,8 +140,8 @@ function arrayOf<T>(items: TSchema<T>, keywords: Keywords = {}): TArray<T> {
 }
 
 function within(name: string, schema: TSchema | undefined, value: unknown): Violation {
-  const { field, demand } = schema?.['~violation'](value) ?? { field: '', demand: 'is invalid' };
-  return { field: field === '' ? name : `${name}/${field}`, demand };
+  const { field, rule } = schema?.['~violation'](value) ?? { field: '', rule: 'is invalid' };
+  return { field: field === '' ? name : `${name}/${field}`, rule };
 }
 
 function isJsonObject(value: unknown): value is object {
@@ -195,16 +195,16 @@ export const Type = {
   Object: objectOf,
   Optional: <S extends TSchema>(schema: S): S & Optional => ({ ...schema, [OPTIONAL]: true }),
   /**
-   * Adds the check `isValid` to a schema. `demandOf` returns the error message for every invalid value. The
-   * messages of the given schema are no longer used.
+   * Adds the check `isValid` to a schema. `ruleOf` returns the broken rule for every invalid value. The
+   * rules of the given schema are no longer used.
    */
   Refine: <T>(
     schema: TSchema<T>,
     isValid: (value: T) => boolean,
-    demandOf: (value: unknown) => string,
+    ruleOf: (value: unknown) => string,
   ): TSchema<T> => ({
     ...schema,
-    ...checkedBy((value): value is T => schema['~is'](value) && isValid(value), demandOf),
+    ...checkedBy((value): value is T => schema['~is'](value) && isValid(value), ruleOf),
   }),
   IsSchema: isSchema,
   IsObject: (schema: unknown): schema is TObject => isSchema(schema) && schema.type === 'object',

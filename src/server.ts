@@ -3,7 +3,7 @@ import { setImmediate, setTimeout } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import { type Config, connectionOptions, limitsOf, namesOf, partsOf } from './config.ts';
 import { placeOf } from './database-url.ts';
-import type { FindGrant } from './http/auth/authentication.ts';
+import type { VerifyJwt } from './http/auth/authentication.ts';
 import { listenOnBoth, rejectUnlessFree } from './http/protocol/bind-listeners.ts';
 import { ConnectionRegistry } from './http/protocol/connection-registry.ts';
 import { openTls, type Tls } from './http/protocol/tls.ts';
@@ -182,7 +182,7 @@ async function wire(wiring: Wiring) {
     engine: isEmbedded(config.databaseUrl) ? 'sqlite' : 'postgres',
   });
   const store = tracing?.traceStore(opened) ?? opened;
-  metrics.watch(store.load);
+  metrics.watchStore(store.load);
   metrics.watchLog(linesDropped);
   const limits = limitsOf(config);
   const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
@@ -191,7 +191,7 @@ async function wire(wiring: Wiring) {
   const adminConnections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
   const app = http.createApp({
     store,
-    findForeignGrant: await openIssuer(config, log, now, closed),
+    verifyJwt: await loadJwtVerifier(config, log, now, closed),
     log,
     onAnswered: answered,
     now,
@@ -249,17 +249,17 @@ function isLoopback(host: string): boolean {
   return host === 'localhost' || host === '::1' || host.startsWith('127.');
 }
 
-async function openIssuer(
+async function loadJwtVerifier(
   config: Config,
   log: EventLog,
   now: () => number,
   closed: AbortSignal,
-): Promise<FindGrant | undefined> {
+): Promise<VerifyJwt | undefined> {
   const { oidcIssuer: issuer, oidcAudience: audience } = config;
   if (issuer === '') return undefined;
   // Imports the OIDC module on demand, so that a service without an issuer does not load it.
-  const { createOidc } = await import('./http/auth/oidc.ts');
-  return createOidc({
+  const { createJwtVerifier } = await import('./http/auth/oidc.ts');
+  return createJwtVerifier({
     issuer,
     audience,
     now,
@@ -274,8 +274,8 @@ async function openIssuer(
 }
 
 /** Waits a limited time for requests in flight, then destroys the remaining connections. */
-async function drain(app: FastifyInstance, connections: ConnectionRegistry, graceMs: number): Promise<void> {
-  await within(graceMs, connections.closeWhenIdle());
+async function drain(app: FastifyInstance, connections: ConnectionRegistry, maxMs: number): Promise<void> {
+  await within(maxMs, connections.closeWhenIdle());
   connections.destroy();
   await app.close();
 }

@@ -1,11 +1,11 @@
 import { isIP } from 'node:net';
+import { ISSUER_LENGTH } from './token.ts';
 
-/**
- * True for an issuer URL (OpenID Connect Discovery 1.0 §3). The limit is 255 characters, since the URL
- * becomes part of owner names.
- */
+const ISSUER = new RegExp(`^https?://[!-~]{1,${ISSUER_LENGTH}}$`);
+
+/** True for an issuer URL (OpenID Connect Discovery 1.0 §3). */
 export function isIssuer(text: string): boolean {
-  if (!/^https?:\/\/[!-~]{1,247}$/.test(text) || /[?#@]/.test(text) || !URL.canParse(text)) return false;
+  if (!ISSUER.test(text) || /[?#@]/.test(text) || !URL.canParse(text)) return false;
   const { protocol, hostname } = new URL(text);
   return protocol === 'https:' || /^(?:localhost|127\.0\.0\.1|\[::1\])$/.test(hostname);
 }

@@ -22,16 +22,18 @@ export interface Token {
 export type FoundToken = Omit<Token, 'digest'>;
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
-export const PREFIX = 'plt_';
+export const TOKEN_PREFIX = 'plt_';
 const SECRET_LENGTH = 43;
 const CHECKSUM_LENGTH = 6;
-const SECRET = new RegExp(`^${PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}$`);
+const SECRET = new RegExp(`^${TOKEN_PREFIX}[0-9A-Za-z]{${SECRET_LENGTH + CHECKSUM_LENGTH}}$`);
 const UNIT_MS = { m: 60_000, h: 3_600_000, d: 86_400_000 };
 const OWNER_LENGTH = 128;
 const OWNER = new RegExp(`^[A-Za-z0-9][A-Za-z0-9._@+-]{0,${OWNER_LENGTH - 1}}$`);
 const NAME_LENGTH = 255;
 const NAME = new RegExp(`^[^\\p{Cc}\\p{Cf}\\p{Cs}\\p{Zl}\\p{Zp}]{0,${NAME_LENGTH}}$`, 'u');
-const SUBJECT_OWNER = /^https?:\/\/[!"$-~]{1,247}#[ -~]{1,255}$/;
+/** Max characters of an issuer URL after `http://` or `https://`, since the URL becomes part of owner names. */
+export const ISSUER_LENGTH = 247;
+const SUBJECT_OWNER = new RegExp(`^https?://[!"$-~]{1,${ISSUER_LENGTH}}#[ -~]{1,255}$`);
 
 /**
  * Text of the rule for local owner names, used in error messages. Local owners use tokens that this service
@@ -63,7 +65,7 @@ function checksum(text: string): string {
 /** Creates a secret: `plt_`, 32 random bytes as 43 base62 characters, and a CRC-32 as 6 more. */
 export function mintSecret(): string {
   const random = BigInt(`0x${randomBytes(32).toString('hex')}`);
-  const body = PREFIX + base62(random, SECRET_LENGTH);
+  const body = TOKEN_PREFIX + base62(random, SECRET_LENGTH);
   return body + checksum(body);
 }
 

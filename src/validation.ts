@@ -35,14 +35,15 @@ export function propertiesOf(schema: TSchema): object {
  * comes from a path, query, flag, environment variable or CSV cell. An invalid string becomes NaN or stays a
  * string, and then fails the check of the schema.
  */
-export function compileFromText(schema: TSchema | undefined): (text: unknown) => unknown {
+export function compileTextParser(schema: TSchema | undefined): (text: unknown) => unknown {
   const read = readerOf(schema);
   return (text) => (typeof text === 'string' ? read(text) : text);
 }
 
 function readerOf(schema: TSchema | undefined): (text: string) => unknown {
   if (Type.IsBigInt(schema))
-    // 19 digits, as int64 has: more of them are out of its range, and would take quadratic time.
+    // 19 digits, as int64 has: more are out of its range, and would take quadratic time. NaN instead of the text, whose
+    // message would say that it is a string.
     return (text) => (/^-?(?:0|[1-9][0-9]{0,18})$/.test(text) ? BigInt(text) : Number.NaN);
   if (Type.IsInteger(schema)) return (text) => (/^(?:0|[1-9][0-9]{0,14})$/.test(text) ? Number(text) : text);
   if (Type.IsBoolean(schema)) return (text) => (text === 'true' || text === 'false' ? text === 'true' : text);

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { ApiError, codeOf, errorCodes, errorMeanings, messageOf, statusOf } from '../src/api-errors.ts';
+import { ApiError, errorCodes, errorMeanings, statusOf } from '../src/api-errors.ts';
 
 describe('the table of errors', () => {
   test('codes are int32 in ascending order, and begin with a status of an error', () => {
@@ -32,27 +32,5 @@ describe('ApiError', () => {
 
   test('has no headers unless they are given', () => {
     assert.deepEqual(new ApiError(40400, 'absent').headers, {});
-  });
-});
-
-describe('any thrown value', () => {
-  test('message → that of an error, else its text', () => {
-    assert.equal(messageOf(new TypeError('wrong')), 'wrong');
-    assert.deepEqual(
-      [messageOf('text'), messageOf(undefined), messageOf({ message: 'no error' })],
-      ['text', 'undefined', '[object Object]'],
-    );
-  });
-
-  test('code → that of an error if it is a text, else empty', () => {
-    assert.equal(codeOf(Object.assign(new Error(), { code: 'ENOENT' })), 'ENOENT');
-    for (const none of [
-      new Error(),
-      Object.assign(new Error(), { code: 7 }),
-      { code: 'ENOENT' },
-      'ENOENT',
-      null,
-    ])
-      assert.equal(codeOf(none), '');
   });
 });

@@ -448,7 +448,7 @@ describe('a configuration', () => {
   });
 
   test('says what would name a store, for a typing error and for what has another meaning elsewhere', () => {
-    for (const [databaseUrl, demand] of [
+    for (const [databaseUrl, rule] of [
       ['sqlite::memory:', /must name a file/],
       ['sqlite:~/plants.db', /must have an absolute path instead of ~/],
       ['sqlite:plants.db?mode=ro', /without \?/],
@@ -456,7 +456,7 @@ describe('a configuration', () => {
       ['sqlite:plants.db-journal', /must not end in .*-journal/],
       ['sqlite:plants.db\t', /must not end in a space/],
     ] as const)
-      assert.throws(() => loadConfig({ databaseUrl }, {}), demand);
+      assert.throws(() => loadConfig({ databaseUrl }, {}), rule);
   });
 
   test('rejects an option for TLS that has no effect on PostgreSQL', () => {

@@ -13,7 +13,7 @@ import {
   renderPlant,
   toPlantRow,
 } from '../src/plant.ts';
-import { compileCheck, compileFromText } from '../src/validation.ts';
+import { compileCheck, compileTextParser } from '../src/validation.ts';
 
 describe('the integer value of a JSON number', () => {
   const integers: readonly (readonly [string, bigint])[] = [
@@ -136,25 +136,25 @@ describe('a new plant', () => {
   const check = compileCheck(NewPlant);
   const violationOf = (value: unknown): unknown => {
     const checked = check(value);
-    return 'violation' in checked ? [checked.violation.field, checked.violation.demand] : undefined;
+    return 'violation' in checked ? [checked.violation.field, checked.violation.rule] : undefined;
   };
 
   test('has an id that is an exact int64', () => {
     for (const id of [INT64_MIN, -1n, 0n, 2n ** 53n + 1n, INT64_MAX])
       assert.deepEqual(check({ id, name: '' }), { value: { id, name: '' } });
-    const demand = `must be an integer from ${INT64_MIN} to ${INT64_MAX}`;
+    const rule = `must be an integer from ${INT64_MIN} to ${INT64_MAX}`;
     for (const id of [INT64_MIN - 1n, INT64_MAX + 1n, 2n ** 64n, 7, true, null, [7n]])
-      assert.deepEqual(violationOf({ id, name: '' }), ['id', demand]);
-    assert.deepEqual(violationOf({ id: '7', name: '' }), ['id', `${demand}, not a string`]);
+      assert.deepEqual(violationOf({ id, name: '' }), ['id', rule]);
+    assert.deepEqual(violationOf({ id: '7', name: '' }), ['id', `${rule}, not a string`]);
   });
 
   test('has a name and may have a tag: any text that a store can keep', () => {
-    const demand = 'must be a string without U+0000 and lone surrogates';
+    const rule = 'must be a string without U+0000 and lone surrogates';
     for (const text of ['', ' ', '🌱', '\u{10ffff}', '\ufffd', 'x'.repeat(100_000)])
       assert.equal(violationOf({ id: 1n, name: text, tag: text }), undefined);
     for (const text of ['\0', 'a\0b', '\ud800', 'a\udfff', '\udc00\ud800', 7, null, {}, ['a']]) {
-      assert.deepEqual(violationOf({ id: 1n, name: text }), ['name', demand]);
-      assert.deepEqual(violationOf({ id: 1n, name: '', tag: text }), ['tag', demand]);
+      assert.deepEqual(violationOf({ id: 1n, name: text }), ['name', rule]);
+      assert.deepEqual(violationOf({ id: 1n, name: '', tag: text }), ['tag', rule]);
     }
   });
 
@@ -167,7 +167,7 @@ describe('a new plant', () => {
 });
 
 test('text of an id → a bigint; with more digits than int64 has, it is not converted', () => {
-  const read = compileFromText(Int64);
+  const read = compileTextParser(Int64);
   assert.equal(read('-9223372036854775808'), -(2n ** 63n));
   assert.equal(read('9999999999999999999'), 9_999_999_999_999_999_999n);
   assert.ok(Number.isNaN(read('10000000000000000000')));

@@ -28,7 +28,7 @@ test('valid values → returned with their type', () => {
     assert.deepEqual(check(value), { value });
 });
 
-const invalid: readonly (readonly [title: string, value: unknown, field: string, demand: string])[] = [
+const invalid: readonly (readonly [title: string, value: unknown, field: string, rule: string])[] = [
   ['not an object', [], '', 'must be a JSON object'],
   ['null', null, '', 'must be a JSON object'],
   ['missing field, before an invalid one', { name: 7 }, 'rows', 'is required'],
@@ -65,9 +65,9 @@ const invalid: readonly (readonly [title: string, value: unknown, field: string,
     'must be one of herb, tree',
   ],
 ];
-for (const [title, value, field, demand] of invalid)
-  test(`${title} → ${field || 'the value'} ${demand}`, () => {
-    assert.deepEqual(check(value), { violation: { field, demand } });
+for (const [title, value, field, rule] of invalid)
+  test(`${title} → ${field || 'the value'} ${rule}`, () => {
+    assert.deepEqual(check(value), { violation: { field, rule } });
   });
 
 test('refined schema → its rule and its words, also for a wrong type', () => {
@@ -78,8 +78,8 @@ test('refined schema → its rule and its words, also for a wrong type', () => {
   );
   const checkEven = compileCheck(Even);
   assert.deepEqual(checkEven(4n), { value: 4n });
-  assert.deepEqual(checkEven(5n), { violation: { field: '', demand: 'must be even, not bigint' } });
-  assert.deepEqual(checkEven('4'), { violation: { field: '', demand: 'must be even, not string' } });
+  assert.deepEqual(checkEven(5n), { violation: { field: '', rule: 'must be even, not bigint' } });
+  assert.deepEqual(checkEven('4'), { violation: { field: '', rule: 'must be even, not string' } });
 });
 
 test('its JSON is a JSON Schema', () => {
@@ -120,5 +120,5 @@ test('value that is invalid only while it is checked → invalid', () => {
       return names.shift();
     },
   };
-  assert.deepEqual(check(changing), { violation: { field: '', demand: 'is invalid' } });
+  assert.deepEqual(check(changing), { violation: { field: '', rule: 'is invalid' } });
 });

@@ -1,13 +1,13 @@
 import { readFile, writeFile } from 'node:fs/promises';
-import { messageOf } from '../../src/api-errors.ts';
 import { type TSchema, Type } from '../../src/schema.ts';
+import { messageOf } from '../../src/thrown-errors.ts';
 import { compileCheck } from '../../src/validation.ts';
 import type { Costs, EngineName } from './model.ts';
 
 const measured: TSchema<number> = {
   type: 'number',
   '~is': (value): value is number => typeof value === 'number' && Number.isFinite(value) && value >= 0,
-  '~violation': () => ({ field: '', demand: 'must be a number' }),
+  '~violation': () => ({ field: '', rule: 'must be a number' }),
 };
 
 const costsSchema: TSchema<Costs> = Type.Object({
@@ -33,7 +33,7 @@ export async function readCosts(file: string): Promise<CostsOfEngines> {
   try {
     const checked = check(JSON.parse(await readFile(file, 'utf8')));
     if ('value' in checked) return checked.value;
-    throw new Error(`${checked.violation.field} ${checked.violation.demand}`);
+    throw new Error(`${checked.violation.field} ${checked.violation.rule}`);
   } catch (error: unknown) {
     throw new Error(
       `${file} has no measured costs: ${messageOf(error)}; write it with npm run capacity -- --measure`,

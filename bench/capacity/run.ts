@@ -1,7 +1,7 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { messageOf } from '../../src/api-errors.ts';
+import { messageOf } from '../../src/thrown-errors.ts';
 import { readFlags, seedFlag } from '../../test/support/script-flags.ts';
 import { isInstalled, wrk } from '../load/wrk.ts';
 import { calibrate, predict } from './calibrate.ts';

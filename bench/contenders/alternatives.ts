@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { messageOf } from '../../src/api-errors.ts';
+import { messageOf } from '../../src/thrown-errors.ts';
 import { freePort } from '../../test/support/servers/free-port.ts';
 import { examplePlants } from './example-plants.ts';
 import { startForeignServer, startServerProcess } from './server-process.ts';

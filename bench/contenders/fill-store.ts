@@ -1,6 +1,6 @@
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
-import { columnsOf, TOKEN_COLUMNS } from '../../src/store/rows.ts';
+import { TOKEN_COLUMNS, tokenValues } from '../../src/store/rows.ts';
 import { inTransaction } from '../../src/store/sqlite/connection.ts';
 import type { Token } from '../../src/token.ts';
 import { createIds, firstSecret } from '../load/ids.ts';
@@ -105,7 +105,7 @@ function sqliteFiller(file: string): StoreFiller {
     addTokens: async (tokens) =>
       eachOf(
         `INSERT INTO tokens (${TOKEN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-        tokens.map(columnsOf),
+        tokens.map(tokenValues),
       ),
     settle: async () => db.exec('PRAGMA wal_checkpoint(TRUNCATE)'),
     [Symbol.asyncDispose]: async () => db.close(),
@@ -145,7 +145,7 @@ async function postgresFiller(connectionString: string): Promise<StoreFiller> {
         columns(plants),
       ),
     addTokens: (tokens) => {
-      const rows = tokens.map(columnsOf);
+      const rows = tokens.map(tokenValues);
       const types = ['text', 'text', 'bytea', 'text', 'text', 'bigint', 'bigint', 'bigint', 'bigint'];
       const arrays = types.map((type, index) => `$${index + 1}::${type}[]`).join();
       return run(

@@ -1,8 +1,8 @@
 import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
 import { type FileHandle, link, open, rename, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
-import { codeOf } from '../api-errors.ts';
 import { SIDE_FILE_ENDING } from '../database-url.ts';
+import { codeOf } from '../thrown-errors.ts';
 import { CommandFailed, explainFileError } from './command-errors.ts';
 import type { CommandContext } from './context.ts';
 import { onSignal } from './signal-handler.ts';

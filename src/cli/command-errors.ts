@@ -1,7 +1,6 @@
 import { existsSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
-import { codeOf } from '../api-errors.ts';
-import { OperatorError } from '../operator-error.ts';
+import { codeOf, OperatorError } from '../thrown-errors.ts';
 
 /** Error of a failed command. Its message says what happened and what to do. */
 export class CommandFailed extends OperatorError {

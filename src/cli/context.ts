@@ -1,6 +1,6 @@
 import { isAbsolute } from 'node:path';
 import type { Readable, Writable } from 'node:stream';
-import { OperatorError } from '../operator-error.ts';
+import { OperatorError } from '../thrown-errors.ts';
 
 /** Standard output or standard error. */
 export type Output = Writable & { readonly isTTY?: boolean; readonly columns?: number };

@@ -1,5 +1,9 @@
 import { escapeLine } from '../terminal-text.ts';
+import { TOKEN_PREFIX } from '../token.ts';
 import type { Output } from './context.ts';
+
+/** A token, or a part of one that is long enough to be secret. */
+const TOKEN = new RegExp(`${TOKEN_PREFIX}[0-9A-Za-z]{20,}`, 'g');
 
 /** Writes a line to standard error. Escapes control characters, since a message may quote any input. */
 export function writeMessage(stderr: Output, line: string): void {
@@ -12,7 +16,7 @@ export function writeMessage(stderr: Output, line: string): void {
  */
 export function redact(text: string): string {
   return text
-    .replace(/plt_[0-9A-Za-z]{20,}/g, 'plt_***')
+    .replace(TOKEN, `${TOKEN_PREFIX}***`)
     .replace(/(:\/\/[^\s:@/]*):(?!PASSWORD@HOST:PORT\b).*@/g, '$1:***@')
     .replace(/([?&]password=)[^&\s]*/g, '$1***');
 }

@@ -19,20 +19,20 @@ const BULK_STATEMENT_TIMEOUT_MS = 600_000;
 
 /**
  * Opens the store that the flags name, calls `work` with it and closes it. The service may use the same store
- * at the same time. Creates a missing store, unless `which` is 'existing'.
+ * at the same time. Creates a missing store, unless `mustExist` is true.
  */
 export async function withStore<T>(
   context: CommandContext,
   flags: Flags,
   work: (store: Store) => Promise<T>,
-  which: 'existing' | 'any' = 'any',
+  { mustExist = false }: { readonly mustExist?: boolean } = {},
 ): Promise<T> {
   const config = configOf(context, flags);
   const fatal = Promise.withResolvers<never>();
   // Prevents an unhandled rejection if a fatal error occurs while the store opens. `Promise.race` below still
   // rejects with that error.
   fatal.promise.catch(() => undefined);
-  const store = await openAs(which, context, { url: config.databaseUrl, hint: DATABASE_URL_HINT }, () =>
+  const store = await openAs(mustExist, context, { url: config.databaseUrl, hint: DATABASE_URL_HINT }, () =>
     openStore(config.databaseUrl, {
       now: Date.now,
       onFatal: fatal.reject,
@@ -61,11 +61,11 @@ export async function withBulk<T>(
   context: CommandContext,
   { flags = {}, url: givenUrl, hint = DATABASE_URL_HINT }: StoreAddress,
   work: (bulk: Bulk) => Promise<T>,
-  { which = 'any', migrate = true }: { readonly which?: 'existing' | 'any'; readonly migrate?: boolean } = {},
+  { mustExist = false, migrate = true }: { readonly mustExist?: boolean; readonly migrate?: boolean } = {},
 ): Promise<T> {
   const config = configOf(context, flags);
   const url = givenUrl ?? config.databaseUrl;
-  await openAs(which, context, { url, hint }, async () => {
+  await openAs(mustExist, context, { url, hint }, async () => {
     if (migrate) await migrateStore(url);
   });
   const bulk = await openBulk(url, {
@@ -79,14 +79,14 @@ export async function withBulk<T>(
   }
 }
 
-// Calls `open` to open a store. A missing store is rejected if `which` is 'existing', otherwise announced.
+// Calls `open` to open a store. A missing store is rejected if `mustExist` is true, otherwise announced.
 async function openAs<T>(
-  which: 'existing' | 'any',
+  mustExist: boolean,
   context: CommandContext,
   { url, hint }: { readonly url: string; readonly hint: string },
   open: () => Promise<T>,
 ): Promise<T> {
-  if (which === 'any') return announceIfCreated(context, url, open);
+  if (!mustExist) return announceIfCreated(context, url, open);
   await rejectUnlessExists(url, hint);
   return open();
 }

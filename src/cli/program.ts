@@ -1,7 +1,6 @@
 import { Command, CommanderError } from 'commander';
-import { codeOf } from '../api-errors.ts';
-import { OperatorError } from '../operator-error.ts';
 import { escapeLine, escapeLines } from '../terminal-text.ts';
+import { codeOf, OperatorError } from '../thrown-errors.ts';
 import { version } from '../version.ts';
 import { type CommandContext, type Output, OutputFailed, print } from './context.ts';
 import { redact } from './message.ts';

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { type CsvError, type Parser, parse } from 'csv-parse';
 import { isOptionalField, NewPlant, plantFields } from '../plant.ts';
-import { compileFromText } from '../validation.ts';
+import { compileTextParser } from '../validation.ts';
 import {
   countLines,
   type Entry,
@@ -21,7 +21,7 @@ const REQUIRED_COLUMNS = COLUMNS.filter((column) => column === 'id' || !isOption
  * Functions that convert the text of a cell to the type of its column, by column. They do not change the text
  * of a string column.
  */
-const readers = new Map(COLUMNS.map((column) => [column, compileFromText(NewPlant.properties[column])]));
+const readers = new Map(COLUMNS.map((column) => [column, compileTextParser(NewPlant.properties[column])]));
 
 /** A cell: `,,` is null and `,"",` is an empty text, as in PostgreSQL's COPY. */
 type Cell = string | null;
@@ -52,7 +52,7 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
 
   function takeRecord(cells: readonly Cell[], bytes: number): void {
     const line = lines.upTo(bytes - 1) - breaksIn(cells);
-    if (places === undefined) places = findColumns(cells);
+    if (places === undefined) places = readHeader(cells);
     else entries.push(toPlantEntry(line, cells, places));
   }
 
@@ -78,7 +78,7 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
     entries = [];
   }
   await end(parser);
-  if (places === undefined) findColumns([]);
+  if (places === undefined) readHeader([]);
   yield entries;
 }
 
@@ -122,7 +122,7 @@ function end(parser: Parser): Promise<void> {
   });
 }
 
-function findColumns(header: readonly Cell[]): ReadonlyMap<Column, number> {
+function readHeader(header: readonly Cell[]): ReadonlyMap<Column, number> {
   const fault = faultOf(header);
   if (fault !== undefined) throw new FileInvalid(`${fault}, such as ${COLUMNS.join(',')}`);
   return new Map(COLUMNS.map((column) => [column, header.indexOf(column)]));

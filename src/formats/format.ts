@@ -1,5 +1,5 @@
-import { OperatorError } from '../operator-error.ts';
 import { NewPlant, type NullablePlant } from '../plant.ts';
+import { OperatorError } from '../thrown-errors.ts';
 import { compileCheck } from '../validation.ts';
 
 /** Result of one line: a plant, or the reason why the line is invalid. Line numbers start at 1. */
@@ -46,8 +46,8 @@ const check = compileCheck(NewPlant);
 export function toEntry(line: number, value: unknown): Entry {
   const checked = check(value);
   if ('value' in checked) return { line, plant: checked.value };
-  const { field, demand } = checked.violation;
-  return { line, reason: `${field === '' ? 'the line' : `the field \`${field}\``} ${demand}` };
+  const { field, rule } = checked.violation;
+  return { line, reason: `${field === '' ? 'the line' : `the field \`${field}\``} ${rule}` };
 }
 
 /**

@@ -1,9 +1,10 @@
 import type { FastifyInstance } from 'fastify';
 import type { Registry } from 'prom-client';
 import Gauge from 'prom-client/lib/gauge.js';
-import { ApiError, type ErrorCode, messageOf } from '../api-errors.ts';
-import { type BaseOptions, createBaseApp } from './base-app.ts';
+import { ApiError, type ErrorCode } from '../api-errors.ts';
+import { messageOf } from '../thrown-errors.ts';
 import { RETRY_SOON } from './error-response.ts';
+import { createHttpApp, type HttpAppOptions } from './http-app.ts';
 import { answerOtherMethods, collectMethods } from './protocol/method-not-allowed.ts';
 import { COMMON_HEADERS } from './response-head.ts';
 
@@ -13,7 +14,7 @@ interface ReadinessCheck {
   check(): Promise<void>;
 }
 
-interface AdminOptions extends Pick<BaseOptions, 'limits' | 'connections' | 'log'> {
+interface AdminOptions extends Pick<HttpAppOptions, 'limits' | 'connections' | 'log'> {
   readonly registry: Registry;
   readonly checks: readonly ReadinessCheck[];
 }
@@ -35,7 +36,7 @@ const UNLOGGED: readonly ErrorCode[] = [50100, 50300, 50301];
 export function createAdmin({ registry, checks, limits, connections, log }: AdminOptions): FastifyInstance {
   gaugeChecks(registry, checks);
   const scrape = limitScrapes(() => registry.metrics());
-  const admin = createBaseApp({
+  const admin = createHttpApp({
     ...{ limits, connections, log },
     headers: COMMON_HEADERS,
     // No route reads a body, so that none is kept.

@@ -118,7 +118,7 @@ async function sendScript(
   checkPreconditions(headers, etag);
   const isKnown = isKnownBy(headers, etag);
   const hasBody = !isKnown && method !== 'HEAD';
-  if (hasBody) sendBufferLimit.open(responseOf(reply), '').add(PIECE_BYTES);
+  if (hasBody) sendBufferLimit.open(responseOf(reply), '').take(PIECE_BYTES);
   reply.headers({ ...PAGE_HEADERS, etag });
   if (isKnown) return reply.code(304).send();
   reply

@@ -6,11 +6,11 @@ import type { Metrics } from '../observability/metrics.ts';
 import type { Store } from '../store/store.ts';
 import type { Scope } from '../token.ts';
 import { addApiReference } from './api-reference.ts';
-import { type Authentication, createAuthentication, type FindGrant } from './auth/authentication.ts';
+import { type Authentication, createAuthentication, type VerifyJwt } from './auth/authentication.ts';
 import { createRejectedTokens, limitRequests } from './auth/rate-limit.ts';
-import { type BaseOptions, createBaseApp } from './base-app.ts';
 import type { BatchedResponse } from './batched-response.ts';
 import { logFailure, noSuchRoute, toApiError } from './error-response.ts';
+import { createHttpApp, type HttpAppOptions } from './http-app.ts';
 import { renderOpenApi } from './openapi.ts';
 import {
   asJson,
@@ -43,10 +43,10 @@ type SharedOptions =
   | 'origins'
   | 'isStopping';
 
-interface AppOptions extends Pick<Required<BaseOptions>, SharedOptions> {
+interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
   readonly store: Store;
   /** Verifies tokens of the identity provider. Undefined if no provider is configured. */
-  readonly findForeignGrant: FindGrant | undefined;
+  readonly verifyJwt: VerifyJwt | undefined;
   /** Called after each response was sent, with the fields of its log line. */
   readonly onAnswered: (request: AnsweredRequest) => void;
   readonly now: () => number;
@@ -76,8 +76,8 @@ export const operations = [createPlantOperation, listPlantsOperation, deletePlan
 
 /** Creates the HTTP application of the service. It does not listen yet. */
 export function createApp(options: AppOptions): FastifyInstance {
-  const { store, findForeignGrant, log, now, basePath, limits, metrics, hsts } = options;
-  const app = createBaseApp({
+  const { store, verifyJwt, log, now, basePath, limits, metrics, hsts } = options;
+  const app = createHttpApp({
     ...options,
     headers: {
       ...COMMON_HEADERS,
@@ -112,7 +112,7 @@ export function createApp(options: AppOptions): FastifyInstance {
       write: store.write,
       findToken: (digest) => lookups.run(undefined, () => store.findToken(digest)),
     },
-    findForeignGrant,
+    verifyJwt,
     now,
     onLookup: metrics.tokenLookedUp,
     audit: createAudit(log),
@@ -125,8 +125,8 @@ export function createApp(options: AppOptions): FastifyInstance {
 
 /** Logs, counts and traces a request once, after its response was sent or its connection was lost. */
 function complete(response: BatchedResponse, options: AppOptions): void {
-  const { routed: request } = response;
-  response.routed = undefined;
+  const { fastifyRequest: request } = response;
+  response.fastifyRequest = undefined;
   if (request === undefined) return;
   const { log, onAnswered, metrics, tracing } = options;
   const { id: requestId, traceId, caller } = request;
@@ -135,7 +135,7 @@ function complete(response: BatchedResponse, options: AppOptions): void {
   const isSent = response.writableFinished;
   const { brokenOff } = request;
   const failure = brokenOff === undefined ? undefined : statusOf(brokenOff.code);
-  const status = isSent && !response.isClientGone ? response.statusCode : failure;
+  const status = isSent && !response.isHalfClosed ? response.statusCode : failure;
   tracing?.endSpan(request, status);
   if (status === undefined) {
     log.event('client went away', { requestId, traceId, operation, owner: caller?.owner });

@@ -14,6 +14,9 @@ let ended: Ended[] = [];
 /**
  * Response that defers `end` to the end of the event-loop iteration, so that all responses are written
  * together. A client with many connections then wakes once for several responses.
+ *
+ * It also holds how far its request was received: `http-connection.ts` sets errors, and `request-body.ts` accepts
+ * the body.
  */
 export class BatchedResponse<
   Request extends IncomingMessage = IncomingMessage,
@@ -28,7 +31,7 @@ export class BatchedResponse<
    * True if the client closed its sending side before `end` was called. The operation listPlants stops
    * early for such a client, which rarely reads the response.
    */
-  isClientGone = false;
+  isHalfClosed = false;
 
   /** Error that interrupted the request before its body was complete: malformed bytes or a timeout. */
   receiveError: unknown;
@@ -42,7 +45,7 @@ export class BatchedResponse<
   onBodyAccepted: (() => void) | undefined;
 
   /** Fastify's request. Undefined before routing and after the response is closed. */
-  routed: FastifyRequest | undefined;
+  fastifyRequest: FastifyRequest | undefined;
 
   /**
    * Holds the status line and headers as text. Node sends this text before the body. The field is private,
@@ -159,7 +162,7 @@ function inHeaderCase(headers: object): unknown[] {
 
 /** Returns the response that a Fastify reply wraps. */
 export function responseOf({ raw }: FastifyReply): BatchedResponse {
-  if (!(raw instanceof BatchedResponse)) throw new Error('the response was not created by createListener');
+  if (!(raw instanceof BatchedResponse)) throw new Error('the response was not created by createHttpServer');
   return raw;
 }
 

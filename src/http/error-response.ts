@@ -1,7 +1,8 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
-import { ApiError, codeOf, statusOf } from '../api-errors.ts';
+import { ApiError, statusOf } from '../api-errors.ts';
 import type { EventLog } from '../observability/log-events.ts';
 import { NothingStored, StoreOverloaded, StoreUnavailable } from '../store/store.ts';
+import { codeOf } from '../thrown-errors.ts';
 import { headerCase } from './header-names.ts';
 import { asJson, ClientGone } from './operation.ts';
 import { packetOf, RequestTimeout, TargetTooLong } from './receive-errors.ts';

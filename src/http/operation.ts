@@ -97,6 +97,10 @@ export type HandlerOf<O extends Operation> = (
 /** Error: the client closed its connection before the response was complete. */
 export class ClientGone extends Error {
   override readonly name = 'ClientGone';
+
+  constructor(options?: ErrorOptions) {
+    super('the client is gone', options);
+  }
 }
 
 /** Returns the owner of the request's token. Works only after authentication. */

@@ -197,10 +197,6 @@ function tooMuch(): ApiError {
   );
 }
 
-function clientGone(): ClientGone {
-  return new ClientGone('the client is gone');
-}
-
 /** The share of the memory limit that one response holds. It is released when the response closes. */
 export class HeldBytes {
   isClosed: boolean;
@@ -219,7 +215,7 @@ export class HeldBytes {
     this.isClosed = response.destroyed;
     response.once('close', () => {
       this.isClosed = true;
-      limit.cancel(this, clientGone());
+      limit.cancel(this, new ClientGone());
       limit.resume(this);
       limit.release(this.memory, this.reserved, owner);
     });
@@ -231,10 +227,10 @@ export class HeldBytes {
   }
 
   /**
-   * Reserves memory without waiting. Throws an ApiError (50301) if all responses together, or those of the
+   * Takes memory without waiting. Throws an ApiError (50301) if all responses together, or those of the
    * owner, have reached their limit.
    */
-  add(bytes: number): void {
+  take(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;
     this.#limit.take(memory, this.owner);
@@ -246,10 +242,10 @@ export class HeldBytes {
    * Rejects with an ApiError (50301) after a timeout, and with ClientGone once the connection is closed.
    */
   async reserve(bytes: number): Promise<void> {
-    if (this.isClosed) throw clientGone();
+    if (this.isClosed) throw new ClientGone();
     const memory = bytes * MEMORY_PER_BYTE;
     await this.#limit.reserve(memory, this);
-    if (this.isClosed) throw clientGone();
+    if (this.isClosed) throw new ClientGone();
   }
 
   /** Runs `work` when `gate` allows it. Until then, this response releases no memory. */
@@ -271,8 +267,8 @@ export class HeldBytes {
     this.reserved += memory;
   }
 
-  /** Subtracts bytes that were sent, or that were reserved but are not needed after all. */
-  remove(bytes: number): void {
+  /** Releases the memory of bytes that were sent, or that are not needed after all. */
+  release(bytes: number): void {
     if (this.isClosed) return;
     const memory = bytes * MEMORY_PER_BYTE;
     const reserved = Math.min(memory, this.reserved);

@@ -49,16 +49,16 @@ async function writeAll(
   // Rejects the pending write when the response closes. `Promise.race` with one promise for the whole
   // response would keep one callback per piece in memory.
   let rejectPiece: ((error: ClientGone) => void) | undefined;
-  const onClose = (): void => rejectPiece?.(new ClientGone('the client is gone'));
+  const onClose = (): void => rejectPiece?.(new ClientGone());
   response.once('close', onClose);
   for (let next = first; next.done !== true; next = await rest.next()) {
     const piece = next.value;
-    if (response.destroyed) throw new ClientGone('the client is gone');
+    if (response.destroyed) throw new ClientGone();
     await new Promise<void>((resolve, reject) => {
       rejectPiece = reject;
       response.write(piece, (error) => {
         if (error === null || error === undefined) resolve();
-        else reject(new ClientGone('the client is gone', { cause: error }));
+        else reject(new ClientGone({ cause: error }));
       });
     });
   }

@@ -2,7 +2,7 @@ import type { Token } from '../token.ts';
 import type { EventLog } from './log-events.ts';
 
 /** The request that caused an audit event. */
-export interface Origin {
+export interface AuditSource {
   readonly requestId: string;
   /** The IP address of the client. */
   readonly address: string;
@@ -14,9 +14,13 @@ type RejectionReason = 'unknown' | 'expired' | 'revoked' | 'insufficientScope';
 export interface Audit {
   tokenCreated(token: Token): void;
   tokenRevoked(id: string): void;
-  tokenFirstUsed(token: Pick<Token, 'id' | 'owner'>, origin: Origin): void;
+  tokenFirstUsed(token: Pick<Token, 'id' | 'owner'>, source: AuditSource): void;
   /** Logs a rejected token, which is invalid or lacks the scope. `token` holds its id and owner, if known. */
-  tokenRejected(reason: RejectionReason, token: Partial<Pick<Token, 'id' | 'owner'>>, origin: Origin): void;
+  tokenRejected(
+    reason: RejectionReason,
+    token: Partial<Pick<Token, 'id' | 'owner'>>,
+    source: AuditSource,
+  ): void;
 }
 
 /**

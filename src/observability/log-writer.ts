@@ -1,5 +1,5 @@
 import { constants, openSync, writeSync } from 'node:fs';
-import { codeOf, messageOf } from '../api-errors.ts';
+import { codeOf, messageOf } from '../thrown-errors.ts';
 
 const STDOUT = 1;
 const FLUSH_EVERY_MS = 100;

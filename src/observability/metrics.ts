@@ -27,7 +27,7 @@ export interface Metrics {
   /** Exposes the time when the TLS certificate expires. Calls `expiresAt` at each scrape. */
   watchCertificate(expiresAt: () => Date): void;
   /** Exposes the load of a store. Calls `load` at each scrape. */
-  watch(load: () => StoreLoad): void;
+  watchStore(load: () => StoreLoad): void;
 }
 
 interface MetricsOptions {
@@ -59,7 +59,7 @@ export function createMetrics({ version, engine, operationIds }: MetricsOptions)
     ...createHttpMetrics(operationIds, registers),
     ...createTokenMetrics(registers),
     ...createCommitMetrics(registers),
-    watch: (load) => watchLoad(load, registers),
+    watchStore: (load) => watchLoad(load, registers),
     watchConnections: (connections) => watchConnections(connections, registers),
     watchCertificate: (expiresAt) =>
       gauge(

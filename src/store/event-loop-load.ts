@@ -4,7 +4,10 @@ const PERIOD_MS = 50;
 /** Min share of time in which a busy event loop runs code. */
 const BUSY_SHARE = 0.5;
 
-/** Creates a function that returns whether the event loop of this thread was busy in the last period of its calls. */
+/**
+ * Creates a function that returns whether the event loop of this thread was busy between two earlier calls, at least
+ * PERIOD_MS apart.
+ */
 export function watchEventLoop(): () => boolean {
   let from = performance.eventLoopUtilization();
   let nextAt = performance.now() + PERIOD_MS;

@@ -1,8 +1,8 @@
 import {
-  BatchRejected,
   type EngineLoad,
   NothingStored,
   type Outcome,
+  StatementRejected,
   type StoreLoad,
   StoreOverloaded,
   type Write,
@@ -92,12 +92,12 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
 
   function proceed(): void {
     if (waiting.length === 0 || inFlight >= maxInFlight) return;
-    if (waiting.length >= half()) void launch(half());
+    if (waiting.length >= earlySize()) void launch(earlySize());
     else schedule();
   }
 
-  /** Returns the number of writes that start a batch at once. */
-  function half(): number {
+  /** Returns the number of queued writes with which a batch starts at once: half of those in progress, if halving. */
+  function earlySize(): number {
     return halving && peak >= MIN_HALVED ? Math.ceil(peak / 2) : Number.POSITIVE_INFINITY;
   }
 
@@ -181,7 +181,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
         else member.resolve(outcome);
       }
     } catch (error: unknown) {
-      if (error instanceof BatchRejected && batch.length > 1) {
+      if (error instanceof StatementRejected && batch.length > 1) {
         const half = batch.length >> 1;
         await settle(batch.slice(0, half));
         await settle(batch.slice(half));

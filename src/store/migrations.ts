@@ -4,7 +4,7 @@ import { StoreNotOpened } from './store.ts';
 /** Access to a database during its migration. A lock keeps other processes from migrating it. */
 export interface MigrationTarget {
   run(sql: string): Promise<void> | void;
-  applied(): Promise<string[]> | string[];
+  applied(): Promise<readonly string[]> | readonly string[];
   record(name: string): Promise<void> | void;
 }
 

@@ -1,15 +1,15 @@
 import { statSync } from 'node:fs';
-import { codeOf } from '../api-errors.ts';
 import { sqliteFile } from '../database-url.ts';
+import { codeOf } from '../thrown-errors.ts';
 import type { Bulk } from './bulk-store.ts';
 import { watchEventLoop } from './event-loop-load.ts';
 import { createGroupCommit } from './group-commit.ts';
 import type { ServiceLock } from './sqlite/service-lock.ts';
 import {
-  BatchRejected,
   type CommitResult,
   type ConnectionOptions,
   type Engine,
+  StatementRejected,
   type Store,
   StoreNotOpened,
   type StoreOptions,
@@ -50,7 +50,7 @@ function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOption
       onCommit?.(batch.length, (performance.now() - begun) / 1_000, result);
     const outcomes = await commit(batch).catch((error: unknown) => {
       end('failed');
-      if (!(error instanceof BatchRejected)) onTaskEnd?.('writes', error);
+      if (!(error instanceof StatementRejected)) onTaskEnd?.('writes', error);
       throw error;
     });
     end('committed');

@@ -3,7 +3,8 @@ import { type FoundToken, parseScopes, type Token } from '../token.ts';
 import type { KeyRow } from './bulk-store.ts';
 import type { Outcome } from './store.ts';
 
-type Row = Readonly<Record<string, unknown>>;
+/** A row of a database, by column name. */
+export type Row = Readonly<Record<string, unknown>>;
 
 /**
  * Limits of a page in commands that read all data, such as `export`. ROWS_IN_PAGE: max rows.
@@ -108,12 +109,12 @@ export function readPlantRow(row: Row): PlantRow {
   };
 }
 
-/** Columns of the table `tokens`, in the order of `columnsOf`. */
+/** Columns of the table `tokens`, in the order of `tokenValues`. */
 export const TOKEN_COLUMNS =
   'owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at';
 
 /** Values of a token, in the order of TOKEN_COLUMNS. */
-export function columnsOf(token: Token) {
+export function tokenValues(token: Token) {
   const { owner, id, digest, name, scopes, createdAt, expiresAt, revokedAt, lastUsedAt } = token;
   return [owner, id, digest, name, scopes.join(' '), createdAt, expiresAt, revokedAt, lastUsedAt] as const;
 }

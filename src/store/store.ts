@@ -1,5 +1,5 @@
-import { OperatorError } from '../operator-error.ts';
 import type { PlantRow } from '../plant.ts';
+import { OperatorError } from '../thrown-errors.ts';
 import type { FoundToken, Token } from '../token.ts';
 
 /**
@@ -148,8 +148,8 @@ export interface Store {
 export interface Engine extends Omit<Store, 'write' | 'load'> {
   load(): EngineLoad;
   /**
-   * Commits all writes in one transaction, in the order of `batch`. When all are durable, resolves to an
-   * outcome for each write. Rejects with BatchRejected if nothing changed and a smaller batch may succeed,
+   * Commits all writes in one transaction, as if in the order of `batch`. When all are durable, resolves to an
+   * outcome for each write. Rejects with StatementRejected if nothing changed and a smaller batch may succeed,
    * otherwise with StoreUnavailable.
    */
   commit(batch: readonly Write[]): Promise<readonly Outcome[]>;
@@ -166,6 +166,13 @@ export class NothingStored extends StoreUnavailable {}
 /** Stored data is damaged, so a retry of the request fails too. */
 export class StoreDamaged extends StoreUnavailable {}
 
+/** Returns the error for a page that is not valid JSON. `from` is the first id of its range. */
+export function unreadablePage(from: bigint): StoreDamaged {
+  return new StoreDamaged(
+    `a page of plants cannot be read as JSON; it begins at id ${from}; \`plant-store export\` may read them`,
+  );
+}
+
 /**
  * Returns the error of a request whose write was not sent, since a read before it failed with `error`. Returns
  * other errors than StoreUnavailable unchanged.
@@ -180,9 +187,9 @@ export class StoreOverloaded extends Error {
   override readonly name = 'StoreOverloaded';
 }
 
-/** A batch was rolled back because of one of its writes. Retry it in smaller batches. */
-export class BatchRejected extends OperatorError {
-  override readonly name = 'BatchRejected';
+/** The database rejected a statement or a batch, and nothing changed. A smaller batch may succeed. */
+export class StatementRejected extends OperatorError {
+  override readonly name = 'StatementRejected';
 }
 
 /**
@@ -215,7 +222,7 @@ export interface StoreOptions {
   /** Called when expired idempotency keys could not be deleted. The next attempt follows within a minute. */
   readonly onKeysNotDeleted?: (error: unknown) => void;
   /**
-   * Called after each checkpoint and each batch, except a batch that failed with BatchRejected. `failure` is
+   * Called after each checkpoint and each batch, except a batch that failed with StatementRejected. `failure` is
    * undefined after a success.
    */
   readonly onTaskEnd?: (task: StoreTask, failure: unknown) => void;

@@ -4,7 +4,7 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import manifest from '../../package.json' with { type: 'json' };
-import { SHUTDOWN_MS } from '../../src/cli/commands/serve-command.ts';
+import { FORCED_EXIT_MS } from '../../src/cli/commands/serve-command.ts';
 import { loadConfig } from '../../src/config.ts';
 import { migrateStore } from '../../src/store/open-engine.ts';
 import {
@@ -236,7 +236,7 @@ describe('compose.yaml', () => {
     for (const name of instances) {
       const { stopDelay } = loadConfig({}, { STOP_DELAY: environmentOf(name).STOP_DELAY });
       const [, seconds] = /^([0-9]+)s$/.exec(textOf(partOf(name, 'stop_grace_period'))) ?? [];
-      assert.ok(Number(seconds) * 1_000 > SHUTDOWN_MS + stopDelay, name);
+      assert.ok(Number(seconds) * 1_000 > FORCED_EXIT_MS + stopDelay, name);
     }
   });
 });

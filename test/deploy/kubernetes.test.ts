@@ -9,7 +9,7 @@ import { NetworkPolicy } from 'kubernetes-models/networking.k8s.io/v1/NetworkPol
 import { PodDisruptionBudget } from 'kubernetes-models/policy/v1/PodDisruptionBudget';
 import { Service } from 'kubernetes-models/v1/Service';
 import manifest from '../../package.json' with { type: 'json' };
-import { SHUTDOWN_MS } from '../../src/cli/commands/serve-command.ts';
+import { FORCED_EXIT_MS } from '../../src/cli/commands/serve-command.ts';
 import { loadConfig } from '../../src/config.ts';
 import {
   assertVariables,
@@ -182,7 +182,7 @@ describe('Kubernetes manifests', () => {
     const { stopDelay } = loadConfig({}, settingsOf(deployment));
     const { periodSeconds, failureThreshold } = mapOf(containerOf(deployment).readinessProbe);
     assert.ok(stopDelay > Number(periodSeconds) * Number(failureThreshold) * 1_000);
-    assert.ok(Number(podOf(deployment).terminationGracePeriodSeconds) * 1_000 > SHUTDOWN_MS + stopDelay);
+    assert.ok(Number(podOf(deployment).terminationGracePeriodSeconds) * 1_000 > FORCED_EXIT_MS + stopDelay);
   });
 
   test('pods → no privilege, no writable file system, no access to the API', () => {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { SHUTDOWN_MS } from '../../src/cli/commands/serve-command.ts';
+import { FORCED_EXIT_MS } from '../../src/cli/commands/serve-command.ts';
 import { loadConfig } from '../../src/config.ts';
 import { assertVariables, ROOT, read, run } from '../support/deploy-files.ts';
 import { freshFolder } from '../support/engines.ts';
@@ -45,7 +45,7 @@ describe('plant-store.service', () => {
   test('restarts on failure; TimeoutStopSec exceeds the shutdown limit', () => {
     assert.deepEqual(valuesOf('Restart'), ['on-failure']);
     assert.deepEqual(valuesOf('KillSignal'), ['SIGTERM']);
-    assert.ok(Number(valuesOf('TimeoutStopSec')[0]) * 1_000 > SHUTDOWN_MS);
+    assert.ok(Number(valuesOf('TimeoutStopSec')[0]) * 1_000 > FORCED_EXIT_MS);
   });
 
   test('restarts without a limit while the store is down', () => {

@@ -11,7 +11,7 @@ import {
   INVALID_LINES_SHOWN,
   PLANTS_IN_BATCH,
 } from '../../src/cli/commands/import-command.ts';
-import { SAME_SIGNAL_MS, SHUTDOWN_MS } from '../../src/cli/commands/serve-command.ts';
+import { FORCED_EXIT_MS, SAME_SIGNAL_MS } from '../../src/cli/commands/serve-command.ts';
 import { defaultOf, type Setting } from '../../src/config.ts';
 import { MAX_JSON_DEPTH } from '../../src/exact-json.ts';
 import { MAX_LINE_BYTES } from '../../src/formats/format.ts';
@@ -27,7 +27,7 @@ import { OWNER_SHARE } from '../../src/http/overload/concurrency-limit.ts';
 import { GATHERED_BYTES } from '../../src/http/plants/gathered-list.ts';
 import { CONCURRENT_GATHERS, RECHECK_MS, STREAM_BYTES } from '../../src/http/plants/list-plants.ts';
 import { PAGE_BYTES } from '../../src/http/plants/pagination.ts';
-import { TICK_MS, UNPARSED_BYTES } from '../../src/http/protocol/connection-registry.ts';
+import { MAX_UNPARSED_BYTES, TICK_MS } from '../../src/http/protocol/connection-registry.ts';
 import { LINGER_MS, MAX_DISCARDED_BYTES } from '../../src/http/protocol/http-connection.ts';
 import { BASE_PIECES, BYTES_PER_PIECE, UNCOUNTED_BYTES } from '../../src/http/protocol/request-body.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../src/http/protocol/socket-input.ts';
@@ -41,7 +41,7 @@ import { REPEATED_LOCK_TIMEOUT_MS, WRITE_LOCK_TIMEOUT_MS } from '../../src/store
 import { LOCK_TIMEOUT_MS } from '../../src/store/sqlite/migrate.ts';
 import {
   CHARACTERS_BETWEEN_CHECKPOINTS,
-  COMMITS_BETWEEN_CHECKPOINTS,
+  REQUESTS_BETWEEN_CHECKPOINTS,
 } from '../../src/store/sqlite/writer-thread.ts';
 import { EXPIRED_KEYS_AT_ONCE, KEY_LIFETIME_MS } from '../../src/store/store.ts';
 import { DEFAULT_EXPIRES, LAST_USE_STEP_MS, TOKEN_NAME_RULE } from '../../src/token.ts';
@@ -55,7 +55,7 @@ const HOUR_MS = 60 * MINUTE_MS;
 
 const hours = `${KEY_LIFETIME_MS / HOUR_MS} hours`;
 const listsAtOnce = Math.floor(numberOf('sendBufferLimit') / (STREAM_BYTES * MEMORY_PER_BYTE));
-const stop = `${SHUTDOWN_MS / SECOND_MS} s`;
+const stop = `${FORCED_EXIT_MS / SECOND_MS} s`;
 const expires = DEFAULT_EXPIRES.replace('d', ' days');
 const line = `${MAX_LINE_BYTES / MIB} MiB`;
 
@@ -93,7 +93,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `at least ${LARGEST_BODIES} bodies of \`--body-limit\``,
     `${listsAtOnce} of more than ${PAGE_BYTES / KIB} KiB, for ${numberOf('sendBufferLimit') / MIB} MiB of`,
     `${MAX_DISCARDED_BYTES / KIB} KiB or one second; then the connection is closed`,
-    `together keep ${UNPARSED_BYTES / MIB} MiB of them and of unfinished headers and trailers, not counting the first ${UNCOUNTED_INPUT_BYTES / KIB} KiB of each; above it 503`,
+    `together keep ${MAX_UNPARSED_BYTES / MIB} MiB of them and of unfinished headers and trailers, not counting the first ${UNCOUNTED_INPUT_BYTES / KIB} KiB of each; above it 503`,
     `| Nesting of JSON | ${MAX_JSON_DEPTH} levels |`,
     `| Queued writes | ${grouped(MAX_WAITING)}; one batch takes ${grouped(MAX_BATCH)} |`,
     `| Lifetime of an idempotency key | ${hours} `,
@@ -126,7 +126,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   ],
   'docs/operations.md': [
     `kept for [${hours}]`,
-    `timeout to \`--stop-delay\` plus ${Math.ceil(SHUTDOWN_MS / SECOND_MS)} s`,
+    `timeout to \`--stop-delay\` plus ${Math.ceil(FORCED_EXIT_MS / SECOND_MS)} s`,
     `For ${GRACE_MS / SECOND_MS} s clients`,
     `| up to ${(GRACE_MS + DRAIN_MS) / SECOND_MS} s after the pause |`,
     `| up to ${LAST_MS / SECOND_MS} s more |`,
@@ -135,8 +135,8 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `a busy timeout of ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s,`,
     `The end, ${stop} after the pause.`,
     `a start waits up to ${LOCK_TIMEOUT_MS / SECOND_MS} s,`,
-    `every ${COMMITS_BETWEEN_CHECKPOINTS} batches, or every ${CHARACTERS_BETWEEN_CHECKPOINTS / MIB} million`,
-    `The service retries every ${COMMITS_BETWEEN_CHECKPOINTS} batches`,
+    `every ${REQUESTS_BETWEEN_CHECKPOINTS} batches, or every ${CHARACTERS_BETWEEN_CHECKPOINTS / MIB} million`,
+    `The service retries every ${REQUESTS_BETWEEN_CHECKPOINTS} batches`,
     `\`operation\` is ${operations.map(({ operationId }) => code(operationId)).join(', ')}, \`openapi\``,
     `expired keys, ${grouped(EXPIRED_KEYS_AT_ONCE)} at a time`,
     `fails after ${CHECK_MS / SECOND_MS} s without a result`,

@@ -19,7 +19,7 @@ test('too many queued writes → 50301, retry soon', () => {
 });
 
 test('client ended its side → 50301, retry soon, connection closed', () => {
-  const { code, headers } = toApiError(new ClientGone('the client is gone'));
+  const { code, headers } = toApiError(new ClientGone());
   assert.deepEqual([code, headers], [50301, { 'retry-after': '1', connection: 'close' }]);
 });
 
@@ -47,7 +47,7 @@ test('route without authentication, or response of another server → an error',
   app.get('/response', async (_request, reply) => responseOf(reply).isAnswered);
   for (const [path, message] of [
     ['/owner', 'the route has no authentication'],
-    ['/response', 'the response was not created by createListener'],
+    ['/response', 'the response was not created by createHttpServer'],
   ] as const) {
     const answer = await app.inject(path);
     assert.equal(answer.statusCode, 500);

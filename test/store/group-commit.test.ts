@@ -4,9 +4,9 @@ import { setImmediate } from 'node:timers/promises';
 import { createGroupCommit, type GroupCommitOptions } from '../../src/store/group-commit.ts';
 import { lockKeys } from '../../src/store/postgres/batch.ts';
 import {
-  BatchRejected,
   NothingStored,
   type Outcome,
+  StatementRejected,
   StoreOverloaded,
   StoreUnavailable,
   type Write,
@@ -413,7 +413,7 @@ test('on PostgreSQL writes share a key when they touch the same plant, idempoten
 
 describe('failures', () => {
   test('a rejected batch is retried in halves, in order: only a write rejected alone fails', async () => {
-    const rejection = new BatchRejected('three');
+    const rejection = new StatementRejected('three');
     const { batches, write } = createRejecting((id) => (id === 3 ? rejection : undefined));
     const [two, three, four] = write(2, 3, 4);
     assert.ok(three !== undefined);
@@ -423,7 +423,7 @@ describe('failures', () => {
   });
 
   test('one bad write of 64 is found in 12 retries', async () => {
-    const { batches, write } = createRejecting((id) => (id === 40 ? new BatchRejected('40') : undefined));
+    const { batches, write } = createRejecting((id) => (id === 40 ? new StatementRejected('40') : undefined));
     const statuses = await statusesOf(write(...Array.from({ length: 64 }, (_, index) => index)));
     assert.deepEqual(
       statuses.flatMap((status, id) => (status === 'rejected' ? [id] : [])),
@@ -433,7 +433,7 @@ describe('failures', () => {
   });
 
   test('several writes can be rejected; later ones wait until all are retried', async () => {
-    const { batches, write } = createRejecting((id) => (id > 5 ? new BatchRejected(`${id}`) : undefined));
+    const { batches, write } = createRejecting((id) => (id > 5 ? new StatementRejected(`${id}`) : undefined));
     const statuses = statusesOf(write(6, 1, 7));
     await setImmediate();
     const later = write(2);
@@ -443,8 +443,10 @@ describe('failures', () => {
   });
 
   test('a write rejected alone is not retried', async () => {
-    const { batches, write } = createRejecting((id) => (id === 3 ? new BatchRejected('three') : undefined));
-    await assertRejected(write(3), BatchRejected);
+    const { batches, write } = createRejecting((id) =>
+      id === 3 ? new StatementRejected('three') : undefined,
+    );
+    await assertRejected(write(3), StatementRejected);
     assert.deepEqual(batches, [[3]]);
   });
 
@@ -453,7 +455,7 @@ describe('failures', () => {
     const { write } = createRejecting((id) => {
       if (id !== 3) return undefined;
       tries += 1;
-      return tries === 1 ? new BatchRejected('three') : new StoreUnavailable('gone');
+      return tries === 1 ? new StatementRejected('three') : new StoreUnavailable('gone');
     });
     const [two, ...others] = write(2, 3, 4);
     await assertRejected(others, StoreUnavailable);

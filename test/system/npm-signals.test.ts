@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { SHUTDOWN_MS } from '../../src/cli/commands/serve-command.ts';
+import { FORCED_EXIT_MS } from '../../src/cli/commands/serve-command.ts';
 import { newInstallation, TOGETHER } from '../support/program.ts';
 
 const ROOT = join(import.meta.dirname, '../..');
@@ -29,7 +29,7 @@ describe('SIGTERM to npm or npx alone', TOGETHER, () => {
       const signalled = performance.now();
       // Resolves when every process that has the output open has ended.
       await service.stop();
-      assert.ok(performance.now() - signalled < SHUTDOWN_MS);
+      assert.ok(performance.now() - signalled < FORCED_EXIT_MS);
       assert.equal(service.log.at(-1)?.msg, 'stopped');
       await assert.rejects(fetch(`${service.adminUrl}/live`));
     });

@@ -1,10 +1,10 @@
 import { Command } from 'commander';
-import { messageOf } from '../../api-errors.ts';
 import type { Flags } from '../../config.ts';
 import { IDEMPOTENCY_KEY_RULE, isIdempotencyKey, NewPlant, type PlantRow } from '../../plant.ts';
 import type { Bulk, Contents, KeyRow } from '../../store/bulk-store.ts';
 import { StoreDamaged, StoreUnavailable } from '../../store/store.ts';
 import { escapeLine } from '../../terminal-text.ts';
+import { messageOf } from '../../thrown-errors.ts';
 import { isTokenName, type Token } from '../../token.ts';
 import { compileCheck } from '../../validation.ts';
 import { CommandFailed } from '../command-errors.ts';
@@ -31,7 +31,7 @@ export function checkCommand(context: CommandContext): Command {
     .option('--json', 'print the result as a JSON object');
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
     const report = await withBulk(context, { flags }, (bulk) => checkStore(context, bulk), {
-      which: 'existing',
+      mustExist: true,
       migrate: false,
     });
     const { faults } = report;
@@ -101,7 +101,7 @@ function faultOfPlant({ owner, id, ...fields }: PlantRow): string | undefined {
   const present = Object.entries(fields).filter(([, value]) => value !== null);
   const checked = checkPlant({ id, ...Object.fromEntries(present) });
   if ('value' in checked) return undefined;
-  return `the plant ${id} of ${owner}: its ${checked.violation.field} ${checked.violation.demand}`;
+  return `the plant ${id} of ${owner}: its ${checked.violation.field} ${checked.violation.rule}`;
 }
 
 function faultOfToken(token: Token): string | undefined {

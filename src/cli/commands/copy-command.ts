@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import { demandOfDatabaseUrl, placeOf } from '../../database-url.ts';
+import { brokenRuleOf, placeOf } from '../../database-url.ts';
 import { type Bulk, type Contents, type Filling, StoreNotEmpty } from '../../store/bulk-store.ts';
 import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, type Output, print } from '../context.ts';
@@ -27,7 +27,7 @@ export function copyCommand(context: CommandContext): Command {
           await rejectNewer(from, source);
           return withBulk(context, { url: to }, (target) => copyStore(context.stderr, source, target));
         },
-        { which: 'existing' },
+        { mustExist: true },
       ).catch((error: unknown) => {
         if (!(error instanceof StoreNotEmpty)) throw error;
         throw new CommandFailed(
@@ -51,9 +51,9 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
         ? `${argument} is env: without the name of a variable`
         : `${argument} is ${text}, but the variable ${variable} is not set`,
     );
-  const demand = demandOfDatabaseUrl(url);
-  if (demand === undefined) return absoluteUrl(context, url);
-  throw new CommandFailed(`${variable === undefined ? argument : `${argument} (${variable})`} ${demand}`);
+  const rule = brokenRuleOf(url);
+  if (rule === undefined) return absoluteUrl(context, url);
+  throw new CommandFailed(`${variable === undefined ? argument : `${argument} (${variable})`} ${rule}`);
 }
 
 /**

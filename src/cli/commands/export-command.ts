@@ -43,7 +43,7 @@ export function exportCommand(context: CommandContext): Command {
                   open: () => createWriteStream(partial, { flags: 'r+' }),
                 }),
               ),
-        { which: 'existing' },
+        { mustExist: true },
       );
       writeMessage(
         context.stderr,

@@ -13,11 +13,8 @@ import { disableAllocationSitePretenuring } from '../v8-tuning.ts';
 
 const FIRST_OWNER = 'default';
 
-/**
- * Max milliseconds of a shutdown, counted from the end of `--stop-delay`. A longer shutdown ends with exit
- * code 1.
- */
-export const SHUTDOWN_MS = STOP_MS + 500;
+/** Milliseconds after the end of `--stop-delay` at which a stop that still runs ends with exit code 1. */
+export const FORCED_EXIT_MS = STOP_MS + 500;
 
 /**
  * Milliseconds after the first signal in which a second signal counts as the same signal. A later signal ends
@@ -43,8 +40,8 @@ export function serveCommand(context: CommandContext): Command {
       isOpen = true;
     };
     const starting = startServer({ config, serviceLog, traces, onOpened, onFatal: broken.resolve });
-    const graceMs = config.stopDelay + SHUTDOWN_MS;
-    const stop = stopOnSignal(context, log, { starting, isOpen: () => isOpen, graceMs });
+    const forcedExitMs = config.stopDelay + FORCED_EXIT_MS;
+    const stop = stopOnSignal(context, log, { starting, isOpen: () => isOpen, forcedExitMs });
     if (config.tlsCert !== '') reloadOnSighup(context, starting, log);
     if (context.env.npm_lifecycle_event !== undefined) stopWithParent(context, log, stop);
     void broken.promise.then((err) => {
@@ -73,8 +70,8 @@ interface Stoppable {
   readonly starting: Promise<Server>;
   /** Returns whether the store is open. */
   readonly isOpen: () => boolean;
-  /** Max milliseconds of a stop. */
-  readonly graceMs: number;
+  /** Milliseconds after a signal at which a stop that still runs ends with exit code 1. */
+  readonly forcedExitMs: number;
 }
 
 /**
@@ -84,7 +81,7 @@ interface Stoppable {
 function stopOnSignal(
   { signals, end }: CommandContext,
   log: EventLog,
-  { starting, isOpen, graceMs }: Stoppable,
+  { starting, isOpen, forcedExitMs }: Stoppable,
 ): (exitCode: number) => void {
   let stoppingSince: number | undefined;
   let exitCode = 0;
@@ -105,7 +102,7 @@ function stopOnSignal(
     setTimeout(() => {
       log.event('the stop took too long, so requests in flight are cut off; exiting', {});
       end(1);
-    }, graceMs).unref();
+    }, forcedExitMs).unref();
     void close();
   }
 
@@ -168,7 +165,7 @@ function reloadOnSighup({ signals }: CommandContext, starting: Promise<Server>, 
     const server = await starting.catch(() => undefined);
     if (server?.tls === undefined) return;
     try {
-      server.tls.renew();
+      server.tls.reload();
       log.event('the certificate was reloaded', { validTo: server.tls.expiresAt().toISOString() });
     } catch (err: unknown) {
       log.event(

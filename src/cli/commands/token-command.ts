@@ -1,12 +1,12 @@
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Command, Option } from 'commander';
-import { messageOf } from '../../api-errors.ts';
 import type { Flags } from '../../config.ts';
 import { type Audit, createAudit } from '../../observability/audit-log.ts';
 import type { Contents } from '../../store/bulk-store.ts';
 import type { Store } from '../../store/store.ts';
 import { escapeLine } from '../../terminal-text.ts';
+import { messageOf } from '../../thrown-errors.ts';
 import {
   DEFAULT_EXPIRES,
   digestSecret,
@@ -103,7 +103,7 @@ function listTokensCommand(context: CommandContext): Command {
     .option('--json', 'print a JSON array');
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
     const list = (contents: Contents) => printTokens(context, contents, flags.json === true);
-    await withBulk(context, { flags }, (bulk) => bulk.read(list), { which: 'existing' });
+    await withBulk(context, { flags }, (bulk) => bulk.read(list), { mustExist: true });
   });
 }
 
@@ -118,7 +118,7 @@ function revokeTokenCommand(context: CommandContext): Command {
     .description('revokes a token; it stops working within a second')
     .argument('<id>', 'id from `token list`, or the token itself');
   return addSettings(command, ['databaseUrl']).action(async (named: string, flags: Flags) => {
-    const token = await withStore(context, flags, (store) => revoke(store, named), 'existing');
+    const token = await withStore(context, flags, (store) => revoke(store, named), { mustExist: true });
     if (token.revokedAt === null) (await auditOf(context)).tokenRevoked(token.id);
     await print(context, describeRevocation(token));
   });

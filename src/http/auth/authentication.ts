@@ -2,7 +2,7 @@ import { hash } from 'node:crypto';
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { LRUCache } from 'lru-cache';
 import { ApiError } from '../../api-errors.ts';
-import type { Audit, Origin } from '../../observability/audit-log.ts';
+import type { Audit, AuditSource } from '../../observability/audit-log.ts';
 import { type Store, withNothingStored } from '../../store/store.ts';
 import { type FoundToken, isValid, isWellFormedSecret, LAST_USE_STEP_MS, type Scope } from '../../token.ts';
 import { countOf } from '../header-names.ts';
@@ -62,7 +62,7 @@ export interface Authentication {
 export type Grant = Pick<FoundToken, 'owner' | 'scopes' | 'expiresAt' | 'revokedAt'>;
 
 /** Verifies a token that this service has not issued. Resolves to undefined if the token is invalid. */
-export type FindGrant = (secret: string) => Promise<Grant | undefined>;
+export type VerifyJwt = (secret: string) => Promise<Grant | undefined>;
 
 /**
  * A cached lookup of a token. `answer` resolves to the service's token or to the identity provider's grant.
@@ -80,7 +80,7 @@ interface Lookup {
 
 interface AuthenticationOptions {
   readonly store: Pick<Store, 'findToken' | 'write'>;
-  readonly findForeignGrant: FindGrant | undefined;
+  readonly verifyJwt: VerifyJwt | undefined;
   readonly now: () => number;
   /** Called with true for a token in the cache, and with false for a token that must be verified. */
   readonly onLookup: (wasCached: boolean) => void;
@@ -92,7 +92,7 @@ interface AuthenticationOptions {
 
 export function createAuthentication({
   store,
-  findForeignGrant,
+  verifyJwt,
   now,
   onLookup,
   audit,
@@ -127,9 +127,9 @@ export function createAuthentication({
 
   async function find(secret: string, digest: string): Promise<FoundToken | Grant | undefined> {
     const isLocal = isWellFormedSecret(secret);
-    if (!isLocal && findForeignGrant === undefined) return undefined;
+    if (!isLocal && verifyJwt === undefined) return undefined;
     onLookup(false);
-    return isLocal ? findToken(digest) : findForeignGrant?.(secret);
+    return isLocal ? findToken(digest) : verifyJwt?.(secret);
   }
 
   async function findToken(digest: string): Promise<FoundToken | undefined> {
@@ -156,7 +156,7 @@ export function createAuthentication({
         firstUsesLost.delete(id);
         // Several instances may see the first use of a token. The store returns 'done' only to the instance
         // whose write it applies, so that the first use is audited once.
-        if (isFirst && outcome === 'done') audit.tokenFirstUsed(token, originOf(request));
+        if (isFirst && outcome === 'done') audit.tokenFirstUsed(token, sourceOf(request));
       },
       (error: unknown) => {
         if (isFirst) firstUsesLost.set(id, true);
@@ -172,14 +172,14 @@ export function createAuthentication({
     const at = now();
     if (grant === undefined || !isValid(grant, at)) {
       const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
-      audit.tokenRejected(reason, grant ?? {}, originOf(request));
+      audit.tokenRejected(reason, grant ?? {}, sourceOf(request));
       rejectedTokens.rejected(request.ip, lookup.digest);
       // Only valid tokens stay in the cache: the limit on invalid ones is checked before a lookup.
       evict(secret, lookup);
       throw invalidToken;
     }
     if (!grant.scopes.includes(scope)) {
-      audit.tokenRejected('insufficientScope', grant, originOf(request));
+      audit.tokenRejected('insufficientScope', grant, sourceOf(request));
       throw tooNarrow(scope);
     }
     request.caller = grant;
@@ -228,7 +228,7 @@ function digestOf(secret: string): string {
   return hash('sha256', secret, 'base64');
 }
 
-function originOf({ id, ip }: FastifyRequest): Origin {
+function sourceOf({ id, ip }: FastifyRequest): AuditSource {
   return { requestId: id, address: ip };
 }
 

@@ -222,7 +222,7 @@ function parserOf<T>(schema: TSchema<T>) {
   return (value: unknown, url: string) => {
     const checked = check(value);
     if ('value' in checked) return checked.value;
-    throw new Error(`${url}: ${checked.violation.field} ${checked.violation.demand}`);
+    throw new Error(`${url}: ${checked.violation.field} ${checked.violation.rule}`);
   };
 }
 

@@ -1,6 +1,6 @@
 import { decodeJwt, errors, type JWTPayload, jwtVerify } from 'jose';
 import { ownerOfSubject, type Scope, scopes } from '../../token.ts';
-import type { FindGrant, Grant } from './authentication.ts';
+import type { Grant, VerifyJwt } from './authentication.ts';
 import { ALGORITHMS, createIssuerKeys } from './jwks.ts';
 
 export const MAX_JWT_LENGTH = 8_192;
@@ -29,7 +29,7 @@ interface OidcOptions {
  * undefined for an invalid token. It rejects with an ApiError (50302) if the token's key is unknown and the
  * issuer cannot be reached.
  */
-export function createOidc(options: OidcOptions): FindGrant {
+export function createJwtVerifier(options: OidcOptions): VerifyJwt {
   const { issuer, audience, now, closed, onKeysUnreadable, onUnusableKey } = options;
   const verifyWithKeys = createIssuerKeys({
     issuer,

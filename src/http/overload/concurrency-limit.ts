@@ -3,7 +3,10 @@ import { ApiError } from '../../api-errors.ts';
 import { RETRY_SOON } from '../error-response.ts';
 import type { WaitForLoopBudget } from './loop-budget.ts';
 
-/** Share of the concurrency limit that one owner may use. The rest stays free for other owners. */
+/**
+ * Share of each limit (requests in flight, memory of bodies, send buffers) that one owner may use. The rest stays
+ * free for other owners.
+ */
 export const OWNER_SHARE = 0.75;
 
 /** Limits the requests that use the store at once. Requests that only wait for their client do not count. */

@@ -21,7 +21,7 @@ export function createLoopBudget(): WaitForLoopBudget {
   /** Queued requests of each owner. The first owner in the map is next. */
   const queues = new Map<string | undefined, (() => void)[]>();
   let began: number | undefined;
-  let atOnce = 1;
+  let startLimit = 1;
 
   function begin(now: number): void {
     began = now;
@@ -30,18 +30,19 @@ export function createLoopBudget(): WaitForLoopBudget {
 
   function end(since: number): void {
     const now = performance.now();
-    atOnce = now - since < BUDGET_MS ? Math.min(atOnce * 2, MAX_STARTED) : Math.max(1, atOnce >> 1);
+    startLimit =
+      now - since < BUDGET_MS ? Math.min(startLimit * 2, MAX_STARTED) : Math.max(1, startLimit >> 1);
     began = undefined;
     if (queues.size === 0) return;
     begin(now);
     startQueued();
   }
 
-  /** Starts up to `atOnce` requests. An owner that is added to the map again is visited again. */
+  /** Starts up to `startLimit` requests. An owner that is added to the map again is visited again. */
   function startQueued(): void {
     let started = 0;
     for (const [owner, queue] of queues) {
-      if (started === atOnce) return;
+      if (started === startLimit) return;
       started += 1;
       queues.delete(owner);
       queue.shift()?.();

@@ -71,7 +71,7 @@ class ListParts {
     if (this.#room === 0) await this.#beginBlock(1);
     this.#write(this.bytes === 0 ? EMPTY : ']');
     this.#endPart();
-    this.#held.remove(this.#room);
+    this.#held.release(this.#room);
     return this.#parts;
   }
 
@@ -97,7 +97,7 @@ class ListParts {
   // The unused end of a block was never written, so the operating system has assigned no memory to it.
   async #beginBlock(bytes: number): Promise<void> {
     this.#endPart();
-    this.#held.remove(this.#room);
+    this.#held.release(this.#room);
     const length = bytes + PAGE_BYTES;
     await this.#held.reserve(length);
     this.#block = Buffer.allocUnsafeSlow(length);

@@ -119,7 +119,8 @@ export function listPlants(
   const gatherLimited = createGate(CONCURRENT_GATHERS);
   const readLimited = createGate(CONCURRENT_READS);
 
-  // Yields the JSON of a streamed list in pieces. All pages share one buffer, to save memory.
+  // Yields the JSON of a streamed list in pieces. All pages share one buffer, to save memory. `first` is an array, so
+  // that this generator does not keep the text of the first page while its client is slow.
   async function* streamed(pages: PlantPages, first: string[], held: HeldBytes): AsyncGenerator<Buffer> {
     const shared = Buffer.allocUnsafeSlow(PIECE_BYTES);
     let begin = OPENING_BRACKET;
@@ -134,7 +135,7 @@ export function listPlants(
       const { length } = plant;
       yield* counted([Buffer.of(begin)]);
       yield* sent([plant]);
-      held.remove(length);
+      held.release(length);
       begin = COMMA;
     }
     yield* counted(begin === COMMA ? [END] : [Buffer.from(EMPTY)]);
@@ -161,13 +162,13 @@ export function listPlants(
       return undefined;
     }
     const response = responseOf(reply);
-    if (response.destroyed) throw new ClientGone('the client is gone');
+    if (response.destroyed) throw new ClientGone();
     const owner = ownerOf(request);
     const pages = new PlantPages(store, owner, rangeAfter(cursor), limit, (read) =>
       readLimited(async () => {
         await waitForPageSlot();
         // Reads no further page if the client closed its sending side: such a client is nearly always gone.
-        if (response.destroyed || response.isClientGone) throw new ClientGone('the client is gone');
+        if (response.destroyed || response.isHalfClosed) throw new ClientGone();
         await recheck(request);
         return read();
       }),
@@ -175,7 +176,7 @@ export function listPlants(
     const first = (await pages.next(SHORT_BYTES)) ?? EMPTY;
     // Checks again whether the client is gone. The response's event 'close' releases the reserved memory. A
     // reservation after this event would never be released.
-    if (response.destroyed) throw new ClientGone('the client is gone');
+    if (response.destroyed) throw new ClientGone();
     if (pages.ended && pages.pageBytes <= SHORT_BYTES) {
       addLink(reply, path, limit, pages.cutAt);
       onSent(pages.pageBytes);
@@ -184,7 +185,7 @@ export function listPlants(
     const held = sendBufferLimit.open(response, owner);
     reply.header('content-type', 'application/json');
     if (limit === undefined) {
-      held.add(STREAM_BYTES);
+      held.take(STREAM_BYTES);
       await sendPieces(request, reply, streamed(pages, [first], held));
     } else {
       const expected = Math.min(GATHERED_BYTES, pages.pageBytes + pages.expectedBytes()) + PAGE_BYTES;

@@ -47,14 +47,14 @@ export type WaitForPageSlot = () => Promise<void>;
  * Max pages that all lists together read in one event-loop iteration. Each page takes some tenths of a
  * millisecond. More pages would delay new connections: Node accepts only one in each iteration.
  */
-const PAGES_AT_ONCE = 2;
+const MAX_PAGES_PER_ITERATION = 2;
 
 /** Limits how many lists read a page in one event-loop iteration, so that other requests run in between. */
 export function createPageSlots(): WaitForPageSlot {
   const waiting: (() => void)[] = [];
 
   function admitNext(): void {
-    for (const go of waiting.splice(0, PAGES_AT_ONCE)) go();
+    for (const go of waiting.splice(0, MAX_PAGES_PER_ITERATION)) go();
     if (waiting.length > 0) setImmediate(admitNext);
   }
 

@@ -16,7 +16,7 @@ const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 /** Max plants in the first page of a list. The size of the plants is unknown before this page is read. */
 const FIRST_PAGE = 64;
 /** Max plants in each later page. */
-const LONGEST_PAGE = 2_048;
+const MAX_PAGE_PLANTS = 2_048;
 
 /**
  * Runs `read` when the limits on concurrent reads allow it. Rejects if the list must end early, for example
@@ -25,7 +25,7 @@ const LONGEST_PAGE = 2_048;
 type LimitReads = <T>(read: () => Promise<T>) => Promise<T>;
 
 /** Memory that is reserved before it is used. */
-export type Reservation = Pick<HeldBytes, 'reserve' | 'remove'>;
+export type Reservation = Pick<HeldBytes, 'reserve' | 'release'>;
 
 /**
  * Reads the pages of a list by key (keyset pagination). No transaction stays open between pages. A plant that
@@ -91,7 +91,7 @@ export class PlantPages {
     // The engine may have announced less, or another plant may have replaced this one meanwhile.
     const others = (plant?.length ?? 0) - largeBytes;
     if (others > 0) await held.reserve(others);
-    else held.remove(-others);
+    else held.release(-others);
     return plant;
   }
 
@@ -114,7 +114,7 @@ export class PlantPages {
 
   #advance({ count, last, more }: PlantPage): void {
     this.#bytesPerPlant = this.pageBytes / Math.max(1, count);
-    this.#plants = Math.max(1, Math.min(LONGEST_PAGE, Math.floor(EXPECTED_BYTES / this.#bytesPerPlant)));
+    this.#plants = Math.max(1, Math.min(MAX_PAGE_PLANTS, Math.floor(EXPECTED_BYTES / this.#bytesPerPlant)));
     this.#moveOn(count, last, more);
   }
 
@@ -127,8 +127,8 @@ export class PlantPages {
 }
 
 /**
- * Reads the next page as JSON. Returns undefined at the end of the list. Returns `[]` if the next plant is
- * too large for a page: only `nextLarge` reads such a plant.
+ * As `PlantPages.next`, but skips empty pages, and returns undefined if an empty page is the last. So `[]` always means
+ * that the next plant is too large for a page.
  */
 export async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
   let json: string | undefined = EMPTY;

@@ -1,8 +1,7 @@
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:net';
 import type { FastifyInstance } from 'fastify';
-import { codeOf } from '../../api-errors.ts';
-import { OperatorError } from '../../operator-error.ts';
+import { codeOf, OperatorError } from '../../thrown-errors.ts';
 
 /**
  * An address to listen on. `namesOf` holds the names of the host and port settings for error messages, such

@@ -17,8 +17,11 @@ const QUEUE_READ_TICKS = 2;
  */
 const FREED_SHARE = 0.01;
 
-/** Max counted bytes that all connections keep unparsed: pipelined requests, and incomplete request lines. */
-export const UNPARSED_BYTES = 16 * 1024 * 1024;
+/**
+ * Max counted bytes of input of all connections: pipelined requests, bodies that are not accepted yet, and
+ * incomplete request lines, headers and trailers.
+ */
+export const MAX_UNPARSED_BYTES = 16 * 1024 * 1024;
 
 /** A TLS handshake in progress. */
 interface Handshake {
@@ -114,10 +117,10 @@ export class ConnectionRegistry {
     this.#hasNoneIdle = false;
   }
 
-  /** Counts more bytes of unparsed input, or less if negative. Returns false above the limit. */
+  /** Counts more bytes of input, or less if negative. Returns false above the limit. */
   countInput(bytes: number): boolean {
     this.#unparsed += bytes;
-    return bytes < 0 || this.#unparsed <= UNPARSED_BYTES;
+    return bytes < 0 || this.#unparsed <= MAX_UNPARSED_BYTES;
   }
 
   add(connection: Connection): void {

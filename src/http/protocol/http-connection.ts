@@ -243,7 +243,7 @@ export class Connection {
   #onEnd(): void {
     if (this.#isClosing) return;
     this.#hasEnded = true;
-    if (this.#current?.req.complete && !this.#current.isAnswered) this.#current.isClientGone = true;
+    if (this.#current?.req.complete && !this.#current.isAnswered) this.#current.isHalfClosed = true;
     // The kept bytes of a body are parsed when it is accepted.
     if (this.#current !== undefined && !receivesBody(this.#current)) return;
     if (this.#isReceiving() && this.#error === undefined) this.#finishParsing();
@@ -270,7 +270,7 @@ export class Connection {
   #dispatch(response: BatchedResponse): void {
     this.#current = response;
     response.startedAt = performance.now();
-    response.isClientGone = this.#hasEnded;
+    response.isHalfClosed = this.#hasEnded;
     response.on('close', this.#onClosed);
     Reflect.apply(this.#options.handle, undefined, [response.req, response]);
     // If the body is accepted already, the caller goes on with it.

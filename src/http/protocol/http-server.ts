@@ -38,7 +38,7 @@ export interface Limits {
   readonly writeMs: number;
 }
 
-interface ListenerOptions {
+interface HttpServerOptions {
   readonly limits: Limits;
   readonly tls: Tls | undefined;
   readonly connections: ConnectionRegistry;
@@ -58,7 +58,7 @@ const MAX_REJECTED = 1_000;
 /**
  * Creates an HTTP/1.1 server that dispatches the requests of a connection one by one. It does not listen yet.
  */
-export function createListener(handler: RequestListener, options: ListenerOptions): Server {
+export function createHttpServer(handler: RequestListener, options: HttpServerOptions): Server {
   const { limits, tls, connections, renderError, onClosed, onHandshakeFailed } = options;
   const serverOptions = {
     maxHeaderSize: limits.headers,
@@ -131,7 +131,7 @@ function timeoutsOf(limits: Limits): HttpConnectionOptions['timeouts'] {
 }
 
 /** Limits open connections. Node's `maxConnections` would close a connection without a response. */
-function limitConnections(server: Server, { tls, connections, renderError }: ListenerOptions): void {
+function limitConnections(server: Server, { tls, connections, renderError }: HttpServerOptions): void {
   const accept = server.listeners('connection');
   let rejected = 0;
   server.removeAllListeners('connection');

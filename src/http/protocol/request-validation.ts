@@ -1,7 +1,13 @@
 import { ApiError } from '../../api-errors.ts';
 import { JsonInvalid, parseJson } from '../../exact-json.ts';
 import type { TSchema } from '../../schema.ts';
-import { compileCheck, compileFromText, numberFieldsOf, propertiesOf, propertyOf } from '../../validation.ts';
+import {
+  compileCheck,
+  compileTextParser,
+  numberFieldsOf,
+  propertiesOf,
+  propertyOf,
+} from '../../validation.ts';
 import { headerCase } from '../header-names.ts';
 
 /** Replaces Fastify's schema compilers, which are never used here but would be loaded at every start. */
@@ -27,8 +33,8 @@ export function compileRequestCheck(schema: TSchema, part: string | undefined) {
     // Returns no `value` for headers. If `value` is set, Fastify copies all headers at each access to
     // `request.headers`.
     if ('value' in checked) return part === 'headers' ? VALID : checked;
-    const { field, demand } = checked.violation;
-    const fault = part === 'querystring' && isRepeated(value, field) ? 'is given more than once' : demand;
+    const { field, rule } = checked.violation;
+    const fault = part === 'querystring' && isRepeated(value, field) ? 'is given more than once' : rule;
     return { error: new ApiError(40000, `${nameOf(field, part)} ${fault}`) };
   };
 }
@@ -80,7 +86,7 @@ function nameOf(field: string, part: string | undefined): string {
  */
 function compileDecode(schema: TSchema): (value: unknown) => unknown {
   const decoders = Object.keys(propertiesOf(schema)).map(
-    (name) => [name, compileFromText(propertyOf(schema, name))] as const,
+    (name) => [name, compileTextParser(propertyOf(schema, name))] as const,
   );
   return (value) => {
     if (typeof value !== 'object' || value === null) return value;

@@ -1,8 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import type { Server, ServerOptions } from 'node:https';
-import { messageOf } from '../../api-errors.ts';
-import { OperatorError } from '../../operator-error.ts';
+import { messageOf, OperatorError } from '../../thrown-errors.ts';
 
 /**
  * Limits TLS 1.2 to ciphers with forward secrecy and authenticated encryption (RFC 9325 §4.2). TLS 1.3 keeps
@@ -27,13 +26,13 @@ class CertificateInvalid extends OperatorError {
 
 /** TLS with a certificate and its key from two PEM files. */
 export interface Tls {
-  /** Creates an HTTPS server for TLS 1.2 or 1.3. `renew` switches the server to a new certificate. */
+  /** Creates an HTTPS server for TLS 1.2 or 1.3. `reload` switches the server to a new certificate. */
   createServer(options: ServerOptions): Server;
   /**
    * Reads the two files again. New connections use the new certificate; open connections are not affected.
    * If a file is invalid, throws CertificateInvalid and keeps the old certificate.
    */
-  renew(): void;
+  reload(): void;
   /** Returns the time when the certificate in use expires. */
   expiresAt(): Date;
 }
@@ -41,7 +40,7 @@ export interface Tls {
 /**
  * Reads the certificate and its key. Returns undefined if no files are configured. Throws CertificateInvalid
  * if the files cannot be used. If every user can read the key file, calls `onExposed` with the file's mode.
- * `renew` repeats this check.
+ * `reload` repeats this check.
  */
 export function openTls(
   certFile: string,
@@ -60,7 +59,7 @@ export function openTls(
       servers.add(server);
       return server;
     },
-    renew: () => {
+    reload: () => {
       pair = readPair(certFile, keyFile);
       reportExposed(keyFile, onExposed);
       for (const server of servers) server.setSecureContext({ ...pair, ...SETTINGS });

@@ -1,6 +1,6 @@
-import { messageOf } from '../../api-errors.ts';
+import { messageOf } from '../../thrown-errors.ts';
 import { LAST_USE_STEP_MS } from '../../token.ts';
-import { toReplay } from '../rows.ts';
+import { type Row, toReplay } from '../rows.ts';
 import { KEY_LIFETIME_MS, type Outcome, StoreUnavailable, type Write } from '../store.ts';
 import { rollBack } from './connections.ts';
 import {
@@ -9,7 +9,6 @@ import {
   createTokens,
   deletePlants,
   findKeys,
-  type Row,
   removeKeys,
   type Statement,
 } from './statements.ts';

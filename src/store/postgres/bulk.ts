@@ -6,17 +6,18 @@ import {
   FIND_ANY_ROW,
   PLANT_COLUMNS,
   ROWS_IN_PAGE,
+  type Row,
   readPlantRow,
   toKeyRow,
   toToken,
 } from '../rows.ts';
 import { type ConnectionOptions, StoreNotOpened } from '../store.ts';
 import { Connections, inTransaction } from './connections.ts';
-import { meaningOf } from './errors.ts';
-import { POSTGRES_MIGRATIONS } from './migrate.ts';
+import { toStoreError } from './errors.ts';
+import { appliedMigrations, hasMigrationsTable, POSTGRES_MIGRATIONS } from './migrate.ts';
 import { requirePrimary } from './primary-check.ts';
-import { retrying } from './retry-transient.ts';
-import { type Connection, createPlants, createTokens, type Row, replacePlants } from './statements.ts';
+import { retryConflicts } from './retry-conflicts.ts';
+import { type Connection, createPlants, createTokens, replacePlants } from './statements.ts';
 
 /** Opens a store on PostgreSQL for bulk commands such as import, without migrating it. */
 export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk {
@@ -32,7 +33,7 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
     );
     // Only now: `use` must see the server's error, to know whether the connection stays usable.
     return done.catch((error: unknown) => {
-      throw meaningOf(error);
+      throw toStoreError(error);
     });
   }
 
@@ -50,7 +51,7 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
 
   return {
     savePlants: (plants, onConflict) =>
-      retrying(() =>
+      retryConflicts(() =>
         transact(
           'BEGIN',
           (connection) => save(connection, plants, onConflict),
@@ -78,7 +79,7 @@ async function save(
   plants: readonly PlantRow[],
   onConflict: OnConflict,
 ): Promise<readonly number[]> {
-  if (onConflict !== 'replace') return placesLeft(plants, await connection.query(createPlants(plants)));
+  if (onConflict !== 'replace') return indexesOfTaken(plants, await connection.query(createPlants(plants)));
   const existing = await connection.query({
     text: 'SELECT owner, id FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))',
     values: [plants.map(({ owner }) => owner), plants.map(({ id }) => id.toString())],
@@ -87,7 +88,7 @@ async function save(
   const last = new Map(plants.map((plant) => [keyOf(plant), plant]));
   await connection.query(replacePlants([...last.values()]));
   const known = new Set(existing.map(keyOf));
-  return placesLeft(
+  return indexesOfTaken(
     plants,
     [...last.values()].filter((plant) => !known.has(keyOf(plant))),
   );
@@ -97,7 +98,7 @@ async function save(
  * Returns the index of each plant in `plants` that was not created. `created` holds the owner and id of each
  * created plant.
  */
-function placesLeft(
+function indexesOfTaken(
   plants: readonly PlantRow[],
   created: readonly { readonly owner?: unknown; readonly id?: unknown }[],
 ): readonly number[] {
@@ -236,14 +237,9 @@ async function rejectUnlessEmpty(connection: Connection): Promise<void> {
 }
 
 async function readSchemaFaults(connection: Connection): Promise<readonly string[]> {
-  const [table] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
-  if (table?.found !== true)
+  if (!(await hasMigrationsTable(connection)))
     throw new StoreNotOpened(
       'there is no store in this database yet; start the service or run `plant-store migrate` to create one',
     );
-  const applied = await connection.query({ text: 'SELECT name FROM migrations' });
-  return inspectMigrations(
-    POSTGRES_MIGRATIONS,
-    applied.map(({ name }) => String(name)),
-  );
+  return inspectMigrations(POSTGRES_MIGRATIONS, await appliedMigrations(connection));
 }

@@ -1,5 +1,6 @@
 import pg from 'pg';
-import { messageOf } from '../../api-errors.ts';
+import { messageOf } from '../../thrown-errors.ts';
+import type { Row } from '../rows.ts';
 import {
   type ConnectionCounts,
   type ConnectionOptions,
@@ -7,9 +8,9 @@ import {
   StoreUnavailable,
   type TimelineRegression,
 } from '../store.ts';
-import { isAboutHost, isFromServer, isStalePlan, noConnection, noConnectionToAny } from './errors.ts';
+import { isFromServer, isStalePlan, mustCloseConnection, noConnection, noConnectionToAny } from './errors.ts';
 import { rowsOfPrimary, withRole } from './primary-check.ts';
-import type { Connection, Row, Statement } from './statements.ts';
+import type { Connection, Statement } from './statements.ts';
 import { FIND_TIMELINE, type Timelines, watchTimelines } from './timelines.ts';
 
 interface Notice {
@@ -84,9 +85,9 @@ export class Connections {
       client.release();
       return result;
     } catch (error: unknown) {
-      const wrongHost = isAboutHost(error);
-      if (wrongHost && this.#current === index) this.#current = (index + 1) % this.#pools.length;
-      client.release(wrongHost || isStalePlan(error));
+      const mustClose = mustCloseConnection(error);
+      if (mustClose && this.#current === index) this.#current = (index + 1) % this.#pools.length;
+      client.release(mustClose || isStalePlan(error));
       throw error;
     } finally {
       client.off('notice', warn);
@@ -176,7 +177,7 @@ export async function rollBack(connection: Connection, reason: unknown): Promise
   } catch (error: unknown) {
     // Throws StoreUnavailable, on which `use` closes the connection. If `use` also closes the connection on
     // `reason`, throws `reason`.
-    if (!isAboutHost(reason))
+    if (!mustCloseConnection(reason))
       throw new StoreUnavailable(`a transaction could not be rolled back: ${messageOf(error)}`, {
         cause: error,
       });

@@ -1,12 +1,12 @@
 import type { FoundToken } from '../../token.ts';
 import { startKeyExpiry } from '../expired-keys-timer.ts';
-import { FIND_ANY_ROW, FOUND_TOKEN_COLUMNS, foundTokenValues, toFoundToken } from '../rows.ts';
+import { FIND_ANY_ROW, FOUND_TOKEN_COLUMNS, foundTokenValues, type Row, toFoundToken } from '../rows.ts';
 import {
-  BatchRejected,
   type Engine,
   KEY_LIFETIME_MS,
   NothingStored,
   type Outcome,
+  StatementRejected,
   type StoreOptions,
   StoreUnavailable,
   type Write,
@@ -14,12 +14,12 @@ import {
 } from '../store.ts';
 import { commitBatch, isOfCreations } from './batch.ts';
 import { Connections } from './connections.ts';
-import { isAcrossShards, isFromServer, mayBeUniqueViolation, meaningOf } from './errors.ts';
+import { isAcrossShards, isFromServer, mayBeUniqueViolation, toStoreError } from './errors.ts';
 import { deleteExpiredKeys } from './expired-keys.ts';
 import { migratePostgres } from './migrate.ts';
 import { createPageReader, readLargePlant } from './pages.ts';
-import { retrying } from './retry-transient.ts';
-import { createNewPlants, type Row, type Statement } from './statements.ts';
+import { retryConflicts } from './retry-conflicts.ts';
+import { createNewPlants, type Statement } from './statements.ts';
 import { createTokenLookup } from './token-lookup.ts';
 
 /**
@@ -68,9 +68,9 @@ export async function openPostgres(
 
   async function read(statement: Statement): Promise<readonly Row[]> {
     try {
-      return await retrying(() => connections.read(statement));
+      return await retryConflicts(() => connections.read(statement));
     } catch (error: unknown) {
-      throw meaningOf(error);
+      throw toStoreError(error);
     }
   }
 
@@ -79,12 +79,12 @@ export async function openPostgres(
   async function commit(batch: readonly Write[]): Promise<readonly Outcome[]> {
     if (failures >= SUSPICIOUS_FAILURES) await rejectWithoutStandby();
     try {
-      const outcomes = await retrying(() => execute(batch));
+      const outcomes = await retryConflicts(() => execute(batch));
       failures = 0;
       return outcomes;
     } catch (error: unknown) {
-      const meaning = meaningOf(error);
-      if (!(meaning instanceof BatchRejected)) failures += 1;
+      const meaning = toStoreError(error);
+      if (!(meaning instanceof StatementRejected)) failures += 1;
       throw meaning;
     }
   }
@@ -121,7 +121,7 @@ export async function openPostgres(
     try {
       await togetherOrPerOwner((perOwner) => deleteExpiredKeys(connections, until, perOwner));
     } catch (error: unknown) {
-      throw meaningOf(error);
+      throw toStoreError(error);
     }
   }
 

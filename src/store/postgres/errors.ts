@@ -1,5 +1,5 @@
-import { codeOf, messageOf } from '../../api-errors.ts';
-import { BatchRejected, NothingStored, StoreDamaged, StoreUnavailable } from '../store.ts';
+import { codeOf, messageOf } from '../../thrown-errors.ts';
+import { NothingStored, StatementRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
 
 /**
  * SQLSTATE codes of errors that are retried: serialization failure and deadlock
@@ -30,8 +30,11 @@ const UNIQUE_VIOLATION_CODES = new Set(['23505', 'XX000']);
 
 const FEATURE_NOT_SUPPORTED = '0A000';
 
-/** True if the error means that nothing changed and an immediate retry may succeed. */
-export function isWorthRetrying(error: unknown): boolean {
+/**
+ * True for a conflict with another transaction: a deadlock, a serialization failure, or a prepared statement that a
+ * migration made outdated. Nothing changed, and an immediate retry may succeed.
+ */
+export function isConflict(error: unknown): boolean {
   const first = error instanceof StoreUnavailable ? error.cause : error;
   return RETRIED.has(codeOf(first)) || isStalePlan(first);
 }
@@ -69,7 +72,7 @@ export function isFromServer(error: unknown): boolean {
 }
 
 /** True if the connection must be closed: it failed, or its host is not the primary. */
-export function isAboutHost(error: unknown): boolean {
+export function mustCloseConnection(error: unknown): boolean {
   return error instanceof StoreUnavailable || NOT_PRIMARY_CODES.has(codeOf(error));
 }
 
@@ -96,14 +99,14 @@ function reasonOf(error: unknown): string {
 }
 
 /** Converts an error of the server to an error of `store.ts`. Returns errors from other sources unchanged. */
-export function meaningOf(error: unknown): unknown {
+export function toStoreError(error: unknown): unknown {
   if (!isFromServer(error)) return error;
   const code = codeOf(error);
   const reason = `PostgreSQL: ${messageOf(error)} (${code})`;
   if (DAMAGE_CODES.has(code)) return new StoreDamaged(reason, { cause: error });
   const isTransient =
-    TRANSIENT_CLASSES.has(code.slice(0, 2)) || TRANSIENT_CODES.has(code) || isWorthRetrying(error);
+    TRANSIENT_CLASSES.has(code.slice(0, 2)) || TRANSIENT_CODES.has(code) || isConflict(error);
   return isTransient
     ? new StoreUnavailable(reason, { cause: error })
-    : new BatchRejected(reason, { cause: error });
+    : new StatementRejected(reason, { cause: error });
 }

@@ -1,6 +1,7 @@
+import type { Row } from '../rows.ts';
 import { EXPIRED_KEYS_AT_ONCE } from '../store.ts';
 import { type Connections, inTransaction } from './connections.ts';
-import type { Connection, Row } from './statements.ts';
+import type { Connection } from './statements.ts';
 
 /**
  * Max keys deleted at once if each owner has a separate statement. This limit is lower than

@@ -1,4 +1,4 @@
-import { messageOf } from '../../api-errors.ts';
+import { messageOf } from '../../thrown-errors.ts';
 import { applyMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
 import { Connections, inTransaction } from './connections.ts';
@@ -51,15 +51,12 @@ async function withConnection<T>(url: string, work: (connection: Connection) => 
 async function migrate(connection: Connection): Promise<readonly string[]> {
   await rejectOtherEncodings(connection);
   await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
-  await ensureRecord(connection);
+  await ensureMigrationsTable(connection);
   return applyMigrations(POSTGRES_MIGRATIONS, {
     run: async (sql) => {
       for (const text of statementsIn(sql)) await connection.query({ text });
     },
-    applied: async () => {
-      const rows = await connection.query({ text: 'SELECT name FROM migrations' });
-      return rows.map((row) => String(row.name));
-    },
+    applied: () => appliedMigrations(connection),
     record: async (name) => {
       await connection.query({ text: 'INSERT INTO migrations (name) VALUES ($1)', values: [name] });
     },
@@ -85,9 +82,9 @@ async function rejectOtherEncodings(connection: Connection): Promise<void> {
 
 // Creates the table `migrations` if it does not exist. Does not use CREATE TABLE IF NOT EXISTS, which needs
 // the CREATE privilege even for an existing table.
-async function ensureRecord(connection: Connection): Promise<void> {
+async function ensureMigrationsTable(connection: Connection): Promise<void> {
   if (await hasStore(connection)) return;
-  if (await hasRecord(connection))
+  if (await hasMigrationsTable(connection))
     throw new StoreNotOpened('the table `migrations` is that of another program; name another database');
   await connection.query({ text: 'CREATE TABLE migrations (name text PRIMARY KEY)' });
 }
@@ -97,10 +94,16 @@ async function hasStore(connection: Connection): Promise<boolean> {
   const [row] = await connection.query({
     text: "SELECT num_nulls(to_regclass('plants'), to_regclass('tokens'), to_regclass('idempotency_keys')) = 0 AS found",
   });
-  return row?.found === true && (await hasRecord(connection));
+  return row?.found === true && (await hasMigrationsTable(connection));
 }
 
-async function hasRecord(connection: Connection): Promise<boolean> {
+/** Resolves to the names of the migrations in the table `migrations`, which must exist. */
+export async function appliedMigrations(connection: Connection): Promise<readonly string[]> {
+  const rows = await connection.query({ text: 'SELECT name FROM migrations' });
+  return rows.map(({ name }) => String(name));
+}
+
+export async function hasMigrationsTable(connection: Connection): Promise<boolean> {
   const [row] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
   return row?.found === true;
 }

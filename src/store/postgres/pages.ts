@@ -1,8 +1,8 @@
 import { isOptionalField, plantFields } from '../../plant.ts';
-import { FIELD_COLUMNS } from '../rows.ts';
-import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
+import { FIELD_COLUMNS, type Row } from '../rows.ts';
+import { type IdRange, type LargePlant, type PageLimit, type PlantPage, unreadablePage } from '../store.ts';
 import { shareReads } from './shared-reads.ts';
-import type { Row, Statement } from './statements.ts';
+import type { Statement } from './statements.ts';
 
 /**
  * Encodes each result into a separate ArrayBuffer. `Buffer.from` may use a shared one. The caller may
@@ -89,7 +89,7 @@ export function createPageReader(
     const values = [owner, range.from.toString(), range.to.toString(), limit.plants, limit.bytes];
     const [row] = await read({ ...FITTING_ROWS, values });
     const fitting = toPage(row);
-    if (fitting === undefined) throw unreadable(range.from);
+    if (fitting === undefined) throw unreadablePage(range.from);
     return fitting;
   };
 }
@@ -121,12 +121,8 @@ export async function readLargePlant(
   const [row] = await query({ ...LARGE_PLANT, values: [owner, from.toString(), to.toString()] });
   if (row === undefined) return undefined;
   const { json, id, more } = row;
-  if (typeof json !== 'string' || typeof id !== 'string') throw unreadable(from);
+  if (typeof json !== 'string' || typeof id !== 'string') throw unreadablePage(from);
   return { json: encoder.encode(json), id: BigInt(id), more: more === true };
-}
-
-function unreadable(from: bigint): StoreDamaged {
-  return new StoreDamaged(`a page of plants cannot be read as JSON; it begins at id ${from}`);
 }
 
 const FIRST_PLANT = 'FROM plants WHERE owner = $1 AND id BETWEEN $2 AND $3 ORDER BY id LIMIT 1';

@@ -1,5 +1,6 @@
+import type { Row } from '../rows.ts';
 import { StoreUnavailable } from '../store.ts';
-import type { Connection, Row, Statement } from './statements.ts';
+import type { Connection, Statement } from './statements.ts';
 
 /**
  * Adds the role of the server (primary or standby) to each row of a result. Every result needs the role,

@@ -1,5 +1,5 @@
-import { codeOf } from '../../api-errors.ts';
-import { BatchRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
+import { codeOf } from '../../thrown-errors.ts';
+import { StatementRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
 
 /**
  * Milliseconds for which nothing is shared, after the server rejected a shared statement or timed it out. A row
@@ -68,7 +68,7 @@ export function shareReads<Key, Result>({
 
 /** True if the server rejected the statement for its content, or for a row. A lost connection is no rejection. */
 function isRejection(error: unknown): boolean {
-  return error instanceof BatchRejected || error instanceof StoreDamaged;
+  return error instanceof StatementRejected || error instanceof StoreDamaged;
 }
 
 function isTimeout(error: unknown): boolean {

@@ -1,6 +1,6 @@
 import { type Plant, type PlantRow, plantFields } from '../../plant.ts';
 import type { Token } from '../../token.ts';
-import { columnsOf, PLANT_COLUMNS, TOKEN_COLUMNS } from '../rows.ts';
+import { PLANT_COLUMNS, type Row, TOKEN_COLUMNS, tokenValues } from '../rows.ts';
 
 /** An SQL statement with its values, and with a name if the server should prepare it. */
 export interface Statement {
@@ -8,8 +8,6 @@ export interface Statement {
   readonly text: string;
   readonly values?: readonly unknown[];
 }
-
-export type Row = Readonly<Record<string, unknown>>;
 
 export interface Connection {
   /**
@@ -77,7 +75,7 @@ function byKey(a: PlantRow, b: PlantRow): number {
 }
 
 export function createTokens(tokens: readonly Token[]): Statement {
-  const rows = tokens.map(columnsOf);
+  const rows = tokens.map(tokenValues);
   return {
     name: 'create-tokens',
     text: `INSERT INTO tokens (${TOKEN_COLUMNS})

@@ -1,7 +1,7 @@
 import type { FoundToken } from '../../token.ts';
-import { FOUND_TOKEN_COLUMNS, foundTokenValues, toFoundToken } from '../rows.ts';
+import { FOUND_TOKEN_COLUMNS, foundTokenValues, type Row, toFoundToken } from '../rows.ts';
 import { shareReads } from './shared-reads.ts';
-import type { Row, Statement } from './statements.ts';
+import type { Statement } from './statements.ts';
 
 /** Max tokens that one statement finds. */
 const TOKENS_AT_ONCE = 1_024;

@@ -3,7 +3,7 @@ import { backup, type DatabaseSync } from 'node:sqlite';
 import { StoreNotOpened, StoreUnavailable } from '../store.ts';
 import { openForReading } from './connection.ts';
 import { notOpened, reasonOf } from './errors.ts';
-import { isStore } from './migrate.ts';
+import { isStore, tablesOf } from './migrate.ts';
 
 const PAGES_AT_ONCE = 256;
 
@@ -34,7 +34,9 @@ async function copyAndVerify(
     // Without this read transaction, each write of another connection would restart the backup.
     db.exec('BEGIN');
     if (!isStore(db))
-      throw new StoreNotOpened(`${file} is no store: it is empty, or the database of another program`);
+      throw new StoreNotOpened(
+        `${file} is no store: it is empty, or the database of another program; name the file of a store with --database-url (DATABASE_URL)`,
+      );
     const rows = countRows(db);
     await backup(db, to, {
       rate: PAGES_AT_ONCE,
@@ -72,8 +74,8 @@ async function verify(file: string, expected: string): Promise<void> {
 
 /** Counts the rows of each table: `630 plants, 1 tokens`. */
 function countRows(db: DatabaseSync): string {
-  const tables = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name").all();
-  return tables
-    .map(({ name }) => `${db.prepare(`SELECT count(*) AS count FROM "${name}"`).get()?.count} ${name}`)
+  return tablesOf(db)
+    .toSorted()
+    .map((table) => `${db.prepare(`SELECT count(*) AS count FROM "${table}"`).get()?.count} ${table}`)
     .join(', ');
 }

@@ -13,9 +13,9 @@ import {
 import { StoreDamaged, StoreUnavailable } from '../store.ts';
 import { inLongTransaction, inTransaction, openForReading, openForWriting } from './connection.ts';
 import { isForbidden, notOpened, reasonOf, severityOf } from './errors.ts';
-import { prepareInsertPlant, prepareInsertToken } from './inserts.ts';
 import { inspectSchema, inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
+import { prepareDeletePlant, prepareInsertPlant, prepareInsertToken } from './statements.ts';
 
 /**
  * Number of characters written before a checkpoint runs. This is four times the number in writer-thread.ts:
@@ -73,12 +73,12 @@ async function answering<T>(file: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error: unknown) {
-    throw meaningOf(file, error);
+    throw toStoreError(file, error);
   }
 }
 
 /** Converts an error of SQLite to an error of `store.ts` that names the file. Returns other errors unchanged. */
-function meaningOf(file: string, error: unknown): unknown {
+function toStoreError(file: string, error: unknown): unknown {
   const severity = severityOf(error);
   if (severity === 'rejected') return error;
   const message = isForbidden(error)
@@ -114,7 +114,7 @@ function contentsOf(db: DatabaseSync, file: string): Contents {
       statement.setReadBigInts(true);
       yield* statement.iterate(...values);
     } catch (error: unknown) {
-      throw meaningOf(file, error);
+      throw toStoreError(file, error);
     }
   }
 
@@ -142,7 +142,7 @@ interface Writing {
 function createWriting(db: DatabaseSync, file: string): Writing {
   const insertPlant = prepareInsertPlant(db);
   const insertToken = prepareInsertToken(db);
-  const deletePlant = db.prepare('DELETE FROM plants WHERE owner = ? AND id = ?');
+  const deletePlant = prepareDeletePlant(db);
   const insertKey = db.prepare(
     'INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at) VALUES (?, ?, ?, ?, ?)',
   );
@@ -152,7 +152,7 @@ function createWriting(db: DatabaseSync, file: string): Writing {
     characters += charactersIn(plant);
     if (insertPlant(plant)) return true;
     if (onConflict === 'replace') {
-      deletePlant.run(plant.owner, plant.id);
+      deletePlant(plant.owner, plant.id);
       insertPlant(plant);
     }
     return false;

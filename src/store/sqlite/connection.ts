@@ -1,7 +1,7 @@
 import { accessSync, constants, existsSync, readlinkSync, realpathSync, statSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { codeOf } from '../../api-errors.ts';
+import { codeOf } from '../../thrown-errors.ts';
 import { StoreNotOpened } from '../store.ts';
 
 const MOVED =
@@ -83,7 +83,7 @@ function rollBack(db: DatabaseSync): void {
  * SQLite keeps writing to it (https://sqlite.org/howtocorrupt.html, §2.4), and the function returns the reason for
  * a fatal error. Otherwise, and if the path cannot be read, it returns undefined.
  */
-export function watchPlace(file: string): () => string | undefined {
+export function watchFileIdentity(file: string): () => string | undefined {
   const { dev, ino } = statSync(file);
   return () => {
     try {

@@ -4,15 +4,15 @@ import type { Worker } from 'node:worker_threads';
 import { startThread } from '../../packaged-files.ts';
 import { startKeyExpiry } from '../expired-keys-timer.ts';
 import {
-  BatchRejected,
   type Engine,
   NothingStored,
   type Outcome,
+  StatementRejected,
   type StoreOptions,
   StoreUnavailable,
   type Write,
 } from '../store.ts';
-import { watchPlace, withoutLinks } from './connection.ts';
+import { watchFileIdentity, withoutLinks } from './connection.ts';
 import { notOpened, reasonOf, type Severity, severityOf } from './errors.ts';
 import { migrateSqlite } from './migrate.ts';
 import { openReader } from './reader.ts';
@@ -42,7 +42,7 @@ export async function openSqlite(
     return broken;
   }
 
-  function meaningOf(error: unknown): unknown {
+  function toStoreError(error: unknown): unknown {
     const severity = severityOf(error);
     return severity === 'rejected' ? error : failureOf({ severity, reason: reasonOf(error) });
   }
@@ -57,8 +57,8 @@ export async function openSqlite(
     await writer.close();
     throw notOpened(file, error);
   });
-  const log = `${withoutLinks(file)}-wal`;
-  const whyMoved = watchPlace(file);
+  const walFile = `${withoutLinks(file)}-wal`;
+  const whyMoved = watchFileIdentity(file);
   const keyExpiry = startKeyExpiry(deleteExpiredKeys, onKeysNotDeleted);
 
   // Deletes expired keys in batches. Requests one batch at a time, so that writes can run in between.
@@ -77,7 +77,7 @@ export async function openSqlite(
       case 'fatal':
         return breakWith(reason);
       case 'rejected':
-        return new BatchRejected(reason);
+        return new StatementRejected(reason);
     }
   }
 
@@ -86,7 +86,7 @@ export async function openSqlite(
     try {
       return work();
     } catch (error: unknown) {
-      throw meaningOf(error);
+      throw toStoreError(error);
     }
   }
 
@@ -113,7 +113,7 @@ export async function openSqlite(
     },
     load: () => ({
       connections: { idle: 0, busy: 0, waiting: 0 },
-      walBytes: sizeOf(log),
+      walBytes: sizeOf(walFile),
       checkpointFailures,
       timelineRegressions: 0,
     }),

@@ -1,5 +1,5 @@
 import { dirname } from 'node:path';
-import { codeOf, messageOf } from '../../api-errors.ts';
+import { codeOf, messageOf } from '../../thrown-errors.ts';
 import { StoreNotOpened } from '../store.ts';
 
 /**
@@ -43,7 +43,7 @@ const FATAL = new Set([SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_NOTADB]);
  * - `uncertain`: a commit was written and synced, but its index, the shared-memory file, could not grow. No
  *   reader sees it. A crash can bring it back, unless a later commit has overwritten it.
  * - `fatal`: the file and the outcome are unreliable (a failed fsync, a corrupt page).
- * - `rejected`: the request itself is invalid.
+ * - `rejected`: any other error, also one that is not of SQLite. Nothing changed.
  */
 export type Severity = 'transient' | 'uncertain' | 'fatal' | 'rejected';
 

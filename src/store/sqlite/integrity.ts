@@ -5,7 +5,7 @@ import { inspectMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
 import { reasonOf, severityOf } from './errors.ts';
 import { inspectLargePlants, SELECT_PLANTS } from './large-plants.ts';
-import { isStore, SQLITE_MIGRATIONS, tablesOf } from './migrate.ts';
+import { appliedMigrations, isStore, SQLITE_MIGRATIONS, tablesOf } from './migrate.ts';
 
 /**
  * Returns the faults of pages, indexes, schema and encoding; an empty list if there are none. Rejects with
@@ -40,11 +40,7 @@ export async function inspectSchema(db: DatabaseSync, file: string): Promise<rea
       `there is no store at ${file} yet: the file is empty, and the next start creates a store`,
     );
   if (!isStore(db)) return ['the file is the database of another program, or lacks a table of a store'];
-  const applied = db.prepare('SELECT name FROM migrations').all();
-  return inspectMigrations(
-    SQLITE_MIGRATIONS,
-    applied.map(({ name }) => String(name)),
-  );
+  return inspectMigrations(SQLITE_MIGRATIONS, appliedMigrations(db));
 }
 
 /** Returns the rows with invalid UTF-8: SQLite does not validate text, and Node silently replaces such bytes. */

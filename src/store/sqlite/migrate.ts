@@ -109,15 +109,17 @@ export function tablesOf(db: DatabaseSync): readonly string[] {
   return rows.map(({ name }) => String(name));
 }
 
+/** Returns the names of the migrations in the table `migrations`, which must exist. */
+export function appliedMigrations(db: DatabaseSync): readonly string[] {
+  const rows = db.prepare('SELECT name FROM migrations').all();
+  return rows.map(({ name }) => String(name));
+}
+
 async function migrate(db: DatabaseSync): Promise<readonly string[]> {
   db.exec('CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) STRICT');
   return applyMigrations(SQLITE_MIGRATIONS, {
     run: (sql) => db.exec(sql),
-    applied: () =>
-      db
-        .prepare('SELECT name FROM migrations')
-        .all()
-        .map((row) => String(row.name)),
+    applied: () => appliedMigrations(db),
     record: (name) => {
       db.prepare('INSERT INTO migrations (name) VALUES (?)').run(name);
     },

@@ -1,6 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { isOptionalField, type Plant, plantFields } from '../../plant.ts';
-import { type IdRange, type LargePlant, type PageLimit, type PlantPage, StoreDamaged } from '../store.ts';
+import { type IdRange, type LargePlant, type PageLimit, type PlantPage, unreadablePage } from '../store.ts';
 import { isTooBig } from './errors.ts';
 
 /**
@@ -108,7 +108,7 @@ export function preparePages(db: DatabaseSync): Pages {
     let last: bigint | undefined;
     let size = '['.length;
     for (const { id, bytes: plantBytes, json } of single.iterate(owner, from, to, bytes)) {
-      if (typeof id !== 'bigint' || typeof plantBytes !== 'bigint') throw unreadable(from);
+      if (typeof id !== 'bigint' || typeof plantBytes !== 'bigint') throw unreadablePage(from);
       size += (typeof json === 'string' ? Buffer.byteLength(json) : Number(plantBytes)) + ','.length;
       if (members.length > 0 && (members.length === plants || size > bytes))
         return pageOf(members, last, true);
@@ -124,7 +124,7 @@ export function preparePages(db: DatabaseSync): Pages {
     const row = first.get(owner, from, to);
     if (row === undefined) return undefined;
     const { json, id, more } = row;
-    if (!(json instanceof Uint8Array) || typeof id !== 'bigint') throw unreadable(from);
+    if (!(json instanceof Uint8Array) || typeof id !== 'bigint') throw unreadablePage(from);
     return { json, id, more: more === 1n };
   }
 
@@ -140,10 +140,4 @@ function pageOf(members: readonly string[], last: bigint | undefined, more: bool
 
 function moreAfter(id: string): string {
   return `EXISTS (SELECT 1 FROM plants AS next WHERE next.owner = ?1 AND next.id > ${id} AND next.id <= ?3) AS more`;
-}
-
-function unreadable(from: bigint): StoreDamaged {
-  return new StoreDamaged(
-    `a page of plants cannot be read as JSON; it begins at id ${from}; \`plant-store export\` may read them`,
-  );
 }

@@ -8,10 +8,10 @@ import {
   openForWriting,
   REPEATED_LOCK_TIMEOUT_MS,
   WRITE_LOCK_TIMEOUT_MS,
-  watchPlace,
+  watchFileIdentity,
 } from './connection.ts';
 import { isLocked, reasonOf, type Severity, severityOf } from './errors.ts';
-import { prepareInsertPlant, prepareInsertToken } from './inserts.ts';
+import { prepareDeletePlant, prepareInsertPlant, prepareInsertToken } from './statements.ts';
 
 /** A request to the writer thread. Times are milliseconds since the epoch. */
 export type WriterRequest =
@@ -37,20 +37,20 @@ export type WriterMessage =
   | { readonly kind: 'checkpointed'; readonly failure: string | undefined }
   | { readonly kind: 'broken'; readonly reason: string };
 
-export const COMMITS_BETWEEN_CHECKPOINTS = 64;
+export const REQUESTS_BETWEEN_CHECKPOINTS = 64;
 export const CHARACTERS_BETWEEN_CHECKPOINTS = 4 * 1024 * 1024;
 
 if (parentPort !== null) serve(parentPort, String(workerData));
 
 function serve(port: NonNullable<typeof parentPort>, file: string): void {
   const db = openForWriting(file);
-  const whyMoved = watchPlace(file);
+  const whyMoved = watchFileIdentity(file);
   const apply = createApply(db);
   const deleteExpiredKeys = db.prepare(
     `DELETE FROM idempotency_keys WHERE (owner, key) IN
        (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${EXPIRED_KEYS_AT_ONCE})`,
   );
-  let commits = 0;
+  let requests = 0;
   let characters = 0;
 
   let lockTimeoutMs = WRITE_LOCK_TIMEOUT_MS;
@@ -96,7 +96,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
   // Runs a checkpoint after the reply is sent, so that the request does not wait for it. After a transient
   // error, the next checkpoint repeats the work.
   function checkpoint(): void {
-    commits = 0;
+    requests = 0;
     characters = 0;
     try {
       db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
@@ -118,10 +118,10 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
   send({ kind: 'ready' });
   port.on('message', (request: WriterRequest) => {
     send(reply(request));
-    commits += 1;
+    requests += 1;
     if (request.kind === 'commit') characters += textIn(request.batch);
     if (request.kind === 'close') port.close();
-    else if (commits >= COMMITS_BETWEEN_CHECKPOINTS || characters >= CHARACTERS_BETWEEN_CHECKPOINTS)
+    else if (requests >= REQUESTS_BETWEEN_CHECKPOINTS || characters >= CHARACTERS_BETWEEN_CHECKPOINTS)
       checkpoint();
   });
 }
@@ -133,7 +133,7 @@ function textIn(batch: readonly Write[]): number {
 function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
   const insertPlant = prepareInsertPlant(db);
   const insertToken = prepareInsertToken(db);
-  const deletePlant = db.prepare('DELETE FROM plants WHERE owner = ? AND id = ?');
+  const deletePlant = prepareDeletePlant(db);
   // Ignores keys with the outcome 'idTaken': earlier versions of the service stored the keys of failed
   // creations.
   const findKey = db.prepare(
@@ -165,7 +165,7 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
       case 'createPlant':
         return createPlant(write, now);
       case 'deletePlant':
-        return changed(deletePlant, write.owner, write.id) ? 'deleted' : 'absent';
+        return deletePlant(write.owner, write.id) ? 'deleted' : 'absent';
       case 'createToken':
         insertToken(write.token);
         return 'done';

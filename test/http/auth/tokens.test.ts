@@ -11,6 +11,7 @@ import { engines, type TestEngine } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
+import { create as createPlant } from '../../support/store-setup.ts';
 
 const MINUTE = 60_000;
 const DAY = 24 * 60 * MINUTE;
@@ -128,8 +129,8 @@ for (const engine of engines) {
       deletion.send(`DELETE /plants/2 HTTP/1.1\r\n${head}Transfer-Encoding: chunked\r\n\r\n`);
       // 100 Continue: the headers were accepted.
       await until(() => creation.surplus() > 0 && deletion.surplus() > 0);
-      const plant = { kind: 'createPlant', owner: token.owner, id: 2n, name: 'kept', tag: null } as const;
-      assert.equal(await service.store.write({ ...plant, idempotency: null }), 'created');
+      const plant = createPlant(2n, { owner: token.owner, name: 'kept' });
+      assert.equal(await service.store.write(plant), 'created');
       if (expiresAt === null) {
         await service.store.write({ kind: 'revokeToken', id: token.id, at: service.clock.now });
         await until(async () => (await statusWith(service, secret)) === 401);
@@ -151,12 +152,10 @@ for (const engine of engines) {
       const service = await start(t, engine);
       const { secret, token } = await create(service);
       const name = 'x'.repeat(100_000);
-      const plants = Array.from({ length: 100 }, (_, id) => ({ owner: token.owner, id: BigInt(id), name }));
-      await Promise.all(
-        plants.map((plant) =>
-          service.store.write({ kind: 'createPlant', ...plant, tag: null, idempotency: null }),
-        ),
+      const plants = Array.from({ length: 100 }, (_, id) =>
+        createPlant(BigInt(id), { owner: token.owner, name }),
       );
+      await Promise.all(plants.map((plant) => service.store.write(plant)));
       const socket = connect(Number(new URL(service.url).port), '127.0.0.1');
       socket.write(`GET ${target} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${secret}\r\n\r\n`);
       await once(socket, 'readable');

@@ -15,7 +15,7 @@ class CountedBytes {
     this.held += bytes;
   }
 
-  remove(bytes: number): void {
+  release(bytes: number): void {
     this.held -= bytes;
   }
 }

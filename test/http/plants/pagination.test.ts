@@ -4,7 +4,7 @@ import { PAGE_BYTES, PlantPages } from '../../../src/http/plants/pagination.ts';
 import { engines } from '../../support/engines.ts';
 import { create, EVERY_ID, openOne, remove } from '../../support/store-setup.ts';
 
-const NO_LIMIT = { reserve: () => Promise.resolve(), remove: () => undefined };
+const NO_LIMIT = { reserve: () => Promise.resolve(), release: () => undefined };
 
 const large = 'x'.repeat(2 * PAGE_BYTES);
 

@@ -10,11 +10,11 @@ import { BatchedResponse } from '../../../src/http/batched-response.ts';
 import { renderRawError, toApiError } from '../../../src/http/error-response.ts';
 import {
   ConnectionRegistry,
+  MAX_UNPARSED_BYTES,
   TICK_MS,
-  UNPARSED_BYTES,
 } from '../../../src/http/protocol/connection-registry.ts';
 import { Connection } from '../../../src/http/protocol/http-connection.ts';
-import { createListener } from '../../../src/http/protocol/http-server.ts';
+import { createHttpServer } from '../../../src/http/protocol/http-server.ts';
 import { lookAtSendQueues } from '../../../src/http/protocol/kernel-send-queue.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/socket-input.ts';
 import { openTls, type Tls } from '../../../src/http/protocol/tls.ts';
@@ -212,8 +212,8 @@ test('body of a request whose headers are still checked → stays unparsed, and 
   t.after(() => wire.destroy());
   const chunks = 4 * UNCOUNTED_INPUT_BYTES;
   const isCounted = (): boolean => {
-    const fits = connections.countInput(UNPARSED_BYTES);
-    connections.countInput(-UNPARSED_BYTES);
+    const fits = connections.countInput(MAX_UNPARSED_BYTES);
+    connections.countInput(-MAX_UNPARSED_BYTES);
     return !fits;
   };
   wire.send('POST / HTTP/1.1\r\nHost: plants.test\r\nTransfer-Encoding: chunked\r\n\r\n');
@@ -293,7 +293,7 @@ test('more unsent bytes than the limit → the connection that stalls longest is
   const mebibyte = 1_024 * 1_024;
   const connections = new ConnectionRegistry(limits.connections, 20 * mebibyte);
   let closed = 0;
-  const listener = createListener((request, response) => void response.end(bodyOf(request.url)), {
+  const listener = createHttpServer((request, response) => void response.end(bodyOf(request.url)), {
     limits,
     tls: undefined,
     connections,
@@ -341,7 +341,7 @@ test('pipelined requests above the limit on their memory → 50301 and closed; s
     });
   // Each fills one read of its socket.
   const inARead = Math.floor(65_536 / REQUEST.length);
-  const tooMany = 2 * Math.ceil(UNPARSED_BYTES / 65_536);
+  const tooMany = 2 * Math.ceil(MAX_UNPARSED_BYTES / 65_536);
   const long = sendPipelines(tooMany, inARead);
   await until(() => held.length === long.length);
   const short = sendPipelines(1, Math.floor(UNCOUNTED_INPUT_BYTES / REQUEST.length));
@@ -372,7 +372,7 @@ for (const [inFlight, waiting] of [
     const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
     const held: ServerResponse[] = [];
     const listener = listenerOf(t, connections, undefined, (_request, response) => void held.push(response));
-    connections.countInput(UNPARSED_BYTES);
+    connections.countInput(MAX_UNPARSED_BYTES);
     const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
     wire.send(REQUEST.replace('GET', inFlight) + REQUEST.replace('GET', waiting).repeat(200));
     await until(() => held.length === 1);
@@ -411,7 +411,7 @@ for (const [fields, begins] of [
     };
     const long = 3 * UNCOUNTED_INPUT_BYTES;
     // Leaves room for one.
-    connections.countInput(UNPARSED_BYTES - 2 * UNCOUNTED_INPUT_BYTES);
+    connections.countInput(MAX_UNPARSED_BYTES - 2 * UNCOUNTED_INPUT_BYTES);
     const first = begin(long);
     await until(() => {
       const fits = connections.countInput(UNCOUNTED_INPUT_BYTES);
@@ -465,7 +465,7 @@ function listenerOf(
   tls?: Tls,
   handler: RequestListener = (_request, response) => void response.end(),
 ): Server {
-  const listener = createListener(handler, {
+  const listener = createHttpServer(handler, {
     limits: { ...limits, headersMs: 2 * PATIENCE_MS },
     tls,
     connections,

@@ -78,8 +78,8 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/protocol/connection-registry.ts',
-        from: 'UNPARSED_BYTES = 16 * 1024',
-        to: 'UNPARSED_BYTES = 2 ** 20',
+        from: 'MAX_UNPARSED_BYTES = 16 * 1024',
+        to: 'MAX_UNPARSED_BYTES = 2 ** 20',
       },
     ],
   },
@@ -185,10 +185,10 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/plants/list-plants.ts',
-        from: "if (response.destroyed || response.isClientGone) throw new ClientGone('the client is gone');",
+        from: 'if (response.destroyed || response.isHalfClosed) throw new ClientGone();',
         to: '',
       },
-      { file: 'src/http/send-buffer-limit.ts', from: 'if (this.isClosed) throw clientGone();', to: '' },
+      { file: 'src/http/send-buffer-limit.ts', from: 'if (this.isClosed) throw new ClientGone();', to: '' },
     ],
   },
   {

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { Connections } from '../../../src/store/postgres/connections.ts';
-import { meaningOf } from '../../../src/store/postgres/errors.ts';
+import { toStoreError } from '../../../src/store/postgres/errors.ts';
 import { createPageReader } from '../../../src/store/postgres/pages.ts';
-import type { Row, Statement } from '../../../src/store/postgres/statements.ts';
+import type { Statement } from '../../../src/store/postgres/statements.ts';
+import type { Row } from '../../../src/store/rows.ts';
 import { engines, execute, connections as options } from '../../support/engines.ts';
 import { create, EVERY_ID, prepare, upTo, writeAll } from '../../support/store-setup.ts';
 
@@ -28,7 +29,7 @@ async function openReader(t: TestContext) {
     try {
       return await connections.read(statement);
     } catch (error: unknown) {
-      throw meaningOf(error);
+      throw toStoreError(error);
     }
   };
   const readPage = createPageReader(read);

@@ -1,7 +1,12 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { PAUSE_MS, shareReads } from '../../../src/store/postgres/shared-reads.ts';
-import { BatchRejected, NothingStored, StoreDamaged, StoreUnavailable } from '../../../src/store/store.ts';
+import {
+  NothingStored,
+  StatementRejected,
+  StoreDamaged,
+  StoreUnavailable,
+} from '../../../src/store/store.ts';
 
 /** Shared reads whose result is the key in capitals. `fail` may return the error of a statement for some keys. */
 function startReads(
@@ -54,7 +59,7 @@ describe('reads of an event-loop iteration', () => {
   });
 });
 
-for (const rejection of [new BatchRejected('division by zero'), new StoreDamaged('invalid page')])
+for (const rejection of [new StatementRejected('division by zero'), new StoreDamaged('invalid page')])
   test(`${rejection.name} for one of the keys → it fails alone, and nothing is shared for PAUSE_MS`, async () => {
     const { groups, clock, read } = startReads({}, (keys) => (keys.includes('bad') ? rejection : undefined));
     assert.deepEqual(await outcomesOf([read('a'), read('bad'), read('b')]), ['A', rejection, 'B']);

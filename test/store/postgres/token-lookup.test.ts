@@ -2,9 +2,10 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { openStore } from '../../../src/store/open-engine.ts';
 import { Connections } from '../../../src/store/postgres/connections.ts';
-import { meaningOf } from '../../../src/store/postgres/errors.ts';
-import type { Row, Statement } from '../../../src/store/postgres/statements.ts';
+import { toStoreError } from '../../../src/store/postgres/errors.ts';
+import type { Statement } from '../../../src/store/postgres/statements.ts';
 import { createTokenLookup } from '../../../src/store/postgres/token-lookup.ts';
+import type { Row } from '../../../src/store/rows.ts';
 import { mintSecret, newToken, scopes, type Token } from '../../../src/token.ts';
 import { engines, execute, connections as options } from '../../support/engines.ts';
 
@@ -28,7 +29,7 @@ async function openLookup(t: TestContext) {
     try {
       return await connections.read(statement);
     } catch (error: unknown) {
-      throw meaningOf(error);
+      throw toStoreError(error);
     }
   };
   return { url, store, tokens, queries, findToken: createTokenLookup(read) };

@@ -1,4 +1,4 @@
-import { PREFIX } from '../../../src/token.ts';
+import { TOKEN_PREFIX } from '../../../src/token.ts';
 
 const PART_LENGTH = 8;
 
@@ -7,5 +7,5 @@ const PART_LENGTH = 8;
  * token without its prefix or end.
  */
 export function secretPart(secret: string): string {
-  return secret.slice(PREFIX.length, PREFIX.length + PART_LENGTH);
+  return secret.slice(TOKEN_PREFIX.length, TOKEN_PREFIX.length + PART_LENGTH);
 }

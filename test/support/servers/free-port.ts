@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { createServer, type Server } from 'node:net';
-import { codeOf } from '../../../src/api-errors.ts';
+import { codeOf } from '../../../src/thrown-errors.ts';
 
 /**
  * Range from which a free port is chosen. It excludes the ephemeral ports (on Linux from 32,768 up).

@@ -1,7 +1,7 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { type PlantRow, renderPlant } from '../../plant.ts';
 import type { Token } from '../../token.ts';
-import { charactersIn, columnsOf, PLANT_COLUMNS, plantValues, TOKEN_COLUMNS } from '../rows.ts';
+import { charactersIn, PLANT_COLUMNS, plantValues, TOKEN_COLUMNS, tokenValues } from '../rows.ts';
 import { LARGE_CHARACTERS } from './large-plants.ts';
 
 /**
@@ -28,9 +28,15 @@ export function prepareInsertPlant(db: DatabaseSync): (plant: PlantRow) => boole
   };
 }
 
+/** Prepares the statement that deletes a plant. The returned function returns true if the plant existed. */
+export function prepareDeletePlant(db: DatabaseSync): (owner: string, id: bigint) => boolean {
+  const statement = db.prepare('DELETE FROM plants WHERE owner = ? AND id = ?');
+  return (owner, id) => Number(statement.run(owner, id).changes) > 0;
+}
+
 export function prepareInsertToken(db: DatabaseSync): (token: Token) => void {
   const statement = db.prepare(`INSERT INTO tokens (${TOKEN_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`);
   return (token) => {
-    statement.run(...columnsOf(token));
+    statement.run(...tokenValues(token));
   };
 }

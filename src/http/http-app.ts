@@ -10,14 +10,14 @@ import { ClientGone } from './operation.ts';
 import type { ConnectionRegistry } from './protocol/connection-registry.ts';
 import { addOrigin, anyOrigin } from './protocol/cors.ts';
 import { isAboutServer, originForm, rejectMalformed } from './protocol/http-conformance.ts';
-import { createListener, type Limits } from './protocol/http-server.ts';
+import { createHttpServer, type Limits } from './protocol/http-server.ts';
 import { receiveBody } from './protocol/request-body.ts';
 import { createRequestIds } from './protocol/request-id.ts';
 import { compileRequestCheck, withoutCompilers } from './protocol/request-validation.ts';
 import type { Tls } from './protocol/tls.ts';
 import { renderCommon } from './response-head.ts';
 
-export interface BaseOptions {
+export interface HttpAppOptions {
   readonly limits: Limits;
   readonly connections: ConnectionRegistry;
   /** Certificate and key for TLS. Undefined means plain HTTP. */
@@ -51,7 +51,7 @@ export interface BaseOptions {
  * Creates an application without routes, with what every listener has: the limits of connections and bodies, the
  * checks of each request, the common headers, and one shape for all errors.
  */
-export function createBaseApp(options: BaseOptions): FastifyInstance {
+export function createHttpApp(options: HttpAppOptions): FastifyInstance {
   const { limits, connections, tls, log, headers, trustedProxies = [], origins = [] } = options;
   const { onRejected, onClosed = () => undefined, onHandshakeFailed = () => undefined } = options;
   const nextRequestId = createRequestIds();
@@ -76,7 +76,7 @@ export function createBaseApp(options: BaseOptions): FastifyInstance {
     routerOptions: { maxParamLength: limits.headers },
     rewriteUrl: originForm,
     serverFactory: (handler) =>
-      createListener(handler, { limits, tls, connections, renderError, onClosed, onHandshakeFailed }),
+      createHttpServer(handler, { limits, tls, connections, renderError, onClosed, onHandshakeFailed }),
     clientErrorHandler: () => undefined,
     frameworkErrors: (error, request, reply) => {
       const apiError = toApiError(error);
@@ -96,7 +96,7 @@ export function createBaseApp(options: BaseOptions): FastifyInstance {
     const response = responseOf(reply);
     // Stores the request in the response. If a closure captured the request instead, V8 would free it too
     // late (test/system/request-memory.test.ts).
-    response.routed = request;
+    response.fastifyRequest = request;
     response.setCommonHeaders(request.id, commonHeaders);
     addOrigin(origins, request, reply);
     if (response.receiveError !== undefined) throw response.receiveError;

@@ -3,11 +3,11 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { INT64_MAX } from '../../src/plant.ts';
-import { migrateSqlite } from '../../src/store/sqlite/migrate.ts';
-import { openReader } from '../../src/store/sqlite/reader.ts';
-import { freshFolder } from '../support/engines.ts';
-import { upTo } from '../support/store-setup.ts';
+import { INT64_MAX } from '../../../src/plant.ts';
+import { migrateSqlite } from '../../../src/store/sqlite/migrate.ts';
+import { openReader } from '../../../src/store/sqlite/reader.ts';
+import { freshFolder } from '../../support/engines.ts';
+import { upTo } from '../../support/store-setup.ts';
 
 /** Returns the bytes of the heap that are in use, without garbage. */
 function heapInUse(): number {

@@ -7,11 +7,11 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Worker } from 'node:worker_threads';
-import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
-import { openBulk, openStore } from '../../src/store/open-engine.ts';
-import { openForReading, openForWriting } from '../../src/store/sqlite/connection.ts';
-import { severityOf } from '../../src/store/sqlite/errors.ts';
-import { lockForService } from '../../src/store/sqlite/service-lock.ts';
+import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
+import { openBulk, openStore } from '../../../src/store/open-engine.ts';
+import { openForReading, openForWriting } from '../../../src/store/sqlite/connection.ts';
+import { severityOf } from '../../../src/store/sqlite/errors.ts';
+import { lockForService } from '../../../src/store/sqlite/service-lock.ts';
 import {
   type Outcome,
   type PlantPage,
@@ -20,11 +20,12 @@ import {
   StoreNotOpened,
   StoreUnavailable,
   type Write,
-} from '../../src/store/store.ts';
-import { mintSecret, newToken, scopes } from '../../src/token.ts';
-import { connections, freshFolder } from '../support/engines.ts';
-import { PATIENCE_MS } from '../support/patience.ts';
-import { create as creation, upTo } from '../support/store-setup.ts';
+} from '../../../src/store/store.ts';
+import { mintSecret, newToken, scopes } from '../../../src/token.ts';
+import { connections, freshFolder } from '../../support/engines.ts';
+import { PATIENCE_MS } from '../../support/patience.ts';
+import { plantRow } from '../../support/plants.ts';
+import { create as creation, upTo } from '../../support/store-setup.ts';
 
 const DAY_MS = 86_400_000;
 const PAGE_BYTES = 4_096;
@@ -193,7 +194,7 @@ describe('the file', () => {
     ]);
   });
 
-  test('and its folders are private, whatever the umask', async (t) => {
+  test('is private, and so are its new folders, whatever the umask', async (t) => {
     const before = process.umask(0);
     t.after(() => process.umask(before));
     const folder = await freshFolder();
@@ -229,25 +230,6 @@ describe('the file', () => {
     assert.equal(countOf(file, 'plants'), 1_500);
   });
 
-  test('renders a page as an array of objects, not of texts, with tags and without', async (t) => {
-    const file = await freshFile();
-    const { store } = await open(t, file);
-    await store.write(create(1, '{"a":[1]}'));
-    await store.write(creation(2n, { name: '[]', tag: '{}' }));
-    assert.equal((await listAll(store)).json, '[{"name":"{\\"a\\":[1]}"},{"name":"[]","tag":"{}"}]');
-  });
-
-  test('renders a page again after a commit of another connection or program', async (t) => {
-    const file = await freshFile();
-    const { store } = await open(t, file);
-    await store.write(create(1, 'Alder'));
-    for (const _ of ['first read', 'from memory'])
-      assert.equal((await listAll(store)).json, '[{"name":"Alder"}]');
-    tamper(file, "UPDATE plants SET name = 'Black alder'");
-    await nextTurn();
-    assert.equal((await listAll(store)).json, '[{"name":"Black alder"}]');
-  });
-
   test('reuses its log, however many commits there are', async (t) => {
     const file = await freshFile();
     const { store } = await open(t, file);
@@ -280,7 +262,7 @@ test('filled in bulk while the log cannot be moved into the file → rejects, an
   t.after(() => bulk.close());
   using reader = openForReading(file);
   reader.exec('BEGIN; SELECT count(*) FROM plants');
-  const plants = [{ owner: 'alice', id: 1n, name: 'Alder', tag: null }];
+  const plants = [plantRow(1n)];
   await assert.rejects(
     bulk.fill((filling) => filling.addPlants(plants)),
     { name: 'StoreUnavailable', message: new RegExp(`do not move it without ${file}-wal`) },
@@ -533,7 +515,7 @@ describe('a writer thread that ends', () => {
 
   test('rejects pending writes even when onFatal throws', async () => {
     const script = `
-      import { openStore } from ${JSON.stringify(new URL('../../src/store/open-engine.ts', import.meta.url))};
+      import { openStore } from ${JSON.stringify(new URL('../../../src/store/open-engine.ts', import.meta.url))};
       const threads = [];
       process.on('worker', (thread) => threads.push(thread));
       process.on('uncaughtException', () => console.log('thrown'));
@@ -551,8 +533,27 @@ describe('a writer thread that ends', () => {
   });
 });
 
-describe('pages in memory', () => {
-  test('do not outlive a commit of another connection, in any phase of the event loop', async (t) => {
+describe('pages', () => {
+  test('show texts that look like JSON as strings', async (t) => {
+    const file = await freshFile();
+    const { store } = await open(t, file);
+    await store.write(create(1, '{"a":[1]}'));
+    await store.write(creation(2n, { name: '[]', tag: '{}' }));
+    assert.equal((await listAll(store)).json, '[{"name":"{\\"a\\":[1]}"},{"name":"[]","tag":"{}"}]');
+  });
+
+  test('show the commit of another connection or program on the next read', async (t) => {
+    const file = await freshFile();
+    const { store } = await open(t, file);
+    await store.write(create(1, 'Alder'));
+    for (const _ of ['first read', 'from memory'])
+      assert.equal((await listAll(store)).json, '[{"name":"Alder"}]');
+    tamper(file, "UPDATE plants SET name = 'Black alder'");
+    await nextTurn();
+    assert.equal((await listAll(store)).json, '[{"name":"Black alder"}]');
+  });
+
+  test('in memory do not outlive a commit of another connection, in any phase of the event loop', async (t) => {
     const file = await freshFile();
     const { store } = await open(t, file);
     const other = openForWriting(file);

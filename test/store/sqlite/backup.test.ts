@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { existsSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { backUpStore, migrateStore, openBulk } from '../../src/store/open-engine.ts';
-import { StoreUnavailable } from '../../src/store/store.ts';
-import { connections, execute, freshFolder, rowsOf } from '../support/engines.ts';
-import { plantRow } from '../support/plants.ts';
+import { backUpStore, migrateStore, openBulk } from '../../../src/store/open-engine.ts';
+import { StoreUnavailable } from '../../../src/store/store.ts';
+import { connections, execute, freshFolder, rowsOf } from '../../support/engines.ts';
+import { plantRow } from '../../support/plants.ts';
 
 /** A store with a number of plants of 1,000 characters, and the path for its backup. */
 async function storeOf(plants: number): Promise<{ file: string; url: string; to: string }> {

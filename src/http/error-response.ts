@@ -5,11 +5,8 @@ import { NothingStored, StoreOverloaded, StoreUnavailable } from '../store/store
 import { codeOf } from '../thrown-errors.ts';
 import { headerCase } from './header-names.ts';
 import { asJson, ClientGone } from './operation.ts';
-import { packetOf, RequestTimeout, TargetTooLong } from './receive-errors.ts';
+import { ParseError, RequestTimeout, TargetTooLong } from './receive-errors.ts';
 import { statusLineOf } from './response-head.ts';
-
-/** Matches a request line (RFC 9112 §3) with any method, known or unknown (RFC 9110 §9.1). */
-const REQUEST_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+ [^ ]+ HTTP\/1\.[01]$/;
 
 /** Headers for error responses: the client may retry the request after a second. */
 export const RETRY_SOON = { 'retry-after': '1' };
@@ -50,29 +47,19 @@ function fromRouter(error: unknown): ApiError | undefined {
 function fromParser(error: unknown): ApiError | undefined {
   if (error instanceof TargetTooLong) return new ApiError(41400, error.message);
   if (error instanceof RequestTimeout) return new ApiError(40800, error.message);
-  const code = codeOf(error);
-  switch (code) {
-    case 'HPE_HEADER_OVERFLOW':
+  if (!(error instanceof ParseError)) return undefined;
+  switch (error.fault) {
+    case 'fieldsTooLarge':
       return new ApiError(43100, 'the request line and headers are too large, or there are too many headers');
-    case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
+    case 'tooManyRecords':
+      return new ApiError(43100, 'the headers came in too many small TLS records; send larger ones');
+    case 'extensionsTooLarge':
       return new ApiError(41300, 'the chunk extensions of the body are too large; send none');
-    case 'HPE_INVALID_METHOD':
-    // Methods that Node's parser accepts only for RTSP.
-    case 'HPE_INVALID_CONSTANT':
-      if (REQUEST_LINE.test(lineOf(error))) return new ApiError(50100, 'the method is not implemented');
+    case 'unknownMethod':
+      return new ApiError(50100, 'the method is not implemented');
+    case 'malformed':
+      return new ApiError(40004, 'the request is not well-formed HTTP/1.1 (RFC 9112)');
   }
-  return code.startsWith('HPE_')
-    ? new ApiError(40004, 'the request is not well-formed HTTP/1.1 (RFC 9112)')
-    : undefined;
-}
-
-/**
- * Returns the request line that Node's parser rejected. The line is complete: `Framing` waits for the rest of
- * an incomplete request line before the parser gets it.
- */
-function lineOf(error: unknown): string {
-  const [line = ''] = packetOf(error).toString('latin1').split('\r\n', 1);
-  return line;
 }
 
 /** Logs an error with the request id that the response carries. */

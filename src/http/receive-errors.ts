@@ -7,8 +7,15 @@ export class RequestTimeout extends Error {
   override readonly name = 'RequestTimeout';
 }
 
-/** Returns the bytes that Node's parser rejected, or no bytes if the error has none. */
-export function packetOf(error: unknown): Buffer {
-  const packet: unknown = error instanceof Error && 'rawPacket' in error ? error.rawPacket : undefined;
-  return Buffer.isBuffer(packet) ? packet : Buffer.alloc(0);
+type ParseFault = 'fieldsTooLarge' | 'extensionsTooLarge' | 'tooManyRecords' | 'unknownMethod' | 'malformed';
+
+/** Error: the bytes of a client are not a valid HTTP message, or exceed a limit of the parser. */
+export class ParseError extends Error {
+  override readonly name = 'ParseError';
+  readonly fault: ParseFault;
+
+  constructor(fault: ParseFault) {
+    super(`invalid HTTP: ${fault}`);
+    this.fault = fault;
+  }
 }

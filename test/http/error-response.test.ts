@@ -4,7 +4,6 @@ import Fastify from 'fastify';
 import { responseOf } from '../../src/http/batched-response.ts';
 import { toApiError } from '../../src/http/error-response.ts';
 import { ClientGone, ownerOf } from '../../src/http/operation.ts';
-import { packetOf } from '../../src/http/receive-errors.ts';
 import {
   NothingStored,
   StoreDamaged,
@@ -30,15 +29,6 @@ test('failed lookup before a write → nothing was stored; the log has the reaso
   assert.deepEqual([error.message, error.cause], ['no connection', reason]);
   for (const other of [new StoreDamaged('a damaged page'), reason])
     assert.equal(withNothingStored(other), other);
-});
-
-test('parser error without the rejected bytes → 40004', () => {
-  const error = Object.assign(new Error('Parse Error'), { code: 'HPE_INVALID_METHOD' });
-  for (const rejected of [error, Object.assign(error, { rawPacket: 'PLANT /plants HTTP/1.1' })]) {
-    assert.equal(packetOf(rejected).length, 0);
-    assert.equal(toApiError(rejected).code, 40004);
-  }
-  assert.equal(packetOf('PLANT /plants HTTP/1.1').length, 0);
 });
 
 test('route without authentication, or response of another server → an error', async () => {

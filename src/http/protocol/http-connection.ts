@@ -3,10 +3,11 @@ import type { Socket } from 'node:net';
 import { ApiError } from '../../api-errors.ts';
 import type { BatchedResponse } from '../batched-response.ts';
 import { RETRY_SOON } from '../error-response.ts';
-import { RequestTimeout } from '../receive-errors.ts';
+import { ParseError, RequestTimeout } from '../receive-errors.ts';
 import { SendProgress, type SendQueueOf } from './kernel-send-queue.ts';
 import { Framing, isHeadRequest, isLineEnd } from './message-framing.ts';
-import { keepInput, shareInput, UnparsedInput } from './socket-input.ts';
+import { BASE_PIECES, BYTES_PER_PIECE } from './request-body.ts';
+import { type Parser, shareInput, takeParser, UnparsedInput } from './socket-input.ts';
 
 const NOTHING = Buffer.alloc(0);
 const HEAD_END = '\r\n\r\n';
@@ -35,10 +36,7 @@ export interface HttpConnectionOptions {
   readonly onClosed: (response: BatchedResponse) => void;
   /** Called when the connection has become idle again after a request. */
   readonly onIdle: () => void;
-  /**
-   * Counts more bytes of unparsed input, and of unfinished headers and trailers, or less if negative. Returns false
-   * if all connections together have too many.
-   */
+  /** Counts more bytes of input, or less if negative. Returns false if all connections together have too many. */
   readonly countInput: (bytes: number) => boolean;
   /** Renders the response to an error that belongs to no request. */
   readonly renderError: (error: unknown) => string;
@@ -57,8 +55,7 @@ export class Connection {
   /** Rank by idle time: connections that have been idle longer have a lower rank. */
   idleRank = 0;
   readonly #options: HttpConnectionOptions;
-  readonly #parse: (chunk: Buffer) => void;
-  readonly #endParser: () => void;
+  readonly #parser: Parser;
   readonly #framing: Framing;
   /** Bytes not parsed yet: an incomplete request line, the body of a request, or pipelined requests. */
   readonly #unparsed: UnparsedInput;
@@ -76,6 +73,8 @@ export class Connection {
   #isClosing = false;
   #closesWhenIdle = false;
   #discarded = 0;
+  /** Reads since the last request was dispatched. Over TLS, each record is one. */
+  #pieces = 0;
   #ticks = 0;
   readonly #sendProgress: SendProgress;
 
@@ -87,11 +86,8 @@ export class Connection {
     this.#framing = new Framing(options.maxHeaderBytes);
     this.#unparsed = new UnparsedInput(options.countInput);
     this.#sendProgress = new SendProgress(socket, options.timeouts.write);
-    this.#parse = takeListener(socket, 'data');
-    this.#endParser = takeListener(socket, 'end');
+    this.#parser = takeParser(socket, options.maxHeaderBytes);
     const read = (chunk: Buffer): void => this.#read(chunk);
-    // Adds a listener for 'data'. Node then no longer passes the bytes directly from the socket to its
-    // parser.
     socket.on('data', read);
     if (options.sharesInput) shareInput(socket, read);
     socket.on('end', () => this.#onEnd());
@@ -110,11 +106,9 @@ export class Connection {
    */
   fail(error: unknown): void {
     if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return;
-    // Copies the rejected bytes from the shared buffer, which the next read of any socket overwrites.
-    if (error instanceof Error && 'rawPacket' in error && Buffer.isBuffer(error.rawPacket))
-      error.rawPacket = keepInput(error.rawPacket);
     const last = this.#next ?? this.#current;
     if (last !== undefined && isIncomplete(last)) {
+      if (last.receiveError !== undefined) return;
       last.receiveError = error;
       last.onReceiveError?.(error);
     } else {
@@ -171,6 +165,8 @@ export class Connection {
   }
 
   #read(chunk: Buffer): void {
+    if (this.#current === undefined) this.#pieces += 1;
+    if (!this.#options.sharesInput && this.#pieces > BASE_PIECES) this.fail(new ParseError('tooManyRecords'));
     this.#parseAll(this.#unparsed.isEmpty ? chunk : Buffer.concat([this.#unparsed.take(), chunk]));
   }
 
@@ -212,7 +208,13 @@ export class Connection {
 
   #parseSlice(slice: Buffer, available: number): void {
     const isHead = this.#next === undefined && this.#current === undefined;
-    this.#parse(slice);
+    const { fieldBytes } = this.#framing;
+    const error = this.#parser.parse(slice, isHead && fieldBytes === 0, fieldBytes);
+    if (error !== undefined) {
+      this.fail(error);
+      this.#advance();
+      return;
+    }
     const request = (this.#next ?? this.#current)?.req;
     this.#framing.parsed(slice.length, request);
     if (!this.#unparsed.count(this.#framing.fieldBytes)) this.fail(tooMuchInput());
@@ -236,7 +238,7 @@ export class Connection {
   }
 
   #discard(bytes: number): void {
-    this.#discarded += bytes;
+    this.#discarded += Math.max(bytes, BYTES_PER_PIECE);
     if (this.#discarded > MAX_DISCARDED_BYTES) this.socket.pause();
   }
 
@@ -249,10 +251,12 @@ export class Connection {
     if (this.#isReceiving() && this.#error === undefined) this.#finishParsing();
   }
 
+  /** Rejects a message that the client has left unfinished; otherwise closes the connection. */
   #finishParsing(): void {
     const line = this.#unparsed.take();
-    if (line.length > 0) this.#parse(line);
-    this.#endParser();
+    const isUnfinished = line.length > 0 || this.#framing.isInMessage;
+    if (isUnfinished) this.fail(new ParseError('malformed'));
+    else this.socket.end();
   }
 
   /**
@@ -269,6 +273,7 @@ export class Connection {
 
   #dispatch(response: BatchedResponse): void {
     this.#current = response;
+    this.#pieces = 0;
     response.startedAt = performance.now();
     response.isHalfClosed = this.#hasEnded;
     response.on('close', this.#onClosed);
@@ -356,16 +361,4 @@ function receivesBody({ req, isBodyAccepted }: BatchedResponse): boolean {
 
 function isIncomplete({ req, isAnswered }: BatchedResponse): boolean {
   return !req.complete && !isAnswered;
-}
-
-/**
- * Removes the listener that Node's server added to a new connection, and returns it. `Connection` calls this
- * listener with the bytes for the parser.
- */
-function takeListener(socket: Socket, event: 'data' | 'end'): (chunk?: Buffer) => void {
-  const [listener] = socket.listeners(event).slice(-1);
-  if (listener === undefined)
-    throw new Error(`Node's server has no listener for the event ${event} of a connection`);
-  Reflect.apply(socket.off, socket, [event, listener]);
-  return (chunk) => void Reflect.apply(listener, socket, [chunk]);
 }

@@ -111,12 +111,6 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
       socket.destroy();
     }
   });
-  // Responds to CONNECT, since Node would just close the connection. Also handles errors of the socket, which
-  // Node no longer handles after the event 'connect'.
-  server.on('connect', (_request, socket) => {
-    socket.on('error', () => socket.destroy());
-    known.get(socket)?.fail(new ApiError(40401, 'CONNECT is not supported: this service is not a proxy'));
-  });
   return server;
 }
 

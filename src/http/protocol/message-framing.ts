@@ -8,6 +8,7 @@ const H = 0x48;
 const R = 0x52;
 const HTTP_VERSION_LENGTH = 'HTTP/1.1'.length;
 const HEAD_END = Buffer.from('\r\n\r\n');
+const HTTP2_PREFACE = 'PRI * HTTP/2.0';
 
 /**
  * Max bytes of a chunked body per call of the parser. The parser creates an object for each chunk, so a call
@@ -15,11 +16,8 @@ const HEAD_END = Buffer.from('\r\n\r\n');
  */
 const CHUNKED_SLICE_BYTES = 1_024;
 
-/**
- * Matches the start of a request line (RFC 9112 §3): a method and a space. The method may be incomplete if no
- * byte follows.
- */
-const BEGINS_LINE = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+( |$)/;
+/** Matches the rest of the method of a request line (RFC 9112 §3) to its space, or to the end if no byte follows. */
+const METHOD = /^[!#$%&'*+.^_`|~0-9A-Za-z-]*( |$)/;
 
 /**
  * Max bytes to keep of one line in a chunked body (chunk size or trailer). For a chunk size, 20 hexadecimal
@@ -40,6 +38,10 @@ export class Framing {
   fieldBytes = 0;
   readonly #maxLine: number;
   #part: Part = 'start';
+  /** Bytes of an incomplete request line that need no second look. */
+  #scanned = 0;
+  /** True if these bytes have a method and its space. */
+  #hasMethod = false;
   /** Last three bytes of incomplete headers. The end of headers (CR LF CR LF) may be split over two reads. */
   #seam = '';
   /** Remaining bytes of the body, or of the current chunk and its line end. */
@@ -50,6 +52,11 @@ export class Framing {
   /** `maxLine` is the max length of a request line in bytes. */
   constructor(maxLine: number) {
     this.#maxLine = maxLine;
+  }
+
+  /** True from the end of a request line until the end of the message. */
+  get isInMessage(): boolean {
+    return this.#part !== 'start';
   }
 
   /**
@@ -87,20 +94,29 @@ export class Framing {
     const lineEnds = countLineEnds(bytes);
     if (lineEnds > 0) return lineEnds;
     this.isHead = isHeadRequest(bytes);
-    const lineEnd = bytes.indexOf(LF);
+    const lineEnd = bytes.indexOf(LF, this.#scanned);
     if (lineEnd === -1 || lineEnd >= this.#maxLine) {
-      const isLine = BEGINS_LINE.test(bytes.toString('latin1', 0, this.#maxLine));
+      const isLine = this.#hasMethod || this.#scanMethod(bytes);
+      this.#scanned = bytes.length;
       if (isLine && bytes.length < this.#maxLine) return 0;
-      if (isLine && bytes.subarray(0, this.#maxLine).includes(' '))
-        return new TargetTooLong('the URI is too long');
+      if (this.#hasMethod) return new TargetTooLong('the URI is too long');
       return Math.min(bytes.length, this.#maxLine);
     }
     if (!isHttp(bytes, lineEnd))
       return new ApiError(40004, 'the request line must end in HTTP/1.1 or HTTP/1.0 (RFC 9112 §2.3)');
     if (isPri(bytes, lineEnd)) return new ApiError(50100, 'the method is not implemented');
     this.#part = 'head';
+    this.#scanned = 0;
+    this.#hasMethod = false;
     const end = bytes.indexOf(HEAD_END, lineEnd - 1);
     return end === -1 ? this.#keepSeam(bytes, bytes.length) : end + HEAD_END.length;
+  }
+
+  /** Scans the rest of a method, to the first space. Returns false if it is not one. */
+  #scanMethod(bytes: Buffer): boolean {
+    const scanned = METHOD.exec(bytes.toString('latin1', this.#scanned, this.#maxLine));
+    this.#hasMethod = scanned?.[1] === ' ' && this.#scanned + scanned[0].length > 1;
+    return scanned !== null && (this.#hasMethod || scanned[1] === '');
   }
 
   #endOfHead(bytes: Buffer): number {
@@ -158,11 +174,14 @@ export class Framing {
 
 /**
  * Returns false for a request line of another protocol. Node's parser accepts RTSP and ICE too, and does not
- * report them; it rejects all others. So the first letter is enough.
+ * report them; it rejects all others but the preface of HTTP/2. So the first letter is enough for those.
  */
 function isHttp(bytes: Buffer, lineEnd: number): boolean {
   const end = bytes[lineEnd - 1] === CR ? lineEnd - 1 : lineEnd;
-  return bytes[end - HTTP_VERSION_LENGTH] === H;
+  return (
+    bytes[end - HTTP_VERSION_LENGTH] === H &&
+    !(bytes[1] === R && bytes.toString('latin1', 0, HTTP2_PREFACE.length) === HTTP2_PREFACE)
+  );
 }
 
 /** Returns true for the bytes of a HEAD request, whose error response has no body (RFC 9110 §9.3.2). */

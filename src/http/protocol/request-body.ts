@@ -125,7 +125,8 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     raw.on('data', onData);
     raw.on('end', onEnd);
     response.onReceiveError = finish;
-    response.acceptBody();
+    // Only when the body flows: `onData` then gets each chunk as soon as it is parsed, and can stop the rest.
+    process.nextTick(() => response.acceptBody());
   }
 
   /**

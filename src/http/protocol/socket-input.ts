@@ -1,4 +1,10 @@
 import { Socket } from 'node:net';
+import { ApiError } from '../../api-errors.ts';
+import { codeOf } from '../../thrown-errors.ts';
+import { http } from '../node-http.ts';
+import { ParseError } from '../receive-errors.ts';
+
+const REQUEST_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+) [^ ]+ HTTP\/1\.[01]$/;
 
 /** Max bytes of one read by libuv. */
 const READ_BYTES = 65_536;
@@ -86,6 +92,67 @@ export class UnparsedInput {
     this.#counted += change;
     return change === 0 || this.#countInput(change);
   }
+}
+
+/** Node's HTTP parser of one connection. */
+export interface Parser {
+  /**
+   * Parses bytes. When the headers of a request are complete, the server emits `request`. Returns an error for invalid
+   * bytes, and for CONNECT. `isStart` is true if the bytes begin with a request line. `fieldBytes` is the number of
+   * bytes of the same headers or trailers that were parsed before.
+   */
+  parse(bytes: Buffer, isStart: boolean, fieldBytes: number): Error | undefined;
+}
+
+interface NodeParser {
+  /** Returns the number of parsed bytes, or an error. */
+  execute(bytes: Buffer): unknown;
+  /** The request whose headers were parsed last. `upgrade` is true for CONNECT only. */
+  readonly incoming: { readonly upgrade: boolean } | null;
+}
+
+/**
+ * Takes over the parser of a new connection from Node's server, which then no longer reads the socket.
+ * `maxFieldBytes` is the max number of bytes of headers.
+ *
+ * After a request with `Upgrade`, Node hides the errors of the parser until the next headers are complete: `execute` only
+ * returns that it parsed fewer bytes. So this function calls it instead of Node's listener, which ignores that.
+ */
+export function takeParser(socket: Socket, maxFieldBytes: number): Parser {
+  const parser: unknown = Reflect.get(socket, 'parser');
+  if (!isNodeParser(parser)) throw new Error("Node's server has no parser for a connection");
+  for (const event of ['data', 'end']) {
+    const [listener] = socket.listeners(event).slice(-1);
+    if (listener !== undefined) Reflect.apply(socket.off, socket, [event, listener]);
+  }
+  return {
+    parse(bytes, isStart, fieldBytes) {
+      const parsed = parser.execute(bytes);
+      if (parsed !== bytes.length) {
+        const isTooLarge = typeof parsed === 'number' && fieldBytes + parsed >= maxFieldBytes;
+        const code = isTooLarge ? 'HPE_HEADER_OVERFLOW' : codeOf(parsed);
+        return new ParseError(isStart && hasUnknownMethod(bytes) ? 'unknownMethod' : faultOf(code));
+      }
+      if (parser.incoming?.upgrade !== true) return undefined;
+      return new ApiError(40401, 'CONNECT is not supported: this service is not a proxy');
+    },
+  };
+}
+
+function isNodeParser(value: unknown): value is NodeParser {
+  return typeof value === 'object' && value !== null && 'execute' in value && 'incoming' in value;
+}
+
+function faultOf(code: string): ParseError['fault'] {
+  if (code === 'HPE_HEADER_OVERFLOW') return 'fieldsTooLarge';
+  return code === 'HPE_CHUNK_EXTENSIONS_OVERFLOW' ? 'extensionsTooLarge' : 'malformed';
+}
+
+/** True if the bytes begin with a well-formed request line (RFC 9112 §3) whose method is unknown (RFC 9110 §9.1). */
+function hasUnknownMethod(bytes: Buffer): boolean {
+  const [line = ''] = bytes.toString('latin1').split('\r\n', 1);
+  const method = REQUEST_LINE.exec(line)?.[1];
+  return method !== undefined && !http.METHODS.includes(method);
 }
 
 function findProperties(): { readonly buffer: symbol; readonly callback: symbol } | undefined {

@@ -143,7 +143,7 @@ test('socket that no server of Node has set up → an error', () => {
     onIdle: () => undefined,
     countInput: () => true,
   };
-  assert.throws(() => new Connection(socket, options), /no listener for the event data/);
+  assert.throws(() => new Connection(socket, options), /has no parser for a connection/);
   assert.equal(lookAtSendQueues()(socket), undefined, 'it has no send queue either');
 });
 

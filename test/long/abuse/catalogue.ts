@@ -272,6 +272,38 @@ const bodies: readonly Attack[] = [
     }),
   ),
   {
+    name: 'upgrade-line-ends',
+    about:
+      'line ends without an end, after the malformed body of a request with Upgrade, whose errors Node hides',
+    guards: 'errors of the parser after Upgrade: p99, closed',
+    connections: 8,
+    sends: once(
+      {
+        send: `OPTIONS /plants HTTP/1.1\r\n${HOST}Connection: Upgrade\r\nUpgrade: h2c\r\n${JSON_TYPE}Transfer-Encoding: chunked\r\n\r\nzz\r\n`,
+      },
+      { flood: '\n'.repeat(65_536) },
+    ),
+    reads: 'all',
+    seconds: 4,
+    bounds: { readBytes: 8 * MEBIBYTE, closedMs: 2_500, statuses: [400] },
+  },
+  {
+    name: 'tiny-chunks-at-once',
+    about: 'bodies of 10,000 chunks of one byte, in one write with headers that are accepted',
+    guards: 'the limit of chunks, while they are parsed: p99',
+    connections: 64,
+    sends: onNewConnections(
+      {
+        send: `OPTIONS /plants HTTP/1.1\r\n${HOST}${JSON_TYPE}Transfer-Encoding: chunked\r\n\r\n${'1\r\n \r\n'.repeat(10_000)}`,
+      },
+      { answers: 1 },
+    ),
+    reads: 'all',
+    seconds: 6,
+    bounds: { statuses: [413] },
+    short: { seconds: 2 },
+  },
+  {
     name: 'endless-headers',
     about: 'headers without an end',
     guards: 'the header limit: read, closed',

@@ -72,6 +72,30 @@ export const LIFTED: readonly LiftedLimit[] = [
     ],
   },
   {
+    limit: 'errors of the parser after Upgrade',
+    attack: 'upgrade-line-ends',
+    breaks: /p99|closed/,
+    edits: [
+      {
+        file: 'src/http/protocol/socket-input.ts',
+        from: 'if (parsed !== bytes.length) {',
+        to: 'if (parsed instanceof Error) {',
+      },
+    ],
+  },
+  {
+    limit: 'the limit of chunks, while they are parsed',
+    attack: 'tiny-chunks-at-once',
+    breaks: /p99/,
+    edits: [
+      {
+        file: 'src/http/protocol/request-body.ts',
+        from: 'process.nextTick(() => response.acceptBody());',
+        to: 'response.acceptBody();',
+      },
+    ],
+  },
+  {
     limit: 'the memory of unparsed input',
     attack: 'unfinished-headers',
     breaks: /memory/,

@@ -20,6 +20,7 @@ export const logEvents = {
   'checkpoints succeed again': ['info', 'failures'],
   'this PostgreSQL primary has a lower timeline than the previous one: acknowledged writes may be lost; use the server with the highest timeline':
     ['error', 'timeline', 'highest'],
+  'PostgreSQL warns; act on its message': ['warn', 'warning', 'warnings'],
   'expired idempotency keys were not deleted; retrying within a minute': ['warn', 'err'],
   'the keys of the identity provider could not be read; check the provider and --oidc-issuer': [
     'warn',

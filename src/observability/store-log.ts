@@ -1,7 +1,7 @@
 import type { StoreOptions, StoreTask } from '../store/store.ts';
 import type { EventLog } from './log-events.ts';
 
-/** Milliseconds between log lines about a task that keeps failing. */
+/** Milliseconds between log lines about a task that keeps failing, and about warnings of the database. */
 const REPEAT_MS = 60_000;
 
 interface Failing {
@@ -12,13 +12,18 @@ interface Failing {
 }
 
 /**
- * Logs store events: the first failure of a task, then one line a minute while it fails, and the recovery.
+ * Logs store events: the first failure of a task, then one line a minute while it fails, and the recovery; one
+ * warning of the database a minute.
  */
 export function logStore(
   log: EventLog,
   now: () => number = () => performance.now(),
-): Required<Pick<StoreOptions, 'onTaskEnd' | 'onKeysNotDeleted' | 'onTimelineRegression'>> {
+): Required<
+  Pick<StoreOptions, 'onTaskEnd' | 'onKeysNotDeleted' | 'onTimelineRegression' | 'onDatabaseWarning'>
+> {
   const failing = new Map<StoreTask, Failing>();
+  let warnings = 0;
+  let warnedAt = Number.NEGATIVE_INFINITY;
 
   function logFailure(task: StoreTask, err: unknown, failures: number): void {
     if (task === 'writes') log.event('writes fail; free disk space or check the database', { err, failures });
@@ -53,5 +58,12 @@ export function logStore(
         'this PostgreSQL primary has a lower timeline than the previous one: acknowledged writes may be lost; use the server with the highest timeline',
         { timeline, highest },
       ),
+    onDatabaseWarning: (warning) => {
+      warnings += 1;
+      if (now() - warnedAt < REPEAT_MS) return;
+      log.event('PostgreSQL warns; act on its message', { warning, warnings });
+      warnings = 0;
+      warnedAt = now();
+    },
   };
 }

@@ -231,6 +231,8 @@ export interface StoreOptions {
    * before. Acknowledged writes may be lost.
    */
   readonly onTimelineRegression?: (regression: TimelineRegression) => void;
+  /** Called with the text of each warning of PostgreSQL about a statement that had its effect. */
+  readonly onDatabaseWarning?: (message: string) => void;
 }
 
 /** Milliseconds until an idempotency key expires. */

@@ -32,6 +32,23 @@ test('task keeps failing → logged immediately, then once a minute, and after i
   );
 });
 
+test('PostgreSQL warns at each write → logged immediately, then once a minute', () => {
+  const lines: string[] = [];
+  let now = 0;
+  const { log } = logTo({ write: (line) => void lines.push(line) }, 'info');
+  const { onDatabaseWarning } = logStore(log, () => now);
+  for (now = 0; now <= 150_000; now += 1_000) onDatabaseWarning(`vacuum within ${now} transactions`);
+  const logged = lines.map((line): Record<string, unknown> => JSON.parse(line));
+  assert.deepEqual(
+    logged.map(({ level, warning, warnings }) => [level, warning, warnings]),
+    [
+      [40, 'vacuum within 0 transactions', 1],
+      [40, 'vacuum within 60000 transactions', 60],
+      [40, 'vacuum within 120000 transactions', 60],
+    ],
+  );
+});
+
 for (const engine of engines) {
   test(`writes fail for a while → logged once at the start and once at the end, on ${engine.name}`, async (t) => {
     const url = await engine.freshUrl(t);

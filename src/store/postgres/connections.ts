@@ -5,22 +5,21 @@ import {
   type ConnectionCounts,
   type ConnectionOptions,
   StoreNotOpened,
+  type StoreOptions,
   StoreUnavailable,
-  type TimelineRegression,
 } from '../store.ts';
-import { isFromServer, isStalePlan, mustCloseConnection, noConnection, noConnectionToAny } from './errors.ts';
+import {
+  classOfNotice,
+  isFromServer,
+  isStalePlan,
+  mustCloseConnection,
+  type Notice,
+  noConnection,
+  noConnectionToAny,
+} from './errors.ts';
 import { rowsOfPrimary, withRole } from './primary-check.ts';
 import type { Connection, Statement } from './statements.ts';
 import { FIND_TIMELINE, type Timelines, watchTimelines } from './timelines.ts';
-
-interface Notice {
-  readonly severity: string | undefined;
-  readonly code: string | undefined;
-  readonly message: string | undefined;
-}
-
-/** Class of the error codes of warnings (PostgreSQL documentation, appendix A). */
-const WARNING_CLASS = '01';
 
 /**
  * Milliseconds to wait for an answer after the server's statement timeout. Then the client closes the
@@ -37,16 +36,21 @@ export class Connections {
   readonly #places: readonly string[];
   readonly #options: ConnectionOptions;
   readonly #timelines: Timelines;
+  readonly #reportWarning: (message: string) => void;
   #current = 0;
 
   /** Throws StoreNotOpened if the URL is invalid. */
   constructor(
     url: string,
     options: ConnectionOptions,
-    onTimelineRegression: (regression: TimelineRegression) => void = () => undefined,
+    {
+      onTimelineRegression = () => undefined,
+      onDatabaseWarning = () => undefined,
+    }: Pick<StoreOptions, 'onTimelineRegression' | 'onDatabaseWarning'> = {},
   ) {
     this.#options = options;
     this.#timelines = watchTimelines(onTimelineRegression);
+    this.#reportWarning = onDatabaseWarning;
     const hosts = splitHosts(url);
     this.#places = hosts.map(({ place }) => place);
     this.#pools = hosts.map((host) => createPool(host.url, options, hosts.length, this.#timelines));
@@ -71,17 +75,18 @@ export class Connections {
    */
   async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
     const { client, index } = await this.#acquire();
-    const warnings: string[] = [];
-    // Compares the code too: servers translate the severity.
-    const warn = ({ severity, code, message }: Notice): void => {
-      if (severity === 'WARNING' || code?.startsWith(WARNING_CLASS)) warnings.push(message ?? '');
+    const doubts: string[] = [];
+    const note = (notice: Notice): void => {
+      const kind = classOfNotice(notice);
+      if (kind === 'doubt') doubts.push(`${notice.message} (${notice.code})`);
+      if (kind === 'warning') this.#reportWarning(notice.message ?? '');
     };
-    client.on('notice', warn);
+    client.on('notice', note);
     try {
       const result = await work({ query: (statement) => this.#send(client, statement) });
-      // Treats a warning as a failure. If a commit stops waiting for its synchronous standby, PostgreSQL
-      // reports only a warning. The standby may then lack the data.
-      if (warnings.length > 0) throw new StoreUnavailable(`PostgreSQL warned: ${warnings.join('; ')}`);
+      // If a commit stops waiting for its synchronous standby, PostgreSQL only warns. The standby may then lack the
+      // data.
+      if (doubts.length > 0) throw new StoreUnavailable(`PostgreSQL warned: ${doubts.join('; ')}`);
       client.release();
       return result;
     } catch (error: unknown) {
@@ -90,7 +95,7 @@ export class Connections {
       client.release(mustClose || isStalePlan(error));
       throw error;
     } finally {
-      client.off('notice', warn);
+      client.off('notice', note);
     }
   }
 

@@ -60,10 +60,10 @@ const SUSPICIOUS_FAILURES = 2;
  */
 export async function openPostgres(
   url: string,
-  { now, connections: options, onKeysNotDeleted = () => undefined, onTimelineRegression }: StoreOptions,
+  { now, connections: options, onKeysNotDeleted = () => undefined, ...reports }: StoreOptions,
 ): Promise<Engine> {
   await migratePostgres(url);
-  const connections = new Connections(url, options, onTimelineRegression);
+  const connections = new Connections(url, options, reports);
   const keyExpiry = startKeyExpiry(deleteOldKeys, onKeysNotDeleted);
 
   async function read(statement: Statement): Promise<readonly Row[]> {

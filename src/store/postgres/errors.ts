@@ -53,6 +53,22 @@ export function isStalePlan(error: unknown): boolean {
   );
 }
 
+/** A notice of the server. `routine` is the function that sent it; unlike `message`, servers do not translate it. */
+export interface Notice {
+  readonly code: string | undefined;
+  readonly message: string | undefined;
+  readonly routine: string | undefined;
+}
+
+/**
+ * Class of a notice. In `doubt`, the statement may have no effect, or its effect may be lost: the code is that of an
+ * error, or a commit stopped waiting for its synchronous standby. After a `warning` the statement has its effect.
+ */
+export function classOfNotice({ code = '', routine }: Notice): 'doubt' | 'warning' | 'information' {
+  if (code.startsWith('00')) return 'information';
+  return code.startsWith('01') && routine !== 'SyncRepWaitForLSN' ? 'warning' : 'doubt';
+}
+
 /** True if the statement may have violated a unique key. A statement with this error changed nothing. */
 export function mayBeUniqueViolation(error: unknown): boolean {
   return UNIQUE_VIOLATION_CODES.has(codeOf(error));

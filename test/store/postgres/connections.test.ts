@@ -187,6 +187,35 @@ test('statements sent together: each has the whole time, from the end of the one
   await connections.use(({ query }) => Promise.all(Array.from({ length: 5 }, () => query(slow))));
 });
 
+describe('the server warns about a statement', () => {
+  async function openWarned(t: TestContext) {
+    assert.ok(postgres !== undefined);
+    const warnings: string[] = [];
+    const connections = new Connections(await postgres.freshUrl(t), patient, {
+      onDatabaseWarning: (message) => void warnings.push(message),
+    });
+    t.after(() => connections.close());
+    return { connections, warnings };
+  }
+
+  test('but executed it → its result, and the warning is reported', async (t) => {
+    const { connections, warnings } = await openWarned(t);
+    const before = await processOf(connections);
+    await connections.query({ text: `DO $$BEGIN RAISE WARNING 'vacuum this database'; END$$` });
+    assert.deepEqual(warnings, ['vacuum this database']);
+    assert.equal(await processOf(connections), before);
+  });
+
+  test('with the code of an error → the outcome is unknown', async (t) => {
+    const { connections, warnings } = await openWarned(t);
+    await assert.rejects(connections.query({ text: 'COMMIT' }), {
+      name: 'StoreUnavailable',
+      message: 'PostgreSQL warned: there is no transaction in progress (25P01)',
+    });
+    assert.deepEqual(warnings, []);
+  });
+});
+
 test('no host accepts a connection → the error has the reason of each', async (t) => {
   assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));

@@ -54,7 +54,9 @@ test('failover to a newer timeline, or sessions on one timeline → no report, e
   await server.sql('CREATE ROLE app LOGIN');
   const reported: TimelineRegression[] = [];
   const url = server.url().replace('postgres@', 'app@');
-  const connections = new Connections(url, options, (regression) => reported.push(regression));
+  const connections = new Connections(url, options, {
+    onTimelineRegression: (regression) => void reported.push(regression),
+  });
   t.after(() => connections.close());
   const ask = () => connections.query({ text: 'SELECT 1 AS one' });
   await Promise.all([ask(), ask(), ask()]);
@@ -68,9 +70,9 @@ test('a server without timeline functions works', async (t) => {
   const server = await start(t);
   await server.sql('CREATE ROLE app LOGIN');
   await server.sql('REVOKE EXECUTE ON FUNCTION pg_current_wal_lsn() FROM PUBLIC');
-  const connections = new Connections(server.url().replace('postgres@', 'app@'), options, () =>
-    assert.fail('a regression was reported'),
-  );
+  const connections = new Connections(server.url().replace('postgres@', 'app@'), options, {
+    onTimelineRegression: () => assert.fail('a regression was reported'),
+  });
   t.after(() => connections.close());
   const [row] = await connections.query({ text: 'SELECT 1 AS one' });
   assert.equal(row?.one, 1);

@@ -307,6 +307,7 @@ async function prepareSession(
   // Sets timeouts, so that the server ends an open transaction if this instance is lost. Without timeouts,
   // the server would notice the loss only after hours.
   const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
+               SET default_transaction_isolation = 'read committed';
                SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs};
                SET client_min_messages = warning; ${PLAN_ONCE}; ${JIT_OFF}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,

@@ -23,7 +23,10 @@ const TIMEOUT_MS = 60_000;
  * at a time. Resolves to the names of the applied migrations. Rejects with StoreNotOpened on any failure.
  */
 export function migratePostgres(url: string): Promise<readonly string[]> {
-  return withConnection(url, (connection) => inTransaction(connection, 'BEGIN', () => migrate(connection)));
+  // With another isolation level, a statement after the lock would not see the migration that held it.
+  return withConnection(url, (connection) =>
+    inTransaction(connection, 'BEGIN ISOLATION LEVEL READ COMMITTED', () => migrate(connection)),
+  );
 }
 
 /** Resolves to whether a database has a store. Rejects with StoreNotOpened on any failure. */

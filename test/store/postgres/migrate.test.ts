@@ -25,6 +25,15 @@ test('a server that rejects several statements in one query (Citus) → migratio
   assert.notDeepEqual(await migratePostgres(url), []);
 });
 
+for (const level of ['repeatable read', 'serializable'])
+  test(`the database sets ${level}, and instances start together → migrations are applied once`, async (t) => {
+    const url = await freshUrl(t);
+    const database = new URL(url).pathname.slice(1);
+    await execute(url, `ALTER DATABASE ${database} SET default_transaction_isolation = '${level}'`);
+    const applied = await Promise.all([1, 2, 3, 4].map(() => migratePostgres(url)));
+    assert.equal(applied.filter(({ length }) => length > 0).length, 1);
+  });
+
 for (const columns of ['id integer, name text', 'id integer, migration text, batch integer', 'name text'])
   test(`table migrations (${columns}) of another program → rejected, and no table is added`, async (t) => {
     const url = await freshUrl(t);

@@ -1,6 +1,7 @@
 import type { Row } from '../rows.ts';
 import { EXPIRED_KEYS_AT_ONCE } from '../store.ts';
 import { type Connections, inTransaction } from './connections.ts';
+import { retryConflicts } from './retry-conflicts.ts';
 import type { Connection } from './statements.ts';
 
 /**
@@ -11,8 +12,8 @@ const KEYS_AT_ONCE_PER_OWNER = 100;
 
 /**
  * Deletes idempotency keys that were first used at `until` (milliseconds since the epoch) or earlier. With
- * `perOwner`, each owner has a separate statement. Skips locked keys instead of waiting for them. Resolves to
- * the number of deleted keys.
+ * `perOwner`, each owner has a separate statement. Skips locked keys instead of waiting for them. Retries
+ * conflicts with other transactions. Resolves to the number of deleted keys.
  */
 export async function deleteExpiredKeys(
   connections: Connections,
@@ -21,7 +22,7 @@ export async function deleteExpiredKeys(
 ): Promise<number> {
   const removeSome = perOwner ? removePerOwner : removeTogether;
   for (let total = 0; ; ) {
-    const removed = await removeSome(connections, until);
+    const removed = await retryConflicts(() => removeSome(connections, until));
     if (removed === 0) return total;
     total += removed;
   }

@@ -63,6 +63,23 @@ for (const perOwner of [false, true]) {
       assert.equal(await deleteKeys(other), 1);
     });
 
+    test('the server rolls deletions back for other transactions → they are retried', async (t) => {
+      const url = await storeWith(t, { 1: 2_300 });
+      // A sequence also counts rolled-back work.
+      await execute(
+        url,
+        `CREATE SEQUENCE tries;
+         CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+           IF nextval('tries') <= 3 THEN RAISE EXCEPTION 'undone' USING ERRCODE = '40001'; END IF;
+           RETURN NULL;
+         END$$;
+         CREATE TRIGGER undo BEFORE DELETE ON idempotency_keys FOR EACH STATEMENT EXECUTE FUNCTION undo()`,
+      );
+      const connections = new Connections(url, { ...options, poolSize: 1 });
+      t.after(() => connections.close());
+      assert.equal(await deleteKeys(connections), 2_300);
+    });
+
     test('several instances delete at the same time → each key is deleted once', async (t) => {
       const url = await storeWith(t, { 1: 5_000 });
       const removed = await Promise.all([1, 2, 3].map(() => deleteKeys(connect(t, url))));

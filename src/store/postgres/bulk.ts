@@ -110,29 +110,26 @@ function keyOf({ owner, id }: { readonly owner?: unknown; readonly id?: unknown 
   return `${owner} ${id}`;
 }
 
-/** Opens a cursor. `fetch` resolves to the next rows; to none at the end. */
-async function openCursor(connection: Connection, name: string, text: string, values: readonly string[]) {
-  await connection.query({ text: `DECLARE ${name} NO SCROLL CURSOR FOR ${text}`, values });
-  return {
-    fetch: (count: number) => connection.query({ text: `FETCH ${count} FROM ${name}` }),
-    close: async () => {
-      // Ignores an error of CLOSE: a failed transaction has already closed the cursor.
-      await connection.query({ text: `CLOSE ${name}` }).catch(() => undefined);
-    },
-  };
-}
-
 function contentsOf(connection: Connection): Contents {
+  let cursors = 0;
+
+  /**
+   * Opens a cursor, which ends with the transaction. Resolves to a function that fetches the next rows; none at the
+   * end.
+   */
+  async function openCursor(text: string, values: readonly string[] = []) {
+    cursors += 1;
+    const name = `cursor_${cursors}`;
+    await connection.query({ text: `DECLARE ${name} NO SCROLL CURSOR FOR ${text}`, values });
+    return (count: number) => connection.query({ text: `FETCH ${count} FROM ${name}` });
+  }
+
   async function* pages<T>(text: string, toRow: (row: Row) => T): AsyncGenerator<readonly T[]> {
-    const cursor = await openCursor(connection, 'pages', text, []);
-    try {
-      for (;;) {
-        const rows = await cursor.fetch(ROWS_IN_PAGE);
-        if (rows.length === 0) return;
-        yield rows.map(toRow);
-      }
-    } finally {
-      await cursor.close();
+    const fetch = await openCursor(text);
+    for (;;) {
+      const rows = await fetch(ROWS_IN_PAGE);
+      if (rows.length === 0) return;
+      yield rows.map(toRow);
     }
   }
 
@@ -142,30 +139,15 @@ function contentsOf(connection: Connection): Contents {
    */
   async function* plantPages(order: string, values: readonly string[]): AsyncGenerator<readonly PlantRow[]> {
     const bytes = plantFields.map((field) => `coalesce(octet_length(${field}), 0)`).join(' + ');
-    const sizes = await openCursor(
-      connection,
-      'sizes',
-      `SELECT ${bytes} AS bytes FROM plants ${order}`,
-      values,
-    );
-    const cursor = await openCursor(
-      connection,
-      'pages',
-      `SELECT ${PLANT_COLUMNS} FROM plants ${order}`,
-      values,
-    );
-    const counts = countsOfPages(() => sizes.fetch(ROWS_IN_PAGE));
-    try {
-      for (;;) {
-        // In a store that others fill meanwhile, the cursors may differ.
-        const { value: count = 1 } = await counts.next();
-        const rows = await cursor.fetch(count);
-        if (rows.length === 0) return;
-        yield rows.map(readPlantRow);
-      }
-    } finally {
-      await cursor.close();
-      await sizes.close();
+    const fetchSizes = await openCursor(`SELECT ${bytes} AS bytes FROM plants ${order}`, values);
+    const fetch = await openCursor(`SELECT ${PLANT_COLUMNS} FROM plants ${order}`, values);
+    const counts = countsOfPages(() => fetchSizes(ROWS_IN_PAGE));
+    for (;;) {
+      // In a store that others fill meanwhile, the cursors may differ.
+      const { value: count = 1 } = await counts.next();
+      const rows = await fetch(count);
+      if (rows.length === 0) return;
+      yield rows.map(readPlantRow);
     }
   }
 

@@ -4,6 +4,7 @@ import type { Row } from '../rows.ts';
 import {
   type ConnectionCounts,
   type ConnectionOptions,
+  StatementRejected,
   StoreNotOpened,
   type StoreOptions,
   StoreUnavailable,
@@ -136,14 +137,24 @@ export class Connections {
     throw noConnectionToAny(this.#places, failures);
   }
 
-  async #send(client: Client, { name, text, values }: Statement): Promise<readonly Row[]> {
+  async #send(client: Client, statement: Statement): Promise<readonly Row[]> {
+    const result = await this.#ask(client, statement);
+    // The server answers COMMIT without an error if a statement before it failed.
+    if (statement.text === 'COMMIT' && result.command !== 'COMMIT')
+      throw new StatementRejected(
+        'PostgreSQL rolled the transaction back, since a statement in it had failed',
+      );
+    return result.rows;
+  }
+
+  async #ask(client: Client, { name, text, values }: Statement): Promise<pg.QueryResult<Row>> {
     try {
       const config = {
         ...(this.#options.prepare && name !== undefined ? { name } : {}),
         ...(values === undefined ? {} : { values: [...values] }),
         text,
       };
-      return (await client.ask(config, this.#options)).rows;
+      return await client.ask(config, this.#options);
     } catch (error: unknown) {
       // Treats every error that is not from the server as a connection failure. pg has no common code for
       // resets, closed connections and timeouts.

@@ -43,3 +43,24 @@ test('statement of a bulk is cancelled → the session is kept', async (t) => {
   assert.deepEqual(await bulk.savePlants(plants, 'replace'), [0]);
   assert.deepEqual(await sessions(), before);
 });
+
+test('a table is read in part, and then whole → every row', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  await migrateStore(url);
+  const bulk = await openBulk(url, connections);
+  t.after(() => bulk.close());
+  await bulk.savePlants(
+    Array.from({ length: 2_500 }, (_, id) => plantRow(BigInt(id))),
+    'fail',
+  );
+  const counts = await bulk.read(async (contents) => {
+    const pages = contents.plants()[Symbol.asyncIterator]();
+    const first = await pages.next();
+    await pages.return?.();
+    let count = 0;
+    for await (const page of contents.plants()) count += page.length;
+    return [first.done, count];
+  });
+  assert.deepEqual(counts, [false, 2_500]);
+});

@@ -187,6 +187,18 @@ test('statements sent together: each has the whole time, from the end of the one
   await connections.use(({ query }) => Promise.all(Array.from({ length: 5 }, () => query(slow))));
 });
 
+test('a statement of a transaction fails, and `work` ignores it → COMMIT is rejected', async (t) => {
+  const { connections } = await open(t);
+  const before = await processOf(connections);
+  await assert.rejects(
+    connections.use((connection) =>
+      inTransaction(connection, 'BEGIN', () => connection.query(FAILING).catch(() => [])),
+    ),
+    { name: 'StatementRejected', message: /^PostgreSQL rolled the transaction back/ },
+  );
+  assert.equal(await processOf(connections), before);
+});
+
 describe('the server warns about a statement', () => {
   async function openWarned(t: TestContext) {
     assert.ok(postgres !== undefined);

@@ -316,11 +316,11 @@ async function prepareSession(
   timelines: Timelines,
 ): Promise<void> {
   // Sets timeouts, so that the server ends an open transaction if this instance is lost. Without timeouts,
-  // the server would notice the loss only after hours.
+  // the server would notice the loss only after hours. With array_nulls off, a missing tag would be the text NULL.
   const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
                SET default_transaction_isolation = 'read committed';
                SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs};
-               SET client_min_messages = warning; ${PLAN_ONCE}; ${JIT_OFF}`;
+               SET client_min_messages = warning; SET array_nulls = on; ${PLAN_ONCE}; ${JIT_OFF}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;
   // Ignores an error of the timeline query: servers compatible with PostgreSQL may lack timelines.

@@ -3,7 +3,7 @@ import { type TestContext, test } from 'node:test';
 import { openStore } from '../../../src/store/open-engine.ts';
 import { Connections } from '../../../src/store/postgres/connections.ts';
 import type { Outcome, Store, Write } from '../../../src/store/store.ts';
-import { engines, execute, connections as options } from '../../support/engines.ts';
+import { engines, execute, connections as options, rowsOf } from '../../support/engines.ts';
 import { create as creation, upTo } from '../../support/store-setup.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
@@ -43,6 +43,17 @@ test('ids taken → PostgreSQL rejects a batch and logs an error, up to once a s
   const [row] = await database.query({ text: 'SELECT last_value FROM statements' });
   const rejected = Number(row?.last_value) - 1 - 1 - TRIES;
   assert.ok(rejected >= 1 && rejected <= 1 + seconds, `${rejected} in ${seconds} s`);
+});
+
+test('the database turns array_nulls off → a plant without a tag has none', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  await execute(url, `ALTER DATABASE ${new URL(url).pathname.slice(1)} SET array_nulls = off`);
+  const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
+  t.after(() => store.close());
+  await store.write(creation(1n, { tag: null }));
+  await store.write(creation(2n, { tag: 'NULL' }));
+  assert.deepEqual(await rowsOf(url, 'SELECT tag FROM plants ORDER BY id'), [{ tag: null }, { tag: 'NULL' }]);
 });
 
 test('the server rolls a batch back for another transaction → it is retried and executed once', async (t) => {

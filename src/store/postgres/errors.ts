@@ -30,6 +30,11 @@ const UNIQUE_VIOLATION_CODES = new Set(['23505', 'XX000']);
 
 const FEATURE_NOT_SUPPORTED = '0A000';
 
+/** Functions of the server that raise PROGRAM_LIMIT when it stops writes until a database is vacuumed. */
+const WRAPAROUND_ROUTINES = new Set(['GetNewTransactionId', 'GetNewMultiXactId']);
+
+const PROGRAM_LIMIT = '54000';
+
 /**
  * True for a conflict with another transaction: a deadlock, a serialization failure, or a prepared statement that a
  * migration made outdated. Nothing changed, and an immediate retry may succeed.
@@ -41,16 +46,20 @@ export function isConflict(error: unknown): boolean {
 
 /**
  * True if a migration changed the columns of a prepared statement ("cached plan must not change result
- * type"). The connection must then be closed. Checks the server function that raised the error, since the
- * message may be translated.
+ * type"). The connection must then be closed.
  */
 export function isStalePlan(error: unknown): boolean {
-  return (
-    codeOf(error) === FEATURE_NOT_SUPPORTED &&
-    error instanceof Error &&
-    'routine' in error &&
-    error.routine === 'RevalidateCachedQuery'
-  );
+  return codeOf(error) === FEATURE_NOT_SUPPORTED && routineOf(error) === 'RevalidateCachedQuery';
+}
+
+/** True if the server assigns no more transaction ids, so it rejects every write. */
+function isWraparoundStop(error: unknown): boolean {
+  return codeOf(error) === PROGRAM_LIMIT && WRAPAROUND_ROUTINES.has(routineOf(error));
+}
+
+/** Returns the function of the server that raised an error. Servers translate the message, but not this name. */
+function routineOf(error: unknown): string {
+  return error instanceof Error && 'routine' in error ? String(error.routine) : '';
 }
 
 /** A notice of the server. `routine` is the function that sent it; unlike `message`, servers do not translate it. */
@@ -120,6 +129,7 @@ export function toStoreError(error: unknown): unknown {
   const code = codeOf(error);
   const reason = `PostgreSQL: ${messageOf(error)} (${code})`;
   if (DAMAGE_CODES.has(code)) return new StoreDamaged(reason, { cause: error });
+  if (isWraparoundStop(error)) return new NothingStored(reason, { cause: error });
   const isTransient =
     TRANSIENT_CLASSES.has(code.slice(0, 2)) || TRANSIENT_CODES.has(code) || isConflict(error);
   return isTransient

@@ -1,0 +1,18 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { toStoreError } from '../../../src/store/postgres/errors.ts';
+import { NothingStored, StatementRejected } from '../../../src/store/store.ts';
+
+/** An error with the fields of one that PostgreSQL sends. */
+function serverError(code: string, routine: string): Error {
+  return Object.assign(new Error('rejected'), { severity: 'ERROR', code, routine });
+}
+
+for (const routine of ['GetNewTransactionId', 'GetNewMultiXactId'])
+  test(`no more transaction ids (${routine}) → nothing stored`, () => {
+    assert.ok(toStoreError(serverError('54000', routine)) instanceof NothingStored);
+  });
+
+test('another limit of the server → the statement is rejected', () => {
+  assert.ok(toStoreError(serverError('54000', 'heap_form_tuple')) instanceof StatementRejected);
+});

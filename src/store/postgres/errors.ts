@@ -12,10 +12,11 @@ const RETRIED = new Set(['40001', '40P01']);
  * intervention (shutdown, timeout), system, internal errors.
  */
 const TRANSIENT_CLASSES = new Set(['08', '28', '53', '57', '58', 'XX']);
-/**
- * Codes of further transient errors: read-only or aborted transaction, missing database, unavailable lock.
- */
-const TRANSIENT_CODES = new Set(['25006', '25P02', '25P03', '25P04', '3D000', '40003', '55P03']);
+/** Codes of further transient errors: aborted transaction, missing database, unknown outcome. */
+const TRANSIENT_CODES = new Set(['25P02', '25P03', '25P04', '3D000', '40003']);
+
+/** Codes with which the server rejects a transaction before its commit: read-only, disk full, unavailable lock. */
+const NOTHING_STORED_CODES = new Set(['25006', '53100', '55P03']);
 
 /** Codes of a damaged page or index. */
 const DAMAGE_CODES = new Set(['XX001', 'XX002']);
@@ -129,10 +130,9 @@ export function toStoreError(error: unknown): unknown {
   const code = codeOf(error);
   const reason = `PostgreSQL: ${messageOf(error)} (${code})`;
   if (DAMAGE_CODES.has(code)) return new StoreDamaged(reason, { cause: error });
-  if (isWraparoundStop(error)) return new NothingStored(reason, { cause: error });
-  const isTransient =
-    TRANSIENT_CLASSES.has(code.slice(0, 2)) || TRANSIENT_CODES.has(code) || isConflict(error);
-  return isTransient
+  if (NOTHING_STORED_CODES.has(code) || isConflict(error) || isWraparoundStop(error))
+    return new NothingStored(reason, { cause: error });
+  return TRANSIENT_CLASSES.has(code.slice(0, 2)) || TRANSIENT_CODES.has(code)
     ? new StoreUnavailable(reason, { cause: error })
     : new StatementRejected(reason, { cause: error });
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { toStoreError } from '../../../src/store/postgres/errors.ts';
-import { NothingStored, StatementRejected } from '../../../src/store/store.ts';
+import { NothingStored, StatementRejected, StoreUnavailable } from '../../../src/store/store.ts';
 
 /** An error with the fields of one that PostgreSQL sends. */
 function serverError(code: string, routine: string): Error {
@@ -16,3 +16,14 @@ for (const routine of ['GetNewTransactionId', 'GetNewMultiXactId'])
 test('another limit of the server → the statement is rejected', () => {
   assert.ok(toStoreError(serverError('54000', 'heap_form_tuple')) instanceof StatementRejected);
 });
+
+for (const code of ['25006', '40001', '40P01', '53100', '55P03'])
+  test(`${code}, with which the server rejects a transaction → nothing stored`, () => {
+    assert.ok(toStoreError(serverError(code, 'any')) instanceof NothingStored);
+  });
+
+for (const code of ['08006', '40003', '57014', '57P01'])
+  test(`${code}, which may come after the commit → outcome unknown`, () => {
+    const error = toStoreError(serverError(code, 'any'));
+    assert.ok(error instanceof StoreUnavailable && !(error instanceof NothingStored));
+  });

@@ -157,9 +157,9 @@ test('server became read-only → 503 for writes only, and no connection keeps t
   await server.sql(`ALTER DATABASE ${database} SET default_transaction_read_only = on`);
   await dropConnections(database);
   assert.equal((await whenAvailable(() => caller.list())).status, 200);
-  await assertUnavailable(await caller.create(2));
-  await assertUnavailable(await caller.create(2, 'key'));
-  await assertUnavailable(await caller.remove(1));
+  await assertUnavailable(await caller.create(2), 'nothing was stored');
+  await assertUnavailable(await caller.create(2, 'key'), 'nothing was stored');
+  await assertUnavailable(await caller.remove(1), 'nothing was stored');
   const lists = await Promise.all(Array.from({ length: 10 }, () => caller.list()));
   assert.ok(lists.every(({ status }) => status === 200));
   await server.sql(`ALTER DATABASE ${database} RESET default_transaction_read_only`);

@@ -53,6 +53,8 @@ async function withConnection<T>(url: string, work: (connection: Connection) => 
 
 async function migrate(connection: Connection): Promise<readonly string[]> {
   await rejectOtherEncodings(connection);
+  // Waits up to TIMEOUT_MS, whatever the account or the database sets.
+  await connection.query({ text: 'SET LOCAL lock_timeout = 0' });
   await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
   await ensureMigrationsTable(connection);
   return applyMigrations(POSTGRES_MIGRATIONS, {

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { migratePostgres, postgresStoreExists } from '../../../src/store/postgres/migrate.ts';
-import { engines, execute } from '../../support/engines.ts';
+import { engines, execute, rowsOf } from '../../support/engines.ts';
+import { holdMigration } from '../../support/faults/hold-migration.ts';
+import { until } from '../../support/patience.ts';
 
 /** Rejects, as Citus does for its tables, a change of the schema in a query with further statements. */
 const REJECT_SEVERAL_STATEMENTS = `
@@ -33,6 +35,20 @@ for (const level of ['repeatable read', 'serializable'])
     const applied = await Promise.all([1, 2, 3, 4].map(() => migratePostgres(url)));
     assert.equal(applied.filter(({ length }) => length > 0).length, 1);
   });
+
+test('the database sets lock_timeout → a migration waits longer for a lock', async (t) => {
+  const { databaseUrl, release } = await holdMigration(t);
+  await execute(
+    databaseUrl,
+    `ALTER DATABASE ${new URL(databaseUrl).pathname.slice(1)} SET lock_timeout = '1ms'`,
+  );
+  const migrating = migratePostgres(databaseUrl);
+  const waiting = `SELECT 1 FROM pg_stat_activity WHERE datname = current_database()
+                      AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '100 ms'`;
+  await Promise.race([migrating, until(async () => (await rowsOf(databaseUrl, waiting)).length > 0)]);
+  await release();
+  assert.notDeepEqual(await migrating, []);
+});
 
 for (const columns of ['id integer, name text', 'id integer, migration text, batch integer', 'name text'])
   test(`table migrations (${columns}) of another program → rejected, and no table is added`, async (t) => {

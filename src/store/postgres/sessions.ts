@@ -1,0 +1,136 @@
+import pg from 'pg';
+import type { Row } from '../rows.ts';
+import { type ConnectionOptions, StoreUnavailable, type TimelineRegression } from '../store.ts';
+
+/**
+ * Milliseconds to wait for an answer after the server's statement timeout. Then the client closes the
+ * connection.
+ */
+const ANSWER_GRACE_MS = 500;
+
+/** A connection that limits the time for each answer of the server. */
+export class Client extends pg.Client {
+  /** The error that ended the connection. Later queries reject with a message of pg, which says nothing of it. */
+  lostBy: Error | undefined;
+  #unanswered = 0;
+  #timeout: NodeJS.Timeout | undefined;
+
+  constructor(config?: pg.ClientConfig) {
+    super(config);
+    // Closes the socket if a login fails on the client's side. pg leaves the socket open until the server
+    // closes it after a minute.
+    this.connection.on('error', () => this.connection.stream.destroy());
+  }
+
+  /**
+   * Sends a query, and closes the connection if no answer arrives in time. The time of a query starts with the
+   * answer to the previous one, since the server executes them one by one. Avoids pg's promises and
+   * `query_timeout`, which keep each query in memory until the next full garbage collection
+   * (docs/performance.md).
+   */
+  ask(
+    config: string | pg.QueryConfig,
+    { statementTimeoutMs }: ConnectionOptions,
+  ): Promise<pg.QueryResult<Row>> {
+    return new Promise((resolve, reject) => {
+      if (this.#unanswered === 0) this.#startTimeout(statementTimeoutMs + ANSWER_GRACE_MS);
+      this.#unanswered += 1;
+      this.query<Row>(config, (error, result) => {
+        this.#unanswered -= 1;
+        if (this.#unanswered === 0) clearTimeout(this.#timeout);
+        else this.#timeout?.refresh();
+        if (error) reject(error);
+        else resolve(result);
+      });
+    });
+  }
+
+  #startTimeout(ms: number): void {
+    this.#timeout = setTimeout(() => this.connection.stream.destroy(new Error('Query read timeout')), ms);
+  }
+}
+
+/**
+ * Keeps the server from compiling statements to machine code: compiling takes longer than running them. The
+ * planner would choose it for large tables, since it does not know how few plants a list reads.
+ */
+const JIT_OFF = `SELECT set_config('jit', 'off', false) WHERE current_setting('jit', true) IS NOT NULL`;
+
+/**
+ * Makes the server plan a prepared statement once per connection, not at each call. Has no effect on servers
+ * without this setting. Has no effect on Citus, which needs the values to plan an insert for several shards.
+ */
+const PLAN_ONCE = `SELECT set_config('plan_cache_mode', 'force_generic_plan', false)
+                    WHERE current_setting('plan_cache_mode', true) IS NOT NULL
+                      AND current_setting('citus.shard_count', true) IS NULL`;
+
+/**
+ * Configures a new connection by SQL, since poolers reject settings as start-up parameters. Rejects
+ * a host that is not the primary.
+ */
+export async function prepareSession(
+  client: Client,
+  options: ConnectionOptions,
+  hosts: number,
+  timelines: Timelines,
+): Promise<void> {
+  // Sets timeouts, so that the server ends an open transaction if this instance is lost. Without timeouts,
+  // the server would notice the loss only after hours. With array_nulls off, a missing tag would be the text NULL.
+  const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
+               SET default_transaction_isolation = 'read committed';
+               SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs};
+               SET client_min_messages = warning; SET array_nulls = on; ${PLAN_ONCE}; ${JIT_OFF}`;
+  const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
+                      current_setting('transaction_read_only') AS read_only`;
+  // Ignores an error of the timeline query: servers compatible with PostgreSQL may lack timelines.
+  const [, { rows }, timeline] = await Promise.all([
+    client.ask(set, options),
+    client.ask(ask, options),
+    client.ask(FIND_TIMELINE, options).catch(() => undefined),
+  ]);
+  // Rejects a standby, since it may lack acknowledged writes. Accepts a read-only primary if the URL has only
+  // one host: the primary can still list plants.
+  const [role] = rows;
+  if (role?.standby === 'on' || (hosts > 1 && role?.read_only !== 'off'))
+    throw new StoreUnavailable('the host is not the primary');
+  timelines.note(timeline?.rows[0]?.timeline);
+}
+
+/**
+ * Query for the timeline number of a primary, as eight hexadecimal digits. The number grows at each failover.
+ * Returns NULL on a standby. Fails on servers that are compatible with PostgreSQL but have no timelines.
+ */
+const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby', true) = 'off'
+                                          THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline`;
+
+/**
+ * Detects a connection to an outdated primary. PostgreSQL increases the timeline number at each failover. A
+ * primary is outdated if its timeline number is lower than the highest number seen before.
+ */
+export interface Timelines {
+  note(timeline: unknown): void;
+  /**
+   * Number of times that an outdated primary was found. Successive connections with the same timeline count
+   * once.
+   */
+  regressions(): number;
+}
+
+export function watchTimelines(onRegression: (regression: TimelineRegression) => void): Timelines {
+  let highest = 0;
+  let last = 0;
+  let regressions = 0;
+  return {
+    note(digits) {
+      const timeline = typeof digits === 'string' ? Number.parseInt(digits, 16) : 0;
+      if (!(timeline > 0) || timeline === last) return;
+      last = timeline;
+      if (timeline < highest) {
+        regressions += 1;
+        onRegression({ timeline, highest });
+      }
+      highest = Math.max(highest, timeline);
+    },
+    regressions: () => regressions,
+  };
+}

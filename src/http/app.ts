@@ -106,12 +106,13 @@ export function createApp(options: AppOptions): FastifyInstance {
     reads: createAdmission(limits.inFlight, waitForLoopBudget),
     writes: createAdmission(limits.inFlight, waitForLoopBudget),
   };
-  const lookups = createAdmission(limits.inFlight, waitForLoopBudget);
+  // Anyone can send unknown tokens. Their lookups have a separate limit and loop budget, which networks share.
+  const knownLookups = createAdmission(limits.inFlight, waitForLoopBudget);
+  const otherLookups = createAdmission(limits.inFlight, createLoopBudget());
   const authentication = createAuthentication({
-    store: {
-      write: store.write,
-      findToken: (digest) => lookups.run(undefined, () => store.findToken(digest)),
-    },
+    store,
+    findToken: (digest, network) =>
+      (network === undefined ? knownLookups : otherLookups).run(network, () => store.findToken(digest)),
     verifyJwt,
     now,
     onLookup: metrics.tokenLookedUp,

@@ -6,7 +6,7 @@ import type { Audit, AuditSource } from '../../observability/audit-log.ts';
 import { type Store, withNothingStored } from '../../store/store.ts';
 import { type FoundToken, isValid, isWellFormedSecret, LAST_USE_STEP_MS, type Scope } from '../../token.ts';
 import { countOf } from '../header-names.ts';
-import type { RejectedTokens } from './rate-limit.ts';
+import { networkOf, type RejectedTokens } from './rate-limit.ts';
 
 /**
  * TTL of the token cache in milliseconds. A revocation takes effect within this TTL plus `RECHECK_MS`
@@ -79,7 +79,12 @@ interface Lookup {
 }
 
 interface AuthenticationOptions {
-  readonly store: Pick<Store, 'findToken' | 'write'>;
+  readonly store: Pick<Store, 'write'>;
+  /**
+   * Finds a token of the service. `network` is that of the client, or undefined for a token that was accepted
+   * at its last lookup.
+   */
+  readonly findToken: (digest: Uint8Array, network: string | undefined) => ReturnType<Store['findToken']>;
   readonly verifyJwt: VerifyJwt | undefined;
   readonly now: () => number;
   /** Called with true for a token in the cache, and with false for a token that must be verified. */
@@ -92,6 +97,7 @@ interface AuthenticationOptions {
 
 export function createAuthentication({
   store,
+  findToken,
   verifyJwt,
   now,
   onLookup,
@@ -109,8 +115,9 @@ export function createAuthentication({
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
 
-  function lookUp(secret: string, digest: string): Lookup {
-    const started: Lookup = { digest, found: undefined, answer: find(secret, digest), recordUseFrom: 0 };
+  function lookUp(request: FastifyRequest, secret: string, digest: string): Lookup {
+    const answer = find(request, secret, digest);
+    const started: Lookup = { digest, found: undefined, answer, recordUseFrom: 0 };
     lookups.set(secret, started);
     started.answer.then(
       (found) => {
@@ -125,16 +132,18 @@ export function createAuthentication({
     if (lookups.peek(secret) === lookup) lookups.delete(secret);
   }
 
-  async function find(secret: string, digest: string): Promise<FoundToken | Grant | undefined> {
+  async function find(
+    request: FastifyRequest,
+    secret: string,
+    digest: string,
+  ): Promise<FoundToken | Grant | undefined> {
     const isLocal = isWellFormedSecret(secret);
     if (!isLocal && verifyJwt === undefined) return undefined;
     onLookup(false);
-    return isLocal ? findToken(digest) : verifyJwt?.(secret);
-  }
-
-  async function findToken(digest: string): Promise<FoundToken | undefined> {
+    if (!isLocal) return verifyJwt?.(secret);
+    const network = rejectedTokens.wasAccepted(digest) ? undefined : networkOf(request.ip);
     try {
-      return await store.findToken(Buffer.from(digest, 'base64'));
+      return await findToken(Buffer.from(digest, 'base64'), network);
     } catch (error: unknown) {
       throw withNothingStored(error);
     }
@@ -200,19 +209,25 @@ export function createAuthentication({
       }
       const digest = known?.digest ?? digestOf(secret);
       rejectedTokens.rejectBeyond(request.ip, digest);
-      const pending = known ?? lookUp(secret, digest);
+      const pending = known ?? lookUp(request, secret, digest);
       pending.answer
-        .then(() => {
-          admit(request, secret, pending, scope);
-          rejectedTokens.accepted(digest);
-        })
+        .then(
+          () => {
+            admit(request, secret, pending, scope);
+            rejectedTokens.accepted(digest);
+          },
+          (error: unknown) => {
+            rejectedTokens.undecided(request.ip, digest);
+            throw error;
+          },
+        )
         .then(() => done(), done);
     };
   }
 
   async function recheck(request: FastifyRequest, scope: Scope): Promise<void> {
     const secret = readSecret(request);
-    const known = lookups.get(secret) ?? lookUp(secret, digestOf(secret));
+    const known = lookups.get(secret) ?? lookUp(request, secret, digestOf(secret));
     const isAnswered = await known.answer.then(
       () => true,
       () => false,

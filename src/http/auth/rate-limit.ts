@@ -49,7 +49,14 @@ export interface RejectedTokens {
    */
   rejectBeyond(address: string, digest: string): void;
   rejected(address: string, digest: string): void;
+  /**
+   * Counts a token whose lookup failed, as in an overload. It counts once for its address and never for the
+   * token, which may be valid. Ignores a token that was accepted at its last lookup.
+   */
+  undecided(address: string, digest: string): void;
   accepted(digest: string): void;
+  /** Returns true for a token that was accepted at its last lookup. */
+  wasAccepted(digest: string): boolean;
 }
 
 /**
@@ -58,27 +65,31 @@ export interface RejectedTokens {
  * send requests. All addresses of an IPv6 /64 network count as one address. A `limit` of 0 means no limit.
  */
 export function createRejectedTokens(limit: number, monotonicNow: Clock): RejectedTokens {
-  if (limit === 0) return { rejectBeyond: ignore, rejected: ignore, accepted: ignore };
-  const ofAddress = createRate(limit, monotonicNow);
-  const ofToken = createRate(limit, monotonicNow);
-  const validBefore = new LRUCache<string, true>({ max: MAX_ENTRIES });
+  const max = limit === 0 ? Number.POSITIVE_INFINITY : limit;
+  const ofAddress = createRate(max, monotonicNow);
+  const ofToken = createRate(max, monotonicNow);
+  const accepted = new LRUCache<string, true>({ max: MAX_ENTRIES });
   return {
     rejectBeyond: (address, digest) => {
-      if (validBefore.has(digest)) return;
+      if (accepted.has(digest)) return;
       const network = networkOf(address);
       ofAddress.rejectBeyond(network, 'too many invalid tokens from this address');
       ofToken.rejectBeyond(`${network} ${digest}`, 'this invalid token was sent too often');
     },
     rejected: (address, digest) => {
       const network = networkOf(address);
-      validBefore.delete(digest);
+      accepted.delete(digest);
       if (ofToken.count(`${network} ${digest}`) === 1) ofAddress.count(network);
     },
-    accepted: (digest) => validBefore.set(digest, true),
+    undecided: (address, digest) => {
+      if (accepted.has(digest)) return;
+      const network = networkOf(address);
+      if (ofToken.count(`undecided ${network} ${digest}`) === 1) ofAddress.count(network);
+    },
+    accepted: (digest) => accepted.set(digest, true),
+    wasAccepted: (digest) => accepted.has(digest),
   };
 }
-
-function ignore(): void {}
 
 /**
  * Returns a hook that limits the requests per minute of each token. The hook runs after authentication.

@@ -33,7 +33,7 @@ export function createAdmission(limit: number, waitForLoopBudget: WaitForLoopBud
   const full = new ApiError(50301, 'too many requests are in flight; retry later', RETRY_SOON);
   const fullForOwner = new ApiError(
     50301,
-    'too many requests of this owner are in flight; retry later',
+    'too many requests of this owner or address are in flight; retry later',
     RETRY_SOON,
   );
   const shares = new Map<string, Share>();

@@ -93,6 +93,20 @@ test('a token that was valid before → not limited, until it is rejected', () =
   assert.ok(!send(tokens, '192.0.2.1', 'known'));
 });
 
+test('lookup failed → the token counts once for its address, and is not limited', () => {
+  const { tokens } = limited(2);
+  tokens.accepted('known');
+  for (let times = 0; times < 3; times += 1) {
+    tokens.undecided('192.0.2.1', 'a');
+    tokens.undecided('192.0.2.1', 'known');
+  }
+  assert.equal(answerTo(tokens, '192.0.2.1', 'a'), undefined);
+  tokens.undecided('192.0.2.1', 'b');
+  assert.match(answerTo(tokens, '192.0.2.1', 'a')?.message ?? '', /address/);
+  assert.equal(answerTo(tokens, '192.0.2.1', 'known'), undefined);
+  assert.equal(answerTo(tokens, '192.0.2.2', 'a'), undefined);
+});
+
 test('limit 0 → no limit', () => {
   const { tokens } = limited(0);
   for (let count = 0; count < 100; count += 1) assert.ok(send(tokens, '192.0.2.1', 'a'));

@@ -1,5 +1,8 @@
+import { mintSecret } from '../../../src/token.ts';
+
 /**
- * The next action of one connection of an attack. In texts, `{token}`, `{n}` and `{id}` are replaced (see `fillIn`).
+ * The next action of one connection of an attack. In texts, `{token}`, `{guess}`, `{n}` and `{id}` are replaced (see
+ * `fillIn`).
  */
 export type Step =
   /** Sends a text, one byte per character, several times without waiting for responses. */
@@ -64,6 +67,8 @@ export interface Attack {
   /** The limits of the service that the attack tests, and the bounds that break when a limit is removed. */
   readonly guards: string;
   readonly connections: number;
+  /** The connections come from so many loopback addresses; one by default. */
+  readonly addresses?: number;
   /** The connections take these in rotation. */
   readonly sends: readonly Script[];
   readonly reads: Reading;
@@ -129,10 +134,17 @@ function idOfPlant(number: number, plants: number): bigint {
   );
 }
 
-/** Replaces `{token}`, `{n}` (a unique number of nine digits) and `{id}` (the id of the nth existing plant). */
+/** Names of texts that are replaced again each time. */
+export const VARIABLES = /\{(?:guess|n|id)\}/;
+
+/**
+ * Replaces `{token}`, `{guess}` (a new token that is unknown and well-formed), `{n}` (a unique number of nine digits) and `{id}` (the id of the nth existing
+ * plant).
+ */
 export function fillIn(text: string, token: string, number: number, plants: number): string {
   return text
     .replaceAll('{token}', token)
+    .replaceAll('{guess}', mintSecret)
     .replaceAll('{n}', String(number).padStart(9, '0'))
     .replaceAll('{id}', () => String(idOfPlant(number, plants)));
 }

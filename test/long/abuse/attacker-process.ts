@@ -5,7 +5,15 @@ import { createInterface } from 'node:readline';
 import { setTimeout } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { PATIENCE_MS } from '../../support/patience.ts';
-import { type AttackReport, fillIn, type Job, type Reading, type Script, type Step } from './attack.ts';
+import {
+  type AttackReport,
+  fillIn,
+  type Job,
+  type Reading,
+  type Script,
+  type Step,
+  VARIABLES,
+} from './attack.ts';
 
 // The attacking process. It reads its job as a line of JSON and prints "ready". The next line starts it. It prints
 // "connected" when its first connections are made, and a report at its end. It also ends with its input.
@@ -31,6 +39,7 @@ class Attacker {
   readonly #statuses: Record<string, number> = {};
   #began = 0;
   #number = 0;
+  #sockets = 0;
   #isOver = false;
   #connected = 0;
   #failed = 0;
@@ -96,7 +105,7 @@ class Attacker {
 
   /** Constant bytes are rendered once, before the attack starts. */
   #build(step: Step): void {
-    if ('send' in step && !/\{(?:n|id)\}/.test(step.send))
+    if ('send' in step && !VARIABLES.test(step.send))
       this.#built.set(step, Buffer.from(this.#fill(step.send).repeat(step.times ?? 1), 'latin1'));
     if ('flood' in step) {
       const text = this.#fill(step.flood);
@@ -139,7 +148,7 @@ class Attacker {
     const { url, attack } = this.#job;
     const { protocol, hostname, port } = new URL(url);
     const isTls = protocol === 'https:' && attack.rawToTls === undefined;
-    const address = { host: hostname, port: Number(port) };
+    const address = { host: hostname, port: Number(port), ...this.#nextSource() };
     const socket = isTls ? connectTls({ ...address, rejectUnauthorized: false }) : connect(address);
     if (attack.reads !== 'all') socket.pause();
     let isConnected = false;
@@ -165,6 +174,14 @@ class Attacker {
       this.#lastClosed = performance.now() - this.#began;
     });
     return socket;
+  }
+
+  #nextSource(): { localAddress?: string } {
+    const { addresses } = this.#job.attack;
+    if (addresses === undefined) return {};
+    this.#sockets += 1;
+    const index = this.#sockets % addresses;
+    return { localAddress: `127.8.${index >> 7}.${1 + (index & 127)}` };
   }
 
   #lookWhetherConnected(): void {

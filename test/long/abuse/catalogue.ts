@@ -562,6 +562,22 @@ const lists: readonly Attack[] = [
   },
 ];
 
+const guesses: readonly Attack[] = [
+  {
+    name: 'guessed-tokens',
+    about: 'a new unknown token in each request, from 200 addresses',
+    guards: 'the separate limit of tokens that were valid before: failures',
+    connections: 400,
+    addresses: 200,
+    sends: [inALoop(get('/plants', `${HOST}Authorization: Bearer {guess}\r\n`))],
+    reads: 'all',
+    seconds: 15,
+    bounds: { ...AFTER_A_BURST, statuses: [401, 429, 503] },
+    bothEngines: true,
+    short: { seconds: 3 },
+  },
+];
+
 const admin: readonly Attack[] = [
   {
     name: 'admin-pipelined',
@@ -697,6 +713,7 @@ export const catalogue: readonly Attack[] = [
   ...bodies,
   ...slowness,
   ...lists,
+  ...guesses,
   ...admin,
   ...handshakes,
   ...stops,

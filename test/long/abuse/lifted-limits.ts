@@ -180,6 +180,18 @@ export const LIFTED: readonly LiftedLimit[] = [
     ],
   },
   {
+    limit: 'the separate limit of tokens that were valid before',
+    attack: 'guessed-tokens',
+    breaks: /fail/,
+    edits: [
+      {
+        file: 'src/http/auth/authentication.ts',
+        from: 'rejectedTokens.wasAccepted(digest) ? undefined : networkOf(request.ip)',
+        to: 'networkOf(request.ip)',
+      },
+    ],
+  },
+  {
     limit: 'the handler time per event-loop iteration',
     attack: 'many-costly-bodies',
     breaks: /p99/,

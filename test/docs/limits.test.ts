@@ -18,7 +18,7 @@ import { MAX_LINE_BYTES } from '../../src/formats/format.ts';
 import { MAX_SKIPPED_BYTES } from '../../src/formats/ndjson.ts';
 import { CHECK_MS, SCRAPES_RENDERED } from '../../src/http/admin.ts';
 import { operations } from '../../src/http/app.ts';
-import { TOKEN_FRESH_MS } from '../../src/http/auth/authentication.ts';
+import { CHARACTERS_CACHED, TOKEN_FRESH_MS, TOKENS_CACHED } from '../../src/http/auth/authentication.ts';
 import { ALGORITHMS, COOLDOWN_MS, KEPT_MS, REFRESH_MS, STALE_MS } from '../../src/http/auth/jwks.ts';
 import { CLOCK_TOLERANCE_S, MAX_JWT_LENGTH } from '../../src/http/auth/oidc.ts';
 import { WINDOW_MS } from '../../src/http/auth/rate-limit.ts';
@@ -55,6 +55,7 @@ const HOUR_MS = 60 * MINUTE_MS;
 
 const hours = `${KEY_LIFETIME_MS / HOUR_MS} hours`;
 const listsAtOnce = Math.floor(numberOf('sendBufferLimit') / (STREAM_BYTES * MEMORY_PER_BYTE));
+const tokensCached = `${grouped(TOKENS_CACHED)} tokens and ${CHARACTERS_CACHED / MIB} MiB of their text`;
 const stop = `${FORCED_EXIT_MS / SECOND_MS} s`;
 const expires = DEFAULT_EXPIRES.replace('d', ' days');
 const line = `${MAX_LINE_BYTES / MIB} MiB`;
@@ -85,6 +86,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `reads nothing for ${numberOf('writeTimeout') / SECOND_MS} s`,
     `| Connections | ${grouped(numberOf('maxConnections'))};`,
     `by default expires after ${expires}`,
+    tokensCached,
   ],
   'docs/configuration.md': [
     `A note for the list of tokens, ${TOKEN_NAME_RULE}.`,
@@ -99,6 +101,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `| Lifetime of an idempotency key | ${hours} `,
     `| A list with \`limit\` | ends at ${GATHERED_BYTES / MIB} MiB,`,
     `| A page read from the store | ${PAGE_BYTES / KIB} KiB of JSON,`,
+    `half a second; ${tokensCached}`,
     `| A JWT | ${MAX_JWT_LENGTH} characters; clocks may differ by ${CLOCK_TOLERANCE_S} s |`,
     `read every ${REFRESH_MS / MINUTE_MS} minutes, but only once in ${COOLDOWN_MS / SECOND_MS} s`,
   ],

@@ -13,7 +13,9 @@ import { networkOf, type RejectedTokens } from './rate-limit.ts';
  * (list-plants.ts). The sum must be below a second.
  */
 export const TOKEN_FRESH_MS = 500;
-const TOKENS_CACHED = 10_000;
+export const TOKENS_CACHED = 10_000;
+/** Max characters of all cached tokens. A JWT has up to 8 KiB. */
+export const CHARACTERS_CACHED = 8 * 1_024 * 1_024;
 
 /**
  * Milliseconds for which the token cache reuses its last look at the clock. A token may stay cached for that much
@@ -109,6 +111,8 @@ export function createAuthentication({
   // the lookup starts: its result may already be outdated when the lookup ends.
   const lookups = new LRUCache<string, Lookup>({
     max: TOKENS_CACHED,
+    maxSize: CHARACTERS_CACHED,
+    sizeCalculation: (_lookup, secret) => Math.max(1, secret.length),
     ttl: TOKEN_FRESH_MS - CLOCK_STEP_MS,
     ttlResolution: CLOCK_STEP_MS,
   });

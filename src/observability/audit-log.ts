@@ -6,6 +6,8 @@ export interface AuditSource {
   readonly requestId: string;
   /** The IP address of the client. */
   readonly address: string;
+  /** The network of the address: an IPv4 address, or the first 64 bits of an IPv6 address. */
+  readonly network: string;
 }
 
 type RejectionReason = 'unknown' | 'expired' | 'revoked' | 'insufficientScope';
@@ -25,25 +27,28 @@ export interface Audit {
 
 /**
  * Milliseconds of a time window that limits log lines about rejected tokens. In a window, each known token is
- * logged once per reason. Unknown tokens are logged once per client address.
+ * logged once per reason. Unknown tokens are logged once per network of clients.
  */
 const WINDOW_MS = 60_000;
+/** Max lines of each reason. One limit for all would let unknown tokens hide the uses of a revoked one. */
 export const MAX_LINES_IN_WINDOW = 100;
 
 /**
  * Creates an audit that writes to a log. Limits lines about rejected tokens, since any client can cause them.
  */
 export function createAudit(log: EventLog): Audit {
-  const seen = new Set<string>();
+  const seen = new Map<RejectionReason, Set<string>>();
   let more = 0;
 
-  function mayLog(key: string): boolean {
+  function mayLog(reason: RejectionReason, key: string): boolean {
     if (seen.size === 0) setTimeout(endWindow, WINDOW_MS).unref();
-    if (seen.has(key) || seen.size >= MAX_LINES_IN_WINDOW) {
+    const keys = seen.get(reason) ?? new Set();
+    seen.set(reason, keys);
+    if (keys.has(key) || keys.size >= MAX_LINES_IN_WINDOW) {
       more += 1;
       return false;
     }
-    seen.add(key);
+    keys.add(key);
     return true;
   }
 
@@ -66,8 +71,8 @@ export function createAudit(log: EventLog): Audit {
       const fields = { audit: 'tokenFirstUsed', token: id, owner, address, requestId };
       log.event('a token was used for the first time', fields);
     },
-    tokenRejected: (reason, { id, owner }, { requestId, address }) => {
-      if (!mayLog(`${reason} ${id ?? owner ?? address}`)) return;
+    tokenRejected: (reason, { id, owner }, { requestId, address, network }) => {
+      if (!mayLog(reason, id ?? owner ?? network)) return;
       const fields = { audit: 'tokenRefused', reason, token: id, owner, address, requestId };
       log.event('a token was rejected', fields);
     },

@@ -114,6 +114,26 @@ for (const engine of engines) {
     assert.equal(eventsIn(service.logLines).length, 1);
   });
 
+  test(`unknown tokens of 100 addresses of an IPv6 network → a revoked one is in the log, on ${engine.name}`, async (t) => {
+    const service = await startService(t, await engine.freshUrl(t), { trustProxy: '127.0.0.1' });
+    const secret = await service.token();
+    const { id } = await tokenOf(service, secret);
+    await service.store.write({ kind: 'revokeToken', id, at: service.clock.now });
+    for (let host = 1; host <= 100; host += 1) {
+      const headers = { ...bearer(mintSecret()), 'x-forwarded-for': `2001:db8:1:1::${host.toString(16)}` };
+      assert.equal((await fetch(`${service.url}/plants`, { headers })).status, 401);
+    }
+    assert.equal((await list(service, secret)).status, 401);
+    const logged = await events(service, 2);
+    assert.deepEqual(
+      logged.map(({ reason, token, address }) => ({ reason, token, address })),
+      [
+        { reason: 'unknown', token: undefined, address: '2001:db8:1:1::1' },
+        { reason: 'revoked', token: id, address: '127.0.0.1' },
+      ],
+    );
+  });
+
   test(`token create and revoke → a JSON line on standard error, on ${engine.name}`, async (t) => {
     const installation = await newInstallation(t);
     const env = { DATABASE_URL: await engine.freshUrl(t) };
@@ -180,11 +200,11 @@ test('first start → its token is in the log of the service', async (t) => {
   assert.ok(stdout.includes(String(token)));
 });
 
-test('rejections → a line per token, reason and minute, 100 in total, and one line with the rest', (t) => {
+test('rejections → a line per token, reason and minute, 100 of a reason, and one line with the rest', (t) => {
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const lines: (readonly [fields: object, message: string])[] = [];
   const audit = createAudit({ event: (message, fields) => void lines.push([fields, message]) });
-  const origin = { requestId: 'r', address: '192.0.2.1' };
+  const origin = { requestId: 'r', address: '192.0.2.1', network: '192.0.2.1' };
   const token = { id: 'abc', owner: 'alice' };
 
   for (let round = 0; round < 10; round += 1) {
@@ -200,12 +220,17 @@ test('rejections → a line per token, reason and minute, 100 in total, and one 
   ]);
 
   for (let host = 0; host < 5_000; host += 1)
-    audit.tokenRejected('unknown', {}, { ...origin, address: `2001:db8::${host.toString(16)}` });
+    audit.tokenRejected('unknown', {}, { ...origin, network: `2001:db8:0:${host.toString(16)}` });
   assert.equal(lines.splice(0).length, 100);
+  for (let user = 0; user < 200; user += 1)
+    audit.tokenRejected('insufficientScope', { owner: `issuer#${user}` }, origin);
+  assert.equal(lines.splice(0).length, 100);
+  audit.tokenRejected('revoked', token, origin);
+  assert.equal(lines.splice(0).length, 1, 'the others do not hide it');
   t.mock.timers.tick(MINUTE_MS);
   assert.deepEqual(
     lines.splice(0).map(([fields]) => fields),
-    [{ audit: 'tokensRefused', more: 4_900 }],
+    [{ audit: 'tokensRefused', more: 5_000 }],
   );
 
   audit.tokenRejected('unknown', {}, origin);

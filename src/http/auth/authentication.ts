@@ -248,7 +248,7 @@ function digestOf(secret: string): string {
 }
 
 function sourceOf({ id, ip }: FastifyRequest): AuditSource {
-  return { requestId: id, address: ip };
+  return { requestId: id, address: ip, network: networkOf(ip) };
 }
 
 /**

@@ -1,5 +1,6 @@
 import { ErrorCode } from './error-codes.ts';
 import { PlantStoreError } from './plant-store-error.ts';
+import { redacted } from './redacted.ts';
 
 /** Status, request id and headers of a response. */
 export interface ResponseInfo {
@@ -19,8 +20,6 @@ export interface Answer {
   readonly isCut: boolean;
   /** The parsed body; undefined if it is not JSON. */
   readonly json: unknown;
-  /** Where a redirect leads, without the token. */
-  readonly location: string | undefined;
 }
 
 /**
@@ -39,18 +38,19 @@ const REDIRECTS = [0, 301, 302, 303, 307, 308];
 const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/gu;
 
 /**
- * Reads a response to its end. Removes the token from its text, and from the content of an error, since an echo of
- * the request contains it.
+ * Reads a response to its end. Removes the token from its headers, its text, and the content of an error, since an echo
+ * of the request contains it.
  */
 export async function answerOf(response: Response, target: string, token: string): Promise<Answer> {
-  const { status, headers } = response;
+  const { status } = response;
+  const headers = new Headers();
+  response.headers.forEach((value, name) => void headers.append(name, redacted(value, token)));
   const { body, isCut } = await bodyOf(response);
-  const text = body.replaceAll(token, '[token]');
+  const text = redacted(body, token);
   const requestId = headers.get('x-request-id') ?? undefined;
   const info = { status, requestId, headers };
-  const location = headers.get('location')?.replaceAll(token, '[token]');
   const json = isCut ? undefined : parsed(response.ok ? body : text);
-  return { info, target, text, isCut, json, location };
+  return { info, target, text, isCut, json };
 }
 
 /** Reads a body to its end, or to MAX_BODY_BYTES; the end of the attempt then closes the connection. */
@@ -86,10 +86,11 @@ export function errorOf(
   unknownBefore: boolean,
   isGone: boolean,
 ): PlantStoreError | undefined {
-  const { info, target, location } = answer;
-  const { status } = info;
+  const { info, target } = answer;
+  const { status, headers } = info;
   if (status >= 200 && status < 300) return undefined;
   if (REDIRECTS.includes(status)) {
+    const location = headers.get('location');
     const message = `${target} was redirected${location ? ` to ${location}` : ''}; fix the option url`;
     return failed(message, answer, unknownBefore);
   }

@@ -1,8 +1,10 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { createServer as createTlsServer } from 'node:https';
+import { createServer } from 'node:net';
 import { describe, test } from 'node:test';
-import { createClient } from '../../client/src/client.ts';
+import { inspect } from 'node:util';
+import { createClient, PlantStoreError } from '../../client/src/client.ts';
 import { engines } from '../support/engines.ts';
 import { listenOnFreePort } from '../support/servers/free-port.ts';
 import { serve } from '../support/servers/stub-server.ts';
@@ -61,6 +63,58 @@ test('an error of another server that repeats the token → message without the 
   );
   const client = createClient({ url, token: TOKEN, retries: 0 });
   await assert.rejects(client.createPlant(FERN), { code: 40000, message: 'the token [token] is wrong' });
+});
+
+test('a response that repeats the token in its headers → neither its error nor its hook has it', async (t) => {
+  const url = await serve(t, ({ headers }, response) => {
+    const cookies = [`a=${TOKEN}`, 'b=1'];
+    response.writeHead(400, {
+      'x-echo': headers.authorization,
+      'x-request-id': TOKEN,
+      'set-cookie': cookies,
+    });
+    response.end('{"error":40000,"message":"wrong"}');
+  });
+  const hooked: unknown[] = [];
+  const client = createClient({ url, token: TOKEN, afterAttempt: (attempt) => void hooked.push(attempt) });
+  const failure = await failureOf(client.createPlant(FERN));
+  assert.equal(failure.headers?.get('x-echo'), 'Bearer [token]');
+  assert.deepEqual(failure.headers.getSetCookie(), ['a=[token]', 'b=1']);
+  assert.equal(failure.requestId, '[token]');
+  assert.doesNotMatch(inspect([failure, hooked], { depth: null, showHidden: true }), /secret/);
+});
+
+test('a server that sends the request back → the error has neither the token nor the plant', async (t) => {
+  const server = createServer((socket) => socket.pipe(socket));
+  t.after(() => server.close());
+  const url = `http://127.0.0.1:${await listenOnFreePort(server)}`;
+  const failure = await failureOf(createClient({ url, token: TOKEN, retries: 0 }).createPlant(FERN));
+  assert.ok(failure.cause instanceof Error && failure.cause.cause instanceof Error);
+  assert.match(failure.cause.message, /fetch failed/);
+  assert.equal(failure.cause.cause.name, 'HTTPParserError');
+  assert.doesNotMatch(inspect(failure, { depth: null, showHidden: true }), /secret|Fern/);
+});
+
+test('a fetch of the user that throws the request → the error has its class name, message and stack, without the token', async () => {
+  const echo = (text: string): Error => Object.assign(new RangeError(text), { code: 7, data: text });
+  const fetch: typeof globalThis.fetch = async (_url, init) => {
+    const text = `sent ${new Headers(init?.headers).get('authorization')}`;
+    const cycle = new Error('cycle');
+    cycle.cause = cycle;
+    const causes = [echo(text), cycle, text];
+    throw new AggregateError(causes, text, { cause: text });
+  };
+  const failure = await failureOf(
+    createClient({ url: 'http://h', token: TOKEN, retries: 0, fetch }).createPlant(FERN),
+  );
+  assert.equal(failure.message, 'no answer from POST http://h/plants (sent Bearer [token])');
+  assert.ok(failure.cause instanceof Error);
+  const { name, message, stack, cause } = failure.cause;
+  assert.deepEqual([name, message, cause], ['AggregateError', 'sent Bearer [token]', 'sent Bearer [token]']);
+  assert.match(stack ?? '', /sent Bearer \[token\]\n +at .*client-messages/);
+  const [first] = Reflect.get(failure.cause, 'errors');
+  assert.deepEqual([first.name, first.code], ['RangeError', 7]);
+  assert.doesNotMatch(inspect(failure, { depth: null, showHidden: true }), /secret/);
 });
 
 describe('an answer of another program', () => {
@@ -128,3 +182,10 @@ describe('a TLS handshake that fails', () => {
     });
   }
 });
+
+/** Resolves to the error of a call. */
+async function failureOf(call: Promise<unknown>): Promise<PlantStoreError> {
+  const failure: unknown = await call.catch((error: unknown) => error);
+  assert.ok(failure instanceof PlantStoreError);
+  return failure;
+}

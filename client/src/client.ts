@@ -5,10 +5,11 @@ import {
   checkedInteger,
   checkedKey,
   collectionAt,
+  DEFAULT_MAX_BODY_BYTES,
   DEFAULT_PAGE_SIZE,
 } from './options.ts';
 import { digitsOf, isPlant, jsonOfPlant, type NewPlant, type Plant } from './plant-json.ts';
-import { type Answer, type ResponseInfo, unexpected } from './response.ts';
+import { type Answer, type ResponseInfo, SHORT_BODY_BYTES, unexpected } from './response.ts';
 import { createSender } from './send.ts';
 
 export { ErrorCode } from './error-codes.ts';
@@ -153,7 +154,9 @@ export interface Client {
  */
 export function createClient(options: ClientOptions): Client {
   if (Object(options) !== options) throw new TypeError('createClient needs an object with url and token');
-  const plants = collectionAt(options.url);
+  const { url, maxBodyBytes = DEFAULT_MAX_BODY_BYTES } = options;
+  const plants = collectionAt(url);
+  const maxPageBytes = checkedInteger('maxBodyBytes', maxBodyBytes, 1);
   const sendWith = createSender(options);
 
   async function createPlant(
@@ -162,7 +165,16 @@ export function createClient(options: ClientOptions): Client {
   ): Promise<CreateResult> {
     const body = jsonOfPlant(plant);
     const headers = { 'content-type': 'application/json', 'idempotency-key': checkedKey(idempotencyKey) };
-    const request = { operation: 'createPlant', method: 'POST', url: plants, headers, body } as const;
+    // JSON needs up to six bytes for a UTF-16 unit.
+    const maxBodyBytes = SHORT_BODY_BYTES + 6 * body.length;
+    const request = {
+      operation: 'createPlant',
+      method: 'POST',
+      url: plants,
+      headers,
+      body,
+      maxBodyBytes,
+    } as const;
     const answer = await sendWith(options)(request);
     if (answer.info.status !== 200) throw unexpected(answer);
     const replayed = answer.info.headers.has('idempotent-replayed');
@@ -178,7 +190,12 @@ export function createClient(options: ClientOptions): Client {
       do {
         const url = new URL(`?limit=${limit}`, plants);
         if (next !== undefined) url.searchParams.set('cursor', next);
-        const answer = await send({ operation: 'listPlants', method: 'GET', url });
+        const answer = await send({
+          operation: 'listPlants',
+          method: 'GET',
+          url,
+          maxBodyBytes: maxPageBytes,
+        });
         if (answer.info.status !== 200 || !Array.isArray(answer.json)) throw unexpected(answer);
         const page = answer.json.map((plant) => plantIn(plant, answer));
         next = nextCursor(answer, next);
@@ -201,7 +218,13 @@ export function createClient(options: ClientOptions): Client {
 
   async function deletePlant(id: bigint | number, options: CallOptions = {}): Promise<ResponseInfo> {
     const url = new URL(`${plants.href}/${digitsOf(id)}`);
-    const answer = await sendWith(options)({ operation: 'deletePlant', method: 'DELETE', url });
+    const request = {
+      operation: 'deletePlant',
+      method: 'DELETE',
+      url,
+      maxBodyBytes: SHORT_BODY_BYTES,
+    } as const;
+    const answer = await sendWith(options)(request);
     // 404: an earlier attempt deleted the plant, and its response was lost.
     if (![204, 404].includes(answer.info.status)) throw unexpected(answer);
     return answer.info;

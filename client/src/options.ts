@@ -43,6 +43,11 @@ export interface ClientOptions {
   readonly retries?: number | undefined;
   /** Headers of every request. */
   readonly headers?: HeaderOptions | undefined;
+  /**
+   * Max bytes of the body of a page of a list, after decompression: 1 to 2,147,483,647. Default: 16,777,216. A page of
+   * the service has up to 8 MiB and one plant, so it can exceed the default if the service accepts plants of megabytes.
+   */
+  readonly maxBodyBytes?: number | undefined;
   /** Function that sends the requests. Default: `globalThis.fetch`. */
   readonly fetch?: typeof fetch | undefined;
   /** Called before each attempt. An error that it throws ends the call. */
@@ -84,6 +89,9 @@ interface Limits {
 }
 
 export const DEFAULTS: Limits = { timeoutMs: 10_000, retries: 4, headers: {} };
+
+/** Bytes of a page of a list: the 8 MiB at which the service ends one, and a plant of as much. */
+export const DEFAULT_MAX_BODY_BYTES = 16 * 2 ** 20;
 
 /** Plants in a page of a list. */
 export const DEFAULT_PAGE_SIZE = 1_000;

@@ -10,23 +10,32 @@ export interface ResponseInfo {
   readonly headers: Headers;
 }
 
-/** A complete response. */
-export interface Answer {
-  readonly info: ResponseInfo;
+/** What an answer depends on. */
+export interface Question {
   /** Method and URL of the request, without its query. */
   readonly target: string;
+  /** Max bytes of the body of a success, after decompression. */
+  readonly maxBodyBytes: number;
+  /** True if the option maxBodyBytes sets that limit. */
+  readonly isPage: boolean;
+}
+
+/** A complete response. */
+export interface Answer {
+  readonly question: Question;
+  readonly info: ResponseInfo;
   readonly text: string;
-  /** True if the body exceeds MAX_BODY_BYTES: `text` has its beginning, and `json` is undefined. */
-  readonly isCut: boolean;
+  /** Max bytes of the body if it exceeds them: `text` has its beginning, and `json` is undefined. */
+  readonly cutAt: number | undefined;
   /** The parsed body; undefined if it is not JSON. */
   readonly json: unknown;
 }
 
-/**
- * Max bytes of a body after decompression. Exceeds the largest page: 8 MiB and one plant, which has 192 MiB if it was
- * imported as 32 MiB of control characters, six bytes each in JSON.
- */
-export const MAX_BODY_BYTES = 256 * 2 ** 20;
+/** Max bytes of the body of an error. */
+export const SHORT_BODY_BYTES = 64 * 1024;
+
+/** Max UTF-16 units of the message of the service in that of an error. */
+export const MAX_MESSAGE_UNITS = 1_000;
 
 /** Error codes that a wrong base URL causes. */
 const WRONG_URL: readonly unknown[] = [ErrorCode.noSuchRoute, ErrorCode.methodNotAllowed];
@@ -38,33 +47,46 @@ const REDIRECTS = [0, 301, 302, 303, 307, 308];
 const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/gu;
 
 /**
- * Reads a response to its end. Removes the token from its headers, its text, and the content of an error, since an echo
- * of the request contains it.
+ * Reads a response to its end, or to the max bytes of its body. Removes the token from its headers, its text, and the
+ * content of an error, since an echo of the request contains it.
  */
-export async function answerOf(response: Response, target: string, token: string): Promise<Answer> {
+export async function answerOf(response: Response, question: Question, token: string): Promise<Answer> {
   const { status } = response;
   const headers = new Headers();
   response.headers.forEach((value, name) => void headers.append(name, redacted(value, token)));
-  const { body, isCut } = await bodyOf(response);
+  const { body, cutAt } = await bodyOf(response, question.maxBodyBytes);
   const text = redacted(body, token);
   const requestId = headers.get('x-request-id') ?? undefined;
   const info = { status, requestId, headers };
-  const json = isCut ? undefined : parsed(response.ok ? body : text);
-  return { info, target, text, isCut, json };
+  const json = cutAt === undefined ? parsed(isSuccess(status) ? body : text) : undefined;
+  return { question, info, text, cutAt, json };
 }
 
-/** Reads a body to its end, or to MAX_BODY_BYTES; the end of the attempt then closes the connection. */
-async function bodyOf(response: Response): Promise<{ body: string; isCut: boolean }> {
+function isSuccess(status: number): boolean {
+  return status >= 200 && status < 300;
+}
+
+/** Reads a body to its end, or to its max bytes; the end of the attempt then closes the connection. */
+async function bodyOf(
+  response: Response,
+  maxBodyBytes: number,
+): Promise<{ body: string; cutAt: number | undefined }> {
+  const { status } = response;
+  if (status === 204 || REDIRECTS.includes(status)) return { body: '', cutAt: undefined };
+  const maxBytes = isSuccess(status) ? maxBodyBytes : SHORT_BODY_BYTES;
   // Browsers such as Safari 18 cannot iterate over a stream with for await.
   const reader = response.body?.getReader();
   const decoder = new TextDecoder();
   let body = '';
-  let left = MAX_BODY_BYTES;
+  let left = maxBytes;
   for (;;) {
     const chunk = await reader?.read();
-    if (chunk === undefined || chunk.done) return { body: body + decoder.decode(), isCut: false };
+    if (chunk === undefined || chunk.done) return { body: body + decoder.decode(), cutAt: undefined };
     left -= chunk.value.byteLength;
-    if (left < 0) return { body, isCut: true };
+    if (left < 0) {
+      // One chunk can have megabytes.
+      return { body: body + decoder.decode(chunk.value.subarray(0, SHORT_BODY_BYTES)), cutAt: maxBytes };
+    }
     body += decoder.decode(chunk.value, { stream: true });
   }
 }
@@ -86,9 +108,10 @@ export function errorOf(
   unknownBefore: boolean,
   isGone: boolean,
 ): PlantStoreError | undefined {
-  const { info, target } = answer;
+  const { info, question } = answer;
+  const { target } = question;
   const { status, headers } = info;
-  if (status >= 200 && status < 300) return undefined;
+  if (isSuccess(status)) return undefined;
   if (REDIRECTS.includes(status)) {
     const location = headers.get('location');
     const message = `${target} was redirected${location ? ` to ${location}` : ''}; fix the option url`;
@@ -103,7 +126,12 @@ export function errorOf(
   }
   if (isGone && code === ErrorCode.noSuchPlant) return undefined;
   const hint = WRONG_URL.includes(code) ? ` (${target}; check the option url)` : '';
-  return failed(message + hint, answer, unknownBefore || code === ErrorCode.storeUnavailable, code);
+  return failed(
+    message.slice(0, MAX_MESSAGE_UNITS) + hint,
+    answer,
+    unknownBefore || code === ErrorCode.storeUnavailable,
+    code,
+  );
 }
 
 /** True for an error code of the service in a response with this status: status × 100 + n. */
@@ -113,17 +141,24 @@ function isCodeOf(status: number, code: unknown): code is number {
 
 /** Returns the error for a response that cannot come from a Plant Store. */
 export function unexpected(answer: Answer, outcomeUnknown = true): PlantStoreError {
-  const { info, target, text, isCut } = answer;
+  const { info, question, text, cutAt } = answer;
   const begin = JSON.stringify(text.slice(0, 100));
-  const size = isCut ? `exceeds ${MAX_BODY_BYTES / 2 ** 20} MiB and ` : '';
+  const size = cutAt === undefined ? '' : `exceeds ${cutAt} bytes and `;
   const body = text ? `${size}begins with ${begin}` : 'is empty';
-  // A gateway in front of the right service answers with 5xx, so those do not question the URL.
-  const hint = info.status < 500 ? '; is the option url right?' : '';
   return failed(
-    `the answer to ${target} is not that of a Plant Store: its status is ${info.status}, its body ${body}${hint}`,
+    `the answer to ${question.target} is not that of a Plant Store: its status is ${info.status}, its body ${body}${hintOf(answer)}`,
     answer,
     outcomeUnknown,
   );
+}
+
+function hintOf({ info, question, cutAt }: Answer): string {
+  // A gateway in front of the right service answers with 5xx, so those do not question the URL.
+  if (info.status >= 500) return '';
+  if (cutAt !== undefined && question.isPage && isSuccess(info.status)) {
+    return '; raise the option maxBodyBytes if the service has such large plants';
+  }
+  return '; is the option url right?';
 }
 
 function failed(message: string, { info }: Answer, outcomeUnknown: boolean, code?: number): PlantStoreError {

@@ -20,6 +20,8 @@ interface Request {
   readonly url: URL;
   readonly headers?: Readonly<Record<string, string>>;
   readonly body?: string;
+  /** Max bytes of the body of a success. */
+  readonly maxBodyBytes: number;
 }
 
 /** Resolves to a success response. Rejects with PlantStoreError, or with the reason of the caller's signal. */
@@ -48,8 +50,9 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
     const { timeoutMs, retries, headers: common } = limitsOf(options, clientLimits);
     const signal = checkedSignal(options.signal);
 
-    return async ({ operation, method, url, headers: own, body }) => {
+    return async ({ operation, method, url, headers: own, body, maxBodyBytes }) => {
       const target = `${method} ${url.origin}${url.pathname}`;
+      const question = { target, maxBodyBytes, isPage: operation === 'listPlants' };
       let canRenew = isFunction;
       let retried = 0;
       let outcomeUnknown = false;
@@ -67,7 +70,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
             const headers = new Headers(withoutToken);
             headers.set('authorization', `Bearer ${given}`);
             const request = { method, headers, body: body ?? null, signal: end, redirect: 'manual' } as const;
-            return answerOf(await fetch(url, request), target, given);
+            return answerOf(await fetch(url, request), question, given);
           });
           if (answer !== undefined) {
             // Treats a missing plant as deleted if the outcome of an earlier attempt is unknown: that attempt

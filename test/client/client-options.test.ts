@@ -37,6 +37,7 @@ describe('an invalid option is rejected at once, with the valid range', () => {
     ['timeoutMs', 1],
     ['retries', 0],
     ['pageSize', 1],
+    ['maxBodyBytes', 1],
   ] as const) {
     for (const value of min === 1 ? [...numbers, 0] : numbers) {
       test(`${option}: ${inspect(value)}`, async () => {
@@ -50,7 +51,7 @@ describe('an invalid option is rejected at once, with the valid range', () => {
           assert.throws(list, rejection);
         } else {
           assert.throws(() => createUnchecked({ [option]: value }), rejection);
-          for (const call of Object.values(CALLS))
+          for (const call of option === 'maxBodyBytes' ? [] : Object.values(CALLS))
             await assert.rejects(call(createClient(base), { [option]: value }), rejection);
         }
         assert.deepEqual(sent, []);
@@ -105,8 +106,8 @@ describe('an invalid option is rejected at once, with the valid range', () => {
 describe('a valid option', () => {
   test('at both ends of its range → accepted', async () => {
     for (const options of [
-      { timeoutMs: 1, retries: 0 },
-      { timeoutMs: 2 ** 31 - 1, retries: 2 ** 31 - 1 },
+      { timeoutMs: 1, retries: 0, maxBodyBytes: 1 },
+      { timeoutMs: 2 ** 31 - 1, retries: 2 ** 31 - 1, maxBodyBytes: 2 ** 31 - 1 },
     ]) {
       createClient({ ...base, ...options });
       assert.deepEqual(
@@ -145,8 +146,8 @@ describe('a valid option', () => {
   test('that is undefined counts as absent, also for the compiler', async () => {
     const absent = undefined as string | undefined;
     const options = { timeoutMs: undefined, retries: undefined, headers: undefined, signal: undefined };
-    const hooks = { beforeAttempt: undefined, afterAttempt: undefined };
-    const client = createClient({ ...base, ...options, ...hooks });
+    const only = { beforeAttempt: undefined, afterAttempt: undefined, maxBodyBytes: undefined };
+    const client = createClient({ ...base, ...options, ...only });
     const plant: NewPlant = { id: 7, name: 'Fern', tag: absent };
     await assert.rejects(
       client.createPlant(plant, { ...options, idempotencyKey: absent }),

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
+import type { OutgoingHttpHeaders } from 'node:http';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
-import { describe, test } from 'node:test';
+import { describe, type TestContext, test } from 'node:test';
 import { isDeepStrictEqual } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import { type Client, createClient } from '../../client/src/client.ts';
@@ -69,32 +70,89 @@ for (const body of [
 const SPACES = Buffer.alloc(2 ** 20, ' ');
 
 describe('a body without an end', () => {
-  for (const [title, status, headers, chunk, call] of [
-    ['to a creation', 200, {}, SPACES, create],
-    ['to a list, compressed', 200, { 'content-encoding': 'gzip' }, gzipSync(SPACES), list],
-    ['of an error', 400, {}, SPACES, remove],
+  for (const [title, status, headers, chunk, call, limit] of [
+    ['to a creation', 200, {}, SPACES, create, String(64 * 1024 + 6 * '{"id":7,"name":"Fern"}'.length)],
+    ['to a list, compressed', 200, { 'content-encoding': 'gzip' }, gzipSync(SPACES), list, '16777216'],
+    ['of an error', 400, {}, SPACES, remove, '65536'],
+    [
+      'of an error to a list, compressed',
+      404,
+      { 'content-encoding': 'gzip' },
+      gzipSync(SPACES),
+      list,
+      '65536',
+    ],
+    ['to a deletion', 200, {}, SPACES, remove, '65536'],
   ] as const) {
     test(`${title} → rejected at the limit, and the connection is closed`, async (t) => {
-      const sent = Promise.withResolvers<void>();
-      const url = await serve(t, (_request, response) => {
-        response.writeHead(status, headers);
-        pipeline(Readable.from(endless(chunk)), response).then(sent.resolve, sent.reject);
-      });
-      const ended = assert.rejects(sent.promise, { code: 'ERR_STREAM_PREMATURE_CLOSE' });
+      const { url, ended } = await serveEndless(t, status, headers, chunk);
+      const hint =
+        status === 200 && call === list ? 'raise the option maxBodyBytes' : 'is the option url right';
+      const message = new RegExp(`its body exceeds ${limit} bytes and begins with "( {100})"; ${hint}`);
       const client = createClient({ url, token: 'secret', timeoutMs: 60_000 });
-      const message = /its body exceeds 256 MiB and begins with "( {100})"; is the option url right\?$/;
       await assert.rejects(call(client), { name: 'PlantStoreError', message, status, code: undefined });
+      await ended;
+    });
+  }
+
+  for (const status of [302, 307]) {
+    test(`of a redirect with ${status} → not read, and the connection is closed`, async (t) => {
+      const { url, ended } = await serveEndless(t, status, { location: '/elsewhere' }, SPACES);
+      const client = createClient({ url, token: 'secret', timeoutMs: 60_000 });
+      await assert.rejects(create(client), { message: /was redirected to \/elsewhere/, status });
       await ended;
     });
   }
 });
 
-test('a page of 8 MiB and a plant imported as a line of 32 MiB → listed', async (t) => {
-  const plants = [{ name: 'a'.repeat(8 * 2 ** 20) }, { name: 'ä'.repeat(16 * 2 ** 20) }];
-  const url = await serve(t, (_request, response) => response.end(JSON.stringify(plants)));
-  const client = createClient({ url, token: 'secret', timeoutMs: 60_000 });
-  assert.ok(isDeepStrictEqual(await list(client), plants));
+test('a message of the service that has 2,000 characters → cut after 1,000, and no half of a pair stays', async (t) => {
+  const message = `${'a'.repeat(999)}\u{1f33f}${'b'.repeat(1_000)}`;
+  const url = await serve(t, (_request, response) =>
+    response.writeHead(400).end(JSON.stringify({ error: 40000, message })),
+  );
+  const expected = { code: 40000, message: `${'a'.repeat(999)}\ufffd` };
+  await assert.rejects(createClient({ url, token: 'secret' }).createPlant(FERN), expected);
 });
+
+test('a created plant of text that a proxy escapes → accepted', async (t) => {
+  const name = 'ä'.repeat(100_000);
+  const url = await serve(t, (_request, response) =>
+    response.end(`{"name":"${String.raw`\u00e4`.repeat(100_000)}"}`),
+  );
+  assert.deepEqual((await createClient({ url, token: 'secret' }).createPlant({ id: 7, name })).plant, {
+    name,
+  });
+});
+
+describe('a page of 8 MiB and a plant imported as a line of 32 MiB', () => {
+  const plants = [{ name: 'a'.repeat(8 * 2 ** 20) }, { name: 'ä'.repeat(16 * 2 ** 20) }];
+  const body = JSON.stringify(plants);
+
+  for (const maxBodyBytes of [Buffer.byteLength(body), undefined, Buffer.byteLength(body) - 1]) {
+    const isListed = maxBodyBytes === Buffer.byteLength(body);
+    test(`with maxBodyBytes: ${maxBodyBytes} → ${isListed ? 'listed' : 'rejected'}`, async (t) => {
+      const url = await serve(t, (_request, response) => response.end(body));
+      const client = createClient({ url, token: 'secret', timeoutMs: 60_000, maxBodyBytes });
+      if (isListed) assert.ok(isDeepStrictEqual(await list(client), plants));
+      else await assert.rejects(list(client), { message: /raise the option maxBodyBytes/, status: 200 });
+    });
+  }
+});
+
+/** Serves a body without an end. `ended` resolves when the client has closed the connection. */
+async function serveEndless(
+  t: TestContext,
+  status: number,
+  headers: OutgoingHttpHeaders,
+  chunk: Buffer,
+): Promise<{ url: string; ended: Promise<void> }> {
+  const sent = Promise.withResolvers<void>();
+  const url = await serve(t, (_request, response) => {
+    response.writeHead(status, headers);
+    pipeline(Readable.from(endless(chunk)), response).then(sent.resolve, sent.reject);
+  });
+  return { url, ended: assert.rejects(sent.promise, { code: 'ERR_STREAM_PREMATURE_CLOSE' }) };
+}
 
 function* endless(chunk: Buffer): Generator<Buffer, never> {
   for (;;) yield chunk;

@@ -3,8 +3,8 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { DEFAULT_PAGE_SIZE, DEFAULTS } from '../../client/src/options.ts';
-import { MAX_BODY_BYTES } from '../../client/src/response.ts';
+import { DEFAULT_MAX_BODY_BYTES, DEFAULT_PAGE_SIZE, DEFAULTS } from '../../client/src/options.ts';
+import { MAX_MESSAGE_UNITS, SHORT_BODY_BYTES } from '../../client/src/response.ts';
 import { LONGEST_RETRY_AFTER_MS, TRANSIENT_STATUSES } from '../../client/src/retry.ts';
 import {
   CHARACTERS_IN_BATCH,
@@ -162,12 +162,19 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   'client/README.md': [
     `| \`timeoutMs\` | ${grouped(DEFAULTS.timeoutMs)} |`,
     `| \`retries\` | ${DEFAULTS.retries} |`,
-    `A body above ${MAX_BODY_BYTES / MIB} MiB`,
+    `| \`maxBodyBytes\` | ${grouped(DEFAULT_MAX_BODY_BYTES)} |`,
+    `a page has up to ${GATHERED_BYTES / MIB} MiB and one plant`,
+    `of an error above ${SHORT_BODY_BYTES / KIB} KiB`,
+    `its first ${grouped(MAX_MESSAGE_UNITS)} characters`,
     `\`pageSize\` plants (default ${grouped(DEFAULT_PAGE_SIZE)})`,
     `the statuses ${TRANSIENT_STATUSES.slice(0, -1).join(', ')} and ${TRANSIENT_STATUSES.at(-1)}`,
   ],
   'client/src/client.ts': [`Within ${hours}, a second creation`, `Default: ${grouped(DEFAULT_PAGE_SIZE)}.`],
-  'client/src/options.ts': [`Default: ${grouped(DEFAULTS.timeoutMs)}.`, `Default: ${DEFAULTS.retries}.`],
+  'client/src/options.ts': [
+    `Default: ${grouped(DEFAULTS.timeoutMs)}.`,
+    `Default: ${DEFAULTS.retries}.`,
+    `Default: ${grouped(DEFAULT_MAX_BODY_BYTES)}.`,
+  ],
   'docs/decisions/0020-client-package.md': [`| Retries by default | ${DEFAULTS.retries} |`],
   'deploy/alerts.yaml': [
     `--max-in-flight (${numberOf('maxInFlight')}), or ${Math.ceil(numberOf('maxInFlight') * OWNER_SHARE)} of one owner`,

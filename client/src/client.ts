@@ -2,6 +2,7 @@ import { nextTarget } from './link-header.ts';
 import {
   type CallOptions,
   type ClientOptions,
+  checkedCursor,
   checkedInteger,
   checkedKey,
   collectionAt,
@@ -183,10 +184,11 @@ export function createClient(options: ClientOptions): Client {
 
   function listPlants({ pageSize = DEFAULT_PAGE_SIZE, cursor, ...options }: ListOptions = {}): PlantList {
     const limit = checkedInteger('pageSize', pageSize, 1);
+    const first = checkedCursor(cursor);
     const send = sendWith(options);
 
     async function* pages(): AsyncGenerator<PlantPage, void, undefined> {
-      let next = cursor;
+      let next = first;
       do {
         const url = new URL(`?limit=${limit}`, plants);
         if (next !== undefined) url.searchParams.set('cursor', next);

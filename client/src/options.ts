@@ -24,7 +24,10 @@ export interface CallOptions {
   readonly timeoutMs?: number | undefined;
   /** Max number of retries after a transient error: 0 to 2,147,483,647. Default: that of the client. */
   readonly retries?: number | undefined;
-  /** Headers of each request, in addition to those of the client, such as `traceparent`. */
+  /**
+   * Headers of each request, in addition to those of the client, such as `traceparent`. Not those that the client or
+   * fetch sets, such as `Authorization` and `Content-Length`.
+   */
   readonly headers?: HeaderOptions | undefined;
 }
 
@@ -102,8 +105,12 @@ const INT32_MAX = 2 ** 31 - 1;
 /** Visible ASCII. */
 const ACCESS_TOKEN = /^[!-~]+$/;
 
-/** Matches a valid header name (RFC 9110 §5.6.2), except the names that the client sets itself. */
-const HEADER_NAME = /^(?!(?:authorization|content-type|idempotency-key)$)[\w!#$%&'*+.^`|~-]+$/;
+/** Matches the names that the client sets itself, or fetch: with a wrong length or framing, the service waits for more. */
+const SET_BY_CLIENT =
+  /^(?:authorization|connection|content-length|content-type|expect|host|idempotency-key|keep-alive|te|trailer|transfer-encoding|upgrade)$/;
+
+/** Matches a valid header name (RFC 9110 §5.6.2). */
+const HEADER_NAME = /^[\w!#$%&'*+.^`|~-]+$/;
 
 /** Matches a valid header value (RFC 9110 §5.5). Line breaks are invalid. */
 const HEADER_VALUE = /^[\t -~\x80-\xff]*$/;
@@ -137,6 +144,21 @@ export function checkedSignal(signal: AbortSignal | null | undefined): AbortSign
   throw new TypeError('the option signal must be an AbortSignal');
 }
 
+/** Throws TypeError for an option that is present and no function. */
+export function checkFunctions(options: Readonly<Record<string, unknown>>): void {
+  for (const [name, value] of Object.entries(options)) {
+    if (value !== undefined && typeof value !== 'function') {
+      throw new TypeError(`the option ${name} must be a function`);
+    }
+  }
+}
+
+/** Throws TypeError for anything but a text or undefined. */
+export function checkedCursor(cursor: string | undefined): string | undefined {
+  if (cursor === undefined || typeof cursor === 'string') return cursor;
+  throw new TypeError('the option cursor must be the cursor of a page, or undefined');
+}
+
 /** Throws TypeError for a key that the service would reject. */
 export function checkedKey(key: unknown): string {
   if (fits(key, /^[!-~]{1,255}$/)) return key;
@@ -168,7 +190,7 @@ function checkedHeaders(headers: HeaderOptions): Record<string, string> {
   const checked: Record<string, string> = {};
   for (const [name, value] of Symbol.iterator in headers ? headers : Object.entries(headers)) {
     const key = name.toLowerCase();
-    if (!fits(key, HEADER_NAME) || !fits(value, HEADER_VALUE)) {
+    if (SET_BY_CLIENT.test(key) || !fits(key, HEADER_NAME) || !fits(value, HEADER_VALUE)) {
       throw new TypeError(
         `the option headers cannot have ${JSON.stringify(name)}: invalid, or set by the client`,
       );

@@ -5,6 +5,7 @@ import {
   type ClientOptions,
   checkedSignal,
   checkedToken,
+  checkFunctions,
   DEFAULTS,
   limitsOf,
 } from './options.ts';
@@ -42,6 +43,7 @@ interface Outcome {
  */
 export function createSender(options: ClientOptions): (options: CallOptions) => Send {
   const { token, fetch = globalThis.fetch, beforeAttempt, afterAttempt } = options;
+  checkFunctions({ fetch, beforeAttempt, afterAttempt });
   const clientLimits = limitsOf(options, DEFAULTS);
   const isFunction = typeof token === 'function';
   if (!isFunction) checkedToken(token, false);

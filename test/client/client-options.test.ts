@@ -66,6 +66,15 @@ describe('an invalid option is rejected at once, with the valid range', () => {
     [{ Authorization: 'Bearer x' }, '"Authorization"'],
     [{ 'Idempotency-Key': 'x' }, '"Idempotency-Key"'],
     [new Headers({ 'Content-Type': 'x' }), '"content-type"'],
+    [{ 'Content-Length': '3' }, '"Content-Length"'],
+    [{ 'transfer-encoding': 'chunked' }, '"transfer-encoding"'],
+    [{ connection: 'close' }, '"connection"'],
+    [{ 'keep-alive': 'timeout=5' }, '"keep-alive"'],
+    [{ expect: '100-continue' }, '"expect"'],
+    [{ host: 'elsewhere' }, '"host"'],
+    [{ te: 'trailers' }, '"te"'],
+    [{ trailer: 'x' }, '"trailer"'],
+    [{ upgrade: 'h2c' }, '"upgrade"'],
     [{ 'X-Secret': 'a\r\nb' }, '"X-Secret"'],
     [{ 'X-Secret': 'キー' }, '"X-Secret"'],
     [{ 'X-Secret': undefined }, '"X-Secret"'],
@@ -86,6 +95,27 @@ describe('an invalid option is rejected at once, with the valid range', () => {
       const rejection = { name: 'TypeError', message: 'the option signal must be an AbortSignal' };
       for (const call of Object.values(CALLS))
         await assert.rejects(call(createClient(base), { signal }), rejection);
+      assert.deepEqual(sent, []);
+    });
+  }
+
+  for (const option of ['fetch', 'beforeAttempt', 'afterAttempt']) {
+    for (const value of [5, null, 'log', {}]) {
+      test(`${option}: ${inspect(value)}`, () => {
+        const message = `the option ${option} must be a function`;
+        assert.throws(() => createUnchecked({ [option]: value }), { name: 'TypeError', message });
+        assert.deepEqual(sent, []);
+      });
+    }
+  }
+
+  for (const cursor of [null, {}, 5, true]) {
+    test(`cursor: ${inspect(cursor)}`, () => {
+      const list = (): unknown => Reflect.apply(createClient(base).listPlants, undefined, [{ cursor }]);
+      assert.throws(list, {
+        name: 'TypeError',
+        message: 'the option cursor must be the cursor of a page, or undefined',
+      });
       assert.deepEqual(sent, []);
     });
   }

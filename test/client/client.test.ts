@@ -389,8 +389,12 @@ describe('a call that fails', () => {
       requests += 1;
       response.end();
     });
-    const headers = { 'transfer-encoding': 'chunked' };
-    const client = createClient({ url, token: 'secret', retries: 0, headers });
+    const client = createClient({
+      url,
+      token: 'secret',
+      retries: 0,
+      beforeAttempt: ({ headers }) => headers.set('transfer-encoding', 'chunked'),
+    });
     await assert.rejects(client.deletePlant(7), {
       message: /invalid transfer-encoding header/,
       outcomeUnknown: false,

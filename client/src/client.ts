@@ -1,3 +1,4 @@
+import { ErrorCode } from './error-codes.ts';
 import { nextTarget } from './link-header.ts';
 import {
   type CallOptions,
@@ -10,7 +11,7 @@ import {
   DEFAULT_PAGE_SIZE,
 } from './options.ts';
 import { digitsOf, isPlant, jsonOfPlant, type NewPlant, type Plant } from './plant-json.ts';
-import { type Answer, type ResponseInfo, SHORT_BODY_BYTES, unexpected } from './response.ts';
+import { type Answer, type ResponseInfo, SHORT_BODY_BYTES, serviceErrorIn } from './response.ts';
 import { createSender } from './send.ts';
 
 export { ErrorCode } from './error-codes.ts';
@@ -168,18 +169,18 @@ export function createClient(options: ClientOptions): Client {
     const headers = { 'content-type': 'application/json', 'idempotency-key': checkedKey(idempotencyKey) };
     // JSON needs up to six bytes for a UTF-16 unit.
     const maxBodyBytes = SHORT_BODY_BYTES + 6 * body.length;
-    const request = {
+    return sendWith(options)({
       operation: 'createPlant',
       method: 'POST',
       url: plants,
       headers,
       body,
       maxBodyBytes,
-    } as const;
-    const answer = await sendWith(options)(request);
-    if (answer.info.status !== 200) throw unexpected(answer);
-    const replayed = answer.info.headers.has('idempotent-replayed');
-    return { plant: plantIn(answer.json, answer), replayed, ...answer.info };
+      read: ({ info, json }) =>
+        info.status === 200 && isPlant(json)
+          ? { plant: json, replayed: info.headers.has('idempotent-replayed'), ...info }
+          : undefined,
+    });
   }
 
   function listPlants({ pageSize = DEFAULT_PAGE_SIZE, cursor, ...options }: ListOptions = {}): PlantList {
@@ -192,16 +193,16 @@ export function createClient(options: ClientOptions): Client {
       do {
         const url = new URL(`?limit=${limit}`, plants);
         if (next !== undefined) url.searchParams.set('cursor', next);
-        const answer = await send({
+        const requested = next;
+        const page = await send({
           operation: 'listPlants',
           method: 'GET',
           url,
           maxBodyBytes: maxPageBytes,
+          read: (answer) => pageIn(answer, requested),
         });
-        if (answer.info.status !== 200 || !Array.isArray(answer.json)) throw unexpected(answer);
-        const page = answer.json.map((plant) => plantIn(plant, answer));
-        next = nextCursor(answer, next);
-        yield { plants: page, cursor: next, ...answer.info };
+        next = page.cursor;
+        yield page;
         options.signal?.throwIfAborted();
       } while (next !== undefined);
     }
@@ -220,16 +221,17 @@ export function createClient(options: ClientOptions): Client {
 
   async function deletePlant(id: bigint | number, options: CallOptions = {}): Promise<ResponseInfo> {
     const url = new URL(`${plants.href}/${digitsOf(id)}`);
-    const request = {
+    return sendWith(options)({
       operation: 'deletePlant',
       method: 'DELETE',
       url,
       maxBodyBytes: SHORT_BODY_BYTES,
-    } as const;
-    const answer = await sendWith(options)(request);
-    // 404: an earlier attempt deleted the plant, and its response was lost.
-    if (![204, 404].includes(answer.info.status)) throw unexpected(answer);
-    return answer.info;
+      read: (answer, unknownBefore) => {
+        // An earlier attempt may have deleted the plant, and its response was lost.
+        const isGone = unknownBefore && serviceErrorIn(answer)?.code === ErrorCode.noSuchPlant;
+        return answer.info.status === 204 || isGone ? answer.info : undefined;
+      },
+    });
   }
 
   return { createPlant, listPlants, deletePlant };
@@ -243,21 +245,13 @@ function newKey(): string {
   return crypto.getRandomValues(new Uint32Array(4)).join('-');
 }
 
-function plantIn(value: unknown, answer: Answer): Plant {
-  if (isPlant(value)) return value;
-  throw unexpected(answer);
-}
-
-/**
- * Returns the cursor of the `next` link (RFC 8288). Ignores the rest of the link: following a link to another
- * host would send the access token there. Throws PlantStoreError if the link leads to the requested page, whose
- * cursor is `requested`.
- */
-function nextCursor(answer: Answer, requested: string | undefined): string | undefined {
-  const target = nextTarget(answer.info.headers.get('link') ?? '');
-  if (target === undefined) return undefined;
-  const cursor = new URLSearchParams(target.split('?')[1]).get('cursor');
+/** Returns the page in an answer to a request with the cursor `requested`; undefined if there is none. */
+function pageIn({ info, json }: Answer, requested: string | undefined): PlantPage | undefined {
+  if (info.status !== 200 || !Array.isArray(json) || !json.every(isPlant)) return undefined;
+  const target = nextTarget(info.headers.get('link') ?? '');
+  // Takes the cursor alone: following a link to another host would send the access token there.
+  const cursor = target === undefined ? target : new URLSearchParams(target.split('?')[1]).get('cursor');
   // The same page again: a cache that ignores the query has answered, and the list would never end.
-  if (cursor === null || cursor === requested) throw unexpected(answer);
-  return cursor;
+  if (cursor === null || (cursor !== undefined && cursor === requested)) return undefined;
+  return { plants: json, cursor, ...info };
 }

@@ -99,32 +99,21 @@ function parsed(text: string): unknown {
   }
 }
 
-/**
- * Returns the error for a response, or undefined for a success. If `isGone` is true, the error `noSuchPlant`
- * counts as a success.
- */
-export function errorOf(
-  answer: Answer,
-  unknownBefore: boolean,
-  isGone: boolean,
-): PlantStoreError | undefined {
+/** Returns the error for a response that is not the success of its operation. */
+export function errorOf(answer: Answer, unknownBefore: boolean): PlantStoreError {
   const { info, question } = answer;
   const { target } = question;
   const { status, headers } = info;
-  if (isSuccess(status)) return undefined;
   if (REDIRECTS.includes(status)) {
     const location = headers.get('location');
     const message = `${target} was redirected${location ? ` to ${location}` : ''}; fix the option url`;
     return failed(message, answer, unknownBefore);
   }
-  const body: object = Object(answer.json);
-  const code: unknown = Reflect.get(body, 'error');
-  const message: unknown = Reflect.get(body, 'message');
-  // Gateways have errors of this form too, with other codes.
-  if (!isCodeOf(status, code) || typeof message !== 'string') {
-    return unexpected(answer, unknownBefore || status >= 500);
+  const error = serviceErrorIn(answer);
+  if (error === undefined) {
+    return unexpected(answer, unknownBefore || isSuccess(status) || status >= 500);
   }
-  if (isGone && code === ErrorCode.noSuchPlant) return undefined;
+  const { code, message } = error;
   const hint = WRONG_URL.includes(code) ? ` (${target}; check the option url)` : '';
   return failed(
     message.slice(0, MAX_MESSAGE_UNITS) + hint,
@@ -134,13 +123,21 @@ export function errorOf(
   );
 }
 
+/** Returns the error that the service sent; undefined if it sent none. Gateways have errors of this form, with other codes. */
+export function serviceErrorIn({ info, json }: Answer): { code: number; message: string } | undefined {
+  const body: object = Object(json);
+  const code: unknown = Reflect.get(body, 'error');
+  const message: unknown = Reflect.get(body, 'message');
+  return isCodeOf(info.status, code) && typeof message === 'string' ? { code, message } : undefined;
+}
+
 /** True for an error code of the service in a response with this status: status × 100 + n. */
 function isCodeOf(status: number, code: unknown): code is number {
   return status >= 400 && Number.isInteger(code) && Math.floor(Number(code) / 100) === status;
 }
 
 /** Returns the error for a response that cannot come from a Plant Store. */
-export function unexpected(answer: Answer, outcomeUnknown = true): PlantStoreError {
+function unexpected(answer: Answer, outcomeUnknown: boolean): PlantStoreError {
   const { info, question, text, cutAt } = answer;
   const begin = JSON.stringify(text.slice(0, 100));
   const size = cutAt === undefined ? '' : `exceeds ${cutAt} bytes and `;

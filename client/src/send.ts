@@ -14,8 +14,8 @@ import { redacted } from './redacted.ts';
 import { type Answer, answerOf, errorOf } from './response.ts';
 import { pause, pauseBefore, TRANSIENT_STATUSES, within } from './retry.ts';
 
-/** A request without its token. */
-interface Request {
+/** A request without its token, whose success is a `T`. */
+interface Request<T> {
   readonly operation: Attempt['operation'];
   readonly method: Attempt['method'];
   readonly url: URL;
@@ -23,14 +23,20 @@ interface Request {
   readonly body?: string;
   /** Max bytes of the body of a success. */
   readonly maxBodyBytes: number;
+  /**
+   * Returns the success in an answer; undefined for any other answer. `unknownBefore` is true if an earlier attempt may
+   * have been executed.
+   */
+  readonly read: (answer: Answer, unknownBefore: boolean) => T | undefined;
 }
 
-/** Resolves to a success response. Rejects with PlantStoreError, or with the reason of the caller's signal. */
-type Send = (request: Request) => Promise<Answer>;
+/** Resolves to a success. Rejects with PlantStoreError, or with the reason of the caller's signal. */
+type Send = <T>(request: Request<T>) => Promise<T>;
 
 /** The end of an attempt. */
-interface Outcome {
+interface Outcome<T> {
   readonly answer?: Answer;
+  readonly success?: T | undefined;
   /** A PlantStoreError, or the reason of the aborted signal; undefined after a success. */
   readonly failure: unknown;
   /** True if a retry may succeed. */
@@ -52,14 +58,14 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
     const { timeoutMs, retries, headers: common } = limitsOf(options, clientLimits);
     const signal = checkedSignal(options.signal);
 
-    return async ({ operation, method, url, headers: own, body, maxBodyBytes }) => {
+    return async <T>({ operation, method, url, headers: own, body, maxBodyBytes, read }: Request<T>) => {
       const target = `${method} ${url.origin}${url.pathname}`;
       const question = { target, maxBodyBytes, isPage: operation === 'listPlants' };
       let canRenew = isFunction;
       let retried = 0;
       let outcomeUnknown = false;
 
-      async function attempt(withoutToken: Headers): Promise<Outcome> {
+      async function attempt(withoutToken: Headers): Promise<Outcome<T>> {
         let given = '';
         let thrown: unknown;
         let reason = `within ${timeoutMs} ms`;
@@ -75,11 +81,10 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
             return answerOf(await fetch(url, request), question, given);
           });
           if (answer !== undefined) {
-            // Treats a missing plant as deleted if the outcome of an earlier attempt is unknown: that attempt
-            // may have deleted it.
-            const isGone = operation === 'deletePlant' && outcomeUnknown;
-            const failure = errorOf(answer, outcomeUnknown, isGone);
-            return { answer, failure, isTransient: TRANSIENT_STATUSES.includes(answer.info.status) };
+            const success = read(answer, outcomeUnknown);
+            const failure = success === undefined ? errorOf(answer, outcomeUnknown) : undefined;
+            const isTransient = TRANSIENT_STATUSES.includes(answer.info.status);
+            return { answer, success, failure, isTransient };
           }
         } catch (error: unknown) {
           if (signal?.aborted) return { failure: signal.reason, isTransient: false };
@@ -98,7 +103,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
       }
 
       /** Milliseconds until the next attempt; undefined if there is none. */
-      function delayAfter({ failure, isTransient }: Outcome): number | undefined {
+      function delayAfter({ failure, isTransient }: Outcome<T>): number | undefined {
         if (!(failure instanceof PlantStoreError)) return undefined;
         outcomeUnknown = failure.outcomeUnknown;
         if (failure.status === 401 && canRenew) {
@@ -116,11 +121,11 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
         beforeAttempt?.({ ...facts, headers });
         const start = performance.now();
         const outcome = await attempt(headers);
-        const { answer, failure } = outcome;
+        const { answer, success, failure } = outcome;
         const retryInMs = delayAfter(outcome);
         const ms = performance.now() - start;
         afterAttempt?.({ ...facts, ms, response: answer?.info, error: failure, retryInMs });
-        if (answer !== undefined && failure === undefined) return answer;
+        if (success !== undefined) return success;
         if (retryInMs === undefined) throw failure;
         await pause(retryInMs, signal);
       }

@@ -196,6 +196,30 @@ describe('hooks', () => {
     assert.equal(after[2]?.error, reason);
   });
 
+  for (const [status, body, link] of [
+    [200, '<html>log in</html>', ''],
+    [200, '{"name":7}', ''],
+    [202, '{"name":"Fern"}', ''],
+    [200, '[]', '<>; rel="next"'],
+  ] as const) {
+    test(`${status} with ${body} and the link ${link}, which no Plant Store sends → afterAttempt gets the error of the call`, async (t) => {
+      const url = await serve(t, (_request, response) => response.writeHead(status, { link }).end(body));
+      const errors: unknown[] = [];
+      const afterAttempt: ClientOptions['afterAttempt'] = ({ error }) => void errors.push(error);
+      const client = createClient({ url, token: 'secret', afterAttempt });
+      for (const call of [
+        () => client.createPlant(FERN),
+        () => Array.fromAsync(client.listPlants()),
+        () => client.deletePlant(7),
+      ]) {
+        const failure: unknown = await call().catch((error: unknown) => error);
+        assert.ok(failure instanceof PlantStoreError && failure.status === status && failure.outcomeUnknown);
+        assert.equal(errors.at(-1), failure);
+      }
+      assert.equal(errors.length, 3);
+    });
+  }
+
   test('that keeps the headers → does not get the token', async (t) => {
     const url = await serve(t, (_request, response) => response.writeHead(204).end());
     const kept: Headers[] = [];

@@ -54,11 +54,13 @@ export async function answerOf(response: Response, question: Question, token: st
   const { status } = response;
   const headers = new Headers();
   response.headers.forEach((value, name) => void headers.append(name, redacted(value, token)));
-  const { body, cutAt } = await bodyOf(response, question.maxBodyBytes);
+  const { body, isUtf8, cutAt } = await bodyOf(response, question.maxBodyBytes);
   const text = redacted(body, token);
   const requestId = headers.get('x-request-id') ?? undefined;
   const info = { status, requestId, headers };
-  const json = cutAt === undefined ? parsed(isSuccess(status) ? body : text) : undefined;
+  // A plant is exact or an error; the message of an error need not be.
+  const isJson = cutAt === undefined && (isUtf8 || !isSuccess(status));
+  const json = isJson ? parsed(isSuccess(status) ? body : text) : undefined;
   return { question, info, text, cutAt, json };
 }
 
@@ -66,28 +68,43 @@ function isSuccess(status: number): boolean {
   return status >= 200 && status < 300;
 }
 
+interface Body {
+  /** Has U+FFFD for bytes that are not UTF-8. */
+  readonly body: string;
+  readonly isUtf8: boolean;
+  /** As in Answer. */
+  readonly cutAt: number | undefined;
+}
+
 /** Reads a body to its end, or to its max bytes; the end of the attempt then closes the connection. */
-async function bodyOf(
-  response: Response,
-  maxBodyBytes: number,
-): Promise<{ body: string; cutAt: number | undefined }> {
+async function bodyOf(response: Response, maxBodyBytes: number): Promise<Body> {
   const { status } = response;
-  if (status === 204 || REDIRECTS.includes(status)) return { body: '', cutAt: undefined };
+  if (status === 204 || REDIRECTS.includes(status)) return { body: '', isUtf8: true, cutAt: undefined };
   const maxBytes = isSuccess(status) ? maxBodyBytes : SHORT_BODY_BYTES;
   // Browsers such as Safari 18 cannot iterate over a stream with for await.
   const reader = response.body?.getReader();
-  const decoder = new TextDecoder();
-  let body = '';
-  let left = maxBytes;
-  for (;;) {
+  const chunks: Uint8Array[] = [];
+  let length = 0;
+  while (length <= maxBytes) {
     const chunk = await reader?.read();
-    if (chunk === undefined || chunk.done) return { body: body + decoder.decode(), cutAt: undefined };
-    left -= chunk.value.byteLength;
-    if (left < 0) {
-      // One chunk can have megabytes.
-      return { body: body + decoder.decode(chunk.value.subarray(0, SHORT_BODY_BYTES)), cutAt: maxBytes };
-    }
-    body += decoder.decode(chunk.value, { stream: true });
+    if (chunk === undefined || chunk.done) return { ...decoded(chunks, length), cutAt: undefined };
+    chunks.push(chunk.value);
+    length += chunk.value.byteLength;
+  }
+  return { ...decoded(chunks, length), cutAt: maxBytes };
+}
+
+function decoded(chunks: readonly Uint8Array[], length: number): Omit<Body, 'cutAt'> {
+  const bytes = new Uint8Array(length);
+  let offset = 0;
+  for (const chunk of chunks) {
+    bytes.set(chunk, offset);
+    offset += chunk.byteLength;
+  }
+  try {
+    return { body: new TextDecoder('utf-8', { fatal: true }).decode(bytes), isUtf8: true };
+  } catch {
+    return { body: new TextDecoder().decode(bytes), isUtf8: false };
   }
 }
 

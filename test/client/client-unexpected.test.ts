@@ -3,6 +3,7 @@ import type { OutgoingHttpHeaders } from 'node:http';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { describe, type TestContext, test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import { type Client, createClient } from '../../client/src/client.ts';
@@ -65,6 +66,46 @@ for (const body of [
     const rejection = { message: UNEXPECTED, status: 200, outcomeUnknown: true };
     await assert.rejects(client.createPlant(FERN), rejection);
   });
+}
+
+for (const [title, bytes] of [
+  ['a byte that is no UTF-8', 'a\xff'],
+  ['the begin of a character', '\xe2\x82'],
+  ['a surrogate', '\xed\xa0\x80'],
+] as const) {
+  test(`200 with ${title} in a name → rejected, not replaced`, async (t) => {
+    const url = await serve(t, ({ method }, response) => {
+      const plant = `{"name":"${bytes}"}`;
+      response.end(Buffer.from(method === 'POST' ? plant : `[${plant}]`, 'latin1'));
+    });
+    const client = createClient({ url, token: 'secret' });
+    const rejection = { message: /its body begins with ".*name.*\ufffd/, status: 200, outcomeUnknown: true };
+    await assert.rejects(client.createPlant(FERN), rejection);
+    await assert.rejects(list(client), rejection);
+  });
+
+  test(`400 with ${title} in the message → an error of the service with U+FFFD`, async (t) => {
+    const url = await serve(t, (_request, response) =>
+      response.writeHead(400).end(Buffer.from(`{"error":40000,"message":"${bytes}"}`, 'latin1')),
+    );
+    await assert.rejects(create(createClient({ url, token: 'secret' })), { code: 40000, message: /\ufffd$/ });
+  });
+}
+
+test('a page in pieces that cut characters → listed', async (t) => {
+  const plants = [{ name: 'Café 🌿', tag: '\ufffd\ufeff' }];
+  const url = await serve(t, (_request, response) => {
+    pipeline(Readable.from(splitBytes(JSON.stringify(plants))), response).catch(() => undefined);
+  });
+  assert.deepEqual(await list(createClient({ url, token: 'secret' })), plants);
+});
+
+/** Gives a byte in each event-loop iteration. */
+async function* splitBytes(text: string): AsyncGenerator<Buffer, void> {
+  for (const byte of Buffer.from(text)) {
+    yield Buffer.of(byte);
+    await setImmediate();
+  }
 }
 
 const SPACES = Buffer.alloc(2 ** 20, ' ');

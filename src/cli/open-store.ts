@@ -1,7 +1,7 @@
 import { connectionOptions, type Flags } from '../config.ts';
 import { placeOf } from '../database-url.ts';
 import type { Bulk } from '../store/bulk-store.ts';
-import { migrateStore, openBulk, openStore, storeExists } from '../store/open-engine.ts';
+import { emptyLog, migrateStore, openBulk, openStore, storeExists } from '../store/open-engine.ts';
 import { type Store, StoreNotOpened } from '../store/store.ts';
 import type { CommandContext } from './context.ts';
 import { writeMessage } from './message.ts';
@@ -43,6 +43,7 @@ export async function withStore<T>(
     return await Promise.race([work(store), fatal.promise]);
   } finally {
     await store.close();
+    await reportLogLeft(context, config.databaseUrl);
   }
 }
 
@@ -76,7 +77,18 @@ export async function withBulk<T>(
     return await work(bulk);
   } finally {
     await bulk.close();
+    if (migrate) await reportLogLeft(context, url);
   }
+}
+
+/** Reports on standard error if writes of a closed embedded store are only in its write-ahead log. */
+export async function reportLogLeft({ stderr }: CommandContext, url: string): Promise<void> {
+  const left = await emptyLog(url);
+  if (left === undefined) return;
+  writeMessage(
+    stderr,
+    `plant-store: ${left.file} could not be emptied (${left.reason}) and holds acknowledged writes; move and copy it with the store`,
+  );
 }
 
 // Calls `open` to open a store. A missing store is rejected if `mustExist` is true, otherwise announced.

@@ -45,6 +45,8 @@ export const logEvents = {
     'error',
     'err',
   ],
+  'the write-ahead log could not be emptied and holds acknowledged writes; move and copy it with the store file':
+    ['warn', 'file', 'reason'],
   stopped: ['info'],
   'the stop took too long, so requests in flight are cut off; exiting': ['error'],
   'shutdown failed': ['error', 'err'],

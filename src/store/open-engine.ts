@@ -9,6 +9,7 @@ import {
   type CommitResult,
   type ConnectionOptions,
   type Engine,
+  type LogLeft,
   StatementRejected,
   type Store,
   StoreNotOpened,
@@ -118,6 +119,17 @@ export async function migrateStore(url: string): Promise<readonly string[]> {
   }
   const { migrateSqlite } = await import('./sqlite/migrate.ts');
   return migrateSqlite(file);
+}
+
+/**
+ * Tries again to empty the write-ahead log of an embedded store that this process has closed, since SQLite does not
+ * report whether it could. Resolves to a log that keeps writes; to undefined if there is none, and for PostgreSQL.
+ */
+export async function emptyLog(url: string): Promise<LogLeft | undefined> {
+  const file = sqliteFile(url);
+  if (file === undefined) return undefined;
+  const sqlite = await import('./sqlite/connection.ts');
+  return sqlite.emptyLog(file);
 }
 
 /**

@@ -155,6 +155,13 @@ export interface Engine extends Omit<Store, 'write' | 'load'> {
   commit(batch: readonly Write[]): Promise<readonly Outcome[]>;
 }
 
+/** The write-ahead log of an embedded store that could not be emptied. It holds writes that the database file lacks. */
+export interface LogLeft {
+  readonly file: string;
+  /** The error of the checkpoint. */
+  readonly reason: string;
+}
+
 /** The store cannot execute the request now, or the outcome is unknown. */
 export class StoreUnavailable extends OperatorError {
   override readonly name = 'StoreUnavailable';

@@ -131,9 +131,36 @@ describe('full disk', TOGETHER, () => {
       installation.start(['import', 'alice', file], { wrap: (command) => limitedFiles(command, limit) }),
     );
     assert.deepEqual([code, stdout], [0, '170000 plants of alice created\n'], stderr);
+    assert.match(
+      stderr,
+      /^plant-store: \S+plants\.db-wal could not be emptied .*move and copy it with the store\n$/m,
+    );
     // No checkpoint could move the plants into the store.
     assert.equal((await stat(installation.file)).size, size);
     assert.equal(inspect(installation.file).ids.size, 400_000 + 170_000);
+  });
+
+  it('stop whose checkpoint fails → exit code 0, and a line names the log that keeps the writes', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token('alice');
+    await fillStore(installation.databaseUrl, 'bob', 10_000, 100);
+    const { size } = await stat(installation.file);
+    const limit = Math.floor(size / 1_024) - 1;
+    const service = await installation.serve({
+      env: PRODUCTION,
+      wrap: (command) => limitedFiles(command, limit),
+    });
+    const written = await createUntilFailure(service, token, { name: LONG_NAME, from: -16n, limit: 16 });
+    assert.equal(written.failure, undefined);
+    assert.equal((await service.stop()).code, 0);
+    const left = service.log.find(({ msg }) => /^the write-ahead log could not be emptied/.test(String(msg)));
+    assert.deepEqual(
+      [left?.level, left?.file],
+      [40, `${installation.file}-wal`],
+      JSON.stringify(service.log),
+    );
+    const { ids, integrity } = inspect(installation.file);
+    assert.deepEqual([ids.size, integrity], [10_000 + written.acknowledged.length, 'ok']);
   });
 
   const mounts = needs('permission to mount', canRun('unshare', ...ownMounts('true')));

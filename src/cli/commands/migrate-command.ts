@@ -2,7 +2,7 @@ import { Command } from 'commander';
 import type { Flags } from '../../config.ts';
 import { migrateStore } from '../../store/open-engine.ts';
 import { type CommandContext, print } from '../context.ts';
-import { announceIfCreated } from '../open-store.ts';
+import { announceIfCreated, reportLogLeft } from '../open-store.ts';
 import { addSettings, configOf } from '../settings/flags.ts';
 
 export function migrateCommand(context: CommandContext): Command {
@@ -12,6 +12,7 @@ export function migrateCommand(context: CommandContext): Command {
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags) => {
     const { databaseUrl } = configOf(context, flags);
     const applied = await announceIfCreated(context, databaseUrl, () => migrateStore(databaseUrl));
+    await reportLogLeft(context, databaseUrl);
     await print(
       context,
       applied.length === 0 ? 'nothing to apply\n' : applied.map((name) => `applied ${name}\n`).join(''),

@@ -4,7 +4,7 @@ import { createAudit } from '../../observability/audit-log.ts';
 import { createLog } from '../../observability/log.ts';
 import type { EventLog } from '../../observability/log-events.ts';
 import { type Server, STOP_MS, startServer } from '../../server.ts';
-import { isEmbedded } from '../../store/open-engine.ts';
+import { emptyLog, isEmbedded } from '../../store/open-engine.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../../token.ts';
 import { type CommandContext, print } from '../context.ts';
 import { addSettings, configOf } from '../settings/flags.ts';
@@ -41,7 +41,12 @@ export function serveCommand(context: CommandContext): Command {
     };
     const starting = startServer({ config, serviceLog, traces, onOpened, onFatal: broken.resolve });
     const forcedExitMs = config.stopDelay + FORCED_EXIT_MS;
-    const stop = stopOnSignal(context, log, { starting, isOpen: () => isOpen, forcedExitMs });
+    const stop = stopOnSignal(context, log, {
+      starting,
+      isOpen: () => isOpen,
+      forcedExitMs,
+      onClosed: () => warnOfLogLeft(config, log),
+    });
     if (config.tlsCert !== '') reloadOnSighup(context, starting, log);
     if (context.env.npm_lifecycle_event !== undefined) stopWithParent(context, log, stop);
     void broken.promise.then((err) => {
@@ -72,6 +77,8 @@ interface Stoppable {
   readonly isOpen: () => boolean;
   /** Milliseconds after a signal at which a stop that still runs ends with exit code 1. */
   readonly forcedExitMs: number;
+  /** Called after a stop without an error. */
+  readonly onClosed: () => Promise<void>;
 }
 
 /**
@@ -81,7 +88,7 @@ interface Stoppable {
 function stopOnSignal(
   { signals, end }: CommandContext,
   log: EventLog,
-  { starting, isOpen, forcedExitMs }: Stoppable,
+  { starting, isOpen, forcedExitMs, onClosed }: Stoppable,
 ): (exitCode: number) => void {
   let stoppingSince: number | undefined;
   let exitCode = 0;
@@ -112,6 +119,7 @@ function stopOnSignal(
     if (server === undefined) return;
     try {
       await server.close('gracefully');
+      if (exitCode === 0) await onClosed();
       log.event('stopped', {});
       end(exitCode);
     } catch (err: unknown) {
@@ -178,6 +186,15 @@ function reloadOnSighup({ signals }: CommandContext, starting: Promise<Server>, 
 
 function mayCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config): boolean {
   return env.NODE_ENV !== 'production' && isEmbedded(databaseUrl);
+}
+
+async function warnOfLogLeft({ databaseUrl }: Config, log: EventLog): Promise<void> {
+  const left = await emptyLog(databaseUrl);
+  if (left === undefined) return;
+  log.event(
+    'the write-ahead log could not be emptied and holds acknowledged writes; move and copy it with the store file',
+    left,
+  );
 }
 
 async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: EventLog): Promise<void> {

@@ -2,7 +2,8 @@ import { accessSync, constants, existsSync, readlinkSync, realpathSync, statSync
 import { dirname, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { codeOf } from '../../thrown-errors.ts';
-import { StoreNotOpened } from '../store.ts';
+import { type LogLeft, StoreNotOpened } from '../store.ts';
+import { isLocked, reasonOf } from './errors.ts';
 
 const MOVED =
   'its file was moved, replaced or removed while it was open, so writes no longer reach that path';
@@ -93,6 +94,26 @@ export function watchFileIdentity(file: string): () => string | undefined {
       return undefined;
     }
   };
+}
+
+/**
+ * Tries again to empty the write-ahead log of a file that this process has closed: SQLite does so when the last
+ * connection closes, but hides the error. Returns the log and that error. Returns undefined if the database file has
+ * all writes, or if another process uses it, which then empties the log.
+ */
+export function emptyLog(file: string): LogLeft | undefined {
+  const log = ifItHasContent(`${withoutLinks(file)}-wal`);
+  if (log === undefined) return undefined;
+  let db: DatabaseSync | undefined;
+  try {
+    db = openForWriting(file, 0);
+    db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+    return undefined;
+  } catch (error: unknown) {
+    return isLocked(error) ? undefined : { file: log, reason: reasonOf(error) };
+  } finally {
+    db?.close();
+  }
 }
 
 /**

@@ -57,10 +57,12 @@ export class PlantStoreError extends Error {
   }
 
   /**
-   * Makes `instanceof` compare the error name. A program that both imports and requires the package loads
-   * this class twice, so comparing classes could fail.
+   * Makes `instanceof PlantStoreError` compare the error name. A program that both imports and requires the package
+   * loads this class twice, so comparing classes could fail. Subclasses are compared as usual.
    */
   static override [Symbol.hasInstance](value: unknown): value is PlantStoreError {
+    // biome-ignore lint/complexity/noThisInStatic: subclasses inherit the method, and must not match by this name
+    if (this !== PlantStoreError) return super[Symbol.hasInstance](value);
     return value instanceof Error && value.name === NAME;
   }
 }

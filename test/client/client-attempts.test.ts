@@ -359,3 +359,12 @@ test('an error of another copy of the package is an instance too', () => {
   assert.ok(!(new Error('no') instanceof PlantStoreError));
   assert.ok(!(Object('PlantStoreError') instanceof PlantStoreError));
 });
+
+test('a subclass of PlantStoreError has only its instances', () => {
+  class Quota extends PlantStoreError {}
+  const [general, special] = [PlantStoreError, Quota].map(
+    (type) => new type('no', { outcomeUnknown: false }),
+  );
+  assert.ok(special instanceof Quota && special instanceof PlantStoreError);
+  assert.ok(general instanceof PlantStoreError && !(general instanceof Quota));
+});

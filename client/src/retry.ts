@@ -21,16 +21,24 @@ const ASCTIME = /^\w{3} (\w{3}) +(\d+) ([\d:]+) (\d{4})$/;
  * `Retry-After` is too long.
  */
 export function pauseBefore(retry: number, headers: Headers | undefined): number | undefined {
-  const asked = retryAfterMs(headers?.get('retry-after') ?? '');
+  const asked = headers === undefined ? 0 : retryAfterMs(headers);
   if (asked > LONGEST_RETRY_AFTER_MS) return undefined;
   return asked + Math.random() * Math.min(LONGEST_PAUSE_MS, BASE_PAUSE_MS * 2 ** retry);
 }
 
-function retryAfterMs(value: string): number {
-  if (/^\d+$/.test(value)) return Number(value) * 1_000;
+/** The longest of several numbers counts: a proxy may have added one. */
+function retryAfterMs(headers: Headers): number {
+  const value = headers.get('retry-after') ?? '';
+  if (/^\d+(?:\s*,\s*\d+)*$/.test(value)) return Math.max(...value.split(',').map(Number)) * 1_000;
+  // Both dates are of the server, so the clock of this machine may be wrong.
+  const now = timeOf(headers.get('date') ?? '') || Date.now();
+  return Math.max(0, timeOf(value) - now) || 0;
+}
+
+/** Milliseconds since 1970 of an HTTP date; NaN for another text. */
+function timeOf(date: string): number {
   // The obsolete asctime form has no zone, so Date.parse would read it as local time.
-  const date = value.replace(ASCTIME, '$2 $1 $4 $3 GMT');
-  return Math.max(0, Date.parse(date) - Date.now()) || 0;
+  return Date.parse(date.replace(ASCTIME, '$2 $1 $4 $3 GMT'));
 }
 
 /** Resolves after `ms` milliseconds. Rejects with the signal's reason if the signal is aborted. */

@@ -21,12 +21,14 @@ export type {
   AttemptStart,
   CallOptions,
   ClientOptions,
+  Fetch,
+  FetchRequest,
   GiveToken,
   HeaderOptions,
 } from './options.ts';
 export type { NewPlant, Plant } from './plant-json.ts';
 export { PlantStoreError } from './plant-store-error.ts';
-export type { ResponseInfo } from './response.ts';
+export type { FetchResponse, ResponseInfo } from './response.ts';
 
 /** Options of a creation. */
 export interface CreateOptions extends CallOptions {

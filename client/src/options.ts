@@ -1,4 +1,4 @@
-import type { ResponseInfo } from './response.ts';
+import type { FetchResponse, ResponseInfo } from './response.ts';
 
 /**
  * Returns an access token. If the function throws or rejects, the call rejects with a PlantStoreError whose
@@ -31,6 +31,19 @@ export interface CallOptions {
   readonly headers?: HeaderOptions | undefined;
 }
 
+/** A request as the option `fetch` gets it, with its URL. */
+export interface FetchRequest {
+  readonly method: Attempt['method'];
+  readonly headers: Readonly<Record<string, string>>;
+  readonly body: string | null;
+  /** Aborted when the attempt ends. */
+  readonly signal: AbortSignal;
+  readonly redirect: 'manual';
+}
+
+/** Sends a request, as the function of the platform, or of a library with a similar one. */
+export type Fetch = (url: URL, request: FetchRequest) => Promise<FetchResponse>;
+
 /** The address of the service, the token, and defaults for all calls. */
 export interface ClientOptions {
   /** The address of the service with its base path, such as `https://plants.example/v1`. */
@@ -51,8 +64,8 @@ export interface ClientOptions {
    * the service has up to 8 MiB and one plant, so it can exceed the default if the service accepts plants of megabytes.
    */
   readonly maxBodyBytes?: number | undefined;
-  /** Function that sends the requests. Default: `globalThis.fetch`. */
-  readonly fetch?: typeof fetch | undefined;
+  /** Function that sends the requests, such as that of another library. Default: `globalThis.fetch`. */
+  readonly fetch?: Fetch | undefined;
   /** Called before each attempt. An error that it throws ends the call. */
   readonly beforeAttempt?: ((attempt: AttemptStart) => void) | undefined;
   /** Called after each attempt. An error that it throws ends the call. */

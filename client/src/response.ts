@@ -10,6 +10,16 @@ export interface ResponseInfo {
   readonly headers: Headers;
 }
 
+/** The part of a response of `fetch` that the client reads. Any `Response` has it. */
+export interface FetchResponse {
+  readonly status: number;
+  readonly headers: { forEach(callback: (value: string, name: string) => void): void };
+  /** Read up to the max bytes if it is a web stream. */
+  readonly body?: unknown;
+  /** Called if `body` is no web stream. */
+  text(): Promise<string>;
+}
+
 /** What an answer depends on. */
 export interface Question {
   /** Method and URL of the request, without its query. */
@@ -50,7 +60,7 @@ const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/gu;
  * Reads a response to its end, or to the max bytes of its body. Removes the token from its headers, its text, and the
  * content of an error, since an echo of the request contains it.
  */
-export async function answerOf(response: Response, question: Question, token: string): Promise<Answer> {
+export async function answerOf(response: FetchResponse, question: Question, token: string): Promise<Answer> {
   const { status } = response;
   const headers = new Headers();
   response.headers.forEach((value, name) => void headers.append(name, redacted(value, token)));
@@ -77,21 +87,29 @@ interface Body {
 }
 
 /** Reads a body to its end, or to its max bytes; the end of the attempt then closes the connection. */
-async function bodyOf(response: Response, maxBodyBytes: number): Promise<Body> {
-  const { status } = response;
+async function bodyOf(response: FetchResponse, maxBodyBytes: number): Promise<Body> {
+  const { status, body } = response;
   if (status === 204 || REDIRECTS.includes(status)) return { body: '', isUtf8: true, cutAt: undefined };
   const maxBytes = isSuccess(status) ? maxBodyBytes : SHORT_BODY_BYTES;
+  if (!isWebStream(body)) {
+    const text = await response.text();
+    return { body: text, isUtf8: true, cutAt: text.length > maxBytes ? maxBytes : undefined };
+  }
   // Browsers such as Safari 18 cannot iterate over a stream with for await.
-  const reader = response.body?.getReader();
+  const reader = body.getReader();
   const chunks: Uint8Array[] = [];
   let length = 0;
   while (length <= maxBytes) {
-    const chunk = await reader?.read();
-    if (chunk === undefined || chunk.done) return { ...decoded(chunks, length), cutAt: undefined };
+    const chunk = await reader.read();
+    if (chunk.done) return { ...decoded(chunks, length), cutAt: undefined };
     chunks.push(chunk.value);
     length += chunk.value.byteLength;
   }
   return { ...decoded(chunks, length), cutAt: maxBytes };
+}
+
+function isWebStream(body: unknown): body is ReadableStream<Uint8Array> {
+  return typeof Reflect.get(Object(body), 'getReader') === 'function';
 }
 
 function decoded(chunks: readonly Uint8Array[], length: number): Omit<Body, 'cutAt'> {

@@ -75,8 +75,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
             end.throwIfAborted();
             given = current;
             // Copies the headers: a hook may keep its object, and must not get the token.
-            const headers = new Headers(withoutToken);
-            headers.set('authorization', `Bearer ${given}`);
+            const headers = { ...Object.fromEntries(withoutToken), authorization: `Bearer ${given}` };
             const request = { method, headers, body: body ?? null, signal: end, redirect: 'manual' } as const;
             return answerOf(await fetch(url, request), question, given);
           });

@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import type { OutgoingHttpHeaders } from 'node:http';
+import { Readable } from 'node:stream';
 import { describe, type TestContext, test } from 'node:test';
 import { inspect, promisify } from 'node:util';
 import {
   type AttemptEnd,
   type ClientOptions,
   createClient,
+  type Fetch,
   PlantStoreError,
 } from '../../client/src/client.ts';
 import { freePort } from '../support/servers/free-port.ts';
@@ -318,7 +320,44 @@ describe('a process with nothing else to do', () => {
   });
 });
 
+/** What libraries other than the platform resolve to. */
+const RESPONSES: Readonly<Record<string, (text: string) => object>> = {
+  'with a Node stream as its body': (text) => ({ body: Readable.from([Buffer.from(text)]) }),
+  'without a body': () => ({}),
+  'whose body is null': () => ({ body: null }),
+};
+
 describe('fetch of the user', () => {
+  for (const [title, partOf] of Object.entries(RESPONSES)) {
+    test(`that resolves to a response ${title} → its text is read`, async (t) => {
+      const requests: unknown[] = [];
+      const url = await serve(t, ({ method }, response) => {
+        requests.push(method);
+        response.writeHead(method === 'DELETE' ? 400 : 200, { 'x-request-id': 'r1' });
+        response.end(
+          { GET: '[{"name":"Fern"}]', POST: '{"name":"Fern"}' }[`${method}`] ??
+            '{"error":40000,"message":"no"}',
+        );
+      });
+      const similar: Fetch = async (target, request) => {
+        const { status, headers, ...response } = await fetch(target, request).then(async (given) => ({
+          status: given.status,
+          headers: given.headers,
+          text: await given.text(),
+        }));
+        return { status, headers, text: async () => response.text, ...partOf(response.text) };
+      };
+      const client = createClient({ url, token: 'secret', fetch: similar });
+      const { plant, requestId } = await client.createPlant(FERN);
+      assert.deepEqual([plant, requestId], [{ name: 'Fern' }, 'r1']);
+      assert.deepEqual(await Array.fromAsync(client.listPlants()), [{ name: 'Fern' }]);
+      await assert.rejects(client.deletePlant(7), { code: 40000 });
+      assert.deepEqual(requests, ['POST', 'GET', 'DELETE']);
+      const strict = createClient({ url, token: 'secret', fetch: similar, maxBodyBytes: 16 });
+      await assert.rejects(Array.fromAsync(strict.listPlants()), { message: /exceeds 16 bytes/ });
+    });
+  }
+
   test('that ignores its signal → the call still ends by its timeout, and by its signal', async () => {
     const reason = new Error('enough');
     const controller = new AbortController();

@@ -37,7 +37,8 @@ before(async () => {
 
 /** Code of a user, as a module and as CommonJS in TypeScript. */
 const USER = `import { type Client, type ClientOptions, createClient, type ErrorCode, PlantStoreError } from 'plant-store-client';
-const options: ClientOptions = { url: 'http://127.0.0.1:8080', token: async () => 'secret', headers: new Headers() };
+const options: ClientOptions = { url: 'http://127.0.0.1:8080', token: async () => 'secret', headers: new Headers(), fetch };
+export const similar: ClientOptions = { ...options, fetch: (url, request) => fetch(url, { ...request, mode: 'cors' }) };
 export const client: Client = createClient(options);
 export async function use(tag: string | undefined, idempotencyKey: string | undefined): Promise<boolean> {
   const { plant, replayed } = await client.createPlant({ id: 7n, name: 'Fern', tag }, { idempotencyKey });

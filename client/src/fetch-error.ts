@@ -1,4 +1,4 @@
-import { redacted } from './redacted.ts';
+import { printable, redacted } from './safe-text.ts';
 
 /** Matches the system calls of Node that look up a host and connect to it. */
 const CONNECTING = /^(?:connect|getaddrinfo|query)/;
@@ -26,10 +26,10 @@ const MAX_CAUSES = 4;
 
 /**
  * Copies an error of fetch, its causes and the errors of an AggregateError. The copy has only the fields in COPIED,
- * without the token: an echo of the request contains the token and the plant.
+ * without the token and control characters: an echo of the request contains the token and the plant.
  */
 export function copyOf(error: unknown, token: string, left = MAX_CAUSES): unknown {
-  if (typeof error === 'string') return redacted(error, token);
+  if (typeof error === 'string') return safeLines(error, token);
   if (!(error instanceof Error) || left === 0) return undefined;
   const copy = new Error();
   const set = (field: string, value: unknown): void => {
@@ -39,7 +39,7 @@ export function copyOf(error: unknown, token: string, left = MAX_CAUSES): unknow
   for (const field of COPIED) {
     const value: unknown = Reflect.get(error, field);
     if (typeof value === 'number') set(field, value);
-    if (typeof value === 'string') set(field, redacted(value, token));
+    if (typeof value === 'string') set(field, safeLines(value, token));
   }
   if (error.cause !== undefined) set('cause', copyOf(error.cause, token, left - 1));
   if (error instanceof AggregateError) {
@@ -49,6 +49,11 @@ export function copyOf(error: unknown, token: string, left = MAX_CAUSES): unknow
     );
   }
   return copy;
+}
+
+/** Keeps line breaks, which a stack has. */
+function safeLines(text: string, token: string): string {
+  return redacted(text, token).split('\n').map(printable).join('\n');
 }
 
 /**

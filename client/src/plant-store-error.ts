@@ -1,4 +1,5 @@
 import type { ErrorCode } from './error-codes.ts';
+import { printable } from './safe-text.ts';
 
 /** The data of a failed call. PlantStoreError has properties with the same names and meanings. */
 export interface Failure {
@@ -48,7 +49,7 @@ export class PlantStoreError extends Error {
   readonly outcomeUnknown: boolean;
 
   constructor(message: string, { code, status, requestId, headers, outcomeUnknown, cause }: Failure) {
-    super(message, cause ? { cause } : undefined);
+    super(printable(message), cause ? { cause } : undefined);
     this.code = code;
     this.status = status;
     this.requestId = requestId;

@@ -1,6 +1,6 @@
 import { ErrorCode } from './error-codes.ts';
 import { PlantStoreError } from './plant-store-error.ts';
-import { redacted } from './redacted.ts';
+import { redacted, redactedJson } from './safe-text.ts';
 
 /** Status, request id and headers of a response. */
 export interface ResponseInfo {
@@ -34,8 +34,10 @@ export interface Question {
 export interface Answer {
   readonly question: Question;
   readonly info: ResponseInfo;
-  readonly text: string;
-  /** Max bytes of the body if it exceeds them: `text` has its beginning, and `json` is undefined. */
+  /** The token of the request, which texts from the response may repeat. */
+  readonly token: string;
+  readonly body: string;
+  /** Max bytes of the body if it exceeds them: `body` has its beginning, and `json` is undefined. */
   readonly cutAt: number | undefined;
   /** The parsed body; undefined if it is not JSON. */
   readonly json: unknown;
@@ -53,25 +55,20 @@ const WRONG_URL: readonly unknown[] = [ErrorCode.noSuchRoute, ErrorCode.methodNo
 /** Statuses of redirects. In browsers, a redirect has the status 0 and no visible headers. */
 const REDIRECTS = [0, 301, 302, 303, 307, 308];
 
-/** Matches characters that could change how a terminal shows a message, and that JSON does not escape. */
-const UNPRINTABLE = /[\p{C}\p{Zl}\p{Zp}]/gu;
-
 /**
- * Reads a response to its end, or to the max bytes of its body. Removes the token from its headers, its text, and the
- * content of an error, since an echo of the request contains it.
+ * Reads a response to its end, or to the max bytes of its body. Removes the token from its headers, since an echo of the
+ * request contains it.
  */
 export async function answerOf(response: FetchResponse, question: Question, token: string): Promise<Answer> {
   const { status } = response;
   const headers = new Headers();
   response.headers.forEach((value, name) => void headers.append(name, redacted(value, token)));
   const { body, isUtf8, cutAt } = await bodyOf(response, question.maxBodyBytes);
-  const text = redacted(body, token);
   const requestId = headers.get('x-request-id') ?? undefined;
   const info = { status, requestId, headers };
   // A plant is exact or an error; the message of an error need not be.
   const isJson = cutAt === undefined && (isUtf8 || !isSuccess(status));
-  const json = isJson ? parsed(isSuccess(status) ? body : text) : undefined;
-  return { question, info, text, cutAt, json };
+  return { question, info, token, body, cutAt, json: isJson ? parsed(body) : undefined };
 }
 
 function isSuccess(status: number): boolean {
@@ -151,7 +148,7 @@ export function errorOf(answer: Answer, unknownBefore: boolean): PlantStoreError
   const { code, message } = error;
   const hint = WRONG_URL.includes(code) ? ` (${target}; check the option url)` : '';
   return failed(
-    message.slice(0, MAX_MESSAGE_UNITS) + hint,
+    redacted(message, answer.token).slice(0, MAX_MESSAGE_UNITS) + hint,
     answer,
     unknownBefore || code === ErrorCode.storeUnavailable,
     code,
@@ -173,10 +170,10 @@ function isCodeOf(status: number, code: unknown): code is number {
 
 /** Returns the error for a response that cannot come from a Plant Store. */
 function unexpected(answer: Answer, outcomeUnknown: boolean): PlantStoreError {
-  const { info, question, text, cutAt } = answer;
-  const begin = JSON.stringify(text.slice(0, 100));
+  const { info, question, token, cutAt } = answer;
+  const begin = JSON.stringify(redactedJson(answer.body, token).slice(0, 100));
   const size = cutAt === undefined ? '' : `exceeds ${cutAt} bytes and `;
-  const body = text ? `${size}begins with ${begin}` : 'is empty';
+  const body = answer.body ? `${size}begins with ${begin}` : 'is empty';
   return failed(
     `the answer to ${question.target} is not that of a Plant Store: its status is ${info.status}, its body ${body}${hintOf(answer)}`,
     answer,
@@ -194,7 +191,7 @@ function hintOf({ info, question, cutAt }: Answer): string {
 }
 
 function failed(message: string, { info }: Answer, outcomeUnknown: boolean, code?: number): PlantStoreError {
-  return new PlantStoreError(message.replace(UNPRINTABLE, '\ufffd'), {
+  return new PlantStoreError(message, {
     ...info,
     status: info.status || undefined,
     outcomeUnknown,

@@ -10,9 +10,9 @@ import {
   limitsOf,
 } from './options.ts';
 import { PlantStoreError } from './plant-store-error.ts';
-import { redacted } from './redacted.ts';
 import { type Answer, answerOf, errorOf } from './response.ts';
 import { pause, pauseBefore, TRANSIENT_STATUSES, within } from './retry.ts';
+import { redacted } from './safe-text.ts';
 
 /** A request without its token, whose success is a `T`. */
 interface Request<T> {

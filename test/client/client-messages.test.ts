@@ -117,6 +117,44 @@ test('a fetch of the user that throws the request → the error has its class na
   assert.doesNotMatch(inspect(failure, { depth: null, showHidden: true }), /secret/);
 });
 
+for (const [token, hidden] of [
+  [TOKEN, String.raw`plt\u005fsecret`],
+  ['abc/def+ghi=', String.raw`abc\/def\u002Bghi=`],
+] as const) {
+  test(`the token ${token} in JSON escapes, ${hidden} → replaced in each message`, async (t) => {
+    for (const [status, body, message] of [
+      [400, `{"error":40000,"message":"got ${hidden}"}`, /^got \[token\]$/],
+      [500, `{"got":"${hidden}"}`, /begins with "\{\\"got\\":\\"\[token\]\\"\}"/],
+    ] as const) {
+      const url = await serve(t, (_request, response) => response.writeHead(status).end(body));
+      await assert.rejects(createClient({ url, token }).createPlant(FERN), { status, message });
+    }
+  });
+}
+
+for (const token of ['e', 'taken', '"error"']) {
+  test(`the token ${token}, shorter than 8 characters → the error of the service stays as it is`, async (t) => {
+    const body = '{"error":40002,"message":"the id is taken"}';
+    const url = await serve(t, (_request, response) => response.writeHead(400).end(body));
+    const rejection = { code: 40002, message: 'the id is taken' };
+    await assert.rejects(createClient({ url, token }).createPlant(FERN), rejection);
+  });
+}
+
+test('an error of fetch or of the token function with control characters → the message has none', async () => {
+  const text = 'the host is not in: \u001b[2J\u009b31m\u202e\nplants';
+  const safe = 'the host is not in: \ufffd[2J\ufffd31m\ufffd\ufffdplants';
+  const fail = () => Promise.reject(new TypeError('fetch failed', { cause: new Error(text) }));
+  const options = { url: 'http://h', token: TOKEN, retries: 0 };
+  const failure = await failureOf(createClient({ ...options, fetch: fail }).createPlant(FERN));
+  assert.equal(failure.message, `no answer from POST http://h/plants (${safe})`);
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: the test is about terminal control sequences
+  assert.doesNotMatch(inspect(failure), /[\u001b\u009b\u202e]/);
+  await assert.rejects(createClient({ ...options, token: fail }).createPlant(FERN), {
+    message: `no token for POST http://h/plants (${safe})`,
+  });
+});
+
 describe('an answer of another program', () => {
   for (const [status, body, end] of [
     [502, '', 'its status is 502, its body is empty'],

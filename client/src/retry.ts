@@ -1,8 +1,8 @@
 /**
- * Statuses of transient errors. 429: too many requests. 502 and 504: a proxy gets no valid response from the
- * service. 503: overload or shutdown.
+ * Statuses of transient errors. 408: the request arrived too slowly, and was not executed. 429: too many requests. 502
+ * and 504: a proxy gets no valid response from the service. 503: overload or shutdown.
  */
-export const TRANSIENT_STATUSES = [429, 502, 503, 504];
+export const TRANSIENT_STATUSES = [408, 429, 502, 503, 504];
 
 /** Half of the max random pause before the first retry. */
 export const BASE_PAUSE_MS = 50;

@@ -68,7 +68,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
       async function attempt(withoutToken: Headers): Promise<Outcome<T>> {
         let given = '';
         let thrown: unknown;
-        let reason = `within ${timeoutMs} ms`;
+        let reason = `within ${timeoutMs} ms; raise timeoutMs${operation === 'listPlants' ? ' or lower pageSize' : ''}`;
         try {
           const answer = await within(timeoutMs, signal, async (end) => {
             const current = checkedToken(isFunction ? await token() : token, isFunction);

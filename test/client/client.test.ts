@@ -241,6 +241,17 @@ describe('a call that fails', () => {
     assert.match(String(keys[0]), /^\d+(?:-\d+){3}$/);
   });
 
+  test('408, with which the service rejects a request that arrives too slowly → retried', async (t) => {
+    let requests = 0;
+    const url = await serve(t, (_request, response) => {
+      requests += 1;
+      if (requests === 1) response.writeHead(408).end('{"error":40800,"message":"too slow"}');
+      else response.end('{"name":"Fern"}');
+    });
+    await createClient({ url, token: 'secret' }).createPlant({ id: 7, name: 'Fern' });
+    assert.equal(requests, 2);
+  });
+
   test('error of a gateway in the form of the service → outcome unknown; a deletion that it hid counts', async (t) => {
     const gateway = '{"error":504,"message":"upstream request timeout"}';
     const statuses = [504, 404];
@@ -294,7 +305,7 @@ describe('a call that fails', () => {
     const client = createClient({ url: silent, token: 'secret', timeoutMs: 50, retries: 1 });
     await assert.rejects(client.deletePlant(7), {
       name: 'PlantStoreError',
-      message: `no answer from DELETE ${silent}/plants/7 within 50 ms`,
+      message: `no answer from DELETE ${silent}/plants/7 within 50 ms; raise timeoutMs`,
       status: undefined,
       code: undefined,
       outcomeUnknown: true,
@@ -464,7 +475,7 @@ describe('a call that fails', () => {
     const hasty = createClient({ url, token, timeoutMs: 50, fetch: neverCalled });
     await assert.rejects(hasty.deletePlant(7), {
       name: 'PlantStoreError',
-      message: 'no token for DELETE http://127.0.0.1:8080/plants/7 within 50 ms',
+      message: 'no token for DELETE http://127.0.0.1:8080/plants/7 within 50 ms; raise timeoutMs',
       outcomeUnknown: false,
     });
     const reason = new Error('enough');

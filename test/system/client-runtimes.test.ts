@@ -92,7 +92,7 @@ const OBSERVED = {
   taken: [true, true, 'string'],
   redirected: ['POST URL/plants was redirected to https://plants.example/; fix the option url', false],
   unreached: [true, false],
-  withoutToken: 'no token for DELETE URL/plants/7 within 50 ms',
+  withoutToken: 'no token for DELETE URL/plants/7 within 50 ms; raise timeoutMs',
 };
 
 const folder = await freshFolder();

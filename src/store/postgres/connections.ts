@@ -12,6 +12,7 @@ import {
 import {
   classOfNotice,
   isFromServer,
+  isOutOfConnections,
   isStalePlan,
   mustCloseConnection,
   type Notice,
@@ -27,7 +28,7 @@ import type { Connection, Statement } from './statements.ts';
  * among them. Searches again when an error shows that the current host is no longer the primary.
  */
 export class Connections {
-  readonly #pools: readonly pg.Pool[];
+  readonly #pools: readonly HostPool[];
   readonly #places: readonly string[];
   readonly #options: ConnectionOptions;
   readonly #timelines: Timelines;
@@ -48,7 +49,7 @@ export class Connections {
     this.#reportWarning = onDatabaseWarning;
     const hosts = splitHosts(url);
     this.#places = hosts.map(({ place }) => place);
-    this.#pools = hosts.map((host) => createPool(host.url, options, hosts.length, this.#timelines));
+    this.#pools = hosts.map((host) => new HostPool(host.url, options, hosts.length, this.#timelines));
   }
 
   /** Runs one write statement. Needs no role check: a standby rejects writes. */
@@ -121,7 +122,7 @@ export class Connections {
       try {
         const pool = this.#pools[index];
         if (pool === undefined) continue;
-        const client = await takeClient(pool);
+        const client = await pool.take();
         this.#current = index;
         return { client, index };
       } catch (error: unknown) {
@@ -202,45 +203,84 @@ function asOwnClient<T extends pg.ClientBase>(client: T): T & Client {
   throw new TypeError('the pool has a client of another class');
 }
 
-/**
- * Takes a client from the pool. Rejects if none is free or connected in time. The set-up of a new session has
- * more time: that of its statements. A client that comes later goes back to the pool, which would otherwise
- * count it as in use for ever.
- */
-function takeClient(pool: pg.Pool): Promise<PooledClient> {
-  return new Promise((resolve, reject) => {
-    let isSettled = false;
-    pool.connect((error, client, release) => {
-      if (isSettled) release();
-      else if (client === undefined) reject(error);
-      else resolve(asOwnClient(client));
-      isSettled = true;
-    });
-  });
-}
+/** Milliseconds without new connections after the server had none left. */
+const GROWTH_PAUSE_MS = 1_000;
 
-function createPool(url: string, options: ConnectionOptions, hosts: number, timelines: Timelines): pg.Pool {
-  const pool = new pg.Pool({
-    Client,
-    connectionString: url,
-    max: options.poolSize,
-    connectionTimeoutMillis: Math.ceil(options.acquireTimeoutMs / hosts),
-    keepAlive: true,
-    application_name: 'plant-store',
-    pipeline: true,
-    verify: (client, done) => {
-      prepareSession(asOwnClient(client), options, hosts, timelines).then(() => done(), done);
-    },
-  });
-  // Ignores error events of lost connections: without a listener, they would end the process. Statements in
-  // flight still reject, and the pool replaces the connection when needed.
-  pool.on('error', () => undefined);
-  pool.on('connect', (client) => {
-    client.on('error', (error) => {
-      asOwnClient(client).lostBy ??= error;
+/** The connections to one host. */
+class HostPool extends pg.Pool {
+  readonly #connected = new Set<pg.PoolClient>();
+  readonly #size: number;
+  readonly #acquireTimeoutMs: number;
+  #growth: NodeJS.Timeout | undefined;
+
+  constructor(url: string, options: ConnectionOptions, hosts: number, timelines: Timelines) {
+    const acquireTimeoutMs = Math.ceil(options.acquireTimeoutMs / hosts);
+    super({
+      Client,
+      connectionString: url,
+      max: options.poolSize,
+      connectionTimeoutMillis: acquireTimeoutMs,
+      keepAlive: true,
+      application_name: 'plant-store',
+      pipeline: true,
+      verify: (client, done) => {
+        prepareSession(asOwnClient(client), options, hosts, timelines).then(() => done(), done);
+      },
     });
-  });
-  return pool;
+    this.#size = options.poolSize;
+    this.#acquireTimeoutMs = acquireTimeoutMs;
+    // Ignores error events of lost connections: without a listener, they would end the process. Statements in
+    // flight still reject, and the pool replaces the connection when needed.
+    this.on('error', () => undefined);
+    this.on('connect', (client) => {
+      this.#connected.add(client);
+      client.on('error', (error) => {
+        asOwnClient(client).lostBy ??= error;
+      });
+    });
+    this.on('remove', (client) => this.#connected.delete(client));
+  }
+
+  /**
+   * Takes a client. Rejects if none is free or connected in time. If the server has no connection left, waits for
+   * another client of the pool.
+   */
+  async take(): Promise<PooledClient> {
+    const begun = performance.now();
+    for (let isFirst = true; ; isFirst = false) {
+      try {
+        return await this.#next();
+      } catch (error: unknown) {
+        // At first, those that are connecting count too.
+        const others = isFirst ? this.totalCount : this.#connected.size;
+        if (!isOutOfConnections(error) || others === 0) throw error;
+        if (performance.now() - begun > this.#acquireTimeoutMs) throw error;
+        this.#pauseGrowth();
+      }
+    }
+  }
+
+  #pauseGrowth(): void {
+    this.options.max = Math.max(1, this.#connected.size);
+    clearTimeout(this.#growth);
+    this.#growth = setTimeout(() => {
+      this.options.max = this.#size;
+    }, GROWTH_PAUSE_MS).unref();
+  }
+
+  // The set-up of a new session has more time: that of its statements. A client that comes later goes back to the
+  // pool, which would otherwise count it as in use for ever.
+  #next(): Promise<PooledClient> {
+    return new Promise((resolve, reject) => {
+      let isSettled = false;
+      this.connect((error, client, release) => {
+        if (isSettled) release();
+        else if (client === undefined) reject(error);
+        else resolve(asOwnClient(client));
+        isSettled = true;
+      });
+    });
+  }
 }
 
 /** Splits a database URL into one URL for each host: `postgres://user@a:5432,b:5433/db` has two hosts. */

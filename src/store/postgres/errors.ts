@@ -36,6 +36,8 @@ const WRAPAROUND_ROUTINES = new Set(['GetNewTransactionId', 'GetNewMultiXactId']
 
 const PROGRAM_LIMIT = '54000';
 
+const TOO_MANY_CONNECTIONS = '53300';
+
 /**
  * True for a conflict with another transaction: a deadlock, a serialization failure, or a prepared statement that a
  * migration made outdated. Nothing changed, and an immediate retry may succeed.
@@ -90,6 +92,11 @@ export function mayBeUniqueViolation(error: unknown): boolean {
  */
 export function isAcrossShards(error: unknown): boolean {
   return codeOf(error) === FEATURE_NOT_SUPPORTED && /\bdistributed\b/.test(messageOf(error));
+}
+
+/** True if the server, or the limit of the account or database, accepts no further connection. */
+export function isOutOfConnections(error: unknown): boolean {
+  return codeOf(error) === TOO_MANY_CONNECTIONS;
 }
 
 /** True for an error that the server sent, with an SQLSTATE code. */

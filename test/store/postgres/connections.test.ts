@@ -1,5 +1,6 @@
 // cspell:words PGUSER
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { describe, type TestContext, test } from 'node:test';
 import { Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
 import type { Connection } from '../../../src/store/postgres/statements.ts';
@@ -177,6 +178,21 @@ test('a new connection is ready only after its caller has given up → it is not
   proxy.release();
   await until(() => connections.count().busy === 0);
   assert.ok((await processOf(connections)) > 0);
+});
+
+test('the server accepts fewer connections than the pool may have → statements wait for those', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = new URL(await postgres.freshUrl(t));
+  const account = `limited_${randomBytes(8).toString('hex')}`;
+  await execute(url.href, `CREATE ROLE ${account} LOGIN PASSWORD '${account}' CONNECTION LIMIT 2`);
+  t.after(() => execute(process.env.TEST_DATABASE_URL ?? '', `DROP ROLE ${account}`));
+  Object.assign(url, { username: account, password: account });
+  const connections = new Connections(url.href, { ...patient, poolSize: 10 });
+  t.after(() => connections.close());
+  for (let round = 0; round < 3; round += 1) {
+    const processes = await Promise.all(Array.from({ length: 30 }, () => processOf(connections)));
+    assert.ok(new Set(processes).size <= 2);
+  }
 });
 
 test('statements sent together: each has the whole time, from the end of the one before', async (t) => {

@@ -212,6 +212,8 @@ class HostPool extends pg.Pool {
   readonly #size: number;
   readonly #acquireTimeoutMs: number;
   #growth: NodeJS.Timeout | undefined;
+  /** Time of the latest answer that did not arrive, on the monotonic clock. */
+  #silentAt = 0;
 
   constructor(url: string, options: ConnectionOptions, hosts: number, timelines: Timelines) {
     const acquireTimeoutMs = Math.ceil(options.acquireTimeoutMs / hosts);
@@ -234,8 +236,12 @@ class HostPool extends pg.Pool {
     this.on('error', () => undefined);
     this.on('connect', (client) => {
       this.#connected.add(client);
+      const ownClient = asOwnClient(client);
+      ownClient.onSilence = () => {
+        this.#silentAt = performance.now();
+      };
       client.on('error', (error) => {
-        asOwnClient(client).lostBy ??= error;
+        ownClient.lostBy ??= error;
       });
     });
     this.on('remove', (client) => this.#connected.delete(client));
@@ -243,13 +249,17 @@ class HostPool extends pg.Pool {
 
   /**
    * Takes a client. Rejects if none is free or connected in time. If the server has no connection left, waits for
-   * another client of the pool.
+   * another client of the pool. Closes clients without an answer since the server was silent on one of them: each
+   * would let a request wait for the whole timeout.
    */
   async take(): Promise<PooledClient> {
     const begun = performance.now();
     for (let isFirst = true; ; isFirst = false) {
       try {
-        return await this.#next();
+        const client = await this.#next();
+        if (client.answeredAt >= this.#silentAt) return client;
+        client.destroy();
+        client.release(true);
       } catch (error: unknown) {
         // At first, those that are connecting count too.
         const others = isFirst ? this.totalCount : this.#connected.size;

@@ -12,6 +12,10 @@ const ANSWER_GRACE_MS = 500;
 export class Client extends pg.Client {
   /** The error that ended the connection. Later queries reject with a message of pg, which says nothing of it. */
   lostBy: Error | undefined;
+  /** Time of the latest result of the server, on the monotonic clock. */
+  answeredAt = 0;
+  /** Called when the server did not answer in time. */
+  onSilence: () => void = () => undefined;
   #unanswered = 0;
   #timeout: NodeJS.Timeout | undefined;
 
@@ -19,7 +23,7 @@ export class Client extends pg.Client {
     super(config);
     // Closes the socket if a login fails on the client's side. pg leaves the socket open until the server
     // closes it after a minute.
-    this.connection.on('error', () => this.connection.stream.destroy());
+    this.connection.on('error', () => this.destroy());
   }
 
   /**
@@ -37,6 +41,7 @@ export class Client extends pg.Client {
       this.#unanswered += 1;
       this.query<Row>(config, (error, result) => {
         this.#unanswered -= 1;
+        if (!error) this.answeredAt = performance.now();
         if (this.#unanswered === 0) clearTimeout(this.#timeout);
         else this.#timeout?.refresh();
         if (error) reject(error);
@@ -45,8 +50,16 @@ export class Client extends pg.Client {
     });
   }
 
+  /** Closes the connection at once, without a word to the server, which may not answer. */
+  destroy(error?: Error): void {
+    this.connection.stream.destroy(error);
+  }
+
   #startTimeout(ms: number): void {
-    this.#timeout = setTimeout(() => this.connection.stream.destroy(new Error('Query read timeout')), ms);
+    this.#timeout = setTimeout(() => {
+      this.onSilence();
+      this.destroy(new Error('Query read timeout'));
+    }, ms);
   }
 }
 

@@ -123,6 +123,20 @@ describe('a connection is lost', () => {
   });
 });
 
+test('the server is silent on one connection → the idle ones are replaced before they are used', async (t) => {
+  const { proxy, url } = await open(t);
+  const connections = new Connections(url, { ...patient, poolSize: 3, acquireTimeoutMs: 2_000 });
+  t.after(() => connections.close());
+  await Promise.all([1, 2, 3].map(() => connections.query({ text: 'SELECT pg_sleep(0.1)' })));
+  assert.equal(connections.count().idle, 3);
+  proxy.stall();
+  await assert.rejects(processOf(connections), /Query read timeout/);
+  await assert.rejects(processOf(connections), /connection timeout/);
+  assert.equal(connections.count().idle, 0);
+  proxy.recover();
+  assert.ok((await processOf(connections)) > 0);
+});
+
 test('the server ends a connection between two statements → the error of the next one says why', async (t) => {
   const { connections, url } = await open(t);
   const failed = connections.use(async (connection) => {

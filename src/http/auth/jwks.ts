@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import {
   type CompactJWSHeaderParameters,
   type CryptoKey,
@@ -43,8 +44,8 @@ export const KEPT_MS = 86_400_000;
 export const COOLDOWN_MS = 10_000;
 const TIMEOUT_MS = 5_000;
 
-/** Max key ids in the memory of unknown keys. An id has up to 8 KiB. */
-export const MAX_LOOKED_UP = 1_000;
+/** Max tokens in the memory of tokens with unknown keys. */
+export const MAX_WITHOUT_KEY = 1_000;
 
 const NO_KEYS = createLocalJWKSet({ keys: [] });
 
@@ -57,7 +58,7 @@ type FindKey = (header: CompactJWSHeaderParameters, token: FlattenedJWSInput) =>
  * Runs `verify` with a function that finds the public key of a token. Runs it again if the token may have a
  * new key and the keys could be refreshed.
  */
-type VerifyWithKeys = <T>(verify: (findKey: FindKey) => Promise<T>) => Promise<T>;
+type VerifyWithKeys = <T>(token: string, verify: (findKey: FindKey) => Promise<T>) => Promise<T>;
 
 interface IssuerKeysOptions {
   /** URL that identifies the issuer. */
@@ -74,9 +75,9 @@ interface IssuerKeysOptions {
 
 /**
  * Returns a function that verifies a token with the keys of the OpenID Connect issuer (Discovery 1.0 §4, RFC
- * 7517 §5). The function rejects with the error of `verify`, such as JWKSNoMatchingKey if the issuer has no
- * such key. It rejects with an ApiError (50302) if the token may have a new key and the keys cannot be read
- * now.
+ * 7517 §5). The function rejects with the error of `verify`, such as JWKSNoMatchingKey if a read of the keys
+ * that began after the token arrived has returned no such key. It rejects with an ApiError (50302) if the
+ * token may have a newer key.
  */
 export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
   const { now, closed, onUnreadable } = options;
@@ -85,11 +86,14 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
   let triedAt = Number.NEGATIVE_INFINITY;
   let failedAt = Number.NEGATIVE_INFINITY;
   let reading: Promise<boolean> | undefined;
+  /** Number of reads that have started, and the number of the read that returned `keys`. */
+  let started = 0;
+  let current = 0;
   /**
-   * Key ids of tokens whose verification waited for the last read of the keys; '' for a token without one. If
-   * `keys` lacks the key of such a token, the issuer had no such key. Forged tokens can have any number of ids.
+   * Tokens whose key was unknown, by digest, with the number of reads that had started when the token arrived.
+   * Not by key id: anyone can send a forged token with the id of the next key.
    */
-  const lookedUp = new LRUCache<string, true>({ max: MAX_LOOKED_UP });
+  const withoutKey = new LRUCache<string, number>({ max: MAX_WITHOUT_KEY });
 
   // Returns the milliseconds since `time`. With `Math.abs`, keys expire even after the clock was set back.
   const since = (time: number): number => Math.abs(now() - time);
@@ -102,16 +106,17 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
     if (reading !== undefined) return reading;
     if (since(triedAt) < COOLDOWN_MS) return false;
     triedAt = now();
-    lookedUp.clear();
-    reading = read().finally(() => {
+    started += 1;
+    reading = read(started).finally(() => {
       reading = undefined;
     });
     return reading;
   }
 
-  async function read(): Promise<boolean> {
+  async function read(number: number): Promise<boolean> {
     try {
       keys = await readKeys(options);
+      current = number;
       readAt = now();
       return true;
     } catch (error: unknown) {
@@ -121,38 +126,44 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
     }
   }
 
-  /** Refreshes old keys. Resolves to true if the caller has waited for a successful read. */
-  async function refreshOldKeys(): Promise<boolean> {
+  /** Refreshes old keys, in the background unless they are very old. */
+  async function refreshOldKeys(): Promise<void> {
     const age = since(readAt);
     if (age > KEPT_MS) keys = NO_KEYS;
-    if (age <= REFRESH_MS) return false;
+    if (age <= REFRESH_MS) return;
     const refreshed = refresh();
     // After a recent failure, tokens with known keys do not wait: each try can take TIMEOUT_MS.
-    return age > STALE_MS && since(failedAt) > STALE_MS ? refreshed : false;
+    if (age > STALE_MS && since(failedAt) > STALE_MS) await refreshed;
   }
 
   void refresh();
 
-  return async (verify) => {
-    const hasWaited = await refreshOldKeys();
+  return async (token, verify) => {
+    const arrivedAfter = started;
+    await refreshOldKeys();
     let kid = '';
-    const findKey: FindKey = (header, token) => {
+    let used = current;
+    const findKey: FindKey = (header, input) => {
       kid = header.kid ?? '';
-      return keys(header, token);
+      used = current;
+      return keys(header, input);
     };
     try {
       return await verify(findKey);
     } catch (error: unknown) {
       if (!mayHaveNewKey(error, kid)) throw error;
-      if (hasWaited) lookedUp.set(kid, true);
-      if (await refresh()) {
-        lookedUp.set(kid, true);
-        return verify(findKey);
-      }
-      // If `lookedUp` has the id, the last read returned no such key: the token is invalid. Otherwise the
-      // issuer may have added the key since that read, so the client gets 50302.
-      if (lookedUp.has(kid)) throw error;
-      throw unavailable(COOLDOWN_MS - since(triedAt));
+      const digest = hash('sha256', token, 'base64');
+      const startedBefore = withoutKey.get(digest) ?? arrivedAfter;
+      withoutKey.set(digest, startedBefore);
+      // A read that began before the token arrived may have returned keys that are older than the token's.
+      const orUnavailable = (rejection: unknown): unknown =>
+        startedBefore < used || !mayHaveNewKey(rejection, kid)
+          ? rejection
+          : unavailable(COOLDOWN_MS - since(triedAt));
+      if (!(await refresh())) throw orUnavailable(error);
+      return await verify(findKey).catch((again: unknown) => {
+        throw orUnavailable(again);
+      });
     }
   };
 }

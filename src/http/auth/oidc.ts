@@ -43,7 +43,7 @@ export function createJwtVerifier(options: OidcOptions): VerifyJwt {
     try {
       // Checks the unverified `iss` first, so that tokens of other issuers cause no request for keys.
       if (!isCompactJws(secret) || decodeJwt(secret).iss !== issuer) return undefined;
-      const { payload, protectedHeader } = await verifyWithKeys((findKey) =>
+      const { payload, protectedHeader } = await verifyWithKeys(secret, (findKey) =>
         jwtVerify(secret, findKey, {
           algorithms: ALGORITHMS,
           issuer,

@@ -1,36 +1,98 @@
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
-import { test } from 'node:test';
-import { errors } from 'jose';
-import { COOLDOWN_MS, createIssuerKeys, MAX_LOOKED_UP } from '../../../src/http/auth/jwks.ts';
-import { until } from '../../support/patience.ts';
+import { type TestContext, test } from 'node:test';
+import { errors, type JWK } from 'jose';
+import { COOLDOWN_MS, createIssuerKeys, MAX_WITHOUT_KEY } from '../../../src/http/auth/jwks.ts';
+import { newSigningKey } from '../../support/servers/identity-provider.ts';
 import { serve } from '../../support/servers/stub-server.ts';
 
-test('more unknown keys than are remembered wait for one read → the first one is looked up again', async (t) => {
-  const pending: ServerResponse[] = [];
-  let isSlow = false;
+/** Keys of an issuer on a local port, whose responses the test can hold. */
+async function startIssuer(t: TestContext) {
+  const provider: { keys: readonly JWK[]; holds: boolean } = { keys: [], holds: false };
+  let held = Promise.withResolvers<ServerResponse>();
   let issuer = '';
-  const answer = (response: ServerResponse): void =>
-    void response.end(JSON.stringify({ issuer, jwks_uri: `${issuer}/keys`, keys: [] }));
-  issuer = await serve(t, (_request, response) => (isSlow ? void pending.push(response) : answer(response)));
-  let now = Date.now();
-  const keys = createIssuerKeys({
+  issuer = await serve(t, ({ url }, response) => {
+    if (provider.holds && url === '/keys') held.resolve(response);
+    else answer(response);
+  });
+  const answer = (response: ServerResponse, keys = provider.keys): void =>
+    void response.end(JSON.stringify({ issuer, jwks_uri: `${issuer}/keys`, keys }));
+  const clock = { now: Date.now() };
+  const verifyWithKeys = createIssuerKeys({
     issuer,
-    now: () => now,
+    now: () => clock.now,
     closed: new AbortController().signal,
     onUnreadable: (error) => assert.fail(String(error)),
     onUnusableKey: assert.fail,
   });
-  const verify = (kid: number): Promise<unknown> =>
-    keys((findKey) => findKey({ alg: 'ES256', kid: String(kid) }, { payload: '', signature: '' }));
-  await assert.rejects(verify(0), errors.JWKSNoMatchingKey);
-  now += COOLDOWN_MS;
-  isSlow = true;
-  const all = Array.from({ length: MAX_LOOKED_UP + 1 }, (_, kid) => assert.rejects(verify(kid)));
-  await until(() => pending.length > 0);
-  isSlow = false;
-  pending.forEach(answer);
-  await Promise.all(all);
-  await assert.rejects(verify(MAX_LOOKED_UP), errors.JWKSNoMatchingKey);
-  await assert.rejects(verify(0), { code: 50302 });
+  /** Finds the key with this id for a token. */
+  const verify = (token: string, kid: string): Promise<unknown> =>
+    verifyWithKeys(token, (findKey) => findKey({ alg: 'ES256', kid }, { payload: '', signature: '' }));
+  await assert.rejects(verify('token at the start', 'none'), { code: 50302 });
+  clock.now += COOLDOWN_MS;
+
+  return {
+    provider,
+    clock,
+    verify,
+    /** Starts a read by a token with an unknown key. Returns a function that ends it, with older keys. */
+    startRead: async () => {
+      const older = provider.keys;
+      provider.holds = true;
+      const starter = verify('token that starts a read', 'unknown');
+      const response = await held.promise;
+      held = Promise.withResolvers();
+      return async () => {
+        provider.holds = false;
+        answer(response, older);
+        await assert.rejects(starter, errors.JWKSNoMatchingKey);
+      };
+    },
+  };
+}
+
+async function publicKey(kid: string): Promise<JWK> {
+  const { kty = '', crv = '', x = '', y = '' } = (await newSigningKey(kid, 'ES256')).jwk;
+  return { kty, crv, x, y, kid };
+}
+
+test('new key, token arrives during a read of older keys → 50302, then it is found', async (t) => {
+  const { provider, clock, verify, startRead } = await startIssuer(t);
+  const end = await startRead();
+  provider.keys = [await publicKey('new')];
+  const early = assert.rejects(verify('genuine', 'new'), { code: 50302 });
+  await end();
+  await early;
+  await assert.rejects(verify('genuine', 'new'), { code: 50302 });
+  clock.now += COOLDOWN_MS;
+  await verify('genuine', 'new');
+});
+
+test('forged token with the id of the next key → does not reject that key', async (t) => {
+  const { provider, clock, verify } = await startIssuer(t);
+  await assert.rejects(verify('forged', 'next'), errors.JWKSNoMatchingKey);
+  provider.keys = [await publicKey('next')];
+  await assert.rejects(verify('genuine', 'next'), { code: 50302 });
+  await assert.rejects(verify('forged', 'next'), errors.JWKSNoMatchingKey);
+  clock.now += COOLDOWN_MS;
+  await verify('genuine', 'next');
+});
+
+test('unknown key → 50302 until a read that began after the token arrived; then invalid', async (t) => {
+  const { clock, verify, startRead } = await startIssuer(t);
+  await (await startRead())();
+  await assert.rejects(verify('stranger', 'unknown'), { code: 50302 });
+  clock.now += COOLDOWN_MS;
+  await (await startRead())();
+  await assert.rejects(verify('stranger', 'unknown'), errors.JWKSNoMatchingKey);
+});
+
+test('more tokens with unknown keys than are remembered → the first one counts as new', async (t) => {
+  const { clock, verify } = await startIssuer(t);
+  const tokens = Array.from({ length: MAX_WITHOUT_KEY }, (_, index) => `token ${index}`);
+  await assert.rejects(verify('first', 'unknown'), errors.JWKSNoMatchingKey);
+  for (const token of tokens) await assert.rejects(verify(token, 'unknown'), { code: 50302 });
+  await assert.rejects(verify('first', 'unknown'), { code: 50302 });
+  clock.now += COOLDOWN_MS;
+  await assert.rejects(verify('first', 'unknown'), errors.JWKSNoMatchingKey);
 });

@@ -4,7 +4,12 @@ import { createRejectedTokens, networkOf } from '../../../src/http/auth/rate-lim
 import { digestSecret, mintSecret } from '../../../src/token.ts';
 import { engines } from '../../support/engines.ts';
 import { until } from '../../support/patience.ts';
-import { AUDIENCE, newSigningKey, startIdentityProvider } from '../../support/servers/identity-provider.ts';
+import {
+  AUDIENCE,
+  newSigningKey,
+  sign,
+  startIdentityProvider,
+} from '../../support/servers/identity-provider.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
 
 const [sqlite = assert.fail()] = engines;
@@ -59,6 +64,29 @@ describe('invalid tokens', () => {
     service.clock.now += MINUTE_MS;
     for (let times = 0; times < 2; times += 1) assert.equal(await statusOf(service, expiring), 401);
     await assertTooMany(await list(service, expiring));
+  });
+
+  it('forged JWTs with ever new keys → 50302, above the limit 42900; a valid JWT is not affected', async (t) => {
+    const provider = await startIdentityProvider(t, await newSigningKey('key'));
+    const flags = { refusedTokenLimit: '3', oidcIssuer: provider.issuer, oidcAudience: AUDIENCE };
+    const service = await startService(t, await sqlite.freshUrl(t), flags);
+    const valid = await provider.accessToken();
+    assert.equal(await statusOf(service, valid), 200);
+    const exp = Math.floor(service.clock.now / 1_000) + 600;
+    const claims = { iss: provider.issuer, aud: AUDIENCE, sub: 'alice', scope: 'plants:read', exp };
+    const { jwk } = await newSigningKey('forged', 'ES256');
+    const forged = await Promise.all(
+      ['1', '2', '3', '4'].map((kid) => sign({ jwk: { ...jwk, kid } }, claims, 'at+jwt')),
+    );
+    const [first = assert.fail(), ...rest] = forged;
+    for (let times = 0; times < 4; times += 1)
+      assert.equal(await statusOf(service, first), 503, 'a token counts once');
+    assert.deepEqual(
+      [await statusOf(service, String(rest[0])), await statusOf(service, String(rest[1]))],
+      [503, 503],
+    );
+    await assertTooMany(await list(service, String(rest[2])));
+    assert.equal(await statusOf(service, valid), 200);
   });
 
   it('window over → a new one, however soon the clock is read again', () => {

@@ -1,5 +1,5 @@
 import { InvalidArgumentError } from 'commander';
-import { isOwner, isOwnerOfSubject, OWNER_RULE } from '../token.ts';
+import { isOwner, isOwnerOfSubject, isWellFormedSecret, OWNER_RULE } from '../token.ts';
 import { CommandFailed } from './command-errors.ts';
 import { absolutePath, type CommandContext } from './context.ts';
 
@@ -16,7 +16,14 @@ export function parseFile(context: CommandContext): (text: string) => string {
 
 /** Throws CommandFailed unless the argument is a valid owner for `token create`. */
 export function rejectUnlessLocalOwner(owner: string): void {
+  rejectSecret(owner);
   if (!isOwner(owner)) throw new CommandFailed(`OWNER must be ${OWNER_RULE}`);
+}
+
+/** Throws CommandFailed if the argument is a token, which would be stored and logged as the name of an owner. */
+export function rejectSecret(owner: string): void {
+  if (isWellFormedSecret(owner))
+    throw new CommandFailed('OWNER is a token, not a name; `plant-store token revoke` takes a token');
 }
 
 /**

@@ -37,6 +37,24 @@ describe('token create', TOGETHER, () => {
     assert.deepEqual([revoked.stdout, revoked.stderr], [`revoked ${id} of alice\n`, '']);
   });
 
+  it('a token as OWNER → fails without printing or storing it; so does import', async (t) => {
+    const installation = await newInstallation(t);
+    const secret = await installation.token('alice');
+    for (const args of [
+      ['token', 'create', secret],
+      ['import', secret, '-'],
+    ]) {
+      const { code, stdout, stderr } = await installation.run(args);
+      assert.deepEqual([code, stdout], [1, '']);
+      assert.match(stderr, /OWNER is a token, not a name; `plant-store token revoke` takes a token/);
+      assert.ok(!stderr.includes(secretPart(secret)));
+    }
+    assert.deepEqual(
+      (await listTokens(installation)).map(({ owner }) => owner),
+      ['alice'],
+    );
+  });
+
   it('new store → message with its absolute path; existing store → no message', async (t) => {
     const installation = await newInstallation(t);
     const args = ['token', 'create', 'alice', '--database-url', 'sqlite:data/plants.db'];

@@ -6,7 +6,7 @@ import { type PlantRow, toPlantRow } from '../../plant.ts';
 import { type Bulk, type OnConflict, onConflicts } from '../../store/bulk-store.ts';
 import { charactersIn } from '../../store/rows.ts';
 import { StoreUnavailable } from '../../store/store.ts';
-import { rejectUnlessOwner } from '../arguments.ts';
+import { rejectSecret, rejectUnlessOwner } from '../arguments.ts';
 import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, print } from '../context.ts';
 import { pluralize, writeMessage } from '../message.ts';
@@ -68,6 +68,7 @@ export function importCommand(context: CommandContext): Command {
     .option('--json', 'print the counts as a JSON object');
   return addSettings(addFormat(command), ['databaseUrl']).action(
     async (owner: string, file: string, flags: ImportFlags) => {
+      rejectSecret(owner);
       rejectUnlessOwner(owner);
       const format = formatOf(file, flags.format);
       const source = await openSource(context, file);

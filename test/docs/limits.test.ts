@@ -19,7 +19,15 @@ import { MAX_SKIPPED_BYTES } from '../../src/formats/ndjson.ts';
 import { CHECK_MS, SCRAPES_RENDERED } from '../../src/http/admin.ts';
 import { operations } from '../../src/http/app.ts';
 import { CHARACTERS_CACHED, TOKEN_FRESH_MS, TOKENS_CACHED } from '../../src/http/auth/authentication.ts';
-import { ALGORITHMS, COOLDOWN_MS, KEPT_MS, REFRESH_MS, STALE_MS } from '../../src/http/auth/jwks.ts';
+import {
+  ALGORITHMS,
+  COOLDOWN_MS,
+  KEPT_MS,
+  MAX_DOCUMENT_BYTES,
+  MAX_KEYS,
+  REFRESH_MS,
+  STALE_MS,
+} from '../../src/http/auth/jwks.ts';
 import { CLOCK_TOLERANCE_S, MAX_JWT_LENGTH } from '../../src/http/auth/oidc.ts';
 import { WINDOW_MS } from '../../src/http/auth/rate-limit.ts';
 import { LARGEST_BODIES, UNFINISHED_BYTES } from '../../src/http/overload/body-memory.ts';
@@ -103,6 +111,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `| A page read from the store | ${PAGE_BYTES / KIB} KiB of JSON,`,
     `half a second; ${tokensCached}`,
     `| A JWT | ${MAX_JWT_LENGTH} characters; clocks may differ by ${CLOCK_TOLERANCE_S} s |`,
+    `up to ${MAX_KEYS} keys, in documents of up to ${MAX_DOCUMENT_BYTES / MIB} MiB`,
     `read every ${REFRESH_MS / MINUTE_MS} minutes, but only once in ${COOLDOWN_MS / SECOND_MS} s`,
   ],
   'docs/data.md': [
@@ -123,6 +132,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   ],
   'docs/identity-providers.md': [
     `up to ${MAX_JWT_LENGTH} characters`,
+    `reads up to ${MAX_DOCUMENT_BYTES / MIB} MiB of each document, and up to ${MAX_KEYS} keys`,
     `differ by ${CLOCK_TOLERANCE_S} s`,
     `${ALGORITHMS.slice(0, -1).map(code).join(', ')} or ${ALGORITHMS.slice(-1).map(code)} |`,
     `\`Retry-After\` up to ${COOLDOWN_MS / SECOND_MS} s`,

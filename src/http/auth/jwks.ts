@@ -42,7 +42,12 @@ export const STALE_MS = 300_000;
 export const KEPT_MS = 86_400_000;
 /** Min milliseconds between two reads of the keys, so that tokens with unknown keys cause few reads. */
 export const COOLDOWN_MS = 10_000;
+/** Max milliseconds of a read, including the check of the keys. */
 const TIMEOUT_MS = 5_000;
+/** Max bytes of each document of the issuer, decompressed. */
+export const MAX_DOCUMENT_BYTES = 1_048_576;
+/** Max keys of the issuer. Each takes half a millisecond to check. */
+export const MAX_KEYS = 100;
 
 /** Max tokens in the memory of tokens with unknown keys. */
 export const MAX_WITHOUT_KEY = 1_000;
@@ -194,8 +199,10 @@ async function readKeys({ issuer, closed, onUnusableKey }: IssuerKeysOptions): P
     throw new Error(`jwks_uri in ${metadataUrl} must be an https URL`);
   }
   const { keys }: JSONWebKeySet = parseKeySet(await readJson(metadata.jwks_uri, signal), metadata.jwks_uri);
+  if (keys.length > MAX_KEYS) throw new Error(`${metadata.jwks_uri} has more than ${MAX_KEYS} keys`);
   const usable: JWK[] = [];
   for (const jwk of keys) {
+    signal.throwIfAborted();
     const problem = await problemOf(jwk);
     if (problem === undefined) usable.push(jwk);
     else onUnusableKey(jwk.kid, problem);
@@ -225,7 +232,14 @@ async function problemOf(jwk: JWK): Promise<string | undefined> {
 async function readJson(url: string, signal: AbortSignal): Promise<unknown> {
   const response = await fetch(url, { signal, redirect: 'error', headers: { accept: 'application/json' } });
   if (response.status !== 200) throw new Error(`${url} returned status ${response.status}`);
-  return response.json();
+  const pieces: Uint8Array[] = [];
+  let size = 0;
+  for await (const piece of response.body ?? []) {
+    size += piece.length;
+    if (size > MAX_DOCUMENT_BYTES) throw new Error(`${url} returned more than ${MAX_DOCUMENT_BYTES} bytes`);
+    pieces.push(piece);
+  }
+  return JSON.parse(new TextDecoder().decode(Buffer.concat(pieces)));
 }
 
 function parserOf<T>(schema: TSchema<T>) {

@@ -1,8 +1,15 @@
 import assert from 'node:assert/strict';
 import type { ServerResponse } from 'node:http';
 import { type TestContext, test } from 'node:test';
+import { gzipSync } from 'node:zlib';
 import { errors, type JWK } from 'jose';
-import { COOLDOWN_MS, createIssuerKeys, MAX_WITHOUT_KEY } from '../../../src/http/auth/jwks.ts';
+import {
+  COOLDOWN_MS,
+  createIssuerKeys,
+  MAX_DOCUMENT_BYTES,
+  MAX_KEYS,
+  MAX_WITHOUT_KEY,
+} from '../../../src/http/auth/jwks.ts';
 import { newSigningKey } from '../../support/servers/identity-provider.ts';
 import { serve } from '../../support/servers/stub-server.ts';
 
@@ -95,4 +102,69 @@ test('more tokens with unknown keys than are remembered → the first one counts
   await assert.rejects(verify('first', 'unknown'), { code: 50302 });
   clock.now += COOLDOWN_MS;
   await assert.rejects(verify('first', 'unknown'), errors.JWKSNoMatchingKey);
+});
+
+/** Answers with spaces until the client closes the connection. Returns the number of bytes so far. */
+function sendEndlessly(response: ServerResponse): () => number {
+  const piece = Buffer.alloc(65_536, ' ');
+  let sent = 0;
+  const send = (): void => {
+    while (!response.destroyed) {
+      sent += piece.length;
+      if (!response.write(piece)) return void response.once('drain', send);
+    }
+  };
+  send();
+  return () => sent;
+}
+
+/** Reads the keys once. Resolves to the error, if any. */
+async function readOnce(t: TestContext, keys: (response: ServerResponse) => void): Promise<unknown> {
+  let issuer = '';
+  issuer = await serve(t, ({ url }, response) => {
+    if (url === '/keys') keys(response);
+    else response.end(JSON.stringify({ issuer, jwks_uri: `${issuer}/keys` }));
+  });
+  let failure: unknown;
+  const verifyWithKeys = createIssuerKeys({
+    issuer,
+    now: Date.now,
+    closed: new AbortController().signal,
+    onUnreadable: (error) => {
+      failure = error;
+    },
+    onUnusableKey: assert.fail,
+  });
+  await assert.rejects(
+    verifyWithKeys('token', (findKey) => findKey({ alg: 'ES256', kid: 'x' }, { payload: '', signature: '' })),
+    { code: 50302 },
+  );
+  return failure;
+}
+
+test('keys in a document that is too large, also if it is compressed → not read', async (t) => {
+  const tooLarge = new RegExp(`/keys returned more than ${MAX_DOCUMENT_BYTES} bytes`);
+  let sent = (): number => 0;
+  const endless = await readOnce(t, (response) => {
+    sent = sendEndlessly(response);
+  });
+  assert.match(String(endless), tooLarge);
+  // The kernel buffers some megabytes.
+  assert.ok(sent() < 32 * MAX_DOCUMENT_BYTES, `${sent()} bytes were sent`);
+  const bomb = gzipSync(Buffer.alloc(64 * MAX_DOCUMENT_BYTES, ' '));
+  const compressed = await readOnce(t, (response) => {
+    response.writeHead(200, { 'content-encoding': 'gzip' }).end(bomb);
+  });
+  assert.match(String(compressed), tooLarge);
+});
+
+test('as many keys as the limit → read; one more → not read', async (t) => {
+  const key = await publicKey('key');
+  const keys = Array.from({ length: MAX_KEYS + 1 }, (_, index) => ({ ...key, kid: String(index) }));
+  assert.equal(
+    await readOnce(t, (response) => void response.end(JSON.stringify({ keys: keys.slice(1) }))),
+    undefined,
+  );
+  const failure = await readOnce(t, (response) => void response.end(JSON.stringify({ keys })));
+  assert.match(String(failure), /\/keys has more than 100 keys$/);
 });

@@ -107,8 +107,8 @@ export function limitRequests(limit: number, monotonicNow: Clock) {
 
 /**
  * Returns an IPv4 address, or the first 64 bits of an IPv6 address. Providers usually assign a whole /64 to
- * one customer (RFC 6177). Ignores a port, which some gateways add. Returns `unknown` if the text is no
- * address.
+ * one customer (RFC 6177). An address of NAT64 (64:ff9b::/96, RFC 6052) counts as its IPv4 address. Ignores a
+ * port, which some gateways add. Returns `unknown` if the text is no address.
  */
 export function networkOf(address: string | undefined): string {
   // The client's address is undefined after the client has reset its connection.
@@ -118,10 +118,10 @@ export function networkOf(address: string | undefined): string {
   const host = /^\[(.+)\](?::\d+)?$/.exec(address)?.[1] ?? /^([\d.]+):\d+$/.exec(address)?.[1] ?? address;
   if (!ipaddr.isValid(host)) return 'unknown';
   const parsed = ipaddr.process(host);
-  return 'octets' in parsed
-    ? parsed.toString()
-    : parsed.parts
-        .slice(0, 4)
-        .map((part) => part.toString(16))
-        .join(':');
+  if ('octets' in parsed) return parsed.toString();
+  if (parsed.range() === 'rfc6052') return parsed.toByteArray().slice(12).join('.');
+  return parsed.parts
+    .slice(0, 4)
+    .map((part) => part.toString(16))
+    .join(':');
 }

@@ -5,9 +5,6 @@ import { codeOf } from '../../thrown-errors.ts';
 import { type LogLeft, StoreNotOpened } from '../store.ts';
 import { isLocked, reasonOf } from './errors.ts';
 
-const MOVED =
-  'its file was moved, replaced or removed while it was open, so writes no longer reach that path';
-
 /** Milliseconds that a write waits for the lock of another process. */
 export const WRITE_LOCK_TIMEOUT_MS = 5_000;
 
@@ -80,16 +77,29 @@ function rollBack(db: DatabaseSync): void {
 }
 
 /**
- * Returns a function that checks whether an open file is still at its path. If it was moved, replaced or removed,
- * SQLite keeps writing to it (https://sqlite.org/howtocorrupt.html, §2.4), and the function returns the reason for
- * a fatal error. Otherwise, and if the path cannot be read, it returns undefined.
+ * Returns a function that checks whether an open database and its log are still at their paths. If one was moved,
+ * replaced or removed, SQLite keeps writing to it (https://sqlite.org/howtocorrupt.html, §2.4 and §1.4), and the function
+ * returns the reason for a fatal error. Otherwise, and if a path cannot be read, it returns undefined. The log exists
+ * from the first read of a connection on, and until the last one is closed.
  */
 export function watchFileIdentity(file: string): () => string | undefined {
+  const checks = [file, `${withoutLinks(file)}-wal`].map(watchOne);
+  return () => {
+    for (const check of checks) {
+      const reason = check();
+      if (reason !== undefined) return reason;
+    }
+    return undefined;
+  };
+}
+
+function watchOne(file: string): () => string | undefined {
   const { dev, ino } = statSync(file);
   return () => {
     try {
       const found = statSync(file, { throwIfNoEntry: false });
-      return found?.dev === dev && found.ino === ino ? undefined : MOVED;
+      if (found?.dev === dev && found.ino === ino) return undefined;
+      return `${file} was moved, replaced or removed while it was open, so writes no longer reach that path`;
     } catch {
       return undefined;
     }

@@ -27,6 +27,14 @@ const SQLITE_IOERR_WRITE = 10 | (3 << 8);
 /** Extended result code: the shared-memory file could not grow, for example because the disk is full. */
 const SQLITE_IOERR_SHMSIZE = 10 | (19 << 8);
 
+/** Extended result code: a file is shorter than its header or index says. */
+const SQLITE_IOERR_SHORT_READ = 10 | (2 << 8);
+
+/** Causes that SQLite's message does not name. */
+const CAUSES: ReadonlyMap<number, string> = new Map([
+  [SQLITE_IOERR_SHORT_READ, 'a file of the store was cut off, or its -wal removed while in use'],
+]);
+
 const TRANSIENT = new Set([
   SQLITE_BUSY,
   SQLITE_LOCKED,
@@ -84,12 +92,14 @@ function resultCodeOf(error: unknown): number | undefined {
     : undefined;
 }
 
-/** Reason of an error for the operator: SQLite's message with its extended result code. */
+/** Reason of an error for the operator: SQLite's message with its extended result code, and the cause if it is known. */
 export function reasonOf(error: unknown): string {
   if (error instanceof Error && 'syscall' in error && error.syscall === 'mkdir' && 'path' in error)
     return `the folder ${String(error.path)} cannot be created (${codeOf(error)})`;
   const code = resultCodeOf(error);
-  return code === undefined ? messageOf(error) : `${messageOf(error)} (SQLite code ${code})`;
+  if (code === undefined) return messageOf(error);
+  const cause = CAUSES.get(code);
+  return `${messageOf(error)} (SQLite code ${code})${cause === undefined ? '' : `: ${cause}`}`;
 }
 
 function reasonOfPath(error: unknown, file: string): string | undefined {

@@ -44,12 +44,12 @@ if (parentPort !== null) serve(parentPort, String(workerData));
 
 function serve(port: NonNullable<typeof parentPort>, file: string): void {
   const db = openForWriting(file);
-  const whyMoved = watchFileIdentity(file);
   const apply = createApply(db);
   const deleteExpiredKeys = db.prepare(
     `DELETE FROM idempotency_keys WHERE (owner, key) IN
        (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${EXPIRED_KEYS_AT_ONCE})`,
   );
+  const whyMoved = watchFileIdentity(file);
   let requests = 0;
   let characters = 0;
 

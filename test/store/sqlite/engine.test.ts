@@ -452,6 +452,8 @@ describe('a file that is gone from its path while the store is open', () => {
         await copyFile(`${file}.old`, file);
       },
     ],
+    ['without its log, which was removed', (file: string) => rm(`${file}-wal`)],
+    ['without its log, which was moved', (file: string) => rename(`${file}-wal`, `${file}.old`)],
   ] as const)
     for (const [first, use] of [
       ['a write', (store: Store) => store.write(create(2))],
@@ -467,6 +469,31 @@ describe('a file that is gone from its path while the store is open', () => {
         assert.equal(fatal.length, 1);
         await assert.rejects(store.write(create(3)), StoreUnavailable);
       });
+
+  test('without its log → a command on the same store names the cause', async (t) => {
+    const file = await freshFile();
+    const { store } = await open(t, file);
+    assert.equal(await store.write(create(1)), 'created');
+    await rm(`${file}-wal`);
+    const bulk = await openBulk(`sqlite:${file}`, connections);
+    t.after(() => bulk.close());
+    const message = /SQLite code 522\): .*its -wal removed while in use/;
+    await assert.rejects(
+      bulk.read(({ countPlants }) => countPlants()),
+      { message },
+    );
+  });
+
+  test('without its log → the stop saves what was acknowledged', async (t) => {
+    const file = await freshFile();
+    const { store, close } = await open(t, file);
+    assert.equal(await store.write(create(1)), 'created');
+    await rm(`${file}-wal`);
+    await assert.rejects(store.ping(), StoreUnavailable);
+    await close();
+    const again = await open(t, file);
+    assert.equal(await again.store.write(create(1)), 'idTaken');
+  });
 });
 
 test('messages of Node on the channel of the writer thread (`node --watch`) → ignored', async (t) => {

@@ -1,4 +1,4 @@
-// cspell:words DATABSE BODYLIMIT PGHOST
+// cspell:words DATABSE BODYLIMIT PGHOST URLFILE EXPORTR
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { misspelledVariables } from '../../src/cli/settings/misspelled-variables.ts';
@@ -11,6 +11,10 @@ for (const [given, meant] of [
   ['DATABASE-URL', 'DATABASE_URL'],
   ['BODYLIMIT', 'BODY_LIMIT'],
   ['log_level', 'LOG_LEVEL'],
+  ['DATABASE_URL_FIL', 'DATABASE_URL_FILE'],
+  ['DATABASE_URLFILE', 'DATABASE_URL_FILE'],
+  ['NODE_EVN', 'NODE_ENV'],
+  ['OTEL_TRACES_EXPORTR', 'OTEL_TRACES_EXPORTER'],
 ] as const) {
   test(`${given} → did you mean ${meant}`, () => {
     assert.deepEqual(misspelledVariables({ [given]: 'x' }), [[given, meant]]);
@@ -27,6 +31,10 @@ test('variables of settings and of other programs → none', () => {
     'POST',
     'PGHOST',
     'NODE_ENV',
+    'DATABASE_URL_FILE',
+    'OTEL_TRACES_EXPORTER',
+    'OTEL_METRICS_EXPORTER',
+    'OTEL_EXPORTER_OTLP_METRICS_ENDPOINT',
     'TLS',
     'DATABASE',
     'LOG',

@@ -38,6 +38,7 @@ export const logEvents = {
   'the certificate was reloaded': ['info', 'validTo'],
   'the certificate could not be reloaded, so the previous one stays in use; correct the files and send SIGHUP again':
     ['error', 'err'],
+  'SIGHUP was ignored, since there is no certificate to read again; stop with SIGTERM': ['info'],
   stopping: ['info', 'signal'],
   'the parent process (npm) has ended; stopping': ['info'],
   'the first token could not be created; stopping': ['fatal', 'err'],

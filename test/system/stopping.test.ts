@@ -76,6 +76,23 @@ describe('stop with a delay', TOGETHER, () => {
 
 // Concurrent, since most tests wait.
 describe('stop', { concurrency: 3 }, () => {
+  it('SIGHUP without TLS and without a terminal → ignored, and logged', async (t) => {
+    const service = await (await newInstallation(t)).serve({ env: PRODUCTION });
+    service.kill('SIGHUP');
+    await service.logged(({ msg }) => /^SIGHUP was ignored/.test(String(msg)));
+    assert.equal((await fetch(`${service.url}/plants`)).status, 401);
+    assert.equal((await service.stop()).code, 0);
+  });
+
+  it('SIGHUP of a terminal that closes, without TLS → stops', async (t) => {
+    const onTerminal = { NODE_OPTIONS: '--import=data:text/javascript,process.stdin.isTTY=true' };
+    const service = await (await newInstallation(t)).serve({ env: { ...PRODUCTION, ...onTerminal } });
+    service.kill('SIGHUP');
+    const { code, signal } = await endOf(service);
+    assert.deepEqual({ code, signal }, { code: 0, signal: null });
+    assert.ok(service.log.some(({ msg, signal }) => msg === 'stopping' && signal === 'SIGHUP'));
+  });
+
   it('signal before the database answers → exit code 0', async (t) => {
     const installation = await newInstallation(t);
     const silent = createServer();

@@ -11,6 +11,8 @@ import { addSettings, configOf } from '../settings/flags.ts';
 import { wantsTraces } from '../settings/otel-variables.ts';
 import { disableAllocationSitePretenuring } from '../v8-tuning.ts';
 
+const STOP_SIGNALS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGINT'];
+
 const FIRST_OWNER = 'default';
 
 /** Milliseconds after the end of `--stop-delay` at which a stop that still runs ends with exit code 1. */
@@ -41,13 +43,20 @@ export function serveCommand(context: CommandContext): Command {
     };
     const starting = startServer({ config, serviceLog, traces, onOpened, onFatal: broken.resolve });
     const forcedExitMs = config.stopDelay + FORCED_EXIT_MS;
+    // A terminal that closes sends SIGHUP.
+    const endsWithTerminal = config.tlsCert === '' && context.stdin.isTTY === true;
     const stop = stopOnSignal(context, log, {
+      stopSignals: endsWithTerminal ? [...STOP_SIGNALS, 'SIGHUP'] : STOP_SIGNALS,
       starting,
       isOpen: () => isOpen,
       forcedExitMs,
       onClosed: () => warnOfLogLeft(config, log),
     });
     if (config.tlsCert !== '') reloadOnSighup(context, starting, log);
+    else if (!endsWithTerminal)
+      context.signals.on('SIGHUP', () =>
+        log.event('SIGHUP was ignored, since there is no certificate to read again; stop with SIGTERM', {}),
+      );
     if (context.env.npm_lifecycle_event !== undefined) stopWithParent(context, log, stop);
     void broken.promise.then((err) => {
       log.event(
@@ -72,6 +81,7 @@ export function serveCommand(context: CommandContext): Command {
 }
 
 interface Stoppable {
+  readonly stopSignals: readonly NodeJS.Signals[];
   readonly starting: Promise<Server>;
   /** Returns whether the store is open. */
   readonly isOpen: () => boolean;
@@ -88,7 +98,7 @@ interface Stoppable {
 function stopOnSignal(
   { signals, end }: CommandContext,
   log: EventLog,
-  { starting, isOpen, forcedExitMs, onClosed }: Stoppable,
+  { stopSignals, starting, isOpen, forcedExitMs, onClosed }: Stoppable,
 ): (exitCode: number) => void {
   let stoppingSince: number | undefined;
   let exitCode = 0;
@@ -128,7 +138,7 @@ function stopOnSignal(
     }
   }
 
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+  for (const signal of stopSignals) {
     signals.on(signal, () => {
       if (stoppingSince !== undefined && performance.now() - stoppingSince > SAME_SIGNAL_MS) end(1);
       log.event('stopping', { signal });
@@ -164,8 +174,7 @@ function stopWithParent(
 }
 
 /**
- * Reloads the certificate on SIGHUP. If SIGHUP comes during the start, reloads it after the start. Without
- * TLS, no handler is set, so that SIGHUP ends the process.
+ * Reloads the certificate on SIGHUP. If SIGHUP comes during the start, reloads it after the start.
  */
 function reloadOnSighup({ signals }: CommandContext, starting: Promise<Server>, log: EventLog): void {
   signals.on('SIGHUP', async () => {

@@ -84,6 +84,17 @@ describe('stop', { concurrency: 3 }, () => {
     assert.equal((await service.stop()).code, 0);
   });
 
+  it('SIGUSR1 → opens no debugger, and requests go on', async (t) => {
+    const service = await (await newInstallation(t)).serve({ env: PRODUCTION });
+    service.kill('SIGUSR1');
+    // Handled after SIGUSR1, so that its line shows that both have arrived.
+    service.kill('SIGHUP');
+    await service.logged(({ msg }) => /^SIGHUP was ignored/.test(String(msg)));
+    assert.equal((await fetch(`${service.url}/plants`)).status, 401);
+    const { code, stderr } = await service.stop();
+    assert.deepEqual({ code, stderr }, { code: 0, stderr: '' });
+  });
+
   it('SIGHUP of a terminal that closes, without TLS → stops', async (t) => {
     const onTerminal = { NODE_OPTIONS: '--import=data:text/javascript,process.stdin.isTTY=true' };
     const service = await (await newInstallation(t)).serve({ env: { ...PRODUCTION, ...onTerminal } });

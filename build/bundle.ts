@@ -1,4 +1,4 @@
-import { globSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { build } from 'esbuild';
 
@@ -34,8 +34,12 @@ export async function bundle(
   return Object.keys(metafile.inputs);
 }
 
-/** The files of `src` that the program reads at run time, by their paths from `src`. */
-export function packagedFiles(): readonly string[] {
+/**
+ * The files of `src` that the program reads at run time, by their paths from `src`. Builds the script of the page /docs if
+ * it is missing, as after an installation without scripts.
+ */
+export async function packagedFiles(): Promise<readonly string[]> {
+  if (!existsSync('src/http/api-reference.js.gz')) await import('./api-reference.ts');
   return globSync('**/*.{sql,gz}', { cwd: 'src' });
 }
 

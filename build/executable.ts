@@ -29,7 +29,7 @@ try {
     splitting: false,
     minify: true,
   });
-  const assets = packagedFiles().map((file) => [file, resolve('src', file)]);
+  const assets = (await packagedFiles()).map((file) => [file, resolve('src', file)]);
   const config = {
     main: join(folder, 'cli/executable.js'),
     mainFormat: 'module',

@@ -12,7 +12,7 @@ rmSync(TO, { recursive: true, force: true });
 mkdirSync(TO, { recursive: true });
 const entryPoints = ['src/cli/main.ts', 'src/store/sqlite/writer-thread.ts'];
 const files = await bundle(entryPoints, join(TO, 'lib'), { splitting: true, minify: false });
-for (const file of packagedFiles()) cpSync(join('src', file), join(TO, 'lib', file));
+for (const file of await packagedFiles()) cpSync(join('src', file), join(TO, 'lib', file));
 for (const file of ['bin', 'README.md', 'LICENSE', 'CHANGELOG.md'])
   cpSync(file, join(TO, file), { recursive: true });
 writeFileSync(join(TO, 'THIRD-PARTY.txt'), renderThirdParty(files));

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFile, readFile, writeFile } from 'node:fs/promises';
+import { copyFile, cp, readFile, rm, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
@@ -37,6 +37,16 @@ test('npm ci in a clone → installs Node and builds the page, also with NODE_EN
   for (const name of ['node', '@scalar/fastify-api-reference']) {
     assert.match(stdout, new RegExp(`^add ${name} `, 'm'));
   }
+});
+
+test('npm run build after an installation without scripts → builds the script of the page /docs', async () => {
+  const folder = await freshFolder();
+  for (const name of ['package.json', 'bin', 'build', 'src', 'README.md', 'LICENSE', 'CHANGELOG.md'])
+    await cp(join(ROOT, name), join(folder, name), { recursive: true });
+  await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
+  await rm(join(folder, 'src/http/api-reference.js.gz'));
+  await run('npm', ['run', 'build'], { cwd: folder });
+  assert.ok((await stat(join(folder, 'dist/package/lib/http/api-reference.js.gz'))).size > 0);
 });
 
 test('installed package → the only package, without an install script to approve', async () => {

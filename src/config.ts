@@ -63,8 +63,9 @@ export const Config = Type.Object({
   ),
   basePath: text(
     help('Listening', 'path', 'prefix of every path, such as /v1'),
-    (path) => /^(?:\/[A-Za-z0-9._~-]+)*$/.test(path),
-    'must be empty or a path such as /v1, without a slash at its end',
+    // Clients resolve the parts `.` and `..` before they send a request.
+    (path) => /^(?:\/(?!\.{1,2}(?:\/|$))[A-Za-z0-9._~-]+)*$/.test(path),
+    'must be empty or a path such as /v1, of letters, digits and ._~-, without a slash at its end or the parts . and ..',
   ),
   corsOrigin: text(
     help('Listening', 'origins', 'origins whose pages may call the service, comma-separated; * for any'),

@@ -145,8 +145,12 @@ const values: Readonly<Record<Setting, Values>> = {
       ['', ''],
       ['/v1', '/v1'],
       ['/api/v1.0/plant-store_~', '/api/v1.0/plant-store_~'],
+      ['/.well-known/..a/...', '/.well-known/..a/...'],
     ],
-    bad: ['/', 'v1', '/v1/', '//', '/v1//v2', '/v 1', '/v1?x', '/v1#x', '/:id', '/*', '/é', '/%20', '/v1\n'],
+    bad: [
+      ...['/', 'v1', '/v1/', '//', '/v1//v2', '/v 1', '/v1?x', '/v1#x', '/:id', '/*', '/é', '/%20', '/v1\n'],
+      ...['/.', '/..', '/a/..', '/../a', '/a/./b'],
+    ],
   },
   bodyLimit: {
     good: [

@@ -1,4 +1,4 @@
-import { Server as TcpServer } from 'node:net';
+import { BlockList, isIPv6, Server as TcpServer } from 'node:net';
 import { setImmediate, setTimeout } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import { type Config, connectionOptions, limitsOf, namesOf, partsOf } from './config.ts';
@@ -144,9 +144,9 @@ export async function startServer(options: ServerOptions): Promise<Server> {
         'another service uses the same SQLite file; stop one of them, or move to PostgreSQL to run several',
         { store: placeOf(config.databaseUrl) },
       );
-    if (tls === undefined && !isLoopback(config.host))
+    if (tls === undefined && !isOnLoopback(app))
       log.event('plain HTTP on a non-loopback address; use TLS or a proxy with TLS', { host: config.host });
-    if (!isLoopback(config.adminHost))
+    if (!isOnLoopback(admin))
       log.event('the admin listener has no authentication; restrict access to it', {
         host: config.adminHost,
       });
@@ -245,8 +245,15 @@ async function loadTracing(log: EventLog): Promise<Tracing> {
   );
 }
 
-function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || host.startsWith('127.');
+const loopback = new BlockList();
+loopback.addSubnet('127.0.0.0', 8);
+loopback.addAddress('::1', 'ipv6');
+
+/** True if a listener is bound to a loopback address. Only the address shows it: a name may have any. */
+function isOnLoopback({ server }: FastifyInstance): boolean {
+  const bound = server.address();
+  if (bound === null || typeof bound === 'string') return false;
+  return loopback.check(bound.address, isIPv6(bound.address) ? 'ipv6' : 'ipv4');
 }
 
 async function loadJwtVerifier(

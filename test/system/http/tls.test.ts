@@ -272,6 +272,15 @@ it('admin listener on a non-loopback address → warning', async (t) => {
   );
 });
 
+it('loopback in another form → no warning', async (t) => {
+  const installation = await newInstallation(t);
+  const flags = ['--host', '::ffff:127.0.0.1', '--admin-host', 'LOCALHOST'];
+  const service = await installation.serve({ env: PRODUCTION, flags });
+  assert.equal((await service.stop()).code, 0);
+  const warned = service.log.filter(({ level, host }) => level === 40 && host !== undefined);
+  assert.deepEqual(warned, []);
+});
+
 /** Copies a certificate and its key into the installation. Returns the flags for them. */
 async function certificate({ folder }: Installation, name: Name): Promise<readonly string[]> {
   for (const kind of ['pem', 'key'])

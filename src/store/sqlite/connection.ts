@@ -175,6 +175,8 @@ function ifItHasContent(file: string): string | undefined {
 function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSync {
   const found = statSync(file, { throwIfNoEntry: false });
   if (found?.isDirectory()) throw new StoreNotOpened(`${file} is a folder; name a file in it`);
+  if (found !== undefined && !found.isFile())
+    throw new StoreNotOpened(`${file} is not a regular file; name another one`);
   // Each name would have its own log and locks, so that commits over one name would damage those over another
   // (https://sqlite.org/howtocorrupt.html, §2.5).
   if (found !== undefined && found.nlink > 1)

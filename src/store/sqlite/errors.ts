@@ -30,8 +30,10 @@ const SQLITE_IOERR_SHMSIZE = 10 | (19 << 8);
 /** Extended result code: a file is shorter than its header or index says. */
 const SQLITE_IOERR_SHORT_READ = 10 | (2 << 8);
 
-/** Causes that SQLite's message does not name. */
-const CAUSES: ReadonlyMap<number, string> = new Map([
+/** Causes and remedies that SQLite's message does not name. */
+const HINTS: ReadonlyMap<number, string> = new Map([
+  [SQLITE_BUSY, 'another process writes to it, such as a second service or a copy; end it'],
+  [SQLITE_FULL, 'free space on the disk or raise the quota'],
   [SQLITE_IOERR_SHORT_READ, 'a file of the store was cut off, or its -wal removed while in use'],
 ]);
 
@@ -92,14 +94,14 @@ function resultCodeOf(error: unknown): number | undefined {
     : undefined;
 }
 
-/** Reason of an error for the operator: SQLite's message with its extended result code, and the cause if it is known. */
+/** Reason of an error for the operator: SQLite's message with its extended result code, and a hint if there is one. */
 export function reasonOf(error: unknown): string {
   if (error instanceof Error && 'syscall' in error && error.syscall === 'mkdir' && 'path' in error)
     return `the folder ${String(error.path)} cannot be created (${codeOf(error)})`;
   const code = resultCodeOf(error);
   if (code === undefined) return messageOf(error);
-  const cause = CAUSES.get(code);
-  return `${messageOf(error)} (SQLite code ${code})${cause === undefined ? '' : `: ${cause}`}`;
+  const hint = HINTS.get(code);
+  return `${messageOf(error)} (SQLite code ${code})${hint === undefined ? '' : `: ${hint}`}`;
 }
 
 function reasonOfPath(error: unknown, file: string): string | undefined {

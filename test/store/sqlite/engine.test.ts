@@ -10,7 +10,7 @@ import type { Worker } from 'node:worker_threads';
 import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
 import { openBulk, openStore } from '../../../src/store/open-engine.ts';
 import { openForReading, openForWriting } from '../../../src/store/sqlite/connection.ts';
-import { severityOf } from '../../../src/store/sqlite/errors.ts';
+import { reasonOf, severityOf } from '../../../src/store/sqlite/errors.ts';
 import { lockForService } from '../../../src/store/sqlite/service-lock.ts';
 import {
   type Outcome,
@@ -289,6 +289,10 @@ describe('a file that cannot be a store', () => {
     assert.ok(performance.now() - started < 8_000, 'it was waited for, as for a lock');
   });
 
+  test('device → not opened, and the message says so', async (t) => {
+    await assert.rejects(open(t, '/dev/null'), isNotOpened(/^\/dev\/null is not a regular file/));
+  });
+
   test('circle of symbolic links → not opened, and the message says so', async (t) => {
     const file = await freshFile();
     await symlink(file, file);
@@ -394,6 +398,26 @@ async function damagedFile(t: TestContext): Promise<string> {
   const third = Math.floor(statSync(file).size / PAGE_BYTES / 3) * PAGE_BYTES;
   overwrite(file, third, Buffer.alloc(third, 0xa5));
   return file;
+}
+
+test('locked, or full → the reason has a remedy', async (t) => {
+  const file = await freshFile();
+  await (await open(t, file)).close();
+  const [first, second] = [openForWriting(file, 0), openForWriting(file, 0)];
+  first.exec('BEGIN IMMEDIATE');
+  assert.match(reasonOfFailure(second, 'BEGIN IMMEDIATE'), /SQLite code 5\): another process writes to it/);
+  first.exec('PRAGMA max_page_count = 1');
+  assert.match(reasonOfFailure(first, 'CREATE TABLE t (a)'), /SQLite code 13\): free space/);
+  for (const db of [first, second]) db.close();
+});
+
+function reasonOfFailure(db: DatabaseSync, sql: string): string {
+  try {
+    db.exec(sql);
+    return 'no error';
+  } catch (error: unknown) {
+    return reasonOf(error);
+  }
 }
 
 test('SQLite gives up after lost races for a lock (`locking protocol`) → transient', () => {

@@ -1,13 +1,16 @@
+import { setImmediate } from 'node:timers/promises';
 import { Command } from 'commander';
 import { brokenRuleOf, placeOf } from '../../database-url.ts';
 import { type Bulk, type Contents, type Filling, StoreNotEmpty } from '../../store/bulk-store.ts';
+import { isEmbedded } from '../../store/open-engine.ts';
 import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, type Output, print } from '../context.ts';
-import { pluralize } from '../message.ts';
+import { pluralize, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import { type Progress, startProgress } from '../progress.ts';
 import { createRowChecksum, type RowChecksum } from '../row-checksum.ts';
 import { absoluteUrl } from '../settings/flags.ts';
+import { onSignal } from '../signal-handler.ts';
 
 export function copyCommand(context: CommandContext): Command {
   return new Command('copy')
@@ -25,7 +28,9 @@ export function copyCommand(context: CommandContext): Command {
         { url: from, hint: 'FROM must name an existing one' },
         async (source) => {
           await rejectNewer(from, source);
-          return withBulk(context, { url: to }, (target) => copyStore(context.stderr, source, target));
+          return withBulk(context, { url: to }, (target) =>
+            untilSignal(context, to, () => copyStore(context.stderr, source, target)),
+          );
         },
         { mustExist: true },
       ).catch((error: unknown) => {
@@ -63,6 +68,23 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
 async function rejectNewer(from: string, source: Bulk): Promise<void> {
   const [fault] = await source.inspectSchema();
   if (fault !== undefined) throw new CommandFailed(`${placeOf(from)}: ${fault}`);
+}
+
+/** Calls `work`. On a signal, reports what the store `to` has, and ends the process, which rolls the copy back. */
+async function untilSignal<T>(context: CommandContext, to: string, work: () => Promise<T>): Promise<T> {
+  const place = placeOf(to);
+  const state = isEmbedded(to)
+    ? `nothing was copied; copy to ${place} again, or remove it with its -wal and -shm`
+    : `${place} has all of the copy or nothing; \`plant-store check\` shows which`;
+  const stopListening = onSignal(context, (signal) => {
+    writeMessage(context.stderr, `plant-store: interrupted; ${state}`);
+    context.end(signal);
+  });
+  try {
+    return await work();
+  } finally {
+    stopListening();
+  }
 }
 
 interface Copied {
@@ -123,6 +145,8 @@ async function sendTable<T extends object>(
     await add(page);
     sent.add(page);
     progress?.advance(sent.count());
+    // SQLite never waits: without this pause no signal would be handled.
+    await setImmediate();
   }
   return sent;
 }
@@ -137,6 +161,7 @@ async function verify<T extends object>(
   for await (const page of pages) {
     arrived.add(page);
     progress?.advance(sent.count() + arrived.count());
+    await setImmediate();
   }
   if (sent.count() !== arrived.count() || sent.checksum() !== arrived.checksum()) {
     throw new CommandFailed(

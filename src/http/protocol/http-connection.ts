@@ -86,7 +86,7 @@ export class Connection {
     this.#framing = new Framing(options.maxHeaderBytes);
     this.#unparsed = new UnparsedInput(options.countInput);
     this.#sendProgress = new SendProgress(socket, options.timeouts.write);
-    this.#parser = takeParser(socket, options.maxHeaderBytes);
+    this.#parser = takeParser(socket);
     const read = (chunk: Buffer): void => this.#read(chunk);
     socket.on('data', read);
     if (options.sharesInput) shareInput(socket, read);
@@ -208,8 +208,7 @@ export class Connection {
 
   #parseSlice(slice: Buffer, available: number): void {
     const isHead = this.#next === undefined && this.#current === undefined;
-    const { fieldBytes } = this.#framing;
-    const error = this.#parser.parse(slice, isHead && fieldBytes === 0, fieldBytes);
+    const error = this.#parser.parse(slice, isHead && this.#framing.fieldBytes === 0);
     if (error !== undefined) {
       this.fail(error);
       this.#advance();

@@ -1,6 +1,6 @@
 import type { IncomingMessage } from 'node:http';
 import { ApiError } from '../../api-errors.ts';
-import { TargetTooLong } from '../receive-errors.ts';
+import { ParseError, TargetTooLong } from '../receive-errors.ts';
 
 const CR = 13;
 const LF = 10;
@@ -36,7 +36,7 @@ export class Framing {
   isHead = false;
   /** Bytes of unfinished headers or trailers, which the parser keeps; 0 if it keeps none. */
   fieldBytes = 0;
-  readonly #maxLine: number;
+  readonly #maxFields: number;
   #part: Part = 'start';
   /** Bytes of an incomplete request line that need no second look. */
   #scanned = 0;
@@ -47,11 +47,13 @@ export class Framing {
   /** Remaining bytes of the body, or of the current chunk and its line end. */
   #left = 0;
   #line = '';
+  /** Bytes of this line, of which `#line` keeps only the first. */
+  #lineBytes = 0;
   #isInTrailers = false;
 
-  /** `maxLine` is the max length of a request line in bytes. */
-  constructor(maxLine: number) {
-    this.#maxLine = maxLine;
+  /** `maxFields` is the max number of bytes of the request line and headers together, and of trailers. */
+  constructor(maxFields: number) {
+    this.#maxFields = maxFields;
   }
 
   /** True from the end of a request line until the end of the message. */
@@ -61,9 +63,21 @@ export class Framing {
 
   /**
    * Returns the number of bytes to parse next. Returns 0 if the request line is incomplete, and an error if
-   * the line is too long or not HTTP.
+   * the line is too long or not HTTP, or if headers, trailers or a line of a chunked body are too long.
    */
   next(bytes: Buffer): number | Error {
+    const length = this.#next(bytes);
+    if (length instanceof Error) return length;
+    if (this.#isInFields)
+      return this.fieldBytes + length > this.#maxFields ? new ParseError('fieldsTooLarge') : length;
+    return this.#lineBytes > this.#maxFields ? new ParseError('extensionsTooLarge') : length;
+  }
+
+  get #isInFields(): boolean {
+    return this.#part === 'head' || (this.#part === 'chunked' && this.#isInTrailers);
+  }
+
+  #next(bytes: Buffer): number | Error {
     switch (this.#part) {
       case 'start':
         return this.#start(bytes);
@@ -79,8 +93,7 @@ export class Framing {
   /** Records that `bytes` bytes were parsed. `request` is undefined while its headers are incomplete. */
   parsed(bytes: number, request: IncomingMessage | undefined): void {
     if (request !== undefined) this.#advance(bytes, request);
-    const isInFields = this.#part === 'head' || (this.#part === 'chunked' && this.#isInTrailers);
-    this.fieldBytes = isInFields ? this.fieldBytes + bytes : 0;
+    this.fieldBytes = this.#isInFields ? this.fieldBytes + bytes : 0;
   }
 
   #advance(bytes: number, request: IncomingMessage): void {
@@ -95,12 +108,12 @@ export class Framing {
     if (lineEnds > 0) return lineEnds;
     this.isHead = isHeadRequest(bytes);
     const lineEnd = bytes.indexOf(LF, this.#scanned);
-    if (lineEnd === -1 || lineEnd >= this.#maxLine) {
+    if (lineEnd === -1 || lineEnd >= this.#maxFields) {
       const isLine = this.#hasMethod || this.#scanMethod(bytes);
       this.#scanned = bytes.length;
-      if (isLine && bytes.length < this.#maxLine) return 0;
+      if (isLine && bytes.length < this.#maxFields) return 0;
       if (this.#hasMethod) return new TargetTooLong('the URI is too long');
-      return Math.min(bytes.length, this.#maxLine);
+      return Math.min(bytes.length, this.#maxFields);
     }
     if (!isHttp(bytes, lineEnd))
       return new ApiError(40004, 'the request line must end in HTTP/1.1 or HTTP/1.0 (RFC 9112 §2.3)');
@@ -114,7 +127,7 @@ export class Framing {
 
   /** Scans the rest of a method, to the first space. Returns false if it is not one. */
   #scanMethod(bytes: Buffer): boolean {
-    const scanned = METHOD.exec(bytes.toString('latin1', this.#scanned, this.#maxLine));
+    const scanned = METHOD.exec(bytes.toString('latin1', this.#scanned, this.#maxFields));
     this.#hasMethod = scanned?.[1] === ' ' && this.#scanned + scanned[0].length > 1;
     return scanned !== null && (this.#hasMethod || scanned[1] === '');
   }
@@ -136,6 +149,7 @@ export class Framing {
     this.#part = headers['transfer-encoding'] === undefined ? 'length' : 'chunked';
     this.#left = this.#part === 'length' ? Number(headers['content-length']) : 0;
     this.#line = '';
+    this.#lineBytes = 0;
     this.#isInTrailers = false;
   }
 
@@ -153,6 +167,7 @@ export class Framing {
         this.#line = (this.#line + bytes.toString('latin1', at, end))
           .replace(/^0+(?=0)/, '')
           .slice(0, MAX_LINE);
+        this.#lineBytes += end - at;
         at = end;
         if (lineEnd !== -1 && this.#endLine()) return at;
       }
@@ -164,6 +179,7 @@ export class Framing {
   #endLine(): boolean {
     const line = this.#line;
     this.#line = '';
+    this.#lineBytes = 0;
     if (this.#isInTrailers) return line === '\r\n';
     const size = Number.parseInt(line, 16);
     if (size === 0) this.#isInTrailers = true;

@@ -98,10 +98,9 @@ export class UnparsedInput {
 export interface Parser {
   /**
    * Parses bytes. When the headers of a request are complete, the server emits `request`. Returns an error for invalid
-   * bytes, and for CONNECT. `isStart` is true if the bytes begin with a request line. `fieldBytes` is the number of
-   * bytes of the same headers or trailers that were parsed before.
+   * bytes, and for CONNECT. `isStart` is true if the bytes begin with a request line.
    */
-  parse(bytes: Buffer, isStart: boolean, fieldBytes: number): Error | undefined;
+  parse(bytes: Buffer, isStart: boolean): Error | undefined;
 }
 
 interface NodeParser {
@@ -113,12 +112,12 @@ interface NodeParser {
 
 /**
  * Takes over the parser of a new connection from Node's server, which then no longer reads the socket.
- * `maxFieldBytes` is the max number of bytes of headers.
  *
  * After a request with `Upgrade`, Node hides the errors of the parser until the next headers are complete: `execute` only
- * returns that it parsed fewer bytes. So this function calls it instead of Node's listener, which ignores that.
+ * returns that it parsed fewer bytes. So this function calls it instead of Node's listener, which ignores that. An error at
+ * the last byte shows only later; `Framing` rejects fields and lines that are too long, before the parser does.
  */
-export function takeParser(socket: Socket, maxFieldBytes: number): Parser {
+export function takeParser(socket: Socket): Parser {
   const parser: unknown = Reflect.get(socket, 'parser');
   if (!isNodeParser(parser)) throw new Error("Node's server has no parser for a connection");
   for (const event of ['data', 'end']) {
@@ -126,13 +125,10 @@ export function takeParser(socket: Socket, maxFieldBytes: number): Parser {
     if (listener !== undefined) Reflect.apply(socket.off, socket, [event, listener]);
   }
   return {
-    parse(bytes, isStart, fieldBytes) {
+    parse(bytes, isStart) {
       const parsed = parser.execute(bytes);
-      if (parsed !== bytes.length) {
-        const isTooLarge = typeof parsed === 'number' && fieldBytes + parsed >= maxFieldBytes;
-        const code = isTooLarge ? 'HPE_HEADER_OVERFLOW' : codeOf(parsed);
-        return new ParseError(isStart && hasUnknownMethod(bytes) ? 'unknownMethod' : faultOf(code));
-      }
+      if (parsed !== bytes.length)
+        return new ParseError(isStart && hasUnknownMethod(bytes) ? 'unknownMethod' : faultOf(codeOf(parsed)));
       if (parser.incoming?.upgrade !== true) return undefined;
       return new ApiError(40401, 'CONNECT is not supported: this service is not a proxy');
     },

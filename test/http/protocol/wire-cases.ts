@@ -250,6 +250,11 @@ const fields: readonly WireCase[] = [
 
 const sizes: readonly WireCase[] = [
   ends('a header of 20,000 bytes is too large', get(`X-Fern: ${'x'.repeat(20_000)}\r\n`) + SMUGGLED, 43100),
+  ends(
+    'a header with 20,000 spaces is too large',
+    get(`X-Fern:${' '.repeat(20_000)}x\r\n`) + SMUGGLED,
+    43100,
+  ),
   ends('2,000 headers are too large', get('X-Fern: xxxx\r\n'.repeat(2_000)) + SMUGGLED, 43100),
   succeeds('1,000 small headers are accepted', get('X:\r\n'.repeat(998))),
   ends('1,001 small headers are too many', get('X:\r\n'.repeat(999)) + SMUGGLED, 43100),

@@ -304,6 +304,16 @@ const bodies: readonly Attack[] = [
     short: { seconds: 2 },
   },
   {
+    name: 'endless-spaces',
+    about: 'spaces without an end in a header, which the parser of Node does not count',
+    guards: 'the header limit: read, closed',
+    connections: 8,
+    sends: once({ send: 'GET / HTTP/1.1\r\nX-Fern:' }, { flood: ' '.repeat(65_536) }),
+    reads: 'all',
+    seconds: 4,
+    bounds: { readBytes: 8 * MEBIBYTE, closedMs: 2_500, statuses: [431] },
+  },
+  {
     name: 'endless-headers',
     about: 'headers without an end',
     guards: 'the header limit: read, closed',

@@ -78,8 +78,8 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/protocol/socket-input.ts',
-        from: 'if (parsed !== bytes.length) {',
-        to: 'if (parsed instanceof Error) {',
+        from: 'if (parsed !== bytes.length)',
+        to: 'if (parsed instanceof Error)',
       },
     ],
   },

@@ -1,3 +1,4 @@
+// cspell:words mdextend mdzeroextend
 import { codeOf, messageOf } from '../../thrown-errors.ts';
 import { NothingStored, StatementRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
 
@@ -15,8 +16,19 @@ const TRANSIENT_CLASSES = new Set(['08', '28', '53', '57', '58', 'XX']);
 /** Codes of further transient errors: aborted transaction, missing database, unknown outcome. */
 const TRANSIENT_CODES = new Set(['25P02', '25P03', '25P04', '3D000', '40003']);
 
-/** Codes with which the server rejects a transaction before its commit: read-only, disk full, unavailable lock. */
-const NOTHING_STORED_CODES = new Set(['25006', '53100', '55P03']);
+/** Codes with which the server rejects a transaction before its commit: read-only, unavailable lock. */
+const NOTHING_STORED_CODES = new Set(['25006', '55P03']);
+
+/**
+ * Functions of the server that raise errors only before a commit: they assign transaction ids, which stops until a
+ * database is vacuumed, and extend tables, which a full disk prevents. On a full disk, a commit can fail too.
+ */
+const NOTHING_STORED_ROUTINES = new Set([
+  'GetNewTransactionId',
+  'GetNewMultiXactId',
+  'mdextend',
+  'mdzeroextend',
+]);
 
 /** Codes of a damaged page or index. */
 const DAMAGE_CODES = new Set(['XX001', 'XX002']);
@@ -30,11 +42,6 @@ const NOT_PRIMARY_CODES = new Set(['25006', '57P01', '57P02', '57P03']);
 const UNIQUE_VIOLATION_CODES = new Set(['23505', 'XX000']);
 
 const FEATURE_NOT_SUPPORTED = '0A000';
-
-/** Functions of the server that raise PROGRAM_LIMIT when it stops writes until a database is vacuumed. */
-const WRAPAROUND_ROUTINES = new Set(['GetNewTransactionId', 'GetNewMultiXactId']);
-
-const PROGRAM_LIMIT = '54000';
 
 const TOO_MANY_CONNECTIONS = '53300';
 
@@ -53,11 +60,6 @@ export function isConflict(error: unknown): boolean {
  */
 export function isStalePlan(error: unknown): boolean {
   return codeOf(error) === FEATURE_NOT_SUPPORTED && routineOf(error) === 'RevalidateCachedQuery';
-}
-
-/** True if the server assigns no more transaction ids, so it rejects every write. */
-function isWraparoundStop(error: unknown): boolean {
-  return codeOf(error) === PROGRAM_LIMIT && WRAPAROUND_ROUTINES.has(routineOf(error));
 }
 
 /** Returns the function of the server that raised an error. Servers translate the message, but not this name. */
@@ -137,7 +139,7 @@ export function toStoreError(error: unknown): unknown {
   const code = codeOf(error);
   const reason = `PostgreSQL: ${messageOf(error)} (${code})`;
   if (DAMAGE_CODES.has(code)) return new StoreDamaged(reason, { cause: error });
-  if (NOTHING_STORED_CODES.has(code) || isConflict(error) || isWraparoundStop(error))
+  if (NOTHING_STORED_CODES.has(code) || NOTHING_STORED_ROUTINES.has(routineOf(error)) || isConflict(error))
     return new NothingStored(reason, { cause: error });
   return TRANSIENT_CLASSES.has(code.slice(0, 2)) || TRANSIENT_CODES.has(code)
     ? new StoreUnavailable(reason, { cause: error })

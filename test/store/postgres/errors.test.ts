@@ -1,3 +1,4 @@
+// cspell:words mdextend mdzeroextend
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { toStoreError } from '../../../src/store/postgres/errors.ts';
@@ -17,12 +18,17 @@ test('another limit of the server → the statement is rejected', () => {
   assert.ok(toStoreError(serverError('54000', 'heap_form_tuple')) instanceof StatementRejected);
 });
 
-for (const code of ['25006', '40001', '40P01', '53100', '55P03'])
+for (const routine of ['mdextend', 'mdzeroextend'])
+  test(`no room on the disk for a table (${routine}) → nothing stored`, () => {
+    assert.ok(toStoreError(serverError('53100', routine)) instanceof NothingStored);
+  });
+
+for (const code of ['25006', '40001', '40P01', '55P03'])
   test(`${code}, with which the server rejects a transaction → nothing stored`, () => {
     assert.ok(toStoreError(serverError(code, 'any')) instanceof NothingStored);
   });
 
-for (const code of ['08006', '40003', '57014', '57P01'])
+for (const code of ['08006', '40003', '53100', '57014', '57P01'])
   test(`${code}, which may come after the commit → outcome unknown`, () => {
     const error = toStoreError(serverError(code, 'any'));
     assert.ok(error instanceof StoreUnavailable && !(error instanceof NothingStored));

@@ -70,6 +70,11 @@ export class Client extends pg.Client {
 const JIT_OFF = `SELECT set_config('jit', 'off', false) WHERE current_setting('jit', true) IS NOT NULL`;
 
 /**
+ * Keeps a missing tag from becoming the text NULL. CockroachDB rejects this setting, and also `current_setting` of it.
+ */
+const ARRAY_NULLS_ON = `SELECT set_config(name, 'on', false) FROM pg_settings WHERE name = 'array_nulls'`;
+
+/**
  * Makes the server plan a prepared statement once per connection, not at each call. Has no effect on servers
  * without this setting. Has no effect on Citus, which needs the values to plan an insert for several shards.
  */
@@ -88,11 +93,11 @@ export async function prepareSession(
   timelines: Timelines,
 ): Promise<void> {
   // Sets timeouts, so that the server ends an open transaction if this instance is lost. Without timeouts,
-  // the server would notice the loss only after hours. With array_nulls off, a missing tag would be the text NULL.
+  // the server would notice the loss only after hours.
   const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
                SET default_transaction_isolation = 'read committed';
                SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs};
-               SET client_min_messages = warning; SET array_nulls = on; ${PLAN_ONCE}; ${JIT_OFF}`;
+               SET client_min_messages = warning; ${ARRAY_NULLS_ON}; ${PLAN_ONCE}; ${JIT_OFF}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;
   // Ignores an error of the timeline query: servers compatible with PostgreSQL may lack timelines.

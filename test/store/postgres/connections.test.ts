@@ -209,6 +209,18 @@ test('the server accepts fewer connections than the pool may have → statements
   }
 });
 
+test('a server has no setting array_nulls, as CockroachDB → sessions open', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = new URL(await postgres.freshUrl(t));
+  const rename = (bytes: Buffer): Buffer =>
+    Buffer.from(bytes.toString('latin1').replaceAll('array_nulls', 'array_zeros'), 'latin1');
+  const proxy = await startTcpProxy(t, Number(url.port), undefined, undefined, rename);
+  url.host = `127.0.0.1:${proxy.port}`;
+  const connections = new Connections(url.href, patient);
+  t.after(() => connections.close());
+  assert.ok((await processOf(connections)) > 0);
+});
+
 test('statements sent together: each has the whole time, from the end of the one before', async (t) => {
   assert.ok(postgres !== undefined);
   const connections = new Connections(await postgres.freshUrl(t), { ...patient, statementTimeoutMs: 3_000 });

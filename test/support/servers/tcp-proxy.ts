@@ -37,13 +37,14 @@ interface Expected {
 
 /**
  * Starts a proxy to a local port. It stops after the test. `onSent` receives all data for the server, and a
- * socket that identifies the connection. `rewrite` changes the data from the server.
+ * socket that identifies the connection. `rewrite` changes the data from the server, and `rewriteSent` that for it.
  */
 export async function startTcpProxy(
   t: Pick<TestContext, 'after'>,
   target: number,
   onSent: (bytes: Buffer, connection: Socket) => void = () => undefined,
   rewrite: (bytes: Buffer) => Buffer = (bytes) => bytes,
+  rewriteSent: (bytes: Buffer) => Buffer = (bytes) => bytes,
 ): Promise<TcpProxy> {
   const sockets = new Set<Socket>();
   let isStalled = false;
@@ -70,7 +71,7 @@ export async function startTcpProxy(
           if (!isStalled) end();
         });
     }
-    client.on('data', (bytes) => {
+    client.on('data', (bytes: Buffer) => {
       onSent(Buffer.from(bytes), client);
       const due = expected?.text.test(bytes.toString('latin1')) ? expected : undefined;
       if (due !== undefined) expected = undefined;
@@ -85,7 +86,7 @@ export async function startTcpProxy(
       }
       if (due?.accident === 'cut after') atAnswer = due;
       else due?.done.resolve();
-      if (!isStalled && server.writable) server.write(bytes);
+      if (!isStalled && server.writable) server.write(rewriteSent(bytes));
     });
     server.on('data', (bytes: Buffer) => {
       if (atAnswer !== undefined) {

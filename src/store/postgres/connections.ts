@@ -249,23 +249,24 @@ class HostPool extends pg.Pool {
 
   /**
    * Takes a client. Rejects if none is free or connected in time. If the server has no connection left, waits for
-   * another client of the pool. Closes clients without an answer since the server was silent on one of them: each
-   * would let a request wait for the whole timeout.
+   * another client of the pool, for the rest of the time. Closes clients without an answer since the server was
+   * silent on one of them: each would let a request wait for the whole timeout.
    */
   async take(): Promise<PooledClient> {
-    const begun = performance.now();
-    for (let isFirst = true; ; isFirst = false) {
+    const deadline = performance.now() + this.#acquireTimeoutMs;
+    for (let late: unknown; ; ) {
       try {
-        const client = await this.#next();
+        const client = await this.#next(deadline, late);
         if (client.answeredAt >= this.#silentAt) return client;
         client.destroy();
         client.release(true);
+        late = new Error('connection timeout, as on another connection');
       } catch (error: unknown) {
         // At first, those that are connecting count too.
-        const others = isFirst ? this.totalCount : this.#connected.size;
-        if (!isOutOfConnections(error) || others === 0) throw error;
-        if (performance.now() - begun > this.#acquireTimeoutMs) throw error;
+        const others = late === undefined ? this.totalCount : this.#connected.size;
+        if (error === late || !isOutOfConnections(error) || others === 0) throw error;
         this.#pauseGrowth();
+        late = error;
       }
     }
   }
@@ -278,17 +279,29 @@ class HostPool extends pg.Pool {
     }, GROWTH_PAUSE_MS).unref();
   }
 
-  // The set-up of a new session has more time: that of its statements. A client that comes later goes back to the
-  // pool, which would otherwise count it as in use for ever.
-  #next(): Promise<PooledClient> {
+  // The pool limits the time of the first try; the set-up of a new session has more: that of its statements. A
+  // further try rejects with `late` at the deadline. A client that comes later goes back to the pool, which would
+  // otherwise count it as in use for ever.
+  #next(deadline: number, late: unknown): Promise<PooledClient> {
     return new Promise((resolve, reject) => {
       let isSettled = false;
+      const rest = Math.max(0, deadline - performance.now());
+      const timeout = late === undefined ? undefined : setTimeout(fail, rest, late);
       this.connect((error, client, release) => {
         if (isSettled) release();
-        else if (client === undefined) reject(error);
-        else resolve(asOwnClient(client));
-        isSettled = true;
+        else if (client === undefined) fail(error);
+        else {
+          isSettled = true;
+          clearTimeout(timeout);
+          resolve(asOwnClient(client));
+        }
       });
+
+      function fail(error: unknown): void {
+        isSettled = true;
+        clearTimeout(timeout);
+        reject(error);
+      }
     });
   }
 }

@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { describe, type TestContext, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
 import type { Connection } from '../../../src/store/postgres/statements.ts';
 import { StoreUnavailable } from '../../../src/store/store.ts';
@@ -194,19 +195,46 @@ test('a new connection is ready only after its caller has given up → it is not
   assert.ok((await processOf(connections)) > 0);
 });
 
-test('the server accepts fewer connections than the pool may have → statements wait for those', async (t) => {
-  assert.ok(postgres !== undefined);
-  const url = new URL(await postgres.freshUrl(t));
-  const account = `limited_${randomBytes(8).toString('hex')}`;
-  await execute(url.href, `CREATE ROLE ${account} LOGIN PASSWORD '${account}' CONNECTION LIMIT 2`);
-  t.after(() => execute(process.env.TEST_DATABASE_URL ?? '', `DROP ROLE ${account}`));
-  Object.assign(url, { username: account, password: account });
-  const connections = new Connections(url.href, { ...patient, poolSize: 10 });
-  t.after(() => connections.close());
-  for (let round = 0; round < 3; round += 1) {
-    const processes = await Promise.all(Array.from({ length: 30 }, () => processOf(connections)));
-    assert.ok(new Set(processes).size <= 2);
+describe('the server accepts fewer connections than the pool may have', () => {
+  /** The URL of a new account, for which the server accepts up to `limit` connections. */
+  async function limitedUrl(t: TestContext, limit: number): Promise<URL> {
+    assert.ok(postgres !== undefined);
+    const url = new URL(await postgres.freshUrl(t));
+    const account = `limited_${randomBytes(8).toString('hex')}`;
+    await execute(url.href, `CREATE ROLE ${account} LOGIN PASSWORD '${account}' CONNECTION LIMIT ${limit}`);
+    t.after(() => execute(process.env.TEST_DATABASE_URL ?? '', `DROP ROLE ${account}`));
+    Object.assign(url, { username: account, password: account });
+    return url;
   }
+
+  test('statements wait for those', async (t) => {
+    const url = await limitedUrl(t, 2);
+    const connections = new Connections(url.href, { ...patient, poolSize: 10 });
+    t.after(() => connections.close());
+    for (let round = 0; round < 3; round += 1) {
+      const processes = await Promise.all(Array.from({ length: 30 }, () => processOf(connections)));
+      assert.ok(new Set(processes).size <= 2);
+    }
+  });
+
+  test('statements fail once their time is over, also if another connection was tried just before', async (t) => {
+    const url = await limitedUrl(t, 1);
+    const connections = new Connections(url.href, { ...patient, poolSize: 2, acquireTimeoutMs: 2_000 });
+    t.after(() => connections.close());
+    const failed = async (): Promise<number> => {
+      const begun = performance.now();
+      await assert.rejects(processOf(connections), StoreUnavailable);
+      return performance.now() - begun;
+    };
+    await connections.use(async () => {
+      const first = failed();
+      // The pool tries another connection again after a second, for a new statement and then for the first one.
+      await sleep(1_500);
+      const waits = await Promise.all([first, failed()]);
+      for (const wait of waits) assert.ok(wait < 2_900, `waited ${wait} ms`);
+    });
+    assert.ok((await processOf(connections)) > 0);
+  });
 });
 
 test('a server has no setting array_nulls, as CockroachDB → sessions open', async (t) => {

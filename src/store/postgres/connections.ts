@@ -1,5 +1,5 @@
 import pg from 'pg';
-import { messageOf } from '../../thrown-errors.ts';
+import { codeOf, messageOf } from '../../thrown-errors.ts';
 import type { Row } from '../rows.ts';
 import {
   type ConnectionCounts,
@@ -66,8 +66,8 @@ export class Connections {
   }
 
   /**
-   * Calls `work` with a connection from the pool. Rejects with the error of `work`. Closes a failed
-   * connection instead of reusing it.
+   * Calls `work` with a connection from the pool. Rejects with the error of `work`, or with StoreUnavailable if the
+   * session ended after an error of the server. Closes a failed connection instead of reusing it.
    */
   async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
     const { client, index } = await this.#acquire();
@@ -85,7 +85,8 @@ export class Connections {
       if (doubts.length > 0) throw new StoreUnavailable(`PostgreSQL warned: ${doubts.join('; ')}`);
       client.release();
       return result;
-    } catch (error: unknown) {
+    } catch (thrown: unknown) {
+      const error = await this.#checkSession(client, thrown);
       const mustClose = mustCloseConnection(error);
       if (mustClose && this.#current === index) this.#current = (index + 1) % this.#pools.length;
       client.release(mustClose || isStalePlan(error));
@@ -130,6 +131,21 @@ export class Connections {
       }
     }
     throw noConnectionToAny(this.#places, failures);
+  }
+
+  /**
+   * Returns `error`, or StoreUnavailable if it is from the server and the session ended after it: the server may have
+   * panicked in a commit that it had stored, with any code.
+   */
+  async #checkSession(client: Client, error: unknown): Promise<unknown> {
+    if (!isFromServer(error) || mustCloseConnection(error)) return error;
+    try {
+      await this.#ask(client, { text: 'SELECT 1' });
+      return error;
+    } catch (end: unknown) {
+      const reason = `PostgreSQL: ${messageOf(error)} (${codeOf(error)}); then ${messageOf(end)}`;
+      return new StoreUnavailable(reason, { cause: end });
+    }
   }
 
   async #send(client: Client, statement: Statement): Promise<readonly Row[]> {

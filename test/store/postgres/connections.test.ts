@@ -5,7 +5,7 @@ import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
 import type { Connection } from '../../../src/store/postgres/statements.ts';
-import { StoreUnavailable } from '../../../src/store/store.ts';
+import { NothingStored, StoreUnavailable } from '../../../src/store/store.ts';
 import { engines, execute } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
@@ -106,6 +106,18 @@ describe('a connection is lost', () => {
       connections.use((connection) => inTransaction(connection, 'BEGIN', () => connection.query(end))),
       { code: '57P01' },
     );
+    assert.notEqual(await processOf(connections), before);
+  });
+
+  test('when the server ends it after an error, as at a panic → the outcome is unknown', async (t) => {
+    const { connections } = await open(t);
+    const before = await processOf(connections);
+    const end = { text: 'SELECT 1 / (NOT pg_terminate_backend(pg_backend_pid()))::integer' };
+    await assert.rejects(connections.query(end), (error: unknown) => {
+      assert.ok(error instanceof StoreUnavailable && !(error instanceof NothingStored), String(error));
+      assert.match(error.message, /^PostgreSQL: division by zero \(22012\); then ./);
+      return true;
+    });
     assert.notEqual(await processOf(connections), before);
   });
 

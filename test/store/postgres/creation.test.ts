@@ -2,7 +2,13 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { openStore } from '../../../src/store/open-engine.ts';
 import { Connections } from '../../../src/store/postgres/connections.ts';
-import type { Outcome, Store, Write } from '../../../src/store/store.ts';
+import {
+  NothingStored,
+  type Outcome,
+  type Store,
+  StoreUnavailable,
+  type Write,
+} from '../../../src/store/store.ts';
 import { engines, execute, connections as options, rowsOf } from '../../support/engines.ts';
 import { create as creation, upTo } from '../../support/store-setup.ts';
 
@@ -76,6 +82,34 @@ test('the server rolls a batch back for another transaction → it is retried an
     [creation(1n, { idempotency: { key: 'one', digest: Buffer.alloc(32) } }), 'created'],
   ];
   for (const [write, outcome] of script) assert.equal(await store.write(write), outcome);
+});
+
+test('the session ends after the error of a commit, as at a panic → the outcome is unknown, without retries', async (t) => {
+  const { url, store } = await openFresh(t);
+  // A sequence also counts rolled-back work.
+  await execute(
+    url,
+    `CREATE SEQUENCE commits;
+     CREATE FUNCTION panic() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+       PERFORM nextval('commits');
+       IF 1 / (NOT pg_terminate_backend(pg_backend_pid()))::integer = 1 THEN END IF;
+       RETURN NULL;
+     END$$;
+     CREATE CONSTRAINT TRIGGER panic AFTER INSERT ON plants DEFERRABLE INITIALLY DEFERRED
+       FOR EACH ROW EXECUTE FUNCTION panic()`,
+  );
+  const batches: readonly (readonly Write[])[] = [
+    [creation(1n), creation(2n)],
+    [creation(3n, { idempotency: { key: 'one', digest: Buffer.alloc(32) } }), creation(4n)],
+  ];
+  for (const batch of batches)
+    for (const write of await Promise.allSettled(batch.map(store.write)))
+      assert.ok(
+        write.status === 'rejected' &&
+          write.reason instanceof StoreUnavailable &&
+          !(write.reason instanceof NothingStored),
+      );
+  assert.deepEqual(await rowsOf(url, 'SELECT last_value::integer AS commits FROM commits'), [{ commits: 2 }]);
 });
 
 test('id taken, reported as an internal error (Citus) → idTaken', async (t) => {

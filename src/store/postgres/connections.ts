@@ -279,7 +279,7 @@ class HostPool extends pg.Pool {
         late = new Error('connection timeout, as on another connection');
       } catch (error: unknown) {
         // At first, those that are connecting count too.
-        const others = late === undefined ? this.totalCount : this.#connected.size;
+        const others = late === undefined ? this.totalCount : this.#usableCount();
         if (error === late || !isOutOfConnections(error) || others === 0) throw error;
         this.#pauseGrowth();
         late = error;
@@ -287,8 +287,13 @@ class HostPool extends pg.Pool {
     }
   }
 
+  // `#connected` has also the clients that are ending, and `totalCount` those that are connecting.
+  #usableCount(): number {
+    return Math.min(this.#connected.size, this.totalCount);
+  }
+
   #pauseGrowth(): void {
-    this.options.max = Math.max(1, this.#connected.size);
+    this.options.max = Math.max(1, this.#usableCount());
     clearTimeout(this.#growth);
     this.#growth = setTimeout(() => {
       this.options.max = this.#size;

@@ -247,6 +247,31 @@ describe('the server accepts fewer connections than the pool may have', () => {
     });
     assert.ok((await processOf(connections)) > 0);
   });
+
+  test('a connection that is ending does not count: another one is tried once', async (t) => {
+    const url = await limitedUrl(t, 2);
+    let tries = 0;
+    const proxy = await startTcpProxy(t, Number(url.port), (bytes) => {
+      if (bytes.includes(`user\0${url.username}\0`)) tries += 1;
+    });
+    url.host = `127.0.0.1:${proxy.port}`;
+    const connections = new Connections(url.href, { ...patient, poolSize: 3 });
+    t.after(() => connections.close());
+    let waiting: Promise<number> | undefined;
+    await connections.use(async () => {
+      let slow: Promise<unknown> | undefined;
+      const ending = connections.use(async ({ query }) => {
+        slow = query({ text: 'SELECT pg_sleep(0.5)' });
+        throw new StoreUnavailable('the connection is lost');
+      });
+      await assert.rejects(ending, /the connection is lost/);
+      tries = 0;
+      waiting = processOf(connections);
+      await slow;
+    });
+    await waiting;
+    assert.equal(tries, 1);
+  });
 });
 
 test('a server has no setting array_nulls, as CockroachDB → sessions open', async (t) => {

@@ -2,6 +2,8 @@ import assert from 'node:assert/strict';
 import { IncomingMessage } from 'node:http';
 import { Socket } from 'node:net';
 import { test } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import type { ApiError } from '../../src/api-errors.ts';
 import { BatchedResponse } from '../../src/http/batched-response.ts';
 import { ClientGone } from '../../src/http/operation.ts';
 import { MEMORY_PER_BYTE, SendBufferLimit } from '../../src/http/send-buffer-limit.ts';
@@ -157,5 +159,62 @@ test('those that hold memory wait for more or are paused → the first that wait
   responses[1]?.emit('close');
   await newcomer;
   for (const response of [responses[0], responses[2]]) response?.emit('close');
+  assertAllFree(limit);
+});
+
+test('no memory becomes free → 50301 after 5 s, or after 30 s once the response has begun', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  for (const [isBegun, seconds] of [
+    [false, 5],
+    [true, 30],
+  ] as const) {
+    const limit = new SendBufferLimit(LIMIT, 1);
+    await limit.open(openResponse(), 'bob').reserve(2 * HALF);
+    const response = openResponse();
+    Object.defineProperty(response, 'headersSent', { value: isBegun });
+    let code: unknown;
+    limit
+      .open(response, 'alice')
+      .reserve(HALF)
+      .catch((error: ApiError) => {
+        code = error.code;
+      });
+    t.mock.timers.tick(seconds * 1_000 - 1);
+    await setImmediate();
+    assert.equal(code, undefined, `after almost ${seconds} s`);
+    t.mock.timers.tick(1);
+    await setImmediate();
+    assert.equal(code, 50301, `after ${seconds} s`);
+  }
+});
+
+test('response that got memory waits for more → its timeout begins again', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const limit = new SendBufferLimit(LIMIT, 1);
+  const other = openResponse();
+  await limit.open(other, 'bob').reserve(HALF);
+  const held = limit.open(openResponse(), 'alice');
+  await held.reserve(HALF);
+  t.mock.timers.tick(4_000);
+  const more = held.reserve(HALF);
+  t.mock.timers.tick(2_000);
+  other.emit('close');
+  await more;
+});
+
+test('paused response closes → its memory is free, and it no longer counts as paused', async () => {
+  const limit = new SendBufferLimit(LIMIT, 1);
+  const [closed, other] = [openResponse(), openResponse()];
+  const paused = limit.open(closed, 'alice');
+  await paused.reserve(HALF);
+  const gate = Promise.withResolvers<never>();
+  const ended = paused.waitFor(() => gate.promise, assert.fail);
+  closed.emit('close');
+  const held = limit.open(other, 'bob');
+  await held.reserve(HALF);
+  await held.reserve(2 * HALF);
+  gate.reject(new ClientGone());
+  await assert.rejects(ended, ClientGone);
+  other.emit('close');
   assertAllFree(limit);
 });

@@ -13,7 +13,7 @@ interface Started {
 }
 
 test('owner above three quarters of the limit → 50301 for this owner; a finished request frees its place', async () => {
-  const { run } = createAdmission(LIMIT, () => undefined);
+  const begin = createStarter();
   // Twice, and with more owners than the limit: the places of an owner are free again.
   for (const owner of ['alice', 'bob', 'carol', 'dave', 'erin', 'alice', 'bob']) {
     const started = Array.from({ length: OWNER_LIMIT }, () => begin(owner));
@@ -25,10 +25,25 @@ test('owner above three quarters of the limit → 50301 for this owner; a finish
       assert.equal(await answered, 'done');
     }
   }
+});
 
-  function begin(owner: string | undefined): Started {
-    const { promise, resolve } = Promise.withResolvers<string>();
-    return { answered: run(owner, () => promise), finish: () => resolve('done') };
+test('more owners than the limit → the requests of an owner in flight still count', async () => {
+  const begin = createStarter();
+  for (const owner of ['alice', 'bob', 'carol', 'dave', 'erin']) {
+    const { finish, answered } = begin(owner);
+    finish();
+    await answered;
+  }
+  const [first, ...others] = Array.from({ length: OWNER_LIMIT }, () => begin('frank'));
+  first?.finish();
+  await first?.answered;
+  const last = begin('frank');
+  const tooMany = begin('frank');
+  tooMany.finish();
+  await assert.rejects(tooMany.answered, { code: 50301, message: /of this owner/ });
+  for (const { finish, answered } of [...others, last]) {
+    finish();
+    assert.equal(await answered, 'done');
   }
 });
 
@@ -44,3 +59,12 @@ test('limit reached → the hook rejects a request before its handler; below the
   await running;
   assert.equal((await app.inject('/')).body, 'handled');
 });
+
+/** Returns a function that begins a request of an owner within new limits. */
+function createStarter(): (owner: string | undefined) => Started {
+  const { run } = createAdmission(LIMIT, () => undefined);
+  return (owner) => {
+    const { promise, resolve } = Promise.withResolvers<string>();
+    return { answered: run(owner, () => promise), finish: () => resolve('done') };
+  };
+}

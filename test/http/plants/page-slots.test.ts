@@ -30,7 +30,7 @@ describe('a gate for two tasks', () => {
     );
   });
 
-  it('rejects a task that is queued for too long with 50301, and never starts it', async () => {
+  it('rejects a task that is queued for too long with 50301, never starts it, and loses no place', async () => {
     const gate = createGate(2, 1);
     const hanging = Array.from({ length: 2 }, () => Promise.withResolvers<void>());
     const ends = hanging.map(({ promise }) => gate(() => promise));
@@ -40,7 +40,7 @@ describe('a gate for two tasks', () => {
     );
     for (const { resolve } of hanging) resolve();
     await Promise.all(ends);
-    assert.equal(await gate(async () => 'free again'), 'free again');
+    assert.equal(await gate(() => gate(async () => 'both are free again')), 'both are free again');
   });
 });
 

@@ -166,6 +166,23 @@ for (const engine of engines) {
     });
   }
 
+  test(`token revoked while a list with a limit reads its pages → 401, on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const { secret, token } = await create(service);
+    const pages = holdSecondPage(t, service.store);
+    const name = 'x'.repeat(1_000);
+    const plants = Array.from({ length: 200 }, (_, id) => createPlant(BigInt(id), { name }));
+    await Promise.all(plants.map((plant) => service.store.write(plant)));
+    const headers = bearer(secret);
+    const listed = fetch(`${service.url}/plants?limit=200`, { headers });
+    await pages.second;
+    await service.store.write({ kind: 'revokeToken', id: token.id, at: service.clock.now });
+    await until(async () => (await fetch(`${service.url}/plants?limit=0`, { headers })).status === 401);
+    pages.release();
+    assert.equal((await listed).status, 401);
+    await service.close();
+  });
+
   test(`token revoked twice → revokedAt is the first time, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);
     const { token, secret } = await create(service);
@@ -294,6 +311,21 @@ async function statusWith(service: TestService, secret: string): Promise<number>
   const response = await ask(service, secret);
   await response.text();
   return response.status;
+}
+
+/** Holds the second page that lists read from a store. `second` resolves when it is requested. */
+function holdSecondPage(t: TestContext, store: Store): { second: Promise<void>; release: () => void } {
+  const { promise: second, resolve: request } = Promise.withResolvers<void>();
+  const { promise: released, resolve: release } = Promise.withResolvers<void>();
+  const read = store.listPlants.bind(store);
+  const { mock } = t.mock.method(store, 'listPlants', async (...args: Parameters<Store['listPlants']>) => {
+    if (mock.callCount() === 1) {
+      request();
+      await released;
+    }
+    return read(...args);
+  });
+  return { second, release };
 }
 
 /** Sends requests until the token is rejected. Resolves to the start of the last accepted one, in ms after `since`. */

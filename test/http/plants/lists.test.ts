@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { Agent, get, type IncomingMessage, request } from 'node:http';
 import { type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
+import { openWire } from '../../support/clients/raw-connection.ts';
 import { headerOf, sendRequest } from '../../support/clients/raw-http.ts';
 import { engines, type TestEngine } from '../../support/engines.ts';
 import { countSeconds } from '../../support/patience.ts';
@@ -203,6 +204,60 @@ for (const engine of engines) {
     counting.abort();
     // The list has more than 100 pages. Without yielding there would be about a dozen iterations.
     assert.ok((await iterations) >= 90, `${await iterations} event-loop iterations`);
+    await service.close();
+  });
+
+  test(`client closed its sending side → its list with a limit reads no further page, on ${engine.name}`, async (t) => {
+    const { service, token } = await start(t, engine);
+    const name = 'x'.repeat(1_000);
+    await make(
+      service,
+      Array.from({ length: 200 }, (_, id) => ({ id: BigInt(id), name })),
+    );
+    const [begun, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const read = service.store.listPlants.bind(service.store);
+    const { mock } = t.mock.method(service.store, 'listPlants', async (...args: Parameters<typeof read>) => {
+      begun.resolve();
+      await released.promise;
+      return read(...args);
+    });
+    const wire = openWire(service.url);
+    t.after(() => wire.destroy());
+    wire.send(`GET /plants?limit=200 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`);
+    await begun.promise;
+    wire.end();
+    // The service has read the end of the connection when a later request has its response.
+    assert.equal((await fetch(`${service.url}/openapi.json`)).status, 200);
+    released.resolve();
+    await wire.rest();
+    assert.equal(mock.callCount(), 1);
+    await service.close();
+  });
+
+  test(`large plants that were sent → leave their memory to another list, on ${engine.name}`, async (t) => {
+    const service = await startService(t, await engine.freshUrl(t), { sendBufferLimit: '8388608' });
+    const plants = Array.from({ length: 8 }, (_, id) => ({ id: BigInt(id), name: ONE_MIB }));
+    await make(service, plants);
+    const others = Array.from({ length: 200 }, (_, id) => ({ id: BigInt(id), name: 'x'.repeat(1_000) }));
+    await make(service, others, 'bob');
+    const [begun, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    const read = service.store.readLargePlant.bind(service.store);
+    const { mock } = t.mock.method(
+      service.store,
+      'readLargePlant',
+      async (...args: Parameters<typeof read>) => {
+        if (mock.callCount() === plants.length - 1) {
+          begun.resolve();
+          await released.promise;
+        }
+        return read(...args);
+      },
+    );
+    const long = namesOf(service, await service.token());
+    await begun.promise;
+    assert.equal((await namesOf(service, await service.token('bob'), '?limit=200')).length, others.length);
+    released.resolve();
+    assert.equal((await long).length, plants.length);
     await service.close();
   });
 

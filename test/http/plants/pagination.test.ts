@@ -4,8 +4,6 @@ import { PAGE_BYTES, PlantPages } from '../../../src/http/plants/pagination.ts';
 import { engines } from '../../support/engines.ts';
 import { create, EVERY_ID, openOne, remove } from '../../support/store-setup.ts';
 
-const NO_LIMIT = { reserve: () => Promise.resolve(), release: () => undefined };
-
 const large = 'x'.repeat(2 * PAGE_BYTES);
 
 for (const engine of engines) {
@@ -23,9 +21,21 @@ for (const engine of engines) {
       assert.ok((pages.largeBytes ?? 0) >= large.length);
     }
     assert.equal(await store.write(remove(1n)), 'deleted');
-    assert.equal(String(await first.nextLarge(NO_LIMIT)), '{"name":"Alder"}');
+    let held = 0;
+    const reservation = {
+      reserve: async (bytes: number) => {
+        held += bytes;
+      },
+      release: (bytes: number) => {
+        held -= bytes;
+      },
+    };
+    const other = '{"name":"Alder"}';
+    assert.equal(String(await first.nextLarge(reservation)), other);
+    assert.equal(held, other.length);
     assert.equal(await store.write(remove(2n)), 'deleted');
-    assert.equal(await second.nextLarge(NO_LIMIT), undefined);
+    assert.equal(await second.nextLarge(reservation), undefined);
+    assert.equal(held, other.length);
     for (const pages of [whole, first, second]) {
       assert.deepEqual([pages.ended, pages.cutAt, pages.largeBytes], [true, undefined, undefined]);
       assert.equal(pages.expectedBytes(), 0);

@@ -168,3 +168,30 @@ test('as many keys as the limit → read; one more → not read', async (t) => {
   const failure = await readOnce(t, (response) => void response.end(JSON.stringify({ keys })));
   assert.match(String(failure), /\/keys has more than 100 keys$/);
 });
+
+test('redirect to another server with the key of a token → not followed', async (t) => {
+  const keys = [await publicKey('x')];
+  let requests = 0;
+  const other = await serve(t, (_request, response) => {
+    requests += 1;
+    response.end(JSON.stringify({ keys }));
+  });
+  const failure = await readOnce(t, (response) => void response.writeHead(302, { location: other }).end());
+  assert.ok(failure instanceof TypeError && failure.cause instanceof Error);
+  assert.match(failure.cause.message, /redirect/);
+  assert.equal(requests, 0);
+});
+
+test('provider that sends its keys after the timeout of 5 s → not read', async (t) => {
+  const timeout = new AbortController();
+  const { mock } = t.mock.method(AbortSignal, 'timeout', () => timeout.signal);
+  const failure = await readOnce(t, (response) => {
+    timeout.abort(new Error('too late'));
+    response.end('{"keys":[]}');
+  });
+  assert.match(String(failure), /too late/);
+  assert.deepEqual(
+    mock.calls.map((call) => call.arguments),
+    [[5_000]],
+  );
+});

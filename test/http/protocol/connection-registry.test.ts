@@ -23,6 +23,8 @@ import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
 
 const limits = limitsOf(loadConfig({}, {}));
+/** As in http-server.ts. */
+const MAX_REJECTED = 1_000;
 const REQUEST = 'GET / HTTP/1.1\r\nHost: plants.test\r\n\r\n';
 const [CERTIFICATE = '', KEY = ''] = ['pem', 'key'].map((kind) =>
   fileURLToPath(new URL(`../../support/certificates/first.${kind}`, import.meta.url)),
@@ -62,12 +64,14 @@ test('connection accepted after the stop began → closed without a response', a
   await empty;
 });
 
-test('TLS: client that never begins its handshake → closed with all connections', async (t) => {
-  const { connections, silent } = await beginHandshake(t);
-  connections.destroy();
-  await once(silent, 'close');
-  await connections.whenEmpty();
-});
+for (const how of ['destroy', 'closeWhenIdle'] as const)
+  test(`TLS: client that never begins its handshake → closed at once by ${how}`, async (t) => {
+    const { connections, silent } = await beginHandshake(t);
+    const closed = once(silent, 'close');
+    void connections[how]();
+    await closed;
+    await connections.whenEmpty();
+  });
 
 test('TLS: client that leaves in its handshake → closed at once, not after the timeout', async (t) => {
   const { connections, silent } = await beginHandshake(t);
@@ -204,6 +208,64 @@ test('first request long after the connect → its time begins with its first by
   assert.equal((await wire.answer())?.status, 200);
 });
 
+test('half of the headers → 40800 after the timeout of headers, not that of requests', async (t) => {
+  const connections = new OpenConnections(limits.connections, limits.sendBuffer);
+  const listener = listenerOf(t, connections, undefined, () => assert.fail(), limits.headersMs);
+  const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
+  t.after(() => wire.destroy());
+  await until(() => connections.all.length === 1);
+  const [connection] = connections.all;
+  wire.send(REQUEST.slice(0, -2));
+  await until(() => connection?.isIdle === false);
+  for (let ticks = 0; ticks <= limits.headersMs / TICK_MS; ticks += 1) connection?.tick(undefined);
+  assert.match(String((await wire.answer({ withinMs: 3_000 }))?.body), /"error":40800/);
+});
+
+test('response that takes longer than the keep-alive timeout → its connection is then used again', async (t) => {
+  const connections = new OpenConnections(limits.connections, limits.sendBuffer);
+  const held: ServerResponse[] = [];
+  const listener = listenerOf(t, connections, undefined, (_request, response) => {
+    if (held.length === 0) held.push(response);
+    else response.end();
+  });
+  const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
+  t.after(() => wire.destroy());
+  wire.send(REQUEST);
+  await until(() => held.length === 1);
+  const [connection] = connections.all;
+  for (let ticks = 0; ticks <= limits.keepAliveMs / TICK_MS; ticks += 1) connection?.tick(undefined);
+  held[0]?.end();
+  assert.equal(await statusOf(wire), 200);
+  connection?.tick(undefined);
+  wire.send(REQUEST);
+  assert.equal(await statusOf(wire), 200);
+});
+
+test('input above the limit → no more is accepted until enough was released', () => {
+  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  assert.equal(connections.countInput(MAX_UNPARSED_BYTES), true);
+  assert.equal(connections.countInput(2), false);
+  assert.equal(connections.countInput(-1), true, 'a release is always accepted');
+  assert.equal(connections.countInput(0), false);
+  assert.equal(connections.countInput(-1), true);
+  assert.equal(connections.countInput(0), true);
+});
+
+test('more connections above the limit, one after the other, than get an error response at once → each gets it', async (t) => {
+  const connections = new ConnectionRegistry(1, limits.sendBuffer);
+  const held: ServerResponse[] = [];
+  const listener = listenerOf(t, connections, undefined, (_request, response) => void held.push(response));
+  const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
+  const wire = openWire(url);
+  t.after(() => wire.destroy());
+  wire.send(REQUEST);
+  await until(() => held.length === 1);
+  for (let rejected = 0; rejected <= MAX_REJECTED; rejected += 50) {
+    const all = await Promise.all(Array.from({ length: 50 }, () => openWire(url).rest()));
+    for (const bytes of all) assert.match(String(bytes), /"error":50301/);
+  }
+});
+
 test('body of a request whose headers are still checked → stays unparsed, and is counted', async (t) => {
   const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
   const taken = Promise.withResolvers<readonly [IncomingMessage, ServerResponse]>();
@@ -291,15 +353,15 @@ test('idle connection whose client still reads its response → stays open; clos
 
 test('more unsent bytes than the limit → the connection that stalls longest is closed, the others stay', async (t) => {
   const mebibyte = 1_024 * 1_024;
-  const connections = new ConnectionRegistry(limits.connections, 20 * mebibyte);
-  let closed = 0;
+  const connections = new OpenConnections(limits.connections, 20 * mebibyte);
+  const closed: (string | undefined)[] = [];
   const listener = createHttpServer((request, response) => void response.end(bodyOf(request.url)), {
     limits,
     tls: undefined,
     connections,
     renderError: String,
     onClosed: (response) => {
-      closed += response.writableFinished ? 0 : 1;
+      if (!response.writableFinished) closed.push(response.req.url);
     },
     onHandshakeFailed: () => undefined,
   });
@@ -310,16 +372,26 @@ test('more unsent bytes than the limit → the connection that stalls longest is
     for (const socket of sockets) socket.destroy();
     listener.close();
   });
-  for (const socket of sockets) socket.write('GET /long HTTP/1.1\r\nHost: plants.test\r\n\r\n');
-  await until(() => closed > 0);
+  for (const [index, socket] of sockets.entries()) {
+    socket.write(`GET /long/${index} HTTP/1.1\r\nHost: plants.test\r\n\r\n`);
+    // The first one stalls for longer.
+    await until(() => {
+      const stalled = connections.all.filter((connection) => {
+        connection.tick(undefined);
+        return connection.stalledTicks() >= 5;
+      });
+      return stalled.length > index || closed.length > 0;
+    });
+  }
+  await until(() => closed.length > 0);
   const wire = openWire(`http://127.0.0.1:${port}`);
   wire.send('GET /short HTTP/1.1\r\nHost: plants.test\r\n\r\n');
   assert.equal((await wire.answer())?.status, 200);
   wire.destroy();
-  assert.equal(closed, 1);
+  assert.deepEqual(closed, ['/long/0']);
 
   function bodyOf(url = ''): Buffer {
-    return Buffer.alloc(url === '/long' ? 16 * mebibyte : 0);
+    return Buffer.alloc(url === '/short' ? 0 : 16 * mebibyte);
   }
 });
 
@@ -464,9 +536,10 @@ function listenerOf(
   connections: ConnectionRegistry,
   tls?: Tls,
   handler: RequestListener = (_request, response) => void response.end(),
+  headersMs = 2 * PATIENCE_MS,
 ): Server {
   const listener = createHttpServer(handler, {
-    limits: { ...limits, headersMs: 2 * PATIENCE_MS },
+    limits: { ...limits, headersMs },
     tls,
     connections,
     renderError: (error) => renderRawError(toApiError(error), {}),

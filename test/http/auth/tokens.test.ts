@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
+import { RECHECK_MS } from '../../../src/http/plants/list-plants.ts';
 import type { Store } from '../../../src/store/store.ts';
 import { type FoundToken, mintSecret, newToken, type Scope, scopes, type Token } from '../../../src/token.ts';
 import { openWire } from '../../support/clients/raw-connection.ts';
@@ -181,6 +182,24 @@ for (const engine of engines) {
     pages.release();
     assert.equal((await listed).status, 401);
     await service.close();
+  });
+
+  test(`client gone while its list with a limit was read → its token is checked no more, on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const { secret } = await create(service);
+    const pages = holdSecondPage(t, service.store);
+    const name = 'x'.repeat(1_000);
+    const plants = Array.from({ length: 100 }, (_, id) => createPlant(BigInt(id), { name }));
+    await Promise.all(plants.map((plant) => service.store.write(plant)));
+    const { mock } = t.mock.method(globalThis, 'setInterval');
+    const socket = connect(Number(new URL(service.url).port), '127.0.0.1');
+    socket.write(`GET /plants?limit=100 HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${secret}\r\n\r\n`);
+    await pages.second;
+    socket.resetAndDestroy();
+    await until(() => service.logLines.some((line) => line.includes('"client went away"')));
+    pages.release();
+    await service.close('gracefully');
+    assert.ok(mock.calls.every((call) => call.arguments[1] !== RECHECK_MS));
   });
 
   test(`token revoked twice → revokedAt is the first time, on ${engine.name}`, async (t) => {

@@ -69,6 +69,29 @@ test('lookups of unknown tokens at their limit → 50301; a token that was valid
   assert.deepEqual(await statuses(all), [401, 401, 401, 401, 503]);
 });
 
+test('as many lists in flight as the limit → 50301 before the token is looked up', async (t) => {
+  const [engine = assert.fail()] = engines;
+  const service = await startService(t, await engine.freshUrl(t), { maxInFlight: '1' });
+  const known = await service.token();
+  const [begun, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const read = service.store.listPlants.bind(service.store);
+  t.mock.method(service.store, 'listPlants', async (...args: Parameters<typeof read>) => {
+    begun.resolve();
+    await released.promise;
+    return read(...args);
+  });
+  const listed = list(service, '192.0.2.1', known);
+  await begun.promise;
+  const { mock } = t.mock.method(service.store, 'findToken');
+  assert.match(
+    (await list(service, '192.0.2.2')).text,
+    /^\{"error":50301,"message":"too many requests are in/,
+  );
+  assert.equal(mock.callCount(), 0);
+  released.resolve();
+  assert.equal((await listed).status, 200);
+});
+
 test('lookups of an address above three quarters of the limit → 50301; another address gets the rest', async (t) => {
   const { service, release } = await holdLookups(t);
   const one = await fill(service, ['192.0.2.1', '192.0.2.1', '192.0.2.1', '192.0.2.1']);

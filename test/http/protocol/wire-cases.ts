@@ -411,6 +411,14 @@ const chunks: readonly WireCase[] = [
     'the trailer Content-Length is rejected',
     post(CHUNKED, `16\r\n${FERN}\r\n0\r\nContent-Length: 99\r\n\r\n${SMUGGLED}`),
   ),
+  ends(
+    'the trailer Connection is rejected',
+    post(CHUNKED, `16\r\n${FERN}\r\n0\r\nConnection: close\r\n\r\n${SMUGGLED}`),
+  ),
+  ends(
+    'the trailer Proxy-Connection is rejected',
+    post(CHUNKED, `16\r\n${FERN}\r\n0\r\nProxy-Connection: close\r\n\r\n${SMUGGLED}`),
+  ),
   ends('a chunk without a size is rejected', post(CHUNKED, `\r\n${FERN}\r\n0\r\n\r\n${SMUGGLED}`)),
   ends('a size that is not hexadecimal is rejected', post(CHUNKED, `xyz\r\n${FERN}\r\n0\r\n\r\n${SMUGGLED}`)),
   ends('a negative size is rejected', post(CHUNKED, `-16\r\n${FERN}\r\n0\r\n\r\n${SMUGGLED}`)),

@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
+import fs from 'node:fs';
+import { syncBuiltinESMExports } from 'node:module';
 import { describe, it, test } from 'node:test';
 import { type AnsweredRequest, logTo } from '../../src/observability/log.ts';
+import { BUFFER_LIMITS, createLogWriter } from '../../src/observability/log-writer.ts';
 import { newInstallation } from '../support/program.ts';
 import { bearer } from '../support/service.ts';
 
@@ -39,6 +42,35 @@ test('log level above info → no lines of requests', () => {
   answered(request);
   log.event('traces could not be sent; check the OpenTelemetry collector', { problem: 'a problem' });
   assert.equal(lines.length, 1);
+});
+
+test('output fails, is written again and fails again → reported each time; dropped lines are counted once', (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const { mock: stderr } = t.mock.method(process.stderr, 'write', () => true);
+  let isFull = true;
+  t.mock.method(fs, 'writeSync', (_file: number, bytes: Buffer) => {
+    if (isFull) throw new Error('no space');
+    return bytes.length;
+  });
+  syncBuiltinESMExports();
+  t.after(() => {
+    t.mock.restoreAll();
+    syncBuiltinESMExports();
+  });
+  const dropped: number[] = [];
+  const onDropped = (lines: number): void => void dropped.push(lines);
+  const writer = createLogWriter({ isTerminal: false, minWrite: 0, onDropped });
+  const line = 'x'.repeat(BUFFER_LIMITS.request);
+  for (const round of [1, 2]) {
+    isFull = true;
+    // The first two fill the buffer.
+    for (let lines = 0; lines < 5; lines += 1) writer.write(line, 'request');
+    t.mock.timers.tick(3_000);
+    isFull = false;
+    t.mock.timers.tick(3_000);
+    assert.deepEqual(dropped, [3, 3].slice(0, round));
+    assert.equal(stderr.callCount(), round);
+  }
 });
 
 describe('the log of a service', () => {

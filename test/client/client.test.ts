@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
+import { getEventListeners, once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { createServer as createHttpsServer } from 'node:https';
 import { connect, type LookupFunction } from 'node:net';
@@ -505,6 +505,20 @@ describe('a call that fails', () => {
     });
     const { signal } = waiting;
     await assert.rejects(createClient({ url: busy, token: 'secret' }).deletePlant(7, { signal }), reason);
+  });
+
+  test('signal of several calls → keeps no listener of them', async (t) => {
+    const { signal } = new AbortController();
+    let requests = 0;
+    const url = await serve(t, (_request, response) => {
+      requests += 1;
+      response.writeHead([503, 204, 404][requests - 1] ?? 0).end();
+    });
+    const client = createClient({ url, token: 'secret' });
+    await client.deletePlant(7, { signal });
+    await assert.rejects(client.deletePlant(7, { signal }), { status: 404 });
+    assert.equal(requests, 3);
+    assert.deepEqual(getEventListeners(signal, 'abort'), []);
   });
 
   test('signal aborted when an error response arrives → the call ends', { timeout: 5_000 }, async () => {

@@ -4,8 +4,9 @@ import { randomBytes } from 'node:crypto';
 import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
+import { watchTimelines } from '../../../src/store/postgres/sessions.ts';
 import type { Connection } from '../../../src/store/postgres/statements.ts';
-import { NothingStored, StoreUnavailable } from '../../../src/store/store.ts';
+import { NothingStored, StoreUnavailable, type TimelineRegression } from '../../../src/store/store.ts';
 import { engines, execute } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
@@ -368,4 +369,12 @@ test('URL of another kind → StoreNotOpened', () => {
     name: 'StoreNotOpened',
     message: 'the database URL must be postgres://USER:PASSWORD@HOST:PORT/DATABASE',
   });
+});
+
+test('timelines are hexadecimal: 9, A, 9 → one regression', () => {
+  const reported: TimelineRegression[] = [];
+  const timelines = watchTimelines((regression) => void reported.push(regression));
+  for (const digits of ['00000009', '0000000A', null, '00000009', '00000009']) timelines.note(digits);
+  assert.deepEqual(reported, [{ timeline: 9, highest: 10 }]);
+  assert.equal(timelines.regressions(), 1);
 });

@@ -3,6 +3,7 @@ import { describe, type TestContext, test } from 'node:test';
 import { Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
 import { deleteExpiredKeys } from '../../../src/store/postgres/expired-keys.ts';
 import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
+import type { Statement } from '../../../src/store/postgres/statements.ts';
 import { engines, execute, connections as options, rowsOf } from '../../support/engines.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
@@ -93,3 +94,17 @@ for (const perOwner of [false, true]) {
     });
   });
 }
+
+test('owner by owner: an expired key is used again after it was found → it stays', async (t) => {
+  const url = await storeWith(t, { 1: 20 });
+  const connections = new (class extends Connections {
+    override async query(statement: Statement) {
+      const found = await super.query(statement);
+      await execute(url, `UPDATE idempotency_keys SET first_used_at = ${UNTIL + 1} WHERE key = '1 7'`);
+      return found;
+    }
+  })(url, options);
+  t.after(() => connections.close());
+  assert.equal(await deleteExpiredKeys(connections, UNTIL, true), 19);
+  assert.deepEqual(await agesIn(url), { [UNTIL + 1]: 1 });
+});

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { existsSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { backUpStore, migrateStore, openBulk } from '../../../src/store/open-engine.ts';
 import { StoreUnavailable } from '../../../src/store/store.ts';
@@ -35,6 +36,25 @@ test('the copy has all rows, and the progress ends with all pages', async () => 
   assert.deepEqual([existsSync(`${to}-wal`), existsSync(`${to}-shm`)], [false, false]);
   const count = 'SELECT count(*) AS plants FROM plants';
   assert.deepEqual(await rowsOf(`sqlite:${to}`, count), [{ plants: 2_000 }]);
+});
+
+test('a commit between any two parts of the copy → the copy goes on, with the rows from its begin', async () => {
+  const { file, url, to } = await storeOf(5_000);
+  using writer = new DatabaseSync(file);
+  const progress: number[] = [];
+  await backUpStore(url, to, (done, total) => {
+    progress.push(done);
+    // A copy that begins again with each commit would not end.
+    if (done < total && progress.length < 100)
+      writer.exec(`INSERT INTO plants (owner, id, name) VALUES ('bob', ${progress.length}, 'Alder')`);
+  });
+  assert.ok(progress.length > 2, progress.join());
+  assert.deepEqual(
+    progress,
+    progress.toSorted((a, b) => a - b),
+  );
+  const count = 'SELECT owner, count(*) AS plants FROM plants GROUP BY owner';
+  assert.deepEqual(await rowsOf(`sqlite:${to}`, count), [{ owner: 'alice', plants: 5_000 }]);
 });
 
 test('a row of the store breaks a rule of its table → the backup and the check name it', async (t) => {

@@ -10,7 +10,7 @@ import type { Worker } from 'node:worker_threads';
 import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
 import { openBulk, openStore } from '../../../src/store/open-engine.ts';
 import { openForReading, openForWriting } from '../../../src/store/sqlite/connection.ts';
-import { reasonOf, severityOf } from '../../../src/store/sqlite/errors.ts';
+import { reasonOf } from '../../../src/store/sqlite/errors.ts';
 import { lockForService } from '../../../src/store/sqlite/service-lock.ts';
 import {
   type Outcome,
@@ -419,11 +419,6 @@ function reasonOfFailure(db: DatabaseSync, sql: string): string {
     return reasonOf(error);
   }
 }
-
-test('SQLite gives up after lost races for a lock (`locking protocol`) → transient', () => {
-  const error = Object.assign(new Error('locking protocol'), { code: 'ERR_SQLITE_ERROR', errcode: 15 });
-  assert.equal(severityOf(error), 'transient');
-});
 
 describe('a corrupt page found by the running store', () => {
   async function assertBroken({ store, fatal, close }: Opened, file: string): Promise<void> {

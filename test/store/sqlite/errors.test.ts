@@ -1,0 +1,50 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { type Severity, severityOf } from '../../../src/store/sqlite/errors.ts';
+
+/** Result codes of SQLite (https://sqlite.org/rescode.html); an extended one has its primary code in the low byte. */
+const cases: readonly (readonly [string, number, Severity])[] = [
+  ['SQLITE_ERROR', 1, 'rejected'],
+  ['SQLITE_INTERNAL', 2, 'rejected'],
+  ['SQLITE_PERM', 3, 'rejected'],
+  ['SQLITE_ABORT', 4, 'rejected'],
+  ['SQLITE_BUSY', 5, 'transient'],
+  ['SQLITE_BUSY_RECOVERY', 5 | (1 << 8), 'transient'],
+  ['SQLITE_BUSY_SNAPSHOT', 5 | (2 << 8), 'transient'],
+  ['SQLITE_LOCKED', 6, 'transient'],
+  ['SQLITE_NOMEM', 7, 'uncertain'],
+  ['SQLITE_READONLY', 8, 'transient'],
+  ['SQLITE_INTERRUPT', 9, 'rejected'],
+  ['SQLITE_IOERR', 10, 'fatal'],
+  ['SQLITE_IOERR_READ', 10 | (1 << 8), 'fatal'],
+  ['SQLITE_IOERR_SHORT_READ', 10 | (2 << 8), 'fatal'],
+  ['SQLITE_IOERR_WRITE', 10 | (3 << 8), 'transient'],
+  ['SQLITE_IOERR_FSYNC', 10 | (4 << 8), 'fatal'],
+  ['SQLITE_IOERR_SHMSIZE', 10 | (19 << 8), 'uncertain'],
+  ['SQLITE_CORRUPT', 11, 'fatal'],
+  ['SQLITE_CORRUPT_INDEX', 11 | (3 << 8), 'fatal'],
+  ['SQLITE_NOTFOUND', 12, 'rejected'],
+  ['SQLITE_FULL', 13, 'transient'],
+  ['SQLITE_CANTOPEN', 14, 'transient'],
+  ['SQLITE_PROTOCOL', 15, 'transient'],
+  ['SQLITE_SCHEMA', 17, 'rejected'],
+  ['SQLITE_TOOBIG', 18, 'rejected'],
+  ['SQLITE_CONSTRAINT', 19, 'rejected'],
+  ['SQLITE_CONSTRAINT_CHECK', 19 | (1 << 8), 'rejected'],
+  ['SQLITE_MISMATCH', 20, 'rejected'],
+  ['SQLITE_MISUSE', 21, 'rejected'],
+  ['SQLITE_AUTH', 23, 'rejected'],
+  ['SQLITE_RANGE', 25, 'rejected'],
+  ['SQLITE_NOTADB', 26, 'fatal'],
+];
+
+for (const [name, errcode, severity] of cases)
+  test(`${name} → ${severity}`, () => {
+    const error = Object.assign(new Error('failed'), { code: 'ERR_SQLITE_ERROR', errcode });
+    assert.equal(severityOf(error), severity);
+  });
+
+test('an error that is not of SQLite → rejected', () => {
+  for (const error of [new Error('failed'), Object.assign(new Error('failed'), { errcode: '10' }), undefined])
+    assert.equal(severityOf(error), 'rejected');
+});

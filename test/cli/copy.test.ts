@@ -176,6 +176,7 @@ describe('the verification of a copy', () => {
   const keys: readonly KeyRow[] = [
     { owner: 'alice', key: 'k', digest: Buffer.alloc(32), outcome: 'created', firstUsedAt: 1 },
   ];
+  const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: '' }, Date.now());
 
   for (const { fault, spoil } of [
     { fault: 'a plant that is lost', spoil: add((plants) => plants.slice(1)) },
@@ -195,12 +196,17 @@ describe('the verification of a copy', () => {
       fault: 'lost key',
       spoil: (filling: Filling): Filling => ({ ...filling, addKeys: async () => undefined }),
     },
+    {
+      fault: 'lost token',
+      spoil: (filling: Filling): Filling => ({ ...filling, addTokens: async () => undefined }),
+    },
   ]) {
     it(`${fault} → fails, and nothing is copied`, async (t) => {
       const [source, target] = [await openEmpty(t), await openEmpty(t)];
       await source.fill(async (filling) => {
         await filling.addPlants(rows);
         await filling.addKeys(keys);
+        await filling.addTokens([token]);
       });
       const spoilt: Pick<Bulk, 'fill'> = { fill: (work) => target.fill((filling) => work(spoil(filling))) };
       await assert.rejects(

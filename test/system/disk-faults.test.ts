@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { copyFile, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { join, relative } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
@@ -18,7 +18,14 @@ import {
   SHORT_NAME,
 } from '../support/faults/disk-limits.ts';
 import { canRun, needs } from '../support/needs.ts';
-import { endOf, newInstallation, type Service, TOGETHER } from '../support/program.ts';
+import {
+  assertFails,
+  endOf,
+  type Installation,
+  newInstallation,
+  type Service,
+  TOGETHER,
+} from '../support/program.ts';
 import { freePort } from '../support/servers/free-port.ts';
 import { bearer } from '../support/service.ts';
 
@@ -65,7 +72,7 @@ describe('the index of the write-ahead log (-shm) cannot grow at a commit', NEED
     reader.exec('BEGIN; SELECT count(*) FROM plants');
     const service = await installation.serve({
       env: PRODUCTION,
-      wrap: (command) => fullDiskFor(`${installation.file}-shm`, command),
+      wrap: (command) => failing(`${installation.file}-shm`, 'write,pwrite64', 'ENOSPC', command),
     });
     const written = await createUntilFailure(service, token, { name: LONG_NAME, limit: MANY });
     assert.ok(written.failure !== undefined && written.acknowledged.length > 100, 'the log did not grow');
@@ -84,6 +91,42 @@ describe('the index of the write-ahead log (-shm) cannot grow at a commit', NEED
     );
     assert.equal(ids.size, written.acknowledged.length + 1, 'the failed write was on disk');
   });
+});
+
+describe('the disk fails at the checkpoint of an import', NEEDS_STRACE, () => {
+  it('exit code 1, with the file, the reason and how to continue', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.token('bob');
+    const file = join(installation.folder, 'plants.ndjson');
+    // More than the 16 MiB between two checkpoints.
+    const lines = Array.from({ length: 1_800 }, (_, id) => `{"id":${id},"name":"${'x'.repeat(10_000)}"}\n`);
+    await writeFile(file, lines.join(''));
+    const wrap = (command: Command) => failing(installation.file, 'fsync,fdatasync', 'EIO', command);
+    assertFails(
+      await installation.runProcess(['import', 'alice', file], { wrap }),
+      /the store \S+plants\.db failed: disk I\/O error \(SQLite code \d+\); \d+ plants created; /,
+    );
+  });
+});
+
+describe('a new file', { ...NEEDS_STRACE, ...TOGETHER }, () => {
+  it('first start → each new name is durable before the store is used', async (t) => {
+    const installation = await newInstallation(t);
+    const env = { DATABASE_URL: `sqlite:${join(installation.folder, 'new', 'plants.db')}` };
+    const steps = ['mkdir new', 'fsync .', 'create new/plants.db', 'fsync new'];
+    assert.deepEqual((await stepsOf(installation, ['migrate'], env)).slice(0, steps.length), steps);
+  });
+
+  for (const [args, name] of [
+    [['backup', 'backup.db'], 'backup.db'],
+    [['export', 'alice', 'out.ndjson'], 'out.ndjson'],
+  ] as const)
+    it(`${args[0]} → its content is durable before its name exists, and its name before the end`, async (t) => {
+      const installation = await newInstallation(t);
+      await installation.token('alice');
+      const steps = [`fsync ${name}.partial`, `link ${name}`, 'fsync .'];
+      assert.deepEqual((await stepsOf(installation, args)).slice(-steps.length), steps);
+    });
 });
 
 describe('file damaged while the service runs', () => {
@@ -184,6 +227,28 @@ describe('full disk', TOGETHER, () => {
   });
 });
 
+/** Runs a command. Resolves to the files and folders that it created, linked and synced in its folder, in order. */
+async function stepsOf(
+  { folder, runProcess }: Installation,
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+): Promise<readonly string[]> {
+  const trace = join(folder, 'trace');
+  // cspell:ignore mkdirat openat linkat
+  const calls = 'trace=mkdir,mkdirat,openat,link,linkat,fsync,fdatasync';
+  const wrap = (command: Command) => ['strace', '-f', '-y', '-qq', '-o', trace, '-e', calls, ...command];
+  const { code, stderr } = await runProcess(args, { env, wrap });
+  assert.equal(code, 0, stderr);
+  return (await readFile(trace, 'utf8')).split('\n').flatMap((line) => {
+    const [, call = ''] = /^\d+ +(\w+)\(/.exec(line) ?? [];
+    const path = /.*"([^"]+)"/.exec(line)?.[1] ?? /^[^<]*<([^>]+)>/.exec(line)?.[1] ?? '/';
+    const name = relative(folder, path) || '.';
+    if (call === '' || / = -1 /.test(line) || /^\.(\.|cache)/.test(name)) return [];
+    if (call === 'openat') return line.includes('O_CREAT') ? [`create ${name}`] : [];
+    return [`${call.replace(/at$/, '').replace('fdatasync', 'fsync')} ${name}`];
+  });
+}
+
 /** Fills the disk until a write is rejected, frees space, and writes again. Resolves to the acknowledged ids. */
 async function fillAndRecover(
   service: Service,
@@ -230,10 +295,10 @@ function failingFsync(command: Command): Command {
   return ['strace', '-D', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${calls}`, '-e', fault, ...command];
 }
 
-/** Fails all writes to one file. */
-function fullDiskFor(file: string, command: Command): Command {
-  const fault = 'inject=write,pwrite64:error=ENOSPC';
-  return ['strace', '-D', '-f', '-qq', '-o', '/dev/null', '-P', file, '-e', fault, ...command];
+/** Makes calls on one file fail. */
+function failing(file: string, calls: string, error: string, command: Command): Command {
+  const faults = ['-P', file, '-e', `trace=${calls}`, '-e', `inject=${calls}:error=${error}`];
+  return ['strace', '-D', '-f', '--seccomp-bpf', '-qq', '-o', '/dev/null', ...faults, ...command];
 }
 
 /** Runs a command in a private mount namespace, which ends with it. Needs root or user namespaces. */

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import pg from 'pg';
 import { migrateStore, openBulk } from '../../../src/store/open-engine.ts';
 import { StoreUnavailable } from '../../../src/store/store.ts';
-import { connections, engines } from '../../support/engines.ts';
+import { connections, engines, execute } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { plantRow } from '../../support/plants.ts';
 
@@ -64,3 +64,24 @@ test('a table is read in part, and then whole → every row', async (t) => {
   });
   assert.deepEqual(counts, [false, 2_500]);
 });
+
+for (const onConflict of ['fail', 'skip', 'replace'] as const)
+  test(`the server ends a save for a deadlock, --on-conflict ${onConflict} → it is retried`, async (t) => {
+    assert.ok(postgres !== undefined);
+    const url = await postgres.freshUrl(t);
+    await migrateStore(url);
+    const bulk = await openBulk(url, connections);
+    t.after(() => bulk.close());
+    // A sequence also counts rolled-back work.
+    await execute(
+      url,
+      `CREATE SEQUENCE tries;
+       CREATE FUNCTION undo() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+         IF nextval('tries') = 1 THEN RAISE EXCEPTION 'undone' USING ERRCODE = '40P01'; END IF;
+         RETURN NULL;
+       END$$;
+       CREATE TRIGGER undo AFTER INSERT ON plants FOR EACH STATEMENT EXECUTE FUNCTION undo()`,
+    );
+    assert.deepEqual(await bulk.savePlants([plantRow(1n), plantRow(2n)], onConflict), []);
+    assert.equal(await bulk.read((contents) => contents.countPlants()), 2);
+  });

@@ -10,12 +10,17 @@ import {
   type Write,
 } from '../../../src/store/store.ts';
 import { engines, execute, connections as options, rowsOf } from '../../support/engines.ts';
-import { create as creation, upTo } from '../../support/store-setup.ts';
+import { until } from '../../support/patience.ts';
+import { countOf, create as creation, upTo } from '../../support/store-setup.ts';
 
 const postgres = engines.find(({ name }) => name === 'postgres');
 
 const TRIES = 300;
 const ROUNDS = 5;
+
+const OTHER_SESSIONS = `SELECT FROM pg_stat_activity
+                         WHERE datname = current_database() AND pid <> pg_backend_pid()
+                           AND backend_type = 'client backend'`;
 
 async function openFresh(t: TestContext): Promise<{ url: string; store: Store }> {
   assert.ok(postgres !== undefined);
@@ -112,6 +117,35 @@ test('the session ends after the error of a commit, as at a panic → the outcom
   assert.deepEqual(await rowsOf(url, 'SELECT last_value::integer AS commits FROM commits'), [{ commits: 2 }]);
 });
 
+test('two commits fail → the next one counts those that wait for a standby, and later ones do not', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  await execute(url, `ALTER DATABASE ${new URL(url).pathname.slice(1)} SET search_path = public, pg_catalog`);
+  const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
+  t.after(() => store.close());
+  // Sequences also count rolled-back work. The engine finds the view instead of the one of the server.
+  await execute(
+    url,
+    `CREATE SEQUENCE tries;
+     CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+       IF nextval('tries') <= 2 THEN RAISE EXCEPTION 'disk full' USING ERRCODE = '53100'; END IF;
+       RETURN NULL;
+     END$$;
+     CREATE TRIGGER fail BEFORE INSERT ON plants FOR EACH STATEMENT EXECUTE FUNCTION fail();
+     CREATE SEQUENCE counts;
+     CREATE FUNCTION activity() RETURNS SETOF pg_catalog.pg_stat_activity LANGUAGE plpgsql AS $$BEGIN
+       PERFORM nextval('counts');
+       RETURN QUERY SELECT * FROM pg_catalog.pg_stat_activity;
+     END$$;
+     CREATE VIEW pg_stat_activity AS SELECT * FROM activity()`,
+  );
+  const counts = async () => (await rowsOf(url, 'SELECT is_called, last_value FROM counts'))[0];
+  for (const id of [1n, 2n]) await assert.rejects(store.write(creation(id)), StoreUnavailable);
+  assert.deepEqual(await counts(), { is_called: false, last_value: '1' });
+  for (const id of [1n, 2n, 3n]) assert.equal(await store.write(creation(id)), 'created');
+  assert.deepEqual(await counts(), { is_called: true, last_value: '1' });
+});
+
 test('id taken, reported as an internal error (Citus) → idTaken', async (t) => {
   const { url, store } = await openFresh(t);
   await execute(
@@ -162,4 +196,36 @@ test('two instances insert the same plants optimistically → each plant is crea
       assert.equal(json, JSON.stringify(created.map(({ name }) => ({ name }))));
     }
   }
+});
+
+test('two instances insert the same plants in opposite orders → no deadlock', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  const ids = Array.from({ length: 10 }, (_, index) => BigInt(index));
+  {
+    await using opened = new AsyncDisposableStack();
+    const open = async () => {
+      const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
+      opened.defer(() => store.close());
+      return store;
+    };
+    const [one, other] = [await open(), await open()];
+    // Slows the statements down, so that they run at the same time.
+    await execute(
+      url,
+      `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+         $$BEGIN PERFORM pg_sleep(0.01); RETURN NEW; END$$;
+       CREATE TRIGGER slow BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION slow()`,
+    );
+    const outcomes = await Promise.all([
+      ...ids.map((id) => one.write(creation(id))),
+      ...ids.toReversed().map((id) => other.write(creation(id))),
+    ]);
+    assert.equal(countOf(outcomes, 'created'), ids.length);
+    assert.equal(countOf(outcomes, 'idTaken'), ids.length);
+  }
+  // The server counts the deadlocks of a session when the session has ended.
+  await until(async () => (await rowsOf(url, OTHER_SESSIONS)).length === 0);
+  const deadlocks = 'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()';
+  assert.deepEqual(await rowsOf(url, deadlocks), [{ deadlocks: '0' }]);
 });

@@ -1,12 +1,10 @@
 import assert from 'node:assert/strict';
-import { spawnSync } from 'node:child_process';
 import { closeSync, existsSync, openSync, readFileSync, statSync, writeFileSync, writeSync } from 'node:fs';
 import { copyFile, link, readdir, rename, rm, stat, symlink } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
-import type { Worker } from 'node:worker_threads';
 import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
 import { openBulk, openStore } from '../../../src/store/open-engine.ts';
 import { openForReading, openForWriting } from '../../../src/store/sqlite/connection.ts';
@@ -23,7 +21,6 @@ import {
 } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
-import { PATIENCE_MS } from '../../support/patience.ts';
 import { plantRow } from '../../support/plants.ts';
 import { create as creation, upTo } from '../../support/store-setup.ts';
 
@@ -512,70 +509,6 @@ describe('a file that is gone from its path while the store is open', () => {
     await close();
     const again = await open(t, file);
     assert.equal(await again.store.write(create(1)), 'idTaken');
-  });
-});
-
-test('messages of Node on the channel of the writer thread (`node --watch`) → ignored', async (t) => {
-  const threads: Worker[] = [];
-  const ofNode = [{ 'watch:import': ['file:///imported.ts'] }, 'text', null];
-  const sendAll = (thread: Worker): void => {
-    for (const message of ofNode) thread.emit('message', message);
-  };
-  const gather = (thread: Worker): void => {
-    threads.push(thread);
-    sendAll(thread);
-  };
-  process.on('worker', gather);
-  t.after(() => process.off('worker', gather));
-  const { store, fatal } = await open(t, await freshFile());
-  let pending = true;
-  const outcome = store.write(create(1)).finally(() => {
-    pending = false;
-  });
-  while (pending) {
-    threads.forEach(sendAll);
-    await nextTurn();
-  }
-  assert.equal(await outcome, 'created');
-  assert.deepEqual([threads.length, fatal], [1, []]);
-});
-
-describe('a writer thread that ends', () => {
-  test('fails the store once: pending and later writes are rejected, and close works', async (t) => {
-    const threads: Worker[] = [];
-    const gather = (thread: Worker): unknown => threads.push(thread);
-    process.on('worker', gather);
-    t.after(() => process.off('worker', gather));
-    const { store, fatal, close } = await open(t, await freshFile());
-    await store.write(create(1));
-    const [thread] = threads;
-    assert.ok(thread !== undefined && threads.length === 1);
-    const rejected = assert.rejects(store.write(create(2)), StoreUnavailable);
-    await thread.terminate();
-    await rejected;
-    await assert.rejects(store.write(create(3)), StoreUnavailable);
-    assert.equal(fatal.length, 1);
-    assert.match(String(fatal[0]), /writer thread ended/);
-    await close();
-  });
-
-  test('rejects pending writes even when onFatal throws', async () => {
-    const script = `
-      import { openStore } from ${JSON.stringify(new URL('../../../src/store/open-engine.ts', import.meta.url))};
-      const threads = [];
-      process.on('worker', (thread) => threads.push(thread));
-      process.on('uncaughtException', () => console.log('thrown'));
-      const onFatal = () => { throw new Error('thrown by onFatal'); };
-      const store = await openStore('sqlite:${await freshFile()}', { onFatal, now: Date.now });
-      const write = () => store.write({ kind: 'deletePlant', owner: 'alice', id: 1n }).then(write);
-      setTimeout(() => threads[0].terminate());
-      setTimeout(() => process.exit(), ${PATIENCE_MS});
-      await write().catch(({ name }) => console.log(name));
-      process.exit();`;
-    const program = join(await freshFolder(), 'program.mjs');
-    writeFileSync(program, script);
-    const { stdout } = spawnSync(process.execPath, [program], { encoding: 'utf8' });
-    assert.deepEqual(new Set(stdout.trim().split('\n')), new Set(['StoreUnavailable', 'thrown']));
   });
 });
 

@@ -1,0 +1,125 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { linkSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { describe, type TestContext, test } from 'node:test';
+import { setImmediate as nextTurn } from 'node:timers/promises';
+import type { Worker } from 'node:worker_threads';
+import { openStore } from '../../../src/store/open-engine.ts';
+import { StoreNotOpened, StoreUnavailable } from '../../../src/store/store.ts';
+import { connections, freshFolder } from '../../support/engines.ts';
+import { PATIENCE_MS } from '../../support/patience.ts';
+import { create } from '../../support/store-setup.ts';
+
+/** A store on a file, which closes after the test. Fatal errors are collected. */
+async function open(t: TestContext, file: string) {
+  const fatal: Error[] = [];
+  const onFatal = (error: Error): unknown => fatal.push(error);
+  const store = await openStore(`sqlite:${file}`, { connections, onFatal, now: Date.now });
+  let closing: Promise<void> | undefined;
+  const close = (): Promise<void> => (closing ??= store.close());
+  t.after(close);
+  return { store, fatal, close };
+}
+
+async function freshFile(): Promise<string> {
+  return join(await freshFolder(), 'plants.db');
+}
+
+/** Collects the threads that start during the test. Calls `onStart` with each. */
+function gatherThreads(
+  t: TestContext,
+  onStart: (thread: Worker) => void = () => undefined,
+): readonly Worker[] {
+  const threads: Worker[] = [];
+  const gather = (thread: Worker): void => {
+    threads.push(thread);
+    onStart(thread);
+  };
+  process.on('worker', gather);
+  t.after(() => process.off('worker', gather));
+  return threads;
+}
+
+test('messages of Node on the channel of the writer thread (`node --watch`) → ignored', async (t) => {
+  const ofNode = [{ 'watch:import': ['file:///imported.ts'] }, 'text', null];
+  const sendAll = (thread: Worker): void => {
+    for (const message of ofNode) thread.emit('message', message);
+  };
+  const threads = gatherThreads(t, sendAll);
+  const { store, fatal } = await open(t, await freshFile());
+  let pending = true;
+  const outcome = store.write(create(1n)).finally(() => {
+    pending = false;
+  });
+  while (pending) {
+    threads.forEach(sendAll);
+    await nextTurn();
+  }
+  assert.equal(await outcome, 'created');
+  assert.deepEqual([threads.length, fatal], [1, []]);
+});
+
+describe('a writer thread that ends', () => {
+  test('fails the store once: pending and later writes are rejected, and close works', async (t) => {
+    const threads = gatherThreads(t);
+    const { store, fatal, close } = await open(t, await freshFile());
+    await store.write(create(1n));
+    const [thread] = threads;
+    assert.ok(thread !== undefined && threads.length === 1);
+    const rejected = assert.rejects(store.write(create(2n)), StoreUnavailable);
+    await thread.terminate();
+    await rejected;
+    await assert.rejects(store.write(create(3n)), StoreUnavailable);
+    assert.equal(fatal.length, 1);
+    assert.match(String(fatal[0]), /writer thread ended/);
+    await close();
+  });
+
+  test('by an uncaught error → fails the store once, with the error', async (t) => {
+    const threads = gatherThreads(t);
+    const { fatal, close } = await open(t, await freshFile());
+    const [thread] = threads;
+    assert.ok(thread !== undefined);
+    const ended = new Promise((resolve) => thread.once('exit', resolve));
+    thread.postMessage(null);
+    assert.equal(await ended, 1);
+    assert.deepEqual(
+      fatal.map(({ message }) => /the writer thread ended: .*null/.test(message)),
+      [true],
+    );
+    await close();
+  });
+
+  test('rejects pending writes even when onFatal throws', async () => {
+    const script = `
+      import { openStore } from ${JSON.stringify(new URL('../../../src/store/open-engine.ts', import.meta.url))};
+      const threads = [];
+      process.on('worker', (thread) => threads.push(thread));
+      process.on('uncaughtException', () => console.log('thrown'));
+      const onFatal = () => { throw new Error('thrown by onFatal'); };
+      const store = await openStore('sqlite:${await freshFile()}', { onFatal, now: Date.now });
+      const write = () => store.write({ kind: 'deletePlant', owner: 'alice', id: 1n }).then(write);
+      setTimeout(() => threads[0].terminate());
+      setTimeout(() => process.exit(), ${PATIENCE_MS});
+      await write().catch(({ name }) => console.log(name));
+      process.exit();`;
+    const program = join(await freshFolder(), 'program.mjs');
+    writeFileSync(program, script);
+    const { stdout } = spawnSync(process.execPath, [program], { encoding: 'utf8' });
+    assert.deepEqual(new Set(stdout.trim().split('\n')), new Set(['StoreUnavailable', 'thrown']));
+  });
+});
+
+test('the file cannot be opened for reads → the writer thread has ended when the store is rejected', async (t) => {
+  const file = await freshFile();
+  const events: string[] = [];
+  const threads = gatherThreads(t, (thread) => {
+    // Comes when the thread has opened the file. Files with a second name are rejected.
+    thread.once('message', () => linkSync(file, `${file}-2`));
+    thread.once('exit', () => events.push('exit'));
+  });
+  t.after(() => Promise.all(threads.map((thread) => thread.terminate())));
+  await assert.rejects(open(t, file), StoreNotOpened);
+  assert.deepEqual([threads.length, events], [1, ['exit']]);
+});

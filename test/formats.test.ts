@@ -136,6 +136,7 @@ describe('NDJSON', () => {
     );
     const reason = `the line is longer than ${MAX_LINE_BYTES} bytes`;
     assert.deepEqual(reported, [{ entry: { line: 1, reason }, sent: MAX_LINE_BYTES + chunk.length }]);
+    assert.equal(sent, 8 * MAX_LINE_BYTES + chunk.length);
   });
 
   test('a line that is not UTF-8, or too long, is invalid', async () => {

@@ -1,13 +1,15 @@
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
+import { EventEmitter, once } from 'node:events';
 import { createReadStream, existsSync, statSync } from 'node:fs';
 import { readFile, readlink, symlink, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
+import pg from 'pg';
 import { migrateStore } from '../../src/store/open-engine.ts';
-import { engines, type TestEngine } from '../support/engines.ts';
+import { engines, rowsOf, type TestEngine } from '../support/engines.ts';
+import { until } from '../support/patience.ts';
 import { type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 import type { CommandOptions, Ended } from '../support/run-command.ts';
 import { bearer, startService } from '../support/service.ts';
@@ -99,6 +101,33 @@ describe('import', TOGETHER, () => {
     assert.ok(created > 0 && created <= 4_000, stderr);
     const { stdout } = await run(['export', 'alice', '-']);
     assert.equal(stdout.trimEnd().split('\n').length, created);
+  });
+
+  it('signal while plants are saved → ends after the save, and counts its plants', async (t) => {
+    const { run, url, file } = await prepare(t, engines[1]);
+    const other = new pg.Client({ connectionString: url });
+    await other.connect();
+    const signals = new EventEmitter();
+    let isEnded = false;
+    const onEnd = (): void => {
+      isEnded = true;
+    };
+    try {
+      await other.query('BEGIN; LOCK TABLE plants IN ACCESS EXCLUSIVE MODE');
+      await writeFile(file('plants.ndjson'), lines(2));
+      const ended = run(['import', 'alice', file('plants.ndjson')], { signals, onEnd });
+      const waits = `SELECT FROM pg_stat_activity
+                      WHERE datname = current_database() AND wait_event_type = 'Lock'`;
+      await until(async () => (await rowsOf(url, waits)).length > 0);
+      signals.emit('SIGINT', 'SIGINT');
+      assert.ok(!isEnded);
+      await other.query('ROLLBACK');
+      const { signal, stderr } = await ended;
+      assert.equal(signal, 'SIGINT');
+      assert.match(stderr, /interrupted; 2 plants created; /);
+    } finally {
+      await other.end();
+    }
   });
 
   it('standard input and output → NDJSON, or the format of --format', async (t) => {

@@ -5,7 +5,7 @@ import { describe, it } from 'node:test';
 import { migrateStore, openBulk } from '../../src/store/open-engine.ts';
 import { mintSecret, newToken, scopes, type Token } from '../../src/token.ts';
 import { secretPart } from '../support/data/secret-part.ts';
-import { connections } from '../support/engines.ts';
+import { connections, execute } from '../support/engines.ts';
 import { assertFails, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 import { bearer, startService } from '../support/service.ts';
 
@@ -155,6 +155,20 @@ describe('token list', TOGETHER, () => {
     const [used] = await listTokens(installation);
     assert.ok(Math.abs(Date.now() - Date.parse(String(used?.lastUsedAt))) < 60_000, JSON.stringify(used));
     assert.ok(!JSON.stringify(used).includes(secretPart(secret)));
+  });
+});
+
+describe('token list of texts that another program wrote', TOGETHER, () => {
+  it('on one line per token, without control characters', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.token('alice');
+    await execute(
+      installation.databaseUrl,
+      "UPDATE tokens SET owner = 'o' || char(27) || '[2J', name = 'n' || char(10) || char(8238)",
+    );
+    const { code, stdout } = await installation.run(['token', 'list']);
+    assert.equal(code, 0);
+    assert.match(stdout, /^ID [^\n]+\n\w+ +o\\u001b\[2J +valid [^\n]+ n\\n\\u202e\n$/);
   });
 });
 

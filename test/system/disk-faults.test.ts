@@ -1,10 +1,14 @@
 import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
 import { copyFile, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join, relative } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
+import pg from 'pg';
+import { migrateStore } from '../../src/store/open-engine.ts';
 import { fillStore } from '../long/long-list.ts';
+import { engines } from '../support/engines.ts';
 import { damage } from '../support/faults/damaged-file.ts';
 import {
   CAN_LIFT_LIMITS,
@@ -18,6 +22,7 @@ import {
   SHORT_NAME,
 } from '../support/faults/disk-limits.ts';
 import { canRun, needs } from '../support/needs.ts';
+import { until } from '../support/patience.ts';
 import {
   assertFails,
   endOf,
@@ -126,6 +131,39 @@ describe('a new file', { ...NEEDS_STRACE, ...TOGETHER }, () => {
       await installation.token('alice');
       const steps = [`fsync ${name}.partial`, `link ${name}`, 'fsync .'];
       assert.deepEqual((await stepsOf(installation, args)).slice(-steps.length), steps);
+    });
+});
+
+describe('export to a file system without hard links', NEEDS_STRACE, () => {
+  const wrap = (command: Command) => {
+    const fault = ['-e', 'trace=link,linkat', '-e', 'inject=link,linkat:error=EPERM'];
+    return ['strace', '-D', '-f', '--seccomp-bpf', '-qq', '-o', '/dev/null', ...fault, ...command];
+  };
+
+  for (const isTaken of [false, true])
+    it(`name ${isTaken ? 'created by another process meanwhile → not overwritten' : 'free → created'}`, async (t) => {
+      const postgres = engines.find(({ name }) => name === 'postgres');
+      assert.ok(postgres !== undefined);
+      const { start, folder } = await newInstallation(t);
+      const url = await postgres.freshUrl(t);
+      await migrateStore(url);
+      const file = join(folder, 'out.ndjson');
+      const other = new pg.Client({ connectionString: url });
+      await other.connect();
+      try {
+        await other.query('BEGIN; LOCK TABLE plants IN ACCESS EXCLUSIVE MODE');
+        const program = start(['export', 'alice', file], { env: { DATABASE_URL: url }, wrap });
+        await until(() => existsSync(`${file}.partial`));
+        if (isTaken) await writeFile(file, 'other');
+        await other.query('ROLLBACK');
+        const ended = await endOf(program);
+        if (isTaken) assertFails(ended, /out\.ndjson already exists; choose another name/);
+        else assert.equal(ended.code, 0, ended.stderr);
+      } finally {
+        await other.end();
+      }
+      assert.equal(await readFile(file, 'utf8'), isTaken ? 'other' : '');
+      assert.ok(!existsSync(`${file}.partial`));
     });
 });
 

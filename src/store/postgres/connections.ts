@@ -309,8 +309,9 @@ class HostPool extends pg.Pool {
       const rest = Math.max(0, deadline - performance.now());
       const timeout = late === undefined ? undefined : setTimeout(fail, rest, late);
       this.connect((error, client, release) => {
-        if (isSettled) release();
-        else if (client === undefined) fail(error);
+        // The pool's timeout may come later than `fail`; it has no client and no `release`.
+        if (client === undefined) fail(error);
+        else if (isSettled) release();
         else {
           isSettled = true;
           clearTimeout(timeout);

@@ -249,6 +249,18 @@ describe('the server accepts fewer connections than the pool may have', () => {
     assert.ok((await processOf(connections)) > 0);
   });
 
+  test('all are busy for longer than the wait → a statement fails, and later ones succeed', async (t) => {
+    const url = await limitedUrl(t, 1);
+    const connections = new Connections(url.href, { ...patient, poolSize: 2, acquireTimeoutMs: 1_000 });
+    t.after(() => connections.close());
+    await connections.use(async () => {
+      await assert.rejects(processOf(connections), StoreUnavailable);
+      // The timeout of the pool comes later than that of the statement.
+      await sleep(500);
+    });
+    assert.ok((await processOf(connections)) > 0);
+  });
+
   test('a connection that is ending does not count: another one is tried once', async (t) => {
     const url = await limitedUrl(t, 2);
     let tries = 0;

@@ -197,8 +197,10 @@ export class Connection {
         this.#keep(rest);
         return;
       }
-      if (length instanceof Error) this.fail(length);
-      else {
+      if (length instanceof Error) {
+        this.fail(length);
+        this.#advance();
+      } else {
         const isLast = length === rest.length;
         this.#parseSlice(isLast ? rest : rest.subarray(0, length), rest.length);
         rest = isLast ? NOTHING : rest.subarray(length);

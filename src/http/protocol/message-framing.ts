@@ -50,6 +50,8 @@ export class Framing {
   /** Bytes of this line, of which `#line` keeps only the first. */
   #lineBytes = 0;
   #isInTrailers = false;
+  /** Bytes of the last slice that come before the trailers. */
+  #beforeFields = 0;
 
   /** `maxFields` is the max number of bytes of the request line and headers together, and of trailers. */
   constructor(maxFields: number) {
@@ -69,12 +71,17 @@ export class Framing {
     const length = this.#next(bytes);
     if (length instanceof Error) return length;
     if (this.#isInFields)
-      return this.fieldBytes + length > this.#maxFields ? new ParseError('fieldsTooLarge') : length;
+      return this.#fieldsWith(length) > this.#maxFields ? new ParseError('fieldsTooLarge') : length;
     return this.#lineBytes > this.#maxFields ? new ParseError('extensionsTooLarge') : length;
   }
 
   get #isInFields(): boolean {
     return this.#part === 'head' || (this.#part === 'chunked' && this.#isInTrailers);
+  }
+
+  /** Returns the bytes of headers or trailers with those in a slice of `bytes` bytes. */
+  #fieldsWith(bytes: number): number {
+    return this.fieldBytes + bytes - this.#beforeFields;
   }
 
   #next(bytes: Buffer): number | Error {
@@ -93,14 +100,17 @@ export class Framing {
   /** Records that `bytes` bytes were parsed. `request` is undefined while its headers are incomplete. */
   parsed(bytes: number, request: IncomingMessage | undefined): void {
     if (request !== undefined) this.#advance(bytes, request);
-    this.fieldBytes = this.#isInFields ? this.fieldBytes + bytes : 0;
+    this.fieldBytes = this.#isInFields ? this.#fieldsWith(bytes) : 0;
   }
 
   #advance(bytes: number, request: IncomingMessage): void {
     if (request.complete) this.#part = 'start';
     else if (this.#part === 'length') this.#left -= bytes;
     else if (this.#part === 'head') this.#beginBody(request);
-    if (this.#part === 'start') this.#seam = '';
+    if (this.#part === 'start') {
+      this.#seam = '';
+      this.#beforeFields = 0;
+    }
   }
 
   #start(bytes: Buffer): number | Error {
@@ -156,6 +166,7 @@ export class Framing {
   /** Returns how many of `bytes` belong to the current chunked message (RFC 9112 §7.1). */
   #endOfChunks(bytes: Buffer): number {
     let at = 0;
+    this.#beforeFields = 0;
     while (at < bytes.length) {
       if (this.#left > 0) {
         const taken = Math.min(this.#left, bytes.length - at);
@@ -169,7 +180,9 @@ export class Framing {
           .slice(0, MAX_LINE);
         this.#lineBytes += end - at;
         at = end;
+        const isData = !this.#isInTrailers;
         if (lineEnd !== -1 && this.#endLine()) return at;
+        if (isData && this.#isInTrailers) this.#beforeFields = at;
       }
     }
     return at;

@@ -138,6 +138,26 @@ test('header too large, in several packets → 43100', async (t) => {
   await service.close();
 });
 
+test('end of a chunked body anywhere in a slice of the parser → its bytes do not count as trailers', async (t) => {
+  const [engine] = engines;
+  assert.ok(engine !== undefined);
+  const service = await startService(t, await engine.freshUrl(t), { headerLimit: '1024' });
+  const token = await service.token('slices');
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  const trailers = `X-Fern: ${'x'.repeat(900)}\r\n`;
+  const lengths = Array.from({ length: 40 }, (_, index) => 1_000 + index);
+  for (const length of lengths) {
+    const body = `{"id":${length},"name":"Fern"}`.padEnd(length);
+    wire.send(
+      `POST /plants HTTP/1.1\r\n${HOST}Authorization: Bearer ${token}\r\nContent-Type: application/json\r\n` +
+        `Transfer-Encoding: chunked\r\n\r\n${length.toString(16)}\r\n${body}\r\n0\r\n${length % 2 === 0 ? trailers : ''}\r\n`,
+    );
+    assert.equal((await wire.answer())?.status, 200, `${length} bytes`);
+  }
+  await service.close();
+});
+
 test('rejected client that never closes its connection → the service closes its socket', async (t) => {
   const installation = await newInstallation(t);
   const service = await installation.serve();

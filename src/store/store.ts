@@ -87,20 +87,21 @@ export interface PageLimit {
 export interface PlantPage {
   /** The JSON array of the plants, with the same bytes on every engine. */
   readonly json: string;
-  /**
-   * Number of plants on the page. The page can have fewer plants than the limit even if `more` is true: the
-   * limit of bytes may apply first.
-   */
-  readonly count: number;
-  /** The id of the last plant; undefined on an empty page. */
-  readonly last: bigint | undefined;
-  /** True if the range of ids has plants after this page. */
-  readonly more: boolean;
+  /** Set if the range of ids has plants after this page. */
+  readonly cut?: PageCut;
   /**
    * Set only if the first plant alone exceeds the limit of bytes; the page is then empty. The value is the
    * size of this plant's JSON in bytes; an engine may count a short plant without field names and escapes.
    */
   readonly largeBytes?: number;
+}
+
+/** The end of a page that plants follow. */
+export interface PageCut {
+  /** The id of the last plant of the page. */
+  readonly last: bigint;
+  /** Number of plants on the page: the limit, or fewer if the limit of bytes applied first. */
+  readonly count: number;
 }
 
 /** A plant that alone exceeds the limit of bytes of a page. */

@@ -115,7 +115,7 @@ export function createAll(store: Store, ids: readonly bigint[]): Promise<Outcome
   );
 }
 
-export function parsePlants({ json }: PlantPage): readonly Plant[] {
+export function parsePlants({ json }: Pick<PlantPage, 'json'>): readonly Plant[] {
   return JSON.parse(json);
 }
 

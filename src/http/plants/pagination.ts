@@ -1,4 +1,4 @@
-import type { IdRange, PlantPage, Store } from '../../store/store.ts';
+import type { IdRange, PageCut, Store } from '../../store/store.ts';
 import type { HeldBytes } from '../send-buffer-limit.ts';
 
 /** A page without plants. */
@@ -44,7 +44,6 @@ export class PlantPages {
   readonly #limitReads: LimitReads;
   #range: IdRange;
   #left: number;
-  #plants = FIRST_PAGE;
   #bytesPerPlant = 0;
   #isBegun = false;
 
@@ -70,13 +69,15 @@ export class PlantPages {
    */
   async next(bytes: number): Promise<string | undefined> {
     if (this.ended) return undefined;
-    const plants = Math.min(this.#left, this.#plants);
+    const plants = Math.min(this.#left, this.#pagePlants());
     const read = () => this.#store.listPlants(this.#owner, this.#range, { plants, bytes });
     const page = await (this.#isBegun ? this.#limitReads(read) : read());
     this.#isBegun = true;
     this.largeBytes = page.largeBytes;
     this.pageBytes = Buffer.byteLength(page.json);
-    if (this.largeBytes === undefined) this.#advance(page);
+    if (this.largeBytes !== undefined) return page.json;
+    if (page.cut !== undefined) this.#bytesPerPlant = this.pageBytes / page.cut.count;
+    this.#moveOn(page.cut);
     return page.json;
   }
 
@@ -98,12 +99,9 @@ export class PlantPages {
   async #readLarge(): Promise<Buffer | undefined> {
     const plant = await this.#limitReads(() => this.#store.readLargePlant(this.#owner, this.#range));
     this.largeBytes = undefined;
-    if (plant === undefined) {
-      this.#moveOn(0, undefined, false);
-      return undefined;
-    }
-    const { json, id, more } = plant;
-    this.#moveOn(1, id, more);
+    this.#moveOn(plant?.more === true ? { last: plant.id, count: 1 } : undefined);
+    if (plant === undefined) return undefined;
+    const { json } = plant;
     return Buffer.from(json.buffer, json.byteOffset, json.length);
   }
 
@@ -112,17 +110,18 @@ export class PlantPages {
     return this.ended ? 0 : Math.ceil(this.#left * this.#bytesPerPlant);
   }
 
-  #advance({ count, last, more }: PlantPage): void {
-    this.#bytesPerPlant = this.pageBytes / Math.max(1, count);
-    this.#plants = Math.max(1, Math.min(MAX_PAGE_PLANTS, Math.floor(EXPECTED_BYTES / this.#bytesPerPlant)));
-    this.#moveOn(count, last, more);
+  #moveOn(cut: PageCut | undefined): void {
+    this.cutAt = cut?.last;
+    this.ended = cut === undefined || this.#left === cut.count;
+    if (cut === undefined) return;
+    this.#left -= cut.count;
+    this.#range = { from: cut.last + 1n, to: this.#range.to };
   }
 
-  #moveOn(count: number, last: bigint | undefined, more: boolean): void {
-    this.#left -= count;
-    this.cutAt = more ? last : undefined;
-    this.ended = this.cutAt === undefined || this.#left === 0;
-    if (last !== undefined && more) this.#range = { from: last + 1n, to: this.#range.to };
+  /** Max plants of the next page. */
+  #pagePlants(): number {
+    if (this.#bytesPerPlant === 0) return FIRST_PAGE;
+    return Math.max(1, Math.min(MAX_PAGE_PLANTS, Math.floor(EXPECTED_BYTES / this.#bytesPerPlant)));
   }
 }
 

@@ -84,11 +84,12 @@ export function createPageReader(
   }
 
   return async (owner, range, limit) => {
-    const page = toPage(await readFirst({ owner, range, limit }));
-    if (page !== undefined && (page.count < 2 || Buffer.byteLength(page.json) <= limit.bytes)) return page;
+    const row = await readFirst({ owner, range, limit });
+    const page = toPage(row);
+    if (page !== undefined && (Number(row?.count) < 2 || Buffer.byteLength(page.json) <= limit.bytes))
+      return page;
     const values = [owner, range.from.toString(), range.to.toString(), limit.plants, limit.bytes];
-    const [row] = await read({ ...FITTING_ROWS, values });
-    const fitting = toPage(row);
+    const fitting = toPage((await read({ ...FITTING_ROWS, values }))[0]);
     if (fitting === undefined) throw unreadablePage(range.from);
     return fitting;
   };
@@ -103,13 +104,9 @@ function valuesOf({ owner, range: { from, to }, limit }: WantedPage, plants: num
 function toPage(row: Row | undefined): PlantPage | undefined {
   if (typeof row?.json !== 'string') return undefined;
   const { json, count, last, more, large } = row;
-  if (typeof large === 'number') return { json, count: 0, last: undefined, more: true, largeBytes: large };
-  return {
-    json,
-    count: Number(count),
-    last: typeof last === 'string' ? BigInt(last) : undefined,
-    more: more === true,
-  };
+  if (typeof large === 'number') return { json, largeBytes: large };
+  if (typeof last !== 'string' || more !== true) return { json };
+  return { json, cut: { last: BigInt(last), count: Number(count) } };
 }
 
 /** Reads the first plant in a range of ids, however large the plant is; undefined if there is none. */

@@ -51,14 +51,15 @@ interface Pages {
  * has large plants, it is read again row by row.
  */
 export function preparePages(db: DatabaseSync): Pages {
-  // `group_concat` checks the size limit at each row, `json_group_array` only at the end. The `+` before the parameter of
-  // LIMIT prevents SQLite from compiling the statement again at each bind.
+  // Finds the last id first, and then renders the range without a subquery, whose columns SQLite would copy row by row. It
+  // reads the range in ascending order: the primary key is the only index. `group_concat` checks the size limit at each
+  // row, `json_group_array` only at the end.
   const whole = db.prepare(
-    `SELECT json, count, last, ${moreAfter('last')}
-       FROM (SELECT CASE WHEN count(large_id) = 0 THEN '[' || coalesce(group_concat(plant), '') || ']' END AS json,
-                    count(*) AS count, max(id) AS last
-               FROM (SELECT id, large_id, ${PLANT} AS plant FROM plants
-                      WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT +?4))`,
+    `SELECT (SELECT CASE WHEN count(large_id) = 0 THEN '[' || coalesce(group_concat(${PLANT}), '') || ']' END
+               FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND coalesce(last, ?3)) AS json,
+            last, ${moreAfter('last')}
+       FROM (SELECT (SELECT id FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3
+                      ORDER BY id LIMIT 1 OFFSET ?4 - 1) AS last LIMIT 1)`,
   );
   whole.setReadBigInts(true);
   const single = db.prepare(
@@ -87,14 +88,9 @@ export function preparePages(db: DatabaseSync): Pages {
     try {
       const row = whole.get(owner, range.from, range.to, plants);
       if (typeof row?.json !== 'string') return undefined;
-      const { json, count, last, more } = row;
+      const { json, last, more } = row;
       if (bytes < SMALLEST_VALUE_LIMIT && Buffer.byteLength(json) > bytes) return undefined;
-      return {
-        json,
-        count: Number(count),
-        last: typeof last === 'bigint' ? last : undefined,
-        more: more === 1n,
-      };
+      return typeof last === 'bigint' && more === 1n ? { json, cut: { last, count: plants } } : { json };
     } catch (error: unknown) {
       if (isTooBig(error)) return undefined;
       throw error;
@@ -110,13 +106,12 @@ export function preparePages(db: DatabaseSync): Pages {
     for (const { id, bytes: plantBytes, json } of single.iterate(owner, from, to, bytes)) {
       if (typeof id !== 'bigint' || typeof plantBytes !== 'bigint') throw unreadablePage(from);
       size += (typeof json === 'string' ? Buffer.byteLength(json) : Number(plantBytes)) + ','.length;
-      if (members.length > 0 && (members.length === plants || size > bytes))
-        return pageOf(members, last, true);
-      if (typeof json !== 'string') return { ...pageOf([], undefined, true), largeBytes: Number(plantBytes) };
+      if (members.length > 0 && (members.length === plants || size > bytes)) return pageOf(members, last);
+      if (typeof json !== 'string') return { ...pageOf(members), largeBytes: Number(plantBytes) };
       members.push(json);
       last = id;
     }
-    return pageOf(members, last, false);
+    return pageOf(members);
   }
 
   function readLargePlant(owner: string, { from, to }: IdRange): LargePlant | undefined {
@@ -134,8 +129,10 @@ export function preparePages(db: DatabaseSync): Pages {
   };
 }
 
-function pageOf(members: readonly string[], last: bigint | undefined, more: boolean): PlantPage {
-  return { json: `[${members.join(',')}]`, count: members.length, last, more };
+/** Returns a page. `last` is the id of its last plant, if the range has plants after it. */
+function pageOf(members: readonly string[], last?: bigint): PlantPage {
+  const json = `[${members.join(',')}]`;
+  return last === undefined ? { json } : { json, cut: { last, count: members.length } };
 }
 
 function moreAfter(id: string): string {

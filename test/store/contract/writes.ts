@@ -79,8 +79,7 @@ export function testConcurrency(engine: TestEngine): void {
     await assertRejected(tooLarge, tooSmall);
     assert.deepEqual(await between, ['created', 'deleted', 'created', 'idTaken', 'absent']);
     assert.deepEqual(new Set(await Promise.all([...before, ...after])), new Set(['created']));
-    const { count } = await store.listPlants('alice', EVERY_ID, upTo(1_000));
-    assert.equal(count, 201);
+    assert.equal((await namesOf(store)).length, 201);
   });
 
   test('an impossible write without others is rejected', async (t) => {
@@ -136,8 +135,8 @@ export function testLife(engine: TestEngine): void {
     await closed;
     await assert.rejects(first.store.write(create(1_001n)), StoreUnavailable);
     const { store } = await open();
-    const { count, last } = await store.listPlants('alice', EVERY_ID, upTo(1_000));
-    assert.deepEqual([count, last], [500, 499n]);
+    const names = await namesOf(store);
+    assert.deepEqual([names.length, names.at(-1)], [500, 'plant 499']);
   });
 
   test('closing one store does not affect another on the same URL', async (t) => {

@@ -85,9 +85,8 @@ async function assertWorks(store: Store): Promise<void> {
   ]);
   await Promise.all(crowd);
   await Promise.all(ids.filter((id) => id % 2 === 0).map((id) => store.write(deletion(id))));
-  const { json, count } = await store.listPlants(OWNER, ALL, upTo(1_000));
+  const { json } = await store.listPlants(OWNER, ALL, upTo(1_000));
   const left = [2, ...ids.filter((id) => id % 2 === 1)];
-  assert.equal(count, left.length);
   assert.deepEqual(
     JSON.parse(json),
     left.map((id) => ({ name: `plant ${id}` })),

@@ -8,7 +8,7 @@ import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { connections as options } from '../../support/engines.ts';
 import { startMovingPooler } from '../../support/servers/moving-pooler.ts';
 import { startPair } from '../../support/servers/postgres-server.ts';
-import { create, upTo } from '../../support/store-setup.ts';
+import { create, parsePlants, upTo } from '../../support/store-setup.ts';
 
 test('a standby may lack acknowledged writes → it is never read, even as the only host', async (t) => {
   const { standby } = await startPair(t, { prepare: migrateStore });
@@ -85,7 +85,7 @@ test('pooler moves the sessions to a standby → every read is rejected, even wi
   await assert.rejects(bulk.inspectSchema(), StoreUnavailable);
 
   await pooler.moveTo(primary.port);
-  assert.equal((await store.listPlants('alice', ALL, upTo(10))).count, 1);
+  assert.equal(parsePlants(await store.listPlants('alice', ALL, upTo(10))).length, 1);
   assert.equal(await store.findToken(new Uint8Array([1, 2, 3])), undefined);
   const { digest, ...fields } = token;
   assert.deepEqual(await store.findToken(digest), fields);

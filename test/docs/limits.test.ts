@@ -103,7 +103,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `at least ${LARGEST_BODIES} bodies of \`--body-limit\``,
     `${listsAtOnce} of more than ${PAGE_BYTES / KIB} KiB, for ${numberOf('sendBufferLimit') / MIB} MiB of`,
     `${MAX_DISCARDED_BYTES / KIB} KiB or one second; then the connection is closed`,
-    `together keep ${MAX_UNPARSED_BYTES / MIB} MiB of them and of unfinished headers and trailers, not counting the first ${UNCOUNTED_INPUT_BYTES / KIB} KiB of each; above it 503`,
+    `together keep ${MAX_UNPARSED_BYTES / MIB} MiB of them and of unfinished headers and trailers, not counting the first ${UNCOUNTED_INPUT_BYTES / KIB} KiB of each; above it, those that have waited longest get a 503`,
     `| Nesting of JSON | ${MAX_JSON_DEPTH} levels |`,
     `| Queued writes | ${grouped(MAX_WAITING)}; one batch takes ${grouped(MAX_BATCH)} |`,
     `| Lifetime of an idempotency key | ${hours} `,

@@ -23,6 +23,9 @@ const FREED_SHARE = 0.01;
  */
 export const MAX_UNPARSED_BYTES = 16 * 1024 * 1024;
 
+/** A connection whose input can be rejected. */
+type InputHolder = Pick<Connection, 'rejectInput'>;
+
 /** A TLS handshake in progress. */
 interface Handshake {
   readonly socket: Socket;
@@ -47,8 +50,11 @@ export class ConnectionRegistry {
   readonly #handshakes = new Map<string, Handshake>();
   readonly #empty = Promise.withResolvers<void>();
   readonly #timer: NodeJS.Timeout;
-  #ticks = 0;
+  /** Counted bytes of input, in the order in which they began to wait. */
+  readonly #inputs = new Map<InputHolder, number>();
+  /** Sum of `#inputs`. */
   #unparsed = 0;
+  #ticks = 0;
   #rejected = 0;
   #isAwaited = false;
   #closesWhenIdle = false;
@@ -117,10 +123,23 @@ export class ConnectionRegistry {
     this.#hasNoneIdle = false;
   }
 
-  /** Counts more bytes of input, or less if negative. Returns false above the limit. */
-  countInput(bytes: number): boolean {
-    this.#unparsed += bytes;
-    return bytes < 0 || this.#unparsed <= MAX_UNPARSED_BYTES;
+  /**
+   * Sets the counted bytes of input of a connection. Above the limit, rejects those whose input has waited longest: clients
+   * that send a part of a request and then nothing cannot take the memory from others.
+   */
+  countInput(connection: InputHolder, bytes: number): void {
+    this.#setInput(connection, bytes);
+    for (const [oldest] of this.#inputs) {
+      if (this.#unparsed <= MAX_UNPARSED_BYTES) return;
+      this.#setInput(oldest, 0);
+      oldest.rejectInput();
+    }
+  }
+
+  #setInput(connection: InputHolder, bytes: number): void {
+    this.#unparsed += bytes - (this.#inputs.get(connection) ?? 0);
+    if (bytes === 0) this.#inputs.delete(connection);
+    else this.#inputs.set(connection, bytes);
   }
 
   add(connection: Connection): void {

@@ -36,8 +36,8 @@ export interface HttpConnectionOptions {
   readonly onClosed: (response: BatchedResponse) => void;
   /** Called when the connection has become idle again after a request. */
   readonly onIdle: () => void;
-  /** Counts more bytes of input, or less if negative. Returns false if all connections together have too many. */
-  readonly countInput: (bytes: number) => boolean;
+  /** Called with the counted bytes of the connection's input when they change. May call `rejectInput`. */
+  readonly onInputCounted: (connection: Connection, bytes: number) => void;
   /** Renders the response to an error that belongs to no request. */
   readonly renderError: (error: unknown) => string;
 }
@@ -84,7 +84,7 @@ export class Connection {
     this.idleRank = nextIdleRank();
     this.#options = options;
     this.#framing = new Framing(options.maxHeaderBytes);
-    this.#unparsed = new UnparsedInput(options.countInput);
+    this.#unparsed = new UnparsedInput((bytes) => options.onInputCounted(this, bytes));
     this.#sendProgress = new SendProgress(socket, options.timeouts.write);
     this.#parser = takeParser(socket);
     const read = (chunk: Buffer): void => this.#read(chunk);
@@ -115,6 +115,14 @@ export class Connection {
       this.#error = error;
       this.#advance();
     }
+  }
+
+  /** Rejects the request that is being received, or else the first one that waits to be parsed, and frees its input. */
+  rejectInput(): void {
+    const kept = this.#unparsed.take();
+    // If the request in flight is complete, the error belongs to the first request that was kept.
+    if (kept.length > 0 && this.#current?.req.complete !== false) this.#framing.isHead = isHeadRequest(kept);
+    this.fail(new ApiError(50301, 'too much input of requests is waiting; retry later', RETRY_SOON));
   }
 
   /** Closes the connection now if it is idle, otherwise after its requests have their responses. */
@@ -170,15 +178,6 @@ export class Connection {
     this.#parseAll(this.#unparsed.isEmpty ? chunk : Buffer.concat([this.#unparsed.take(), chunk]));
   }
 
-  /** Keeps bytes to parse them later. Rejects the connection if all connections keep too many. */
-  #keep(bytes: Buffer): void {
-    if (this.#unparsed.keep(bytes)) return;
-    const kept = this.#unparsed.take();
-    // If the request in flight is complete, the error belongs to the first request that was kept.
-    if (this.#current?.req.complete !== false) this.#framing.isHead = isHeadRequest(kept);
-    this.fail(tooMuchInput());
-  }
-
   #parseAll(bytes: Buffer): void {
     let rest = bytes;
     while (rest.length > 0) {
@@ -188,13 +187,13 @@ export class Connection {
       }
       if (this.#current !== undefined && !receivesBody(this.#current)) {
         this.socket.pause();
-        this.#keep(rest);
+        this.#unparsed.keep(rest);
         return;
       }
       const length = this.#framing.next(rest);
       if (this.isIdle && !isLineEnd(rest[0])) this.#beginReceiving();
       if (length === 0) {
-        this.#keep(rest);
+        this.#unparsed.keep(rest);
         return;
       }
       if (length instanceof Error) {
@@ -218,7 +217,7 @@ export class Connection {
     }
     const request = (this.#next ?? this.#current)?.req;
     this.#framing.parsed(slice.length, request);
-    if (!this.#unparsed.count(this.#framing.fieldBytes)) this.fail(tooMuchInput());
+    this.#unparsed.count(this.#framing.fieldBytes);
     // Delays the dispatch of a request if the next slice of its body has already arrived. After that slice is
     // parsed, most requests are complete.
     const hasMore = isHead && available > slice.length && request?.complete === false;
@@ -346,10 +345,6 @@ let idleRanks = 0;
 export function nextIdleRank(): number {
   idleRanks += 1;
   return idleRanks;
-}
-
-function tooMuchInput(): ApiError {
-  return new ApiError(50301, 'too much input of requests is waiting; retry later', RETRY_SOON);
 }
 
 /**

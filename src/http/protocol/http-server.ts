@@ -86,7 +86,7 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
     renderError,
     onClosed,
     onIdle: () => connections.noteIdle(),
-    countInput: (bytes) => connections.countInput(bytes),
+    onInputCounted: (connection, bytes) => connections.countInput(connection, bytes),
   };
   server.on(tls === undefined ? 'connection' : 'secureConnection', (socket: Socket) => {
     // Over TLS only from here on: a client that closes its sending side in the handshake is gone.

@@ -56,26 +56,23 @@ const NOTHING = Buffer.alloc(0);
 
 /** The bytes of one connection that are not parsed yet. */
 export class UnparsedInput {
-  readonly #countInput: (bytes: number) => boolean;
+  readonly #onCounted: (bytes: number) => void;
   #bytes: Buffer = NOTHING;
   #counted = 0;
 
-  /**
-   * Creates an empty input. `countInput` counts more bytes, or less if negative. It returns false if all
-   * connections together have too many.
-   */
-  constructor(countInput: (bytes: number) => boolean) {
-    this.#countInput = countInput;
+  /** Creates an empty input. `onCounted` gets the number of counted bytes when it changes. */
+  constructor(onCounted: (bytes: number) => void) {
+    this.#onCounted = onCounted;
   }
 
   get isEmpty(): boolean {
     return this.#bytes.length === 0;
   }
 
-  /** Keeps bytes to parse them later. Returns false if all connections together keep too many. */
-  keep(bytes: Buffer): boolean {
+  /** Keeps bytes to parse them later. */
+  keep(bytes: Buffer): void {
     this.#bytes = keepInput(bytes);
-    return this.count(this.#bytes.length);
+    this.count(this.#bytes.length);
   }
 
   /** Returns the kept bytes, which are then no longer kept. */
@@ -86,11 +83,12 @@ export class UnparsedInput {
     return bytes;
   }
 
-  /** Sets the number of bytes that count for this connection. Returns false if all together have too many. */
-  count(bytes: number): boolean {
-    const change = Math.max(0, bytes - UNCOUNTED_INPUT_BYTES) - this.#counted;
-    this.#counted += change;
-    return change === 0 || this.#countInput(change);
+  /** Sets the number of bytes in memory, those that the parser keeps included. */
+  count(bytes: number): void {
+    const counted = Math.max(0, bytes - UNCOUNTED_INPUT_BYTES);
+    if (counted === this.#counted) return;
+    this.#counted = counted;
+    this.#onCounted(counted);
   }
 }
 

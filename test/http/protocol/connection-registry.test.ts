@@ -145,7 +145,7 @@ test('socket that no server of Node has set up → an error', () => {
     renderError: String,
     onClosed: () => undefined,
     onIdle: () => undefined,
-    countInput: () => true,
+    onInputCounted: () => undefined,
   };
   assert.throws(() => new Connection(socket, options), /has no parser for a connection/);
   assert.equal(lookAtSendQueues()(socket), undefined, 'it has no send queue either');
@@ -178,13 +178,23 @@ test('TLS: handshakes reset and begun again from the same port → counted', asy
   assert.equal(connections.size, 1);
 });
 
-/** Keeps its connections, so that a test can count their ticks. */
+/** Keeps its connections, so that a test can count their ticks, and the counted bytes of input. */
 class OpenConnections extends ConnectionRegistry {
   readonly all: Connection[] = [];
+  readonly #inputs = new Map<object, number>();
+
+  get counted(): number {
+    return this.#inputs.values().reduce((sum, bytes) => sum + bytes, 0);
+  }
 
   override add(connection: Connection): void {
     this.all.push(connection);
     super.add(connection);
+  }
+
+  override countInput(...[connection, bytes]: Parameters<ConnectionRegistry['countInput']>): void {
+    this.#inputs.set(connection, bytes);
+    super.countInput(connection, bytes);
   }
 }
 
@@ -241,14 +251,30 @@ test('response that takes longer than the keep-alive timeout → its connection 
   assert.equal(await statusOf(wire), 200);
 });
 
-test('input above the limit → no more is accepted until enough was released', () => {
+test('input above the limit → that which waits longest is rejected, until the rest is within the limit', () => {
   const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
-  assert.equal(connections.countInput(MAX_UNPARSED_BYTES), true);
-  assert.equal(connections.countInput(2), false);
-  assert.equal(connections.countInput(-1), true, 'a release is always accepted');
-  assert.equal(connections.countInput(0), false);
-  assert.equal(connections.countInput(-1), true);
-  assert.equal(connections.countInput(0), true);
+  const rejected: string[] = [];
+  const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((name) => ({ rejectInput: () => void rejected.push(name) }));
+  assert.ok(a && b && c && d);
+  connections.countInput(a, 1);
+  connections.countInput(b, 2);
+  connections.countInput(c, MAX_UNPARSED_BYTES - 3);
+  // One that ends and begins again waits from then on; one that only grows keeps its place.
+  connections.countInput(a, 0);
+  connections.countInput(a, 1);
+  connections.countInput(b, 1);
+  connections.countInput(d, 1);
+  assert.deepEqual(rejected, []);
+  connections.countInput(d, 2);
+  assert.deepEqual(rejected, ['b']);
+  connections.countInput(d, MAX_UNPARSED_BYTES);
+  assert.deepEqual(rejected, ['b', 'c', 'a']);
+  connections.countInput(a, 1);
+  assert.deepEqual(rejected, ['b', 'c', 'a', 'd']);
+  connections.countInput(a, MAX_UNPARSED_BYTES + 1);
+  assert.deepEqual(rejected, ['b', 'c', 'a', 'd', 'a'], 'even alone');
+  connections.countInput(a, MAX_UNPARSED_BYTES);
+  assert.equal(rejected.length, 5, 'rejected input does not count');
 });
 
 test('more connections above the limit, one after the other, than get an error response at once → each gets it', async (t) => {
@@ -267,21 +293,16 @@ test('more connections above the limit, one after the other, than get an error r
 });
 
 test('body of a request whose headers are still checked → stays unparsed, and is counted', async (t) => {
-  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  const connections = new OpenConnections(limits.connections, limits.sendBuffer);
   const taken = Promise.withResolvers<readonly [IncomingMessage, ServerResponse]>();
   const listener = listenerOf(t, connections, undefined, (...pair) => taken.resolve(pair));
   const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
   t.after(() => wire.destroy());
   const chunks = 4 * UNCOUNTED_INPUT_BYTES;
-  const isCounted = (): boolean => {
-    const fits = connections.countInput(MAX_UNPARSED_BYTES);
-    connections.countInput(-MAX_UNPARSED_BYTES);
-    return !fits;
-  };
   wire.send('POST / HTTP/1.1\r\nHost: plants.test\r\nTransfer-Encoding: chunked\r\n\r\n');
   const [request, response] = await taken.promise;
   wire.send('1\r\nx\r\n'.repeat(chunks));
-  await until(isCounted);
+  await until(() => connections.counted > 0);
   assert.equal(request.readableLength, 0);
   let received = 0;
   request.on('data', ({ length }: Buffer) => {
@@ -291,7 +312,7 @@ test('body of a request whose headers are still checked → stays unparsed, and 
   acceptBody(response);
   wire.send('0\r\n\r\n');
   assert.equal(await statusOf(wire), 200);
-  assert.deepEqual([received, isCounted()], [chunks, false]);
+  assert.deepEqual([received, connections.counted], [chunks, 0]);
 });
 
 /** More than the parser gets before the dispatch of its request. */
@@ -444,10 +465,10 @@ for (const [inFlight, waiting] of [
     const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
     const held: ServerResponse[] = [];
     const listener = listenerOf(t, connections, undefined, (_request, response) => void held.push(response));
-    connections.countInput(MAX_UNPARSED_BYTES);
     const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
     wire.send(REQUEST.replace('GET', inFlight) + REQUEST.replace('GET', waiting).repeat(200));
     await until(() => held.length === 1);
+    connections.countInput(LATER, MAX_UNPARSED_BYTES);
     held[0]?.end();
     const all = String(await wire.rest());
     assert.equal(/"error":50301/.test(all), waiting === 'GET', all);
@@ -458,8 +479,8 @@ for (const [fields, begins] of [
   ['headers', REQUEST.slice(0, -2)],
   ['trailers', `${REQUEST.slice(0, -2)}Transfer-Encoding: chunked\r\n\r\n0\r\n`],
 ] as const)
-  test(`unfinished ${fields} above the limit on their memory → 50301 and closed; complete ones release it`, async (t) => {
-    const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  test(`unfinished ${fields} above the limit on their memory → 50301 for the oldest; complete ones release it`, async (t) => {
+    const connections = new OpenConnections(limits.connections, limits.sendBuffer);
     const listener = listenerOf(t, connections, undefined, (request, response) => {
       assert.ok(response instanceof BatchedResponse);
       response.onReceiveError = (error) =>
@@ -482,16 +503,14 @@ for (const [fields, begins] of [
       return statusOf(wire);
     };
     const long = 3 * UNCOUNTED_INPUT_BYTES;
-    // Leaves room for one.
-    connections.countInput(MAX_UNPARSED_BYTES - 2 * UNCOUNTED_INPUT_BYTES);
     const first = begin(long);
-    await until(() => {
-      const fits = connections.countInput(UNCOUNTED_INPUT_BYTES);
-      connections.countInput(-UNCOUNTED_INPUT_BYTES);
-      return !fits;
-    });
+    await until(() => connections.counted > UNCOUNTED_INPUT_BYTES);
+    const ofOne = connections.counted;
     const second = begin(long);
-    assert.equal(await statusOf(second), 503);
+    await until(() => connections.counted === 2 * ofOne);
+    // Leaves room for one.
+    connections.countInput(LATER, MAX_UNPARSED_BYTES - ofOne);
+    assert.equal(await statusOf(first), 503);
     const short = begin(UNCOUNTED_INPUT_BYTES);
     assert.equal(await end(short), 200);
     // The parser keeps no empty lines.
@@ -499,9 +518,13 @@ for (const [fields, begins] of [
     empty.send('\r\n'.repeat(UNCOUNTED_INPUT_BYTES) + REQUEST);
     assert.equal(await statusOf(empty), 200);
     empty.destroy();
-    assert.equal(await end(first), 200);
+    assert.equal(await end(second), 200);
     assert.equal(await end(begin(long)), 200);
+    await until(() => connections.counted === MAX_UNPARSED_BYTES - ofOne);
   });
+
+/** A connection whose input begins to wait last, so that it is rejected last. */
+const LATER = { rejectInput: () => assert.fail() };
 
 function acceptBody(response: ServerResponse): void {
   assert.ok(response instanceof BatchedResponse);

@@ -108,6 +108,18 @@ export const LIFTED: readonly LiftedLimit[] = [
     ],
   },
   {
+    limit: 'the order in which unparsed input is rejected',
+    attack: 'unfinished-headers',
+    breaks: /failures/,
+    edits: [
+      {
+        file: 'src/http/protocol/connection-registry.ts',
+        from: 'of this.#inputs) {',
+        to: 'of [...this.#inputs].reverse()) {',
+      },
+    ],
+  },
+  {
     limit: 'the end of the connection after an early response',
     attack: 'huge-length',
     breaks: /read|closed/,

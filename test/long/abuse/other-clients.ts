@@ -29,13 +29,15 @@ interface OthersOptions {
 }
 
 const PAUSE_MS = 5;
+/** More than the first bytes of unparsed input, which are not counted. */
+const CHUNKED_BYTES = 8_192;
 const LIVE_PAUSE_MS = 20;
 const ANSWERS_WITHIN_MS = 15_000;
 const SHOWN_FAILURES = 5;
 
 /**
- * Sends small requests in closed loops: two connections list, one creates, and one opens a connection per list. Each
- * waits for its response and then pauses, so that the load stays constant.
+ * Sends small requests in closed loops: two connections list, one creates, one creates with a chunked body of 8 KiB, and
+ * one opens a connection per list. Each waits for its response and then pauses, so that the load stays constant.
  */
 export function startOthers({ url, adminUrl, token, firstId }: OthersOptions): Others {
   const headers = `Host: plants.test\r\nAuthorization: Bearer ${token}\r\n`;
@@ -53,6 +55,12 @@ export function startOthers({ url, adminUrl, token, firstId }: OthersOptions): O
     id += 1;
     const body = `{"id":${id},"name":"Fern"}`;
     return `POST /plants HTTP/1.1\r\n${headers}Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+  }
+
+  function createInChunks(): string {
+    id += 1;
+    const body = `{"id":${id},"name":"Fern"}`.padEnd(CHUNKED_BYTES);
+    return `POST /plants HTTP/1.1\r\n${headers}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n${CHUNKED_BYTES.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
   }
 
   async function keepAsking(
@@ -80,6 +88,7 @@ export function startOthers({ url, adminUrl, token, firstId }: OthersOptions): O
     keepAsking(url, () => list),
     keepAsking(url, () => list),
     keepAsking(url, create),
+    keepAsking(url, createInChunks),
     keepAsking(url, () => list, { isNew: true }),
     keepAsking(adminUrl, () => live, { pauseMs: LIVE_PAUSE_MS, isLive: true }),
   ]);

@@ -59,6 +59,19 @@ export class BatchedResponse<
   #requestId = '';
   #common: CommonHeaders | undefined;
 
+  /** True until the request has arrived, or `end` was called. */
+  get isIncomplete(): boolean {
+    return !this.req.complete && !this.isAnswered;
+  }
+
+  /**
+   * True while the bytes of the connection belong to the body of this request, and may be parsed. Parsed before its
+   * headers are checked, a body of small chunks would use memory and time that no limit counts.
+   */
+  get receivesBody(): boolean {
+    return this.isBodyAccepted && !this.req.complete;
+  }
+
   /** Lets the connection parse the body of the request. */
   acceptBody(): void {
     this.isBodyAccepted = true;

@@ -11,6 +11,11 @@ import { statusLineOf } from './response-head.ts';
 /** Headers for error responses: the client may retry the request after a second. */
 export const RETRY_SOON = { 'retry-after': '1' };
 
+/** The error of a connection for which there is no room. */
+export function tooManyConnections(): ApiError {
+  return new ApiError(50301, 'too many connections are open; retry later', RETRY_SOON);
+}
+
 /** Converts any thrown error to the ApiError that the client gets. */
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;

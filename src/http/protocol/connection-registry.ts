@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { Connection, nextIdleRank } from './http-connection.ts';
+import { Connection, nextWaitRank } from './http-connection.ts';
 import { lookAtSendQueues } from './kernel-send-queue.ts';
 
 /** Length of a tick in milliseconds. All timeouts have this resolution. */
@@ -12,8 +12,8 @@ export const TICK_MS = 1_000;
 const QUEUE_READ_TICKS = 2;
 
 /**
- * Max idle connections that one call of `makeRoom` closes, as a share of the connection limit. One call makes
- * room for many new connections.
+ * Max connections that one call of `makeRoom` closes, as a share of the connection limit. One call makes room for many
+ * new connections.
  */
 const FREED_SHARE = 0.01;
 
@@ -29,7 +29,7 @@ type InputHolder = Pick<Connection, 'rejectInput'>;
 /** A TLS handshake in progress. */
 interface Handshake {
   readonly socket: Socket;
-  readonly idleRank: number;
+  readonly waitRank: number;
   /** Number of the tick in which it began. */
   readonly begunIn: number;
 }
@@ -59,10 +59,10 @@ export class ConnectionRegistry {
   #isAwaited = false;
   #closesWhenIdle = false;
   /**
-   * True if `makeRoom` found no idle connection, until one becomes idle or the next tick. A flood of new
-   * connections then causes few searches.
+   * True if `makeRoom` found no connection to close, until one becomes idle or the next tick. A flood of new connections
+   * then causes few searches.
    */
-  #hasNoneIdle = false;
+  #hasNoneWaiting = false;
 
   /** `limit` is the max number of connections, `unsentLimit` the max bytes that wait for slow clients. */
   constructor(limit: number, unsentLimit: number) {
@@ -81,28 +81,35 @@ export class ConnectionRegistry {
   }
 
   /**
-   * Returns true if one more connection is allowed, and counts it as rejected otherwise. At the limit, first
-   * closes some idle connections and stalled TLS handshakes, longest idle first.
+   * Returns true if one more connection is allowed, and counts it as rejected otherwise. At the limit, first closes some
+   * connections that wait for their clients, the longest wait first: idle ones, those with incomplete headers and stalled
+   * TLS handshakes; without any, those with incomplete bodies.
    */
   makeRoom(): boolean {
-    const hasRoom = this.size < this.#limit || this.#closeIdle();
+    const hasRoom = this.size < this.#limit || this.#closeWaiting();
     if (!hasRoom) this.#rejected += 1;
     return hasRoom;
   }
 
-  /** Closes idle connections. Returns whether there is room now. */
-  #closeIdle(): boolean {
-    if (this.#hasNoneIdle) return false;
+  /** Closes connections that wait for their clients. Returns whether there is room now. */
+  #closeWaiting(): boolean {
+    if (this.#hasNoneWaiting) return false;
     const stalled = [...this.#handshakes.values()].filter(
       ({ begunIn }) => this.#ticks - begunIn >= HANDSHAKE_TICKS,
     );
-    const idle = [...stalled, ...[...this.#open].filter(({ isIdle }) => isIdle)];
-    this.#hasNoneIdle = idle.length === 0;
-    idle.sort((a, b) => a.idleRank - b.idleRank);
-    for (const one of idle.slice(0, Math.ceil(this.#limit * FREED_SHARE))) {
-      if (one instanceof Connection) this.#open.delete(one);
-      else this.#handshakes.delete(keyOf(one.socket));
-      one.socket.destroy();
+    const open = [...this.#open];
+    const early = [...stalled, ...open.filter(({ waitsFor }) => waitsFor === 'request')];
+    const waiting = early.length > 0 ? early : open.filter(({ waitsFor }) => waitsFor === 'body');
+    this.#hasNoneWaiting = waiting.length === 0;
+    waiting.sort((a, b) => a.waitRank - b.waitRank);
+    for (const one of waiting.slice(0, Math.ceil(this.#limit * FREED_SHARE))) {
+      if (one instanceof Connection) {
+        this.#open.delete(one);
+        one.makeWay();
+      } else {
+        this.#handshakes.delete(keyOf(one.socket));
+        one.socket.destroy();
+      }
     }
     return this.size < this.#limit;
   }
@@ -110,7 +117,7 @@ export class ConnectionRegistry {
   /** Counts a connection towards the limit during its TLS handshake. */
   beginHandshake(socket: Socket): void {
     const key = keyOf(socket);
-    this.#handshakes.set(key, { socket, idleRank: nextIdleRank(), begunIn: this.#ticks });
+    this.#handshakes.set(key, { socket, waitRank: nextWaitRank(), begunIn: this.#ticks });
     socket.once('close', () => {
       // The client may have reset this connection, and made a new one from the same port.
       if (this.#handshakes.get(key)?.socket === socket) this.#handshakes.delete(key);
@@ -120,7 +127,7 @@ export class ConnectionRegistry {
 
   /** A connection became idle, so that `makeRoom` can close it. */
   noteIdle(): void {
-    this.#hasNoneIdle = false;
+    this.#hasNoneWaiting = false;
   }
 
   /**
@@ -180,7 +187,7 @@ export class ConnectionRegistry {
   }
 
   #tick(): void {
-    this.#hasNoneIdle = false;
+    this.#hasNoneWaiting = false;
     this.#ticks += 1;
     const sendQueueOf = this.#ticks % QUEUE_READ_TICKS === 0 ? lookAtSendQueues() : undefined;
     let unsent = 0;

@@ -2,7 +2,7 @@ import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 import { ApiError } from '../../api-errors.ts';
 import type { BatchedResponse } from '../batched-response.ts';
-import { RETRY_SOON } from '../error-response.ts';
+import { RETRY_SOON, tooManyConnections } from '../error-response.ts';
 import { ParseError, RequestTimeout } from '../receive-errors.ts';
 import { SendProgress, type SendQueueOf } from './kernel-send-queue.ts';
 import { Framing, isHeadRequest, isLineEnd } from './message-framing.ts';
@@ -52,8 +52,8 @@ export class Connection {
   readonly socket: Socket;
   /** True while no request is in flight and no byte of the next request has arrived. */
   isIdle = true;
-  /** Rank by idle time: connections that have been idle longer have a lower rank. */
-  idleRank = 0;
+  /** Rank by the time when the connection became idle, or its request began: the lower, the longer ago. */
+  waitRank = 0;
   readonly #options: HttpConnectionOptions;
   readonly #parser: Parser;
   readonly #framing: Framing;
@@ -81,7 +81,7 @@ export class Connection {
   /** Takes over a socket that a Node HTTP server has just set up. */
   constructor(socket: Socket, options: HttpConnectionOptions) {
     this.socket = socket;
-    this.idleRank = nextIdleRank();
+    this.waitRank = nextWaitRank();
     this.#options = options;
     this.#framing = new Framing(options.maxHeaderBytes);
     this.#unparsed = new UnparsedInput((bytes) => options.onInputCounted(this, bytes));
@@ -107,7 +107,7 @@ export class Connection {
   fail(error: unknown): void {
     if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return;
     const last = this.#next ?? this.#current;
-    if (last !== undefined && isIncomplete(last)) {
+    if (last?.isIncomplete) {
       if (last.receiveError !== undefined) return;
       last.receiveError = error;
       last.onReceiveError?.(error);
@@ -123,6 +123,23 @@ export class Connection {
     // If the request in flight is complete, the error belongs to the first request that was kept.
     if (kept.length > 0 && this.#current?.req.complete !== false) this.#framing.isHead = isHeadRequest(kept);
     this.fail(new ApiError(50301, 'too much input of requests is waiting; retry later', RETRY_SOON));
+  }
+
+  /** What the connection waits for from its client: the headers of a request, a body, or nothing. */
+  get waitsFor(): 'request' | 'body' | undefined {
+    if (this.#isClosing || this.#error !== undefined) return undefined;
+    if (this.#current === undefined) return 'request';
+    return this.#current.receivesBody ? 'body' : undefined;
+  }
+
+  /** Closes a connection that waits for its client. If a request has begun, it gets an error response. */
+  makeWay(): void {
+    if (this.isIdle) this.socket.destroy();
+    else {
+      this.socket.once('finish', () => this.socket.destroy());
+      this.#destroyLater();
+      this.fail(tooManyConnections());
+    }
   }
 
   /** Closes the connection now if it is idle, otherwise after its requests have their responses. */
@@ -164,7 +181,7 @@ export class Connection {
   }
 
   #isReceiving(): boolean {
-    return this.#current === undefined || isIncomplete(this.#current);
+    return this.#current === undefined || this.#current.isIncomplete;
   }
 
   #receiveLimit(): number {
@@ -185,7 +202,7 @@ export class Connection {
         this.#discard(rest.length);
         return;
       }
-      if (this.#current !== undefined && !receivesBody(this.#current)) {
+      if (this.#current !== undefined && !this.#current.receivesBody) {
         this.socket.pause();
         this.#unparsed.keep(rest);
         return;
@@ -226,6 +243,7 @@ export class Connection {
 
   #beginReceiving(): void {
     this.isIdle = false;
+    this.waitRank = nextWaitRank();
     this.#ticks = 0;
     this.#isUsed = true;
   }
@@ -233,8 +251,7 @@ export class Connection {
   #discards(): boolean {
     if (this.#isClosing || this.#error !== undefined) return true;
     const current = this.#current;
-    if (current === undefined || current.req.complete) return false;
-    return current.isAnswered || current.receiveError !== undefined;
+    return current?.req.complete === false && (current.isAnswered || current.receiveError !== undefined);
   }
 
   #discard(bytes: number): void {
@@ -247,7 +264,7 @@ export class Connection {
     this.#hasEnded = true;
     if (this.#current?.req.complete && !this.#current.isAnswered) this.#current.isHalfClosed = true;
     // The kept bytes of a body are parsed when it is accepted.
-    if (this.#current !== undefined && !receivesBody(this.#current)) return;
+    if (this.#current !== undefined && !this.#current.receivesBody) return;
     if (this.#isReceiving() && this.#error === undefined) this.#finishParsing();
   }
 
@@ -286,9 +303,7 @@ export class Connection {
   readonly #receiveBody = (): void => {
     if (this.socket.isPaused()) this.socket.resume();
     this.#parseAll(this.#unparsed.take());
-    const current = this.#current;
-    if (this.#hasEnded && !this.#isClosing && current !== undefined && isIncomplete(current))
-      this.#finishParsing();
+    if (this.#hasEnded && !this.#isClosing && this.#current?.isIncomplete) this.#finishParsing();
   };
 
   readonly #onClosed = (): void => {
@@ -305,9 +320,9 @@ export class Connection {
   /** Parses the bytes that arrived after the last request. If there are none, the connection becomes idle. */
   #readOn(): void {
     this.isIdle = true;
-    this.idleRank = nextIdleRank();
+    this.waitRank = nextWaitRank();
     this.#parseAll(this.#unparsed.take());
-    if (this.#isClosing || (this.#current !== undefined && !receivesBody(this.#current))) return;
+    if (this.#isClosing || (this.#current !== undefined && !this.#current.receivesBody)) return;
     if (this.socket.isPaused()) this.socket.resume();
     if (this.#hasEnded) this.#finishParsing();
     else if (this.isIdle) {
@@ -332,29 +347,21 @@ export class Connection {
     this.isIdle = false;
     this.#next = undefined;
     this.#unparsed.take();
-    const linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
-    this.socket.once('close', () => clearTimeout(linger));
+    this.#destroyLater();
     this.socket.end();
     this.socket.resume();
   }
+
+  #destroyLater(): void {
+    const linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
+    this.socket.once('close', () => clearTimeout(linger));
+  }
 }
 
-let idleRanks = 0;
+let waitRanks = 0;
 
-/** Returns the idle rank of a connection that becomes idle now. */
-export function nextIdleRank(): number {
-  idleRanks += 1;
-  return idleRanks;
-}
-
-/**
- * True while the bytes of a connection belong to the body of this request, and may be parsed. Parsed before its
- * headers are checked, a body of small chunks would use memory and time that no limit counts.
- */
-function receivesBody({ req, isBodyAccepted }: BatchedResponse): boolean {
-  return isBodyAccepted && !req.complete;
-}
-
-function isIncomplete({ req, isAnswered }: BatchedResponse): boolean {
-  return !req.complete && !isAnswered;
+/** Returns the rank of a connection that begins to wait for its client now. */
+export function nextWaitRank(): number {
+  waitRanks += 1;
+  return waitRanks;
 }

@@ -1,9 +1,8 @@
 import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import { ApiError } from '../../api-errors.ts';
 import { BatchedResponse } from '../batched-response.ts';
-import { RETRY_SOON } from '../error-response.ts';
+import { tooManyConnections } from '../error-response.ts';
 import { http } from '../node-http.ts';
 import { type ConnectionRegistry, TICK_MS } from './connection-registry.ts';
 import { Connection, type HttpConnectionOptions, LINGER_MS } from './http-connection.ts';
@@ -152,7 +151,7 @@ function limitConnections(server: Server, { tls, connections, renderError }: Htt
       rejected -= 1;
       clearTimeout(linger);
     });
-    socket.end(renderError(new ApiError(50301, 'too many connections are open; retry later', RETRY_SOON)));
+    socket.end(renderError(tooManyConnections()));
     socket.resume();
   }
 }

@@ -277,6 +277,51 @@ test('input above the limit → that which waits longest is rejected, until the 
   assert.equal(rejected.length, 5, 'rejected input does not count');
 });
 
+test('connection at the limit → the one that waits longest for its client makes way, bodies last', async (t) => {
+  const connections = new OpenConnections(3, limits.sendBuffer);
+  const listener = listenerOf(t, connections, undefined, answerOrReceive);
+  const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
+  const isWaiting = (index: number, kind: 'request' | 'body'): boolean => {
+    const connection = connections.all[index];
+    return connection?.isIdle === false && connection.waitsFor === kind;
+  };
+  const open = (bytes: string): Wire => {
+    const wire = openWire(url);
+    t.after(() => wire.destroy());
+    wire.send(bytes);
+    return wire;
+  };
+  const body = open('POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: 9\r\n\r\nx');
+  await until(() => isWaiting(0, 'body'));
+  const headers = open(REQUEST.slice(0, -2));
+  await until(() => isWaiting(1, 'request'));
+  const idle = open(REQUEST);
+  assert.equal(await statusOf(idle), 200);
+
+  assert.equal(await statusOf(open(REQUEST)), 200);
+  assert.match(String(await headers.rest()), /"error":50301.*too many connections are open/);
+  idle.send(REQUEST);
+  assert.equal(await statusOf(idle), 200);
+  const others = [open(REQUEST.slice(0, -2)), open(REQUEST.slice(0, -2))];
+  await until(() => isWaiting(4, 'request') && isWaiting(5, 'request'));
+  assert.equal((await idle.rest()).length, 0, 'an idle one is closed without a response');
+
+  // Now the longest wait is that of the body, then that of these two.
+  for (const wire of others) wire.destroy();
+  const bodies = [
+    body,
+    ...[1, 2].map(() => open('POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: 9\r\n\r\nx')),
+  ];
+  await until(() => isWaiting(6, 'body') && isWaiting(7, 'body'));
+  assert.equal(await statusOf(open(REQUEST)), 200);
+  assert.equal(await statusOf(body), 503);
+  for (const wire of bodies.slice(1)) {
+    wire.send('xxxxxxxx');
+    assert.equal(await statusOf(wire), 200);
+  }
+  assert.equal(connections.rejected, 0);
+});
+
 test('more connections above the limit, one after the other, than get an error response at once → each gets it', async (t) => {
   const connections = new ConnectionRegistry(1, limits.sendBuffer);
   const held: ServerResponse[] = [];
@@ -481,16 +526,7 @@ for (const [fields, begins] of [
 ] as const)
   test(`unfinished ${fields} above the limit on their memory → 50301 for the oldest; complete ones release it`, async (t) => {
     const connections = new OpenConnections(limits.connections, limits.sendBuffer);
-    const listener = listenerOf(t, connections, undefined, (request, response) => {
-      assert.ok(response instanceof BatchedResponse);
-      response.onReceiveError = (error) =>
-        void response.writeHead(Math.floor(toApiError(error).code / 100)).end();
-      if (request.complete) response.end();
-      else {
-        response.acceptBody();
-        request.resume().once('end', () => response.end());
-      }
-    });
+    const listener = listenerOf(t, connections, undefined, answerOrReceive);
     const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
     const begin = (bytes: number): Wire => {
       const wire = openWire(url);
@@ -525,6 +561,18 @@ for (const [fields, begins] of [
 
 /** A connection whose input begins to wait last, so that it is rejected last. */
 const LATER = { rejectInput: () => assert.fail() };
+
+/** Responds when the request has arrived, or to its error. */
+function answerOrReceive(request: IncomingMessage, response: ServerResponse): void {
+  assert.ok(response instanceof BatchedResponse);
+  response.onReceiveError = (error) =>
+    void response.writeHead(Math.floor(toApiError(error).code / 100)).end();
+  if (request.complete) response.end();
+  else {
+    response.acceptBody();
+    request.resume().once('end', () => response.end());
+  }
+}
 
 function acceptBody(response: ServerResponse): void {
   assert.ok(response instanceof BatchedResponse);

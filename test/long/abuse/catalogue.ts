@@ -499,6 +499,18 @@ const slowness: readonly Attack[] = [
     env: { MAX_CONNECTIONS: '2000' },
   },
   {
+    name: 'unfinished-at-the-limit',
+    about: 'connections over the limit that send one byte, and then nothing',
+    guards: 'closing unfinished requests at the limit: failures',
+    connections: 3_000,
+    sends: once({ send: 'G' }),
+    reads: 'all',
+    seconds: 10,
+    bounds: { statuses: [408, 503], ...AFTER_A_BURST },
+    env: { MAX_CONNECTIONS: '2000' },
+    short: { connections: 300, env: { MAX_CONNECTIONS: '200' }, seconds: 2, bounds: { failures: 24 } },
+  },
+  {
     name: 'churn',
     about: 'a new connection for each request, as fast as they open',
     guards: 'the cost of a connection: p99',

@@ -65,9 +65,9 @@ export const LIFTED: readonly LiftedLimit[] = [
     breaks: /memory|p99/,
     edits: [
       {
-        file: 'src/http/protocol/http-connection.ts',
-        from: 'return isBodyAccepted && !req.complete;',
-        to: 'return !req.complete;',
+        file: 'src/http/batched-response.ts',
+        from: 'return this.isBodyAccepted && !this.req.complete;',
+        to: 'return !this.req.complete;',
       },
     ],
   },
@@ -174,8 +174,20 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/protocol/connection-registry.ts',
-        from: 'if (this.#hasNoneIdle) return false;',
+        from: 'if (this.#hasNoneWaiting) return false;',
         to: 'if (this.#limit > 0) return false;',
+      },
+    ],
+  },
+  {
+    limit: 'closing incomplete requests at the limit',
+    attack: 'unfinished-at-the-limit',
+    breaks: /fail/,
+    edits: [
+      {
+        file: 'src/http/protocol/connection-registry.ts',
+        from: "({ waitsFor }) => waitsFor === 'request'",
+        to: '({ isIdle }) => isIdle',
       },
     ],
   },

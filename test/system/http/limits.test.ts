@@ -18,6 +18,7 @@ import {
   sendRequest,
 } from '../../support/clients/raw-http.ts';
 import { engines } from '../../support/engines.ts';
+import { holdWrites } from '../../support/faults/hold-writes.ts';
 import { countSeconds, PATIENCE_MS, until } from '../../support/patience.ts';
 import { bearer, startService } from '../../support/service.ts';
 
@@ -230,11 +231,20 @@ test('idle connection whose client has read its response → stays open after th
 });
 
 test('connection above the limit → 50301 and closed; after another closes → 200', async (t) => {
-  const service = await startService(t, await freshUrl(t), { maxConnections: '3' });
+  const url = await freshUrl(t);
+  const service = await startService(t, url, { maxConnections: '3' });
+  const headers = Object.entries({ ...bearer(await service.token()), 'content-type': 'application/json' });
   const open = await Promise.all([1, 2, 3].map(() => openAndAsk(service.url)));
-  // With a started request, none of them is idle.
-  for (const socket of open) socket.write('GET ');
-  assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
+  // With a request in flight, none of them waits for its client.
+  const held = await holdWrites(url);
+  for (const [id, socket] of open.entries())
+    socket.write(
+      renderRequest({ method: 'POST', path: '/plants', headers, body: `{"id":${id},"name":"Alder"}` }),
+    );
+  await until(() => {
+    const { writesWaiting, writesInFlight } = service.store.load();
+    return writesWaiting + writesInFlight >= open.length;
+  });
   for (let tries = 0; tries < 5; tries += 1) {
     const rejected = await sendRequest(service.url, GET);
     assert.equal(rejected.status, 503);
@@ -246,22 +256,24 @@ test('connection above the limit → 50301 and closed; after another closes → 
   assert.match(metrics, /^plant_store_http_connections 3$/m);
   assert.match(metrics, /^plant_store_http_rejected_connections_total 5$/m);
   const [first, ...others] = open;
-  first?.end();
-  await once(first ?? assert.fail(), 'close');
-  assert.equal((await sendRequest(service.url, GET)).status, 200);
+  first?.destroy();
+  await until(async () => (await sendRequest(service.url, GET)).status === 200);
+  await held.release();
   for (const socket of others) socket.destroy();
 });
 
-test('half a request after a complete one → not idle, new connections are rejected; once answered → one is accepted at once', async (t) => {
+test('new connection at the limit → half a request after a complete one gets 50301', async (t) => {
   const service = await startService(t, await freshUrl(t), { maxConnections: '1' });
   const wire = openWire(service.url);
   t.after(() => wire.destroy());
   wire.send(`${HEAD}\r\n${HEAD}`);
   assert.equal((await wire.answer())?.status, 200);
-  for (let times = 0; times < 3; times += 1) assert.equal((await sendRequest(service.url, GET)).status, 503);
-  wire.send('\r\n');
-  assert.equal((await wire.answer())?.status, 200);
   assert.equal((await sendRequest(service.url, GET)).status, 200);
+  assert.match(
+    String((await wire.answer())?.body),
+    /^\{"error":50301,"message":"too many connections[^"]*"\}$/,
+  );
+  assert.equal((await wire.rest()).length, 0);
 });
 
 test('new connection at the limit → the connection idle longest is closed', async (t) => {

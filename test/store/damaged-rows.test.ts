@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { readFile, writeFile } from 'node:fs/promises';
 import { type TestContext, test } from 'node:test';
 import { openBulk } from '../../src/store/open-engine.ts';
 import { createPageReader } from '../../src/store/postgres/pages.ts';
@@ -36,6 +37,26 @@ test('SQLite: the JSON of a large plant is missing → StoreDamaged, and other p
   await assert.rejects(store.listPlants('alice', { ...EVERY_ID, from: 0n }, upTo(10)), isDamage(0n));
   await assert.rejects(store.readLargePlant('alice', { ...EVERY_ID, from: 1n }), isDamage(1n));
   await assertReadsOthers(store);
+});
+
+test('SQLite: a plant out of its order → a page still has as many plants as it says', async (t) => {
+  const { url, open } = await prepare(t, sqlite ?? assert.fail());
+  const { store, close } = await open();
+  for (const id of [10n, 20n, 30n, 40n, 50n, 60n])
+    assert.equal(await store.write(create(id, { name: `plant${id}` })), 'created');
+  await close();
+  const file = url.slice('sqlite:'.length);
+  const bytes = await readFile(file);
+  // The id, one byte, comes before the name.
+  const at = bytes.indexOf('plant30') - 1;
+  assert.equal(bytes[at], 30);
+  bytes[at] = 99;
+  await writeFile(file, bytes);
+  const damaged = await open();
+  for (const limit of [3, 4]) {
+    const page = await damaged.store.listPlants('alice', EVERY_ID, upTo(limit));
+    assert.equal(parsePlants(page).length, page.cut?.count ?? limit);
+  }
 });
 
 test('PostgreSQL: a large plant has no name → StoreDamaged, and other plants are read', async (t) => {

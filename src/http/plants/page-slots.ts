@@ -44,8 +44,8 @@ export function createGate(limit: number, waitMs = GATE_WAIT_MS): <T>(work: () =
 export type WaitForPageSlot = () => Promise<void>;
 
 /**
- * Max pages that all lists together read in one event-loop iteration. Each page takes some tenths of a
- * millisecond. More pages would delay new connections: Node accepts only one in each iteration.
+ * Max pages that all lists together read in one event-loop iteration. A page takes some tenths of a millisecond, one of
+ * long plants some milliseconds. More pages would delay new connections: Node accepts only one in each iteration.
  */
 const MAX_PAGES_PER_ITERATION = 2;
 

@@ -17,6 +17,11 @@ const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 const FIRST_PAGE = 64;
 /** Max plants in each later page. */
 const MAX_PAGE_PLANTS = 2_048;
+/**
+ * Max plants in a page for each plant of the last page. After a few short plants, long ones may follow: the engine renders
+ * a page that exceeds its bytes to its end.
+ */
+const MAX_GROWTH = 4;
 
 /**
  * Runs `read` when the limits on concurrent reads allow it. Rejects if the list must end early, for example
@@ -45,6 +50,8 @@ export class PlantPages {
   #range: IdRange;
   #left: number;
   #bytesPerPlant = 0;
+  /** Max plants of the next page. */
+  #plants = FIRST_PAGE;
   #isBegun = false;
 
   /** Creates a reader. Each read except the first goes through `limitReads`. */
@@ -69,14 +76,14 @@ export class PlantPages {
    */
   async next(bytes: number): Promise<string | undefined> {
     if (this.ended) return undefined;
-    const plants = Math.min(this.#left, this.#pagePlants());
+    const plants = Math.min(this.#left, this.#plants);
     const read = () => this.#store.listPlants(this.#owner, this.#range, { plants, bytes });
     const page = await (this.#isBegun ? this.#limitReads(read) : read());
     this.#isBegun = true;
     this.largeBytes = page.largeBytes;
     this.pageBytes = Buffer.byteLength(page.json);
     if (this.largeBytes !== undefined) return page.json;
-    if (page.cut !== undefined) this.#bytesPerPlant = this.pageBytes / page.cut.count;
+    if (page.cut !== undefined) this.#expect(page.cut.count);
     this.#moveOn(page.cut);
     return page.json;
   }
@@ -118,10 +125,11 @@ export class PlantPages {
     this.#range = { from: cut.last + 1n, to: this.#range.to };
   }
 
-  /** Max plants of the next page. */
-  #pagePlants(): number {
-    if (this.#bytesPerPlant === 0) return FIRST_PAGE;
-    return Math.max(1, Math.min(MAX_PAGE_PLANTS, Math.floor(EXPECTED_BYTES / this.#bytesPerPlant)));
+  /** Sets what the next page is expected to have. `count` is the number of plants on the last one. */
+  #expect(count: number): void {
+    this.#bytesPerPlant = this.pageBytes / count;
+    const fitting = Math.floor(EXPECTED_BYTES / this.#bytesPerPlant);
+    this.#plants = Math.max(1, Math.min(MAX_PAGE_PLANTS, MAX_GROWTH * count, fitting));
   }
 }
 

@@ -77,20 +77,28 @@ function rollBack(db: DatabaseSync): void {
 }
 
 /**
- * Returns a function that checks whether an open database and its log are still at their paths. If one was moved or
- * removed, or the database replaced, SQLite keeps writing to it (https://sqlite.org/howtocorrupt.html, §2.4 and §1.4), and
- * the function returns the reason for a fatal error. Otherwise, and if a path cannot be read, it returns undefined. The
- * log exists from the first read of a connection on, and until the last one is closed.
+ * Returns a function that checks whether an open database and its log are still at their paths. If one was moved, removed
+ * or replaced, SQLite keeps writing to it (https://sqlite.org/howtocorrupt.html, §2.4 and §1.4), and the function returns
+ * the reason for a fatal error. Otherwise, and if a path cannot be read, it returns undefined. It notices a log that
+ * another process has made again only `logCheckMs` milliseconds after the last look. The log exists from the first read of
+ * a connection on, and until the last one is closed.
  */
-export function watchFileIdentity(file: string): () => string | undefined {
+export function watchFileIdentity(file: string, logCheckMs: number): () => string | undefined {
   const { dev, ino } = statSync(file);
   const log = `${withoutLinks(file)}-wal`;
+  let logIno = statSync(log, { throwIfNoEntry: false })?.ino;
+  let lookedAt = performance.now();
   return () => {
     try {
       const found = statSync(file, { throwIfNoEntry: false });
       if (found?.dev !== dev || found.ino !== ino) return gone(file);
-      // Not `statSync`: a file whose times were read must write them at the next fsync, which then takes 50 µs longer.
-      return existsSync(log) ? undefined : gone(log);
+      if (!existsSync(log)) return gone(log);
+      // A file whose times were read must write them at the next fsync, which then takes 50 µs longer.
+      if (performance.now() - lookedAt < logCheckMs) return undefined;
+      lookedAt = performance.now();
+      const logFound = statSync(log).ino;
+      logIno ??= logFound;
+      return logIno === logFound ? undefined : gone(log);
     } catch {
       return undefined;
     }

@@ -58,7 +58,7 @@ export async function openSqlite(
     throw notOpened(file, error);
   });
   const walFile = `${withoutLinks(file)}-wal`;
-  const whyMoved = watchFileIdentity(file);
+  const whyMoved = watchFileIdentity(file, 0);
   const keyExpiry = startKeyExpiry(deleteExpiredKeys, onKeysNotDeleted);
 
   // Deletes expired keys in batches. Requests one batch at a time, so that writes can run in between.

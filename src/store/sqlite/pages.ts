@@ -52,14 +52,15 @@ interface Pages {
  */
 export function preparePages(db: DatabaseSync): Pages {
   // Finds the last id first, and then renders the range without a subquery, whose columns SQLite would copy row by row. It
-  // reads the range in ascending order: the primary key is the only index. `group_concat` checks the size limit at each
-  // row, `json_group_array` only at the end.
+  // reads the range in ascending order: the primary key is the only index. If the row count differs, the order is damaged.
+  // `group_concat` bounds the memory at each row, `json_group_array` only at the end; both go through all rows.
   const whole = db.prepare(
-    `SELECT (SELECT CASE WHEN count(large_id) = 0 THEN '[' || coalesce(group_concat(${PLANT}), '') || ']' END
-               FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND coalesce(last, ?3)) AS json,
-            last, ${moreAfter('last')}
-       FROM (SELECT (SELECT id FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3
-                      ORDER BY id LIMIT 1 OFFSET ?4 - 1) AS last LIMIT 1)`,
+    `SELECT (SELECT CASE WHEN count(large_id) = 0 AND (last IS NULL OR count(*) = ?4)
+                    THEN '[' || coalesce(group_concat(${PLANT}), '') || ']' END
+               FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND coalesce(last, ?3)) AS json, last, more
+       FROM (SELECT min(id) AS last, count(*) > 1 AS more
+               FROM (SELECT id FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3
+                      ORDER BY id LIMIT 2 OFFSET ?4 - 1))`,
   );
   whole.setReadBigInts(true);
   const single = db.prepare(

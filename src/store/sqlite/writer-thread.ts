@@ -40,6 +40,9 @@ export type WriterMessage =
 export const REQUESTS_BETWEEN_CHECKPOINTS = 64;
 export const CHARACTERS_BETWEEN_CHECKPOINTS = 4 * 1024 * 1024;
 
+/** Milliseconds after which the writer looks again whether its log was replaced. */
+const LOG_CHECK_MS = 1_000;
+
 if (parentPort !== null) serve(parentPort, String(workerData));
 
 function serve(port: NonNullable<typeof parentPort>, file: string): void {
@@ -49,7 +52,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
     `DELETE FROM idempotency_keys WHERE (owner, key) IN
        (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${EXPIRED_KEYS_AT_ONCE})`,
   );
-  const whyMoved = watchFileIdentity(file);
+  const whyMoved = watchFileIdentity(file, LOG_CHECK_MS);
   let requests = 0;
   let characters = 0;
 

@@ -42,6 +42,23 @@ for (const engine of engines) {
       assert.equal(await pages.next(PAGE_BYTES), undefined);
     }
   });
+  test(`long plants between short ones → few long ones are read in vain, on ${engine.name}`, async (t) => {
+    const store = await openOne(t, engine);
+    const names = Array.from({ length: 60 }, (_, index) => (index % 2 === 0 ? 'Fern' : 'x'.repeat(40_000)));
+    await Promise.all(names.map((name, index) => store.write(create(BigInt(index), { name }))));
+    const { mock } = t.mock.method(store, 'listPlants');
+    const pages = new PlantPages(store, 'alice', EVERY_ID, 100, (read) => read());
+    const members: string[] = [];
+    for (let json: string | undefined = '[]'; json !== undefined; json = await pages.next(PAGE_BYTES))
+      if (json !== '[]') members.push(json.slice(1, -1));
+    assert.equal(`[${members.join(',')}]`, JSON.stringify(names.map((name) => ({ name }))));
+    const read = mock.calls.map(({ arguments: [, , limit] }) => limit?.plants ?? 0);
+    assert.ok(
+      read.slice(1).every((plants) => plants <= 4 * 3),
+      String(read),
+    );
+  });
+
   test(`names in characters of three bytes → no page exceeds its limit of bytes, on ${engine.name}`, async (t) => {
     const store = await openOne(t, engine);
     const ids = Array.from({ length: 2_000 }, (_, index) => BigInt(index));

@@ -21,6 +21,7 @@ import {
 } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
+import { PATIENCE_MS } from '../../support/patience.ts';
 import { plantRow } from '../../support/plants.ts';
 import { create as creation, parsePlants, upTo } from '../../support/store-setup.ts';
 
@@ -458,6 +459,11 @@ describe('a corrupt page found by the running store', () => {
 });
 
 describe('a file that is gone from its path while the store is open', () => {
+  /** Repeats a write until it rejects. */
+  async function untilRejected(write: () => Promise<unknown>): Promise<void> {
+    for (const begin = performance.now(); performance.now() - begin < PATIENCE_MS; ) await write();
+  }
+
   for (const [what, change] of [
     ['removed', (file: string) => rm(file)],
     ['moved', (file: string) => rename(file, `${file}.old`)],
@@ -470,9 +476,16 @@ describe('a file that is gone from its path while the store is open', () => {
     ],
     ['without its log, which was removed', (file: string) => rm(`${file}-wal`)],
     ['without its log, which was moved', (file: string) => rename(`${file}-wal`, `${file}.old`)],
+    [
+      'without its log, which another process made again',
+      async (file: string) => {
+        await rm(`${file}-wal`);
+        writeFileSync(`${file}-wal`, '');
+      },
+    ],
   ] as const)
     for (const [first, use] of [
-      ['a write', (store: Store) => store.write(create(2))],
+      ['a write after a second', (store: Store) => untilRejected(() => store.write(create(2)))],
       ['a ping', (store: Store) => store.ping()],
     ] as const)
       test(`${what} → ${first} rejects, and the store fails`, async (t) => {

@@ -5,7 +5,6 @@ import { NothingStored, StoreOverloaded, StoreUnavailable } from '../store/store
 import { codeOf } from '../thrown-errors.ts';
 import { headerCase } from './header-names.ts';
 import { asJson, ClientGone } from './operation.ts';
-import { ParseError, RequestTimeout, TargetTooLong } from './receive-errors.ts';
 import { statusLineOf } from './response-head.ts';
 
 /** Headers for error responses: the client may retry the request after a second. */
@@ -36,35 +35,10 @@ export function toApiError(error: unknown): ApiError {
     );
   if (error instanceof StoreOverloaded)
     return new ApiError(50301, 'too many writes are queued; retry later', RETRY_SOON);
-  return (
-    fromParser(error) ??
-    fromRouter(error) ??
-    new ApiError(50000, 'internal error; the log of the service has details under the request id')
-  );
-}
-
-function fromRouter(error: unknown): ApiError | undefined {
-  return codeOf(error) === 'FST_ERR_BAD_URL'
-    ? new ApiError(40004, 'the percent-encoding of the path, or the host of the URL, is invalid')
-    : undefined;
-}
-
-function fromParser(error: unknown): ApiError | undefined {
-  if (error instanceof TargetTooLong) return new ApiError(41400, error.message);
-  if (error instanceof RequestTimeout) return new ApiError(40800, error.message);
-  if (!(error instanceof ParseError)) return undefined;
-  switch (error.fault) {
-    case 'fieldsTooLarge':
-      return new ApiError(43100, 'the request line and headers are too large, or there are too many headers');
-    case 'tooManyRecords':
-      return new ApiError(43100, 'the headers came in too many small TLS records; send larger ones');
-    case 'extensionsTooLarge':
-      return new ApiError(41300, 'the chunk extensions of the body are too large; send none');
-    case 'unknownMethod':
-      return new ApiError(50100, 'the method is not implemented');
-    case 'malformed':
-      return new ApiError(40004, 'the request is not well-formed HTTP/1.1 (RFC 9112)');
-  }
+  // The router of Fastify rejects such URLs before any hook.
+  if (codeOf(error) === 'FST_ERR_BAD_URL')
+    return new ApiError(40004, 'the percent-encoding of the path, or the host of the URL, is invalid');
+  return new ApiError(50000, 'internal error; the log of the service has details under the request id');
 }
 
 /** Logs an error with the request id that the response carries. */

@@ -3,9 +3,8 @@ import type { Socket } from 'node:net';
 import { ApiError } from '../../api-errors.ts';
 import type { BatchedResponse } from '../batched-response.ts';
 import { RETRY_SOON, tooManyConnections } from '../error-response.ts';
-import { ParseError, RequestTimeout } from '../receive-errors.ts';
 import { SendProgress, type SendQueueOf } from './kernel-send-queue.ts';
-import { Framing, isHeadRequest, isLineEnd } from './message-framing.ts';
+import { Framing, isHeadRequest, isLineEnd, MALFORMED } from './message-framing.ts';
 import { BASE_PIECES, BYTES_PER_PIECE } from './request-body.ts';
 import { type Parser, shareInput, takeParser, UnparsedInput } from './socket-input.ts';
 
@@ -168,7 +167,7 @@ export class Connection {
       if (hasUnread && this.#ticks > timeouts.write) this.socket.destroy();
       else if (this.#ticks > timeouts.idle) this.#close();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
-      this.fail(new RequestTimeout('the request took too long to arrive'));
+      this.fail(new ApiError(40800, 'the request took too long to arrive'));
     }
   }
 
@@ -191,7 +190,8 @@ export class Connection {
 
   #read(chunk: Buffer): void {
     if (this.#current === undefined) this.#pieces += 1;
-    if (!this.#options.sharesInput && this.#pieces > BASE_PIECES) this.fail(new ParseError('tooManyRecords'));
+    if (!this.#options.sharesInput && this.#pieces > BASE_PIECES)
+      this.fail(new ApiError(43100, 'the headers came in too many small TLS records; send larger ones'));
     this.#parseAll(this.#unparsed.isEmpty ? chunk : Buffer.concat([this.#unparsed.take(), chunk]));
   }
 
@@ -213,7 +213,7 @@ export class Connection {
         this.#unparsed.keep(rest);
         return;
       }
-      if (length instanceof Error) {
+      if (length instanceof ApiError) {
         this.fail(length);
         this.#advance();
       } else {
@@ -272,7 +272,7 @@ export class Connection {
   #finishParsing(): void {
     const line = this.#unparsed.take();
     const isUnfinished = line.length > 0 || this.#framing.isInMessage;
-    if (isUnfinished) this.fail(new ParseError('malformed'));
+    if (isUnfinished) this.fail(MALFORMED);
     else this.socket.end();
   }
 

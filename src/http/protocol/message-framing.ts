@@ -1,6 +1,5 @@
 import type { IncomingMessage } from 'node:http';
 import { ApiError } from '../../api-errors.ts';
-import { ParseError, TargetTooLong } from '../receive-errors.ts';
 
 const CR = 13;
 const LF = 10;
@@ -24,6 +23,18 @@ const METHOD = /^[!#$%&'*+.^_`|~0-9A-Za-z-]*( |$)/;
  * digits are enough: a longer size exceeds every body limit.
  */
 const MAX_LINE = 20;
+
+/** Errors of messages that are malformed, or too long for the parser. They are shared: clients can cause many. */
+export const MALFORMED = new ApiError(40004, 'the request is not well-formed HTTP/1.1 (RFC 9112)');
+export const FIELDS_TOO_LARGE = new ApiError(
+  43100,
+  'the request line and headers are too large, or there are too many headers',
+);
+export const EXTENSIONS_TOO_LARGE = new ApiError(
+  41300,
+  'the chunk extensions of the body are too large; send none',
+);
+export const UNKNOWN_METHOD = new ApiError(50100, 'the method is not implemented');
 
 type Part = 'start' | 'head' | 'length' | 'chunked';
 
@@ -67,12 +78,11 @@ export class Framing {
    * Returns the number of bytes to parse next. Returns 0 if the request line is incomplete, and an error if
    * the line is too long or not HTTP, or if headers, trailers or a line of a chunked body are too long.
    */
-  next(bytes: Buffer): number | Error {
+  next(bytes: Buffer): number | ApiError {
     const length = this.#next(bytes);
-    if (length instanceof Error) return length;
-    if (this.#isInFields)
-      return this.#fieldsWith(length) > this.#maxFields ? new ParseError('fieldsTooLarge') : length;
-    return this.#lineBytes > this.#maxFields ? new ParseError('extensionsTooLarge') : length;
+    if (length instanceof ApiError) return length;
+    if (this.#isInFields) return this.#fieldsWith(length) > this.#maxFields ? FIELDS_TOO_LARGE : length;
+    return this.#lineBytes > this.#maxFields ? EXTENSIONS_TOO_LARGE : length;
   }
 
   get #isInFields(): boolean {
@@ -84,7 +94,7 @@ export class Framing {
     return this.fieldBytes + bytes - this.#beforeFields;
   }
 
-  #next(bytes: Buffer): number | Error {
+  #next(bytes: Buffer): number | ApiError {
     switch (this.#part) {
       case 'start':
         return this.#start(bytes);
@@ -113,7 +123,7 @@ export class Framing {
     }
   }
 
-  #start(bytes: Buffer): number | Error {
+  #start(bytes: Buffer): number | ApiError {
     const lineEnds = countLineEnds(bytes);
     if (lineEnds > 0) return lineEnds;
     this.isHead = isHeadRequest(bytes);
@@ -122,12 +132,12 @@ export class Framing {
       const isLine = this.#hasMethod || this.#scanMethod(bytes);
       this.#scanned = bytes.length;
       if (isLine && bytes.length < this.#maxFields) return 0;
-      if (this.#hasMethod) return new TargetTooLong('the URI is too long');
+      if (this.#hasMethod) return new ApiError(41400, 'the URI is too long');
       return Math.min(bytes.length, this.#maxFields);
     }
     if (!isHttp(bytes, lineEnd))
       return new ApiError(40004, 'the request line must end in HTTP/1.1 or HTTP/1.0 (RFC 9112 §2.3)');
-    if (isPri(bytes, lineEnd)) return new ApiError(50100, 'the method is not implemented');
+    if (isPri(bytes, lineEnd)) return UNKNOWN_METHOD;
     this.#part = 'head';
     this.#scanned = 0;
     this.#hasMethod = false;

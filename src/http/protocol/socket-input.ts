@@ -2,7 +2,7 @@ import { Socket } from 'node:net';
 import { ApiError } from '../../api-errors.ts';
 import { codeOf } from '../../thrown-errors.ts';
 import { http } from '../node-http.ts';
-import { ParseError } from '../receive-errors.ts';
+import { EXTENSIONS_TOO_LARGE, FIELDS_TOO_LARGE, MALFORMED, UNKNOWN_METHOD } from './message-framing.ts';
 
 const REQUEST_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+) [^ ]+ HTTP\/1\.[01]$/;
 
@@ -98,7 +98,7 @@ export interface Parser {
    * Parses bytes. When the headers of a request are complete, the server emits `request`. Returns an error for invalid
    * bytes, and for CONNECT. `isStart` is true if the bytes begin with a request line.
    */
-  parse(bytes: Buffer, isStart: boolean): Error | undefined;
+  parse(bytes: Buffer, isStart: boolean): ApiError | undefined;
 }
 
 interface NodeParser {
@@ -126,7 +126,7 @@ export function takeParser(socket: Socket): Parser {
     parse(bytes, isStart) {
       const parsed = parser.execute(bytes);
       if (parsed !== bytes.length)
-        return new ParseError(isStart && hasUnknownMethod(bytes) ? 'unknownMethod' : faultOf(codeOf(parsed)));
+        return isStart && hasUnknownMethod(bytes) ? UNKNOWN_METHOD : errorOf(codeOf(parsed));
       if (parser.incoming?.upgrade !== true) return undefined;
       return new ApiError(40401, 'CONNECT is not supported: this service is not a proxy');
     },
@@ -137,9 +137,10 @@ function isNodeParser(value: unknown): value is NodeParser {
   return typeof value === 'object' && value !== null && 'execute' in value && 'incoming' in value;
 }
 
-function faultOf(code: string): ParseError['fault'] {
-  if (code === 'HPE_HEADER_OVERFLOW') return 'fieldsTooLarge';
-  return code === 'HPE_CHUNK_EXTENSIONS_OVERFLOW' ? 'extensionsTooLarge' : 'malformed';
+/** Returns the error for an error code of Node's parser. */
+function errorOf(code: string): ApiError {
+  if (code === 'HPE_HEADER_OVERFLOW') return FIELDS_TOO_LARGE;
+  return code === 'HPE_CHUNK_EXTENSIONS_OVERFLOW' ? EXTENSIONS_TOO_LARGE : MALFORMED;
 }
 
 /** True if the bytes begin with a well-formed request line (RFC 9112 §3) whose method is unknown (RFC 9110 §9.1). */

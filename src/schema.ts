@@ -12,11 +12,13 @@ export interface Violation {
   readonly rule: string;
 }
 
-/** JSON Schema keywords that describe values; validation ignores them. */
+/** JSON Schema keywords that describe values. Validation ignores them: `Refine` adds the check of a pattern or length. */
 interface Keywords {
   readonly description?: string;
   readonly format?: string;
   readonly pattern?: string;
+  readonly minLength?: number;
+  readonly maxLength?: number;
   readonly default?: unknown;
   readonly examples?: readonly unknown[];
 }
@@ -68,31 +70,6 @@ export interface TEnum<V extends string> extends TSchema<V> {
 
 function checkedBy<T>(is: (value: unknown) => value is T, ruleOf: (value: unknown) => string): TSchema<T> {
   return { '~is': is, '~violation': (value) => ({ field: '', rule: ruleOf(value) }) };
-}
-
-interface Lengths {
-  /** Lengths of a string are in characters (code points). */
-  readonly minLength: number;
-  readonly maxLength: number;
-}
-
-function stringOf(keywords: Keywords & Partial<Lengths> = {}): TSchema<string> {
-  const { minLength = 0, maxLength = Number.POSITIVE_INFINITY } = keywords;
-  const isAnyLength = minLength === 0 && maxLength === Number.POSITIVE_INFINITY;
-  return {
-    type: 'string',
-    ...keywords,
-    ...checkedBy(
-      (value): value is string =>
-        typeof value === 'string' && (isAnyLength || isWithin([...value].length, minLength, maxLength)),
-      () =>
-        isAnyLength ? 'must be a string' : `must be a string of ${minLength} to ${maxLength} characters`,
-    ),
-  };
-}
-
-function isWithin(value: number, minimum: number, maximum: number): boolean {
-  return value >= minimum && value <= maximum;
 }
 
 function objectOf<const P extends Properties>(properties: P, keywords?: Keywords): TObject<P>;
@@ -157,13 +134,20 @@ function isSchema(schema: unknown): schema is TSchema {
 }
 
 export const Type = {
-  String: stringOf,
+  String: (keywords: Keywords = {}): TSchema<string> => ({
+    type: 'string',
+    ...keywords,
+    ...checkedBy(
+      (value) => typeof value === 'string',
+      () => 'must be a string',
+    ),
+  }),
   Integer: (keywords: Keywords & Pick<TInteger, 'minimum' | 'maximum'>): TInteger => ({
     type: 'integer',
     ...keywords,
     ...checkedBy(
       (value): value is number =>
-        Number.isInteger(value) && isWithin(Number(value), keywords.minimum, keywords.maximum),
+        Number.isInteger(value) && Number(value) >= keywords.minimum && Number(value) <= keywords.maximum,
       () => `must be an integer from ${keywords.minimum} to ${keywords.maximum}`,
     ),
   }),

@@ -3,7 +3,7 @@ import { brokenRuleOf } from './database-url.ts';
 import { type Static, Type } from './schema.ts';
 import { isIssuer, isNetwork, isOrigin } from './setting-formats.ts';
 import { messageOf, OperatorError } from './thrown-errors.ts';
-import { compileCheck, compileTextParser, propertyOf } from './validation.ts';
+import { compileCheck, compileTextParser } from './validation.ts';
 
 const KIBIBYTE = 1024;
 const MEBIBYTE = 1024 * KIBIBYTE;
@@ -224,7 +224,7 @@ export function loadConfig(flags: Flags, environment: Readonly<Record<string, st
   const given = settings.map((setting) => givenOf(setting, flags, environment));
   const values = given.map(({ setting, text }) => [
     setting,
-    text === undefined ? defaultOf(setting) : compileTextParser(propertyOf(Config, setting))(text),
+    text === undefined ? defaultOf(setting) : compileTextParser(Config.properties[setting])(text),
   ]);
   const checked = check(Object.fromEntries(values));
   if ('value' in checked) return Object.freeze(checkPairs(checked.value));

@@ -129,10 +129,6 @@ function isOptional(schema: TSchema): boolean {
   return OPTIONAL in schema;
 }
 
-function isSchema(schema: unknown): schema is TSchema {
-  return typeof schema === 'object' && schema !== null && '~is' in schema;
-}
-
 export const Type = {
   String: (keywords: Keywords = {}): TSchema<string> => ({
     type: 'string',
@@ -190,11 +186,10 @@ export const Type = {
     ...schema,
     ...checkedBy((value): value is T => schema['~is'](value) && isValid(value), ruleOf),
   }),
-  IsSchema: isSchema,
-  IsObject: (schema: unknown): schema is TObject => isSchema(schema) && schema.type === 'object',
-  IsArray: (schema: unknown): schema is TArray => isSchema(schema) && schema.type === 'array',
-  IsInteger: (schema: unknown): boolean => isSchema(schema) && schema.type === 'integer',
-  IsBigInt: (schema: unknown): boolean => isSchema(schema) && schema.type === 'bigint',
-  IsBoolean: (schema: unknown): boolean => isSchema(schema) && schema.type === 'boolean',
+  IsObject: (schema: TSchema): schema is TObject => schema.type === 'object',
+  IsArray: (schema: TSchema): schema is TArray => schema.type === 'array',
+  IsInteger: (schema: TSchema): boolean => schema.type === 'integer',
+  IsBigInt: (schema: TSchema): boolean => schema.type === 'bigint',
+  IsBoolean: (schema: TSchema): boolean => schema.type === 'boolean',
   IsOptional: isOptional,
 };

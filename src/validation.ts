@@ -10,24 +10,18 @@ export function compileCheck<T>(schema: TSchema<T>): (value: unknown) => Checked
   return (value) => (schema['~is'](value) ? { value } : { violation: schema['~violation'](value) });
 }
 
-/** Returns the schema of a property of an object schema; undefined if there is no such property. */
-export function propertyOf(schema: TSchema, name: string): TSchema | undefined {
-  const property: unknown = Reflect.get(propertiesOf(schema), name);
-  return Type.IsSchema(property) ? property : undefined;
-}
-
 /**
  * Returns the names of the integer properties whose values fit a JavaScript number. Excludes int64 properties, such
  * as the id.
  */
 export function numberFieldsOf(schema: TSchema): readonly string[] {
-  return Object.keys(propertiesOf(schema)).filter((name) => Type.IsInteger(propertyOf(schema, name)));
+  const properties = Object.entries(propertiesOf(schema));
+  return properties.filter(([, property]) => Type.IsInteger(property)).map(([name]) => name);
 }
 
-/** Returns the schemas of the properties of an object schema, by property name. */
-export function propertiesOf(schema: TSchema): object {
-  const properties: unknown = Reflect.get(schema, 'properties');
-  return typeof properties === 'object' && properties !== null ? properties : {};
+/** Returns the schemas of the properties of an object schema, by property name; none for other schemas. */
+export function propertiesOf(schema: TSchema): Readonly<Record<string, TSchema>> {
+  return Type.IsObject(schema) ? schema.properties : {};
 }
 
 /**
@@ -35,12 +29,12 @@ export function propertiesOf(schema: TSchema): object {
  * comes from a path, query, flag, environment variable or CSV cell. An invalid string becomes NaN or stays a
  * string, and then fails the check of the schema.
  */
-export function compileTextParser(schema: TSchema | undefined): (text: unknown) => unknown {
+export function compileTextParser(schema: TSchema): (text: unknown) => unknown {
   const read = readerOf(schema);
   return (text) => (typeof text === 'string' ? read(text) : text);
 }
 
-function readerOf(schema: TSchema | undefined): (text: string) => unknown {
+function readerOf(schema: TSchema): (text: string) => unknown {
   if (Type.IsBigInt(schema))
     // 19 digits, as int64 has: more are out of its range, and would take quadratic time. NaN instead of the text, whose
     // message would say that it is a string.

@@ -2,6 +2,7 @@ import { type ErrorCode, errorMeanings, statusOf } from '../api-errors.ts';
 import { NewPlant, Plant } from '../plant.ts';
 import { type TSchema, Type } from '../schema.ts';
 import { type Scope, scopes } from '../token.ts';
+import { propertiesOf } from '../validation.ts';
 import { headerCase } from './header-names.ts';
 import type { Operation } from './operation.ts';
 
@@ -106,15 +107,13 @@ function describeOperation(operation: Operation): Json {
   };
 }
 
-function parameters(place: string, schema: TSchema | undefined): Json[] {
-  if (!Type.IsObject(schema)) return [];
-  return Object.entries(schema.properties).map(([name, property]) => {
+function parameters(place: string, schema: TSchema = Type.Object({})): Json[] {
+  return Object.entries(propertiesOf(schema)).map(([name, property]) => {
     const { description = '', examples, ...rest } = toJsonSchema(property);
-    const required = schema.required?.includes(name) === true;
     return {
       name: place === 'header' ? headerCase(name) : name,
       in: place,
-      required,
+      required: !Type.IsOptional(property),
       description,
       schema: rest,
       ...(Array.isArray(examples) ? { examples: { usual: { value: examples[0] } } } : {}),
@@ -209,21 +208,10 @@ function reference(schema: TSchema): Json {
 
 /** Converts a schema to JSON Schema. A bigint becomes an integer, since JSON Schema has no bigint. */
 function toJsonSchema(schema: TSchema): Record<string, Json> {
-  if (Type.IsArray(schema)) {
-    return { ...withoutMembers(schema, 'items'), items: reference(schema.items) };
-  }
-  if (Type.IsObject(schema)) {
-    const properties = Object.entries(schema.properties).map(([name, property]) => [
-      name,
-      toJsonSchema(property),
-    ]);
-    return { ...withoutMembers(schema, 'properties'), properties: Object.fromEntries(properties) };
-  }
-  const plain = withoutMembers(schema);
-  return Type.IsBigInt(schema) ? { ...plain, type: 'integer' } : plain;
-}
-
-function withoutMembers(schema: TSchema, ...names: readonly string[]): Record<string, Json> {
-  const plain: Record<string, Json> = JSON.parse(JSON.stringify(schema));
-  return Object.fromEntries(Object.entries(plain).filter(([name]) => !names.includes(name)));
+  const plain: Record<string, Json> = JSON.parse(
+    JSON.stringify(schema, (name, value: unknown) =>
+      name === 'type' && value === 'bigint' ? 'integer' : value,
+    ),
+  );
+  return Type.IsArray(schema) ? { ...plain, items: reference(schema.items) } : plain;
 }

@@ -1,13 +1,7 @@
 import { ApiError } from '../../api-errors.ts';
 import { JsonInvalid, parseJson } from '../../exact-json.ts';
 import type { TSchema } from '../../schema.ts';
-import {
-  compileCheck,
-  compileTextParser,
-  numberFieldsOf,
-  propertiesOf,
-  propertyOf,
-} from '../../validation.ts';
+import { compileCheck, compileTextParser, numberFieldsOf, propertiesOf } from '../../validation.ts';
 import { headerCase } from '../header-names.ts';
 
 /** Replaces Fastify's schema compilers, which are never used here but would be loaded at every start. */
@@ -85,8 +79,8 @@ function nameOf(field: string, part: string | undefined): string {
  * no other parameters.
  */
 function compileDecode(schema: TSchema): (value: unknown) => unknown {
-  const decoders = Object.keys(propertiesOf(schema)).map(
-    (name) => [name, compileTextParser(propertyOf(schema, name))] as const,
+  const decoders = Object.entries(propertiesOf(schema)).map(
+    ([name, property]) => [name, compileTextParser(property)] as const,
   );
   return (value) => {
     if (typeof value !== 'object' || value === null) return value;

@@ -65,15 +65,15 @@ type FindKey = (header: CompactJWSHeaderParameters, token: FlattenedJWSInput) =>
  */
 type VerifyWithKeys = <T>(token: string, verify: (findKey: FindKey) => Promise<T>) => Promise<T>;
 
-interface IssuerKeysOptions {
-  /** URL that identifies the issuer. */
+export interface IssuerKeysOptions {
+  /** URL that identifies the issuer, exactly as in the claim `iss` of its tokens. */
   readonly issuer: string;
   /** Returns the current time in milliseconds since the epoch. */
   readonly now: () => number;
-  /** Ends reads of the keys, without a call of `onUnreadable`. */
+  /** Ends reads of the keys, which would keep the process alive. Then `onKeysUnreadable` is not called. */
   readonly closed: AbortSignal;
   /** Called when the keys could not be read. The known keys stay in use. */
-  readonly onUnreadable: (error: unknown) => void;
+  readonly onKeysUnreadable: (error: unknown) => void;
   /** Called at each read for each key that no token can be verified with. The key is ignored. */
   readonly onUnusableKey: (kid: string | undefined, problem: string) => void;
 }
@@ -85,7 +85,7 @@ interface IssuerKeysOptions {
  * token may have a newer key.
  */
 export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
-  const { now, closed, onUnreadable } = options;
+  const { now, closed, onKeysUnreadable } = options;
   let keys = NO_KEYS;
   let readAt = 0;
   let triedAt = Number.NEGATIVE_INFINITY;
@@ -126,7 +126,7 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
       return true;
     } catch (error: unknown) {
       failedAt = now();
-      if (!closed.aborted) onUnreadable(error);
+      if (!closed.aborted) onKeysUnreadable(error);
       return false;
     }
   }

@@ -1,7 +1,7 @@
 import { decodeJwt, errors, type JWTPayload, jwtVerify } from 'jose';
 import { ownerOfSubject, type Scope, scopes } from '../../token.ts';
 import type { Grant, VerifyJwt } from './authentication.ts';
-import { ALGORITHMS, createIssuerKeys } from './jwks.ts';
+import { ALGORITHMS, createIssuerKeys, type IssuerKeysOptions } from './jwks.ts';
 
 export const MAX_JWT_LENGTH = 8_192;
 const COMPACT_JWS = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/;
@@ -9,19 +9,9 @@ const COMPACT_JWS = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/;
 /** Max difference between the clocks of the issuer and the service, in seconds. */
 export const CLOCK_TOLERANCE_S = 30;
 
-interface OidcOptions {
-  /** URL that identifies the issuer, exactly as in the claim `iss` of its tokens. */
-  readonly issuer: string;
+interface OidcOptions extends IssuerKeysOptions {
   /** Value of the claim `aud` in tokens for this service. */
   readonly audience: string;
-  /** Returns the current time in milliseconds since the epoch. */
-  readonly now: () => number;
-  /** Ends reads of the issuer's keys. Otherwise they would keep the process alive. */
-  readonly closed: AbortSignal;
-  /** Called when the keys of the issuer could not be read. The known keys stay in use. */
-  readonly onKeysUnreadable: (error: unknown) => void;
-  /** Called at each read of the keys for each key that no token can be verified with. */
-  readonly onUnusableKey: (kid: string | undefined, problem: string) => void;
 }
 
 /**
@@ -30,14 +20,8 @@ interface OidcOptions {
  * issuer cannot be reached.
  */
 export function createJwtVerifier(options: OidcOptions): VerifyJwt {
-  const { issuer, audience, now, closed, onKeysUnreadable, onUnusableKey } = options;
-  const verifyWithKeys = createIssuerKeys({
-    issuer,
-    now,
-    closed,
-    onUnreadable: onKeysUnreadable,
-    onUnusableKey,
-  });
+  const { issuer, audience, now } = options;
+  const verifyWithKeys = createIssuerKeys(options);
 
   return async (secret) => {
     try {

@@ -29,7 +29,7 @@ async function startIssuer(t: TestContext) {
     issuer,
     now: () => clock.now,
     closed: new AbortController().signal,
-    onUnreadable: (error) => assert.fail(String(error)),
+    onKeysUnreadable: (error) => assert.fail(String(error)),
     onUnusableKey: assert.fail,
   });
   /** Finds the key with this id for a token. */
@@ -130,7 +130,7 @@ async function readOnce(t: TestContext, keys: (response: ServerResponse) => void
     issuer,
     now: Date.now,
     closed: new AbortController().signal,
-    onUnreadable: (error) => {
+    onKeysUnreadable: (error) => {
       failure = error;
     },
     onUnusableKey: assert.fail,

@@ -131,7 +131,8 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     }
     await drain(app, connections, DRAIN_MS);
     closed.abort();
-    await Promise.all([store.close(), drain(admin, adminConnections, LAST_MS), tracing?.close(LAST_MS)]);
+    const spansSent = tracing === undefined ? undefined : within(LAST_MS, tracing.close());
+    await Promise.all([store.close(), drain(admin, adminConnections, LAST_MS), spansSent]);
     lock?.release();
   }
 

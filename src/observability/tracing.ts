@@ -26,8 +26,8 @@ export interface Tracing {
   endSpan(request: FastifyRequest, status: number | undefined): void;
   /** Wraps a store: each write of a traced request gets a span. */
   traceStore(store: Store): Store;
-  /** Sends pending spans and stops tracing. Gives up after `maxMs`, since a collector may not respond. */
-  close(maxMs: number): Promise<void>;
+  /** Sends pending spans and stops tracing. May take long, since a collector may not respond. */
+  close(): Promise<void>;
 }
 
 /**
@@ -115,12 +115,5 @@ export function startTracing(onError: (message: string) => void): Tracing {
     };
   }
 
-  async function close(maxMs: number): Promise<void> {
-    const late = Promise.withResolvers<void>();
-    const timer = setTimeout(late.resolve, maxMs);
-    await Promise.race([provider.shutdown().catch(silent), late.promise]);
-    clearTimeout(timer);
-  }
-
-  return { traceRequests, endSpan, traceStore, close };
+  return { traceRequests, endSpan, traceStore, close: () => provider.shutdown().catch(silent) };
 }

@@ -1,5 +1,5 @@
 import type { Readable } from 'node:stream';
-import type { FastifyReply, FastifyRequest, onRequestHookHandler } from 'fastify';
+import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import type { ApiError, ErrorCode } from '../api-errors.ts';
 import type { Static, TSchema } from '../schema.ts';
 import type { Scope } from '../token.ts';
@@ -28,9 +28,16 @@ declare module 'fastify' {
     /** True if the operation reads the body of its requests. Other bodies are checked and discarded. */
     readsBody?: boolean;
     /** Checks the token. Runs again when the body arrived later than the headers. */
-    authenticate?: onRequestHookHandler;
+    authenticate?: RequestHook;
   }
 }
+
+/** Checks a request before its body arrives. Calls `done`, or throws an ApiError. */
+export type RequestHook = (
+  request: FastifyRequest,
+  reply: FastifyReply,
+  done: HookHandlerDoneFunction,
+) => void;
 
 export interface OperationSchema {
   readonly params?: TSchema;

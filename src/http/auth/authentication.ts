@@ -1,11 +1,12 @@
 import { hash } from 'node:crypto';
-import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
+import type { FastifyRequest } from 'fastify';
 import { LRUCache } from 'lru-cache';
 import { ApiError } from '../../api-errors.ts';
 import type { Audit, AuditSource } from '../../observability/audit-log.ts';
 import { type Store, withNothingStored } from '../../store/store.ts';
 import { type FoundToken, isValid, isWellFormedSecret, LAST_USE_STEP_MS, type Scope } from '../../token.ts';
 import { countOf } from '../header-names.ts';
+import type { RequestHook } from '../operation.ts';
 import { networkOf, type RejectedTokens } from './rate-limit.ts';
 
 /**
@@ -41,17 +42,11 @@ const invalidToken = new ApiError(40101, 'invalid token: unknown, malformed, exp
   'www-authenticate': `${CHALLENGE}, error="invalid_token"`,
 });
 
-type AuthenticationHook = (
-  request: FastifyRequest,
-  reply: FastifyReply,
-  done: HookHandlerDoneFunction,
-) => void;
-
 export interface Authentication {
   /**
    * Returns a hook that requires a valid bearer token (RFC 6750) with this scope, and sets `request.caller`.
    */
-  require(scope: Scope): AuthenticationHook;
+  require(scope: Scope): RequestHook;
   /**
    * Checks again, while a request runs, that its token grants the scope. Looks up each token up to twice a
    * second. Rejects with an ApiError (40101 or 40300) if the scope is no longer granted. If the lookup fails,
@@ -199,7 +194,7 @@ export function createAuthentication({
     if (at >= lookup.recordUseFrom && 'id' in grant) lookup.recordUseFrom = recordUse(request, grant, at);
   }
 
-  function require(scope: Scope): AuthenticationHook {
+  function require(scope: Scope): RequestHook {
     return (request, _reply, done) => {
       if (countOf(request.raw.rawHeaders, 'authorization') > 1)
         throw new ApiError(40000, 'the header `Authorization` must be sent once');

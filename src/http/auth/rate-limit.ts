@@ -1,9 +1,8 @@
 import { isIPv4 } from 'node:net';
-import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import ipaddr from 'ipaddr.js';
 import { LRUCache } from 'lru-cache';
 import { ApiError } from '../../api-errors.ts';
-import { ownerOf } from '../operation.ts';
+import { ownerOf, type RequestHook } from '../operation.ts';
 
 export const WINDOW_MS = 60_000;
 
@@ -95,9 +94,9 @@ export function createRejectedTokens(limit: number, monotonicNow: Clock): Reject
  * Returns a hook that limits the requests per minute of each token. The hook runs after authentication.
  * Requests with a JWT are counted per owner. Otherwise, each new JWT would start a new count.
  */
-export function limitRequests(limit: number, monotonicNow: Clock) {
+export function limitRequests(limit: number, monotonicNow: Clock): RequestHook {
   const rate = createRate(limit, monotonicNow);
-  return (request: FastifyRequest, _reply: FastifyReply, done: HookHandlerDoneFunction): void => {
+  return (request, _reply, done) => {
     const key = request.caller?.id ?? ownerOf(request);
     rate.rejectBeyond(key, `this token has reached its limit of ${limit} requests a minute`);
     rate.count(key);

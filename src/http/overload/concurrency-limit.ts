@@ -1,6 +1,6 @@
-import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
 import { RETRY_SOON } from '../error-response.ts';
+import type { RequestHook } from '../operation.ts';
 import type { WaitForLoopBudget } from './loop-budget.ts';
 
 /**
@@ -17,7 +17,7 @@ export interface Admission {
    */
   run<T>(owner: string | undefined, work: () => Promise<T>): Promise<T>;
   /** Rejects a request early in the pipeline, at little cost, if the total limit is reached. */
-  rejectWhenFull(request: FastifyRequest, reply: FastifyReply, done: HookHandlerDoneFunction): void;
+  readonly rejectWhenFull: RequestHook;
 }
 
 /** The requests of one owner that are in flight. */

@@ -153,12 +153,7 @@ function authenticateAgain(request: FastifyRequest, reply: FastifyReply): Promis
   return new Promise((resolve, reject) => {
     const authenticate = request.routeOptions.config?.authenticate;
     if (authenticate === undefined) resolve();
-    else
-      Reflect.apply(authenticate, request.server, [
-        request,
-        reply,
-        (error?: Error) => (error === undefined ? resolve() : reject(error)),
-      ]);
+    else authenticate(request, reply, (error) => (error === undefined ? resolve() : reject(error)));
   });
 }
 

@@ -4,7 +4,7 @@ import { errorMeanings } from '../src/api-errors.ts';
 import type { CommandContext } from '../src/cli/context.ts';
 import { createProgram } from '../src/cli/program.ts';
 import { otelVariables } from '../src/cli/settings/otel-variables.ts';
-import { defaultOf, flagOf, helpOf, limitsOf, loadConfig, settings, variableOf } from '../src/config.ts';
+import { defaultOf, flagOf, helpOf, loadConfig, settings, variableOf } from '../src/config.ts';
 import { createAdmin } from '../src/http/admin.ts';
 import { ConnectionRegistry } from '../src/http/protocol/connection-registry.ts';
 import { logTo } from '../src/observability/log.ts';
@@ -131,9 +131,9 @@ function settingTables(commands: readonly CommandFacts[]): readonly FactTable[] 
 
 /** Registers all metrics, and lists the service's own with their labels. */
 function metricRows(): readonly (readonly string[])[] {
-  const limits = limitsOf(loadConfig({}, {}));
+  const limits = loadConfig({}, {});
   const metrics = createMetrics({ version: '', engine: '', operationIds: [] });
-  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   metrics.watchConnections(connections);
   metrics.watchCertificate(() => new Date());
   metrics.watchLog(() => 0);

@@ -330,21 +330,3 @@ export function connectionOptions(config: Config) {
 export function partsOf(list: string): readonly string[] {
   return list === '' ? [] : list.split(',');
 }
-
-/** Returns the limits and timeouts for clients. */
-export function limitsOf(config: Config) {
-  return {
-    headers: config.headerLimit,
-    uri: config.uriLimit,
-    body: config.bodyLimit,
-    connections: config.maxConnections,
-    inFlight: config.maxInFlight,
-    tokenRequests: config.tokenRateLimit,
-    rejectedTokens: config.refusedTokenLimit,
-    sendBuffer: config.sendBufferLimit,
-    headersMs: config.headerTimeout,
-    requestMs: config.requestTimeout,
-    keepAliveMs: config.keepAliveTimeout,
-    writeMs: config.writeTimeout,
-  };
-}

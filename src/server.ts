@@ -1,7 +1,7 @@
 import { BlockList, isIPv6, Server as TcpServer } from 'node:net';
 import { setImmediate, setTimeout } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
-import { type Config, connectionOptions, limitsOf, namesOf, partsOf } from './config.ts';
+import { type Config, connectionOptions, namesOf, partsOf } from './config.ts';
 import { placeOf } from './database-url.ts';
 import type { VerifyJwt } from './http/auth/authentication.ts';
 import { listenOnBoth, rejectUnlessFree } from './http/protocol/bind-listeners.ts';
@@ -185,11 +185,10 @@ async function wire(wiring: Wiring) {
   const store = tracing?.traceStore(opened) ?? opened;
   metrics.watchStore(store.load);
   metrics.watchLog(linesDropped);
-  const limits = limitsOf(config);
-  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  const connections = new ConnectionRegistry(config.maxConnections, config.sendBufferLimit);
   metrics.watchConnections(connections);
   if (tls !== undefined) metrics.watchCertificate(tls.expiresAt);
-  const adminConnections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  const adminConnections = new ConnectionRegistry(config.maxConnections, config.sendBufferLimit);
   const app = http.createApp({
     store,
     verifyJwt: await loadJwtVerifier(config, log, now, closed),
@@ -198,7 +197,7 @@ async function wire(wiring: Wiring) {
     now,
     monotonicNow,
     basePath: config.basePath,
-    limits,
+    limits: config,
     trustedProxies: partsOf(config.trustProxy),
     origins: partsOf(config.corsOrigin),
     tls,
@@ -210,7 +209,7 @@ async function wire(wiring: Wiring) {
   });
   const admin = http.createAdmin({
     registry: metrics.registry,
-    limits,
+    limits: config,
     connections: adminConnections,
     log,
     checks: [

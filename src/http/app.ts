@@ -83,7 +83,7 @@ export function createApp(options: AppOptions): FastifyInstance {
       ...COMMON_HEADERS,
       ...(hsts > 0 && { 'strict-transport-security': `max-age=${hsts}` }),
     },
-    countBody: createBodyMemory(limits.body),
+    countBody: createBodyMemory(limits.bodyLimit),
     allowed: [...METHODS, 'OPTIONS'].join(', '),
     noSuchRoute: () => noSuchRoute(basePath),
     unlogged: UNLOGGED,
@@ -103,12 +103,12 @@ export function createApp(options: AppOptions): FastifyInstance {
   // are separate, so lists still work while a lock or a slow disk blocks writes.
   const waitForLoopBudget = createLoopBudget();
   const admissions = {
-    reads: createAdmission(limits.inFlight, waitForLoopBudget),
-    writes: createAdmission(limits.inFlight, waitForLoopBudget),
+    reads: createAdmission(limits.maxInFlight, waitForLoopBudget),
+    writes: createAdmission(limits.maxInFlight, waitForLoopBudget),
   };
   // Anyone can send unknown tokens. Their lookups have a separate limit and loop budget, which networks share.
-  const knownLookups = createAdmission(limits.inFlight, waitForLoopBudget);
-  const otherLookups = createAdmission(limits.inFlight, createLoopBudget());
+  const knownLookups = createAdmission(limits.maxInFlight, waitForLoopBudget);
+  const otherLookups = createAdmission(limits.maxInFlight, createLoopBudget());
   const authentication = createAuthentication({
     store,
     findToken: (digest, network) =>
@@ -117,7 +117,7 @@ export function createApp(options: AppOptions): FastifyInstance {
     now,
     onLookup: metrics.tokenLookedUp,
     audit: createAudit(log),
-    rejectedTokens: createRejectedTokens(limits.rejectedTokens, options.monotonicNow),
+    rejectedTokens: createRejectedTokens(limits.refusedTokenLimit, options.monotonicNow),
     onUseNotRecorded: (error) => log.event('the last use of a token was not recorded', { err: error }),
   });
   app.register(async (scope) => addRoutes(scope, authentication, admissions, options), { prefix: basePath });
@@ -161,13 +161,14 @@ async function addRoutes(
   const { store, log, basePath, limits, metrics } = options;
   const document = renderOpenApi(operations, basePath);
   const methods = collectMethods(scope);
-  const sendBufferLimit = new SendBufferLimit(limits.sendBuffer, OWNER_SHARE);
+  const sendBufferLimit = new SendBufferLimit(limits.sendBufferLimit, OWNER_SHARE);
   const sendPieces = createSendPieces((request, error) => {
     request.brokenOff = toApiError(error);
     if (request.brokenOff.code >= 50000) logFailure(log, request, error);
   });
   const admissionOf: Readonly<Record<Scope, Admission>> = { 'plants:read': reads, 'plants:write': writes };
-  const rates = limits.tokenRequests === 0 ? [] : [limitRequests(limits.tokenRequests, options.monotonicNow)];
+  const rates =
+    limits.tokenRateLimit === 0 ? [] : [limitRequests(limits.tokenRateLimit, options.monotonicNow)];
 
   function serve<O extends Operation>(operation: O, handler: HandlerOf<O>): void {
     const { operationId, method, url, scope: needed, success } = operation;
@@ -212,6 +213,6 @@ async function addRoutes(
     handler: async (_request, reply) => asJson(reply, document),
   });
   // Its own limit: clients without a token may not use up that of lists.
-  await addApiReference(scope, new SendBufferLimit(limits.sendBuffer * REFERENCE_SHARE, 1), sendPieces);
+  await addApiReference(scope, new SendBufferLimit(limits.sendBufferLimit * REFERENCE_SHARE, 1), sendPieces);
   answerOtherMethods(scope, methods);
 }

@@ -56,7 +56,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
   const { onRejected, onClosed = () => undefined, onHandshakeFailed = () => undefined } = options;
   const nextRequestId = createRequestIds();
   const commonHeaders = renderCommon(
-    { ...headers, 'keep-alive': `timeout=${Math.floor(limits.keepAliveMs / 1_000)}` },
+    { ...headers, 'keep-alive': `timeout=${Math.floor(limits.keepAliveTimeout / 1_000)}` },
     options.isStopping,
   );
   const renderError = (error: unknown): string => {
@@ -73,7 +73,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
     trustProxy: trustedProxies.length > 0 && [...trustedProxies],
     exposeHeadRoutes: false,
     return503OnClosing: false,
-    routerOptions: { maxParamLength: limits.headers },
+    routerOptions: { maxParamLength: limits.headerLimit },
     rewriteUrl: originForm,
     serverFactory: (handler) =>
       createHttpServer(handler, { limits, tls, connections, renderError, onClosed, onHandshakeFailed }),
@@ -90,7 +90,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
   for (const method of http.METHODS) app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setValidatorCompiler<TSchema>(({ schema, httpPart }) => compileRequestCheck(schema, httpPart));
   app.decorateRequest('traceId', undefined);
-  app.addHook('preParsing', receiveBody(limits.body, options.countBody));
+  app.addHook('preParsing', receiveBody(limits.bodyLimit, options.countBody));
   options.tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {
     const response = responseOf(reply);
@@ -100,7 +100,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
     response.setCommonHeaders(request.id, commonHeaders);
     addOrigin(origins, request, reply);
     if (response.receiveError !== undefined) throw response.receiveError;
-    rejectMalformed(request, limits.uri);
+    rejectMalformed(request, limits.uriLimit);
     if (request.is404 && !isAboutServer(request.raw)) throw options.noSuchRoute();
     done();
   });

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { describe, it, type TestContext, test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
 import { Gauge, Registry } from 'prom-client';
-import { limitsOf, loadConfig } from '../../src/config.ts';
+import { loadConfig } from '../../src/config.ts';
 import { createAdmin } from '../../src/http/admin.ts';
 import { ConnectionRegistry } from '../../src/http/protocol/connection-registry.ts';
 import { logTo } from '../../src/observability/log.ts';
@@ -70,8 +70,8 @@ test('admin listener: rejected request → error body and headers as on the publ
 });
 
 function adminOf(t: TestContext, registry: Registry, log: EventLog): FastifyInstance {
-  const limits = limitsOf(loadConfig({}, {}));
-  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  const limits = loadConfig({}, {});
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   const admin = createAdmin({ registry, checks: [], limits, connections, log });
   t.after(async () => {
     connections.destroy();

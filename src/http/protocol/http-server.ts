@@ -8,33 +8,33 @@ import { type ConnectionRegistry, TICK_MS } from './connection-registry.ts';
 import { Connection, type HttpConnectionOptions, LINGER_MS } from './http-connection.ts';
 import type { Tls } from './tls.ts';
 
-/** Limits for clients. Sizes are in bytes, times in milliseconds. */
+/** Limits for clients, with the names of their settings. Sizes are in bytes, times in milliseconds. */
 export interface Limits {
-  readonly headers: number;
+  readonly headerLimit: number;
   /** Max characters of a URI. Each character is one byte. */
-  readonly uri: number;
-  readonly body: number;
-  readonly connections: number;
+  readonly uriLimit: number;
+  readonly bodyLimit: number;
+  readonly maxConnections: number;
   /** Max requests that read from the store at once; as many write, and as many look up tokens. */
-  readonly inFlight: number;
+  readonly maxInFlight: number;
   /**
    * Max requests a minute for each token, and max invalid tokens a minute for each address. 0 means no limit.
    */
-  readonly tokenRequests: number;
-  readonly rejectedTokens: number;
+  readonly tokenRateLimit: number;
+  readonly refusedTokenLimit: number;
   /**
    * Max bytes of memory for all long responses that are being sent. Also limits the unsent bytes of all
    * connections.
    */
-  readonly sendBuffer: number;
-  readonly headersMs: number;
-  readonly requestMs: number;
-  readonly keepAliveMs: number;
+  readonly sendBufferLimit: number;
+  readonly headerTimeout: number;
+  readonly requestTimeout: number;
+  readonly keepAliveTimeout: number;
   /**
    * Timeout in milliseconds: a connection is closed if its client accepts no byte of a response for this
    * time.
    */
-  readonly writeMs: number;
+  readonly writeTimeout: number;
 }
 
 interface HttpServerOptions {
@@ -60,7 +60,7 @@ const MAX_REJECTED = 1_000;
 export function createHttpServer(handler: RequestListener, options: HttpServerOptions): Server {
   const { limits, tls, connections, renderError, onClosed, onHandshakeFailed } = options;
   const serverOptions = {
-    maxHeaderSize: limits.headers,
+    maxHeaderSize: limits.headerLimit,
     // Switches off Node's timeouts. The class Connection counts all timeouts, in ticks.
     headersTimeout: 0,
     requestTimeout: 0,
@@ -75,10 +75,10 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
   const server =
     tls === undefined
       ? http.createServer(serverOptions)
-      : tls.createServer({ ...serverOptions, handshakeTimeout: limits.headersMs });
+      : tls.createServer({ ...serverOptions, handshakeTimeout: limits.headerTimeout });
   const known = new WeakMap<Duplex, Connection>();
   const connectionOptions: HttpConnectionOptions = {
-    maxHeaderBytes: limits.headers,
+    maxHeaderBytes: limits.headerLimit,
     timeouts: timeoutsOf(limits),
     handle: handler,
     sharesInput: tls === undefined,
@@ -116,10 +116,10 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
 function timeoutsOf(limits: Limits): HttpConnectionOptions['timeouts'] {
   const ticks = (ms: number): number => Math.ceil(ms / TICK_MS);
   return {
-    headers: ticks(limits.headersMs),
-    request: ticks(limits.requestMs),
-    idle: ticks(limits.keepAliveMs),
-    write: ticks(limits.writeMs),
+    headers: ticks(limits.headerTimeout),
+    request: ticks(limits.requestTimeout),
+    idle: ticks(limits.keepAliveTimeout),
+    write: ticks(limits.writeTimeout),
   };
 }
 

@@ -5,7 +5,7 @@ import { connect, Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { limitsOf, loadConfig } from '../../../src/config.ts';
+import { loadConfig } from '../../../src/config.ts';
 import { BatchedResponse } from '../../../src/http/batched-response.ts';
 import { renderRawError, toApiError } from '../../../src/http/error-response.ts';
 import {
@@ -22,7 +22,7 @@ import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
 
-const limits = limitsOf(loadConfig({}, {}));
+const limits = loadConfig({}, {});
 /** As in http-server.ts. */
 const MAX_REJECTED = 1_000;
 const REQUEST = 'GET / HTTP/1.1\r\nHost: plants.test\r\n\r\n';
@@ -31,11 +31,11 @@ const [CERTIFICATE = '', KEY = ''] = ['pem', 'key'].map((kind) =>
 );
 
 test('no connection is open → empty at once', async () => {
-  await new ConnectionRegistry(limits.connections, limits.sendBuffer).whenEmpty();
+  await new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit).whenEmpty();
 });
 
 test('connections are open → empty when the last one closes', async (t) => {
-  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   const url = `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections))}`;
   const wires = [openWire(url), openWire(url)];
   for (const wire of wires) {
@@ -54,7 +54,7 @@ test('connections are open → empty when the last one closes', async (t) => {
 });
 
 test('connection accepted after the stop began → closed without a response', async (t) => {
-  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   const port = await listenOnFreePort(listenerOf(t, connections));
   const empty = connections.closeWhenIdle();
   const wire = openWire(`http://127.0.0.1:${port}`);
@@ -108,7 +108,7 @@ test('TLS: connection at the limit → a stalled handshake is closed for it; wit
 });
 
 test('response that Node rejects → its connection is closed, the others get their responses', async (t) => {
-  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   const responses: ServerResponse[] = [];
   const listener = listenerOf(t, connections, undefined, (_request, response) => {
     responses.push(response);
@@ -138,7 +138,7 @@ test('socket that no server of Node has set up → an error', () => {
   const socket = new Socket();
   const timeouts = { headers: 1, request: 1, idle: 1, write: 1 };
   const options = {
-    maxHeaderBytes: limits.headers,
+    maxHeaderBytes: limits.headerLimit,
     timeouts,
     handle: () => undefined,
     sharesInput: false,
@@ -199,7 +199,7 @@ class OpenConnections extends ConnectionRegistry {
 }
 
 test('first request long after the connect → its time begins with its first byte', async (t) => {
-  const connections = new OpenConnections(limits.connections, limits.sendBuffer);
+  const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
   const listener = listenerOf(t, connections, undefined, (request, response) => {
     acceptBody(response);
     request.resume().on('end', () => response.end());
@@ -209,7 +209,7 @@ test('first request long after the connect → its time begins with its first by
   await until(() => connections.all.length === 1);
   const [connection] = connections.all;
   // The timer of the connections adds some ticks.
-  const most = 0.8 * (limits.requestMs / TICK_MS);
+  const most = 0.8 * (limits.requestTimeout / TICK_MS);
   for (let ticks = 0; ticks < most; ticks += 1) connection?.tick(undefined);
   wire.send('POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: 1\r\n\r\n');
   await until(() => connection?.isIdle === false);
@@ -219,20 +219,20 @@ test('first request long after the connect → its time begins with its first by
 });
 
 test('half of the headers → 40800 after the timeout of headers, not that of requests', async (t) => {
-  const connections = new OpenConnections(limits.connections, limits.sendBuffer);
-  const listener = listenerOf(t, connections, undefined, () => assert.fail(), limits.headersMs);
+  const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
+  const listener = listenerOf(t, connections, undefined, () => assert.fail(), limits.headerTimeout);
   const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
   t.after(() => wire.destroy());
   await until(() => connections.all.length === 1);
   const [connection] = connections.all;
   wire.send(REQUEST.slice(0, -2));
   await until(() => connection?.isIdle === false);
-  for (let ticks = 0; ticks <= limits.headersMs / TICK_MS; ticks += 1) connection?.tick(undefined);
+  for (let ticks = 0; ticks <= limits.headerTimeout / TICK_MS; ticks += 1) connection?.tick(undefined);
   assert.match(String((await wire.answer({ withinMs: 3_000 }))?.body), /"error":40800/);
 });
 
 test('response that takes longer than the keep-alive timeout → its connection is then used again', async (t) => {
-  const connections = new OpenConnections(limits.connections, limits.sendBuffer);
+  const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
   const held: ServerResponse[] = [];
   const listener = listenerOf(t, connections, undefined, (_request, response) => {
     if (held.length === 0) held.push(response);
@@ -243,7 +243,7 @@ test('response that takes longer than the keep-alive timeout → its connection 
   wire.send(REQUEST);
   await until(() => held.length === 1);
   const [connection] = connections.all;
-  for (let ticks = 0; ticks <= limits.keepAliveMs / TICK_MS; ticks += 1) connection?.tick(undefined);
+  for (let ticks = 0; ticks <= limits.keepAliveTimeout / TICK_MS; ticks += 1) connection?.tick(undefined);
   held[0]?.end();
   assert.equal(await statusOf(wire), 200);
   connection?.tick(undefined);
@@ -252,7 +252,7 @@ test('response that takes longer than the keep-alive timeout → its connection 
 });
 
 test('input above the limit → that which waits longest is rejected, until the rest is within the limit', () => {
-  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   const rejected: string[] = [];
   const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((name) => ({ rejectInput: () => void rejected.push(name) }));
   assert.ok(a && b && c && d);
@@ -278,7 +278,7 @@ test('input above the limit → that which waits longest is rejected, until the 
 });
 
 test('connection at the limit → the one that waits longest for its client makes way, bodies last', async (t) => {
-  const connections = new OpenConnections(3, limits.sendBuffer);
+  const connections = new OpenConnections(3, limits.sendBufferLimit);
   const listener = listenerOf(t, connections, undefined, answerOrReceive);
   const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
   const isWaiting = (index: number, kind: 'request' | 'body'): boolean => {
@@ -323,7 +323,7 @@ test('connection at the limit → the one that waits longest for its client make
 });
 
 test('more connections above the limit, one after the other, than get an error response at once → each gets it', async (t) => {
-  const connections = new ConnectionRegistry(1, limits.sendBuffer);
+  const connections = new ConnectionRegistry(1, limits.sendBufferLimit);
   const held: ServerResponse[] = [];
   const listener = listenerOf(t, connections, undefined, (_request, response) => void held.push(response));
   const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
@@ -338,7 +338,7 @@ test('more connections above the limit, one after the other, than get an error r
 });
 
 test('body of a request whose headers are still checked → stays unparsed, and is counted', async (t) => {
-  const connections = new OpenConnections(limits.connections, limits.sendBuffer);
+  const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
   const taken = Promise.withResolvers<readonly [IncomingMessage, ServerResponse]>();
   const listener = listenerOf(t, connections, undefined, (...pair) => taken.resolve(pair));
   const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
@@ -386,7 +386,7 @@ for (const protocol of ['http', 'https'])
       ['between other requests', REQUEST + UPLOAD + REQUEST, [0, LONG_BODY, 0]],
     ] as const)
       test(`${protocol}: body ${what}, accepted after ${iterations} iterations, then FIN → arrives whole`, async (t) => {
-        const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+        const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
         const tls = protocol === 'https' ? openTls(CERTIFICATE, KEY, () => undefined) : undefined;
         const listener = listenerOf(t, connections, tls, (request, response) => {
           if (request.method === 'GET') response.end('0');
@@ -403,23 +403,24 @@ for (const protocol of ['http', 'https'])
       });
 
 test('idle connection whose client still reads its response → stays open; closed when it reads no more', async (t) => {
-  const connections = new OpenConnections(limits.connections, limits.sendBuffer);
+  const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
   const url = `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections))}`;
   const wire = openWire(url);
   t.after(() => wire.destroy());
   wire.send(REQUEST);
   assert.equal((await wire.answer())?.status, 200);
   const [connection] = connections.all;
-  const enough = 2 * Math.ceil(limits.keepAliveMs / TICK_MS);
+  const enough = 2 * Math.ceil(limits.keepAliveTimeout / TICK_MS);
   for (let unread = enough; unread > 0; unread -= 1) connection?.tick(() => unread);
   assert.equal(connection?.socket.destroyed, false);
-  for (let ticks = 0; ticks <= Math.ceil(limits.writeMs / TICK_MS) + 1; ticks += 1) connection?.tick(() => 1);
+  for (let ticks = 0; ticks <= Math.ceil(limits.writeTimeout / TICK_MS) + 1; ticks += 1)
+    connection?.tick(() => 1);
   assert.equal(connection?.socket.destroyed, true);
 });
 
 test('more unsent bytes than the limit → the connection that stalls longest is closed, the others stay', async (t) => {
   const mebibyte = 1_024 * 1_024;
-  const connections = new OpenConnections(limits.connections, 20 * mebibyte);
+  const connections = new OpenConnections(limits.maxConnections, 20 * mebibyte);
   const closed: (string | undefined)[] = [];
   const listener = createHttpServer((request, response) => void response.end(bodyOf(request.url)), {
     limits,
@@ -462,7 +463,7 @@ test('more unsent bytes than the limit → the connection that stalls longest is
 });
 
 test('pipelined requests above the limit on their memory → 50301 and closed; short ones are accepted', async (t) => {
-  const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   const held: ServerResponse[] = [];
   let isHolding = true;
   const listener = listenerOf(t, connections, undefined, (_request, response) => {
@@ -507,7 +508,7 @@ for (const [inFlight, waiting] of [
   ['GET', 'HEAD'],
 ] as const)
   test(`${waiting} requests above the limit on their memory, behind a ${inFlight} → the 50301 is that of a ${waiting}`, async (t) => {
-    const connections = new ConnectionRegistry(limits.connections, limits.sendBuffer);
+    const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
     const held: ServerResponse[] = [];
     const listener = listenerOf(t, connections, undefined, (_request, response) => void held.push(response));
     const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
@@ -525,7 +526,7 @@ for (const [fields, begins] of [
   ['trailers', `${REQUEST.slice(0, -2)}Transfer-Encoding: chunked\r\n\r\n0\r\n`],
 ] as const)
   test(`unfinished ${fields} above the limit on their memory → 50301 for the oldest; complete ones release it`, async (t) => {
-    const connections = new OpenConnections(limits.connections, limits.sendBuffer);
+    const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
     const listener = listenerOf(t, connections, undefined, answerOrReceive);
     const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
     const begin = (bytes: number): Wire => {
@@ -586,10 +587,10 @@ async function statusOf(wire: Wire): Promise<number | undefined> {
 /** Starts a TLS listener, and a client that connects to it and sends nothing. */
 async function beginHandshake(
   t: TestContext,
-  limit = limits.connections,
+  limit = limits.maxConnections,
   handler?: RequestListener,
 ): Promise<{ connections: ConnectionRegistry; silent: Socket; url: string }> {
-  const connections = new ConnectionRegistry(limit, limits.sendBuffer);
+  const connections = new ConnectionRegistry(limit, limits.sendBufferLimit);
   const tls = openTls(CERTIFICATE, KEY, () => undefined);
   const listener = listenerOf(t, connections, tls, handler);
   const port = await listenOnFreePort(listener);
@@ -607,10 +608,10 @@ function listenerOf(
   connections: ConnectionRegistry,
   tls?: Tls,
   handler: RequestListener = (_request, response) => void response.end(),
-  headersMs = 2 * PATIENCE_MS,
+  headerTimeout = 2 * PATIENCE_MS,
 ): Server {
   const listener = createHttpServer(handler, {
-    limits: { ...limits, headersMs },
+    limits: { ...limits, headerTimeout },
     tls,
     connections,
     renderError: (error) => renderRawError(toApiError(error), {}),

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import Fastify, { type FastifyInstance, LogController } from 'fastify';
 import type { ApiError, ErrorCode } from '../api-errors.ts';
 import type { EventLog } from '../observability/log-events.ts';
@@ -12,7 +13,6 @@ import { addOrigin, anyOrigin } from './protocol/cors.ts';
 import { isAboutServer, originForm, rejectMalformed } from './protocol/http-conformance.ts';
 import { createHttpServer, type Limits } from './protocol/http-server.ts';
 import { receiveBody } from './protocol/request-body.ts';
-import { createRequestIds } from './protocol/request-id.ts';
 import { compileRequestCheck, withoutCompilers } from './protocol/request-validation.ts';
 import type { Tls } from './protocol/tls.ts';
 import { renderCommon } from './response-head.ts';
@@ -113,4 +113,14 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
     sendApiError(reply, apiError);
   });
   return app;
+}
+
+/** Returns a generator of request ids. Each has the random prefix of its generator, and a number. */
+export function createRequestIds(): () => string {
+  const prefix = randomBytes(6).toString('base64url');
+  let count = 0;
+  return () => {
+    count += 1;
+    return `${prefix}-${count.toString(36)}`;
+  };
 }

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
-import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyInstance } from 'fastify';
 import { ApiError } from '../api-errors.ts';
 import { readPackagedFile } from '../packaged-files.ts';
 import { responseOf } from './batched-response.ts';
@@ -69,11 +69,11 @@ const PAGE_HEADERS = {
 };
 
 /** Serves the API reference: the page /docs, which renders /openapi.json, and the script of that page. */
-export async function addApiReference(
+export function addApiReference(
   scope: FastifyInstance,
   sendBufferLimit: SendBufferLimit,
   sendPieces: SendPieces,
-): Promise<void> {
+): void {
   scope.route({
     method: ['GET', 'HEAD'],
     url: '/docs',
@@ -86,9 +86,26 @@ export async function addApiReference(
     method: ['GET', 'HEAD'],
     url: '/docs/scalar.js',
     config: { operationId: 'docs' },
+    // The script is always sent gzipped, whatever `Accept-Encoding` says. Every browser accepts gzip, and a
+    // server may ignore `Accept-Encoding` (RFC 9110 §12.5.3).
     handler: async (request, reply) => {
       script ??= readScript();
-      return sendScript(request, reply, script, { sendBufferLimit, sendPieces });
+      const { gzipped, etag } = script;
+      const { headers, method } = request;
+      checkPreconditions(headers, etag);
+      const isKnown = isKnownBy(headers, etag);
+      const hasBody = !isKnown && method !== 'HEAD';
+      if (hasBody) sendBufferLimit.open(responseOf(reply), '').take(PIECE_BYTES);
+      reply.headers({ ...PAGE_HEADERS, etag });
+      if (isKnown) return reply.code(304).send();
+      reply
+        .type('text/javascript; charset=utf-8')
+        .headers({ 'content-encoding': 'gzip', 'content-length': gzipped.length });
+      if (!hasBody) return reply.send();
+      // Sends the script in pieces. One large write would make TLS encrypt the whole script, even if the client
+      // never reads it.
+      await sendPieces(request, reply, inPieces(gzipped));
+      return reply;
     },
   });
 }
@@ -101,34 +118,6 @@ interface Script {
 function readScript(): Script {
   const gzipped = readPackagedFile(SCRIPT_FILE);
   return { gzipped, etag: `"${createHash('sha256').update(gzipped).digest('base64url')}"` };
-}
-
-// The script is always sent gzipped, whatever `Accept-Encoding` says. Every browser accepts gzip, and a
-// server may ignore `Accept-Encoding` (RFC 9110 §12.5.3).
-async function sendScript(
-  request: FastifyRequest,
-  reply: FastifyReply,
-  { gzipped, etag }: Script,
-  {
-    sendBufferLimit,
-    sendPieces,
-  }: { readonly sendBufferLimit: SendBufferLimit; readonly sendPieces: SendPieces },
-): Promise<FastifyReply> {
-  const { headers, method } = request;
-  checkPreconditions(headers, etag);
-  const isKnown = isKnownBy(headers, etag);
-  const hasBody = !isKnown && method !== 'HEAD';
-  if (hasBody) sendBufferLimit.open(responseOf(reply), '').take(PIECE_BYTES);
-  reply.headers({ ...PAGE_HEADERS, etag });
-  if (isKnown) return reply.code(304).send();
-  reply
-    .type('text/javascript; charset=utf-8')
-    .headers({ 'content-encoding': 'gzip', 'content-length': gzipped.length });
-  if (!hasBody) return reply.send();
-  // Sends the script in pieces. One large write would make TLS encrypt the whole script, even if the client
-  // never reads it.
-  await sendPieces(request, reply, inPieces(gzipped));
-  return reply;
 }
 
 /** Throws an ApiError (41200) if `If-Match` does not match the ETag of the script (RFC 9110 §13.1.1). */

@@ -152,12 +152,12 @@ function operationOf({ routeOptions }: FastifyRequest): string {
   return routeOptions.config?.operationId ?? 'none';
 }
 
-async function addRoutes(
+function addRoutes(
   scope: FastifyInstance,
   authentication: Authentication,
   { reads, writes }: Readonly<Record<'reads' | 'writes', Admission>>,
   options: AppOptions,
-): Promise<void> {
+): void {
   const { store, log, basePath, limits, metrics } = options;
   const document = renderOpenApi(operations, basePath);
   const methods = collectMethods(scope);
@@ -213,6 +213,6 @@ async function addRoutes(
     handler: async (_request, reply) => asJson(reply, document),
   });
   // Its own limit: clients without a token may not use up that of lists.
-  await addApiReference(scope, new SendBufferLimit(limits.sendBufferLimit * REFERENCE_SHARE, 1), sendPieces);
+  addApiReference(scope, new SendBufferLimit(limits.sendBufferLimit * REFERENCE_SHARE, 1), sendPieces);
   answerOtherMethods(scope, methods);
 }

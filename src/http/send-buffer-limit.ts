@@ -25,23 +25,6 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-/** Memory of one owner. `reserved` is the part that was taken by `reserve`. */
-interface Use {
-  readonly used: number;
-  readonly reserved: number;
-}
-
-const NONE: Use = { used: 0, reserved: 0 };
-
-/** Memory of the responses of one owner that are stopped: they wait for memory, or are paused. */
-interface Stopped {
-  readonly reserved: number;
-  /** All memory of the responses that wait for memory. */
-  readonly waiting: number;
-}
-
-const NONE_STOPPED: Stopped = { reserved: 0, waiting: 0 };
-
 /**
  * Limits the total memory of the long responses that clients are still reading, and the share of each owner.
  * Does not count short responses.
@@ -49,17 +32,14 @@ const NONE_STOPPED: Stopped = { reserved: 0, waiting: 0 };
 export class SendBufferLimit {
   readonly #limit: number;
   readonly #limitOfOwner: number;
-  readonly #byOwner = new Map<string, Use>();
+  readonly #usedBy = new Map<string, number>();
+  /** Responses that hold memory. */
+  readonly #holding = new Set<HeldBytes>();
   /** Responses that wait for memory. The first has waited longest. */
   readonly #waiting: Waiting[] = [];
   /** Responses that wait for something else, and release no memory until they have it. */
   readonly #paused = new Set<HeldBytes>();
   #used = 0;
-  /**
-   * The part of `#used` that was taken by `reserve`, which waits for memory. The rest was taken by `take`,
-   * which fails instead of waiting.
-   */
-  #reserved = 0;
 
   /** `limit` is in bytes, `ownerShare` the part of it that one owner may use. */
   constructor(limit: number, ownerShare: number) {
@@ -73,9 +53,9 @@ export class SendBufferLimit {
   }
 
   /** Takes memory without waiting. Throws an ApiError (50301) if a limit would be exceeded. */
-  take(memory: number, owner: string): void {
-    if (this.#used + memory > this.#limit || !this.#fitsOwner(memory, owner)) throw tooMuch();
-    this.#count(memory, 0, owner);
+  take(memory: number, response: HeldBytes): void {
+    if (this.#used + memory > this.#limit || !this.#fitsOwner(memory, response.owner)) throw tooMuch();
+    this.#count(memory, response);
   }
 
   /**
@@ -88,7 +68,7 @@ export class SendBufferLimit {
     this.#waiting.push({ response, memory, resolve, reject });
     this.#wakeNext();
     const waitMs = response.isBegun() ? BEGUN_WAIT_MS : WAIT_MS;
-    const timer = setTimeout(() => this.cancel(response, tooMuch()), waitMs);
+    const timer = setTimeout(() => this.#cancel(response, tooMuch()), waitMs);
     try {
       await promise;
     } finally {
@@ -106,8 +86,21 @@ export class SendBufferLimit {
     this.#paused.delete(response);
   }
 
-  /** Rejects the pending reservation of a response, if there is one. */
-  cancel(response: HeldBytes, reason: Error): void {
+  /** Releases memory of a response: first that which was taken by `reserve`. */
+  release(memory: number, response: HeldBytes): void {
+    response.reserved -= Math.min(memory, response.reserved);
+    this.#count(-memory, response);
+    this.#wakeNext();
+  }
+
+  /** Releases all memory of a closed response, and rejects its pending reservation, if there is one. */
+  close(response: HeldBytes): void {
+    this.#cancel(response, new ClientGone());
+    this.resume(response);
+    this.release(response.memory, response);
+  }
+
+  #cancel(response: HeldBytes, reason: Error): void {
     const index = this.#waiting.findIndex((waiting) => waiting.response === response);
     if (index === -1) return;
     const [waiting] = this.#waiting.splice(index, 1);
@@ -115,23 +108,20 @@ export class SendBufferLimit {
     this.#wakeNext();
   }
 
-  release(memory: number, reserved: number, owner: string): void {
-    this.#count(-memory, -reserved, owner);
-    this.#wakeNext();
-  }
-
-  #count(memory: number, reserved: number, owner: string): void {
+  #count(memory: number, response: HeldBytes): void {
+    const { owner } = response;
+    const ofOwner = (this.#usedBy.get(owner) ?? 0) + memory;
     this.#used += memory;
-    this.#reserved += reserved;
-    const before = this.#byOwner.get(owner) ?? NONE;
-    const after = { used: before.used + memory, reserved: before.reserved + reserved };
-    if (after.used === 0) this.#byOwner.delete(owner);
-    else this.#byOwner.set(owner, after);
+    if (ofOwner === 0) this.#usedBy.delete(owner);
+    else this.#usedBy.set(owner, ofOwner);
+    response.memory += memory;
+    if (response.memory === 0) this.#holding.delete(response);
+    else this.#holding.add(response);
   }
 
   // The first response of an owner may be larger than the owner's share.
   #fitsOwner(memory: number, owner: string): boolean {
-    const { used } = this.#byOwner.get(owner) ?? NONE;
+    const used = this.#usedBy.get(owner) ?? 0;
     return used === 0 || used + memory <= this.#limitOfOwner;
   }
 
@@ -139,8 +129,8 @@ export class SendBufferLimit {
   #wakeNext(): void {
     for (let index = this.#findNext(0); index !== -1; index = this.#findNext(index)) {
       for (const { memory, response, resolve } of this.#waiting.splice(index, 1)) {
-        this.#count(memory, memory, response.owner);
-        response.grant(memory);
+        response.reserved += memory;
+        this.#count(memory, response);
         resolve();
       }
     }
@@ -152,37 +142,30 @@ export class SendBufferLimit {
   // limit.
   #findNext(begin: number): number {
     if (begin >= this.#waiting.length) return -1;
-    const stopped = this.#sumStopped();
-    const ofStopped = [...stopped.values()].reduce((sum, { reserved }) => sum + reserved, 0);
+    const holding = [...this.#holding];
+    const waiting = new Set(this.#waiting.map(({ response }) => response));
+    const notWaiting = holding.filter((response) => !waiting.has(response));
+    // Other memory than reserved may never be released, while a client does not read.
+    const moving = notWaiting.filter((response) => response.reserved > 0 && !this.#paused.has(response));
+    const ownersNotWaiting = new Set(notWaiting.map(({ owner }) => owner));
+    const ownersMoving = new Set(moving.map(({ owner }) => owner));
+
+    // Returns true if this response must get memory above the share of its owner, since no other of the owner will
+    // release any. One that has begun, or holds reserved memory, is stuck if no other that holds some is moving.
+    // Another one can be rejected instead, unless all responses that hold memory wait for more.
+    const isOwnerStuck = (response: HeldBytes): boolean =>
+      response.isBegun() || response.reserved > 0
+        ? !ownersMoving.has(response.owner)
+        : response.memory > 0 && !ownersNotWaiting.has(response.owner);
+
     for (const [offset, { memory, response }] of this.#waiting.slice(begin).entries()) {
-      const fitsOwner = this.#fitsOwner(memory, response.owner);
-      if (!fitsOwner && !this.#isOwnerStuck(response, stopped.get(response.owner) ?? NONE_STOPPED)) continue;
+      if (!this.#fitsOwner(memory, response.owner) && !isOwnerStuck(response)) continue;
       if (this.#used + memory <= this.#limit) return begin + offset;
-      if (this.#reserved !== ofStopped) return -1;
+      if (moving.length > 0) return -1;
       // Memory becomes free only when one that holds some goes on.
-      if (response.reserved > 0 || this.#reserved === 0) return begin + offset;
+      if (response.reserved > 0 || holding.every(({ reserved }) => reserved === 0)) return begin + offset;
     }
     return -1;
-  }
-
-  // Returns true if this response must get memory above the share of its owner, since no other of the owner will
-  // release any. One that has begun, or holds reserved memory, is stuck if all reserved memory belongs to stopped
-  // responses. Another one can be rejected instead, unless responses that wait for memory hold all of it.
-  #isOwnerStuck(response: HeldBytes, stopped: Stopped): boolean {
-    const { used, reserved } = this.#byOwner.get(response.owner) ?? NONE;
-    if (response.isBegun() || response.reserved > 0) return reserved === stopped.reserved;
-    return response.memory > 0 && used === stopped.waiting;
-  }
-
-  #sumStopped(): ReadonlyMap<string, Stopped> {
-    const byOwner = new Map<string, Stopped>();
-    const add = ({ owner, reserved }: HeldBytes, waiting: number): void => {
-      const sum = byOwner.get(owner) ?? NONE_STOPPED;
-      byOwner.set(owner, { reserved: sum.reserved + reserved, waiting: sum.waiting + waiting });
-    };
-    for (const response of this.#paused) add(response, 0);
-    for (const { response } of this.#waiting) add(response, response.memory);
-    return byOwner;
   }
 }
 
@@ -200,11 +183,11 @@ function tooMuch(): ApiError {
 /** The share of the memory limit that one response holds. It is released when the response closes. */
 export class HeldBytes {
   isClosed: boolean;
-  /** The part of this response's memory that was taken by `reserve`, which waits for memory. */
-  reserved = 0;
   readonly owner: string;
-  /** All memory of this response. */
+  /** All memory of this response. Only `SendBufferLimit` changes it, and `reserved`. */
   memory = 0;
+  /** The part of the memory that was taken by `reserve`, which waits for memory. */
+  reserved = 0;
   readonly #response: BatchedResponse;
   readonly #limit: SendBufferLimit;
 
@@ -215,9 +198,7 @@ export class HeldBytes {
     this.isClosed = response.destroyed;
     response.once('close', () => {
       this.isClosed = true;
-      limit.cancel(this, new ClientGone());
-      limit.resume(this);
-      limit.release(this.memory, this.reserved, owner);
+      limit.close(this);
     });
   }
 
@@ -231,10 +212,7 @@ export class HeldBytes {
    * owner, have reached their limit.
    */
   take(bytes: number): void {
-    if (this.isClosed) return;
-    const memory = bytes * MEMORY_PER_BYTE;
-    this.#limit.take(memory, this.owner);
-    this.memory += memory;
+    if (!this.isClosed) this.#limit.take(bytes * MEMORY_PER_BYTE, this);
   }
 
   /**
@@ -243,8 +221,7 @@ export class HeldBytes {
    */
   async reserve(bytes: number): Promise<void> {
     if (this.isClosed) throw new ClientGone();
-    const memory = bytes * MEMORY_PER_BYTE;
-    await this.#limit.reserve(memory, this);
+    await this.#limit.reserve(bytes * MEMORY_PER_BYTE, this);
     if (this.isClosed) throw new ClientGone();
   }
 
@@ -261,19 +238,8 @@ export class HeldBytes {
     }
   }
 
-  /** Adds memory that `SendBufferLimit` has granted to this response. */
-  grant(memory: number): void {
-    this.memory += memory;
-    this.reserved += memory;
-  }
-
   /** Releases the memory of bytes that were sent, or that are not needed after all. */
   release(bytes: number): void {
-    if (this.isClosed) return;
-    const memory = bytes * MEMORY_PER_BYTE;
-    const reserved = Math.min(memory, this.reserved);
-    this.memory -= memory;
-    this.reserved -= reserved;
-    this.#limit.release(memory, reserved, this.owner);
+    if (!this.isClosed) this.#limit.release(bytes * MEMORY_PER_BYTE, this);
   }
 }

@@ -16,9 +16,10 @@ function openResponse(): BatchedResponse {
 }
 
 function assertAllFree(limit: SendBufferLimit): void {
-  limit.take(LIMIT, 'bob');
-  assert.throws(() => limit.take(1, 'bob'), { code: 50301 });
-  limit.release(LIMIT, 0, 'bob');
+  const held = limit.open(openResponse(), 'bob');
+  held.take(2 * HALF);
+  assert.throws(() => held.take(1), { code: 50301 });
+  held.release(2 * HALF);
 }
 
 test('memory above the limit → 50301; the memory of a closed response is free', () => {
@@ -126,16 +127,17 @@ test('response closed while it waits, or just after its wait → ClientGone, and
   const limit = new SendBufferLimit(LIMIT, 0.75);
   for (const isGranted of [false, true]) {
     const response = openResponse();
-    limit.take(LIMIT, 'bob');
+    const held = limit.open(openResponse(), 'bob');
+    held.take(2 * HALF);
     const holder = openResponse();
     const released = limit.open(holder, 'alice').reserve(1);
     await released;
     const waiting = limit.open(response, 'alice').reserve(HALF);
-    if (isGranted) limit.release(LIMIT, 0, 'bob');
+    if (isGranted) held.release(2 * HALF);
     response.emit('close');
     await assert.rejects(waiting, ClientGone);
     holder.emit('close');
-    if (!isGranted) limit.release(LIMIT, 0, 'bob');
+    if (!isGranted) held.release(2 * HALF);
     assertAllFree(limit);
   }
 });

@@ -40,17 +40,12 @@ const MEMBER_NAMES = 32 * plantFields.length;
  */
 const SMALLEST_VALUE_LIMIT = 64 * 1024;
 
-interface Pages {
-  listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage;
-  readLargePlant(owner: string, range: IdRange): LargePlant | undefined;
-}
-
 /**
  * Prepares the statements that read pages. SQLite's limit on the size of a value (`sqlite3_limit`) bounds the
  * memory of these statements. Usually one statement reads the whole page. If the page exceeds the limit or
  * has large plants, it is read again row by row.
  */
-export function preparePages(db: DatabaseSync): Pages {
+export function preparePages(db: DatabaseSync) {
   // Finds the last id first, and then renders the range without a subquery, whose columns SQLite would copy row by row. It
   // reads the range in ascending order: the primary key is the only index. If the row count differs, the order is damaged.
   // `group_concat` bounds the memory at each row, `json_group_array` only at the end; both go through all rows.
@@ -125,7 +120,8 @@ export function preparePages(db: DatabaseSync): Pages {
   }
 
   return {
-    listPlants: (owner, range, limit) => tryWhole(owner, range, limit) ?? readFitting(owner, range, limit),
+    listPlants: (owner: string, range: IdRange, limit: PageLimit): PlantPage =>
+      tryWhole(owner, range, limit) ?? readFitting(owner, range, limit),
     readLargePlant,
   };
 }

@@ -3,7 +3,7 @@ import type { StatementSync } from 'node:sqlite';
 import { LRUCache } from 'lru-cache';
 import type { FoundToken } from '../../token.ts';
 import { FIND_ANY_ROW, FOUND_TOKEN_COLUMNS, toFoundToken } from '../rows.ts';
-import type { IdRange, LargePlant, PageLimit, PlantPage } from '../store.ts';
+import type { IdRange, PageLimit, PlantPage } from '../store.ts';
 import { openForReading } from './connection.ts';
 import { preparePages } from './pages.ts';
 
@@ -15,24 +15,8 @@ const CACHE_CHARACTERS = 4 * 1024 * 1024;
 const LONGEST_CACHED_CHARACTERS = 16 * 1024;
 const ENTRY_CHARACTERS = 256;
 
-/** Reads the store synchronously, on a connection that is only for reads. */
-interface Reader {
-  /**
-   * Notes a commit of this process. The next read of a page then checks whether the cached pages are
-   * outdated. Call this method after each commit, before the outcomes are reported.
-   */
-  noteCommit(): void;
-  listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage;
-  readLargePlant(owner: string, range: IdRange): LargePlant | undefined;
-  findToken(digest: Uint8Array): FoundToken | undefined;
-  findTokenById(id: string): FoundToken | undefined;
-  hasTokens(): boolean;
-  isEmpty(): boolean;
-  ping(): void;
-  close(): void;
-}
-
-export async function openReader(file: string): Promise<Reader> {
+/** Opens a connection that is only for reads, and reads the store with it synchronously. */
+export async function openReader(file: string) {
   const db = openForReading(file);
   const { listPlants, readLargePlant } = preparePages(db);
   const tokenByDigest = db.prepare(`SELECT ${FOUND_TOKEN_COLUMNS} FROM tokens WHERE digest = ?`);
@@ -64,13 +48,17 @@ export async function openReader(file: string): Promise<Reader> {
     pagesVersion = version;
   }
 
+  /**
+   * Notes a commit of this process. The next read of a page then checks whether the cached pages are
+   * outdated. Call this function after each commit, before the outcomes are reported.
+   */
   function noteCommit(): void {
     versionKnownIn = undefined;
   }
 
   return {
     noteCommit,
-    listPlants(owner, range, limit) {
+    listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage {
       dropOutdatedPages();
       const key = `${range.from} ${range.to} ${limit.plants} ${limit.bytes} ${owner}`;
       const known = pages.get(key);
@@ -80,8 +68,8 @@ export async function openReader(file: string): Promise<Reader> {
       return read;
     },
     readLargePlant,
-    findToken: (digest) => readToken(tokenByDigest, digest),
-    findTokenById: (id) => readToken(tokenById, id),
+    findToken: (digest: Uint8Array) => readToken(tokenByDigest, digest),
+    findTokenById: (id: string) => readToken(tokenById, id),
     hasTokens: () => anyToken.get() !== undefined,
     isEmpty: () => anyRow.get() === undefined,
     ping: () => {

@@ -2,13 +2,13 @@ import type { FastifyInstance } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
 import { noSuchRoute } from '../error-response.ts';
 
-/** Collects the methods of each path that is registered in a Fastify scope after this call. */
+/** Collects the methods of each path, without the prefix, that is registered in a Fastify scope after this call. */
 export function collectMethods(scope: FastifyInstance): Map<string, Set<string>> {
   const methods = new Map<string, Set<string>>();
-  scope.addHook('onRoute', ({ url, method }) => {
-    const known = methods.get(url) ?? new Set<string>();
+  scope.addHook('onRoute', ({ routePath, method }) => {
+    const known = methods.get(routePath) ?? new Set<string>();
     for (const one of [method].flat()) known.add(one);
-    methods.set(url, known);
+    methods.set(routePath, known);
   });
   return methods;
 }
@@ -21,8 +21,7 @@ export function answerOtherMethods(
   scope: FastifyInstance,
   methods: ReadonlyMap<string, ReadonlySet<string>>,
 ): void {
-  for (const [fullUrl, known] of [...methods]) {
-    const url = fullUrl.slice(scope.prefix.length);
+  for (const [url, known] of [...methods]) {
     const allow = [...known, 'OPTIONS'].join(', ');
     scope.route({
       method: 'OPTIONS',
@@ -40,10 +39,7 @@ export function answerOtherMethods(
   }
   // For `/plants/:id`, adds a route for `/plants/` that responds 404. Otherwise `/plants/` would match with an
   // empty `id`. Each parameter of a path needs such a route, and several paths may share one.
-  const emptyParameters = new Set(
-    [...methods.keys()].flatMap((fullUrl) => prefixesOf(fullUrl.slice(scope.prefix.length))),
-  );
-  for (const url of emptyParameters) {
+  for (const url of new Set([...methods.keys()].flatMap(prefixesOf))) {
     scope.route({
       method: scope.supportedMethods,
       url,

@@ -13,8 +13,8 @@ mkdirSync(TO, { recursive: true });
 const entryPoints = ['src/cli/main.ts', 'src/store/sqlite/writer-thread.ts'];
 const files = await bundle(entryPoints, join(TO, 'lib'), { splitting: true, minify: false });
 for (const file of await packagedFiles()) cpSync(join('src', file), join(TO, 'lib', file));
-for (const file of ['bin', 'README.md', 'LICENSE', 'CHANGELOG.md'])
-  cpSync(file, join(TO, file), { recursive: true });
+for (const file of ['bin', 'LICENSE', 'CHANGELOG.md']) cpSync(file, join(TO, file), { recursive: true });
+cpSync('build/package-readme.md', join(TO, 'README.md'));
 writeFileSync(join(TO, 'THIRD-PARTY.txt'), renderThirdParty(files));
 
 const { name, version, description, license, type, bin, engines } = manifest;

@@ -41,6 +41,20 @@ export async function publintMessages(tarball: string): Promise<readonly unknown
   return (await publint({ pack: { tarball: copy }, strict: true })).messages;
 }
 
+/** Returns the relative links of the README in a package tarball whose target is not in the tarball. */
+export async function deadLinks(tarball: string): Promise<readonly string[]> {
+  const { stdout: names } = await run('tar', ['--list', '--file', tarball]);
+  const { stdout: readme } = await run('tar', [
+    '--extract',
+    '--to-stdout',
+    '--file',
+    tarball,
+    'package/README.md',
+  ]);
+  const links = readme.matchAll(/(?:\]\(|(?:href|src|srcset)=")(?![a-z]+:|#)([^)"#\s]+)/g);
+  return [...links].map(([, link = '']) => link).filter((link) => !names.includes(`package/${link}`));
+}
+
 /** Lists the files and folders at the root of the package in a tarball. */
 export async function contentsOf(tarball: string): Promise<readonly string[]> {
   const { stdout } = await run('tar', ['--list', '--file', tarball]);

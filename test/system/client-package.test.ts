@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
 import { freshFolder } from '../support/engines.ts';
-import { contentsOf, npmInstall, packClient, publintMessages } from '../support/packages.ts';
+import { contentsOf, deadLinks, npmInstall, packClient, publintMessages } from '../support/packages.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 const run = promisify(execFile);
@@ -75,6 +75,10 @@ describe("the client's package", () => {
     assert.ok((await stat(tarball)).size <= 60_000);
     const read = (file: string): Promise<string> => readFile(join(ROOT, file), 'utf8');
     assert.equal(await read('client/LICENSE'), await read('LICENSE'));
+  });
+
+  test('has a README that links nothing that it lacks', async () => {
+    assert.deepEqual(await deadLinks(tarball), []);
   });
 
   test('passes publint and Are The Types Wrong', async () => {

@@ -11,7 +11,7 @@ import { promisify } from 'node:util';
 import { createClient } from '../../client/src/client.ts';
 import manifest from '../../package.json' with { type: 'json' };
 import { freshFolder } from '../support/engines.ts';
-import { contentsOf, npmInstall, pack, publintMessages } from '../support/packages.ts';
+import { contentsOf, deadLinks, npmInstall, pack, publintMessages } from '../support/packages.ts';
 import { newInstallation } from '../support/program.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
@@ -41,7 +41,7 @@ test('npm ci in a clone → installs Node and builds the page, also with NODE_EN
 
 test('npm run build after an installation without scripts → builds the script of the page /docs', async () => {
   const folder = await freshFolder();
-  for (const name of ['package.json', 'bin', 'build', 'src', 'README.md', 'LICENSE', 'CHANGELOG.md'])
+  for (const name of ['package.json', 'bin', 'build', 'src', 'LICENSE', 'CHANGELOG.md'])
     await cp(join(ROOT, name), join(folder, name), { recursive: true });
   await symlink(join(ROOT, 'node_modules'), join(folder, 'node_modules'));
   await rm(join(folder, 'src/http/api-reference.js.gz'));
@@ -68,6 +68,10 @@ test('package → passes publint and contains only the expected files', async ()
   assert.deepEqual(await publintMessages(tarball), []);
   const contents = ['CHANGELOG.md', 'LICENSE', 'README.md', 'THIRD-PARTY.txt', 'bin', 'lib', 'package.json'];
   assert.deepEqual(await contentsOf(tarball), contents);
+});
+
+test('package → its README links nothing that it lacks', async () => {
+  assert.deepEqual(await deadLinks(tarball), []);
 });
 
 describe('the installed program', () => {

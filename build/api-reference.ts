@@ -42,5 +42,10 @@ async function readLicence(): Promise<string> {
   return readFile(join(dirname(main), '..', 'LICENSE'), 'utf8');
 }
 
-const script = `/*!\n${await readLicence()}*/\n${PREAMBLE}${await readScript()}`;
+/** The notices of what the script contains, which Scalar publishes without them (`npm run renew:notices`). */
+function readNotices(): Promise<string> {
+  return readFile(new URL('api-reference-notices.txt', import.meta.url), 'utf8');
+}
+
+const script = `/*!\n${await readLicence()}\n${await readNotices()}*/\n${PREAMBLE}${await readScript()}`;
 await writeFile(TO, gzipSync(script, { level: 9 }));

@@ -43,19 +43,35 @@ export async function packagedFiles(): Promise<readonly string[]> {
   return globSync('**/*.{sql,gz}', { cwd: 'src' });
 }
 
-/** Renders the names, versions, licences and notices of the packages that files belong to. */
+/**
+ * Renders the names, versions, licences and notices of the packages that files belong to, and the notices of the script
+ * of the page /docs.
+ */
 export function renderThirdParty(files: readonly string[]): string {
   const folders = new Set(files.map((file) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(file)?.[0] ?? ''));
-  const notices = [...folders].filter((folder) => folder !== '').map(readNotice);
+  const notices = [...folders]
+    .filter((folder) => folder !== '')
+    .map(readNotice)
+    .map(({ name, version, license, text }) => `${name} ${version} (${license})\n\n${text}`.trim());
   if (notices.length === 0) throw new Error('no package was bundled');
-  return `${[...new Set(notices)].sort().join(`\n${'-'.repeat(80)}\n\n`)}`;
+  const ofPage = readFileSync(join(import.meta.dirname, 'api-reference-notices.txt'), 'utf8').trim();
+  return `${[...[...new Set(notices)].sort(), ofPage].join(`\n\n${'-'.repeat(80)}\n\n`)}\n`;
 }
 
-function readNotice(folder: string): string {
+interface Notice {
+  readonly name: string;
+  readonly version: string;
+  readonly license: string;
+  /** The licence files of the package, one after the other. Empty if it has none. */
+  readonly text: string;
+}
+
+/** Reads the notice of the package in a folder. */
+export function readNotice(folder: string): Notice {
   const { name, version, license } = JSON.parse(readFileSync(join(folder, 'package.json'), 'utf8'));
   const texts = readdirSync(folder)
     .filter((file) => /^(?:licen[cs]e|copying|notice)/i.test(file))
     .map((file) => readFileSync(join(folder, file), 'utf8').trim());
   if (texts.length === 0 && license === undefined) throw new Error(`${folder} names no licence`);
-  return [`${name} ${version} (${license})`, ...texts].join('\n\n').concat('\n');
+  return { name, version, license, text: texts.join('\n\n') };
 }

@@ -93,6 +93,15 @@ test('the installed packages equal the locked ones', () => {
     assert.deepEqual([version, integrity], [lock[path]?.version, lock[path]?.integrity], path);
 });
 
+test('the notices of the script of /docs are of the installed version of Scalar; else: npm run renew:notices', () => {
+  const notices = readFileSync(new URL('../../build/api-reference-notices.txt', import.meta.url), 'utf8');
+  assert.match(notices, /^The script of the page \/docs is that of @scalar\/fastify-api-reference (\S+), /);
+  assert.equal(
+    / (\d+\.\d+\.\d+), /.exec(notices)?.[1],
+    manifest.devDependencies['@scalar/fastify-api-reference'],
+  );
+});
+
 interface Component {
   readonly name: string;
   readonly version: string;

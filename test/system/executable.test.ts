@@ -120,6 +120,7 @@ describe('the executable on a machine without Node', () => {
     const licences = await readFile(`${executable}.licences.txt`, 'utf8');
     assert.match(licences, /^Node\.js 26\./);
     for (const name of Object.keys(manifest.dependencies)) assert.ok(licences.includes(`\n${name} `), name);
+    assert.match(licences, /^highlight\.js \(BSD-3-Clause\)$/m);
     assert.ok((await stat(executable)).mode & 0o100);
   });
 });

@@ -8,6 +8,7 @@ import type { Readable } from 'node:stream';
 import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
+import { gunzipSync } from 'node:zlib';
 import { createClient } from '../../client/src/client.ts';
 import manifest from '../../package.json' with { type: 'json' };
 import { freshFolder } from '../support/engines.ts';
@@ -57,11 +58,14 @@ test('installed package → the only package, without an install script to appro
   ]);
 });
 
-test('package → has the licence of every bundled package', async () => {
+test('package → has the licence of every bundled package, and of what the script of /docs contains', async () => {
   const folder = join(installed.folder, 'node_modules', 'plant-store');
   const notices = await readFile(join(folder, 'THIRD-PARTY.txt'), 'utf8');
   for (const name of Object.keys(manifest.dependencies))
     assert.match(notices, new RegExp(`^${name} \\d+\\.\\d+\\.\\d+ \\(`, 'm'));
+  const script = gunzipSync(await readFile(join(folder, 'lib/http/api-reference.js.gz'))).toString();
+  for (const text of [notices, script])
+    assert.match(text, /^highlight\.js \(BSD-3-Clause\)\n {2}Copyright .*\n\nBSD 3-Clause/m);
 });
 
 test('package → passes publint and contains only the expected files', async () => {

@@ -1,5 +1,5 @@
 import type { Writable } from 'node:stream';
-import { type Logger, pino, symbols } from 'pino';
+import { type Logger, pino, stdSerializers, symbols } from 'pino';
 import { escapeColouredLines } from '../terminal-text.ts';
 import { type EventLog, logEvents } from './log-events.ts';
 import { createLogWriter, type LineKind, type LogDestination } from './log-writer.ts';
@@ -54,7 +54,8 @@ export async function createLog(level: string): Promise<ServiceLog> {
 /** Creates a log of JSON lines. */
 export function logTo(destination: LogDestination, level: string): ServiceLog {
   const timestamp = createTimestamps();
-  const logger = pino({ level, base: null, timestamp }, new KindStream(destination));
+  const options = { level, base: null, timestamp, serializers: { err: serializeError } };
+  const logger = pino(options, new KindStream(destination));
   const log = eventLog(logger);
   const linesDropped = (): number => 0;
   if (!logger.isLevelEnabled('info')) return { log, answered: () => undefined, linesDropped };
@@ -72,6 +73,15 @@ export function logTo(destination: LogDestination, level: string): ServiceLog {
       );
     },
   };
+}
+
+// pino appends the message of the cause, which many messages already have.
+function serializeError(error: unknown): unknown {
+  if (!(error instanceof Error)) return error;
+  const serialized = stdSerializers.err(error);
+  if (error.cause instanceof Error && error.message.includes(error.cause.message))
+    serialized.message = error.message;
+  return serialized;
 }
 
 function eventLog(logger: Logger): Log {

@@ -30,14 +30,24 @@ export interface Tracing {
   close(): Promise<void>;
 }
 
+/** Returns the message of a problem. The SDK reports an exception as a JSON object, with its stack. */
+function messageIn(problem: string): string {
+  try {
+    return String(JSON.parse(problem).message ?? problem);
+  } catch {
+    return problem;
+  }
+}
+
 /**
  * Starts OpenTelemetry tracing over OTLP. The SDK reads endpoint, sampling ratio and service name from the
  * standard OTEL_* variables. Calls `onError` if spans cannot be sent.
  */
 export function startTracing(onError: (message: string) => void): Tracing {
   const silent = (): void => undefined;
+  const report = (problem: string): void => onError(messageIn(problem));
   diag.setLogger(
-    { error: onError, warn: onError, info: silent, debug: silent, verbose: silent },
+    { error: report, warn: report, info: silent, debug: silent, verbose: silent },
     { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
   );
   const own = resourceFromAttributes({ 'service.name': 'plant-store', 'service.version': version });

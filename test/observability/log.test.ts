@@ -36,6 +36,16 @@ for (const [what, one] of requests) {
   });
 }
 
+test('error with a cause → the message of the cause is there once', () => {
+  const lines: string[] = [];
+  const { log } = logTo({ write: (line) => void lines.push(line) }, 'warn');
+  const cause = new Error('no route');
+  for (const err of [new Error('no connection: no route', { cause }), new Error('no connection', { cause })])
+    log.event('the last use of a token was not recorded', { err });
+  const messages = lines.map((line) => JSON.parse(line).err.message);
+  assert.deepEqual(messages, ['no connection: no route', 'no connection: no route']);
+});
+
 test('log level above info → no lines of requests', () => {
   const lines: string[] = [];
   const { log, answered } = logTo({ write: (line) => void lines.push(line) }, 'warn');

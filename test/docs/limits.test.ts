@@ -161,7 +161,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `up to ${BUFFER_LIMITS.other / MIB} MiB of lines waits in memory. From ${BUFFER_LIMITS.request / KIB} KiB`,
     `from ${BUFFER_LIMITS.failedRequest / KIB} KiB on \`failed\` lines`,
     `gives a slow reader ${EXIT_FLUSH_MS} ms`,
-    `and ${MAX_LINES_IN_WINDOW} of a reason`,
+    `A minute has up to ${MAX_LINES_IN_WINDOW} of each reason`,
   ],
   'docs/decisions/0005-lists.md': [`every ${RECHECK_MS} ms`, `\`limit\` ends at ${GATHERED_BYTES / MIB} MiB`],
   'docs/decisions/0007-idempotency.md': [`The key lives ${hours}`],

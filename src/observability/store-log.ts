@@ -18,9 +18,7 @@ interface Failing {
 export function logStore(
   log: EventLog,
   now: () => number = () => performance.now(),
-): Required<
-  Pick<StoreOptions, 'onTaskEnd' | 'onKeysNotDeleted' | 'onTimelineRegression' | 'onDatabaseWarning'>
-> {
+): Required<Pick<StoreOptions, 'onTaskEnd' | 'keyDeletion' | 'onTimelineRegression' | 'onDatabaseWarning'>> {
   const failing = new Map<StoreTask, Failing>();
   let warnings = 0;
   let warnedAt = Number.NEGATIVE_INFINITY;
@@ -51,8 +49,10 @@ export function logStore(
         logFailure(task, failure, state.failures);
       }
     },
-    onKeysNotDeleted: (err) =>
-      log.event('expired idempotency keys were not deleted; retrying within a minute', { err }),
+    keyDeletion: {
+      onFailure: (err) =>
+        log.event('expired idempotency keys were not deleted; retrying within a minute', { err }),
+    },
     onTimelineRegression: ({ timeline, highest }) =>
       log.event(
         'this PostgreSQL primary has a lower timeline than the previous one: acknowledged writes may be lost; use the server with the highest timeline',

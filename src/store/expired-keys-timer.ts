@@ -1,3 +1,5 @@
+import type { KeyDeletion } from './store.ts';
+
 export const KEY_EXPIRY_INTERVAL_MS = 60_000;
 
 interface KeyExpiry {
@@ -10,10 +12,7 @@ interface KeyExpiry {
  * Deletes expired idempotency keys every minute, unless the previous deletion is still running. Reports an error and
  * retries a minute later. Ignores errors after `end` was called.
  */
-export function startKeyExpiry(
-  deleteExpired: () => Promise<void>,
-  onFailure: (error: unknown) => void,
-): KeyExpiry {
+export function startKeyExpiry(deleteExpired: () => Promise<void>, { onFailure }: KeyDeletion): KeyExpiry {
   let isEnded = false;
   let isRunning = false;
 

@@ -222,13 +222,16 @@ export interface ConnectionOptions {
 export interface StoreOptions {
   /** Called once after a fatal error; the process must restart. */
   readonly onFatal: (error: Error) => void;
-  /** Returns the current time, in milliseconds since the epoch. */
+  /** Returns the current time, in milliseconds since the epoch. PostgreSQL has its own clock for idempotency keys. */
   readonly now: () => number;
   readonly connections: ConnectionOptions;
   /** Called after each batch, with its number of writes and its duration in seconds. */
   readonly onCommit?: (writes: number, seconds: number, result: CommitResult) => void;
-  /** Called when expired idempotency keys could not be deleted. The next attempt follows within a minute. */
-  readonly onKeysNotDeleted?: (error: unknown) => void;
+  /**
+   * Deletes old idempotency keys every minute while the store is open. Only the service sets this: commands are short, and
+   * may run on a machine with a wrong clock.
+   */
+  readonly keyDeletion?: KeyDeletion;
   /**
    * Called after each checkpoint and each batch, except a batch that failed with StatementRejected. `failure` is
    * undefined after a success.
@@ -243,8 +246,19 @@ export interface StoreOptions {
   readonly onDatabaseWarning?: (message: string) => void;
 }
 
-/** Milliseconds until an idempotency key expires. */
+export interface KeyDeletion {
+  /** Called when old keys could not be deleted. The next attempt follows within a minute. */
+  readonly onFailure: (error: unknown) => void;
+}
+
+/** Milliseconds until an idempotency key expires. Lookups ignore expired keys. */
 export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1_000;
+
+/**
+ * Age in milliseconds from which idempotency keys are deleted. Exceeds their lifetime, so that a clock that is up to a
+ * day fast for some time deletes no key that is valid once the clock is right.
+ */
+export const KEY_DELETION_AGE_MS = 2 * KEY_LIFETIME_MS;
 
 /** Max expired idempotency keys that one statement deletes. Writes can run between two such statements. */
 export const EXPIRED_KEYS_AT_ONCE = 1_000;

@@ -51,7 +51,7 @@ import {
   CHARACTERS_BETWEEN_CHECKPOINTS,
   REQUESTS_BETWEEN_CHECKPOINTS,
 } from '../../src/store/sqlite/writer-thread.ts';
-import { EXPIRED_KEYS_AT_ONCE, KEY_LIFETIME_MS } from '../../src/store/store.ts';
+import { EXPIRED_KEYS_AT_ONCE, KEY_DELETION_AGE_MS, KEY_LIFETIME_MS } from '../../src/store/store.ts';
 import { DEFAULT_EXPIRES, LAST_USE_STEP_MS, TOKEN_NAME_RULE } from '../../src/token.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
@@ -106,7 +106,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `together keep ${MAX_UNPARSED_BYTES / MIB} MiB of them and of unfinished headers and trailers, not counting the first ${UNCOUNTED_INPUT_BYTES / KIB} KiB of each; above it, those that have waited longest get a 503`,
     `| Nesting of JSON | ${MAX_JSON_DEPTH} levels |`,
     `| Queued writes | ${grouped(MAX_WAITING)}; one batch takes ${grouped(MAX_BATCH)} |`,
-    `| Lifetime of an idempotency key | ${hours} `,
+    `| Lifetime of an idempotency key | ${hours} after it created a plant; deleted after ${KEY_DELETION_AGE_MS / HOUR_MS} |`,
     `| A list with \`limit\` | ends at ${GATHERED_BYTES / MIB} MiB,`,
     `| A page read from the store | ${PAGE_BYTES / KIB} KiB of JSON,`,
     `half a second; ${tokensCached}`,

@@ -13,7 +13,7 @@ test('a deletion takes longer than a minute → the next one starts only after i
       deletions.push(deletion);
       return deletion.promise;
     },
-    (error) => void failures.push(error),
+    { onFailure: (error) => void failures.push(error) },
   );
   t.after(() => expiry.end());
   expiry.runNow();

@@ -61,6 +61,11 @@ export async function execute(url: string, sql: string): Promise<void> {
   } else await onServer(url, (client) => client.query(sql));
 }
 
+/** Makes all idempotency keys of a store older. No test can change the clock of PostgreSQL. */
+export async function ageKeys(url: string, ms: number): Promise<void> {
+  await execute(url, `UPDATE idempotency_keys SET first_used_at = first_used_at - ${ms}`);
+}
+
 /** Returns the rows of a query on a store. */
 export async function rowsOf(
   url: string,

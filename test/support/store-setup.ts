@@ -32,7 +32,7 @@ interface Opened {
 interface Stores {
   readonly url: string;
   /** Clock of all stores of the test. */
-  readonly clock: { now: number; fault?: Error };
+  readonly clock: { now: number };
   /** Opens a store on the URL of the test. */
   open(): Promise<Opened>;
 }
@@ -44,7 +44,7 @@ interface Stores {
 export async function prepare(
   t: TestContext,
   engine: TestEngine,
-  options: Pick<StoreOptions, 'onKeysNotDeleted'> = {},
+  options: Pick<StoreOptions, 'keyDeletion'> = {},
 ): Promise<Stores> {
   const clock: Stores['clock'] = { now: Date.UTC(2026, 0, 1) };
   const opened: Opened[] = [];
@@ -57,10 +57,7 @@ export async function prepare(
   async function open(): Promise<Opened> {
     const store = await openStore(url, {
       onFatal: (error) => fatal.push(error),
-      now: () => {
-        if (clock.fault !== undefined) throw clock.fault;
-        return clock.now;
-      },
+      now: () => clock.now,
       connections,
       ...options,
     });
@@ -89,6 +86,11 @@ export function create(
   { idempotency, ...fields }: CreationFields = {},
 ): Extract<Write, { kind: 'createPlant' }> {
   return { kind: 'createPlant', ...plantRow(id, fields), idempotency: idempotency ?? null };
+}
+
+/** Fails the test: for events that must not happen. */
+export function failTest(error: unknown): never {
+  assert.fail(String(error));
 }
 
 export function remove(id: bigint, owner = 'alice'): Write {

@@ -9,6 +9,7 @@ import {
   createTokens,
   deletePlants,
   findKeys,
+  NOW_MS,
   removeKeys,
   type Statement,
 } from './statements.ts';
@@ -23,13 +24,6 @@ interface Member {
   outcome: Outcome | undefined;
 }
 
-interface Terms {
-  /** Current time, in milliseconds since the epoch. */
-  readonly now: number;
-  /** True if each owner gets separate statements. */
-  readonly perOwner: boolean;
-}
-
 /**
  * Executes a batch of writes. No two writes share a lock key (`lockKeys`), so their order does not matter.
  * One statement executes all creations, and another one all deletions. With `perOwner`, each owner has a
@@ -40,11 +34,11 @@ interface Terms {
 export async function commitBatch(
   connection: Connection,
   batch: readonly Write[],
-  terms: Terms,
+  perOwner: boolean,
 ): Promise<readonly Outcome[]> {
   const members = batch.map((write): Member => ({ write, outcome: undefined }));
-  if (isOneStatement(members, terms.perOwner)) await execute(connection, members, terms);
-  else await inPipelinedTransaction(connection, members, terms);
+  if (isOneStatement(members, perOwner)) await execute(connection, members, perOwner);
+  else await inPipelinedTransaction(connection, members, perOwner);
   return members.map(settledOutcome);
 }
 
@@ -95,7 +89,7 @@ function isOneStatement(members: readonly Member[], perOwner: boolean): boolean 
 async function inPipelinedTransaction(
   connection: Connection,
   members: readonly Member[],
-  terms: Terms,
+  perOwner: boolean,
 ): Promise<void> {
   const begun = connection.query({ text: 'BEGIN' }).catch((error: unknown) => {
     // The statements behind it may have run outside a transaction, so the outcome is unknown.
@@ -103,20 +97,16 @@ async function inPipelinedTransaction(
   });
   try {
     if (members.some(isKeyed)) await begun;
-    await Promise.all([begun, execute(connection, members, terms)]);
+    await Promise.all([begun, execute(connection, members, perOwner)]);
   } catch (error: unknown) {
     return rollBack(connection, error);
   }
   await connection.query({ text: 'COMMIT' });
 }
 
-async function execute(
-  connection: Connection,
-  members: readonly Member[],
-  { now, perOwner }: Terms,
-): Promise<void> {
+async function execute(connection: Connection, members: readonly Member[], perOwner: boolean): Promise<void> {
   const keyed = members.filter(isKeyed);
-  await Promise.all(partsOf(keyed, perOwner).map((part) => claimKeys(connection, part, now)));
+  await Promise.all(partsOf(keyed, perOwner).map((part) => claimKeys(connection, part)));
   const open = members.filter(({ outcome }) => outcome === undefined);
   await Promise.all([
     ...partsOf(open.filter(isCreation), perOwner).map((part) => create(connection, part)),
@@ -191,7 +181,6 @@ function settle(
 async function claimKeys(
   connection: Connection,
   members: readonly (Member & { write: KeyedCreation })[],
-  now: number,
 ): Promise<void> {
   const claims = members.map((member) => ({
     member,
@@ -205,14 +194,13 @@ async function claimKeys(
     connection.query({
       name: 'claim-keys',
       text: `INSERT INTO idempotency_keys AS old (owner, key, digest, outcome, first_used_at)
-             SELECT owner, key, digest, 'created', first_used_at
-               FROM unnest($1::text[], $2::text[], $3::bytea[], $4::bigint[]) AS new (owner, key, digest, first_used_at)
+             SELECT owner, key, digest, 'created', ${NOW_MS}
+               FROM unnest($1::text[], $2::text[], $3::bytea[]) AS new (owner, key, digest)
              ON CONFLICT (owner, key) DO UPDATE
                SET digest = excluded.digest, outcome = excluded.outcome, first_used_at = excluded.first_used_at
                WHERE old.first_used_at <= excluded.first_used_at - ${KEY_LIFETIME_MS} OR old.outcome = 'idTaken'
              RETURNING owner, key`,
-      // Sends `now` as an array with one value per key: Citus loses the type of a scalar parameter.
-      values: [owners, keys, ordered.map(({ digest }) => digest), ordered.map(() => now)],
+      values: [owners, keys, ordered.map(({ digest }) => digest)],
     }),
     connection.query(findKeys(ordered)),
   ]);

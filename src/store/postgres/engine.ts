@@ -3,7 +3,7 @@ import { startKeyExpiry } from '../expired-keys-timer.ts';
 import { FIND_ANY_ROW, FOUND_TOKEN_COLUMNS, foundTokenValues, type Row, toFoundToken } from '../rows.ts';
 import {
   type Engine,
-  KEY_LIFETIME_MS,
+  KEY_DELETION_AGE_MS,
   NothingStored,
   type Outcome,
   StatementRejected,
@@ -19,7 +19,7 @@ import { deleteExpiredKeys } from './expired-keys.ts';
 import { migratePostgres } from './migrate.ts';
 import { createPageReader, readLargePlant } from './pages.ts';
 import { retryConflicts } from './retry-conflicts.ts';
-import { createNewPlants, type Statement } from './statements.ts';
+import { createNewPlants, NOW_MS, type Statement } from './statements.ts';
 import { createTokenLookup } from './token-lookup.ts';
 
 /**
@@ -60,11 +60,11 @@ const SUSPICIOUS_FAILURES = 2;
  */
 export async function openPostgres(
   url: string,
-  { now, connections: options, onKeysNotDeleted = () => undefined, ...reports }: StoreOptions,
+  { connections: options, keyDeletion, ...reports }: StoreOptions,
 ): Promise<Engine> {
   await migratePostgres(url);
   const connections = new Connections(url, options, reports);
-  const keyExpiry = startKeyExpiry(deleteOldKeys, onKeysNotDeleted);
+  const keyExpiry = keyDeletion && startKeyExpiry(deleteOldKeys, keyDeletion);
 
   async function read(statement: Statement): Promise<readonly Row[]> {
     try {
@@ -93,7 +93,7 @@ export async function openPostgres(
     const created = await createOptimistically(batch);
     if (created !== undefined) return created;
     return togetherOrPerOwner((perOwner) =>
-      connections.use((connection) => commitBatch(connection, batch, { now: now(), perOwner })),
+      connections.use((connection) => commitBatch(connection, batch, perOwner)),
     );
   }
 
@@ -106,19 +106,20 @@ export async function openPostgres(
    * shards by owner and cannot lock rows of several owners in one statement.
    */
   async function togetherOrPerOwner<T>(work: (perOwner: boolean) => Promise<T>): Promise<T> {
-    const perOwner = now() < perOwnerUntil;
+    const perOwner = performance.now() < perOwnerUntil;
     try {
       return await work(perOwner);
     } catch (error: unknown) {
       if (perOwner || !isAcrossShards(error)) throw error;
-      perOwnerUntil = now() + PER_OWNER_MS;
+      perOwnerUntil = performance.now() + PER_OWNER_MS;
       return work(true);
     }
   }
 
   async function deleteOldKeys(): Promise<void> {
-    const until = now() - KEY_LIFETIME_MS;
     try {
+      const [row] = await connections.query({ text: `SELECT ${NOW_MS} AS now` });
+      const until = Number(row?.now) - KEY_DELETION_AGE_MS;
       await togetherOrPerOwner((perOwner) => deleteExpiredKeys(connections, until, perOwner));
     } catch (error: unknown) {
       throw toStoreError(error);
@@ -185,7 +186,7 @@ export async function openPostgres(
 
   // Deletes expired keys at the start. This also shows whether the server rejects a statement that changes rows
   // of more than one owner.
-  keyExpiry.runNow();
+  keyExpiry?.runNow();
 
   return {
     commit,
@@ -209,7 +210,7 @@ export async function openPostgres(
       timelineRegressions: connections.timelineRegressions(),
     }),
     close: async () => {
-      keyExpiry.end();
+      keyExpiry?.end();
       await connections.close();
     },
   };

@@ -18,6 +18,12 @@ export interface Connection {
   query(statement: Statement): Promise<readonly Row[]>;
 }
 
+/**
+ * SQL of the server's current time, in milliseconds since the epoch. All instances share this clock. The function is
+ * stable, not volatile as `clock_timestamp`: Citus accepts it in more statements.
+ */
+export const NOW_MS = 'floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint';
+
 /** SQL types of the columns that hold the fields of a plant. */
 const FIELD_TYPES: Readonly<Record<keyof Plant, 'text' | 'integer' | 'bigint'>> = {
   name: 'text',

@@ -24,7 +24,7 @@ import type { WriterMessage, WriterReply, WriterRequest } from './writer-thread.
  */
 export async function openSqlite(
   file: string,
-  { onFatal, now, onKeysNotDeleted = () => undefined, onTaskEnd = () => undefined }: StoreOptions,
+  { onFatal, now, keyDeletion, onTaskEnd = () => undefined }: StoreOptions,
 ): Promise<Engine> {
   await migrateSqlite(file);
   let broken: StoreUnavailable | undefined;
@@ -59,7 +59,7 @@ export async function openSqlite(
   });
   const walFile = `${withoutLinks(file)}-wal`;
   const whyMoved = watchFileIdentity(file, 0);
-  const keyExpiry = startKeyExpiry(deleteExpiredKeys, onKeysNotDeleted);
+  const keyExpiry = keyDeletion && startKeyExpiry(deleteExpiredKeys, keyDeletion);
 
   // Deletes expired keys in batches. Requests one batch at a time, so that writes can run in between.
   async function deleteExpiredKeys(): Promise<void> {
@@ -118,7 +118,7 @@ export async function openSqlite(
       timelineRegressions: 0,
     }),
     close: async () => {
-      keyExpiry.end();
+      keyExpiry?.end();
       reader.close();
       await writer.close();
     },
@@ -174,8 +174,8 @@ async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEve
   function request(request: WriterRequest): Promise<WriterReply> {
     if (failure !== undefined) return Promise.reject(failure);
     const reply = Promise.withResolvers<WriterReply>();
-    waiting.push(reply);
     worker.postMessage(request);
+    waiting.push(reply);
     return reply.promise;
   }
 

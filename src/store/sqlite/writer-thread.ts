@@ -2,7 +2,13 @@ import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import { parentPort, workerData } from 'node:worker_threads';
 import { LAST_USE_STEP_MS } from '../../token.ts';
 import { charactersIn, toReplay } from '../rows.ts';
-import { EXPIRED_KEYS_AT_ONCE, KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
+import {
+  EXPIRED_KEYS_AT_ONCE,
+  KEY_DELETION_AGE_MS,
+  KEY_LIFETIME_MS,
+  type Outcome,
+  type Write,
+} from '../store.ts';
 import {
   inTransaction,
   openForWriting,
@@ -88,7 +94,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
       case 'deleteExpiredKeys':
         return {
           kind: 'deletedKeys',
-          more: Number(deleteExpiredKeys.run(request.now - KEY_LIFETIME_MS).changes) === EXPIRED_KEYS_AT_ONCE,
+          more: changesOf(deleteExpiredKeys, request.now - KEY_DELETION_AGE_MS) === EXPIRED_KEYS_AT_ONCE,
         };
       case 'close':
         db.close();
@@ -173,13 +179,13 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
         insertToken(write.token);
         return 'done';
       case 'revokeToken':
-        return changed(revokeToken, write.at, write.id) ? 'done' : 'absent';
+        return changesOf(revokeToken, write.at, write.id) > 0 ? 'done' : 'absent';
       case 'recordTokenUse':
-        return changed(recordTokenUse, write.at, write.id) ? 'done' : 'absent';
+        return changesOf(recordTokenUse, write.at, write.id) > 0 ? 'done' : 'absent';
     }
   };
 }
 
-function changed(statement: StatementSync, ...values: SQLInputValue[]): boolean {
-  return Number(statement.run(...values).changes) > 0;
+function changesOf(statement: StatementSync, ...values: SQLInputValue[]): number {
+  return Number(statement.run(...values).changes);
 }

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { KEY_LIFETIME_MS } from '../../../src/store/store.ts';
-import { engines, type TestEngine } from '../../support/engines.ts';
+import { ageKeys, engines, type TestEngine } from '../../support/engines.ts';
+import { PATIENCE_MS } from '../../support/patience.ts';
 import { bearer, shareServices, startService, type TestService } from '../../support/service.ts';
 
 const fern = { id: 7, name: 'Fern', tag: 'Polypodium' };
@@ -100,17 +101,17 @@ for (const engine of engines) {
 
   test(`key after its lifetime from its first use → free for any plant, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
-    const begun = service.clock.now;
+    const { databaseUrl } = service.config;
     assert.deepEqual(await post(service, token, fern, 'key'), created);
-    service.clock.now = begun + KEY_LIFETIME_MS / 2;
+    await ageKeys(databaseUrl, KEY_LIFETIME_MS / 2);
     assert.deepEqual(await post(service, token, fern, 'key'), createdReplayed);
-    service.clock.now = begun + KEY_LIFETIME_MS - 1;
+    await ageKeys(databaseUrl, KEY_LIFETIME_MS / 2 - PATIENCE_MS);
     assert.deepEqual(await post(service, token, fern, 'key'), createdReplayed);
-    service.clock.now = begun + KEY_LIFETIME_MS;
+    await ageKeys(databaseUrl, PATIENCE_MS);
     const oak: Answer = { status: 200, body: '{"name":"Oak"}', replayed: null };
     assert.deepEqual(await post(service, token, { id: 8, name: 'Oak' }, 'key'), oak);
     assert.equal(codeOf(await post(service, token, fern, 'key')), 40003);
-    service.clock.now = begun + 2 * KEY_LIFETIME_MS - 1;
+    await ageKeys(databaseUrl, KEY_LIFETIME_MS - PATIENCE_MS);
     assert.deepEqual(await post(service, token, { id: 8, name: 'Oak' }, 'key'), { ...oak, replayed: 'true' });
     await service.close();
   });
@@ -118,7 +119,7 @@ for (const engine of engines) {
   test(`same key and plant after the lifetime of the key → 40002, on ${engine.name}`, async (t) => {
     const { service, token } = await start(t, engine);
     assert.deepEqual(await post(service, token, fern, 'key'), created);
-    service.clock.now += KEY_LIFETIME_MS;
+    await ageKeys(service.config.databaseUrl, KEY_LIFETIME_MS);
     const taken = await post(service, token, fern, 'key');
     assert.equal(codeOf(taken), 40002);
     assert.equal(taken.replayed, null);

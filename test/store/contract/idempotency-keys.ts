@@ -1,13 +1,16 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { openBulk } from '../../../src/store/open-engine.ts';
-import { connections, execute, type TestEngine } from '../../support/engines.ts';
+import { KEY_DELETION_AGE_MS, KEY_LIFETIME_MS } from '../../../src/store/store.ts';
+import { ageKeys, connections, execute, type TestEngine } from '../../support/engines.ts';
+import { PATIENCE_MS } from '../../support/patience.ts';
 import {
   assertRejected,
   countOf,
   create,
   createAll,
   createOnce,
+  failTest,
   namesOf,
   openOne,
   prepare,
@@ -16,7 +19,6 @@ import {
 } from '../../support/store-setup.ts';
 
 const HOUR_MS = 3_600_000;
-const DAY_MS = 24 * HOUR_MS;
 
 export function testIdempotency(engine: TestEngine): void {
   test('a used key repeats its first outcome, and creates nothing', async (t) => {
@@ -150,66 +152,99 @@ export function testIdempotency(engine: TestEngine): void {
 
 export function testIdempotencyInTime(engine: TestEngine): void {
   test('a key expires 24 hours after its first use', async (t) => {
-    const { clock, open } = await prepare(t, engine);
+    const { url, open } = await prepare(t, engine);
     const { store } = await open();
     await store.write(createOnce(1n, 'key'));
-    clock.now += 23 * HOUR_MS;
+    await ageKeys(url, 23 * HOUR_MS);
     assert.equal(await store.write(createOnce(1n, 'key')), 'createdReplayed');
     assert.equal(await store.write(createOnce(2n, 'key')), 'keyReused');
-    clock.now += HOUR_MS - 1;
+    await ageKeys(url, HOUR_MS - PATIENCE_MS);
     assert.equal(await store.write(createOnce(1n, 'key')), 'createdReplayed');
-    clock.now += 2;
+    await ageKeys(url, PATIENCE_MS);
     assert.equal(await store.write(createOnce(2n, 'key', 'of the next day')), 'created');
     assert.equal(await store.write(createOnce(1n, 'key')), 'keyReused');
-    clock.now += DAY_MS - 1;
+    await ageKeys(url, KEY_LIFETIME_MS - PATIENCE_MS);
     assert.equal(await store.write(createOnce(2n, 'key', 'of the next day')), 'createdReplayed');
     assert.deepEqual(await namesOf(store), ['a plant', 'of the next day']);
   });
 
   test('after 24 hours the same plant is a new creation', async (t) => {
-    const { clock, open } = await prepare(t, engine);
+    const { url, open } = await prepare(t, engine);
     const { store } = await open();
     await store.write(createOnce(1n, 'key'));
-    clock.now += DAY_MS + 1;
+    await ageKeys(url, KEY_LIFETIME_MS);
     assert.equal(await store.write(createOnce(1n, 'key')), 'idTaken');
     assert.equal(await store.write(createOnce(2n, 'key')), 'created');
   });
 
   test('keys survive closing and opening', async (t) => {
-    const { clock, open } = await prepare(t, engine);
+    const { url, open } = await prepare(t, engine);
     const before = await open();
     await before.store.write(createOnce(1n, 'created'));
     await before.close();
-    clock.now += DAY_MS - 1;
+    await ageKeys(url, KEY_LIFETIME_MS - PATIENCE_MS);
     const { store } = await open();
     assert.equal(await store.write(createOnce(1n, 'created')), 'createdReplayed');
     assert.equal(await store.write(createOnce(3n, 'created')), 'keyReused');
-    clock.now += 2;
+    await ageKeys(url, PATIENCE_MS);
     assert.equal(await store.write(createOnce(3n, 'created')), 'created');
   });
 
-  test('any number of keys is deleted within a minute of their expiry', async (t) => {
+  test('any number of keys is deleted within a minute, a day after their expiry', async (t) => {
     t.mock.timers.enable({ apis: ['setInterval'] });
-    const { url, clock, open } = await prepare(t, engine);
+    const { url, open } = await prepare(t, engine, { keyDeletion: { onFailure: failTest } });
     const { store } = await open();
     await writeAll(
       store,
       Array.from({ length: 4_500 }, (_, id) => createOnce(BigInt(id), `key ${id}`)),
     );
-    assert.equal(await countKeys(url), 4_500);
-    clock.now += DAY_MS + 1;
+    await ageKeys(url, PATIENCE_MS);
+    await store.write(createOnce(-1n, 'younger'));
+    assert.equal(await countKeys(url), 4_501);
+    await ageKeys(url, KEY_DELETION_AGE_MS - PATIENCE_MS);
     t.mock.timers.tick(60_000);
-    while ((await countKeys(url)) > 0) assert.equal(await store.write(remove(-1n)), 'absent');
-    assert.equal(await countKeys(url), 0);
+    while ((await countKeys(url)) > 1) assert.equal(await store.write(remove(-2n)), 'absent');
+    await ageKeys(url, PATIENCE_MS);
+    t.mock.timers.tick(60_000);
+    while ((await countKeys(url)) > 0) assert.equal(await store.write(remove(-2n)), 'absent');
+  });
+
+  test('a clock that is 25 hours fast for some minutes deletes no valid key', async (t) => {
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    const { url, clock, open } = await prepare(t, engine, { keyDeletion: { onFailure: failTest } });
+    const { store } = await open();
+    await store.write(createOnce(1n, 'expired'));
+    await ageKeys(url, KEY_DELETION_AGE_MS);
+    await store.write(createOnce(2n, 'valid'));
+    await store.write(remove(2n));
+    clock.now += 25 * HOUR_MS;
+    t.mock.timers.tick(60_000);
+    while ((await countKeys(url)) > 1) assert.equal(await store.write(remove(-1n)), 'absent');
+    clock.now -= 25 * HOUR_MS;
+    assert.equal(await store.write(createOnce(2n, 'valid')), 'createdReplayed');
+  });
+
+  test('a store that is not asked to delete keys, as that of a command, keeps them', async (t) => {
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    const { url, open } = await prepare(t, engine);
+    const { store, close } = await open();
+    await store.write(createOnce(1n, 'key'));
+    await close();
+    await ageKeys(url, 10 * KEY_DELETION_AGE_MS);
+    const command = await open();
+    t.mock.timers.tick(60_000);
+    assert.equal(await command.store.write(remove(-1n)), 'absent');
+    await command.close();
+    assert.equal(await countKeys(url), 1);
   });
 
   test('keys cannot be deleted → reported, and retried every minute', async (t) => {
     t.mock.timers.enable({ apis: ['setInterval'] });
     const failure = Promise.withResolvers<unknown>();
-    const { url, clock, open } = await prepare(t, engine, { onKeysNotDeleted: failure.resolve });
+    const { url, open } = await prepare(t, engine, { keyDeletion: { onFailure: failure.resolve } });
     const { store } = await open();
     await store.write(createOnce(1n, 'key'));
-    clock.now += DAY_MS + 1;
+    await ageKeys(url, KEY_DELETION_AGE_MS);
     await execute(url, 'ALTER TABLE idempotency_keys RENAME TO elsewhere');
     t.mock.timers.tick(60_000);
     assert.match(String(await failure.promise), /idempotency_keys/);

@@ -29,9 +29,7 @@ async function openMigrated(t: TestContext): Promise<Connections> {
 test('BEGIN and COMMIT are not prepared, so that they cannot fail alone', async (t) => {
   const connections = await openMigrated(t);
   const prepared = await connections.use(async (connection) => {
-    assert.deepEqual(await commitBatch(connection, [creation], { now: Date.now(), perOwner: false }), [
-      'created',
-    ]);
+    assert.deepEqual(await commitBatch(connection, [creation], false), ['created']);
     return connection.query({ text: 'SELECT statement FROM pg_prepared_statements ORDER BY statement' });
   });
   const verbs = prepared.map(({ statement }) => String(statement).split(/\s/, 1)[0]);
@@ -45,7 +43,7 @@ test('only BEGIN fails → a batch with an idempotency key stores neither the ke
       query: (statement) =>
         connection.query(statement.text === 'BEGIN' ? { text: 'SELECT 1 / 0' } : statement),
     };
-    return commitBatch(failing, [creation], { now: Date.now(), perOwner: false });
+    return commitBatch(failing, [creation], false);
   });
   await assert.rejects(failed, StoreUnavailable);
   const text = 'SELECT key FROM idempotency_keys UNION ALL SELECT name FROM plants';
@@ -56,7 +54,7 @@ test('a prepared statement is planned once, not at each call', async (t) => {
   const connections = await openMigrated(t);
   const plans = await connections.use(async (connection) => {
     for (const id of [1n, 2n, 3n])
-      await commitBatch(connection, [{ ...creation, id, idempotency: null }], { now: 0, perOwner: false });
+      await commitBatch(connection, [{ ...creation, id, idempotency: null }], false);
     return connection.query({ text: 'SELECT custom_plans, generic_plans FROM pg_prepared_statements' });
   });
   assert.deepEqual(plans, [{ custom_plans: '0', generic_plans: '3' }]);

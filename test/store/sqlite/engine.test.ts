@@ -23,7 +23,7 @@ import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
 import { PATIENCE_MS } from '../../support/patience.ts';
 import { plantRow } from '../../support/plants.ts';
-import { create as creation, parsePlants, upTo } from '../../support/store-setup.ts';
+import { create as creation, failTest, parsePlants, upTo } from '../../support/store-setup.ts';
 
 const DAY_MS = 86_400_000;
 const PAGE_BYTES = 4_096;
@@ -43,6 +43,7 @@ async function open(t: TestContext, file: string): Promise<Opened> {
     connections,
     onFatal: (error) => fatal.push(error),
     now: () => clock.now,
+    keyDeletion: { onFailure: failTest },
   });
   let closing: Promise<void> | undefined;
   const close = (): Promise<void> => (closing ??= store.close());
@@ -571,7 +572,17 @@ describe('idempotency keys', () => {
     assert.equal(await store.write(remove(-1)), 'absent');
   }
 
-  test('are deleted within a minute of their expiry, and not before', async (t) => {
+  test('expire to the millisecond', async (t) => {
+    const { store, clock } = await open(t, await freshFile());
+    const first = create(1, 'key', 'key');
+    await store.write(first);
+    clock.now += DAY_MS - 1;
+    assert.equal(await store.write(first), 'createdReplayed');
+    clock.now += 1;
+    assert.equal(await store.write(first), 'idTaken');
+  });
+
+  test('are deleted within a minute at an age of two days, and not before', async (t) => {
     t.mock.timers.enable({ apis: ['setInterval'] });
     const file = await freshFile();
     const { store, clock } = await open(t, file);
@@ -584,7 +595,7 @@ describe('idempotency keys', () => {
       store,
       range(5, (id) => create(10 + id, 'late', `late ${id}`)),
     );
-    clock.now += DAY_MS / 2 - 1;
+    clock.now += DAY_MS * 1.5 - 1;
     await passMinute(t, store);
     assert.equal(countOf(file, 'idempotency_keys'), 15);
     clock.now += 1;

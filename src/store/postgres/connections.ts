@@ -20,7 +20,7 @@ import {
   noConnectionToAny,
 } from './errors.ts';
 import { rowsOfPrimary, withRole } from './primary-check.ts';
-import { Client, prepareSession, type Timelines, watchTimelines } from './sessions.ts';
+import { Client, ClientOrFailure, prepareSession, type Timelines, watchTimelines } from './sessions.ts';
 import type { Connection, Statement } from './statements.ts';
 
 /**
@@ -234,7 +234,7 @@ class HostPool extends pg.Pool {
   constructor(url: string, options: ConnectionOptions, hosts: number, timelines: Timelines) {
     const acquireTimeoutMs = Math.ceil(options.acquireTimeoutMs / hosts);
     super({
-      Client,
+      Client: ClientOrFailure,
       connectionString: url,
       max: options.poolSize,
       connectionTimeoutMillis: acquireTimeoutMs,

@@ -1,3 +1,4 @@
+import { Socket } from 'node:net';
 import pg from 'pg';
 import type { Row } from '../rows.ts';
 import { type ConnectionOptions, StoreUnavailable, type TimelineRegression } from '../store.ts';
@@ -62,6 +63,35 @@ export class Client extends pg.Client {
     }, ms);
   }
 }
+
+/** A socket that fails instead of connecting. */
+class FailingSocket extends Socket {
+  readonly #reason: Error;
+
+  constructor(reason: Error) {
+    super();
+    this.#reason = reason;
+  }
+
+  override connect(): this {
+    return this.destroy(this.#reason);
+  }
+}
+
+/**
+ * The class `Client`, but a constructor that throws returns a client that fails to connect with this error. pg reads the
+ * certificate files of the URL in the constructor, which the pool also calls from events, where a throw ends the process.
+ */
+export const ClientOrFailure = new Proxy(Client, {
+  construct(Class, [config]: [pg.ClientConfig]) {
+    try {
+      return new Class(config);
+    } catch (error: unknown) {
+      const reason = error instanceof Error ? error : new Error(String(error));
+      return new Class({ stream: () => new FailingSocket(reason) });
+    }
+  },
+});
 
 /**
  * Keeps the server from compiling statements to machine code: compiling takes longer than running them. The

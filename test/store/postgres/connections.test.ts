@@ -1,13 +1,15 @@
 // cspell:words PGUSER
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
 import { watchTimelines } from '../../../src/store/postgres/sessions.ts';
 import type { Connection } from '../../../src/store/postgres/statements.ts';
 import { NothingStored, StoreUnavailable, type TimelineRegression } from '../../../src/store/store.ts';
-import { engines, execute } from '../../support/engines.ts';
+import { engines, execute, freshFolder } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 
@@ -389,4 +391,35 @@ test('timelines are hexadecimal: 9, A, 9 → one regression', () => {
   for (const digits of ['00000009', '0000000A', null, '00000009', '00000009']) timelines.note(digits);
   assert.deepEqual(reported, [{ timeline: 9, highest: 10 }]);
   assert.equal(timelines.regressions(), 1);
+});
+
+test('a certificate file of the URL is away while requests wait → they are rejected, and later ones succeed', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  const file = join(await freshFolder(), 'ca.crt');
+  await writeFile(file, 'a certificate');
+  const connections = new Connections(`${url}?sslmode=disable&sslrootcert=${file}`, {
+    ...patient,
+    poolSize: 1,
+  });
+  t.after(() => connections.close());
+  const waiting: Promise<unknown>[] = [];
+  await assert.rejects(
+    connections.use(async (connection) => {
+      const pid = await processOf(connection);
+      waiting.push(...Array.from({ length: 20 }, () => connections.query({ text: 'SELECT 1' })));
+      await rm(file);
+      await execute(url, `SELECT pg_terminate_backend(${pid})`);
+      await connection.query({ text: 'SELECT 1' });
+    }),
+  );
+  for (const rejected of waiting)
+    await assert.rejects(rejected, (error: unknown) => {
+      assert.ok(error instanceof NothingStored, String(error));
+      assert.match(error.message, /ENOENT.*ca\.crt/);
+      return true;
+    });
+  await writeFile(file, 'a certificate');
+  await connections.query({ text: 'SELECT 1' });
+  assert.deepEqual(connections.count(), { idle: 1, busy: 0, waiting: 0 });
 });

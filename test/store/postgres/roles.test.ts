@@ -42,6 +42,17 @@ test('an account without schema privileges can serve a store that another accoun
   assert.equal(deleted.status, 204);
 });
 
+test('a second login with the rights of the account serves, also when the account may no longer log in', async (t) => {
+  const { url, app } = await migrateForAnother(t);
+  await asAdmin(t, url, `${app}2`, `GRANT ${app} TO ${app}2; ALTER ROLE ${app} NOLOGIN`);
+  const service = await startService(t, accountUrl(url, `${app}2`));
+  assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+  const headers = { authorization: `Bearer ${await service.token()}`, 'content-type': 'application/json' };
+  const body = '{"id":1,"name":"Alder"}';
+  const created = await fetch(`${service.url}/plants`, { method: 'POST', headers, body });
+  assert.equal(created.status, 200);
+});
+
 test('account lacks a privilege → not ready, and the log names it', async (t) => {
   const { url, app } = await migrateForAnother(t);
   await run(url, `REVOKE DELETE ON plants, tokens FROM ${app}; REVOKE SELECT ON tokens FROM ${app}`);

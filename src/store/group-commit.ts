@@ -14,12 +14,19 @@ export const MAX_WAITING = 10_000;
 /** Min writes in progress for which `inHalves` applies. Smaller halves would share an fsync among too few writes. */
 const MIN_HALVED = 32;
 
+/**
+ * Intervals of a quarter of `maxWaitMs` after which a write is late. Counts intervals, not time, so that a process that
+ * was suspended first reads the answers that arrived meanwhile.
+ */
+const LATE_INTERVALS = 5;
+
 /** Share by which each batch lowers the peak of writes in progress, so that halves follow the load. */
 const PEAK_DECAY = 1 / 256;
 
 interface Waiting {
   readonly write: Write;
   readonly keys: readonly string[];
+  /** Number of intervals before the write was queued. */
   readonly since: number;
   readonly resolve: (outcome: Outcome) => void;
   readonly reject: (error: unknown) => void;
@@ -41,8 +48,8 @@ export interface GroupCommitOptions {
   /** Max queued writes; MAX_WAITING by default. Further writes are rejected with StoreOverloaded. */
   readonly maxWaiting?: number;
   /**
-   * Approximate max milliseconds that a write is queued; no limit by default. After this time, the write is
-   * rejected with NothingStored.
+   * Approximate max milliseconds that a write is queued, not counting a suspension of the process; no limit by
+   * default. After this time, the write is rejected with NothingStored.
    */
   readonly maxWaitMs?: number;
   /**
@@ -68,6 +75,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   const { maxWaitMs, iterations = 1, inHalves = () => false, keysOf = () => [] } = options;
   const keysInFlight = new Set<string>();
   let waiting: Waiting[] = [];
+  let intervals = 0;
   let inFlight = 0;
   let writesInFlight = 0;
   /** Number of writes in progress, queued or in flight, at the recent peak. */
@@ -84,7 +92,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     if (waiting.length >= maxWaiting)
       return Promise.reject(new StoreOverloaded(`${maxWaiting} writes are already queued`));
     return new Promise((resolve, reject) => {
-      waiting.push({ write, keys: keysOf(write), since: performance.now(), resolve, reject });
+      waiting.push({ write, keys: keysOf(write), since: intervals, resolve, reject });
       peak = Math.max(peak, waiting.length + writesInFlight);
       proceed();
     });
@@ -142,7 +150,8 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
 
   // Rejects writes that were queued for longer than `ms`. The database never received these writes.
   function rejectLate(ms: number): void {
-    const latest = performance.now() - ms;
+    intervals += 1;
+    const latest = intervals - LATE_INTERVALS;
     const late = waiting.filter(({ since }) => since <= latest);
     if (late.length === 0) return;
     waiting = waiting.filter(({ since }) => since > latest);

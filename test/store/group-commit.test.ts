@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { describe, type TestContext, test } from 'node:test';
+import { describe, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { createGroupCommit, type GroupCommitOptions } from '../../src/store/group-commit.ts';
 import { lockKeys } from '../../src/store/postgres/batch.ts';
@@ -243,22 +243,35 @@ describe('limits', () => {
   });
 
   test('queued for maxWaitMs → rejected, and never executed; younger ones stay queued', async (t) => {
-    const clock = holdClock(t);
+    t.mock.timers.enable({ apis: ['setInterval'] });
     const { begun, write, idsBegun } = createHeld({ maxWaitMs: 100 });
     const first = write(0);
     await idsBegun();
-    clock.now += 1;
     const [late] = write(2);
-    clock.now += 50;
+    t.mock.timers.tick(50);
     const younger = write(4);
-    clock.now += 50;
-    clock.tick(25);
+    t.mock.timers.tick(75);
     await assert.rejects(late ?? assert.fail(), /100 ms/);
     at(begun, 0).succeed();
     assert.deepEqual(await idsBegun(), [[0], [4]]);
     at(begun, 1).succeed();
     assert.deepEqual(await Promise.all([...first, ...younger]), ['deleted', 'deleted']);
   });
+});
+
+test('process suspended for longer than maxWaitMs → queued writes stay queued', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const { begun, write, idsBegun } = createHeld({ maxWaitMs: 100 });
+  const writes = write(0);
+  await idsBegun();
+  writes.push(...write(2));
+  const later = performance.now() + 10_000;
+  t.mock.method(performance, 'now', () => later);
+  t.mock.timers.tick(25);
+  at(begun, 0).succeed();
+  assert.deepEqual(await idsBegun(), [[0], [2]]);
+  at(begun, 1).succeed();
+  assert.deepEqual(await Promise.all(writes), ['deleted', 'deleted']);
 });
 
 describe('halves', () => {
@@ -328,17 +341,6 @@ describe('halves', () => {
     assert.equal((await run(held, 48)).length, 2);
   });
 });
-
-/** Holds the clock and the intervals. `tick` runs the intervals of that many milliseconds. */
-function holdClock(t: TestContext) {
-  const clock = { now: 0, looks: 0, tick: (ms: number): void => t.mock.timers.tick(ms) };
-  t.mock.timers.enable({ apis: ['setInterval'] });
-  t.mock.method(performance, 'now', () => {
-    clock.looks += 1;
-    return clock.now;
-  });
-  return clock;
-}
 
 /** The keys of a write are the digits of its id. */
 const keysOf = (write: Write): readonly string[] => `${idOf(write)}`.split('');
@@ -561,18 +563,16 @@ describe('closing', () => {
     await closed;
   });
 
-  test('ends when the last queued write is rejected for its age; then no clock is read', async (t) => {
-    const clock = holdClock(t);
+  test('ends when the last queued write is rejected for its age, and stops its timer', async (t) => {
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    const stop = t.mock.method(globalThis, 'clearInterval');
     const { group, write } = createHeld({ maxWaitMs: 100 });
     const late = write(2);
     const closed = group.close();
-    clock.now += 100;
-    clock.tick(25);
+    t.mock.timers.tick(125);
     await assertRejected(late, NothingStored);
     await closed;
-    const { looks } = clock;
-    clock.tick(1_000);
-    assert.equal(clock.looks, looks);
+    assert.equal(stop.mock.callCount(), 1);
   });
 
   test('resolves at once when nothing is pending, and can be called twice', async () => {

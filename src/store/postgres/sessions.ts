@@ -19,6 +19,7 @@ export class Client extends pg.Client {
   onSilence: () => void = () => undefined;
   #unanswered = 0;
   #timeout: NodeJS.Timeout | undefined;
+  #grace: NodeJS.Timeout | undefined;
 
   constructor(config?: pg.ClientConfig) {
     super(config);
@@ -38,11 +39,12 @@ export class Client extends pg.Client {
     { statementTimeoutMs }: ConnectionOptions,
   ): Promise<pg.QueryResult<Row>> {
     return new Promise((resolve, reject) => {
-      if (this.#unanswered === 0) this.#startTimeout(statementTimeoutMs + ANSWER_GRACE_MS);
+      if (this.#unanswered === 0) this.#startTimeout(statementTimeoutMs);
       this.#unanswered += 1;
       this.query<Row>(config, (error, result) => {
         this.#unanswered -= 1;
         if (!error) this.answeredAt = performance.now();
+        clearTimeout(this.#grace);
         if (this.#unanswered === 0) clearTimeout(this.#timeout);
         else this.#timeout?.refresh();
         if (error) reject(error);
@@ -56,10 +58,14 @@ export class Client extends pg.Client {
     this.connection.stream.destroy(error);
   }
 
+  // Two timers in a row: if the process was suspended for longer, it needs time to read the answer that arrived
+  // meanwhile, or to send the query.
   #startTimeout(ms: number): void {
     this.#timeout = setTimeout(() => {
-      this.onSilence();
-      this.destroy(new Error('Query read timeout'));
+      this.#grace = setTimeout(() => {
+        this.onSilence();
+        this.destroy(new Error('Query read timeout'));
+      }, ANSWER_GRACE_MS);
     }, ms);
   }
 }

@@ -393,6 +393,18 @@ test('timelines are hexadecimal: 9, A, 9 → one regression', () => {
   assert.equal(timelines.regressions(), 1);
 });
 
+test('the process stood still for longer than the timeouts → the answer counts', async (t) => {
+  const { connections } = await open(t, 300);
+  const before = await processOf(connections);
+  const rows = await connections.use((connection) => {
+    const answer = connection.query({ text: 'SELECT 1 AS one' });
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_000);
+    return answer;
+  });
+  assert.deepEqual(rows, [{ one: 1 }]);
+  assert.equal(await processOf(connections), before);
+});
+
 test('a certificate file of the URL is away while requests wait → they are rejected, and later ones succeed', async (t) => {
   assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);

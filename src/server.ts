@@ -175,7 +175,7 @@ interface Wiring extends Pick<ServerOptions, 'config' | 'serviceLog'> {
 
 /** Wires the service and the admin listener to an open store, without listening. */
 async function wire(wiring: Wiring) {
-  const { config, serviceLog, now, monotonicNow, tls, tracing, http, opened, isStopping, closed } = wiring;
+  const { config, serviceLog, now, monotonicNow, tls, tracing, http, opened, isStopping } = wiring;
   const { log, answered, linesDropped } = serviceLog;
   const metrics = http.createMetrics({
     version,
@@ -191,7 +191,7 @@ async function wire(wiring: Wiring) {
   const adminConnections = new ConnectionRegistry(config.maxConnections, config.sendBufferLimit);
   const app = http.createApp({
     store,
-    verifyJwt: await loadJwtVerifier(config, log, now, closed),
+    verifyJwt: await loadJwtVerifier(wiring),
     log,
     onAnswered: answered,
     now,
@@ -256,12 +256,13 @@ function isOnLoopback({ server }: FastifyInstance): boolean {
   return loopback.check(bound.address, isIPv6(bound.address) ? 'ipv6' : 'ipv4');
 }
 
-async function loadJwtVerifier(
-  config: Config,
-  log: EventLog,
-  now: () => number,
-  closed: AbortSignal,
-): Promise<VerifyJwt | undefined> {
+async function loadJwtVerifier({
+  config,
+  serviceLog: { log },
+  now,
+  monotonicNow,
+  closed,
+}: Wiring): Promise<VerifyJwt | undefined> {
   const { oidcIssuer: issuer, oidcAudience: audience } = config;
   if (issuer === '') return undefined;
   // Imports the OIDC module on demand, so that a service without an issuer does not load it.
@@ -270,6 +271,7 @@ async function loadJwtVerifier(
     issuer,
     audience,
     now,
+    monotonicNow,
     closed,
     onKeysUnreadable: (err) =>
       log.event('the keys of the identity provider could not be read; check the provider and --oidc-issuer', {

@@ -68,8 +68,8 @@ type VerifyWithKeys = <T>(token: string, verify: (findKey: FindKey) => Promise<T
 export interface IssuerKeysOptions {
   /** URL that identifies the issuer, exactly as in the claim `iss` of its tokens. */
   readonly issuer: string;
-  /** Returns the current time in milliseconds since the epoch. */
-  readonly now: () => number;
+  /** Returns the milliseconds of a monotonic clock, so that changes of the wall clock do not affect the age of keys. */
+  readonly monotonicNow: () => number;
   /** Ends reads of the keys, which would keep the process alive. Then `onKeysUnreadable` is not called. */
   readonly closed: AbortSignal;
   /** Called when the keys could not be read. The known keys stay in use. */
@@ -85,9 +85,9 @@ export interface IssuerKeysOptions {
  * token may have a newer key.
  */
 export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
-  const { now, closed, onKeysUnreadable } = options;
+  const { monotonicNow, closed, onKeysUnreadable } = options;
   let keys = NO_KEYS;
-  let readAt = 0;
+  let readAt = Number.NEGATIVE_INFINITY;
   let triedAt = Number.NEGATIVE_INFINITY;
   let failedAt = Number.NEGATIVE_INFINITY;
   let reading: Promise<boolean> | undefined;
@@ -100,8 +100,7 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
    */
   const withoutKey = new LRUCache<string, number>({ max: MAX_WITHOUT_KEY });
 
-  // Returns the milliseconds since `time`. With `Math.abs`, keys expire even after the clock was set back.
-  const since = (time: number): number => Math.abs(now() - time);
+  const since = (time: number): number => monotonicNow() - time;
 
   /**
    * Reads the keys. Concurrent callers share one read. Resolves to false if the read fails. Also resolves to
@@ -110,7 +109,7 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
   async function refresh(): Promise<boolean> {
     if (reading !== undefined) return reading;
     if (since(triedAt) < COOLDOWN_MS) return false;
-    triedAt = now();
+    triedAt = monotonicNow();
     started += 1;
     reading = read(started).finally(() => {
       reading = undefined;
@@ -122,10 +121,10 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
     try {
       keys = await readKeys(options);
       current = number;
-      readAt = now();
+      readAt = monotonicNow();
       return true;
     } catch (error: unknown) {
-      failedAt = now();
+      failedAt = monotonicNow();
       if (!closed.aborted) onKeysUnreadable(error);
       return false;
     }

@@ -12,6 +12,8 @@ export const CLOCK_TOLERANCE_S = 30;
 interface OidcOptions extends IssuerKeysOptions {
   /** Value of the claim `aud` in tokens for this service. */
   readonly audience: string;
+  /** Returns the current time in milliseconds since the epoch, for the claims. */
+  readonly now: () => number;
 }
 
 /**

@@ -24,10 +24,10 @@ async function startIssuer(t: TestContext) {
   });
   const answer = (response: ServerResponse, keys = provider.keys): void =>
     void response.end(JSON.stringify({ issuer, jwks_uri: `${issuer}/keys`, keys }));
-  const clock = { now: Date.now() };
+  const clock = { now: performance.now() };
   const verifyWithKeys = createIssuerKeys({
     issuer,
-    now: () => clock.now,
+    monotonicNow: () => clock.now,
     closed: new AbortController().signal,
     onKeysUnreadable: (error) => assert.fail(String(error)),
     onUnusableKey: assert.fail,
@@ -128,7 +128,7 @@ async function readOnce(t: TestContext, keys: (response: ServerResponse) => void
   let failure: unknown;
   const verifyWithKeys = createIssuerKeys({
     issuer,
-    now: Date.now,
+    monotonicNow: () => performance.now(),
     closed: new AbortController().signal,
     onKeysUnreadable: (error) => {
       failure = error;

@@ -28,7 +28,8 @@ export async function startService(
   flags: Partial<Record<Setting, string>> = {},
 ): Promise<TestService> {
   const config = loadConfig({ port: '0', adminPort: '0', databaseUrl, ...PATIENT_CONNECTIONS, ...flags }, {});
-  const clock = { now: Date.now(), monotonic: performance.now() };
+  // Whole milliseconds, so that sums are exact.
+  const clock = { now: Date.now(), monotonic: Math.ceil(performance.now()) };
   const logLines: string[] = [];
   const serviceLog = logTo({ write: (line) => void logLines.push(line) }, 'info');
   const server = await startServer({

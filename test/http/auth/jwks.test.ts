@@ -24,7 +24,7 @@ async function startIssuer(t: TestContext) {
   });
   const answer = (response: ServerResponse, keys = provider.keys): void =>
     void response.end(JSON.stringify({ issuer, jwks_uri: `${issuer}/keys`, keys }));
-  const clock = { now: performance.now() };
+  const clock = { now: Math.ceil(performance.now()) };
   const verifyWithKeys = createIssuerKeys({
     issuer,
     monotonicNow: () => clock.now,

@@ -10,19 +10,13 @@ import type { RequestHook } from '../operation.ts';
 import { networkOf, type RejectedTokens } from './rate-limit.ts';
 
 /**
- * TTL of the token cache in milliseconds. A revocation takes effect within this TTL plus `RECHECK_MS`
- * (list-plants.ts). The sum must be below a second.
+ * Milliseconds for which a cached token is valid without a lookup. A revocation takes effect within this time plus
+ * `RECHECK_MS` (list-plants.ts). The sum must be below a second.
  */
 export const TOKEN_FRESH_MS = 500;
 export const TOKENS_CACHED = 10_000;
 /** Max characters of all cached tokens. A JWT has up to 8 KiB. */
 export const CHARACTERS_CACHED = 8 * 1_024 * 1_024;
-
-/**
- * Milliseconds for which the token cache reuses its last look at the clock. A token may stay cached for that much
- * longer than the `ttl` of the cache. Each look starts a timer. The default, 1 ms, would cost 2 % of a list.
- */
-const CLOCK_STEP_MS = 25;
 
 const CHALLENGE = 'Bearer realm="plant-store"';
 const USUAL_SCHEME = 'Bearer ';
@@ -71,6 +65,8 @@ interface Lookup {
   readonly digest: string;
   found: FoundToken | Grant | undefined;
   readonly answer: Promise<FoundToken | Grant | undefined>;
+  /** Time when the lookup began, in milliseconds since the epoch: its result may be outdated when it ends. */
+  readonly startedAt: number;
   /** Earliest time to record another use of the token, in milliseconds since the epoch. */
   recordUseFrom: number;
 }
@@ -83,6 +79,10 @@ interface AuthenticationOptions {
    */
   readonly findToken: (digest: Uint8Array, network: string | undefined) => ReturnType<Store['findToken']>;
   readonly verifyJwt: VerifyJwt | undefined;
+  /**
+   * Returns milliseconds since the epoch. A cached token ages by this clock too, since a monotonic clock stands still
+   * while the machine sleeps.
+   */
   readonly now: () => number;
   /** Called with true for a token in the cache, and with false for a token that must be verified. */
   readonly onLookup: (wasCached: boolean) => void;
@@ -102,21 +102,25 @@ export function createAuthentication({
   rejectedTokens,
   onUseNotRecorded,
 }: AuthenticationOptions): Authentication {
-  // The cache key is the token as the client sent it, so that a cache hit needs no hash. The TTL starts when
-  // the lookup starts: its result may already be outdated when the lookup ends.
+  // The cache key is the token as the client sent it, so that a cache hit needs no hash. The `ttl` of the library is
+  // not used: it reuses its last look at the clock, until a timer that may run later than requests after a pause.
   const lookups = new LRUCache<string, Lookup>({
     max: TOKENS_CACHED,
     maxSize: CHARACTERS_CACHED,
     sizeCalculation: (_lookup, secret) => Math.max(1, secret.length),
-    ttl: TOKEN_FRESH_MS - CLOCK_STEP_MS,
-    ttlResolution: CLOCK_STEP_MS,
   });
   const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
   const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
 
-  function lookUp(request: FastifyRequest, secret: string, digest: string): Lookup {
+  /** Returns the cached lookup of a token, unless it is too old at this time. A clock that was set back counts as old. */
+  function findFresh(secret: string, at: number): Lookup | undefined {
+    const lookup = lookups.get(secret);
+    return lookup !== undefined && Math.abs(at - lookup.startedAt) < TOKEN_FRESH_MS ? lookup : undefined;
+  }
+
+  function lookUp(request: FastifyRequest, secret: string, digest: string, startedAt: number): Lookup {
     const answer = find(request, secret, digest);
-    const started: Lookup = { digest, found: undefined, answer, recordUseFrom: 0 };
+    const started: Lookup = { digest, found: undefined, answer, startedAt, recordUseFrom: 0 };
     lookups.set(secret, started);
     started.answer.then(
       (found) => {
@@ -174,10 +178,12 @@ export function createAuthentication({
     return at + LAST_USE_STEP_MS;
   }
 
-  /** Sets the caller of a request. Throws an ApiError (40101 or 40300) if the token does not grant the scope. */
-  function admit(request: FastifyRequest, secret: string, lookup: Lookup, scope: Scope): void {
+  /**
+   * Sets the caller of a request. Throws an ApiError (40101 or 40300) if the token does not grant the scope at this
+   * time.
+   */
+  function admit(request: FastifyRequest, secret: string, lookup: Lookup, scope: Scope, at: number): void {
     const { found: grant } = lookup;
-    const at = now();
     if (grant === undefined || !isValid(grant, at)) {
       const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
       audit.tokenRejected(reason, grant ?? {}, sourceOf(request));
@@ -199,20 +205,21 @@ export function createAuthentication({
       if (countOf(request.raw.rawHeaders, 'authorization') > 1)
         throw new ApiError(40000, 'the header `Authorization` must be sent once');
       const secret = readSecret(request);
-      const known = lookups.get(secret);
+      const at = now();
+      const known = findFresh(secret, at);
       if (known?.found !== undefined) {
         onLookup(true);
-        admit(request, secret, known, scope);
+        admit(request, secret, known, scope, at);
         done();
         return;
       }
       const digest = known?.digest ?? digestOf(secret);
       rejectedTokens.rejectBeyond(request.ip, digest);
-      const pending = known ?? lookUp(request, secret, digest);
+      const pending = known ?? lookUp(request, secret, digest, at);
       pending.answer
         .then(
           () => {
-            admit(request, secret, pending, scope);
+            admit(request, secret, pending, scope, now());
             rejectedTokens.accepted(digest);
           },
           (error: unknown) => {
@@ -226,12 +233,13 @@ export function createAuthentication({
 
   async function recheck(request: FastifyRequest, scope: Scope): Promise<void> {
     const secret = readSecret(request);
-    const known = lookups.get(secret) ?? lookUp(request, secret, digestOf(secret));
+    const at = now();
+    const known = findFresh(secret, at) ?? lookUp(request, secret, digestOf(secret), at);
     const isAnswered = await known.answer.then(
       () => true,
       () => false,
     );
-    if (isAnswered) admit(request, secret, known, scope);
+    if (isAnswered) admit(request, secret, known, scope, at);
   }
 
   return { require, recheck };

@@ -1,6 +1,5 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import { setTimeout } from 'node:timers/promises';
 import pg from 'pg';
 import { TOKEN_FRESH_MS } from '../../../src/http/auth/authentication.ts';
 import { mintSecret } from '../../../src/token.ts';
@@ -36,7 +35,7 @@ async function holdLookups(t: TestContext, flags = {}) {
   const other = new pg.Client({ connectionString: url });
   other.on('error', () => undefined);
   await other.connect();
-  await setTimeout(TOKEN_FRESH_MS);
+  service.clock.now += TOKEN_FRESH_MS;
   await other.query('BEGIN; LOCK TABLE tokens IN ACCESS EXCLUSIVE MODE');
   return { service, known, release: () => other.end() };
 }

@@ -1,12 +1,20 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { it } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
+import { connect as connectTls } from 'node:tls';
+import { fileURLToPath } from 'node:url';
 import { openWire } from '../support/clients/raw-connection.ts';
+import { renderRequest } from '../support/clients/raw-http.ts';
 import { until } from '../support/patience.ts';
-import { newInstallation } from '../support/program.ts';
+import { newInstallation, type Service } from '../support/program.ts';
+import { bearer } from '../support/service.ts';
 
 const PRODUCTION = { NODE_ENV: 'production' };
 const REVOKED_WITHIN_MS = 1_000;
+const HEADER_TIMEOUT_MS = 4_000;
+const CERTIFICATE = fileURLToPath(new URL('../support/certificates/first', import.meta.url));
 
 it('token revoked while the busy service is suspended → 401 for requests sent a second later', async (t) => {
   const installation = await newInstallation(t);
@@ -38,3 +46,27 @@ it('token revoked while the busy service is suspended → 401 for requests sent 
   assert.deepEqual(new Set(late.map((answer) => answer?.status)), new Set([401]));
   assert.equal((await service.stop()).code, 0);
 });
+
+it('service suspended in a TLS handshake, longer than the header timeout → the handshake succeeds', async (t) => {
+  const installation = await newInstallation(t);
+  const token = await installation.token('alice');
+  const tls = ['--tls-cert', `${CERTIFICATE}.pem`, '--tls-key', `${CERTIFICATE}.key`];
+  const flags = [...tls, '--header-timeout', String(HEADER_TIMEOUT_MS)];
+  const service = await installation.serve({ env: PRODUCTION, flags });
+  const silent = connect(Number(new URL(service.url).port), '127.0.0.1');
+  await until(async () => /^plant_store_http_connections 1$/m.test(await metricsOf(service)));
+  service.kill('SIGSTOP');
+  const socket = connectTls({ socket: silent, rejectUnauthorized: false });
+  const request = renderRequest({ method: 'GET', path: '/plants', headers: Object.entries(bearer(token)) });
+  socket.write(request);
+  await setTimeout(HEADER_TIMEOUT_MS + 500);
+  service.kill('SIGCONT');
+  const [response] = await once(socket, 'data');
+  assert.match(String(response), /^HTTP\/1\.1 200 OK\r\n/);
+  socket.destroy();
+  assert.equal((await service.stop()).code, 0);
+});
+
+async function metricsOf({ adminUrl }: Service): Promise<string> {
+  return (await fetch(`${adminUrl}/metrics`)).text();
+}

@@ -30,8 +30,9 @@ type InputHolder = Pick<Connection, 'rejectInput'>;
 interface Handshake {
   readonly socket: Socket;
   readonly waitRank: number;
-  /** Number of the tick in which it began. */
+  /** Number of the tick in which it began, and of the last one in which it may end. */
   readonly begunIn: number;
+  readonly endsBy: number;
 }
 
 /** Ticks after which a TLS handshake counts as an idle connection. A client that takes part needs less time. */
@@ -114,10 +115,11 @@ export class ConnectionRegistry {
     return this.size < this.#limit;
   }
 
-  /** Counts a connection towards the limit during its TLS handshake. */
-  beginHandshake(socket: Socket): void {
+  /** Counts a connection towards the limit during its TLS handshake, which may take `maxTicks` ticks. */
+  beginHandshake(socket: Socket, maxTicks: number): void {
     const key = keyOf(socket);
-    this.#handshakes.set(key, { socket, waitRank: nextWaitRank(), begunIn: this.#ticks });
+    const [begunIn, endsBy] = [this.#ticks, this.#ticks + maxTicks];
+    this.#handshakes.set(key, { socket, waitRank: nextWaitRank(), begunIn, endsBy });
     socket.once('close', () => {
       // The client may have reset this connection, and made a new one from the same port.
       if (this.#handshakes.get(key)?.socket === socket) this.#handshakes.delete(key);
@@ -189,6 +191,8 @@ export class ConnectionRegistry {
   #tick(): void {
     this.#hasNoneWaiting = false;
     this.#ticks += 1;
+    for (const { socket, endsBy } of this.#handshakes.values())
+      if (this.#ticks > endsBy) socket.destroy(handshakeTimeout());
     const sendQueueOf = this.#ticks % QUEUE_READ_TICKS === 0 ? lookAtSendQueues() : undefined;
     let unsent = 0;
     for (const connection of this.#open) {
@@ -208,6 +212,11 @@ export class ConnectionRegistry {
       connection.socket.destroy();
     }
   }
+}
+
+/** Creates the error of Node for a TLS handshake that took too long. Node's class is private. */
+function handshakeTimeout(): Error {
+  return Object.assign(new Error('TLS handshake timeout'), { code: 'ERR_TLS_HANDSHAKE_TIMEOUT' });
 }
 
 // Node has a TCP socket in the handshake and a TLS socket after it, so that the key is not the socket.

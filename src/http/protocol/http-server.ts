@@ -54,6 +54,9 @@ interface HttpServerOptions {
  */
 const MAX_REJECTED = 1_000;
 
+/** Longest delay of a timer of Node, 25 days: for timeouts of Node that zero does not switch off. */
+const LONGEST_TIMER_MS = 2 ** 31 - 1;
+
 /**
  * Creates an HTTP/1.1 server that dispatches the requests of a connection one by one. It does not listen yet.
  */
@@ -61,25 +64,26 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
   const { limits, tls, connections, renderError, onClosed, onHandshakeFailed } = options;
   const serverOptions = {
     maxHeaderSize: limits.headerLimit,
-    // Switches off Node's timeouts. The class Connection counts all timeouts, in ticks.
+    // Switches off Node's timeouts. The classes Connection and ConnectionRegistry count all timeouts, in ticks.
     headersTimeout: 0,
     requestTimeout: 0,
     keepAliveTimeout: 0,
-    connectionsCheckingInterval: 2 ** 31 - 1,
+    connectionsCheckingInterval: LONGEST_TIMER_MS,
     // Switches off Node's check of the Host header, whose error response has no body. `rejectMalformed`
     // checks the header instead.
     requireHostHeader: false,
     optimizeEmptyRequests: true,
     ServerResponse: BatchedResponse,
   };
+  const timeouts = timeoutsOf(limits);
   const server =
     tls === undefined
       ? http.createServer(serverOptions)
-      : tls.createServer({ ...serverOptions, handshakeTimeout: limits.headerTimeout });
+      : tls.createServer({ ...serverOptions, handshakeTimeout: LONGEST_TIMER_MS });
   const known = new WeakMap<Duplex, Connection>();
   const connectionOptions: HttpConnectionOptions = {
     maxHeaderBytes: limits.headerLimit,
-    timeouts: timeoutsOf(limits),
+    timeouts,
     handle: handler,
     sharesInput: tls === undefined,
     renderError,
@@ -94,7 +98,7 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
     known.set(socket, connection);
     connections.add(connection);
   });
-  limitConnections(server, options);
+  limitConnections(server, options, timeouts.headers);
   const take = (request: IncomingMessage, response: BatchedResponse): void => {
     known.get(request.socket)?.take(response);
   };
@@ -124,7 +128,11 @@ function timeoutsOf(limits: Limits): HttpConnectionOptions['timeouts'] {
 }
 
 /** Limits open connections. Node's `maxConnections` would close a connection without a response. */
-function limitConnections(server: Server, { tls, connections, renderError }: HttpServerOptions): void {
+function limitConnections(
+  server: Server,
+  { tls, connections, renderError }: HttpServerOptions,
+  handshakeTicks: number,
+): void {
   const accept = server.listeners('connection');
   let rejected = 0;
   server.removeAllListeners('connection');
@@ -132,7 +140,7 @@ function limitConnections(server: Server, { tls, connections, renderError }: Htt
     // The client's address is undefined if the client has already reset the connection.
     if (socket.remoteAddress === undefined) socket.destroy();
     else if (connections.makeRoom()) {
-      if (tls !== undefined) connections.beginHandshake(socket);
+      if (tls !== undefined) connections.beginHandshake(socket, handshakeTicks);
       for (const listener of accept) listener.call(server, socket);
     } else reject(socket);
   });

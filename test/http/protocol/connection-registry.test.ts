@@ -79,6 +79,24 @@ test('TLS: client that leaves in its handshake → closed at once, not after the
   await until(() => connections.size === 0);
 });
 
+test('TLS: client that never begins its handshake → closed after the header timeout, with an error', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const { listener, silent } = await beginHandshake(
+    t,
+    limits.maxConnections,
+    undefined,
+    limits.headerTimeout,
+  );
+  const failed = once(listener, 'clientError');
+  const closed = once(silent, 'close');
+  for (let ticks = 0; ticks < limits.headerTimeout / TICK_MS; ticks += 1) t.mock.timers.tick(TICK_MS);
+  assert.equal(silent.destroyed, false);
+  t.mock.timers.tick(TICK_MS);
+  const [error] = await failed;
+  assert.equal(error.code, 'ERR_TLS_HANDSHAKE_TIMEOUT');
+  await closed;
+});
+
 test('TLS: connection at the limit → a stalled handshake is closed for it; without one it is closed itself', async (t) => {
   const held: ServerResponse[] = [];
   const { connections, silent, url } = await beginHandshake(t, 1, ({ url: path }, response) => {
@@ -589,17 +607,18 @@ async function beginHandshake(
   t: TestContext,
   limit = limits.maxConnections,
   handler?: RequestListener,
-): Promise<{ connections: ConnectionRegistry; silent: Socket; url: string }> {
+  headerTimeout?: number,
+): Promise<{ listener: Server; connections: ConnectionRegistry; silent: Socket; url: string }> {
   const connections = new ConnectionRegistry(limit, limits.sendBufferLimit);
   const tls = openTls(CERTIFICATE, KEY, () => undefined);
-  const listener = listenerOf(t, connections, tls, handler);
+  const listener = listenerOf(t, connections, tls, handler, headerTimeout);
   const port = await listenOnFreePort(listener);
   const accepted = once(listener, 'connection');
   const silent = connect(port, '127.0.0.1');
   t.after(() => silent.destroy());
   await accepted;
   assert.equal(connections.size, 1);
-  return { connections, silent, url: `https://127.0.0.1:${port}` };
+  return { listener, connections, silent, url: `https://127.0.0.1:${port}` };
 }
 
 /** Creates a listener that stops after the test. By default each request gets an empty response. */

@@ -1,5 +1,5 @@
 import { BlockList, isIPv6, Server as TcpServer } from 'node:net';
-import { setImmediate, setTimeout } from 'node:timers/promises';
+import { setTimeout as delay, setImmediate } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import { type Config, connectionOptions, namesOf, partsOf } from './config.ts';
 import { placeOf } from './database-url.ts';
@@ -31,10 +31,13 @@ export const DRAIN_MS = 7_500;
 export const LAST_MS = 1_000;
 
 /**
- * Max milliseconds of a shutdown, not counting the stop delay and the closing of the store. Below 10 seconds,
- * after which `docker stop` kills the process.
+ * Max milliseconds of a shutdown, not counting the stop delay, the closing of the store, and time in which the process is
+ * suspended. Below 10 seconds, after which `docker stop` kills the process.
  */
 export const STOP_MS = GRACE_MS + DRAIN_MS + LAST_MS;
+
+/** Max milliseconds that count between two looks at the clock, which are half of that apart. */
+const MAX_STEP_MS = 500;
 
 export interface Server {
   /** Base URL of the service, such as `http://127.0.0.1:8080/v1`. */
@@ -119,7 +122,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     isStopping = true;
     // Without a delay, the listener closes before any response has `Connection: close`. Otherwise the client of such
     // a response could connect again just before the listener closes, and the connection would be reset.
-    if (how === 'gracefully' && config.stopDelay > 0) await setTimeout(config.stopDelay);
+    if (how === 'gracefully' && config.stopDelay > 0) await delay(config.stopDelay);
     // Calls `close()` of net.Server, which only stops listening. `close()` of http.Server would also close
     // idle connections at once, even if a request is arriving.
     TcpServer.prototype.close.call(app.server);
@@ -289,9 +292,31 @@ async function drain(app: FastifyInstance, connections: ConnectionRegistry, maxM
   await app.close();
 }
 
-/** Resolves when the event happens, or after `ms` milliseconds. */
+/** Resolves when the event happens, or after `ms` milliseconds in which the process has run. */
 async function within(ms: number, event: Promise<void>): Promise<void> {
-  const deadline = new AbortController();
-  await Promise.race([event, setTimeout(ms, undefined, { signal: deadline.signal }).catch(() => undefined)]);
-  deadline.abort();
+  const { promise: deadline, resolve } = Promise.withResolvers<void>();
+  const cancel = afterRunning(ms, resolve);
+  await Promise.race([event, deadline]);
+  cancel();
+}
+
+/**
+ * Calls `work` once the process has run for `ms` milliseconds. Longer pauses of the process, such as a suspension, count
+ * as half a second, so that the process can then read what arrived meanwhile. Returns a function that cancels the call.
+ * Does not keep the process alive.
+ */
+export function afterRunning(ms: number, work: () => void): () => void {
+  let left = ms;
+  let seenAt = performance.now();
+  let timer = setTimeout(look, Math.min(left, MAX_STEP_MS / 2)).unref();
+
+  function look(): void {
+    const now = performance.now();
+    left -= Math.min(now - seenAt, MAX_STEP_MS);
+    seenAt = now;
+    if (left <= 0) work();
+    else timer = setTimeout(look, Math.min(left, MAX_STEP_MS / 2)).unref();
+  }
+
+  return () => clearTimeout(timer);
 }

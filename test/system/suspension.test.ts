@@ -5,6 +5,7 @@ import { it } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { fileURLToPath } from 'node:url';
+import { FORCED_EXIT_MS } from '../../src/cli/commands/serve-command.ts';
 import { openWire } from '../support/clients/raw-connection.ts';
 import { renderRequest } from '../support/clients/raw-http.ts';
 import { until } from '../support/patience.ts';
@@ -65,6 +66,25 @@ it('service suspended in a TLS handshake, longer than the header timeout → the
   assert.match(String(response), /^HTTP\/1\.1 200 OK\r\n/);
   socket.destroy();
   assert.equal((await service.stop()).code, 0);
+});
+
+it('service suspended while it stops, longer than a stop may take → request in flight succeeds, exit code 0', async (t) => {
+  const installation = await newInstallation(t);
+  const token = await installation.token('alice');
+  const service = await installation.serve({ env: PRODUCTION });
+  const wire = openWire(service.url);
+  const head = `POST /plants HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n`;
+  wire.send(`${head}Content-Type: application/json\r\nContent-Length: 19\r\nExpect: 100-continue\r\n\r\n`);
+  // 100 Continue: the headers were accepted.
+  await until(() => wire.surplus() > 0);
+  service.kill('SIGTERM');
+  await service.logged(({ msg }) => msg === 'stopping');
+  service.kill('SIGSTOP');
+  wire.send('{"id":7,"name":"x"}');
+  await setTimeout(FORCED_EXIT_MS);
+  service.kill('SIGCONT');
+  assert.equal((await wire.answer())?.status, 200);
+  assert.equal((await service.ended).code, 0);
 });
 
 async function metricsOf({ adminUrl }: Service): Promise<string> {

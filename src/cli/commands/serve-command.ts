@@ -3,7 +3,7 @@ import type { Config, Flags } from '../../config.ts';
 import { createAudit } from '../../observability/audit-log.ts';
 import { createLog } from '../../observability/log.ts';
 import type { EventLog } from '../../observability/log-events.ts';
-import { type Server, STOP_MS, startServer } from '../../server.ts';
+import { afterRunning, type Server, STOP_MS, startServer } from '../../server.ts';
 import { emptyLog, isEmbedded } from '../../store/open-engine.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../../token.ts';
 import { type CommandContext, print } from '../context.ts';
@@ -116,10 +116,10 @@ function stopOnSignal(
       end(exitCode);
       return;
     }
-    setTimeout(() => {
+    afterRunning(forcedExitMs, () => {
       log.event('the stop took too long, so requests in flight are cut off; exiting', {});
       end(1);
-    }, forcedExitMs).unref();
+    });
     void close();
   }
 

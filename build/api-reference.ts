@@ -17,6 +17,8 @@ const TO = new URL('../src/http/api-reference.js.gz', import.meta.url);
  *   operations at once, so that a search in the page and a print find them.
  * - Scalar parses the body of a request for its code snippet and its form, which would round an id above 2^53. The id
  *   becomes a raw JSON text (https://tc39.es/proposal-json-parse-with-source/).
+ * - Scalar sends requests to the origin of the page, without the path prefix of a proxy that removes it. The URL of the
+ *   script has the prefix, and becomes that of the server.
  */
 const PREAMBLE = `globalThis.__zod_globalConfig={jitless:true};
 globalThis.IntersectionObserver=class extends IntersectionObserver{constructor(callback,options){
@@ -24,6 +26,8 @@ super(callback,options?.rootMargin==='1200px 0px'?{...options,rootMargin:'100000
 if(JSON.rawJSON){const{parse}=JSON,exact=(key,value,{source})=>(key==='id'||key==='')&&typeof value==='number'&&
 Number.isInteger(value)&&!Number.isSafeInteger(value)?JSON.rawJSON(source):value;
 JSON.parse=(text,reviver)=>parse(text,reviver??(/(?:"id"\\s*:|^)\\s*-?\\d{16}/.test(text)?exact:undefined))}
+{const{dataset}=document.querySelector('#api-reference'),url=document.currentScript.src.replace(/\\/docs\\/scalar\\.js.*/,'');
+dataset.configuration=JSON.stringify({...JSON.parse(dataset.configuration),servers:[{url}]})}
 `;
 
 /** Reads the script from Scalar's own server, since the package embeds it in another file. */

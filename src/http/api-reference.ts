@@ -30,7 +30,8 @@ const CONFIGURATION = {
 const ICON =
   '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 100 100"><text y=".9em" font-size="90">🌱</text></svg>';
 
-// All URLs in the page are relative, so that the page works under any path prefix of a proxy.
+// All URLs in the page are relative, so that the page works under any path prefix of a proxy. The script sends its
+// requests under the prefix too (build/api-reference.ts).
 const PAGE = `<!doctype html>
 <html lang="en">
   <head>

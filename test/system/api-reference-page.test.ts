@@ -1,10 +1,12 @@
 import assert from 'node:assert/strict';
+import { request } from 'node:http';
 import { join } from 'node:path';
 import { after, type TestContext, test } from 'node:test';
 import type { Browser, Locator, Page } from 'playwright-core';
 import { operations } from '../../src/http/app.ts';
 import { launchBrowser } from '../support/clients/browser.ts';
 import { freshFolder } from '../support/engines.ts';
+import { serve } from '../support/servers/stub-server.ts';
 import { bearer, startService, type TestService } from '../support/service.ts';
 
 /** A page whose requests and errors are recorded. */
@@ -66,6 +68,33 @@ async function send(form: Locator, ...shown: readonly string[]): Promise<void> {
   await form.getByRole('button', { name: 'Close Client' }).click();
   await form.waitFor({ state: 'hidden' });
 }
+
+test('/docs behind a proxy that removes a path prefix → requests keep the prefix', async (t) => {
+  const service = await startOnFile(t, '/v1');
+  const token = await service.token();
+  const strangers: (string | undefined)[] = [];
+  const url = await serve(t, (incoming, answer) => {
+    if (incoming.url?.startsWith('/green/') !== true) {
+      strangers.push(incoming.url);
+      answer.writeHead(404).end();
+      return;
+    }
+    const { method, headers } = incoming;
+    const target = `${new URL(service.url).origin}${incoming.url.slice('/green'.length)}`;
+    const outgoing = request(target, { method, headers }, (response) => {
+      answer.writeHead(response.statusCode ?? 502, response.headers);
+      response.pipe(answer);
+    });
+    incoming.pipe(outgoing);
+  });
+  const { page, complaints } = await openPage(t);
+  await page.goto(`${url}/green/v1/docs`);
+  await page.getByPlaceholder('Token').fill(token);
+  const list = await tryOperation(page, 'List plants', 'get /plants');
+  await send(list, '200');
+  assert.deepEqual(strangers, []);
+  assert.deepEqual(complaints, []);
+});
 
 test('/docs: token entered once → a plant is created, listed and deleted', async (t) => {
   const service = await startOnFile(t, '/v1');

@@ -164,6 +164,7 @@ export const Type = {
     ),
   }),
   Enum: <const V extends string>(values: readonly V[], keywords: Keywords = {}): TEnum<V> => ({
+    type: 'string',
     enum: values,
     ...keywords,
     ...checkedBy(

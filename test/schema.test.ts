@@ -95,7 +95,7 @@ test('its JSON is a JSON Schema', () => {
           required: ['length', 'kind'],
           properties: {
             length: { type: 'integer', minimum: 1, maximum: 9 },
-            kind: { enum: ['herb', 'tree'] },
+            kind: { type: 'string', enum: ['herb', 'tree'] },
           },
         },
       },

@@ -61,6 +61,8 @@ test('the document has the API version 1.0.0 and the base path as its server', (
   assert.match(String(at(document, 'openapi')), /^3\.1\.[0-9]+$/);
   assert.equal(at(document, 'info', 'version'), '1.0.0');
   assert.deepEqual(at(document, 'servers'), [{ url: '/' }]);
+  const created = ['paths', '/plants', 'post', 'responses', '200', 'headers'];
+  assert.equal(at(document, ...created, 'Idempotent-Replayed', 'schema', 'type'), 'string');
   assert.deepEqual(at(JSON.parse(renderOpenApi(operations, '/v1')), 'servers'), [{ url: '/v1' }]);
 });
 

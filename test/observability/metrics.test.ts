@@ -296,6 +296,18 @@ test('alert on queued writes → fires before requests are rejected', () => {
   assert.ok(Number(threshold) < loadConfig({}, {}).maxInFlight);
 });
 
+test('dashboard: metrics with common names → only of instances of the service, also for "All"', () => {
+  const instance = dashboard.templating.list.find(({ name }) => name === 'instance') ?? assert.fail();
+  assert.equal(instance.query, 'label_values(plant_store_build_info, instance)');
+  // Without a value for "All", Grafana uses all values of the query.
+  assert.ok(!('allValue' in instance));
+  const common = dashboardExpressions().flatMap(
+    (expr) => expr.match(/\b(?:process|nodejs)_\w+(?:\{.*?\})?/g) ?? [],
+  );
+  assert.ok(common.length > 0);
+  for (const selector of common) assert.match(selector, /\{(?:.*,)?instance=~"\$instance"/);
+});
+
 test('dashboard panels → no overlap, unique ids', () => {
   const ids = dashboard.panels.map(({ id }) => id);
   assert.equal(new Set(ids).size, ids.length);

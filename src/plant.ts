@@ -11,9 +11,14 @@ export const Int64 = Type.Refine(
     examples: [7],
   }),
   (value: bigint) => value >= INT64_MIN && value <= INT64_MAX,
-  (value: unknown) =>
-    `must be an integer from ${INT64_MIN} to ${INT64_MAX}${typeof value === 'string' ? ', not a string' : ''}`,
+  (value: unknown) => `must be an integer from ${INT64_MIN} to ${INT64_MAX}${addedRule(value)}`,
 );
+
+// NaN is a text that `compileTextParser` could not read, such as 07 in a path.
+function addedRule(value: unknown): string {
+  if (Number.isNaN(value)) return ', without leading zeros';
+  return typeof value === 'string' ? ', not a string' : '';
+}
 
 // Creates a schema for a text field. The pattern has `\x00` for U+0000: some generated clients use RE2, which
 // does not support `\u`.

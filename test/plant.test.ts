@@ -146,6 +146,8 @@ describe('a new plant', () => {
     for (const id of [INT64_MIN - 1n, INT64_MAX + 1n, 2n ** 64n, 7, true, null, [7n]])
       assert.deepEqual(violationOf({ id, name: '' }), ['id', rule]);
     assert.deepEqual(violationOf({ id: '7', name: '' }), ['id', `${rule}, not a string`]);
+    const fromText = compileTextParser(Int64)('07');
+    assert.deepEqual(violationOf({ id: fromText, name: '' }), ['id', `${rule}, without leading zeros`]);
   });
 
   test('has a name and may have a tag: any text that a store can keep', () => {

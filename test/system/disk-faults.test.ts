@@ -221,28 +221,37 @@ describe('full disk', TOGETHER, () => {
     assert.equal(inspect(installation.file).ids.size, 400_000 + 170_000);
   });
 
-  it('stop whose checkpoint fails → exit code 0, and a line names the log that keeps the writes', async (t) => {
-    const installation = await newInstallation(t);
-    const token = await installation.token('alice');
-    await fillStore(installation.databaseUrl, 'bob', 10_000, 100);
-    const { size } = await stat(installation.file);
-    const limit = Math.floor(size / 1_024) - 1;
-    const service = await installation.serve({
-      env: PRODUCTION,
-      wrap: (command) => limitedFiles(command, limit),
+  for (const isStuck of [false, true]) {
+    const what = isStuck ? ', and whose lock file cannot be removed' : '';
+    it(`stop whose checkpoint fails${what} → exit code 0, and a line names the log that keeps the writes`, async (t) => {
+      const installation = await newInstallation(t);
+      const token = await installation.token('alice');
+      await fillStore(installation.databaseUrl, 'bob', 10_000, 100);
+      const { size } = await stat(installation.file);
+      const limit = Math.floor(size / 1_024) - 1;
+      const service = await installation.serve({
+        env: PRODUCTION,
+        wrap: (command) => limitedFiles(command, limit),
+      });
+      const written = await createUntilFailure(service, token, { name: LONG_NAME, from: -16n, limit: 16 });
+      assert.equal(written.failure, undefined);
+      if (isStuck) {
+        await rm(`${installation.file}-service`);
+        await mkdir(`${installation.file}-service`);
+      }
+      assert.equal((await service.stop()).code, 0);
+      const left = service.log.find(({ msg }) =>
+        /^the write-ahead log could not be emptied/.test(String(msg)),
+      );
+      assert.deepEqual(
+        [left?.level, left?.file],
+        [40, `${installation.file}-wal`],
+        JSON.stringify(service.log),
+      );
+      const { ids, integrity } = inspect(installation.file);
+      assert.deepEqual([ids.size, integrity], [10_000 + written.acknowledged.length, 'ok']);
     });
-    const written = await createUntilFailure(service, token, { name: LONG_NAME, from: -16n, limit: 16 });
-    assert.equal(written.failure, undefined);
-    assert.equal((await service.stop()).code, 0);
-    const left = service.log.find(({ msg }) => /^the write-ahead log could not be emptied/.test(String(msg)));
-    assert.deepEqual(
-      [left?.level, left?.file],
-      [40, `${installation.file}-wal`],
-      JSON.stringify(service.log),
-    );
-    const { ids, integrity } = inspect(installation.file);
-    assert.deepEqual([ids.size, integrity], [10_000 + written.acknowledged.length, 'ok']);
-  });
+  }
 
   const mounts = needs('permission to mount', canRun('unshare', ...ownMounts('true')));
   it('file system full → writes get 503, reads work, and the service recovers', mounts, async (t) => {

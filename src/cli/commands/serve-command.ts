@@ -87,7 +87,7 @@ interface Stoppable {
   readonly isOpen: () => boolean;
   /** Milliseconds after a signal at which a stop that still runs ends with exit code 1. */
   readonly forcedExitMs: number;
-  /** Called after a stop without an error. */
+  /** Called once the store is closed, whatever the exit code is. */
   readonly onClosed: () => Promise<void>;
 }
 
@@ -129,7 +129,7 @@ function stopOnSignal(
     if (server === undefined) return;
     try {
       await server.close('gracefully');
-      if (exitCode === 0) await onClosed();
+      await onClosed();
       log.event('stopped', {});
       end(exitCode);
     } catch (err: unknown) {

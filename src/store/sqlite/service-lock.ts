@@ -10,6 +10,7 @@ const SHARED_LOCK_TIMEOUT_MS = 1_000;
 export interface ServiceLock {
   /** True if another service already used the store. */
   readonly isShared: boolean;
+  /** Releases the lock. Never throws: the file may stay, since it has no data. */
   release(): void;
 }
 
@@ -48,9 +49,10 @@ function releaseOf(file: string, db: DatabaseSync): () => void {
     try {
       db.exec('COMMIT; PRAGMA busy_timeout = 0');
       whileAlone(db, () => rmSync(file, { force: true }));
-    } finally {
-      db.close();
+    } catch {
+      // The next service locks the file that is left. An error would hide what else a stop must report.
     }
+    db.close();
   };
 }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { closeSync, existsSync, openSync, readFileSync, statSync, writeFileSync, writeSync } from 'node:fs';
-import { copyFile, link, readdir, rename, rm, stat, symlink } from 'node:fs/promises';
+import { copyFile, link, mkdir, readdir, rename, rm, stat, symlink } from 'node:fs/promises';
 import { basename, dirname, join, relative } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
@@ -92,6 +92,15 @@ test('first of two locks is released → a third is shared with the second, and 
   const next = lockForService(file);
   assert.equal(next.isShared, false);
   next.release();
+});
+
+test('the file of a lock cannot be removed → release does not throw', async () => {
+  const file = await freshFile();
+  const lock = lockForService(file);
+  await rm(`${file}-service`);
+  await mkdir(`${file}-service`);
+  lock.release();
+  assert.ok(existsSync(`${file}-service`));
 });
 
 test('closed store → its log is gone, and is measured as empty', async (t) => {

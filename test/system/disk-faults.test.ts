@@ -114,6 +114,19 @@ describe('the disk fails at the checkpoint of an import', NEEDS_STRACE, () => {
   });
 });
 
+describe('the disk cannot be read', NEEDS_STRACE, () => {
+  it('check → says so, and reports no fault of the store', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.token('alice');
+    // The first read opens the file. cspell:ignore pread
+    const wrap = (command: Command) => failing(installation.file, 'pread64', 'EIO:when=2+', command);
+    assertFails(
+      await installation.runProcess(['check'], { wrap }),
+      /^plant-store: the store \S+plants\.db failed: disk I\/O error \(SQLite code \d+\)/,
+    );
+  });
+});
+
 describe('a new file', { ...NEEDS_STRACE, ...TOGETHER }, () => {
   it('first start → each new name is durable before the store is used', async (t) => {
     const installation = await newInstallation(t);

@@ -55,6 +55,24 @@ describe('unusable store', { concurrency: 4 }, () => {
     });
   }
 
+  for (const command of [['check'], ['token', 'list', '--json']])
+    it(`${command.join(' ')}: many tokens, no folder for temporary files → succeeds`, async (t) => {
+      const installation = await withOnePlant(t);
+      await installation.token();
+      const db = new DatabaseSync(installation.file);
+      // More than SQLite sorts without a temporary file. cspell:ignore randomblob
+      db.exec(
+        `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)
+         INSERT INTO tokens SELECT owner, format('many%08d', i), randomblob(32), name, scopes, created_at,
+           expires_at, revoked_at, last_used_at FROM tokens, n`,
+      );
+      db.close();
+      const mounted = writableOnly(installation.folder);
+      if (mounted === undefined) return t.skip(CANNOT_MOUNT);
+      const { code, stderr } = await installation.runProcess(command, mounted);
+      assert.deepEqual({ code, stderr }, { code: 0, stderr: '' });
+    });
+
   it('store of a newer version → does not start', async (t) => {
     const installation = await withOnePlant(t);
     const db = new DatabaseSync(installation.file);
@@ -192,13 +210,26 @@ function filesIn(folder: string): readonly string[] {
 
 /** Options to run a program without write access to a path. Undefined where that is impossible. */
 function readOnly(path: string): ProgramOptions | undefined {
-  if (process.getuid?.() !== 0) {
-    chmodSync(path, 0o500);
-    return {};
-  }
-  // Root ignores file modes.
-  const mounts = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"';
-  const wrap = (command: readonly string[]) => ['unshare', '--mount', 'bash', '-c', mounts, path, ...command];
+  if (process.getuid?.() === 0)
+    // Root ignores file modes.
+    return withMounts(path, 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0"');
+  chmodSync(path, 0o500);
+  return {};
+}
+
+/** Options to run a program that can write in no folder but `kept`. Undefined where that is impossible. */
+function writableOnly(kept: string): ProgramOptions | undefined {
+  return withMounts(
+    kept,
+    `for folder in /tmp /var/tmp; do mount --bind $folder $folder && mount -o remount,ro,bind $folder; done &&
+     mount -o remount,ro,bind / && mount --bind "$0" "$0" && mount -o remount,rw,bind "$0" && cd /`,
+  );
+}
+
+/** Options to run a program after mounts, in which `$0` is the path. Undefined without permission to mount. */
+function withMounts(path: string, mounts: string): ProgramOptions | undefined {
+  const script = `${mounts} && exec "$@"`;
+  const wrap = (command: readonly string[]) => ['unshare', '--mount', 'bash', '-c', script, path, ...command];
   const [name = '', ...args] = wrap(['true']);
   try {
     execFileSync(name, args, { stdio: 'ignore' });

@@ -12,7 +12,7 @@ import {
 } from '../rows.ts';
 import { StoreDamaged, StoreUnavailable } from '../store.ts';
 import { inLongTransaction, inTransaction, openForReading, openForWriting } from './connection.ts';
-import { isForbidden, notOpened, reasonOf, severityOf } from './errors.ts';
+import { isForbidden, notOpened, provesDamage, reasonOf, severityOf } from './errors.ts';
 import { inspectSchema, inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
 import { prepareDeletePlant, prepareInsertPlant, prepareInsertToken } from './statements.ts';
@@ -79,12 +79,11 @@ async function answering<T>(file: string, work: () => Promise<T>): Promise<T> {
 
 /** Converts an error of SQLite to an error of `store.ts` that names the file. Returns other errors unchanged. */
 function toStoreError(file: string, error: unknown): unknown {
-  const severity = severityOf(error);
-  if (severity === 'rejected') return error;
+  if (severityOf(error) === 'rejected') return error;
   const message = isForbidden(error)
     ? notOpened(file, error).message
     : `the store ${file} failed: ${reasonOf(error)}`;
-  const Failure = severity === 'fatal' ? StoreDamaged : StoreUnavailable;
+  const Failure = provesDamage(error) ? StoreDamaged : StoreUnavailable;
   return new Failure(message, { cause: error });
 }
 

@@ -192,7 +192,9 @@ function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSyn
   if (existsSync(file)) accessSync(file, constants.W_OK);
   const db = new DatabaseSync(resolve(file), { timeout: lockTimeoutMs });
   try {
-    db.exec(pragmas);
+    // Sorts in memory: SQLite would write temporary files to a folder that may be full or read-only. The largest sort is
+    // that of all tokens, which are some hundred bytes each.
+    db.exec(`PRAGMA temp_store = MEMORY; ${pragmas}`);
     return db;
   } catch (error: unknown) {
     db.close();

@@ -46,6 +46,7 @@ const TRANSIENT = new Set([
   SQLITE_PROTOCOL,
 ]);
 const FATAL = new Set([SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_NOTADB]);
+const DAMAGE = new Set([SQLITE_CORRUPT, SQLITE_NOTADB, SQLITE_IOERR_SHORT_READ]);
 
 /**
  * Severity of a SQLite error:
@@ -63,6 +64,13 @@ export function severityOf(error: unknown): Severity {
   if (code === SQLITE_IOERR_SHMSIZE || (code & 0xff) === SQLITE_NOMEM) return 'uncertain';
   if (TRANSIENT.has(code & 0xff) || code === SQLITE_IOERR_WRITE) return 'transient';
   return FATAL.has(code & 0xff) ? 'fatal' : 'rejected';
+}
+
+/** True if the error shows that the file is damaged. Any other error, such as one of the disk, may end without a repair. */
+export function provesDamage(error: unknown): boolean {
+  const code = resultCodeOf(error);
+  if (code === undefined) return false;
+  return DAMAGE.has(code) || DAMAGE.has(code & 0xff);
 }
 
 export function isLocked(error: unknown): boolean {

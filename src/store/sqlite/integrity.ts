@@ -3,13 +3,13 @@ import type { DatabaseSync } from 'node:sqlite';
 import { plantFields } from '../../plant.ts';
 import { inspectMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
-import { reasonOf, severityOf } from './errors.ts';
+import { provesDamage, reasonOf, severityOf } from './errors.ts';
 import { inspectLargePlants, SELECT_PLANTS } from './large-plants.ts';
 import { appliedMigrations, isStore, SQLITE_MIGRATIONS, tablesOf } from './migrate.ts';
 
 /**
  * Returns the faults of pages, indexes, schema and encoding; an empty list if there are none. Rejects with
- * StoreNotOpened if the file has no tables.
+ * StoreNotOpened if the file has no tables, and with the error of SQLite if the file cannot be checked now.
  */
 export async function inspectSqlite(db: DatabaseSync, file: string): Promise<readonly string[]> {
   try {
@@ -23,8 +23,9 @@ export async function inspectSqlite(db: DatabaseSync, file: string): Promise<rea
     const schema = await inspectSchema(db, file);
     return schema.length > 0 ? schema : [...inspectLargePlants(db), ...inspectEncoding(db)];
   } catch (error: unknown) {
-    if (['transient', 'uncertain'].includes(severityOf(error)) || error instanceof StoreNotOpened)
-      throw error;
+    // A full disk, a lock or a disk that cannot be read is no fault of the store.
+    const isFault = severityOf(error) === 'rejected' || provesDamage(error);
+    if (!isFault || error instanceof StoreNotOpened) throw error;
     return [reasonOf(error)];
   }
 }

@@ -87,6 +87,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     onFatal,
     now,
     connections: connectionOptions(config),
+    onCreated: () => log.event('created a new store', { store: placeOf(config.databaseUrl) }),
     onCommit: (...batch) => wired.metrics.committed(...batch),
     ...logStore(log),
   }).then((store) => {

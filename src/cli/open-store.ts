@@ -1,6 +1,7 @@
 import { connectionOptions, type Flags } from '../config.ts';
 import { placeOf } from '../database-url.ts';
 import type { Bulk } from '../store/bulk-store.ts';
+import { createdStore } from '../store/migrations.ts';
 import { emptyLog, migrateStore, openBulk, openStore, storeExists } from '../store/open-engine.ts';
 import { type Store, StoreNotOpened } from '../store/store.ts';
 import type { CommandContext } from './context.ts';
@@ -32,13 +33,13 @@ export async function withStore<T>(
   // Prevents an unhandled rejection if a fatal error occurs while the store opens. `Promise.race` below still
   // rejects with that error.
   fatal.promise.catch(() => undefined);
-  const store = await openAs(mustExist, context, { url: config.databaseUrl, hint: DATABASE_URL_HINT }, () =>
-    openStore(config.databaseUrl, {
-      now: Date.now,
-      onFatal: fatal.reject,
-      connections: connectionOptions(config),
-    }),
-  );
+  if (mustExist) await rejectUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
+  const store = await openStore(config.databaseUrl, {
+    now: Date.now,
+    onFatal: fatal.reject,
+    onCreated: () => announceCreated(context, config.databaseUrl),
+    connections: connectionOptions(config),
+  });
   try {
     return await Promise.race([work(store), fatal.promise]);
   } finally {
@@ -66,9 +67,8 @@ export async function withBulk<T>(
 ): Promise<T> {
   const config = configOf(context, flags);
   const url = givenUrl ?? config.databaseUrl;
-  await openAs(mustExist, context, { url, hint }, async () => {
-    if (migrate) await migrateStore(url);
-  });
+  if (mustExist) await rejectUnlessExists(url, hint);
+  if (migrate) await migrateAndAnnounce(context, url);
   const bulk = await openBulk(url, {
     ...connectionOptions(config),
     statementTimeoutMs: BULK_STATEMENT_TIMEOUT_MS,
@@ -91,35 +91,20 @@ export async function reportLogLeft({ stderr }: CommandContext, url: string): Pr
   );
 }
 
-// Calls `open` to open a store. A missing store is rejected if `mustExist` is true, otherwise announced.
-async function openAs<T>(
-  mustExist: boolean,
-  context: CommandContext,
-  { url, hint }: { readonly url: string; readonly hint: string },
-  open: () => Promise<T>,
-): Promise<T> {
-  if (!mustExist) return announceIfCreated(context, url, open);
-  await rejectUnlessExists(url, hint);
-  return open();
-}
-
 /** Rejects with StoreNotOpened, with the advice `hint`, if the store does not exist. */
 export async function rejectUnlessExists(url: string, hint: string): Promise<void> {
   if (await storeExists(url)) return;
   throw new StoreNotOpened(`there is no store at ${placeOf(url)}; ${hint}`);
 }
 
-/**
- * Calls `open` to open a store. Reports a newly created store on standard error, since the user may have
- * meant another path or database.
- */
-export async function announceIfCreated<T>(
-  context: CommandContext,
-  url: string,
-  open: () => Promise<T>,
-): Promise<T> {
-  const exists = await storeExists(url);
-  const opened = await open();
-  if (!exists) writeMessage(context.stderr, `created a new store at ${placeOf(url)}`);
-  return opened;
+/** Migrates a store, and reports a new one. Resolves to the names of the applied migrations. */
+export async function migrateAndAnnounce(context: CommandContext, url: string): Promise<readonly string[]> {
+  const applied = await migrateStore(url);
+  if (createdStore(applied)) announceCreated(context, url);
+  return applied;
+}
+
+/** Reports a new store on standard error, since the user may have meant another path or database. */
+function announceCreated({ stderr }: CommandContext, url: string): void {
+  writeMessage(stderr, `created a new store at ${placeOf(url)}`);
 }

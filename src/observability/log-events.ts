@@ -5,6 +5,7 @@ type Level = 'debug' | 'info' | 'warn' | 'error' | 'fatal';
  * copies changes to that page.
  */
 export const logEvents = {
+  'created a new store': ['info', 'store'],
   serving: ['info', 'url', 'adminUrl', 'store'],
   answered: ['info', 'requestId', 'traceId', 'operation', 'status', 'ms', 'owner'],
   'client went away': ['info', 'requestId', 'traceId', 'operation', 'owner'],

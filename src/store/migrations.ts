@@ -25,6 +25,11 @@ export async function applyMigrations(folder: string, target: MigrationTarget): 
   return missing;
 }
 
+/** True if the applied migrations made a new store: the first one was among them. */
+export function createdStore(applied: readonly string[]): boolean {
+  return applied.some((name) => Number.parseInt(name, 10) === 1);
+}
+
 async function runFile(folder: string, name: string, target: MigrationTarget): Promise<void> {
   try {
     await target.run(readPackagedFile(`${folder}${name}`).toString());

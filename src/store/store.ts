@@ -225,6 +225,8 @@ export interface StoreOptions {
   /** Returns the current time, in milliseconds since the epoch. PostgreSQL has its own clock for idempotency keys. */
   readonly now: () => number;
   readonly connections: ConnectionOptions;
+  /** Called if the store is new, once its tables are created, even if the opening fails later. */
+  readonly onCreated?: () => void;
   /** Called after each batch, with its number of writes and its duration in seconds. */
   readonly onCommit?: (writes: number, seconds: number, result: CommitResult) => void;
   /**

@@ -98,6 +98,20 @@ describe('the index of the write-ahead log (-shm) cannot grow at a commit', NEED
   });
 });
 
+describe('no space for the index of the write-ahead log (-shm)', NEEDS_STRACE, () => {
+  for (const command of [['check'], ['token', 'list'], ['serve', '--port', '0', '--admin-port', '0']])
+    it(`${command.slice(0, 2).join(' ')} → the message says to free space`, async (t) => {
+      const installation = await newInstallation(t);
+      await installation.token('alice');
+      const shm = `${installation.file}-shm`;
+      const wrap = (program: Command) => failing(shm, 'write,pwrite64', 'ENOSPC', program);
+      assertFails(
+        await installation.runProcess(command, { wrap }),
+        /^plant-store: [^\n]+plants\.db[^\n]+\(SQLite code 4874\): free space on the disk or raise the quota\n$/,
+      );
+    });
+});
+
 describe('the disk fails at the checkpoint of an import', NEEDS_STRACE, () => {
   it('exit code 1, with the file, the reason and how to continue', async (t) => {
     const installation = await newInstallation(t);
@@ -109,7 +123,7 @@ describe('the disk fails at the checkpoint of an import', NEEDS_STRACE, () => {
     const wrap = (command: Command) => failing(installation.file, 'fsync,fdatasync', 'EIO', command);
     assertFails(
       await installation.runProcess(['import', 'alice', file], { wrap }),
-      /the store \S+plants\.db failed: disk I\/O error \(SQLite code \d+\); \d+ plants created; /,
+      /the store \S+plants\.db failed: disk I\/O error \(SQLite code \d+\): check the disk, [^;]+; \d+ plants created; /,
     );
   });
 });
@@ -122,7 +136,7 @@ describe('the disk cannot be read', NEEDS_STRACE, () => {
     const wrap = (command: Command) => failing(installation.file, 'pread64', 'EIO:when=2+', command);
     assertFails(
       await installation.runProcess(['check'], { wrap }),
-      /^plant-store: the store \S+plants\.db failed: disk I\/O error \(SQLite code \d+\)/,
+      /^plant-store: the store \S+plants\.db failed: disk I\/O error \(SQLite code \d+\): check the disk/,
     );
   });
 });

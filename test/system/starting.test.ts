@@ -45,6 +45,24 @@ describe('serve', TOGETHER, () => {
     assert.equal((await fetch(`${fromFlag.url}/openapi.json`)).status, 200);
   });
 
+  for (const [what, content] of [
+    ['no file', undefined],
+    ['an empty file', ''],
+  ] as const)
+    it(`${what} → logs that a store was created, at the first start only`, async (t) => {
+      const installation = await newInstallation(t);
+      if (content !== undefined) await writeFile(installation.file, content);
+      const created: unknown[] = [];
+      for (const _ of [1, 2]) {
+        const service = await installation.serve({ env: { NODE_ENV: 'production' } });
+        created.push(...service.log.filter(({ msg }) => msg === 'created a new store'));
+        assert.equal((await service.stop()).code, 0);
+      }
+      const [line, ...others] = created;
+      assert.ok(JSON.stringify(line).includes(`"store":"${installation.file}"`), JSON.stringify(created));
+      assert.deepEqual(others, []);
+    });
+
   for (const flag of ['--port', '--admin-port']) {
     it(`${flag} in use → message, and no store is created`, async (t) => {
       const port = await takePort(t);

@@ -1,8 +1,7 @@
 import { Command } from 'commander';
 import type { Flags } from '../../config.ts';
-import { migrateStore } from '../../store/open-engine.ts';
 import { type CommandContext, print } from '../context.ts';
-import { announceIfCreated, reportLogLeft } from '../open-store.ts';
+import { migrateAndAnnounce, reportLogLeft } from '../open-store.ts';
 import { addSettings, configOf } from '../settings/flags.ts';
 
 export function migrateCommand(context: CommandContext): Command {
@@ -11,7 +10,7 @@ export function migrateCommand(context: CommandContext): Command {
   );
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags) => {
     const { databaseUrl } = configOf(context, flags);
-    const applied = await announceIfCreated(context, databaseUrl, () => migrateStore(databaseUrl));
+    const applied = await migrateAndAnnounce(context, databaseUrl);
     await reportLogLeft(context, databaseUrl);
     await print(
       context,

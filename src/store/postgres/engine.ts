@@ -1,5 +1,6 @@
 import type { FoundToken } from '../../token.ts';
 import { startKeyExpiry } from '../expired-keys-timer.ts';
+import { createdStore } from '../migrations.ts';
 import { FIND_ANY_ROW, FOUND_TOKEN_COLUMNS, foundTokenValues, type Row, toFoundToken } from '../rows.ts';
 import {
   type Engine,
@@ -60,9 +61,9 @@ const SUSPICIOUS_FAILURES = 2;
  */
 export async function openPostgres(
   url: string,
-  { connections: options, keyDeletion, ...reports }: StoreOptions,
+  { connections: options, keyDeletion, onCreated = () => undefined, ...reports }: StoreOptions,
 ): Promise<Engine> {
-  await migratePostgres(url);
+  if (createdStore(await migratePostgres(url))) onCreated();
   const connections = new Connections(url, options, reports);
   const keyExpiry = keyDeletion && startKeyExpiry(deleteOldKeys, keyDeletion);
 

@@ -3,6 +3,7 @@ import { statSync } from 'node:fs';
 import type { Worker } from 'node:worker_threads';
 import { startThread } from '../../packaged-files.ts';
 import { startKeyExpiry } from '../expired-keys-timer.ts';
+import { createdStore } from '../migrations.ts';
 import {
   type Engine,
   NothingStored,
@@ -24,9 +25,9 @@ import type { WriterMessage, WriterReply, WriterRequest } from './writer-thread.
  */
 export async function openSqlite(
   file: string,
-  { onFatal, now, keyDeletion, onTaskEnd = () => undefined }: StoreOptions,
+  { onFatal, now, keyDeletion, onCreated = () => undefined, onTaskEnd = () => undefined }: StoreOptions,
 ): Promise<Engine> {
-  await migrateSqlite(file);
+  if (createdStore(await migrateSqlite(file))) onCreated();
   let broken: StoreUnavailable | undefined;
   let checkpointFailures = 0;
 

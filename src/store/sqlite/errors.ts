@@ -30,10 +30,13 @@ const SQLITE_IOERR_SHMSIZE = 10 | (19 << 8);
 /** Extended result code: a file is shorter than its header or index says. */
 const SQLITE_IOERR_SHORT_READ = 10 | (2 << 8);
 
-/** Causes and remedies that SQLite's message does not name. */
+/** Causes and remedies that SQLite's message does not name, by extended or primary result code. */
 const HINTS: ReadonlyMap<number, string> = new Map([
   [SQLITE_BUSY, 'another process writes to it, such as a second service or a copy; end it'],
   [SQLITE_FULL, 'free space on the disk or raise the quota'],
+  [SQLITE_IOERR, 'check the disk, and the log of the kernel'],
+  [SQLITE_IOERR_WRITE, 'free space on the disk or raise the quota; if there is space, check the disk'],
+  [SQLITE_IOERR_SHMSIZE, 'free space on the disk or raise the quota'],
   [SQLITE_IOERR_SHORT_READ, 'a file of the store was cut off, or its -wal removed while in use'],
 ]);
 
@@ -108,7 +111,7 @@ export function reasonOf(error: unknown): string {
     return `the folder ${String(error.path)} cannot be created (${codeOf(error)})`;
   const code = resultCodeOf(error);
   if (code === undefined) return messageOf(error);
-  const hint = HINTS.get(code);
+  const hint = HINTS.get(code) ?? HINTS.get(code & 0xff);
   return `${messageOf(error)} (SQLite code ${code})${hint === undefined ? '' : `: ${hint}`}`;
 }
 

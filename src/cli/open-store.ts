@@ -3,7 +3,7 @@ import { placeOf } from '../database-url.ts';
 import type { Bulk } from '../store/bulk-store.ts';
 import { createdStore } from '../store/migrations.ts';
 import { emptyLog, migrateStore, openBulk, openStore, storeExists } from '../store/open-engine.ts';
-import { type Store, StoreNotOpened } from '../store/store.ts';
+import { type MigrationOptions, type Store, StoreNotOpened } from '../store/store.ts';
 import type { CommandContext } from './context.ts';
 import { writeMessage } from './message.ts';
 import { configOf } from './settings/flags.ts';
@@ -36,6 +36,7 @@ export async function withStore<T>(
   if (mustExist) await rejectUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
   const store = await openStore(config.databaseUrl, {
     now: Date.now,
+    mustExist,
     onFatal: fatal.reject,
     onCreated: () => announceCreated(context, config.databaseUrl),
     connections: connectionOptions(config),
@@ -68,7 +69,7 @@ export async function withBulk<T>(
   const config = configOf(context, flags);
   const url = givenUrl ?? config.databaseUrl;
   if (mustExist) await rejectUnlessExists(url, hint);
-  if (migrate) await migrateAndAnnounce(context, url);
+  if (migrate) await migrateAndAnnounce(context, url, { mustExist });
   const bulk = await openBulk(url, {
     ...connectionOptions(config),
     statementTimeoutMs: BULK_STATEMENT_TIMEOUT_MS,
@@ -98,8 +99,12 @@ export async function rejectUnlessExists(url: string, hint: string): Promise<voi
 }
 
 /** Migrates a store, and reports a new one. Resolves to the names of the applied migrations. */
-export async function migrateAndAnnounce(context: CommandContext, url: string): Promise<readonly string[]> {
-  const applied = await migrateStore(url);
+export async function migrateAndAnnounce(
+  context: CommandContext,
+  url: string,
+  options?: MigrationOptions,
+): Promise<readonly string[]> {
+  const applied = await migrateStore(url, options);
   if (createdStore(applied)) announceCreated(context, url);
   return applied;
 }

@@ -10,6 +10,7 @@ import {
   type ConnectionOptions,
   type Engine,
   type LogLeft,
+  type MigrationOptions,
   StatementRejected,
   type Store,
   StoreNotOpened,
@@ -111,14 +112,14 @@ export async function backUpStore(
 }
 
 /** Migrates a store. Resolves to the names of the applied migrations. */
-export async function migrateStore(url: string): Promise<readonly string[]> {
+export async function migrateStore(url: string, options?: MigrationOptions): Promise<readonly string[]> {
   const file = sqliteFile(url);
   if (file === undefined) {
     const { migratePostgres } = await import('./postgres/migrate.ts');
     return migratePostgres(url);
   }
   const { migrateSqlite } = await import('./sqlite/migrate.ts');
-  return migrateSqlite(file);
+  return migrateSqlite(file, options);
 }
 
 /**

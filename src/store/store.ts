@@ -219,7 +219,12 @@ export interface ConnectionOptions {
   readonly prepare: boolean;
 }
 
-export interface StoreOptions {
+export interface MigrationOptions {
+  /** True to reject an embedded file without tables, instead of creating a store in it. */
+  readonly mustExist?: boolean;
+}
+
+export interface StoreOptions extends MigrationOptions {
   /** Called once after a fatal error; the process must restart. */
   readonly onFatal: (error: Error) => void;
   /** Returns the current time, in milliseconds since the epoch. PostgreSQL has its own clock for idempotency keys. */

@@ -1,11 +1,39 @@
 import assert from 'node:assert/strict';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { basename } from 'node:path';
 import { describe, it } from 'node:test';
 import { placeOf } from '../../src/database-url.ts';
 import { storeExists } from '../../src/store/open-engine.ts';
 import { engines, execute, rowsOf } from '../support/engines.ts';
-import { newInstallation, TOGETHER } from '../support/program.ts';
+import { assertFails, newInstallation, TOGETHER } from '../support/program.ts';
 
 const UNUSED_ID = 'AAAAAAAAAAAA';
+
+describe('a file without tables', TOGETHER, () => {
+  const files = {
+    'an empty file': (file: string) => writeFile(file, ''),
+    'a database without tables': (file: string) => execute(`sqlite:${file}`, 'PRAGMA journal_mode = WAL'),
+  };
+  const commands = (url: string) => [
+    ['token', 'list'],
+    ['token', 'revoke', UNUSED_ID],
+    ['export', 'alice'],
+    ['copy', url, `${url}.new`],
+  ];
+  for (const [what, create] of Object.entries(files))
+    it(`${what} → commands that read or revoke reject it, and create no store`, async (t) => {
+      const { run, file, folder, databaseUrl } = await newInstallation(t);
+      await create(file);
+      const before = await readFile(file);
+      for (const args of commands(databaseUrl))
+        assertFails(
+          await run(args),
+          /^plant-store: there is no store at \S+plants\.db yet: the file is empty/,
+        );
+      assert.deepEqual(await readFile(file), before);
+      assert.deepEqual(await readdir(folder), [basename(file)]);
+    });
+});
 
 for (const engine of engines) {
   describe(`a missing store on ${engine.name}`, TOGETHER, () => {

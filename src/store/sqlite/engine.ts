@@ -25,9 +25,16 @@ import type { WriterMessage, WriterReply, WriterRequest } from './writer-thread.
  */
 export async function openSqlite(
   file: string,
-  { onFatal, now, keyDeletion, onCreated = () => undefined, onTaskEnd = () => undefined }: StoreOptions,
+  {
+    onFatal,
+    now,
+    keyDeletion,
+    mustExist = false,
+    onCreated = () => undefined,
+    onTaskEnd = () => undefined,
+  }: StoreOptions,
 ): Promise<Engine> {
-  if (createdStore(await migrateSqlite(file))) onCreated();
+  if (createdStore(await migrateSqlite(file, { mustExist }))) onCreated();
   let broken: StoreUnavailable | undefined;
   let checkpointFailures = 0;
 

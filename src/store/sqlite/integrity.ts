@@ -5,7 +5,7 @@ import { inspectMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
 import { provesDamage, reasonOf, severityOf } from './errors.ts';
 import { inspectLargePlants, SELECT_PLANTS } from './large-plants.ts';
-import { appliedMigrations, isStore, SQLITE_MIGRATIONS, tablesOf } from './migrate.ts';
+import { appliedMigrations, isStore, noStoreYet, SQLITE_MIGRATIONS, tablesOf } from './migrate.ts';
 
 /**
  * Returns the faults of pages, indexes, schema and encoding; an empty list if there are none. Rejects with
@@ -36,10 +36,7 @@ export async function inspectSqlite(db: DatabaseSync, file: string): Promise<rea
  * during the first start.
  */
 export async function inspectSchema(db: DatabaseSync, file: string): Promise<readonly string[]> {
-  if (tablesOf(db).length === 0)
-    throw new StoreNotOpened(
-      `there is no store at ${file} yet: the file is empty, and the next start creates a store`,
-    );
+  if (tablesOf(db).length === 0) throw noStoreYet(file);
   if (!isStore(db)) return ['the file is the database of another program, or lacks a table of a store'];
   return inspectMigrations(SQLITE_MIGRATIONS, appliedMigrations(db));
 }

@@ -3,7 +3,7 @@ import { dirname, resolve } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
 import { applyMigrations } from '../migrations.ts';
-import { StoreNotOpened } from '../store.ts';
+import { type MigrationOptions, StoreNotOpened } from '../store.ts';
 import { inLongTransaction, openForReading, openForWriting, rejectLogWithoutDatabase } from './connection.ts';
 import { isLocked, notOpened } from './errors.ts';
 
@@ -18,13 +18,17 @@ const TABLES = ['migrations', 'plants', 'tokens', 'idempotency_keys'];
 
 /**
  * Creates the file (mode 0600) if it does not exist, and applies the missing migrations in one transaction.
- * Resolves to the names of these migrations. Rejects with StoreNotOpened on any failure.
+ * Resolves to the names of these migrations. Rejects with StoreNotOpened on any failure, and if `mustExist` is true
+ * and the file has no tables.
  */
-export async function migrateSqlite(file: string): Promise<readonly string[]> {
+export async function migrateSqlite(
+  file: string,
+  { mustExist = false }: MigrationOptions = {},
+): Promise<readonly string[]> {
   try {
-    createPrivately(file);
+    if (!mustExist) createPrivately(file);
     return await withoutBlocking(async () => {
-      rejectForeign(file);
+      rejectForeign(file, mustExist);
       const db = openForWriting(file, 0);
       try {
         return await inLongTransaction(db, () => migrate(db));
@@ -84,12 +88,23 @@ function syncFolder(folder: string): void {
   closeSync(descriptor);
 }
 
-// Rejects the database of another program. Runs before `openForWriting`, which permanently changes the
+/** Returns the error for a file without tables, such as an empty one. */
+export function noStoreYet(file: string): StoreNotOpened {
+  return new StoreNotOpened(
+    `there is no store at ${file} yet: the file is empty, and the next start creates a store in it; if there should be one, put its file back`,
+  );
+}
+
+// Rejects the database of another program, and one without tables if a store must exist. Runs before `openForWriting`, which permanently changes the
 // journal mode of the file.
-function rejectForeign(file: string): void {
+function rejectForeign(file: string, mustExist: boolean): void {
   const db = openForReading(file, 0);
   try {
-    if (tablesOf(db).length === 0 || isStore(db)) return;
+    if (isStore(db)) return;
+    if (tablesOf(db).length === 0) {
+      if (mustExist) throw noStoreYet(file);
+      return;
+    }
     throw new StoreNotOpened(
       `${file} is the database of another program, or lacks a table of a store (${TABLES.join(', ')}); name another file, or restore a backup`,
     );

@@ -5,9 +5,25 @@ import { describe, it } from 'node:test';
 import { placeOf } from '../../src/database-url.ts';
 import { storeExists } from '../../src/store/open-engine.ts';
 import { engines, execute, rowsOf } from '../support/engines.ts';
+import { holdWrites } from '../support/faults/hold-writes.ts';
 import { assertFails, newInstallation, TOGETHER } from '../support/program.ts';
 
 const UNUSED_ID = 'AAAAAAAAAAAA';
+
+it('another process holds the write lock of the file → commands that only read do not wait', async (t) => {
+  const { run, file, databaseUrl, token } = await newInstallation(t);
+  await token();
+  const held = await holdWrites(databaseUrl);
+  t.after(() => held.release());
+  for (const args of [
+    ['token', 'list'],
+    ['export', 'alice'],
+    ['copy', databaseUrl, `sqlite:${file}.new`],
+  ]) {
+    const { code, stderr } = await run(args);
+    assert.equal(code, 0, stderr);
+  }
+});
 
 describe('a file without tables', TOGETHER, () => {
   const files = {

@@ -2,7 +2,7 @@ import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync } from
 import { dirname, resolve } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
-import { applyMigrations } from '../migrations.ts';
+import { applyMigrations, inspectMigrations } from '../migrations.ts';
 import { type MigrationOptions, StoreNotOpened } from '../store.ts';
 import { inLongTransaction, openForReading, openForWriting, rejectLogWithoutDatabase } from './connection.ts';
 import { isLocked, notOpened } from './errors.ts';
@@ -28,7 +28,8 @@ export async function migrateSqlite(
   try {
     if (!mustExist) createPrivately(file);
     return await withoutBlocking(async () => {
-      rejectForeign(file, mustExist);
+      // Commands that only read must not wait for a writer.
+      if (isMigrated(file, mustExist) && mustExist) return [];
       const db = openForWriting(file, 0);
       try {
         return await inLongTransaction(db, () => migrate(db));
@@ -95,15 +96,15 @@ export function noStoreYet(file: string): StoreNotOpened {
   );
 }
 
-// Rejects the database of another program, and one without tables if a store must exist. Runs before `openForWriting`, which permanently changes the
-// journal mode of the file.
-function rejectForeign(file: string, mustExist: boolean): void {
+// Returns whether a store lacks no migration. Rejects the database of another program, or one without tables if a store
+// must exist. Runs before `openForWriting`, which permanently changes the journal mode of the file.
+function isMigrated(file: string, mustExist: boolean): boolean {
   const db = openForReading(file, 0);
   try {
-    if (isStore(db)) return;
+    if (isStore(db)) return inspectMigrations(SQLITE_MIGRATIONS, appliedMigrations(db)).length === 0;
     if (tablesOf(db).length === 0) {
       if (mustExist) throw noStoreYet(file);
-      return;
+      return false;
     }
     throw new StoreNotOpened(
       `${file} is the database of another program, or lacks a table of a store (${TABLES.join(', ')}); name another file, or restore a backup`,

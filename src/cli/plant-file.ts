@@ -50,6 +50,8 @@ export function formatOf(file: string, flag: FormatName | undefined): Format {
 /** The input of an import. The caller must destroy its stream `chunks` at the end. */
 export interface Source {
   readonly chunks: Readable;
+  /** The file, or `standard input`, for messages. */
+  readonly name: string;
   /** Size of the input in bytes, if known. */
   readonly size: number | undefined;
   /** True if the user types the input at a terminal. */
@@ -62,7 +64,7 @@ export async function openSource({ stdin }: CommandContext, file: string): Promi
     // Node provides an empty stream if standard input is a folder.
     if (typeof stdin.fd === 'number' && fstatSync(stdin.fd).isDirectory())
       throw new CommandFailed('cannot read standard input: it is a folder');
-    return { chunks: stdin, size: undefined, isTyped: stdin.isTTY === true };
+    return { chunks: stdin, name: 'standard input', size: undefined, isTyped: stdin.isTTY === true };
   }
   const handle = await openFile(file);
   const stats = await handle.stat();
@@ -71,7 +73,7 @@ export async function openSource({ stdin }: CommandContext, file: string): Promi
     throw new CommandFailed(`cannot read ${file}: it is a folder`);
   }
   const chunks = handle.createReadStream({ highWaterMark: 256 * 1024 });
-  return { chunks, size: stats.isFile() ? stats.size : undefined, isTyped: false };
+  return { chunks, name: file, size: stats.isFile() ? stats.size : undefined, isTyped: false };
 }
 
 async function openFile(file: string): Promise<FileHandle> {

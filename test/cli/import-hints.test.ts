@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { migrateStore } from '../../src/store/open-engine.ts';
 import { newInstallation, TOGETHER } from '../support/program.ts';
@@ -35,6 +36,33 @@ describe('what to do after an import that did not finish', TOGETHER, () => {
       assert.match(stderr, new RegExp(`1 invalid line skipped; .* with --on-conflict ${again}\n$`));
     });
   }
+});
+
+describe('the input cannot be read to its end', TOGETHER, () => {
+  it('file → its name, the reason, and how to continue', async (t) => {
+    const { run } = await newInstallation(t);
+    // The first page of memory has no content.
+    const { code, stderr } = await run(['import', 'alice', '/proc/self/mem', '--format', 'ndjson']);
+    assert.equal(code, 1);
+    const reason =
+      'cannot read /proc/self/mem: the disk reports an error; check it, and the log of the kernel';
+    assert.ok(stderr.includes(`${reason}; 0 plants created; import the file again with `), stderr);
+  });
+
+  it('standard input → the number of plants that were created', async (t) => {
+    const { run } = await newInstallation(t);
+    async function* lines(): AsyncGenerator<Buffer> {
+      for (let id = 0; id < 2_500; id += 1) yield Buffer.from(`{"id":${id},"name":"Alder"}\n`);
+      throw new Error('connection lost');
+    }
+    const { code, stderr } = await run(['import', 'alice'], { stdin: Readable.from(lines()) });
+    assert.equal(code, 1);
+    assert.match(
+      stderr,
+      /cannot read standard input: connection lost; 2000 plants created; import .* --on-conflict skip to finish\n$/,
+    );
+    assert.equal((await run(['export', 'alice'])).stdout.trimEnd().split('\n').length, 2_000);
+  });
 });
 
 describe('many invalid lines', TOGETHER, () => {

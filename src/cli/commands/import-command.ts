@@ -6,8 +6,9 @@ import { type PlantRow, toPlantRow } from '../../plant.ts';
 import { type Bulk, type OnConflict, onConflicts } from '../../store/bulk-store.ts';
 import { charactersIn } from '../../store/rows.ts';
 import { StoreUnavailable } from '../../store/store.ts';
+import { messageOf } from '../../thrown-errors.ts';
 import { rejectSecret, rejectUnlessOwner } from '../arguments.ts';
-import { CommandFailed } from '../command-errors.ts';
+import { CommandFailed, explainFileError } from '../command-errors.ts';
 import { type CommandContext, print } from '../context.ts';
 import { pluralize, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
@@ -82,6 +83,9 @@ export function importCommand(context: CommandContext): Command {
   );
 }
 
+/** The input cannot be read to its end. The message names it. */
+class InputFailed extends CommandFailed {}
+
 interface Import {
   readonly format: Format;
   readonly source: Source;
@@ -131,9 +135,16 @@ async function importPlants(
   let bytes = 0;
 
   async function* countBytes(): AsyncGenerator<Buffer> {
-    for await (const chunk of source.chunks) {
-      bytes += chunk.length;
-      yield chunk;
+    try {
+      for await (const chunk of source.chunks) {
+        bytes += chunk.length;
+        yield chunk;
+      }
+    } catch (error: unknown) {
+      const known = explainFileError('read', source.name, error);
+      const message =
+        known instanceof CommandFailed ? known.message : `cannot read ${source.name}: ${messageOf(error)}`;
+      throw new InputFailed(message, { cause: error });
     }
   }
 
@@ -154,7 +165,7 @@ async function importPlants(
   } catch (error: unknown) {
     if (error instanceof FileInvalid && counts.created + counts.skipped + counts.replaced > 0)
       throw new CommandFailed(`${error.message}; correct the file. ${unfinished()}`);
-    if (!(error instanceof StoreUnavailable)) throw error;
+    if (!(error instanceof StoreUnavailable || error instanceof InputFailed)) throw error;
     throw new CommandFailed(`${error.message}; ${unfinished()}`);
   } finally {
     stopListening();

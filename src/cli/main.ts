@@ -12,6 +12,7 @@ export async function main(): Promise<void> {
   keepNextTickFast();
   // Without a listener, Node opens its debugger on this signal: a port without authentication that runs any code.
   process.on('SIGUSR1', () => undefined);
+  if (process.pid === 1) endBySignals();
   let stdout: Output | undefined;
   process.exitCode = await runProgram(process.argv.slice(2), {
     env: process.env,
@@ -53,9 +54,17 @@ function openStdout(): Output {
   });
 }
 
+/** Makes a signal without another handler end the process 1, as in a container: there Linux ignores such a signal. */
+function endBySignals(): void {
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const)
+    process.on(signal, () => {
+      if (process.listenerCount(signal) === 1) end(signal);
+    });
+}
+
 function end(how: number | NodeJS.Signals): void {
   if (typeof how === 'number') process.exit(how);
-  // In a container the process has the id 1: Linux then ignores a signal without a handler.
+  // A signal that the process 1 sends to itself has no effect.
   if (process.pid === 1) process.exit(128 + constants.signals[how]);
   process.kill(process.pid, how);
 }

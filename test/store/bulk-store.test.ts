@@ -4,7 +4,7 @@ import type { PlantRow } from '../../src/plant.ts';
 import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
 import { type Bulk, type Contents, type KeyRow, StoreNotEmpty } from '../../src/store/bulk-store.ts';
 import { migrateStore, openBulk, openStore } from '../../src/store/open-engine.ts';
-import { CHARACTERS_IN_PAGE } from '../../src/store/rows.ts';
+import { CHARACTERS_IN_PAGE, ROWS_IN_PAGE } from '../../src/store/rows.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { connections, engines, type TestEngine } from '../support/engines.ts';
 import { plantRow } from '../support/plants.ts';
@@ -58,6 +58,25 @@ async function everything(contents: Contents) {
 
 for (const engine of engines) {
   describe(`a store in bulk on ${engine.name}`, () => {
+    test('between the pages of a long read, timers run', async (t) => {
+      const { bulk } = await prepare(t, engine);
+      await bulk.savePlants(plants(5 * ROWS_IN_PAGE), 'fail');
+      let iterations = 0;
+      const timer = setInterval(() => {
+        iterations += 1;
+      }, 0);
+      t.after(() => clearInterval(timer));
+      await bulk.read(async (contents) => {
+        let pages = 0;
+        for await (const page of contents.plants()) {
+          pages += 1;
+          const until = performance.now() + 5;
+          while (performance.now() < until) assert.ok(page.length > 0);
+        }
+        assert.ok(iterations >= pages - 1, `${iterations} of ${pages}`);
+      });
+    });
+
     test('saved plants are read by owner and id; ids are exact, and absent and empty tags differ', async (t) => {
       const { bulk } = await prepare(t, engine);
       const saved = [

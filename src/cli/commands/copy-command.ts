@@ -1,4 +1,3 @@
-import { setImmediate } from 'node:timers/promises';
 import { Command } from 'commander';
 import { brokenRuleOf, placeOf } from '../../database-url.ts';
 import { type Bulk, type Contents, type Filling, StoreNotEmpty } from '../../store/bulk-store.ts';
@@ -145,8 +144,6 @@ async function sendTable<T extends object>(
     await add(page);
     sent.add(page);
     progress?.advance(sent.count());
-    // SQLite never waits: without this pause no signal would be handled.
-    await setImmediate();
   }
   return sent;
 }
@@ -161,7 +158,6 @@ async function verify<T extends object>(
   for await (const page of pages) {
     arrived.add(page);
     progress?.advance(sent.count() + arrived.count());
-    await setImmediate();
   }
   if (sent.count() !== arrived.count() || sent.checksum() !== arrived.checksum()) {
     throw new CommandFailed(

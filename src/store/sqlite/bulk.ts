@@ -1,4 +1,5 @@
 import type { DatabaseSync, SQLOutputValue } from 'node:sqlite';
+import { setImmediate } from 'node:timers/promises';
 import type { PlantRow } from '../../plant.ts';
 import { type Bulk, type Contents, type Filling, type OnConflict, StoreNotEmpty } from '../bulk-store.ts';
 import {
@@ -103,6 +104,8 @@ function contentsOf(db: DatabaseSync, file: string): Contents {
       yield page;
       page = [];
       characters = 0;
+      // SQLite never waits: without this pause no signal would be handled.
+      await setImmediate();
     }
     if (page.length > 0) yield page;
   }

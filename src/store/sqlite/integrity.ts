@@ -1,7 +1,9 @@
 import { isUtf8 } from 'node:buffer';
 import type { DatabaseSync } from 'node:sqlite';
+import { setImmediate } from 'node:timers/promises';
 import { plantFields } from '../../plant.ts';
 import { inspectMigrations } from '../migrations.ts';
+import { ROWS_IN_PAGE } from '../rows.ts';
 import { StoreNotOpened } from '../store.ts';
 import { provesDamage, reasonOf, severityOf } from './errors.ts';
 import { inspectLargePlants, SELECT_PLANTS } from './large-plants.ts';
@@ -21,7 +23,7 @@ export async function inspectSqlite(db: DatabaseSync, file: string): Promise<rea
       .filter((text) => text !== 'ok' && !text.startsWith('*** '));
     if (damages.length > 0) return damages;
     const schema = await inspectSchema(db, file);
-    return schema.length > 0 ? schema : [...inspectLargePlants(db), ...inspectEncoding(db)];
+    return schema.length > 0 ? schema : [...inspectLargePlants(db), ...(await inspectEncoding(db))];
   } catch (error: unknown) {
     // A full disk, a lock or a disk that cannot be read is no fault of the store.
     const isFault = severityOf(error) === 'rejected' || provesDamage(error);
@@ -42,36 +44,47 @@ export async function inspectSchema(db: DatabaseSync, file: string): Promise<rea
 }
 
 /** Returns the rows with invalid UTF-8: SQLite does not validate text, and Node silently replaces such bytes. */
-function inspectEncoding(db: DatabaseSync): readonly string[] {
+async function inspectEncoding(db: DatabaseSync): Promise<readonly string[]> {
   return [
-    ...invalidTexts(
+    ...(await invalidTexts(
       db,
       SELECT_PLANTS,
       ['owner', ...plantFields],
       ({ id, owner }) => `plant ${id} of ${owner}`,
-    ),
-    ...invalidTexts(db, 'SELECT * FROM tokens', ['owner', 'id', 'name', 'scopes'], ({ id }) => `token ${id}`),
-    ...invalidTexts(
+    )),
+    ...(await invalidTexts(
+      db,
+      'SELECT * FROM tokens',
+      ['owner', 'id', 'name', 'scopes'],
+      ({ id }) => `token ${id}`,
+    )),
+    ...(await invalidTexts(
       db,
       'SELECT * FROM idempotency_keys',
       ['owner', 'key', 'outcome'],
       ({ key, owner }) => `idempotency key ${key} of ${owner}`,
-    ),
+    )),
   ];
 }
 
-function* invalidTexts(
+async function invalidTexts(
   db: DatabaseSync,
   rows: string,
   columns: readonly string[],
   nameOf: (row: Readonly<Record<string, unknown>>) => string,
-): Generator<string> {
+): Promise<readonly string[]> {
   // The separator keeps the invalid ends of two texts from forming a valid character.
   const text = columns.map((column) => `coalesce(${column}, '')`).join(' || char(10) || ');
   const statement = db.prepare(`SELECT *, CAST(${text} AS BLOB) AS bytes FROM (${rows})`);
   statement.setReadBigInts(true);
+  const faults: string[] = [];
+  let rowsRead = 0;
   for (const row of statement.iterate()) {
+    rowsRead += 1;
+    // Lets signals be handled.
+    if (rowsRead % ROWS_IN_PAGE === 0) await setImmediate();
     if (row.bytes instanceof Uint8Array && isUtf8(row.bytes)) continue;
-    yield `the ${nameOf(row)}: its text is not UTF-8`;
+    faults.push(`the ${nameOf(row)}: its text is not UTF-8`);
   }
+  return faults;
 }

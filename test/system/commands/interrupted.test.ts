@@ -8,7 +8,9 @@ import { describe, it, type TestContext } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { migrateStore, openBulk } from '../../../src/store/open-engine.ts';
 import { connections } from '../../support/engines.ts';
+import { holdWrites } from '../../support/faults/hold-writes.ts';
 import { canRun, needs } from '../../support/needs.ts';
+import { until } from '../../support/patience.ts';
 import {
   endOf,
   newInstallation,
@@ -114,6 +116,28 @@ describe('interrupted import', TOGETHER, () => {
 });
 
 const NAMESPACE = ['unshare', '--user', '--map-root-user', '--pid', '--fork', '--mount-proc'] as const;
+
+it('command without a signal handler, with the process id 1 → a signal ends it', {
+  ...needs('permission for process namespaces', canRun(...NAMESPACE, 'true')),
+}, async (t) => {
+  const { databaseUrl, start } = await prepareToFeed(t);
+  const held = await holdWrites(databaseUrl);
+  t.after(() => held.release());
+  // Waits for the lock, and then fails.
+  const program = start(['migrate'], { wrap: (command) => [...NAMESPACE, ...command] });
+  const children = `/proc/${program.pid}/task/${program.pid}/children`;
+  let isOver = false;
+  void program.ended.then(() => {
+    isOver = true;
+  });
+  // A signal before the program runs has no effect.
+  await until(async () => {
+    const [child = ''] = (await readFile(children, 'utf8').catch(() => '')).split(' ');
+    if (child !== '') canRun('kill', '-TERM', child);
+    return isOver;
+  });
+  assert.equal((await program.ended).code, 128 + constants.signals.SIGTERM);
+});
 
 it('import with the process id 1, as in a container → a signal ends it', {
   ...needs('permission for process namespaces', canRun(...NAMESPACE, 'true')),

@@ -2,7 +2,8 @@ import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
 import { type FileHandle, link, open, rename, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { SIDE_FILE_ENDING } from '../database-url.ts';
-import { codeOf } from '../thrown-errors.ts';
+import { syncOpenFolder } from '../store/folder-sync.ts';
+import { codeOf, messageOf } from '../thrown-errors.ts';
 import { CommandFailed, explainFileError } from './command-errors.ts';
 import type { CommandContext } from './context.ts';
 import { onSignal } from './signal-handler.ts';
@@ -27,7 +28,7 @@ export async function writeAtomically<T>(
   // Adds the signal handlers before `create`, so a signal never leaves a partial file. If another command's
   // partial file exists, the synchronous `create` throws before a handler could remove that file.
   const stopListening = onSignal(context, (signal) => {
-    removeSync(partial);
+    remove(partsOf(partial));
     context.end(signal);
   });
   try {
@@ -45,23 +46,41 @@ async function writeAndPublish<T>(
   folder: FileHandle,
   work: (partial: string) => Promise<T>,
 ): Promise<T> {
+  const created = partsOf(partial);
   try {
     // Removes what SQLite left of an earlier partial file, since it would become part of the new one.
     for (const ending of SQLITE_ENDINGS) rmSync(`${partial}${ending}`, { force: true });
     const result = await work(partial);
     await sync(partial);
     await publish(partial, file);
-    // Syncs the folder after the rename: only then is the new file name durable (fsync(2), notes).
-    await folder.sync();
+    created.push(file);
+    await rm(partial, { force: true });
+    // Syncs the folder after the rename: only then is the new file name durable.
+    syncOpenFolder(folder.fd);
     return result;
   } catch (error: unknown) {
-    removeSync(partial);
-    throw explainFileError('write', file, error);
+    const left = remove(created);
+    const explained = explainFileError('write', file, error);
+    if (left.length === 0) throw explained;
+    throw new CommandFailed(`${messageOf(explained)}; remove ${left.join(' and ')}`, { cause: error });
   }
 }
 
-function removeSync(partial: string): void {
-  for (const ending of ['', ...SQLITE_ENDINGS]) rmSync(`${partial}${ending}`, { force: true });
+/** Returns the partial file, and the files that SQLite may create next to it. */
+function partsOf(partial: string): string[] {
+  return ['', ...SQLITE_ENDINGS].map((ending) => `${partial}${ending}`);
+}
+
+/** Removes files. Returns those that could not be removed, as in a folder that became read-only. */
+function remove(files: readonly string[]): readonly string[] {
+  return files.filter((file) => {
+    try {
+      rmSync(file, { force: true });
+      return false;
+    } catch {
+      return existsSync(file);
+    }
+  });
 }
 
 // Opens the folder of a file. Without this handle, the new file name could not be synced to disk later.
@@ -74,7 +93,7 @@ async function openFolder(file: string): Promise<FileHandle> {
 }
 
 // Gives the file its final name by a hard link, which fails if that name exists. A rename would overwrite the
-// existing file.
+// existing file. The partial name may stay.
 async function publish(partial: string, file: string): Promise<void> {
   try {
     await link(partial, file);
@@ -82,9 +101,8 @@ async function publish(partial: string, file: string): Promise<void> {
     if (codeOf(error) === 'EEXIST') throw alreadyThere(file);
     // Handles file systems without hard links: checks that the name is free, then renames the file.
     rejectExisting(file);
-    return rename(partial, file);
+    await rename(partial, file);
   }
-  await rm(partial);
 }
 
 function rejectSideFile(file: string): void {

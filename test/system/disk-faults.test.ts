@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { join, relative } from 'node:path';
+import { copyFile, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { basename, join, relative } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import pg from 'pg';
 import { migrateStore } from '../../src/store/open-engine.ts';
@@ -161,6 +161,60 @@ describe('a new file', { ...NEEDS_STRACE, ...TOGETHER }, () => {
     });
 });
 
+describe('the name of a new file cannot be made durable', { ...NEEDS_STRACE, ...TOGETHER }, () => {
+  async function prepare(t: TestContext) {
+    const installation = await newInstallation(t);
+    await installation.token('alice');
+    const folder = join(installation.folder, 'out');
+    await mkdir(folder);
+    return { ...installation, out: folder };
+  }
+  const commands = [
+    ['backup', 'plants.bak'],
+    ['export', 'alice', 'out.ndjson'],
+  ];
+
+  for (const [name = '', ...rest] of commands) {
+    const args = (folder: string) => [name, ...rest.slice(0, -1), join(folder, rest.at(-1) ?? '')];
+
+    it(`${name}: the folder cannot be synced → exit code 1, and no file is left`, async (t) => {
+      const { runProcess, out } = await prepare(t);
+      const wrap = (command: Command) => failing(out, 'fsync', 'EIO', command);
+      assertFails(
+        await runProcess(args(out), { wrap }),
+        /^plant-store: cannot write \S+: the disk reports an error/,
+      );
+      assert.deepEqual(await readdir(out), []);
+    });
+
+    it(`${name}: its file system does not sync folders → succeeds`, async (t) => {
+      const { runProcess, out } = await prepare(t);
+      const wrap = (command: Command) => failing(out, 'fsync', 'EINVAL', command);
+      const { code, stderr } = await runProcess(args(out), { wrap });
+      assert.equal(code, 0, stderr);
+    });
+
+    it(`${name}: the partial name cannot be removed → the message says what is left`, async (t) => {
+      const { runProcess, out } = await prepare(t);
+      const partial = `${args(out).at(-1)}.partial`;
+      const wrap = (command: Command) => failing(partial, 'unlink,unlinkat', 'EACCES', command);
+      const { code, stderr } = await runProcess(args(out), { wrap });
+      assert.equal(code, 1);
+      assert.match(stderr, new RegExp(`^plant-store: cannot write .*; remove ${partial}\n$`));
+      assert.deepEqual(await readdir(out), [basename(partial)]);
+    });
+  }
+
+  it('first start on a file system that does not sync folders → succeeds', async (t) => {
+    const { runProcess, out } = await prepare(t);
+    const wrap = (command: Command) => failing(out, 'fsync', 'EINVAL', command);
+    const { code, stderr } = await runProcess(['migrate', '--database-url', `sqlite:${join(out, 'p.db')}`], {
+      wrap,
+    });
+    assert.equal(code, 0, stderr);
+  });
+});
+
 describe('export to a file system without hard links', NEEDS_STRACE, () => {
   const wrap = (command: Command) => {
     const fault = ['-e', 'trace=link,linkat', '-e', 'inject=link,linkat:error=EPERM'];
@@ -308,7 +362,7 @@ async function stepsOf(
   env: Readonly<Record<string, string>> = {},
 ): Promise<readonly string[]> {
   const trace = join(folder, 'trace');
-  // cspell:ignore mkdirat openat linkat
+  // cspell:ignore mkdirat openat linkat unlinkat
   const calls = 'trace=mkdir,mkdirat,openat,link,linkat,fsync,fdatasync';
   const wrap = (command: Command) => ['strace', '-f', '-y', '-qq', '-o', trace, '-e', calls, ...command];
   const { code, stderr } = await runProcess(args, { env, wrap });

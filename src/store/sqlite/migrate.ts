@@ -1,7 +1,8 @@
-import { chmodSync, closeSync, existsSync, fsyncSync, mkdirSync, openSync } from 'node:fs';
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
+import { syncFolder } from '../folder-sync.ts';
 import { applyMigrations, inspectMigrations } from '../migrations.ts';
 import { type MigrationOptions, StoreNotOpened } from '../store.ts';
 import { inLongTransaction, openForReading, openForWriting, rejectLogWithoutDatabase } from './connection.ts';
@@ -80,13 +81,6 @@ function makeFolder(folder: string): void {
     if (existsSync(folder)) return;
     throw error;
   }
-}
-
-// Syncs a folder, which makes the names of new files in it durable (fsync(2), notes).
-function syncFolder(folder: string): void {
-  const descriptor = openSync(folder, 'r');
-  fsyncSync(descriptor);
-  closeSync(descriptor);
 }
 
 /** Returns the error for a file without tables, such as an empty one. */

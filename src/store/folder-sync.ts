@@ -1,0 +1,22 @@
+import { closeSync, fsyncSync, openSync } from 'node:fs';
+import { codeOf } from '../thrown-errors.ts';
+
+/** Syncs a folder, which makes the names of new files in it durable (fsync(2), notes). Throws an error of the file system. */
+export function syncFolder(folder: string): void {
+  const descriptor = openSync(folder, 'r');
+  try {
+    syncOpenFolder(descriptor);
+  } finally {
+    closeSync(descriptor);
+  }
+}
+
+/** Does the same for the descriptor of an open folder. */
+export function syncOpenFolder(descriptor: number): void {
+  try {
+    fsyncSync(descriptor);
+  } catch (error: unknown) {
+    // Some file systems do not sync folders, such as those of virtual machines that share a folder of their host.
+    if (codeOf(error) !== 'EINVAL') throw error;
+  }
+}

@@ -39,7 +39,8 @@ function createPrivateCache() {
     const parent = join(home, '.cache');
     const folder = join(parent, 'plant-store');
     if (!isAbsolute(home)) return undefined;
-    mkdirSync(folder, { recursive: true });
+    // Not `recursive`: it would create a missing home, and never returns where no folder can be created, as in /proc.
+    for (const path of [parent, folder]) if (!existsSync(path)) mkdirSync(path);
     const entries = readdirSync(folder).map((name) => join(folder, name));
     return isUnshared(home) && [parent, folder, ...entries].every(isPrivate) ? folder : undefined;
   } catch {

@@ -51,6 +51,13 @@ describe('the cache of compiled code', TOGETHER, () => {
       await version(installation, { HOME });
       assert.deepEqual(await readdir(installation.folder, { recursive: true }), ['home']);
     });
+
+  it('HOME does not exist, or cannot be created → no folder is created, and the program runs', async (t) => {
+    const installation = await newInstallation(t);
+    for (const HOME of [join(installation.folder, 'home'), '/proc/nosuch'])
+      await version(installation, { HOME });
+    assert.deepEqual(await readdir(installation.folder), []);
+  });
 });
 
 it('user without a home and without a passwd entry, as in a container → runs', async (t) => {

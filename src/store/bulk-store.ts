@@ -1,4 +1,5 @@
 import type { PlantRow } from '../plant.ts';
+import { OperatorError } from '../thrown-errors.ts';
 import type { Token } from '../token.ts';
 
 /** A stored idempotency key. Times are milliseconds since the epoch. */
@@ -44,7 +45,7 @@ export interface Bulk {
   read<T>(work: (contents: Contents) => Promise<T>): Promise<T>;
   /**
    * Calls `work` in one transaction on an empty store. Commits if `work` resolves; rolls back if `work`
-   * rejects. Rejects with StoreNotEmpty if the store is not empty.
+   * rejects. Rejects with StoreNotEmpty if the store is not empty, and with LeftInLog after the commit.
    */
   fill<T>(work: (filling: Filling) => Promise<T>): Promise<T>;
   /**
@@ -58,6 +59,11 @@ export interface Bulk {
    */
   inspectSchema(): Promise<readonly string[]>;
   close(): Promise<void>;
+}
+
+/** Everything is committed, but an embedded store has a part of it only in its write-ahead log. */
+export class LeftInLog extends OperatorError {
+  override readonly name = 'LeftInLog';
 }
 
 export class StoreNotEmpty extends Error {

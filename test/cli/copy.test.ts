@@ -209,10 +209,7 @@ describe('the verification of a copy', () => {
         await filling.addTokens([token]);
       });
       const spoilt: Pick<Bulk, 'fill'> = { fill: (work) => target.fill((filling) => work(spoil(filling))) };
-      await assert.rejects(
-        copyStore(new PassThrough(), source, spoilt),
-        /sent .*, read back .*; nothing was copied/,
-      );
+      await assert.rejects(copyStore(new PassThrough(), source, spoilt), /sent .*, read back /);
       assert.equal(await target.read((contents) => contents.countPlants()), 0);
       await copyStore(new PassThrough(), source, target);
       assert.equal(await target.read((contents) => contents.countPlants()), 2);

@@ -302,6 +302,23 @@ describe('full disk', TOGETHER, () => {
     assert.equal(inspect(installation.file).ids.size, 400_000 + 170_000);
   });
 
+  for (const [when, plants] of [
+    ['at its commit', 4_000],
+    ['before its commit', 60_000],
+  ] as const)
+    it(`copy that fails ${when} → says that nothing was copied, and what to do with the new store`, async (t) => {
+      const installation = await newInstallation(t);
+      await installation.token('bob');
+      await fillStore(installation.databaseUrl, 'bob', plants, 100);
+      const copy = join(installation.folder, 'copy.db');
+      const wrap = (command: Command) => limitedFiles(command);
+      assertFails(
+        await installation.runProcess(['copy', installation.databaseUrl, `sqlite:${copy}`], { wrap }),
+        /copy\.db failed: .* the quota.*; nothing was copied; copy to \S+copy\.db again, or remove it with its -wal and -shm\n$/,
+      );
+      assert.equal(inspect(copy).ids.size, 0);
+    });
+
   for (const isStuck of [false, true]) {
     const what = isStuck ? ', and whose lock file cannot be removed' : '';
     it(`stop whose checkpoint fails${what} → exit code 0, and a line names the log that keeps the writes`, async (t) => {

@@ -1,7 +1,9 @@
 import { Command } from 'commander';
 import { brokenRuleOf, placeOf } from '../../database-url.ts';
-import { type Bulk, type Contents, type Filling, StoreNotEmpty } from '../../store/bulk-store.ts';
+import { type Bulk, type Contents, type Filling, LeftInLog, StoreNotEmpty } from '../../store/bulk-store.ts';
 import { isEmbedded } from '../../store/open-engine.ts';
+import { NothingStored } from '../../store/store.ts';
+import { OperatorError } from '../../thrown-errors.ts';
 import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, type Output, print } from '../context.ts';
 import { pluralize, writeMessage } from '../message.ts';
@@ -27,9 +29,7 @@ export function copyCommand(context: CommandContext): Command {
         { url: from, hint: 'FROM must name an existing one' },
         async (source) => {
           await rejectNewer(from, source);
-          return withBulk(context, { url: to }, (target) =>
-            untilSignal(context, to, () => copyStore(context.stderr, source, target)),
-          );
+          return withBulk(context, { url: to }, (target) => copyOrExplain(context, to, source, target));
         },
         { mustExist: true },
       ).catch((error: unknown) => {
@@ -69,18 +69,34 @@ async function rejectNewer(from: string, source: Bulk): Promise<void> {
   if (fault !== undefined) throw new CommandFailed(`${placeOf(from)}: ${fault}`);
 }
 
-/** Calls `work`. On a signal, reports what the store `to` has, and ends the process, which rolls the copy back. */
-async function untilSignal<T>(context: CommandContext, to: string, work: () => Promise<T>): Promise<T> {
+/**
+ * Copies `source` to `target`, the store `to`. If that fails, the error says what `to` has. A signal reports the same and
+ * ends the process, which rolls the copy back.
+ */
+async function copyOrExplain(
+  context: CommandContext,
+  to: string,
+  source: Bulk,
+  target: Bulk,
+): Promise<Copied> {
   const place = placeOf(to);
-  const state = isEmbedded(to)
-    ? `nothing was copied; copy to ${place} again, or remove it with its -wal and -shm`
-    : `${place} has all of the copy or nothing; \`plant-store check\` shows which`;
+  let isCommitting = false;
+  const state = (): string =>
+    isCommitting
+      ? `${place} has all of the copy or nothing; \`plant-store check\` shows which`
+      : `nothing was copied; copy to ${place} again${isEmbedded(to) ? ', or remove it with its -wal and -shm' : ''}`;
   const stopListening = onSignal(context, (signal) => {
-    writeMessage(context.stderr, `plant-store: interrupted; ${state}`);
+    writeMessage(context.stderr, `plant-store: interrupted; ${state()}`);
     context.end(signal);
   });
   try {
-    return await work();
+    return await copyStore(context.stderr, source, target, () => {
+      isCommitting = true;
+    });
+  } catch (error: unknown) {
+    if (!(error instanceof OperatorError) || error instanceof LeftInLog) throw error;
+    if (error instanceof NothingStored) isCommitting = false;
+    throw new CommandFailed(`${error.message}; ${state()}`, { cause: error });
   } finally {
     stopListening();
   }
@@ -97,12 +113,13 @@ interface Copied {
 /**
  * Copies all rows of a store to a new store and reads them back. Rejects with CommandFailed if counts or
  * checksums differ. Nothing is copied unless the source was read to its end: its read ends before the copy is
- * read back and committed.
+ * read back and committed. Calls `onCommit` before the commit.
  */
 export function copyStore(
   stderr: Output,
   source: Pick<Bulk, 'read'>,
   target: Pick<Bulk, 'fill'>,
+  onCommit: () => void = () => undefined,
 ): Promise<Copied> {
   return target.fill(async (filling) => {
     let progress: Progress | undefined;
@@ -114,6 +131,7 @@ export function copyStore(
       await verify('idempotency keys', sent.keys, filling.keys());
       await verify('tokens', sent.tokens, filling.tokens());
       await verify('plants', sent.plants, filling.plants(), progress);
+      onCommit();
       return {
         plants: sent.plants.count(),
         tokens: sent.tokens.count(),
@@ -162,7 +180,7 @@ async function verify<T extends object>(
   if (sent.count() !== arrived.count() || sent.checksum() !== arrived.checksum()) {
     throw new CommandFailed(
       `verification failed: sent ${sent.count()} ${name} (checksum ${sent.checksum()}), read back ${arrived.count()} ` +
-        `(checksum ${arrived.checksum()}); nothing was copied. Stop other processes that write to the target, and copy again`,
+        `(checksum ${arrived.checksum()}). Stop other processes that write to the target`,
     );
   }
 }

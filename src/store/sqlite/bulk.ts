@@ -1,7 +1,14 @@
 import type { DatabaseSync, SQLOutputValue } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import type { PlantRow } from '../../plant.ts';
-import { type Bulk, type Contents, type Filling, type OnConflict, StoreNotEmpty } from '../bulk-store.ts';
+import {
+  type Bulk,
+  type Contents,
+  type Filling,
+  LeftInLog,
+  type OnConflict,
+  StoreNotEmpty,
+} from '../bulk-store.ts';
 import {
   CHARACTERS_IN_PAGE,
   charactersIn,
@@ -11,7 +18,7 @@ import {
   toKeyRow,
   toToken,
 } from '../rows.ts';
-import { StoreDamaged, StoreUnavailable } from '../store.ts';
+import { NothingStored, StoreDamaged, StoreUnavailable } from '../store.ts';
 import { inLongTransaction, inTransaction, openForReading, openForWriting } from './connection.ts';
 import { isForbidden, notOpened, provesDamage, reasonOf, severityOf } from './errors.ts';
 import { inspectSchema, inspectSqlite } from './integrity.ts';
@@ -80,11 +87,13 @@ async function answering<T>(file: string, work: () => Promise<T>): Promise<T> {
 
 /** Converts an error of SQLite to an error of `store.ts` that names the file. Returns other errors unchanged. */
 function toStoreError(file: string, error: unknown): unknown {
-  if (severityOf(error) === 'rejected') return error;
+  const severity = severityOf(error);
+  if (severity === 'rejected') return error;
   const message = isForbidden(error)
     ? notOpened(file, error).message
     : `the store ${file} failed: ${reasonOf(error)}`;
-  const Failure = provesDamage(error) ? StoreDamaged : StoreUnavailable;
+  const UnlessDamaged = severity === 'transient' ? NothingStored : StoreUnavailable;
+  const Failure = provesDamage(error) ? StoreDamaged : UnlessDamaged;
   return new Failure(message, { cause: error });
 }
 
@@ -190,26 +199,28 @@ function createWriting(db: DatabaseSync, file: string): Writing {
       return work(filling());
     });
     if (!checkpoint())
-      throw new StoreUnavailable(
+      throw new LeftInLog(
         `everything is in the store ${file}, but a part only in its log: do not move it without ${file}-wal. Make room on the disk and end other programs that use the store; then run \`plant-store check\` on it until ${file}-wal is gone`,
       );
     return result;
   }
 
+  // Converts errors here, since `copy` adds rows while it reads another store.
+  function addEach<T>(rows: readonly T[], add: (row: T) => unknown): Promise<void> {
+    return answering(file, async () => {
+      for (const row of rows) add(row);
+    });
+  }
+
   function filling(): Filling {
     return {
       ...contentsOf(db, file),
-      addPlants: async (plants) => {
-        for (const plant of plants) insertPlant(plant);
-      },
-      addTokens: async (tokens) => {
-        for (const token of tokens) insertToken(token);
-      },
-      addKeys: async (keys) => {
-        for (const { owner, key, digest, outcome, firstUsedAt } of keys) {
-          insertKey.run(owner, key, digest, outcome, firstUsedAt);
-        }
-      },
+      addPlants: (plants) => addEach(plants, insertPlant),
+      addTokens: (tokens) => addEach(tokens, insertToken),
+      addKeys: (keys) =>
+        addEach(keys, ({ owner, key, digest, outcome, firstUsedAt }) =>
+          insertKey.run(owner, key, digest, outcome, firstUsedAt),
+        ),
     };
   }
 

@@ -273,7 +273,7 @@ test('filled in bulk while the log cannot be moved into the file → rejects, an
   const plants = [plantRow(1n)];
   await assert.rejects(
     bulk.fill((filling) => filling.addPlants(plants)),
-    { name: 'StoreUnavailable', message: new RegExp(`do not move it without ${file}-wal`) },
+    { name: 'LeftInLog', message: new RegExp(`do not move it without ${file}-wal`) },
   );
   assert.equal(countOf(file, 'plants'), 1);
 });

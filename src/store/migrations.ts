@@ -1,6 +1,9 @@
 import { listPackagedFiles, readPackagedFile } from '../packaged-files.ts';
 import { StoreNotOpened } from './store.ts';
 
+/** End of the fault of a store that only lacks migrations. */
+export const RUN_MIGRATE = 'run `plant-store migrate`';
+
 /** Access to a database during its migration. A lock keeps other processes from migrating it. */
 export interface MigrationTarget {
   run(sql: string): Promise<void> | void;
@@ -48,7 +51,7 @@ async function runFile(folder: string, name: string, target: MigrationTarget): P
 export function inspectMigrations(folder: string, applied: readonly string[]): readonly string[] {
   const { missing, unknown } = compareMigrations(folder, applied);
   if (unknown.length > 0) return [madeByNewer(unknown)];
-  return missing.length > 0 ? [`the store lacks ${missing.join(', ')}; run \`plant-store migrate\``] : [];
+  return missing.length > 0 ? [`the store lacks ${missing.join(', ')}; ${RUN_MIGRATE}`] : [];
 }
 
 function compareMigrations(folder: string, applied: readonly string[]) {

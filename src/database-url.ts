@@ -76,9 +76,17 @@ export function sqliteFile(url: string): string | undefined {
  */
 export function placeOf(url: string): string {
   const file = sqliteFile(url);
-  return file === undefined ? withoutPassword(url) : resolve(file);
+  return file === undefined ? withHiddenPassword(url) : resolve(file);
 }
 
-function withoutPassword(url: string): string {
+function withHiddenPassword(url: string): string {
   return url.replace(/^([a-z]+:\/\/[^:@/]*):.*@/s, '$1:***@').replace(/([?&]password=)[^&]*/g, '$1***');
+}
+
+/** Returns the URL of a PostgreSQL database without its password, to use as the argument of a program. */
+export function withoutPassword(url: string): string {
+  return withHiddenPassword(url)
+    .replace(':***@', '@')
+    .replace(/([?&])password=\*\*\*&?/g, '$1')
+    .replace(/[?&]$/, '');
 }

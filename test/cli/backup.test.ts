@@ -30,6 +30,8 @@ function backupsIn({ folder }: Installation): readonly string[] {
   return readdirSync(folder).filter((name) => name.startsWith('backup'));
 }
 
+const PASSWORD_ELSEWHERE = ', with the password in PGPASSWORD or ~/.pgpass';
+
 describe('backup', TOGETHER, () => {
   it('creates one file with mode 0600, without other files; an existing file is not overwritten', async (t) => {
     const installation = await newInstallation(t);
@@ -140,14 +142,19 @@ describe('backup', TOGETHER, () => {
     assert.equal(missing.code, 1);
     assert.match(missing.stderr, /there is no store at/);
     assert.deepEqual(readdirSync(installation.folder), []);
-    const { code, stderr } = await installation.run(['backup', 'plants.dump'], {
-      env: { DATABASE_URL: 'postgres://me:secret@localhost/plants' },
-    });
-    assert.equal(code, 1);
-    assert.match(
-      stderr,
-      /pg_dump --format=custom --file='\/.*\/plants\.dump' 'postgres:\/\/me:\*\*\*@localhost\/plants'/,
-    );
+    for (const [url, shown, ending] of [
+      ['postgres://me:secret@localhost/plants', 'postgres://me@localhost/plants', PASSWORD_ELSEWHERE],
+      ['postgres://h/d?user=me&password=secret', 'postgres://h/d?user=me', PASSWORD_ELSEWHERE],
+      ['postgres://h/d?password=secret&user=me', 'postgres://h/d?user=me', PASSWORD_ELSEWHERE],
+      ['postgres://me@localhost/plants', 'postgres://me@localhost/plants', ''],
+    ] as const) {
+      const { code, stderr } = await installation.run(['backup', 'plants.dump'], {
+        env: { DATABASE_URL: url },
+      });
+      assert.equal(code, 1);
+      assert.match(stderr, /pg_dump --format=custom --file='\/.*\/plants\.dump' 'postgres:/);
+      assert.ok(stderr.endsWith(` '${shown}'${ending}\n`), stderr);
+    }
   });
 
   it('store cannot be opened → same message as other commands', async (t) => {

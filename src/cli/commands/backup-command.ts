@@ -1,6 +1,6 @@
 import { Command, InvalidArgumentError } from 'commander';
 import type { Flags } from '../../config.ts';
-import { placeOf } from '../../database-url.ts';
+import { withoutPassword } from '../../database-url.ts';
 import { backUpStore, isEmbedded } from '../../store/open-engine.ts';
 import { parseFile } from '../arguments.ts';
 import { writeAtomically } from '../atomic-file.ts';
@@ -23,10 +23,10 @@ export function backupCommand(context: CommandContext): Command {
   return addSettings(command, ['databaseUrl']).action(async (file: string, flags: Flags) => {
     const { databaseUrl } = configOf(context, flags);
     if (!isEmbedded(databaseUrl)) {
-      const place = placeOf(databaseUrl);
-      const note = place.includes('***') ? ', with the password instead of ***' : '';
+      const url = withoutPassword(databaseUrl);
+      const note = url === databaseUrl ? '' : ', with the password in PGPASSWORD or ~/.pgpass';
       throw new CommandFailed(
-        `this command backs up only the embedded store; for PostgreSQL run pg_dump --format=custom --file='${file}' '${place}'${note}`,
+        `this command backs up only the embedded store; for PostgreSQL run pg_dump --format=custom --file='${file}' '${url}'${note}`,
       );
     }
     await rejectUnlessExists(databaseUrl, DATABASE_URL_HINT);

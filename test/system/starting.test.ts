@@ -118,6 +118,28 @@ describe('serve', TOGETHER, () => {
     );
   });
 
+  const injecting = needs('strace', canRun('strace', '-o', '/dev/null', 'true'));
+  for (const [error, message] of [
+    ['EAFNOSUPPORT', /no IPv6, which ::1 needs; choose an IPv4 address with --host \(HOST\)/],
+    ['EMFILE', /too many files are open \(EMFILE\); raise the limit/],
+  ] as const)
+    it(`a socket cannot be created (${error}) → message`, injecting, async (t) => {
+      const wrap = (command: readonly string[]) => withFailing('socket', error, command);
+      assertFails(await failToServe(t, { '--host': '::1' }, { wrap }), message);
+    });
+
+  it('no thread can be started for the store → message', injecting, async (t) => {
+    // Node starts six threads first.
+    const wrap = (command: readonly string[]) => withFailing('clone,clone3', 'EAGAIN:when=7+', command);
+    const { code, stderr } = await failToServe(t, {}, { wrap });
+    assert.equal(code, 1);
+    assert.match(
+      stderr,
+      /^plant-store: cannot open the store \S+: no thread can be started .*; raise the limit/m,
+    );
+    assert.doesNotMatch(stderr, /^ +at /m);
+  });
+
   it('address of another machine → message', async (t) => {
     // TEST-NET-3 (RFC 5737): an address that no machine has.
     assertFails(
@@ -180,6 +202,12 @@ it('wiring of the service fails → the store is closed', async () => {
   // SQLite removes these files with the last connection.
   assert.deepEqual([existsSync(`${file}-wal`), existsSync(`${file}-shm`)], [false, false]);
 });
+
+/** Makes system calls of a program fail. */
+function withFailing(calls: string, error: string, command: readonly string[]): readonly string[] {
+  const faults = ['-e', `trace=${calls}`, '-e', `inject=${calls}:error=${error}`];
+  return ['strace', '-D', '-f', '--seccomp-bpf', '-qq', '-o', '/dev/null', ...faults, ...command];
+}
 
 /** Options to run a program without permission for port 1. Undefined where that is impossible. */
 function withoutLowPorts(): ProgramOptions | undefined {

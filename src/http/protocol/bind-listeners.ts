@@ -86,6 +86,11 @@ function reasonOf(code: string, { host, port, namesOf }: Address): string | unde
       return `port ${port} of ${host} is reserved for root; choose a port from 1024 up with ${namesOf.port}`;
     case 'EADDRNOTAVAIL':
       return `this machine has no address ${host}; choose one of its addresses with ${namesOf.host}`;
+    case 'EAFNOSUPPORT':
+      return `this machine has no IPv6, which ${host} needs; choose an IPv4 address with ${namesOf.host}`;
+    case 'EMFILE':
+    case 'ENFILE':
+      return `port ${port} of ${host} cannot be bound, since too many files are open (${code}); raise the limit on open files (ulimit -n)`;
     case 'EINVAL':
       return `${host} is not an address to listen on; a link-local address needs its interface, as in fe80::1%eth0; choose another with ${namesOf.host}`;
     case 'ENOTFOUND':

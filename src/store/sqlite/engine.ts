@@ -152,10 +152,7 @@ interface WriterEvents {
 }
 
 async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEvents): Promise<Writer> {
-  const worker = startThread('store/sqlite/writer-thread', file);
-  await untilReady(worker).catch((error: unknown) => {
-    throw notOpened(file, error);
-  });
+  const worker = await startWorker(file);
   const waiting: PromiseWithResolvers<WriterReply>[] = [];
   const ended = new Promise((resolve) => worker.once('exit', resolve));
   let closing = false;
@@ -197,6 +194,16 @@ async function startWriter(file: string, { breakWith, endCheckpoint }: WriterEve
   }
 
   return { request, close };
+}
+
+async function startWorker(file: string): Promise<Worker> {
+  try {
+    const worker = startThread('store/sqlite/writer-thread', file);
+    await untilReady(worker);
+    return worker;
+  } catch (error: unknown) {
+    throw notOpened(file, error);
+  }
 }
 
 async function untilReady(worker: Worker): Promise<void> {

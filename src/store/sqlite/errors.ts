@@ -109,6 +109,8 @@ function resultCodeOf(error: unknown): number | undefined {
 export function reasonOf(error: unknown): string {
   if (error instanceof Error && 'syscall' in error && error.syscall === 'mkdir' && 'path' in error)
     return `the folder ${String(error.path)} cannot be created (${codeOf(error)})`;
+  if (codeOf(error) === 'ERR_WORKER_INIT_FAILED')
+    return `no thread can be started (${messageOf(error)}); raise the limit on processes and threads of this user or container`;
   const code = resultCodeOf(error);
   if (code === undefined) return messageOf(error);
   const hint = HINTS.get(code) ?? HINTS.get(code & 0xff);

@@ -3,6 +3,9 @@ import { resolve } from 'node:path';
 const RULE =
   'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
 
+/** Rule for names: Node replaces bytes that are not UTF-8 by U+FFFD, which would name another file. */
+export const NOT_UTF_8 = 'must be UTF-8, without U+FFFD; rename the file';
+
 /** Ending of the name of a file that SQLite or the service may delete, since it lies next to a store with that name. */
 export const SIDE_FILE_ENDING = /-(?:wal|shm|journal|service)$/;
 
@@ -25,6 +28,7 @@ const misleading: readonly (readonly [form: RegExp, rule: string])[] = [
     'must not end in -wal, -shm, -journal or -service: SQLite and the service delete files with such names',
   ],
   [/\s$/, 'must not end in a space or line break'],
+  [/\ufffd/, NOT_UTF_8],
   [/^sqlite:.*\?/s, 'must be sqlite:FILE, without ? and parameters: they are not supported'],
 ];
 

@@ -459,6 +459,7 @@ describe('a configuration', () => {
       ['sqlite://plants.db', /must be sqlite:FILE without \/\//],
       ['sqlite:plants.db-journal', /must not end in .*-journal/],
       ['sqlite:plants.db\t', /must not end in a space/],
+      ['sqlite:plants\ufffd.db', /must be UTF-8/],
     ] as const)
       assert.throws(() => loadConfig({ databaseUrl }, {}), rule);
   });

@@ -44,6 +44,16 @@ describe('command in its own process, with relative paths', TOGETHER, () => {
     assert.equal((await service.stop()).code, 0);
   });
 
+  it('file name that is not UTF-8 → rejected, and no file is created', async (t) => {
+    const { folder, runProcess, token } = await newInstallation(t);
+    await token();
+    const before = readdirSync(folder);
+    const wrap = (command: readonly string[]) => ['bash', '-c', `exec "$@" $'a\\xff.db'`, 'bash', ...command];
+    const { code, stderr } = await runProcess(['backup'], { wrap });
+    assert.deepEqual([code, readdirSync(folder).filter((name) => name !== '.cache')], [1, before]);
+    assert.match(stderr, /The name must be UTF-8/);
+  });
+
   it('failure → exit code 1 and one line', async (t) => {
     const { folder, runProcess } = await newInstallation(t);
     const { code, stdout, stderr } = await runProcess(['check', '--database-url', 'sqlite:nosuch.db']);

@@ -112,6 +112,35 @@ describe('no space for the index of the write-ahead log (-shm)', NEEDS_STRACE, (
     });
 });
 
+describe('the files next to a store cannot be opened', NEEDS_STRACE, () => {
+  it('the disk reports an error → the message does not name permissions', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.token('alice');
+    const wrap = (command: Command) => failing(`${installation.file}-shm`, 'openat', 'EIO', command);
+    assertFails(
+      await installation.runProcess(['token', 'list'], { wrap }),
+      /^plant-store: cannot open the store \S+: .*\(SQLite code 14\): check the disk, and the log of the kernel\n$/,
+    );
+  });
+
+  it('no inode is left → the message says so', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.token('alice');
+    const { file } = installation;
+    const wrap = (command: Command) => failing([`${file}-wal`, `${file}-new`], 'openat', 'ENOSPC', command);
+    assertFails(
+      await installation.runProcess(['token', 'list'], { wrap }),
+      /^plant-store: cannot open the store \S+: .*free space or inodes/,
+    );
+  });
+
+  it('name so long that -wal cannot be added → the message says so', async (t) => {
+    const { folder, run } = await newInstallation(t);
+    const file = join(folder, `${'x'.repeat(250)}.db`);
+    assertFails(await run(['migrate', '--database-url', `sqlite:${file}`]), /: its name is too long/);
+  });
+});
+
 describe('the disk fails at the checkpoint of an import', NEEDS_STRACE, () => {
   it('exit code 1, with the file, the reason and how to continue', async (t) => {
     const installation = await newInstallation(t);
@@ -440,9 +469,15 @@ function failingFsync(command: Command): Command {
   return ['strace', '-D', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${calls}`, '-e', fault, ...command];
 }
 
-/** Makes calls on one file fail. */
-function failing(file: string, calls: string, error: string, command: Command): Command {
-  const faults = ['-P', file, '-e', `trace=${calls}`, '-e', `inject=${calls}:error=${error}`];
+/** Makes calls on some files fail. */
+function failing(files: string | readonly string[], calls: string, error: string, command: Command): Command {
+  const faults = [
+    ...[files].flat().flatMap((file) => ['-P', file]),
+    '-e',
+    `trace=${calls}`,
+    '-e',
+    `inject=${calls}:error=${error}`,
+  ];
   return ['strace', '-D', '-f', '--seccomp-bpf', '-qq', '-o', '/dev/null', ...faults, ...command];
 }
 

@@ -1,3 +1,4 @@
+import { accessSync, closeSync, constants, existsSync, openSync, rmSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { codeOf, messageOf } from '../../thrown-errors.ts';
 import { StoreNotOpened } from '../store.ts';
@@ -30,11 +31,13 @@ const SQLITE_IOERR_SHMSIZE = 10 | (19 << 8);
 /** Extended result code: a file is shorter than its header or index says. */
 const SQLITE_IOERR_SHORT_READ = 10 | (2 << 8);
 
+const CHECK_DISK = 'check the disk, and the log of the kernel';
+
 /** Causes and remedies that SQLite's message does not name, by extended or primary result code. */
 const HINTS: ReadonlyMap<number, string> = new Map([
   [SQLITE_BUSY, 'another process writes to it, such as a second service or a copy; end it'],
   [SQLITE_FULL, 'free space on the disk or raise the quota'],
-  [SQLITE_IOERR, 'check the disk, and the log of the kernel'],
+  [SQLITE_IOERR, CHECK_DISK],
   [SQLITE_IOERR_WRITE, 'free space on the disk or raise the quota; if there is space, check the disk'],
   [SQLITE_IOERR_SHMSIZE, 'free space on the disk or raise the quota'],
   [SQLITE_IOERR_SHORT_READ, 'a file of the store was cut off, or its -wal removed while in use'],
@@ -123,7 +126,10 @@ function reasonOfPath(error: unknown, file: string): string | undefined {
     case 'EISDIR':
       return 'it is a folder; name a file in it';
     case 'ENAMETOOLONG':
-      return 'its name is too long';
+      return 'its name is too long, also with the -wal that SQLite adds';
+    case 'ENOSPC':
+    case 'EDQUOT':
+      return 'no file can be created next to it: free space or inodes on the disk, or raise the quota';
     case 'ENOENT':
       return 'no file can be created in this folder';
     case 'ENOTDIR':
@@ -136,9 +142,32 @@ function reasonOfPath(error: unknown, file: string): string | undefined {
 /** Error for a file that cannot be opened as a store, with a message for the operator. */
 export function notOpened(file: string, error: unknown): StoreNotOpened {
   if (error instanceof StoreNotOpened) return error;
-  const need = isForbidden(error) ? '; the file and its folder must be writable by this user' : '';
+  const cause = (hasCode(error, [SQLITE_CANTOPEN]) ? whyNotWritable(file) : undefined) ?? error;
+  const need = hasCode(cause, [SQLITE_CANTOPEN])
+    ? `: ${CHECK_DISK}`
+    : isForbidden(cause)
+      ? '; the file and its folder must be writable by this user'
+      : '';
   return new StoreNotOpened(
-    `cannot open the store ${file}: ${reasonOfPath(error, file) ?? reasonOf(error)}${need}`,
+    `cannot open the store ${file}: ${reasonOfPath(cause, file) ?? reasonOf(cause)}${need}`,
     { cause: error },
   );
+}
+
+/**
+ * Returns the error of the file system that SQLite does not name; undefined if the files of a store can be written and a
+ * new one created. Does not open existing files: closing one would release the locks of this process.
+ */
+function whyNotWritable(file: string): unknown {
+  try {
+    for (const ending of ['', '-wal', '-shm'])
+      if (existsSync(`${file}${ending}`)) accessSync(`${file}${ending}`, constants.W_OK);
+    // As long as the names that SQLite adds.
+    const probe = `${file}-new`;
+    closeSync(openSync(probe, 'wx', 0o600));
+    rmSync(probe);
+    return undefined;
+  } catch (error: unknown) {
+    return codeOf(error) === 'EEXIST' ? undefined : error;
+  }
 }

@@ -16,7 +16,7 @@ const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 /** Max plants in the first page of a list. The size of the plants is unknown before this page is read. */
 const FIRST_PAGE = 64;
 /** Max plants in each later page. */
-const MAX_PAGE_PLANTS = 2_048;
+const MAX_PAGE_PLANTS = 1_024;
 /**
  * Max plants in a page for each plant of the last page. After a few short plants, long ones may follow: the engine renders
  * a page that exceeds its bytes to its end.

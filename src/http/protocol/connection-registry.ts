@@ -1,5 +1,5 @@
 import type { Socket } from 'node:net';
-import { Connection, nextWaitRank } from './http-connection.ts';
+import { Connection, nextWaitRank, STALLED_TICKS } from './http-connection.ts';
 import { lookAtSendQueues } from './kernel-send-queue.ts';
 
 /** Length of a tick in milliseconds. All timeouts have this resolution. */
@@ -24,7 +24,7 @@ const FREED_SHARE = 0.01;
 export const MAX_UNPARSED_BYTES = 16 * 1024 * 1024;
 
 /** A connection whose input can be rejected. */
-type InputHolder = Pick<Connection, 'rejectInput'>;
+type InputHolder = Pick<Connection, 'rejectInput' | 'waitsForClient'>;
 
 /** A TLS handshake in progress. */
 interface Handshake {
@@ -34,9 +34,6 @@ interface Handshake {
   readonly begunIn: number;
   readonly endsBy: number;
 }
-
-/** Ticks after which a TLS handshake counts as an idle connection. A client that takes part needs less time. */
-const HANDSHAKE_TICKS = 2;
 
 /**
  * All connections of a listener. Timeouts count timer ticks instead of clock time. A period in which the
@@ -76,15 +73,15 @@ export class ConnectionRegistry {
     return this.#open.size + this.#handshakes.size;
   }
 
-  /** Number of connections for which `makeRoom` found no room, since the start. */
+  /** Number of connections for which `makeRoom` found no room, and of incomplete requests that it closed, since the start. */
   get rejected(): number {
     return this.#rejected;
   }
 
   /**
    * Returns true if one more connection is allowed, and counts it as rejected otherwise. At the limit, first closes some
-   * connections that wait for their clients, the longest wait first: idle ones, those with incomplete headers and stalled
-   * TLS handshakes; without any, those with incomplete bodies.
+   * connections that wait for their clients, the longest wait first: idle ones, and those with a request or a TLS handshake
+   * that is incomplete for `STALLED_TICKS`.
    */
   makeRoom(): boolean {
     const hasRoom = this.size < this.#limit || this.#closeWaiting();
@@ -95,17 +92,16 @@ export class ConnectionRegistry {
   /** Closes connections that wait for their clients. Returns whether there is room now. */
   #closeWaiting(): boolean {
     if (this.#hasNoneWaiting) return false;
-    const stalled = [...this.#handshakes.values()].filter(
-      ({ begunIn }) => this.#ticks - begunIn >= HANDSHAKE_TICKS,
-    );
-    const open = [...this.#open];
-    const early = [...stalled, ...open.filter(({ waitsFor }) => waitsFor === 'request')];
-    const waiting = early.length > 0 ? early : open.filter(({ waitsFor }) => waitsFor === 'body');
+    const waiting = [
+      ...[...this.#handshakes.values()].filter(({ begunIn }) => this.#ticks - begunIn >= STALLED_TICKS),
+      ...[...this.#open].filter(({ mayMakeWay }) => mayMakeWay),
+    ];
     this.#hasNoneWaiting = waiting.length === 0;
     waiting.sort((a, b) => a.waitRank - b.waitRank);
     for (const one of waiting.slice(0, Math.ceil(this.#limit * FREED_SHARE))) {
       if (one instanceof Connection) {
         this.#open.delete(one);
+        if (!one.isIdle) this.#rejected += 1;
         one.makeWay();
       } else {
         this.#handshakes.delete(keyOf(one.socket));
@@ -133,15 +129,23 @@ export class ConnectionRegistry {
   }
 
   /**
-   * Sets the counted bytes of input of a connection. Above the limit, rejects those whose input has waited longest: clients
-   * that send a part of a request and then nothing cannot take the memory from others.
+   * Sets the counted bytes of input of a connection. Above the limit, rejects those whose input has waited longest, first
+   * those that wait for their clients: who sends a part of a request and then nothing cannot take the memory from others.
    */
   countInput(connection: InputHolder, bytes: number): void {
     this.#setInput(connection, bytes);
+    this.#rejectInputs(({ waitsForClient }) => waitsForClient);
+    this.#rejectInputs(() => true);
+  }
+
+  /** Rejects inputs until the others are within the limit. */
+  #rejectInputs(applies: (connection: InputHolder) => boolean): void {
+    if (this.#unparsed <= MAX_UNPARSED_BYTES) return;
     for (const [oldest] of this.#inputs) {
-      if (this.#unparsed <= MAX_UNPARSED_BYTES) return;
+      if (!applies(oldest)) continue;
       this.#setInput(oldest, 0);
       oldest.rejectInput();
+      if (this.#unparsed <= MAX_UNPARSED_BYTES) return;
     }
   }
 

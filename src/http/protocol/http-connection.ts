@@ -13,21 +13,16 @@ const HEAD_END = '\r\n\r\n';
 
 /** Max bytes that are read and discarded after the last response of a connection (RFC 9112 §9.6). */
 export const MAX_DISCARDED_BYTES = 65_536;
+/** Ticks after which an incomplete request or TLS handshake may be closed for a new connection. Most clients need less. */
+export const STALLED_TICKS = 2;
 /** Milliseconds for which the service still reads a connection after its last response. */
 export const LINGER_MS = 1_000;
-
-/** Timeouts, in ticks of about a second. Time for which the process is suspended does not count. */
-interface ConnectionTimeouts {
-  readonly headers: number;
-  readonly request: number;
-  readonly idle: number;
-  readonly write: number;
-}
 
 export interface HttpConnectionOptions {
   /** Max bytes of the request line and headers together. */
   readonly maxHeaderBytes: number;
-  readonly timeouts: ConnectionTimeouts;
+  /** Timeouts, in ticks of about a second. Time for which the process is suspended does not count. */
+  readonly timeouts: Readonly<Record<'headers' | 'request' | 'idle' | 'write', number>>;
   readonly handle: RequestListener<never, never>;
   /** True if the socket reads into the buffer that all sockets share; false for TLS. */
   readonly sharesInput: boolean;
@@ -124,14 +119,18 @@ export class Connection {
     this.fail(new ApiError(50301, 'too much input of requests is waiting; retry later', RETRY_SOON));
   }
 
-  /** What the connection waits for from its client: the headers of a request, a body, or nothing. */
-  get waitsFor(): 'request' | 'body' | undefined {
-    if (this.#isClosing || this.#error !== undefined) return undefined;
-    if (this.#current === undefined) return 'request';
-    return this.#current.receivesBody ? 'body' : undefined;
+  /** True while the connection waits for bytes of its client: of a request, its headers or its body. */
+  get waitsForClient(): boolean {
+    if (this.#isClosing || this.#error !== undefined) return false;
+    return this.#current?.receivesBody ?? true;
   }
 
-  /** Closes a connection that waits for its client. If a request has begun, it gets an error response. */
+  /** True if the connection is idle, or its client has left a request incomplete for `STALLED_TICKS`. */
+  get mayMakeWay(): boolean {
+    return this.isIdle || (this.waitsForClient && this.#ticks >= STALLED_TICKS);
+  }
+
+  /** Closes the connection, to make room for another one. If a request has begun, it gets an error response. */
   makeWay(): void {
     if (this.isIdle) this.socket.destroy();
     else {

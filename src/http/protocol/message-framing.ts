@@ -223,9 +223,13 @@ function isHttp(bytes: Buffer, lineEnd: number): boolean {
   );
 }
 
-/** Returns true for the bytes of a HEAD request, whose error response has no body (RFC 9110 §9.3.2). */
+/**
+ * Returns true for the bytes of a HEAD request, whose error response has no body (RFC 9110 §9.3.2). Empty lines may come
+ * before it.
+ */
 export function isHeadRequest(bytes: Buffer): boolean {
-  return bytes[0] === H && bytes.toString('latin1', 0, 5) === 'HEAD ';
+  const at = countLineEnds(bytes);
+  return bytes[at] === H && bytes.toString('latin1', at, at + 5) === 'HEAD ';
 }
 
 /**

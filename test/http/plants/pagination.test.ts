@@ -42,6 +42,18 @@ for (const engine of engines) {
       assert.equal(await pages.next(PAGE_BYTES), undefined);
     }
   });
+  test(`page after short plants → at most four times as many, since long ones may follow, on ${engine.name}`, async (t) => {
+    const store = await openOne(t, engine);
+    await Promise.all(Array.from({ length: 100 }, (_, id) => store.write(create(BigInt(id), { name: 'F' }))));
+    const { mock } = t.mock.method(store, 'listPlants');
+    const pages = new PlantPages(store, 'alice', EVERY_ID, 10_000, (read) => read());
+    while ((await pages.next(PAGE_BYTES)) !== undefined);
+    assert.deepEqual(
+      mock.calls.map(({ arguments: [, , limit] }) => limit?.plants),
+      [64, 256],
+    );
+  });
+
   test(`long plants between short ones → few long ones are read in vain, on ${engine.name}`, async (t) => {
     const store = await openOne(t, engine);
     const names = Array.from({ length: 60 }, (_, index) => (index % 2 === 0 ? 'Fern' : 'x'.repeat(40_000)));

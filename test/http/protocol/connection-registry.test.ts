@@ -13,7 +13,7 @@ import {
   MAX_UNPARSED_BYTES,
   TICK_MS,
 } from '../../../src/http/protocol/connection-registry.ts';
-import { Connection } from '../../../src/http/protocol/http-connection.ts';
+import { Connection, STALLED_TICKS } from '../../../src/http/protocol/http-connection.ts';
 import { createHttpServer } from '../../../src/http/protocol/http-server.ts';
 import { lookAtSendQueues } from '../../../src/http/protocol/kernel-send-queue.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/socket-input.ts';
@@ -272,12 +272,15 @@ test('response that takes longer than the keep-alive timeout → its connection 
 test('input above the limit → that which waits longest is rejected, until the rest is within the limit', () => {
   const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   const rejected: string[] = [];
-  const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((name) => ({ rejectInput: () => void rejected.push(name) }));
-  assert.ok(a && b && c && d);
+  const holder = (name: string, waitsForClient = true) => ({
+    waitsForClient,
+    rejectInput: () => void rejected.push(name),
+  });
+  const [a, b, c, d] = [holder('a'), holder('b'), holder('c'), holder('d')];
   connections.countInput(a, 1);
   connections.countInput(b, 2);
   connections.countInput(c, MAX_UNPARSED_BYTES - 3);
-  // One that ends and begins again waits from then on; one that only grows keeps its place.
+  // One that ends and begins again waits from then on.
   connections.countInput(a, 0);
   connections.countInput(a, 1);
   connections.countInput(b, 1);
@@ -295,49 +298,101 @@ test('input above the limit → that which waits longest is rejected, until the 
   assert.equal(rejected.length, 5, 'rejected input does not count');
 });
 
-test('connection at the limit → the one that waits longest for its client makes way, bodies last', async (t) => {
+test('input above the limit → that which waits for the service is rejected last', () => {
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
+  const rejected: string[] = [];
+  const [pipeline, headers, body] = (
+    [
+      ['pipeline', false],
+      ['headers', true],
+      ['body', true],
+    ] as const
+  ).map(([name, waitsForClient]) => ({ waitsForClient, rejectInput: () => void rejected.push(name) }));
+  assert.ok(pipeline && headers && body);
+  connections.countInput(pipeline, 2);
+  connections.countInput(headers, MAX_UNPARSED_BYTES - 2);
+  connections.countInput(body, 1);
+  assert.deepEqual(rejected, ['headers']);
+  connections.countInput(body, MAX_UNPARSED_BYTES);
+  assert.deepEqual(rejected, ['headers', 'body']);
+  connections.countInput(pipeline, MAX_UNPARSED_BYTES + 1);
+  assert.deepEqual(rejected, ['headers', 'body', 'pipeline']);
+});
+
+for (const [what, sent] of [
+  ['headers', REQUEST.slice(0, -2)],
+  ['a request line', 'GET /'],
+] as const)
+  test(`connection that closes with half of ${what} → its input is no longer counted`, async (t) => {
+    const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
+    const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections))}`);
+    wire.send(`${sent}${what === 'headers' ? 'X-Long: ' : ''}`.padEnd(2 * UNCOUNTED_INPUT_BYTES, 'x'));
+    await until(() => connections.counted > 0);
+    wire.destroy();
+    await until(() => connections.size === 0);
+    assert.equal(connections.counted, 0);
+  });
+
+for (const [what, sent] of [
+  ['headers', `${REQUEST.replace('GET', 'HEAD').slice(0, -2)}X-Long: `],
+  ['a request line after an empty line', '\r\nHEAD /'],
+] as const)
+  test(`input of a HEAD request is rejected, half of ${what} → a response without a body`, async (t) => {
+    const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
+    const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections))}`);
+    wire.send(sent.padEnd(2 * UNCOUNTED_INPUT_BYTES, 'x'));
+    await until(() => connections.counted > 0);
+    connections.countInput(LATER, MAX_UNPARSED_BYTES);
+    const all = String(await wire.rest());
+    assert.match(all, /^HTTP\/1\.1 503 /);
+    assert.match(all, /\r\n\r\n$/);
+  });
+
+test('connection at the limit → the longest idle one or stalled request makes way, no other', async (t) => {
   const connections = new OpenConnections(3, limits.sendBufferLimit);
   const listener = listenerOf(t, connections, undefined, answerOrReceive);
   const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
-  const isWaiting = (index: number, kind: 'request' | 'body'): boolean => {
-    const connection = connections.all[index];
-    return connection?.isIdle === false && connection.waitsFor === kind;
-  };
-  const open = (bytes: string): Wire => {
+  const open = async (bytes: string): Promise<Wire> => {
     const wire = openWire(url);
     t.after(() => wire.destroy());
     wire.send(bytes);
+    const place = connections.all.length;
+    await until(() => connections.all[place]?.isIdle === false);
     return wire;
   };
-  const body = open('POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: 9\r\n\r\nx');
-  await until(() => isWaiting(0, 'body'));
-  const headers = open(REQUEST.slice(0, -2));
-  await until(() => isWaiting(1, 'request'));
-  const idle = open(REQUEST);
-  assert.equal(await statusOf(idle), 200);
+  const stall = (...places: readonly number[]): void => {
+    for (const place of places)
+      for (let ticks = 0; ticks < STALLED_TICKS; ticks += 1) connections.all[place]?.tick(undefined);
+  };
+  const isAccepted = async (): Promise<boolean> => {
+    const wire = openWire(url);
+    wire.send(REQUEST);
+    const status = await statusOf(wire);
+    wire.destroy();
+    return status === 200;
+  };
+  const half = 'POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: 9\r\n\r\nx';
+  const body = await open(half);
+  const headers = await open(REQUEST.slice(0, -2));
+  const later = await open(half);
+  assert.equal(await isAccepted(), false, 'requests that arrive now are not closed');
+  assert.equal(connections.rejected, 1);
 
-  assert.equal(await statusOf(open(REQUEST)), 200);
+  stall(1, 2);
+  // The service looks for them again at its next tick.
+  await until(isAccepted);
+  const before = connections.rejected;
   assert.match(String(await headers.rest()), /"error":50301.*too many connections are open/);
-  idle.send(REQUEST);
-  assert.equal(await statusOf(idle), 200);
-  const others = [open(REQUEST.slice(0, -2)), open(REQUEST.slice(0, -2))];
-  await until(() => isWaiting(4, 'request') && isWaiting(5, 'request'));
-  assert.equal((await idle.rest()).length, 0, 'an idle one is closed without a response');
-
-  // Now the longest wait is that of the body, then that of these two.
-  for (const wire of others) wire.destroy();
-  const bodies = [
-    body,
-    ...[1, 2].map(() => open('POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: 9\r\n\r\nx')),
-  ];
-  await until(() => isWaiting(6, 'body') && isWaiting(7, 'body'));
-  assert.equal(await statusOf(open(REQUEST)), 200);
-  assert.equal(await statusOf(body), 503);
-  for (const wire of bodies.slice(1)) {
+  await until(() => connections.size === 2);
+  const filler = await open(half);
+  stall(0);
+  assert.equal(await isAccepted(), true);
+  assert.equal(await statusOf(body), 503, 'its request began before the other stalled one');
+  for (const wire of [later, filler]) {
     wire.send('xxxxxxxx');
     assert.equal(await statusOf(wire), 200);
   }
-  assert.equal(connections.rejected, 0);
+  assert.equal(connections.rejected, before + 1, 'an incomplete request counts as rejected');
 });
 
 test('more connections above the limit, one after the other, than get an error response at once → each gets it', async (t) => {
@@ -579,7 +634,7 @@ for (const [fields, begins] of [
   });
 
 /** A connection whose input begins to wait last, so that it is rejected last. */
-const LATER = { rejectInput: () => assert.fail() };
+const LATER = { rejectInput: () => assert.fail(), waitsForClient: false };
 
 /** Responds when the request has arrived, or to its error. */
 function answerOrReceive(request: IncomingMessage, response: ServerResponse): void {

@@ -186,7 +186,7 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/protocol/connection-registry.ts',
-        from: "({ waitsFor }) => waitsFor === 'request'",
+        from: '({ mayMakeWay }) => mayMakeWay',
         to: '({ isIdle }) => isIdle',
       },
     ],

@@ -202,11 +202,17 @@ export function testIdempotencyInTime(engine: TestEngine): void {
     await store.write(createOnce(-1n, 'younger'));
     assert.equal(await countKeys(url), 4_501);
     await ageKeys(url, KEY_DELETION_AGE_MS - PATIENCE_MS);
-    t.mock.timers.tick(60_000);
-    while ((await countKeys(url)) > 1) assert.equal(await store.write(remove(-2n)), 'absent');
+    // A deletion that still runs skips a tick.
+    while ((await countKeys(url)) > 1) {
+      t.mock.timers.tick(60_000);
+      assert.equal(await store.write(remove(-2n)), 'absent');
+    }
     await ageKeys(url, PATIENCE_MS);
-    t.mock.timers.tick(60_000);
-    while ((await countKeys(url)) > 0) assert.equal(await store.write(remove(-2n)), 'absent');
+    // A deletion that still runs skips a tick.
+    while ((await countKeys(url)) > 0) {
+      t.mock.timers.tick(60_000);
+      assert.equal(await store.write(remove(-2n)), 'absent');
+    }
   });
 
   test('a clock that is 25 hours fast for some minutes deletes no valid key', async (t) => {
@@ -218,8 +224,11 @@ export function testIdempotencyInTime(engine: TestEngine): void {
     await store.write(createOnce(2n, 'valid'));
     await store.write(remove(2n));
     clock.now += 25 * HOUR_MS;
-    t.mock.timers.tick(60_000);
-    while ((await countKeys(url)) > 1) assert.equal(await store.write(remove(-1n)), 'absent');
+    // A deletion that still runs skips a tick.
+    while ((await countKeys(url)) > 1) {
+      t.mock.timers.tick(60_000);
+      assert.equal(await store.write(remove(-1n)), 'absent');
+    }
     clock.now -= 25 * HOUR_MS;
     assert.equal(await store.write(createOnce(2n, 'valid')), 'createdReplayed');
   });
@@ -249,8 +258,11 @@ export function testIdempotencyInTime(engine: TestEngine): void {
     t.mock.timers.tick(60_000);
     assert.match(String(await failure.promise), /idempotency_keys/);
     await execute(url, 'ALTER TABLE elsewhere RENAME TO idempotency_keys');
-    t.mock.timers.tick(60_000);
-    while ((await countKeys(url)) > 0) assert.equal(await store.write(remove(-1n)), 'absent');
+    // A deletion that still runs skips a tick.
+    while ((await countKeys(url)) > 0) {
+      t.mock.timers.tick(60_000);
+      assert.equal(await store.write(remove(-1n)), 'absent');
+    }
     assert.equal(await countKeys(url), 0);
   });
 }

@@ -42,7 +42,7 @@ for (const engine of engines) {
       assert.equal(await pages.next(PAGE_BYTES), undefined);
     }
   });
-  test(`page after short plants → at most four times as many, since long ones may follow, on ${engine.name}`, async (t) => {
+  test(`page after short plants → up to four times as many, since long ones may follow, on ${engine.name}`, async (t) => {
     const store = await openOne(t, engine);
     await Promise.all(Array.from({ length: 100 }, (_, id) => store.write(create(BigInt(id), { name: 'F' }))));
     const { mock } = t.mock.method(store, 'listPlants');

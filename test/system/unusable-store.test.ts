@@ -10,6 +10,7 @@ import { connections } from '../support/engines.ts';
 import { NEEDS } from '../support/needs.ts';
 import { type Installation, newInstallation, type ProgramOptions } from '../support/program.ts';
 import { create } from '../support/store-setup.ts';
+import { withoutCoverage } from '../support/without-coverage.ts';
 
 const PRODUCTION = { NODE_ENV: 'production' };
 const FERN = { name: 'Fern', tag: null };
@@ -229,7 +230,10 @@ function writableOnly(kept: string): ProgramOptions | undefined {
 /** Options to run a program after mounts, in which `$0` is the path. Undefined without permission to mount. */
 function withMounts(path: string, mounts: string): ProgramOptions | undefined {
   const script = `${mounts} && exec "$@"`;
-  const wrap = (command: readonly string[]) => ['unshare', '--mount', 'bash', '-c', script, path, ...command];
+  const wrap = (command: readonly string[]) => [
+    ...['unshare', '--mount', 'bash', '-c', script, path],
+    ...withoutCoverage(command),
+  ];
   const [name = '', ...args] = wrap(['true']);
   try {
     execFileSync(name, args, { stdio: 'ignore' });

@@ -117,6 +117,11 @@ export const LIFTED: readonly LiftedLimit[] = [
         from: 'of this.#inputs) {',
         to: 'of [...this.#inputs].reverse()) {',
       },
+      {
+        file: 'src/http/protocol/connection-registry.ts',
+        from: 'this.#rejectInputs(({ waitsForClient }) => waitsForClient);',
+        to: '',
+      },
     ],
   },
   {

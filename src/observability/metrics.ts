@@ -235,7 +235,7 @@ function watchConnections(
   );
   countElsewhere(
     'plant_store_http_rejected_connections_total',
-    'Connections that were rejected because too many were open.',
+    'Connections that were rejected, and incomplete requests that were closed, because too many were open.',
     () => connections.rejected,
     registers,
   );

@@ -8,10 +8,11 @@ export type Row = Readonly<Record<string, unknown>>;
 
 /**
  * Limits of a page in commands that read all data, such as `export`. ROWS_IN_PAGE: max rows.
- * CHARACTERS_IN_PAGE: approximate max characters.
+ * CHARACTERS_IN_PAGE: approximate max characters; with several times as many, V8 reaches the limit of a small heap before
+ * it has collected earlier pages.
  */
 export const ROWS_IN_PAGE = 1_000;
-export const CHARACTERS_IN_PAGE = 4 * 1024 * 1024;
+export const CHARACTERS_IN_PAGE = 256 * 1024;
 
 /** Query for any row, to detect an empty store. Both engines have the same table names. */
 export const FIND_ANY_ROW =

@@ -4,20 +4,31 @@ import { type IdRange, type LargePlant, type PageLimit, type PlantPage, unreadab
 import { isTooBig } from './errors.ts';
 
 /**
- * SQL that renders a plant as JSON, with a CASE branch for each combination of present fields. The function
- * `json_patch` could remove null fields instead, but takes four times as long.
+ * Returns SQL that renders a plant as JSON, with a CASE branch for each combination of present fields. The function
+ * `json_patch` could remove null fields instead, but takes four times as long. `large` is the SQL for a large plant. Its
+ * row has no optional fields, so only the branch without them reads `large_id`, the last column: in all branches, a page
+ * would take a sixth longer.
  */
-const PLANT = renderFields([], plantFields);
-
-function renderFields(present: readonly string[], [field, ...rest]: readonly (keyof Plant)[]): string {
-  if (field === undefined) return `json_object(${present.join(', ')})`;
-  const withField = renderFields([...present, `'${field}', ${field}`], rest);
+function renderPlant(
+  large: string,
+  present: readonly (keyof Plant)[] = [],
+  [field, ...rest]: readonly (keyof Plant)[] = plantFields,
+): string {
+  if (field === undefined) {
+    const json = `json_object(${present.map((name) => `'${name}', ${name}`).join(', ')})`;
+    if (present.some(isOptionalField)) return json;
+    return `CASE WHEN plants.large_id IS NULL THEN ${json} ELSE ${large} END`;
+  }
+  const withField = renderPlant(large, [...present, field], rest);
   if (!isOptionalField(field)) return withField;
-  return `CASE WHEN ${field} IS NULL THEN ${renderFields(present, rest)} ELSE ${withField} END`;
+  return `CASE WHEN ${field} IS NULL THEN ${renderPlant(large, present, rest)} ELSE ${withField} END`;
 }
 
 /** SQL that renders a plant of any size as JSON. */
-const ANY_PLANT = `CASE WHEN plants.large_id IS NULL THEN ${PLANT} ELSE json END`;
+const ANY_PLANT = renderPlant('json');
+
+/** SQL that renders a plant as JSON, and fails for a large one: its value exceeds each limit on the size of a value. */
+const SHORT_PLANT = renderPlant('zeroblob(2147483647)');
 
 /**
  * SQL for the number of bytes in a plant's texts. `octet_length` reads only the header of a row, not the
@@ -50,8 +61,8 @@ export function preparePages(db: DatabaseSync) {
   // reads the range in ascending order: the primary key is the only index. If the row count differs, the order is damaged.
   // `group_concat` bounds the memory at each row, `json_group_array` only at the end; both go through all rows.
   const whole = db.prepare(
-    `SELECT (SELECT CASE WHEN count(large_id) = 0 AND (last IS NULL OR count(*) = ?4)
-                    THEN '[' || coalesce(group_concat(${PLANT}), '') || ']' END
+    `SELECT (SELECT CASE WHEN last IS NULL OR count(*) = ?4
+                    THEN '[' || coalesce(group_concat(${SHORT_PLANT}), '') || ']' END
                FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND coalesce(last, ?3)) AS json, last, more
        FROM (SELECT min(id) AS last, count(*) > 1 AS more
                FROM (SELECT id FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3

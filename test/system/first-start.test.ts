@@ -53,6 +53,23 @@ describe('the first start', TOGETHER, () => {
     await printsNoToken(installation, await installation.serve());
   });
 
+  it('services that start together on a new store → exactly one prints a token', async (t) => {
+    // With random ids, two rounds of five end with two tokens.
+    for (let round = 0; round < 3; round += 1) {
+      const installation = await newInstallation(t);
+      assert.equal((await installation.run(['migrate'])).code, 0);
+      const services = await Promise.all([1, 2, 3].map(() => installation.serve()));
+      await until(() => services.some(({ output }) => output.stdout.includes('plt_')));
+      const ends = await Promise.all(services.map((service) => service.stop()));
+      assert.deepEqual(
+        ends.map(({ code }) => code),
+        [0, 0, 0],
+      );
+      assert.equal(new Set(ends.flatMap(({ stdout }) => stdout.match(TOKENS) ?? [])).size, 1);
+      assert.equal((await listTokens(installation)).length, 1);
+    }
+  });
+
   it('store with plants and without tokens → no token, and a message how to create one', async (t) => {
     const installation = await newInstallation(t);
     const file = join(installation.folder, 'plants.ndjson');

@@ -5,6 +5,7 @@ import { createLog } from '../../observability/log.ts';
 import type { EventLog } from '../../observability/log-events.ts';
 import { afterRunning, type Server, STOP_MS, startServer } from '../../server.ts';
 import { emptyLog, isEmbedded } from '../../store/open-engine.ts';
+import { StatementRejected } from '../../store/store.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../../token.ts';
 import { type CommandContext, print } from '../context.ts';
 import { addSettings, configOf } from '../settings/flags.ts';
@@ -14,6 +15,9 @@ import { disableAllocationSitePretenuring } from '../v8-tuning.ts';
 const STOP_SIGNALS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGINT'];
 
 const FIRST_OWNER = 'default';
+
+/** The same for all services, so that the store rejects the first token of the second of two that start together. */
+const FIRST_TOKEN_ID = 'FirstToken00';
 
 /** Milliseconds after the end of `--stop-delay` at which a stop that still runs ends with exit code 1. */
 export const FORCED_EXIT_MS = STOP_MS + 500;
@@ -218,7 +222,10 @@ async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log:
     );
 }
 
-/** Creates a token and prints it. Revokes a token that could not be printed. */
+/**
+ * Creates a token and prints it, unless another service has created the first token. Revokes a token that could not be
+ * printed.
+ */
 async function createFirstToken(
   context: CommandContext,
   { store, url }: Server,
@@ -228,13 +235,14 @@ async function createFirstToken(
   const secret = mintSecret();
   const now = Date.now();
   const expiresAt = parseExpires(DEFAULT_EXPIRES, now) ?? null;
-  const token = newToken(
-    secret,
-    FIRST_OWNER,
-    { scopes, expiresAt, name: 'first token, created by the first start' },
-    now,
-  );
-  await store.write({ kind: 'createToken', token });
+  const grant = { scopes, expiresAt, name: 'first token, created by the first start' };
+  const token = { ...newToken(secret, FIRST_OWNER, grant, now), id: FIRST_TOKEN_ID };
+  try {
+    await store.write({ kind: 'createToken', token });
+  } catch (error: unknown) {
+    if (error instanceof StatementRejected && (await store.hasTokens())) return;
+    throw error;
+  }
   audit.tokenCreated(token);
   await print(context, welcome(secret, url)).catch(async (err: unknown) => {
     await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Store } from '../../../src/store/store.ts';
+import { StatementRejected, type Store } from '../../../src/store/store.ts';
 import {
   type FoundToken,
   LAST_USE_STEP_MS,
@@ -110,6 +110,19 @@ export function testTokens(engine: TestEngine): void {
     await addTokens(store, [tokenOf('alice', { createdAt: 1, expiresAt: 2, revokedAt: 2 })]);
     assert.deepEqual([await store.hasTokens(), await store.isEmpty()], [true, false]);
     assert.equal(await other.store.hasTokens(), true);
+  });
+
+  test('two instances create a token with the same id → one of them is rejected', async (t) => {
+    const { url, open } = await prepare(t, engine);
+    const stores = [(await open()).store, (await open()).store];
+    const results = await Promise.allSettled(
+      stores.map((store) =>
+        store.write({ kind: 'createToken', token: tokenOf('alice', { id: 'FirstToken00' }) }),
+      ),
+    );
+    const rejected = results.filter((result) => result.status === 'rejected');
+    assert.ok(rejected.every(({ reason }) => reason instanceof StatementRejected));
+    assert.deepEqual([rejected.length, (await listTokens(url)).length], [1, 1]);
   });
 
   test('a token is found by its exact id, whatever its owner', async (t) => {

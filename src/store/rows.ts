@@ -1,4 +1,5 @@
 import { type Plant, type PlantRow, plantFields } from '../plant.ts';
+import { OperatorError } from '../thrown-errors.ts';
 import { type FoundToken, parseScopes, type Token } from '../token.ts';
 import type { KeyRow } from './bulk-store.ts';
 import type { Outcome } from './store.ts';
@@ -41,11 +42,21 @@ const foundColumns = [
 ] as const;
 export const FOUND_TOKEN_COLUMNS = foundColumns.join(', ');
 
-/** Converts the values of FOUND_TOKEN_COLUMNS. */
+/** A row that no version of the service has written. A newer version may have written a scope that is unknown. */
+class RowDamaged extends OperatorError {
+  override readonly name = 'RowDamaged';
+
+  /** `what` names the row and its fault; `where` selects it with SQL. */
+  constructor(what: string, where: string) {
+    super(`${what}; restore a backup, or delete this row: DELETE FROM ${where}`);
+  }
+}
+
+/** Converts the values of FOUND_TOKEN_COLUMNS. Throws RowDamaged if a scope is unknown. */
 export function toFoundToken(values: readonly unknown[]): FoundToken {
   const [owner, id, name, scopeList, createdAt, expiresAt, revokedAt, lastUsedAt] = values;
   const scopes = parseScopes(String(scopeList));
-  if (scopes === undefined) throw damaged(id);
+  if (scopes === undefined) throw damagedToken(id, 'scopes are unknown');
   return {
     id: String(id),
     owner: String(owner),
@@ -63,15 +74,15 @@ export function foundTokenValues(row: Row): readonly unknown[] {
   return foundColumns.map((column) => row[column]);
 }
 
-/** Converts a row of the table `tokens`. Its columns have the same names in both engines. */
+/** Converts a row of the table `tokens`, which has the same columns in both engines. Throws RowDamaged. */
 export function toToken(row: Row): Token {
   const { digest } = row;
-  if (!(digest instanceof Uint8Array)) throw damaged(row.id);
+  if (!(digest instanceof Uint8Array)) throw damagedToken(row.id, 'digest is not binary');
   return { ...toFoundToken(foundTokenValues(row)), digest };
 }
 
-function damaged(id: unknown): Error {
-  return new Error(`the token ${id} in the store is damaged`);
+function damagedToken(id: unknown, fault: string): RowDamaged {
+  return new RowDamaged(`the token ${id} is damaged: its ${fault}`, `tokens WHERE id = '${id}'`);
 }
 
 function toTime(value: unknown): number | null {
@@ -123,7 +134,10 @@ export function tokenValues(token: Token) {
 export function toKeyRow(row: Row): KeyRow {
   const { digest } = row;
   if (!(digest instanceof Uint8Array))
-    throw new Error(`the idempotency key ${row.key} of ${row.owner} in the store is damaged`);
+    throw new RowDamaged(
+      `the idempotency key ${row.key} of ${row.owner} is damaged: its digest is not binary`,
+      `idempotency_keys WHERE owner = '${row.owner}' AND key = '${row.key}'`,
+    );
   return {
     owner: String(row.owner),
     key: String(row.key),

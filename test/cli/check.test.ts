@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { open, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Connections, inTransaction } from '../../src/store/postgres/connections.ts';
 import { connections, engines, execute, rowsOf, type TestEngine } from '../support/engines.ts';
 import { damagePage } from '../support/faults/damaged-file.ts';
-import { type Installation, newInstallation, TOGETHER } from '../support/program.ts';
+import { assertFails, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
 
@@ -17,8 +18,10 @@ async function prepare(t: TestContext, engine: TestEngine) {
   assert.equal((await installation.run(['import', 'alice', EXAMPLE, ...flags])).code, 0);
   assert.equal((await installation.run(['token', 'create', 'alice', ...flags])).code, 0);
   return {
+    folder: installation.folder,
     url,
     execute: (sql: string) => execute(url, sql),
+    run: (args: readonly string[]) => installation.run(args, { env: { DATABASE_URL: url } }),
     check: (...args: string[]) => installation.run(['check', ...flags, ...args]),
   };
 }
@@ -45,9 +48,9 @@ for (const engine of engines) {
     });
 
     it('invalid rows → each is named', async (t) => {
-      const { check, execute } = await prepare(t, engine);
+      const { check, run, execute } = await prepare(t, engine);
       await execute(
-        `UPDATE tokens SET expires_at = -1;
+        `UPDATE tokens SET expires_at = 9000000000000000, last_used_at = -1;
          INSERT INTO plants (owner, id, name) VALUES ('', 7, 'x');
          INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at)
            SELECT 'alice', 'two words', digest, 'created', 1 FROM tokens;
@@ -64,18 +67,27 @@ for (const engine of engines) {
       ]) {
         assert.match(found.stdout, fault);
       }
+      assert.match((await run(['token', 'list'])).stdout, / 9000000000000000 .* 1969-12-31/);
     });
 
-    it('unreadable row → named', async (t) => {
-      const { check, execute } = await prepare(t, engine);
+    it('token with an unknown scope → named with the remedy, also by other commands', async (t) => {
+      const { folder, url, check, run, execute } = await prepare(t, engine);
       await execute("UPDATE tokens SET scopes = 'plants:eat'");
       const found = await check('--json');
       faulty(found);
       const json: { sound: boolean; faults: readonly string[] } = JSON.parse(found.stdout);
       assert.equal(json.sound, false);
       const [fault = '', ...others] = json.faults;
-      assert.match(fault, /^tokens, after row 0: the token [0-9A-Za-z]{12} in the store is damaged$/);
       assert.deepEqual(others, []);
+      assert.match(fault, /^tokens, after row 0: the token \w{12} is damaged: its scopes are unknown; .*/);
+      const [, id = ''] = /the token (\w+)/.exec(fault) ?? [];
+      const explained = new RegExp(`^plant-store: the token ${id} is damaged.*`, 'm');
+      assertFails(await run(['token', 'list']), explained);
+      assertFails(await run(['token', 'revoke', id]), explained);
+      assertFails(await run(['copy', url, `sqlite:${join(folder, 'copy.db')}`]), explained);
+      const [remedy = ''] = /DELETE FROM .*$/.exec(fault) ?? [];
+      await execute(remedy);
+      assert.equal((await check()).code, 0);
     });
 
     it('store of an older or a newer version → the message says which', async (t) => {

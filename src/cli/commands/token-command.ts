@@ -184,8 +184,11 @@ function toJson(token: Token, now: number) {
   };
 }
 
+// A damaged time may be beyond all dates.
 function formatTime(time: number | null): string | null {
-  return time === null ? null : new Date(time).toISOString();
+  if (time === null) return null;
+  const date = new Date(time);
+  return Number.isNaN(date.getTime()) ? String(time) : date.toISOString();
 }
 
 const HEADING = ['ID', 'OWNER', 'STATE', 'SCOPES', 'EXPIRES', 'LAST USED', 'NAME'];

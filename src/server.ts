@@ -1,3 +1,4 @@
+import { readFileSync } from 'node:fs';
 import { BlockList, isIPv6, Server as TcpServer } from 'node:net';
 import { setTimeout as delay, setImmediate } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
@@ -149,6 +150,12 @@ export async function startServer(options: ServerOptions): Promise<Server> {
         'another service uses the same SQLite file; stop one of them, or move to PostgreSQL to run several',
         { store: placeOf(config.databaseUrl) },
       );
+    const maxFiles = maxOpenFiles();
+    if (maxFiles !== undefined && maxFiles <= config.maxConnections)
+      log.event(
+        'the process may not open as many files as --max-connections needs; raise ulimit -n, or LimitNOFILE of its unit',
+        { maxFiles, maxConnections: config.maxConnections },
+      );
     if (tls === undefined && !isOnLoopback(app))
       log.event('plain HTTP on a non-loopback address; use TLS or a proxy with TLS', { host: config.host });
     if (!isOnLoopback(admin))
@@ -247,6 +254,16 @@ async function loadTracing(log: EventLog): Promise<Tracing> {
   return startTracing((problem) =>
     log.event('traces could not be sent; check the OpenTelemetry collector', { problem }),
   );
+}
+
+/** Returns the max number of open files of the process; undefined if there is no limit, or no /proc as on Linux. */
+function maxOpenFiles(): number | undefined {
+  try {
+    const [, max] = /^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'latin1')) ?? [];
+    return max === undefined ? undefined : Number(max);
+  } catch {
+    return undefined;
+  }
 }
 
 const loopback = new BlockList();

@@ -34,6 +34,8 @@ export const logEvents = {
     'warn',
     'store',
   ],
+  'the process may not open as many files as --max-connections needs; raise ulimit -n, or LimitNOFILE of its unit':
+    ['warn', 'maxFiles', 'maxConnections'],
   'plain HTTP on a non-loopback address; use TLS or a proxy with TLS': ['warn', 'host'],
   'every user can read the TLS key file; set its mode to 640 or 600': ['warn', 'file', 'mode'],
   'the certificate was reloaded': ['info', 'validTo'],

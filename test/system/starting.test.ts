@@ -10,7 +10,14 @@ import { logTo } from '../../src/observability/log.ts';
 import { startServer } from '../../src/server.ts';
 import { freshFolder } from '../support/engines.ts';
 import { canRun, hasIpv6, needs } from '../support/needs.ts';
-import { assertFails, endOf, newInstallation, type ProgramOptions, TOGETHER } from '../support/program.ts';
+import {
+  assertFails,
+  endOf,
+  type LogLine,
+  newInstallation,
+  type ProgramOptions,
+  TOGETHER,
+} from '../support/program.ts';
 import type { Ended } from '../support/run-command.ts';
 import { listenOnFreePort } from '../support/servers/free-port.ts';
 
@@ -25,6 +32,8 @@ const badSettings: readonly {
   { name: 'ADMIN_PORT', flags: { '--admin-port': undefined }, env: { ADMIN_PORT: '80.5' } },
   { name: 'BASE_PATH', flags: {}, env: { BASE_PATH: '/v1/' } },
 ];
+
+const isAboutFiles = ({ msg }: LogLine): boolean => String(msg).includes('ulimit -n');
 
 describe('serve', TOGETHER, () => {
   for (const { name, flags, env = {} } of badSettings) {
@@ -73,6 +82,28 @@ describe('serve', TOGETHER, () => {
       assertFails(ended, new RegExp(`^plant-store: .*\\b${port}\\b.*in use.*${flag} \\(${variable}\\)\n$`));
     });
   }
+
+  it(
+    'limit on open files below --max-connections → warning',
+    needs('Linux', process.platform === 'linux'),
+    async (t) => {
+      const installation = await newInstallation(t);
+      const wrap = (command: readonly string[]) => [
+        'bash',
+        '-c',
+        'ulimit -n 500 && exec "$@"',
+        'bash',
+        ...command,
+      ];
+      const tooMany = await installation.serve({ flags: ['--max-connections', '500'], wrap });
+      const line = await tooMany.logged(isAboutFiles);
+      assert.deepEqual([line.level, line.maxFiles, line.maxConnections], [40, 500, 500]);
+      await tooMany.stop();
+      const fewer = await installation.serve({ flags: ['--max-connections', '499'], wrap });
+      await fewer.stop();
+      assert.ok(!fewer.log.some(isAboutFiles));
+    },
+  );
 
   it('both ports in use → one message', async (t) => {
     const [port, adminPort] = [await takePort(t), await takePort(t)];

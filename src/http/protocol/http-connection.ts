@@ -191,7 +191,7 @@ export class Connection {
     if (this.#current === undefined) this.#pieces += 1;
     if (!this.#options.sharesInput && this.#pieces > BASE_PIECES)
       this.fail(new ApiError(43100, 'the headers came in too many small TLS records; send larger ones'));
-    this.#parseAll(this.#unparsed.isEmpty ? chunk : Buffer.concat([this.#unparsed.take(), chunk]));
+    this.#parseAll(this.#unparsed.takeWith(chunk));
   }
 
   #parseAll(bytes: Buffer): void {

@@ -65,8 +65,15 @@ export class UnparsedInput {
     this.#onCounted = onCounted;
   }
 
-  get isEmpty(): boolean {
-    return this.#bytes.length === 0;
+  /**
+   * Returns the kept bytes with `chunk` behind them, to parse them. They are no longer kept, but stay counted until the
+   * next call of `keep`, `count` or `take`: an input that grows keeps its place among those that wait.
+   */
+  takeWith(chunk: Buffer): Buffer {
+    if (this.#bytes.length === 0) return chunk;
+    const bytes = Buffer.concat([this.#bytes, chunk]);
+    this.#bytes = NOTHING;
+    return bytes;
   }
 
   /** Keeps bytes to parse them later. */

@@ -594,22 +594,23 @@ for (const [inFlight, waiting] of [
     assert.match(all, /HTTP\/1\.1 503 /);
   });
 
-for (const [fields, begins] of [
-  ['headers', REQUEST.slice(0, -2)],
-  ['trailers', `${REQUEST.slice(0, -2)}Transfer-Encoding: chunked\r\n\r\n0\r\n`],
+for (const [what, begins, ends] of [
+  ['a request line', 'GET /', REQUEST.slice('GET /'.length)],
+  ['headers', `${REQUEST.slice(0, -2)}X-Long: `, '\r\n\r\n'],
+  ['trailers', `${REQUEST.slice(0, -2)}Transfer-Encoding: chunked\r\n\r\n0\r\nX-Long: `, '\r\n\r\n'],
 ] as const)
-  test(`unfinished ${fields} above the limit on their memory → 50301 for the oldest; complete ones release it`, async (t) => {
+  test(`half of ${what} above the limit on its memory → 50301 for the oldest, even if it grows; a whole one releases it`, async (t) => {
     const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
     const listener = listenerOf(t, connections, undefined, answerOrReceive);
     const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
     const begin = (bytes: number): Wire => {
       const wire = openWire(url);
       t.after(() => wire.destroy());
-      wire.send(`${begins}X-Long: `.padEnd(bytes, 'x'));
+      wire.send(begins.padEnd(bytes, 'x'));
       return wire;
     };
     const end = async (wire: Wire): Promise<number | undefined> => {
-      wire.send('\r\n\r\n');
+      wire.send(ends);
       return statusOf(wire);
     };
     const long = 3 * UNCOUNTED_INPUT_BYTES;
@@ -618,6 +619,8 @@ for (const [fields, begins] of [
     const ofOne = connections.counted;
     const second = begin(long);
     await until(() => connections.counted === 2 * ofOne);
+    first.send('x');
+    await until(() => connections.counted === 2 * ofOne + 1);
     // Leaves room for one.
     connections.countInput(LATER, MAX_UNPARSED_BYTES - ofOne);
     assert.equal(await statusOf(first), 503);

@@ -247,8 +247,9 @@ export class Connection {
     this.#isUsed = true;
   }
 
+  /** True if further bytes are not parsed. True after each call of `fail`, so that `#parseAll` ends. */
   #discards(): boolean {
-    if (this.#isClosing || this.#error !== undefined) return true;
+    if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return true;
     const current = this.#current;
     return current?.req.complete === false && (current.isAnswered || current.receiveError !== undefined);
   }

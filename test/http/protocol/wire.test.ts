@@ -183,6 +183,24 @@ test('rejected client that never closes its connection → the service closes it
   assert.equal((await service.stop()).code, 0);
 });
 
+// The write of 100 Continue notices the reset while the bytes of the body still wait.
+test('client that expects 100 Continue and resets its connection, malformed body → the service continues', async (t) => {
+  const [engine] = engines;
+  assert.ok(engine !== undefined);
+  const service = await startService(t, await engine.freshUrl(t));
+  const client = connect(Number(new URL(service.url).port), '127.0.0.1');
+  await once(client, 'connect');
+  client.write(
+    `OPTIONS /plants HTTP/1.1\r\nHost: plants.test\r\nExpect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n1;${'x'.repeat(60_000)}`,
+  );
+  client.resetAndDestroy();
+  const wire = openWire(service.url);
+  wire.send('OPTIONS /plants HTTP/1.1\r\nHost: plants.test\r\n\r\n');
+  assert.equal((await wire.answer())?.status, 204);
+  wire.destroy();
+  await service.close();
+});
+
 test('rejected client that resets its connection → the service continues', async (t) => {
   const service = await (await newInstallation(t)).serve();
   const { hostname, port } = new URL(service.url);

@@ -101,14 +101,12 @@ export class Connection {
   fail(error: unknown): void {
     if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return;
     const last = this.#next ?? this.#current;
-    if (last?.isIncomplete) {
-      if (last.receiveError !== undefined) return;
+    if (!last?.isIncomplete) this.#error = error;
+    else if (last.receiveError === undefined) {
       last.receiveError = error;
       last.onReceiveError?.(error);
-    } else {
-      this.#error = error;
-      this.#advance();
     }
+    this.#advance();
   }
 
   /** Rejects the request that is being received, or else the first one that waits to be parsed, and frees its input. */
@@ -212,10 +210,8 @@ export class Connection {
         this.#unparsed.keep(rest);
         return;
       }
-      if (length instanceof ApiError) {
-        this.fail(length);
-        this.#advance();
-      } else {
+      if (length instanceof ApiError) this.fail(length);
+      else {
         const isLast = length === rest.length;
         this.#parseSlice(isLast ? rest : rest.subarray(0, length), rest.length);
         rest = isLast ? NOTHING : rest.subarray(length);
@@ -228,7 +224,6 @@ export class Connection {
     const error = this.#parser.parse(slice, isHead && this.#framing.fieldBytes === 0);
     if (error !== undefined) {
       this.fail(error);
-      this.#advance();
       return;
     }
     const request = (this.#next ?? this.#current)?.req;

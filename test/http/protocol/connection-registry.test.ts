@@ -395,6 +395,41 @@ test('connection at the limit → the longest idle one or stalled request makes 
   assert.equal(connections.rejected, before + 1, 'an incomplete request counts as rejected');
 });
 
+test('stalled request that makes way → closed once its error response is sent, though its client stays', async (t) => {
+  const connections = new OpenConnections(1, limits.sendBufferLimit);
+  const port = await listenOnFreePort(listenerOf(t, connections));
+  const client = connect({ port, host: '127.0.0.1', allowHalfOpen: true }).setEncoding('latin1');
+  t.after(() => client.destroy());
+  client.write('GET /');
+  await until(() => connections.all[0]?.isIdle === false);
+  const [connection] = connections.all;
+  assert.ok(connection);
+  // Without the timer that closes a connection whose client stays.
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const closed = once(connection.socket, 'close');
+  connection.makeWay();
+  await closed;
+  const [response] = await once(client, 'data');
+  assert.match(response, /"error":50301/);
+});
+
+test('request that makes way with a response that its client does not read → closed soon', async (t) => {
+  const connections = new OpenConnections(1, limits.sendBufferLimit);
+  const listener = listenerOf(t, connections, undefined, (_request, response) => {
+    acceptBody(response);
+    response.end(Buffer.alloc(16 * 1_024 * 1_024));
+  });
+  const client = connect(await listenOnFreePort(listener), '127.0.0.1');
+  t.after(() => client.destroy());
+  client.write('POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: 9\r\n\r\nx');
+  await until(() => (connections.all[0]?.unsentBytes() ?? 0) > 0);
+  const [connection] = connections.all;
+  assert.ok(connection);
+  const closed = once(connection.socket, 'close');
+  connection.makeWay();
+  await closed;
+});
+
 test('more connections above the limit, one after the other, than get an error response at once → each gets it', async (t) => {
   const connections = new ConnectionRegistry(1, limits.sendBufferLimit);
   const held: ServerResponse[] = [];

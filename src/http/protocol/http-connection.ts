@@ -2,7 +2,7 @@ import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 import { ApiError } from '../../api-errors.ts';
 import type { BatchedResponse } from '../batched-response.ts';
-import { RETRY_SOON, tooManyConnections } from '../error-response.ts';
+import { RETRY_SOON, TOO_MANY_CONNECTIONS } from '../error-response.ts';
 import { SendProgress, type SendQueueOf } from './kernel-send-queue.ts';
 import { Framing, isHeadRequest, isLineEnd, MALFORMED } from './message-framing.ts';
 import { BASE_PIECES, BYTES_PER_PIECE } from './request-body.ts';
@@ -10,6 +10,9 @@ import { type Parser, shareInput, takeParser, UnparsedInput } from './socket-inp
 
 const NOTHING = Buffer.alloc(0);
 const HEAD_END = '\r\n\r\n';
+
+const TOO_MUCH_INPUT = new ApiError(50301, 'too much input of requests is waiting; retry later', RETRY_SOON);
+const TOO_SLOW = new ApiError(40800, 'the request took too long to arrive');
 
 /** Max bytes that are read and discarded after the last response of a connection (RFC 9112 §9.6). */
 export const MAX_DISCARDED_BYTES = 65_536;
@@ -114,7 +117,7 @@ export class Connection {
     const kept = this.#unparsed.take();
     // If the request in flight is complete, the error belongs to the first request that was kept.
     if (kept.length > 0 && this.#current?.req.complete !== false) this.#framing.isHead = isHeadRequest(kept);
-    this.fail(new ApiError(50301, 'too much input of requests is waiting; retry later', RETRY_SOON));
+    this.fail(TOO_MUCH_INPUT);
   }
 
   /** True while the connection waits for bytes of its client: of a request, its headers or its body. */
@@ -134,7 +137,7 @@ export class Connection {
     else {
       this.socket.once('finish', () => this.socket.destroy());
       this.#destroyLater();
-      this.fail(tooManyConnections());
+      this.fail(TOO_MANY_CONNECTIONS);
     }
   }
 
@@ -164,7 +167,7 @@ export class Connection {
       if (hasUnread && this.#ticks > timeouts.write) this.socket.destroy();
       else if (this.#ticks > timeouts.idle) this.#close();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
-      this.fail(new ApiError(40800, 'the request took too long to arrive'));
+      this.fail(TOO_SLOW);
     }
   }
 

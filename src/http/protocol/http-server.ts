@@ -2,7 +2,7 @@ import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import { BatchedResponse } from '../batched-response.ts';
-import { tooManyConnections } from '../error-response.ts';
+import { TOO_MANY_CONNECTIONS } from '../error-response.ts';
 import { http } from '../node-http.ts';
 import { type ConnectionRegistry, TICK_MS } from './connection-registry.ts';
 import { Connection, type HttpConnectionOptions, LINGER_MS } from './http-connection.ts';
@@ -159,7 +159,7 @@ function limitConnections(
       rejected -= 1;
       clearTimeout(linger);
     });
-    socket.end(renderError(tooManyConnections()));
+    socket.end(renderError(TOO_MANY_CONNECTIONS));
     socket.resume();
   }
 }

@@ -45,7 +45,7 @@ export async function withStore<T>(
     return await Promise.race([work(store), fatal.promise]);
   } finally {
     await store.close();
-    await reportLogLeft(context, config.databaseUrl);
+    reportLogLeft(context, config.databaseUrl);
   }
 }
 
@@ -78,13 +78,13 @@ export async function withBulk<T>(
     return await work(bulk);
   } finally {
     await bulk.close();
-    if (migrate) await reportLogLeft(context, url);
+    if (migrate) reportLogLeft(context, url);
   }
 }
 
 /** Reports on standard error if writes of a closed embedded store are only in its write-ahead log. */
-export async function reportLogLeft({ stderr }: CommandContext, url: string): Promise<void> {
-  const left = await emptyLog(url);
+export function reportLogLeft({ stderr }: CommandContext, url: string): void {
+  const left = emptyLog(url);
   if (left === undefined) return;
   writeMessage(
     stderr,

@@ -4,6 +4,7 @@ import { codeOf } from '../thrown-errors.ts';
 import type { Bulk } from './bulk-store.ts';
 import { watchEventLoop } from './event-loop-load.ts';
 import { createGroupCommit } from './group-commit.ts';
+import { emptyLog as emptyLogOf } from './sqlite/connection.ts';
 import type { ServiceLock } from './sqlite/service-lock.ts';
 import {
   type CommitResult,
@@ -61,8 +62,8 @@ function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOption
   };
 }
 
-// Imports an engine only when it is needed, since each engine is large. The functions below also import
-// engines on demand.
+// Imports an engine only when it is needed, since each engine is large. The functions below do so too, except
+// `emptyLog`: the files of the program may be gone when a service stops.
 async function openEngine(url: string, options: StoreOptions) {
   const file = sqliteFile(url);
   if (file !== undefined) {
@@ -124,13 +125,11 @@ export async function migrateStore(url: string, options?: MigrationOptions): Pro
 
 /**
  * Tries again to empty the write-ahead log of an embedded store that this process has closed, since SQLite does not
- * report whether it could. Resolves to a log that keeps writes; to undefined if there is none, and for PostgreSQL.
+ * report whether it could. Returns a log that keeps writes; undefined if there is none, and for PostgreSQL.
  */
-export async function emptyLog(url: string): Promise<LogLeft | undefined> {
+export function emptyLog(url: string): LogLeft | undefined {
   const file = sqliteFile(url);
-  if (file === undefined) return undefined;
-  const sqlite = await import('./sqlite/connection.ts');
-  return sqlite.emptyLog(file);
+  return file === undefined ? undefined : emptyLogOf(file);
 }
 
 /**

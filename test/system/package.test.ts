@@ -11,7 +11,7 @@ import { promisify } from 'node:util';
 import { gunzipSync } from 'node:zlib';
 import { createClient } from '../../client/src/client.ts';
 import manifest from '../../package.json' with { type: 'json' };
-import { freshFolder } from '../support/engines.ts';
+import { engines, freshFolder } from '../support/engines.ts';
 import { contentsOf, deadLinks, npmInstall, pack, publintMessages } from '../support/packages.ts';
 import { newInstallation } from '../support/program.ts';
 
@@ -112,6 +112,31 @@ describe('the installed program', () => {
     assert.deepEqual(await Array.fromAsync(client.listPlants()), [{ name: 'Fern' }]);
     assert.equal((await service.stop()).code, 0);
   });
+
+  for (const engine of engines)
+    test(`its files are removed while it serves → serves on, and stops with code 0, on ${engine.name}`, async (t) => {
+      const copy = await freshFolder();
+      await cp(join(installed.folder, 'node_modules', 'plant-store'), copy, { recursive: true });
+      const options = {
+        env: { DATABASE_URL: await engine.freshUrl(t), OTEL_EXPORTER_OTLP_ENDPOINT: 'http://127.0.0.1:9' },
+        wrap: ([node = '', , ...args]: readonly string[]) => [
+          node,
+          join(copy, 'bin/plant-store.js'),
+          ...args,
+        ],
+      };
+      const token = (await installed.runProcess(['token', 'create', 'bob'], options)).stdout.trim();
+      const { url, adminUrl, stop } = await installed.serve(options);
+      await rm(copy, { recursive: true });
+      const client = createClient({ url, token });
+      await client.createPlant({ id: 1n, name: 'Fern' });
+      assert.equal((await Array.fromAsync(client.listPlants())).length, 1);
+      await client.deletePlant(1n);
+      for (const path of [`${url}/docs`, `${url}/openapi.json`, `${adminUrl}/ready`, `${adminUrl}/metrics`])
+        assert.equal((await fetch(path)).status, 200, path);
+      const { code, stdout } = await stop();
+      assert.equal(code, 0, stdout);
+    });
 
   test('older Node → names the required version', async () => {
     const text = await readFile(

@@ -11,7 +11,7 @@ export function migrateCommand(context: CommandContext): Command {
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags) => {
     const { databaseUrl } = configOf(context, flags);
     const applied = await migrateAndAnnounce(context, databaseUrl);
-    await reportLogLeft(context, databaseUrl);
+    reportLogLeft(context, databaseUrl);
     await print(
       context,
       applied.length === 0 ? 'nothing to apply\n' : applied.map((name) => `applied ${name}\n`).join(''),

@@ -92,7 +92,7 @@ interface Stoppable {
   /** Milliseconds after a signal at which a stop that still runs ends with exit code 1. */
   readonly forcedExitMs: number;
   /** Called once the store is closed, whatever the exit code is. */
-  readonly onClosed: () => Promise<void>;
+  readonly onClosed: () => void;
 }
 
 /**
@@ -133,7 +133,7 @@ function stopOnSignal(
     if (server === undefined) return;
     try {
       await server.close('gracefully');
-      await onClosed();
+      onClosed();
       log.event('stopped', {});
       end(exitCode);
     } catch (err: unknown) {
@@ -201,8 +201,8 @@ function mayCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config): 
   return env.NODE_ENV !== 'production' && isEmbedded(databaseUrl);
 }
 
-async function warnOfLogLeft({ databaseUrl }: Config, log: EventLog): Promise<void> {
-  const left = await emptyLog(databaseUrl);
+function warnOfLogLeft({ databaseUrl }: Config, log: EventLog): void {
+  const left = emptyLog(databaseUrl);
   if (left === undefined) return;
   log.event(
     'the write-ahead log could not be emptied and holds acknowledged writes; move and copy it with the store file',

@@ -13,18 +13,26 @@ export interface MigrationTarget {
 
 /**
  * Applies the migrations in a folder that the store lacks, in the order of their numbers. Resolves to the
- * names of the applied migrations. Accepts a store with one newer migration, since each migration is
- * compatible with the previous service version. This permits rolling upgrades and rollbacks. Rejects with
- * StoreNotOpened if the store has several newer migrations.
+ * names of the applied migrations. Rejects with StoreNotOpened if the store has several newer migrations.
  */
 export async function applyMigrations(folder: string, target: MigrationTarget): Promise<readonly string[]> {
-  const { files, missing, unknown } = compareMigrations(folder, await target.applied());
-  const isOneAhead = missing.length === 0 && unknown.length === 1 && follows(unknown[0], files.at(-1));
-  if (unknown.length > 0 && !isOneAhead) throw new StoreNotOpened(madeByNewer(unknown));
+  const missing = missingMigrations(folder, await target.applied());
   for (const name of missing) {
     await runFile(folder, name, target);
     await target.record(name);
   }
+  return missing;
+}
+
+/**
+ * Returns the migrations in a folder that are not among those `applied`, in the order of their numbers. Accepts one newer
+ * migration, since each migration is compatible with the previous service version. This permits rolling upgrades and
+ * rollbacks. Throws StoreNotOpened if there are several.
+ */
+export function missingMigrations(folder: string, applied: readonly string[]): readonly string[] {
+  const { files, missing, unknown } = compareMigrations(folder, applied);
+  const isOneAhead = missing.length === 0 && unknown.length === 1 && follows(unknown[0], files.at(-1));
+  if (unknown.length > 0 && !isOneAhead) throw new StoreNotOpened(madeByNewer(unknown));
   return missing;
 }
 

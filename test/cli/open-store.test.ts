@@ -3,7 +3,7 @@ import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { basename } from 'node:path';
 import { describe, it } from 'node:test';
 import { placeOf } from '../../src/database-url.ts';
-import { storeExists } from '../../src/store/open-engine.ts';
+import { migrateStore, storeExists } from '../../src/store/open-engine.ts';
 import { engines, execute, rowsOf } from '../support/engines.ts';
 import { holdWrites } from '../support/faults/hold-writes.ts';
 import { assertFails, newInstallation, TOGETHER } from '../support/program.ts';
@@ -23,6 +23,29 @@ it('another process holds the write lock of the file → commands that only read
     const { code, stderr } = await run(args);
     assert.equal(code, 0, stderr);
   }
+});
+
+it('the same, on a store that is one migration ahead → they do not wait; on one that is two ahead, they fail', async (t) => {
+  const { run, databaseUrl } = await newInstallation(t);
+  const { length } = await migrateStore(databaseUrl);
+  const addMigration = (number: number) =>
+    execute(
+      databaseUrl,
+      `INSERT INTO migrations (name) VALUES ('${String(number).padStart(4, '0')}-added.sql')`,
+    );
+  const commands = [
+    ['token', 'list'],
+    ['export', 'alice'],
+  ];
+  await addMigration(length + 1);
+  const held = await holdWrites(databaseUrl);
+  for (const args of commands) {
+    const { code, stderr } = await run(args);
+    assert.equal(code, 0, stderr);
+  }
+  await held.release();
+  await addMigration(length + 2);
+  for (const args of commands) assertFails(await run(args), /made by a newer version/);
 });
 
 describe('a file without tables', TOGETHER, () => {

@@ -3,7 +3,7 @@ import { dirname, resolve } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
 import { syncFolder } from '../folder-sync.ts';
-import { applyMigrations, inspectMigrations } from '../migrations.ts';
+import { applyMigrations, missingMigrations } from '../migrations.ts';
 import { type MigrationOptions, StoreNotOpened } from '../store.ts';
 import { inLongTransaction, openForReading, openForWriting, rejectLogWithoutDatabase } from './connection.ts';
 import { isLocked, notOpened } from './errors.ts';
@@ -95,7 +95,7 @@ export function noStoreYet(file: string): StoreNotOpened {
 function isMigrated(file: string, mustExist: boolean): boolean {
   const db = openForReading(file, 0);
   try {
-    if (isStore(db)) return inspectMigrations(SQLITE_MIGRATIONS, appliedMigrations(db)).length === 0;
+    if (isStore(db)) return missingMigrations(SQLITE_MIGRATIONS, appliedMigrations(db)).length === 0;
     if (tablesOf(db).length === 0) {
       if (mustExist) throw noStoreYet(file);
       return false;

@@ -1,8 +1,8 @@
 import { listPackagedFiles, readPackagedFile } from '../packaged-files.ts';
 import { StoreNotOpened } from './store.ts';
 
-/** End of the fault of a store that only lacks migrations. */
-export const RUN_MIGRATE = 'run `plant-store migrate`';
+const RUN_MIGRATE = 'run `plant-store migrate`';
+const RUN_NEWER = 'run that version';
 
 /** Access to a database during its migration. A lock keeps other processes from migrating it. */
 export interface MigrationTarget {
@@ -62,6 +62,11 @@ export function inspectMigrations(folder: string, applied: readonly string[]): r
   return missing.length > 0 ? [`the store lacks ${missing.join(', ')}; ${RUN_MIGRATE}`] : [];
 }
 
+/** True for a fault that `inspectMigrations` returned: the store is sound for another version, or after a migration. */
+export function isMigrationFault(fault: string): boolean {
+  return fault.endsWith(RUN_MIGRATE) || fault.endsWith(RUN_NEWER);
+}
+
 function compareMigrations(folder: string, applied: readonly string[]) {
   const files = listPackagedFiles(folder)
     .filter((file) => file.endsWith('.sql'))
@@ -78,5 +83,5 @@ function follows(name = '', before = ''): boolean {
 }
 
 function madeByNewer(names: readonly string[]): string {
-  return `the store was made by a newer version of plant-store (it has ${names.join(', ')}); run that version`;
+  return `the store was made by a newer version of plant-store (it has ${names.join(', ')}); ${RUN_NEWER}`;
 }

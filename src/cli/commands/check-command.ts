@@ -2,7 +2,7 @@ import { Command } from 'commander';
 import type { Flags } from '../../config.ts';
 import { IDEMPOTENCY_KEY_RULE, isIdempotencyKey, NewPlant, type PlantRow } from '../../plant.ts';
 import type { Bulk, Contents, KeyRow } from '../../store/bulk-store.ts';
-import { RUN_MIGRATE } from '../../store/migrations.ts';
+import { isMigrationFault } from '../../store/migrations.ts';
 import { StoreDamaged, StoreUnavailable } from '../../store/store.ts';
 import { escapeLine } from '../../terminal-text.ts';
 import { messageOf } from '../../thrown-errors.ts';
@@ -41,7 +41,7 @@ export function checkCommand(context: CommandContext): Command {
     const shown = context.stdout.isTTY === true ? escapeLine(json) : json;
     await print(context, flags.json === true ? `${shown}\n` : describe(report));
     if (faults.length === 0) return;
-    const advice = faults.every((fault) => fault.endsWith(RUN_MIGRATE))
+    const advice = faults.every(isMigrationFault)
       ? ''
       : '; make a copy of the store before you change anything';
     throw new CommandFailed(`${pluralize(faults.length, 'fault')} found${advice}`);

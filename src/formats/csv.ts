@@ -170,8 +170,14 @@ function isAscii(text: string): boolean {
   return !/[\x80-\xff]/.test(text);
 }
 
+// Does not split the cells: the list of many short lines would take ten times the memory of their cell.
 function breaksIn(cells: readonly Cell[]): number {
-  return cells.reduce((sum, cell) => sum + (cell?.includes('\n') ? cell.split('\n').length - 1 : 0), 0);
+  let breaks = 0;
+  for (const cell of cells) {
+    const text = cell ?? '';
+    for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) breaks += 1;
+  }
+  return breaks;
 }
 
 /**

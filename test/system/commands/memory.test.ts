@@ -3,6 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { engines } from '../../support/engines.ts';
+import { MEBIBYTE } from '../../support/process-resources.ts';
 import { newInstallation, TOGETHER } from '../../support/program.ts';
 
 describe('memory', TOGETHER, () => {
@@ -26,4 +27,18 @@ describe('memory', TOGETHER, () => {
       }
     });
   }
+
+  it('import of a CSV cell with 30 MiB of line ends → takes less than 400 MiB', async (t) => {
+    const { folder, runProcess } = await newInstallation(t);
+    const file = join(folder, 'plants.csv');
+    await writeFile(file, ['id,name,note\n1,Fern,"', '\n'.repeat(30 * MEBIBYTE), '"\n2,,\n']);
+    // A heap limit does not hold: V8 allocates one large array far beyond it.
+    const printPeak = "process.on('exit',()=>console.error('peak',process.resourceUsage().maxRSS))";
+    const env = { NODE_OPTIONS: `--import=data:text/javascript,${printPeak}` };
+    const { code, stderr } = await runProcess(['import', 'alice', file], { env });
+    assert.equal(code, 1, stderr);
+    assert.match(stderr, new RegExp(`line ${30 * MEBIBYTE + 3}: the field .name. is required`));
+    const [, kibibytes] = /^peak (\d+)$/m.exec(stderr) ?? [];
+    assert.ok(Number(kibibytes) < 400 * 1_024, stderr);
+  });
 });

@@ -137,6 +137,20 @@ describe('plants moved between formats and engines', () => {
       assert.ok(!existsSync(target));
     });
 
+  for (const { name, freshUrl } of engines)
+    it(`target that is one migration ahead, as after the way back → copied, and migrate has nothing to do, on ${name}`, async (t) => {
+      const { run, databaseUrl } = await newInstallation(t);
+      await run(['import', 'alice', EXAMPLE]);
+      const target = await freshUrl(t);
+      const names = await migrateStore(target);
+      const next = `${String(names.length + 1).padStart(4, '0')}-added.sql`;
+      await execute(target, `INSERT INTO migrations (name) VALUES ('${next}')`);
+      const copied = await run(['copy', databaseUrl, target]);
+      assert.equal(copied.code, 0, copied.stderr);
+      assert.match(copied.stdout, /^copied and verified: 630 plants/);
+      assert.equal((await run(['migrate', '--database-url', target])).stdout, 'nothing to apply\n');
+    });
+
   it('target is not empty → rejected and unchanged', async (t) => {
     const { folder, run, databaseUrl } = await newInstallation(t);
     const target = `sqlite:${join(folder, 'target.db')}`;

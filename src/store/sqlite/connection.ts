@@ -15,9 +15,10 @@ export const WRITE_LOCK_TIMEOUT_MS = 5_000;
 export const REPEATED_LOCK_TIMEOUT_MS = 1_000;
 
 /**
- * Milliseconds that a read waits for a lock. Reads wait only while SQLite recovers the file after a crash.
+ * Milliseconds that a read waits for a lock. Reads wait only while SQLite recovers the file after a crash, and while
+ * another process closes the last connection, which waits for the disk.
  */
-const READ_LOCK_TIMEOUT_MS = 1_000;
+const READ_LOCK_TIMEOUT_MS = 5_000;
 
 /**
  * Opens a connection for writes. The caller must run checkpoints: automatic checkpoints hide their errors.

@@ -1,4 +1,4 @@
-import { readFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 import { BlockList, isIPv6, Server as TcpServer } from 'node:net';
 import { setTimeout as delay, setImmediate } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
@@ -151,7 +151,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
         { store: placeOf(config.databaseUrl) },
       );
     const maxFiles = maxOpenFiles();
-    if (maxFiles !== undefined && maxFiles <= config.maxConnections)
+    if (maxFiles !== undefined && maxFiles < config.maxConnections + openFiles())
       log.event(
         'the process may not open as many files as --max-connections needs; raise ulimit -n, or LimitNOFILE of its unit',
         { maxFiles, maxConnections: config.maxConnections },
@@ -264,6 +264,11 @@ function maxOpenFiles(): number | undefined {
   } catch {
     return undefined;
   }
+}
+
+/** Returns the number of files that the process has open, on Linux. */
+function openFiles(): number {
+  return readdirSync('/proc/self/fd').length;
 }
 
 const loopback = new BlockList();

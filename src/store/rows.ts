@@ -46,9 +46,12 @@ export const FOUND_TOKEN_COLUMNS = foundColumns.join(', ');
 class RowDamaged extends OperatorError {
   override readonly name = 'RowDamaged';
 
-  /** `what` names the row and its fault; `where` selects it with SQL. */
-  constructor(what: string, where: string) {
-    super(`${what}; restore a backup, or delete this row: DELETE FROM ${where}`);
+  /** `what` names the row and its fault; `table` and `key` select it. */
+  constructor(what: string, table: string, key: Row) {
+    const where = Object.entries(key).map(
+      ([column, value]) => `${column} = '${String(value).replaceAll("'", "''")}'`,
+    );
+    super(`${what}; restore a backup, or delete this row: DELETE FROM ${table} WHERE ${where.join(' AND ')}`);
   }
 }
 
@@ -56,7 +59,8 @@ class RowDamaged extends OperatorError {
 export function toFoundToken(values: readonly unknown[]): FoundToken {
   const [owner, id, name, scopeList, createdAt, expiresAt, revokedAt, lastUsedAt] = values;
   const scopes = parseScopes(String(scopeList));
-  if (scopes === undefined) throw damagedToken(id, 'scopes are unknown');
+  if (scopes === undefined)
+    throw damagedToken(id, 'has scopes that this version does not know; run a newer version that does');
   return {
     id: String(id),
     owner: String(owner),
@@ -77,12 +81,12 @@ export function foundTokenValues(row: Row): readonly unknown[] {
 /** Converts a row of the table `tokens`, which has the same columns in both engines. Throws RowDamaged. */
 export function toToken(row: Row): Token {
   const { digest } = row;
-  if (!(digest instanceof Uint8Array)) throw damagedToken(row.id, 'digest is not binary');
+  if (!(digest instanceof Uint8Array)) throw damagedToken(row.id, 'is damaged: its digest is not binary');
   return { ...toFoundToken(foundTokenValues(row)), digest };
 }
 
 function damagedToken(id: unknown, fault: string): RowDamaged {
-  return new RowDamaged(`the token ${id} is damaged: its ${fault}`, `tokens WHERE id = '${id}'`);
+  return new RowDamaged(`the token ${id} ${fault}`, 'tokens', { id });
 }
 
 function toTime(value: unknown): number | null {
@@ -136,7 +140,8 @@ export function toKeyRow(row: Row): KeyRow {
   if (!(digest instanceof Uint8Array))
     throw new RowDamaged(
       `the idempotency key ${row.key} of ${row.owner} is damaged: its digest is not binary`,
-      `idempotency_keys WHERE owner = '${row.owner}' AND key = '${row.key}'`,
+      'idempotency_keys',
+      { owner: row.owner, key: row.key },
     );
   return {
     owner: String(row.owner),

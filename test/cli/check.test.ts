@@ -79,9 +79,12 @@ for (const engine of engines) {
       assert.equal(json.sound, false);
       const [fault = '', ...others] = json.faults;
       assert.deepEqual(others, []);
-      assert.match(fault, /^tokens, after row 0: the token \w{12} is damaged: its scopes are unknown; .*/);
+      assert.match(
+        fault,
+        /^tokens, after row 0: the token \w{12} has scopes that this version does not know; .*/,
+      );
       const [, id = ''] = /the token (\w+)/.exec(fault) ?? [];
-      const explained = new RegExp(`^plant-store: the token ${id} is damaged.*`, 'm');
+      const explained = new RegExp(`^plant-store: the token ${id} has scopes that this version.*`, 'm');
       assertFails(await run(['token', 'list']), explained);
       assertFails(await run(['token', 'revoke', id]), explained);
       assertFails(await run(['copy', url, `sqlite:${join(folder, 'copy.db')}`]), explained);
@@ -219,6 +222,7 @@ describe('check on an embedded store', TOGETHER, () => {
     const found = await check();
     faulty(found);
     assert.match(found.stdout, /the plant 1 of alice: its row in large_plants is missing/);
+    assert.match(found.stdout, /the plant 1 of alice: it has fields next to its row in large_plants/);
     assert.match(found.stdout, /belongs to no plant: 6/);
   });
 

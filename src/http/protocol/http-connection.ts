@@ -4,7 +4,7 @@ import { ApiError } from '../../api-errors.ts';
 import type { BatchedResponse } from '../batched-response.ts';
 import { RETRY_SOON, TOO_MANY_CONNECTIONS } from '../error-response.ts';
 import { SendProgress, type SendQueueOf } from './kernel-send-queue.ts';
-import { Framing, isHeadRequest, isLineEnd, MALFORMED } from './message-framing.ts';
+import { Framing, isHeadRequest, isLineEnd, MALFORMED, TOO_MANY_RECORDS } from './message-framing.ts';
 import { BASE_PIECES, BYTES_PER_PIECE } from './request-body.ts';
 import { type Parser, shareInput, takeParser, UnparsedInput } from './socket-input.ts';
 
@@ -190,8 +190,7 @@ export class Connection {
 
   #read(chunk: Buffer): void {
     if (this.#current === undefined) this.#pieces += 1;
-    if (!this.#options.sharesInput && this.#pieces > BASE_PIECES)
-      this.fail(new ApiError(43100, 'the headers came in too many small TLS records; send larger ones'));
+    if (!this.#options.sharesInput && this.#pieces > BASE_PIECES) this.fail(TOO_MANY_RECORDS);
     this.#parseAll(this.#unparsed.takeWith(chunk));
   }
 

@@ -26,6 +26,10 @@ const MAX_LINE = 20;
 
 /** Errors of messages that are malformed, or too long for the parser. They are shared: clients can cause many. */
 export const MALFORMED = new ApiError(40004, 'the request is not well-formed HTTP/1.1 (RFC 9112)');
+export const TOO_MANY_RECORDS = new ApiError(
+  43100,
+  'the headers came in too many small TLS records; send larger ones',
+);
 export const FIELDS_TOO_LARGE = new ApiError(
   43100,
   'the request line and headers are too large, or there are too many headers',

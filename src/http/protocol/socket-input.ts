@@ -115,6 +115,8 @@ interface NodeParser {
   readonly incoming: { readonly upgrade: boolean } | null;
 }
 
+const CONNECT_UNSUPPORTED = new ApiError(40401, 'CONNECT is not supported: this service is not a proxy');
+
 /**
  * Takes over the parser of a new connection from Node's server, which then no longer reads the socket.
  *
@@ -135,7 +137,7 @@ export function takeParser(socket: Socket): Parser {
       if (parsed !== bytes.length)
         return isStart && hasUnknownMethod(bytes) ? UNKNOWN_METHOD : errorOf(codeOf(parsed));
       if (parser.incoming?.upgrade !== true) return undefined;
-      return new ApiError(40401, 'CONNECT is not supported: this service is not a proxy');
+      return CONNECT_UNSUPPORTED;
     },
   };
 }

@@ -1,5 +1,5 @@
 import type { DatabaseSync } from 'node:sqlite';
-import { plantFields } from '../../plant.ts';
+import { isOptionalField, plantFields } from '../../plant.ts';
 
 /**
  * Max characters of a plant in the table `plants`. Longer plants are stored as JSON in `large_plants`. Rows
@@ -14,18 +14,31 @@ const FIELDS = plantFields.map(
 /** Query for whole plants, including those in `large_plants`. */
 export const SELECT_PLANTS = `SELECT owner, id, ${FIELDS.join(', ')} FROM plants LEFT JOIN large_plants USING (large_id)`;
 
-/** Returns the faults of large plants: a plant without its JSON, or JSON that belongs to no plant. */
+/** SQL for a row of `plants` that has a field of a plant, though a large plant has only its link there. */
+const HAS_FIELD = plantFields
+  .map((field) => (isOptionalField(field) ? `${field} IS NOT NULL` : `${field} <> ''`))
+  .join(' OR ');
+
+/**
+ * Returns the faults of large plants: a plant without its JSON or with fields next to it, or JSON that belongs to no
+ * plant.
+ */
 export function inspectLargePlants(db: DatabaseSync): readonly string[] {
   const plants = db.prepare(
     `SELECT owner, id FROM plants LEFT JOIN large_plants USING (large_id)
       WHERE plants.large_id IS NOT NULL AND json IS NULL`,
   );
   plants.setReadBigInts(true);
+  const doubled = db.prepare(`SELECT owner, id FROM plants WHERE large_id IS NOT NULL AND (${HAS_FIELD})`);
+  doubled.setReadBigInts(true);
   const rows = db.prepare(
     'SELECT large_id FROM large_plants WHERE large_id NOT IN (SELECT large_id FROM plants WHERE large_id IS NOT NULL)',
   );
   return [
     ...plants.all().map(({ owner, id }) => `the plant ${id} of ${owner}: its row in large_plants is missing`),
+    ...doubled
+      .all()
+      .map(({ owner, id }) => `the plant ${id} of ${owner}: it has fields next to its row in large_plants`),
     ...rows.all().map(({ large_id }) => `large_plants has a row that belongs to no plant: ${large_id}`),
   ];
 }

@@ -150,11 +150,11 @@ export async function startServer(options: ServerOptions): Promise<Server> {
         'another service uses the same SQLite file; stop one of them, or move to PostgreSQL to run several',
         { store: placeOf(config.databaseUrl) },
       );
-    const maxFiles = maxOpenFiles();
-    if (maxFiles !== undefined && maxFiles < config.maxConnections + openFiles())
+    const files = countFiles();
+    if (files !== undefined && files.max < config.maxConnections + files.open)
       log.event(
         'the process may not open as many files as --max-connections needs; raise ulimit -n, or LimitNOFILE of its unit',
-        { maxFiles, maxConnections: config.maxConnections },
+        { maxFiles: files.max, maxConnections: config.maxConnections },
       );
     if (tls === undefined && !isOnLoopback(app))
       log.event('plain HTTP on a non-loopback address; use TLS or a proxy with TLS', { host: config.host });
@@ -256,19 +256,17 @@ async function loadTracing(log: EventLog): Promise<Tracing> {
   );
 }
 
-/** Returns the max number of open files of the process; undefined if there is no limit, or no /proc as on Linux. */
-function maxOpenFiles(): number | undefined {
+/**
+ * Returns how many files the process may open, and how many it has open. Returns undefined if there is no limit, or no
+ * /proc as on Linux.
+ */
+function countFiles(): { readonly max: number; readonly open: number } | undefined {
   try {
     const [, max] = /^Max open files +(\d+)/m.exec(readFileSync('/proc/self/limits', 'latin1')) ?? [];
-    return max === undefined ? undefined : Number(max);
+    return max === undefined ? undefined : { max: Number(max), open: readdirSync('/proc/self/fd').length };
   } catch {
     return undefined;
   }
-}
-
-/** Returns the number of files that the process has open, on Linux. */
-function openFiles(): number {
-  return readdirSync('/proc/self/fd').length;
 }
 
 const loopback = new BlockList();

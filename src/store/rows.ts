@@ -60,7 +60,7 @@ export function toFoundToken(values: readonly unknown[]): FoundToken {
   const [owner, id, name, scopeList, createdAt, expiresAt, revokedAt, lastUsedAt] = values;
   const scopes = parseScopes(String(scopeList));
   if (scopes === undefined)
-    throw damagedToken(id, 'has scopes that this version does not know; run a newer version that does');
+    throw damagedToken(id, 'has scopes that this version does not know; run the version that wrote it');
   return {
     id: String(id),
     owner: String(owner),

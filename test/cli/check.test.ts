@@ -4,7 +4,15 @@ import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { Connections, inTransaction } from '../../src/store/postgres/connections.ts';
-import { connections, engines, execute, rowsOf, type TestEngine } from '../support/engines.ts';
+import {
+  connections,
+  engines,
+  execute,
+  postgres,
+  rowsOf,
+  sqlite,
+  type TestEngine,
+} from '../support/engines.ts';
 import { damagePage } from '../support/faults/damaged-file.ts';
 import { assertFails, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 
@@ -108,10 +116,7 @@ for (const engine of engines) {
 }
 
 describe('check on PostgreSQL', TOGETHER, () => {
-  const postgres = engines.find(({ name }) => name === 'postgres');
-
   it('connection lost → not reported as a fault of the store', async (t) => {
-    assert.ok(postgres !== undefined);
     const { check, url, execute } = await prepare(t, postgres);
     const holder = new Connections(url, connections);
     t.after(() => holder.close());
@@ -129,7 +134,6 @@ describe('check on PostgreSQL', TOGETHER, () => {
   });
 
   it('tables that the server cannot read → each is named', async (t) => {
-    assert.ok(postgres !== undefined);
     const { check, execute } = await prepare(t, postgres);
     await execute(
       `CREATE FUNCTION is_readable() RETURNS boolean LANGUAGE plpgsql AS
@@ -156,8 +160,6 @@ async function untilOneWaits(url: string): Promise<void> {
 }
 
 describe('check on an embedded store', TOGETHER, () => {
-  const [sqlite] = engines;
-
   async function prepareFile(
     t: TestContext,
   ): Promise<Awaited<ReturnType<typeof prepare>> & { file: string }> {

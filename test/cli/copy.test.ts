@@ -15,7 +15,7 @@ import { migrateStore, openBulk, openStore } from '../../src/store/open-engine.t
 import { type Store, StoreUnavailable } from '../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { hostilePlants } from '../support/data/hostile-plants.ts';
-import { connections, engines, execute } from '../support/engines.ts';
+import { connections, engines, execute, postgres, sqlite } from '../support/engines.ts';
 import { damagePage } from '../support/faults/damaged-file.ts';
 import { plantRow } from '../support/plants.ts';
 import { assertFails, newInstallation } from '../support/program.ts';
@@ -23,8 +23,6 @@ import { repetitions } from '../support/repetitions.ts';
 import { create } from '../support/store-setup.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
-const [sqlite, postgres] = engines;
-assert.ok(sqlite !== undefined && postgres !== undefined);
 
 describe('plants moved between formats and engines', () => {
   for (const { what, text } of [

@@ -5,10 +5,8 @@ import { openBulk } from '../../src/store/open-engine.ts';
 import { createPageReader } from '../../src/store/postgres/pages.ts';
 import { rowsOfPrimary } from '../../src/store/postgres/primary-check.ts';
 import { type Store, StoreDamaged, StoreUnavailable } from '../../src/store/store.ts';
-import { connections, engines, execute } from '../support/engines.ts';
+import { connections, type engines, execute, postgres, sqlite } from '../support/engines.ts';
 import { create, createOnce, EVERY_ID, parsePlants, prepare, upTo } from '../support/store-setup.ts';
-
-const [sqlite, postgres] = engines;
 
 /** A store on one engine, after SQL that the service never runs has changed its rows. */
 async function openChanged(t: TestContext, engine: (typeof engines)[number] | undefined, sql: string) {

@@ -19,16 +19,14 @@ export interface TestEngine {
   freshUrl(t: Pick<TestContext, 'after'>): Promise<string>;
 }
 
-export const engines: readonly TestEngine[] = [
-  {
-    name: 'sqlite',
-    freshUrl: async () => `sqlite:${join(await freshFolder(), 'plants.db')}`,
-  },
-  {
-    name: 'postgres',
-    freshUrl: freshDatabase,
-  },
-];
+export const sqlite: TestEngine = {
+  name: 'sqlite',
+  freshUrl: async () => `sqlite:${join(await freshFolder(), 'plants.db')}`,
+};
+
+export const postgres: TestEngine = { name: 'postgres', freshUrl: freshDatabase };
+
+export const engines: readonly TestEngine[] = [sqlite, postgres];
 
 /**
  * Creates a database on the test server (test/support/global-setup.ts). If the test server has workers,

@@ -8,7 +8,7 @@ import { setTimeout } from 'node:timers/promises';
 import pg from 'pg';
 import { migrateStore } from '../../src/store/open-engine.ts';
 import { fillStore } from '../long/long-list.ts';
-import { engines } from '../support/engines.ts';
+import { postgres } from '../support/engines.ts';
 import { damage } from '../support/faults/damaged-file.ts';
 import {
   CAN_LIFT_LIMITS,
@@ -252,8 +252,6 @@ describe('export to a file system without hard links', NEEDS_STRACE, () => {
 
   for (const isTaken of [false, true])
     it(`name ${isTaken ? 'created by another process meanwhile → not overwritten' : 'free → created'}`, async (t) => {
-      const postgres = engines.find(({ name }) => name === 'postgres');
-      assert.ok(postgres !== undefined);
       const { start, folder } = await newInstallation(t);
       const url = await postgres.freshUrl(t);
       await migrateStore(url);

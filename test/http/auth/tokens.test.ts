@@ -9,7 +9,7 @@ import type { Store } from '../../../src/store/store.ts';
 import { type FoundToken, mintSecret, newToken, type Scope, scopes, type Token } from '../../../src/token.ts';
 import { openWire } from '../../support/clients/raw-connection.ts';
 import { secretPart } from '../../support/data/secret-part.ts';
-import { engines, type TestEngine } from '../../support/engines.ts';
+import { engines, postgres, type TestEngine } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
@@ -25,8 +25,6 @@ const REVOKED_WITHIN_MS = 1_000;
 const LATE_MS = 1_500;
 
 test('revoked token, slow PostgreSQL → 401 within a second', async (t) => {
-  const postgres = engines.find(({ name }) => name === 'postgres');
-  assert.ok(postgres !== undefined);
   const direct = await postgres.freshUrl(t);
   const url = new URL(direct);
   const proxy = await startTcpProxy(t, Number(url.port));

@@ -3,14 +3,11 @@ import { test } from 'node:test';
 import pg from 'pg';
 import { migrateStore, openBulk } from '../../../src/store/open-engine.ts';
 import { StoreUnavailable } from '../../../src/store/store.ts';
-import { connections, engines, execute } from '../../support/engines.ts';
+import { connections, execute, postgres } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { plantRow } from '../../support/plants.ts';
 
-const postgres = engines.find(({ name }) => name === 'postgres');
-
 test('statement of a bulk is cancelled → the session is kept', async (t) => {
-  assert.ok(postgres !== undefined);
   const opened = new AsyncDisposableStack();
   t.after(() => opened.disposeAsync());
   const url = await postgres.freshUrl(t);
@@ -45,7 +42,6 @@ test('statement of a bulk is cancelled → the session is kept', async (t) => {
 });
 
 test('a table is read in part, and then whole → every row', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await migrateStore(url);
   const bulk = await openBulk(url, connections);
@@ -67,7 +63,6 @@ test('a table is read in part, and then whole → every row', async (t) => {
 
 for (const onConflict of ['fail', 'skip', 'replace'] as const)
   test(`the server ends a save for a deadlock, --on-conflict ${onConflict} → it is retried`, async (t) => {
-    assert.ok(postgres !== undefined);
     const url = await postgres.freshUrl(t);
     await migrateStore(url);
     const bulk = await openBulk(url, connections);

@@ -9,15 +9,12 @@ import { Connections, inTransaction } from '../../../src/store/postgres/connecti
 import { watchTimelines } from '../../../src/store/postgres/sessions.ts';
 import type { Connection } from '../../../src/store/postgres/statements.ts';
 import { NothingStored, StoreUnavailable, type TimelineRegression } from '../../../src/store/store.ts';
-import { engines, execute, freshFolder } from '../../support/engines.ts';
+import { execute, freshFolder, postgres } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 
-const postgres = engines.find(({ name }) => name === 'postgres');
-
 /** One connection through a proxy. Its server process shows whether it was replaced. */
 async function open(t: TestContext, statementTimeoutMs = 1_000) {
-  assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));
   const proxy = await startTcpProxy(t, Number(url.port));
   url.host = `127.0.0.1:${proxy.port}`;
@@ -213,7 +210,6 @@ test('a new connection is ready only after its caller has given up → it is not
 describe('the server accepts fewer connections than the pool may have', () => {
   /** The URL of a new account, for which the server accepts up to `limit` connections. */
   async function limitedUrl(t: TestContext, limit: number): Promise<URL> {
-    assert.ok(postgres !== undefined);
     const url = new URL(await postgres.freshUrl(t));
     const account = `limited_${randomBytes(8).toString('hex')}`;
     await execute(url.href, `CREATE ROLE ${account} LOGIN PASSWORD '${account}' CONNECTION LIMIT ${limit}`);
@@ -290,7 +286,6 @@ describe('the server accepts fewer connections than the pool may have', () => {
 });
 
 test('a server has no setting array_nulls, as CockroachDB → sessions open', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));
   const rename = (bytes: Buffer): Buffer =>
     Buffer.from(bytes.toString('latin1').replaceAll('array_nulls', 'array_zeros'), 'latin1');
@@ -302,7 +297,6 @@ test('a server has no setting array_nulls, as CockroachDB → sessions open', as
 });
 
 test('statements sent together: each has the whole time, from the end of the one before', async (t) => {
-  assert.ok(postgres !== undefined);
   const connections = new Connections(await postgres.freshUrl(t), { ...patient, statementTimeoutMs: 3_000 });
   t.after(() => connections.close());
   const slow = { text: 'SELECT pg_sleep(0.8)' };
@@ -323,7 +317,6 @@ test('a statement of a transaction fails, and `work` ignores it → COMMIT is re
 
 describe('the server warns about a statement', () => {
   async function openWarned(t: TestContext) {
-    assert.ok(postgres !== undefined);
     const warnings: string[] = [];
     const connections = new Connections(await postgres.freshUrl(t), patient, {
       onDatabaseWarning: (message) => void warnings.push(message),
@@ -351,7 +344,6 @@ describe('the server warns about a statement', () => {
 });
 
 test('no host accepts a connection → the error has the reason of each', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));
   const { host, pathname } = url;
   const read = 'options=-c%20default_transaction_read_only%3Don';
@@ -366,7 +358,6 @@ test('no host accepts a connection → the error has the reason of each', async 
 });
 
 test('URL without credentials → those of PGUSER and PGPASSWORD', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));
   t.after(() => {
     delete process.env.PGUSER;
@@ -406,7 +397,6 @@ test('the process stood still for longer than the timeouts → the answer counts
 });
 
 test('a certificate file of the URL is away while requests wait → they are rejected, and later ones succeed', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   const file = join(await freshFolder(), 'ca.crt');
   await writeFile(file, 'a certificate');

@@ -9,11 +9,9 @@ import {
   StoreUnavailable,
   type Write,
 } from '../../../src/store/store.ts';
-import { engines, execute, connections as options, rowsOf } from '../../support/engines.ts';
+import { execute, connections as options, postgres, rowsOf } from '../../support/engines.ts';
 import { until } from '../../support/patience.ts';
 import { countOf, create as creation, upTo } from '../../support/store-setup.ts';
-
-const postgres = engines.find(({ name }) => name === 'postgres');
 
 const TRIES = 300;
 const ROUNDS = 5;
@@ -23,7 +21,6 @@ const OTHER_SESSIONS = `SELECT FROM pg_stat_activity
                            AND backend_type = 'client backend'`;
 
 async function openFresh(t: TestContext): Promise<{ url: string; store: Store }> {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
   t.after(() => store.close());
@@ -57,7 +54,6 @@ test('ids taken → PostgreSQL rejects a batch and logs an error, up to once a s
 });
 
 test('the database turns array_nulls off → a plant without a tag has none', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await execute(url, `ALTER DATABASE ${new URL(url).pathname.slice(1)} SET array_nulls = off`);
   const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
@@ -118,7 +114,6 @@ test('the session ends after the error of a commit, as at a panic → the outcom
 });
 
 test('two commits fail → the next one counts those that wait for a standby, and later ones do not', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await execute(url, `ALTER DATABASE ${new URL(url).pathname.slice(1)} SET search_path = public, pg_catalog`);
   const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
@@ -165,7 +160,6 @@ test('id taken, reported as an internal error (Citus) → idTaken', async (t) =>
 });
 
 test('two instances insert the same plants optimistically → each plant is created once', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   const ids = Array.from({ length: 100 }, (_, index) => BigInt(index));
   for (let round = 0; round < ROUNDS; round += 1) {
@@ -199,7 +193,6 @@ test('two instances insert the same plants optimistically → each plant is crea
 });
 
 test('two instances insert the same plants in opposite orders → no deadlock', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   const ids = Array.from({ length: 10 }, (_, index) => BigInt(index));
   {

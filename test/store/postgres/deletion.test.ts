@@ -3,11 +3,9 @@ import { test } from 'node:test';
 import { openStore } from '../../../src/store/open-engine.ts';
 import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
 import type { Outcome, Write } from '../../../src/store/store.ts';
-import { engines, execute, connections as options, rowsOf } from '../../support/engines.ts';
+import { execute, connections as options, postgres, rowsOf } from '../../support/engines.ts';
 import { REJECT_SEVERAL_OWNERS } from '../../support/faults/citus-delete-limit.ts';
 import { create } from '../../support/store-setup.ts';
-
-const postgres = engines.find(({ name }) => name === 'postgres');
 
 const OWNERS = ['alice', 'bob', 'carol'];
 const IDS = [1n, 2n, 3n, 4n];
@@ -15,7 +13,6 @@ const IDS = [1n, 2n, 3n, 4n];
 const deletion = (owner: string, id: bigint): Write => ({ kind: 'deletePlant', owner, id });
 
 test('rows of several owners cannot be locked together → writes run per owner', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await migratePostgres(url);
   await execute(url, REJECT_SEVERAL_OWNERS);

@@ -4,16 +4,13 @@ import { Connections, inTransaction } from '../../../src/store/postgres/connecti
 import { deleteExpiredKeys } from '../../../src/store/postgres/expired-keys.ts';
 import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
 import type { Statement } from '../../../src/store/postgres/statements.ts';
-import { engines, execute, connections as options, rowsOf } from '../../support/engines.ts';
-
-const postgres = engines.find(({ name }) => name === 'postgres');
+import { execute, connections as options, postgres, rowsOf } from '../../support/engines.ts';
 
 const UNTIL = 1_000;
 const OWNERS = 3;
 
 /** A store with a number of idempotency keys of each age, from several owners. */
 async function storeWith(t: TestContext, ages: Readonly<Record<number, number>>): Promise<string> {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await migratePostgres(url);
   for (const [firstUsedAt, count] of Object.entries(ages))

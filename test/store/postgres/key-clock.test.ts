@@ -1,15 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { openStore } from '../../../src/store/open-engine.ts';
-import { ageKeys, engines, connections as options, rowsOf } from '../../support/engines.ts';
+import { ageKeys, connections as options, postgres, rowsOf } from '../../support/engines.ts';
 import { createOnce, failTest, remove } from '../../support/store-setup.ts';
-
-const postgres = engines.find(({ name }) => name === 'postgres');
 
 const HOUR_MS = 3_600_000;
 
 test('instances whose clocks differ by a day agree on the age of keys: it is that of the server', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   const open = async (fastMs: number) => {
     const now = (): number => Date.now() + fastMs;

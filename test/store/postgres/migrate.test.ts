@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import { migratePostgres, postgresStoreExists } from '../../../src/store/postgres/migrate.ts';
-import { engines, execute, rowsOf } from '../../support/engines.ts';
+import { execute, postgres, rowsOf } from '../../support/engines.ts';
 import { holdMigration } from '../../support/faults/hold-migration.ts';
 import { until } from '../../support/patience.ts';
 
@@ -16,8 +16,6 @@ const REJECT_SEVERAL_STATEMENTS = `
     EXECUTE FUNCTION reject_several_statements()`;
 
 async function freshUrl(t: TestContext): Promise<string> {
-  const postgres = engines.find(({ name }) => name === 'postgres');
-  assert.ok(postgres !== undefined);
   return postgres.freshUrl(t);
 }
 

@@ -5,16 +5,14 @@ import { toStoreError } from '../../../src/store/postgres/errors.ts';
 import { createPageReader } from '../../../src/store/postgres/pages.ts';
 import type { Statement } from '../../../src/store/postgres/statements.ts';
 import type { Row } from '../../../src/store/rows.ts';
-import { engines, execute, connections as options } from '../../support/engines.ts';
+import { execute, connections as options, postgres } from '../../support/engines.ts';
 import { create, EVERY_ID, prepare, upTo, writeAll } from '../../support/store-setup.ts';
 
-const postgres = engines.find(({ name }) => name === 'postgres');
 const OWNERS = ['alice', 'bob', 'carol'];
 const [ALONE, SHARED] = ['list-plants', 'list-plants-of-several'];
 
 /** Opens a store in which each owner has a plant, and a reader of pages whose statements are recorded. */
 async function openReader(t: TestContext) {
-  assert.ok(postgres !== undefined);
   const { url, open } = await prepare(t, postgres);
   const { store } = await open();
   await writeAll(

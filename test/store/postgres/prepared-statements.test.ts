@@ -8,17 +8,14 @@ import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
 import type { Connection } from '../../../src/store/postgres/statements.ts';
 import { StoreUnavailable } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
-import { engines, execute, connections as options } from '../../support/engines.ts';
+import { execute, connections as options, postgres } from '../../support/engines.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 import { create } from '../../support/store-setup.ts';
-
-const postgres = engines.find(({ name }) => name === 'postgres');
 
 const creation = create(1n, { idempotency: { key: 'one', digest: Buffer.alloc(32) } });
 
 /** Opens connections to a new store. */
 async function openMigrated(t: TestContext): Promise<Connections> {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await migratePostgres(url);
   const connections = new Connections(url, options);
@@ -67,7 +64,6 @@ test('no statement is compiled to machine code, however large the tables are', a
 });
 
 test('migration changes the columns of prepared statements → they are prepared again, in the same mode', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = new URL(await postgres.freshUrl(t));
   const sent: string[] = [];
   const proxy = await startTcpProxy(t, Number(url.port), (bytes) => void sent.push(bytes.toString('latin1')));
@@ -100,7 +96,6 @@ test('migration changes the columns of prepared statements → they are prepared
 });
 
 test('0A000 means shards only when the message is from Citus', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   const unsupported = (message: string) => Object.assign(new Error(message), { code: '0A000' });
   assert.ok(isAcrossShards(unsupported('could not run distributed query with FOR UPDATE/SHARE commands')));

@@ -3,10 +3,8 @@ import { randomBytes } from 'node:crypto';
 import { type TestContext, test } from 'node:test';
 import pg from 'pg';
 import { migrateStore, storeExists } from '../../../src/store/open-engine.ts';
-import { engines } from '../../support/engines.ts';
+import { postgres } from '../../support/engines.ts';
 import { startService } from '../../support/service.ts';
-
-const postgres = engines.find(({ name }) => name === 'postgres');
 
 /** The grants that docs/postgresql.md gives to the account the service runs as. */
 const GRANTS = `
@@ -15,7 +13,6 @@ const GRANTS = `
 
 /** A store that was migrated, and an account that may serve it. */
 async function migrateForAnother(t: TestContext): Promise<{ url: string; app: string }> {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await migrateStore(url);
   const app = `app_${randomBytes(8).toString('hex')}`;

@@ -7,13 +7,10 @@ import type { Statement } from '../../../src/store/postgres/statements.ts';
 import { createTokenLookup } from '../../../src/store/postgres/token-lookup.ts';
 import type { Row } from '../../../src/store/rows.ts';
 import { mintSecret, newToken, scopes, type Token } from '../../../src/token.ts';
-import { engines, execute, connections as options } from '../../support/engines.ts';
-
-const postgres = engines.find(({ name }) => name === 'postgres');
+import { execute, connections as options, postgres } from '../../support/engines.ts';
 
 /** Opens a store with tokens, and a lookup that counts its queries. */
 async function openLookup(t: TestContext) {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
   t.after(() => store.close());

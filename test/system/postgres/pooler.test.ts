@@ -7,7 +7,7 @@ import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
 import { migrateStore, openStore } from '../../../src/store/open-engine.ts';
 import type { Outcome, Store, Write } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
-import { engines } from '../../support/engines.ts';
+import { postgres } from '../../support/engines.ts';
 import { needs } from '../../support/needs.ts';
 import { until } from '../../support/patience.ts';
 import { HAS_PGBOUNCER, KEEPS_STATEMENTS, startPgBouncer } from '../../support/servers/pgbouncer.ts';
@@ -21,8 +21,6 @@ const ALL = { from: INT64_MIN, to: INT64_MAX };
 
 /** The URL of a new database, and the server it is on. */
 async function freshDatabase(t: TestContext): Promise<URL> {
-  const postgres = engines.find(({ name }) => name === 'postgres');
-  if (postgres === undefined) throw new Error('there is no engine on PostgreSQL');
   return new URL(await postgres.freshUrl(t));
 }
 

@@ -8,7 +8,7 @@ import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
 import type { Store, Write } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { describeRecording, recordWorkload } from '../../long/instances.ts';
-import { engines, execute } from '../../support/engines.ts';
+import { execute, postgres } from '../../support/engines.ts';
 import { REJECT_SEVERAL_OWNERS } from '../../support/faults/citus-delete-limit.ts';
 import { describeViolation, findViolation } from '../../support/linearizability.ts';
 import { bearer } from '../../support/service.ts';
@@ -23,8 +23,6 @@ import {
 import { create as newCreation } from '../../support/store-setup.ts';
 
 const INSTANCES = 3;
-
-const postgres = engines.find(({ name }) => name === 'postgres');
 
 const releases: (() => unknown)[] = [];
 const file = { after: (release: () => unknown) => void releases.unshift(release) };
@@ -45,7 +43,6 @@ after(async () => {
 });
 
 async function freshDatabase(scope: Pick<TestContext, 'after'>): Promise<string> {
-  if (postgres === undefined) throw new Error('the PostgreSQL engine is missing');
   return postgres.freshUrl(scope);
 }
 

@@ -7,6 +7,7 @@ import type { Store } from '../store/store.ts';
 import type { Scope } from '../token.ts';
 import { addApiReference } from './api-reference.ts';
 import { type Authentication, createAuthentication, type VerifyJwt } from './auth/authentication.ts';
+import { createLastUse } from './auth/last-use.ts';
 import { createRejectedTokens, limitRequests } from './auth/rate-limit.ts';
 import type { BatchedResponse } from './batched-response.ts';
 import { logFailure, noSuchRoute, toApiError } from './error-response.ts';
@@ -109,16 +110,20 @@ export function createApp(options: AppOptions): FastifyInstance {
   // Anyone can send unknown tokens. Their lookups have a separate limit and loop budget, which networks share.
   const knownLookups = createAdmission(limits.maxInFlight, waitForLoopBudget);
   const otherLookups = createAdmission(limits.maxInFlight, createLoopBudget());
+  const audit = createAudit(log);
   const authentication = createAuthentication({
-    store,
     findToken: (digest, network) =>
       (network === undefined ? knownLookups : otherLookups).run(network, () => store.findToken(digest)),
     verifyJwt,
     now,
     onLookup: metrics.tokenLookedUp,
-    audit: createAudit(log),
+    audit,
     rejectedTokens: createRejectedTokens(limits.refusedTokenLimit, options.monotonicNow),
-    onUseNotRecorded: (error) => log.event('the last use of a token was not recorded', { err: error }),
+    recordUse: createLastUse({
+      store,
+      audit,
+      onUseNotRecorded: (err) => log.event('the last use of a token was not recorded', { err }),
+    }),
   });
   app.register(async (scope) => addRoutes(scope, authentication, admissions, options), { prefix: basePath });
   return app;

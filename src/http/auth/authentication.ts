@@ -4,9 +4,10 @@ import { LRUCache } from 'lru-cache';
 import { ApiError } from '../../api-errors.ts';
 import type { Audit, AuditSource } from '../../observability/audit-log.ts';
 import { type Store, withNothingStored } from '../../store/store.ts';
-import { type FoundToken, isValid, isWellFormedSecret, LAST_USE_STEP_MS, type Scope } from '../../token.ts';
+import { type FoundToken, isValid, isWellFormedSecret, type Scope } from '../../token.ts';
 import { countOf } from '../header-names.ts';
 import type { RequestHook } from '../operation.ts';
+import type { RecordUse } from './last-use.ts';
 import { networkOf, type RejectedTokens } from './rate-limit.ts';
 
 /**
@@ -72,7 +73,6 @@ interface Lookup {
 }
 
 interface AuthenticationOptions {
-  readonly store: Pick<Store, 'write'>;
   /**
    * Finds a token of the service. `network` is that of the client, or undefined for a token that was accepted
    * at its last lookup.
@@ -88,19 +88,17 @@ interface AuthenticationOptions {
   readonly onLookup: (wasCached: boolean) => void;
   readonly audit: Audit;
   readonly rejectedTokens: RejectedTokens;
-  /** Called when the service could not record that a token was used. The request continues. */
-  readonly onUseNotRecorded: (error: unknown) => void;
+  readonly recordUse: RecordUse;
 }
 
 export function createAuthentication({
-  store,
   findToken,
   verifyJwt,
   now,
   onLookup,
   audit,
   rejectedTokens,
-  onUseNotRecorded,
+  recordUse,
 }: AuthenticationOptions): Authentication {
   // The cache key is the token as the client sent it, so that a cache hit needs no hash. The `ttl` of the library is
   // not used: it reuses its last look at the clock, until a timer that may run later than requests after a pause.
@@ -109,8 +107,6 @@ export function createAuthentication({
     maxSize: CHARACTERS_CACHED,
     sizeCalculation: (_lookup, secret) => Math.max(1, secret.length),
   });
-  const usesRecorded = new LRUCache<string, number>({ max: TOKENS_CACHED });
-  const firstUsesLost = new LRUCache<string, true>({ max: TOKENS_CACHED });
 
   /** Returns the cached lookup of a token, unless it is too old at this time. A clock that was set back counts as old. */
   function findFresh(secret: string, at: number): Lookup | undefined {
@@ -152,32 +148,6 @@ export function createAuthentication({
     }
   }
 
-  /** Records a use of a token, unless one was recorded lately. Returns the value for `recordUseFrom`. */
-  function recordUse(request: FastifyRequest, token: FoundToken, at: number): number {
-    const { id, lastUsedAt } = token;
-    if (lastUsedAt !== null && at < lastUsedAt + LAST_USE_STEP_MS) return lastUsedAt + LAST_USE_STEP_MS;
-    const recordedAt = usesRecorded.get(id) ?? lastUsedAt;
-    if (recordedAt !== null) {
-      const next = Math.max(lastUsedAt ?? 0, recordedAt) + LAST_USE_STEP_MS;
-      if (at < next) return next;
-    }
-    usesRecorded.set(id, at);
-    const isFirst = recordedAt === null || firstUsesLost.has(id);
-    store.write({ kind: 'recordTokenUse', id, at }).then(
-      (outcome) => {
-        firstUsesLost.delete(id);
-        // Several instances may see the first use of a token. The store returns 'done' only to the instance
-        // whose write it applies, so that the first use is audited once.
-        if (isFirst && outcome === 'done') audit.tokenFirstUsed(token, sourceOf(request));
-      },
-      (error: unknown) => {
-        if (isFirst) firstUsesLost.set(id, true);
-        onUseNotRecorded(error);
-      },
-    );
-    return at + LAST_USE_STEP_MS;
-  }
-
   /**
    * Sets the caller of a request. Throws an ApiError (40101 or 40300) if the token does not grant the scope at this
    * time.
@@ -197,7 +167,8 @@ export function createAuthentication({
       throw tooNarrow(scope);
     }
     request.caller = grant;
-    if (at >= lookup.recordUseFrom && 'id' in grant) lookup.recordUseFrom = recordUse(request, grant, at);
+    if (at >= lookup.recordUseFrom && 'id' in grant)
+      lookup.recordUseFrom = recordUse(grant, at, () => sourceOf(request));
   }
 
   function require(scope: Scope): RequestHook {

@@ -11,7 +11,7 @@ import { createLastUse } from './auth/last-use.ts';
 import { createRejectedTokens, limitRequests } from './auth/rate-limit.ts';
 import type { BatchedResponse } from './batched-response.ts';
 import { logFailure, noSuchRoute, toApiError } from './error-response.ts';
-import { createHttpApp, type HttpAppOptions } from './http-app.ts';
+import { createHttpApp, type HttpAppOptions, type HttpLimits } from './http-app.ts';
 import { renderOpenApi } from './openapi.ts';
 import {
   asJson,
@@ -34,17 +34,22 @@ import { COMMON_HEADERS } from './response-head.ts';
 import { SendBufferLimit } from './send-buffer-limit.ts';
 import { createSendPieces } from './streamed-response.ts';
 
-type SharedOptions =
-  | 'limits'
-  | 'connections'
-  | 'tls'
-  | 'log'
-  | 'tracing'
-  | 'trustedProxies'
-  | 'origins'
-  | 'isStopping';
+type SharedOptions = 'connections' | 'tls' | 'log' | 'tracing' | 'trustedProxies' | 'origins' | 'isStopping';
+
+/** Limits of the public listener, with the names of their settings. */
+interface Limits extends HttpLimits {
+  /** Max requests that read from the store at once; as many write, and as many look up tokens. */
+  readonly maxInFlight: number;
+  /** Max requests a minute for each token; 0 means no limit. */
+  readonly tokenRateLimit: number;
+  /** Max invalid tokens a minute for each address; 0 means no limit. */
+  readonly refusedTokenLimit: number;
+  /** Max bytes of memory for all long responses that are being sent. */
+  readonly sendBufferLimit: number;
+}
 
 interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
+  readonly limits: Limits;
   readonly store: Store;
   /** Verifies tokens of the identity provider. Undefined if no provider is configured. */
   readonly verifyJwt: VerifyJwt | undefined;

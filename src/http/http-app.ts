@@ -11,14 +11,22 @@ import { ClientGone } from './operation.ts';
 import type { ConnectionRegistry } from './protocol/connection-registry.ts';
 import { addOrigin, anyOrigin } from './protocol/cors.ts';
 import { isAboutServer, originForm, rejectMalformed } from './protocol/http-conformance.ts';
-import { createHttpServer, type Limits } from './protocol/http-server.ts';
+import { type ConnectionLimits, createHttpServer } from './protocol/http-server.ts';
 import { receiveBody } from './protocol/request-body.ts';
 import { compileRequestCheck, withoutCompilers } from './protocol/request-validation.ts';
 import type { Tls } from './protocol/tls.ts';
 import { renderCommon } from './response-head.ts';
 
+/** Limits of connections and requests, with the names of their settings. */
+export interface HttpLimits extends ConnectionLimits {
+  /** Max characters of a URI. Each character is one byte. */
+  readonly uriLimit: number;
+  /** Max bytes of a body. */
+  readonly bodyLimit: number;
+}
+
 export interface HttpAppOptions {
-  readonly limits: Limits;
+  readonly limits: HttpLimits;
   readonly connections: ConnectionRegistry;
   /** Certificate and key for TLS. Undefined means plain HTTP. */
   readonly tls?: Tls | undefined;

@@ -8,37 +8,18 @@ import { type ConnectionRegistry, TICK_MS } from './connection-registry.ts';
 import { Connection, type HttpConnectionOptions, LINGER_MS } from './http-connection.ts';
 import type { Tls } from './tls.ts';
 
-/** Limits for clients, with the names of their settings. Sizes are in bytes, times in milliseconds. */
-export interface Limits {
+/** Limits of a connection, with the names of their settings. Sizes are in bytes, times in milliseconds. */
+export interface ConnectionLimits {
   readonly headerLimit: number;
-  /** Max characters of a URI. Each character is one byte. */
-  readonly uriLimit: number;
-  readonly bodyLimit: number;
-  readonly maxConnections: number;
-  /** Max requests that read from the store at once; as many write, and as many look up tokens. */
-  readonly maxInFlight: number;
-  /**
-   * Max requests a minute for each token, and max invalid tokens a minute for each address. 0 means no limit.
-   */
-  readonly tokenRateLimit: number;
-  readonly refusedTokenLimit: number;
-  /**
-   * Max bytes of memory for all long responses that are being sent. Also limits the unsent bytes of all
-   * connections.
-   */
-  readonly sendBufferLimit: number;
   readonly headerTimeout: number;
   readonly requestTimeout: number;
   readonly keepAliveTimeout: number;
-  /**
-   * Timeout in milliseconds: a connection is closed if its client accepts no byte of a response for this
-   * time.
-   */
+  /** A connection is closed if its client accepts no byte of a response for this time. */
   readonly writeTimeout: number;
 }
 
 interface HttpServerOptions {
-  readonly limits: Limits;
+  readonly limits: ConnectionLimits;
   readonly tls: Tls | undefined;
   readonly connections: ConnectionRegistry;
   /** Renders the response to an error that belongs to no request. */
@@ -117,7 +98,7 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
   return server;
 }
 
-function timeoutsOf(limits: Limits): HttpConnectionOptions['timeouts'] {
+function timeoutsOf(limits: ConnectionLimits): HttpConnectionOptions['timeouts'] {
   const ticks = (ms: number): number => Math.ceil(ms / TICK_MS);
   return {
     headers: ticks(limits.headerTimeout),

@@ -1,6 +1,10 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { getAssetKeys, getRawAsset, isSea } from 'node:sea';
 import { Worker } from 'node:worker_threads';
+import manifest from '../package.json' with { type: 'json' };
+
+/** Version of the program, from package.json. */
+export const { version } = manifest;
 
 /**
  * The folder of the files that the program reads at run time: `src` in a clone, `dist` in the package. The

@@ -12,9 +12,9 @@ import type { ServiceLog } from './observability/log.ts';
 import type { EventLog } from './observability/log-events.ts';
 import { logStore } from './observability/store-log.ts';
 import type { Tracing } from './observability/tracing.ts';
+import { version } from './packaged-files.ts';
 import { isEmbedded, markAsServed, openStore } from './store/open-engine.ts';
 import type { Store } from './store/store.ts';
-import { version } from './version.ts';
 
 /**
  * Milliseconds of the grace period, which begins when the listener closes. Responses in this period have

@@ -1,7 +1,7 @@
 import { Command, CommanderError } from 'commander';
+import { version } from '../packaged-files.ts';
 import { escapeLine, escapeLines } from '../terminal-text.ts';
 import { codeOf, OperatorError } from '../thrown-errors.ts';
-import { version } from '../version.ts';
 import { type CommandContext, type Output, OutputFailed, print } from './context.ts';
 import { redact } from './message.ts';
 import { warnOfMisspelledVariables } from './settings/flags.ts';

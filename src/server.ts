@@ -13,6 +13,7 @@ import type { EventLog } from './observability/log-events.ts';
 import { logStore } from './observability/store-log.ts';
 import type { Tracing } from './observability/tracing.ts';
 import { version } from './packaged-files.ts';
+import { within } from './running-time.ts';
 import { isEmbedded, markAsServed, openStore } from './store/open-engine.ts';
 import type { Store } from './store/store.ts';
 
@@ -36,9 +37,6 @@ export const LAST_MS = 1_000;
  * suspended. Below 10 seconds, after which `docker stop` kills the process.
  */
 export const STOP_MS = GRACE_MS + DRAIN_MS + LAST_MS;
-
-/** Max milliseconds that count between two looks at the clock, which are half of that apart. */
-const MAX_STEP_MS = 500;
 
 export interface Server {
   /** Base URL of the service, such as `http://127.0.0.1:8080/v1`. */
@@ -145,28 +143,31 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     const [address, adminUrl] = await listenOnBoth([app, addresses[0]], [admin, addresses[1]]);
     const url = (tls === undefined ? address : address.replace(/^http:/, 'https:')) + config.basePath;
     log.event('serving', { url, adminUrl, store: placeOf(config.databaseUrl) });
-    if (lock?.isShared)
-      log.event(
-        'another service uses the same SQLite file; stop one of them, or move to PostgreSQL to run several',
-        { store: placeOf(config.databaseUrl) },
-      );
-    const files = countFiles();
-    if (files !== undefined && files.max < config.maxConnections + files.open)
-      log.event(
-        'the process may not open as many files as --max-connections needs; raise ulimit -n, or LimitNOFILE of its unit',
-        { maxFiles: files.max, maxConnections: config.maxConnections },
-      );
-    if (tls === undefined && !isOnLoopback(app))
-      log.event('plain HTTP on a non-loopback address; use TLS or a proxy with TLS', { host: config.host });
-    if (!isOnLoopback(admin))
-      log.event('the admin listener has no authentication; restrict access to it', {
-        host: config.adminHost,
-      });
+    warnOfSetup(config, log, wired, lock?.isShared ?? false);
     return { url, adminUrl, store, tls, close };
   } catch (error: unknown) {
     await close();
     throw error;
   }
+}
+
+/** Warns about a setup that is allowed, but probably a mistake. */
+function warnOfSetup(config: Config, log: EventLog, { app, admin }: Wired, isShared: boolean): void {
+  if (isShared)
+    log.event(
+      'another service uses the same SQLite file; stop one of them, or move to PostgreSQL to run several',
+      { store: placeOf(config.databaseUrl) },
+    );
+  const files = countFiles();
+  if (files !== undefined && files.max < config.maxConnections + files.open)
+    log.event(
+      'the process may not open as many files as --max-connections needs; raise ulimit -n, or LimitNOFILE of its unit',
+      { maxFiles: files.max, maxConnections: config.maxConnections },
+    );
+  if (config.tlsCert === '' && !isOnLoopback(app))
+    log.event('plain HTTP on a non-loopback address; use TLS or a proxy with TLS', { host: config.host });
+  if (!isOnLoopback(admin))
+    log.event('the admin listener has no authentication; restrict access to it', { host: config.adminHost });
 }
 
 function addressOf(config: Config, host: 'host' | 'adminHost', port: 'port' | 'adminPort') {
@@ -183,6 +184,8 @@ interface Wiring extends Pick<ServerOptions, 'config' | 'serviceLog'> {
   readonly isStopping: () => boolean;
   readonly closed: AbortSignal;
 }
+
+type Wired = Awaited<ReturnType<typeof wire>>;
 
 /** Wires the service and the admin listener to an open store, without listening. */
 async function wire(wiring: Wiring) {
@@ -311,33 +314,4 @@ async function drain(app: FastifyInstance, connections: ConnectionRegistry, maxM
   await within(maxMs, connections.closeWhenIdle());
   connections.destroy();
   await app.close();
-}
-
-/** Resolves when the event happens, or after `ms` milliseconds in which the process has run. */
-async function within(ms: number, event: Promise<void>): Promise<void> {
-  const { promise: deadline, resolve } = Promise.withResolvers<void>();
-  const cancel = afterRunning(ms, resolve);
-  await Promise.race([event, deadline]);
-  cancel();
-}
-
-/**
- * Calls `work` once the process has run for `ms` milliseconds. Longer pauses of the process, such as a suspension, count
- * as half a second, so that the process can then read what arrived meanwhile. Returns a function that cancels the call.
- * Does not keep the process alive.
- */
-export function afterRunning(ms: number, work: () => void): () => void {
-  let left = ms;
-  let seenAt = performance.now();
-  let timer = setTimeout(look, Math.min(left, MAX_STEP_MS / 2)).unref();
-
-  function look(): void {
-    const now = performance.now();
-    left -= Math.min(now - seenAt, MAX_STEP_MS);
-    seenAt = now;
-    if (left <= 0) work();
-    else timer = setTimeout(look, Math.min(left, MAX_STEP_MS / 2)).unref();
-  }
-
-  return () => clearTimeout(timer);
 }

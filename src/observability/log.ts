@@ -41,13 +41,15 @@ export interface ServiceLog {
 export async function createLog(level: string): Promise<ServiceLog> {
   const isTerminal = process.stdout.isTTY;
   const minWrite = isTerminal ? 1 : MIN_WRITE;
-  const writer = createLogWriter({ isTerminal, minWrite, onDropped: (lines) => reportDropped(lines) });
+  const writer = createLogWriter({
+    isTerminal,
+    minWrite,
+    onDropped: (lines) =>
+      serviceLog.log.event('log lines were dropped: the output is read too slowly, or cannot be written', {
+        lines,
+      }),
+  });
   const serviceLog = logTo(isTerminal ? await readable(writer) : writer, level);
-  const reportDropped = (lines: number): void => {
-    serviceLog.log.event('log lines were dropped: the output is read too slowly, or cannot be written', {
-      lines,
-    });
-  };
   return { ...serviceLog, linesDropped: writer.dropped };
 }
 

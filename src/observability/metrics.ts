@@ -203,7 +203,7 @@ function createTokenMetrics(registers: Registry[]): Pick<Metrics, 'tokenLookedUp
 function createCommitMetrics(registers: Registry[]): Pick<Metrics, 'committed'> {
   const durations = new Histogram({
     name: 'plant_store_commit_duration_seconds',
-    help: 'Time from the start of a batch of writes until it was durable or failed.',
+    help: 'Time from the start of a batch of writes until it was durable, had changed nothing, or failed.',
     labelNames: ['result'],
     buckets: DURATION_BUCKETS,
     registers,
@@ -214,7 +214,8 @@ function createCommitMetrics(registers: Registry[]): Pick<Metrics, 'committed'> 
     buckets: BATCH_BUCKETS,
     registers,
   });
-  for (const result of ['committed', 'failed'] satisfies CommitResult[]) durations.zero({ result });
+  for (const result of ['committed', 'unchanged', 'failed'] satisfies CommitResult[])
+    durations.zero({ result });
   return {
     committed: (writes, seconds, result) => {
       durations.observe({ result }, seconds);

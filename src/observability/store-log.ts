@@ -4,22 +4,25 @@ import type { EventLog } from './log-events.ts';
 /** Milliseconds between log lines about a task that keeps failing, and about warnings of the database. */
 const REPEAT_MS = 60_000;
 
-interface Failing {
+/** The state of a task. */
+class TaskState {
   /** Number of failures since the task last succeeded. */
-  failures: number;
-  /** Time of the last log line about the task, on the monotonic clock. */
-  loggedAt: number;
+  failures = 0;
+  /** True if one of these failures was logged. */
+  isLogged = false;
+  /** Time of the last log line about a failure, on the monotonic clock. */
+  loggedAt = Number.NEGATIVE_INFINITY;
 }
 
 /**
- * Logs store events: the first failure of a task, then one line a minute while it fails, and the recovery; one
- * warning of the database a minute.
+ * Logs store events: a failure of a task once a minute, and the recovery after it, so that a task that fails now and
+ * then does not flood the log; one warning of the database a minute.
  */
 export function logStore(
   log: EventLog,
   now: () => number = () => performance.now(),
 ): Required<Pick<StoreOptions, 'onTaskEnd' | 'keyDeletion' | 'onTimelineRegression' | 'onDatabaseWarning'>> {
-  const failing = new Map<StoreTask, Failing>();
+  const states: Record<StoreTask, TaskState> = { writes: new TaskState(), checkpoints: new TaskState() };
   let warnings = 0;
   let warnedAt = Number.NEGATIVE_INFINITY;
 
@@ -34,20 +37,18 @@ export function logStore(
 
   return {
     onTaskEnd: (task, failure) => {
-      const state = failing.get(task);
+      const state = states[task];
       if (failure === undefined) {
-        if (state === undefined) return;
-        failing.delete(task);
-        logRecovery(task, state.failures);
-      } else if (state === undefined) {
-        failing.set(task, { failures: 1, loggedAt: now() });
-        logFailure(task, failure, 1);
-      } else {
-        state.failures += 1;
-        if (now() - state.loggedAt < REPEAT_MS) return;
-        state.loggedAt = now();
-        logFailure(task, failure, state.failures);
+        if (state.isLogged) logRecovery(task, state.failures);
+        state.failures = 0;
+        state.isLogged = false;
+        return;
       }
+      state.failures += 1;
+      if (now() - state.loggedAt < REPEAT_MS) return;
+      state.loggedAt = now();
+      state.isLogged = true;
+      logFailure(task, failure, state.failures);
     },
     keyDeletion: {
       onFailure: (err) =>

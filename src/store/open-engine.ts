@@ -12,6 +12,7 @@ import {
   type Engine,
   type LogLeft,
   type MigrationOptions,
+  resultOf,
   StatementRejected,
   type Store,
   StoreNotOpened,
@@ -44,7 +45,7 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
 
 /**
  * Reports the end of each batch of writes. A rejected batch does not count as a failure of the store, since
- * its writes are retried in smaller batches.
+ * its writes are retried in smaller batches. A batch that changed nothing does not show that writes succeed.
  */
 function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOptions): Engine['commit'] {
   return async (batch) => {
@@ -56,8 +57,9 @@ function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOption
       if (!(error instanceof StatementRejected)) onTaskEnd?.('writes', error);
       throw error;
     });
-    end('committed');
-    onTaskEnd?.('writes', undefined);
+    const result = resultOf(outcomes);
+    end(result);
+    if (result === 'committed') onTaskEnd?.('writes', undefined);
     return outcomes;
   };
 }

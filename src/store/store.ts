@@ -22,7 +22,18 @@ export type Write =
  */
 export type Outcome = 'created' | 'createdReplayed' | 'idTaken' | 'keyReused' | 'deleted' | 'absent' | 'done';
 
-export type CommitResult = 'committed' | 'failed';
+/** Outcomes of writes that changed the store. */
+const CHANGES: readonly Outcome[] = ['created', 'deleted', 'done'];
+
+/**
+ * The result of a batch. `unchanged` means that none of its writes changed the store, such as deletions of absent plants:
+ * that also succeeds on a full disk.
+ */
+export type CommitResult = 'committed' | 'unchanged' | 'failed';
+
+export function resultOf(outcomes: readonly Outcome[]): CommitResult {
+  return outcomes.some((outcome) => CHANGES.includes(outcome)) ? 'committed' : 'unchanged';
+}
 
 export interface StoreLoad extends EngineLoad {
   /** Number of writes queued for a batch. */

@@ -176,7 +176,8 @@ for (const engine of engines) {
     assert.equal(grown('plant_store_commit_batch_writes_sum'), 4);
     const batches = grown('plant_store_commit_batch_writes_count');
     assert.ok(batches >= 2 && batches <= 4, `${batches} batches`);
-    assert.equal(grown('plant_store_commit_duration_seconds_count{result="committed"}'), batches);
+    assert.equal(grown('plant_store_commit_duration_seconds_count{result="committed"}'), 1);
+    assert.equal(grown('plant_store_commit_duration_seconds_count{result="unchanged"}'), batches - 1);
     assert.ok(grown('plant_store_commit_duration_seconds_sum{result="committed"}') > 0);
     assert.equal(after.get('plant_store_commit_duration_seconds_count{result="failed"}'), 0);
     await service.close();

@@ -32,6 +32,26 @@ test('task keeps failing → logged immediately, then once a minute, and after i
   );
 });
 
+test('task fails and succeeds in turn → a failure and its recovery are logged once a minute', () => {
+  const lines: string[] = [];
+  let now = 0;
+  const { onTaskEnd } = logStore(logTo({ write: (line) => void lines.push(line) }, 'info').log, () => now);
+  for (now = 0; now < 120_000; now += 1_000) {
+    onTaskEnd('writes', new Error('no space'));
+    onTaskEnd('writes', undefined);
+  }
+  const logged = lines.map((line): Record<string, unknown> => JSON.parse(line));
+  assert.deepEqual(
+    logged.map(({ level, failures }) => [level, failures]),
+    [
+      [50, 1],
+      [30, 1],
+      [50, 1],
+      [30, 1],
+    ],
+  );
+});
+
 test('PostgreSQL warns at each write → logged immediately, then once a minute', () => {
   const lines: string[] = [];
   let now = 0;
@@ -62,11 +82,15 @@ for (const engine of engines) {
     const held = await holdWrites(url);
     assert.equal(await create(2), 503);
     await held.release();
+    const messages = (): string[] =>
+      service.logLines.map((line) => String(JSON.parse(line).msg)).filter((msg) => msg.startsWith('writes '));
+    // Stores nothing, so it would succeed on a full disk too.
+    assert.equal((await fetch(`${service.url}/plants/99`, { method: 'DELETE', headers })).status, 404);
+    assert.deepEqual(messages(), ['writes fail; free disk space or check the database']);
     assert.equal(await create(3), 200);
-    const messages = service.logLines.map((line) => String(JSON.parse(line).msg));
-    assert.deepEqual(
-      messages.filter((msg) => msg.startsWith('writes ')),
-      ['writes fail; free disk space or check the database', 'writes succeed again'],
-    );
+    assert.deepEqual(messages(), [
+      'writes fail; free disk space or check the database',
+      'writes succeed again',
+    ]);
   });
 }

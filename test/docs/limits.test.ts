@@ -44,7 +44,7 @@ import { MAX_LINES_IN_WINDOW } from '../../src/observability/audit-log.ts';
 import { BUFFER_LIMITS, EXIT_FLUSH_MS } from '../../src/observability/log-writer.ts';
 import { DRAIN_MS, GRACE_MS, LAST_MS } from '../../src/server.ts';
 import { KEY_EXPIRY_INTERVAL_MS } from '../../src/store/expired-keys-timer.ts';
-import { MAX_BATCH, MAX_WAITING } from '../../src/store/group-commit.ts';
+import { MAX_BATCH, MAX_WAITING, OWNER_CHARACTERS } from '../../src/store/group-commit.ts';
 import { REPEATED_LOCK_TIMEOUT_MS, WRITE_LOCK_TIMEOUT_MS } from '../../src/store/sqlite/connection.ts';
 import { LOCK_TIMEOUT_MS } from '../../src/store/sqlite/migrate.ts';
 import {
@@ -105,7 +105,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `${MAX_DISCARDED_BYTES / KIB} KiB or one second; then the connection is closed`,
     `together keep ${MAX_UNPARSED_BYTES / MIB} MiB of them and of unfinished headers and trailers, not counting the first ${UNCOUNTED_INPUT_BYTES / KIB} KiB of each; above it, those that have waited longest get a 503`,
     `| Nesting of JSON | ${MAX_JSON_DEPTH} levels |`,
-    `| Queued writes | ${grouped(MAX_WAITING)}; one batch takes ${grouped(MAX_BATCH)} |`,
+    `| Queued writes | ${grouped(MAX_WAITING)}; one batch takes ${grouped(MAX_BATCH)}, and plants of one owner with ${OWNER_CHARACTERS / KIB} Ki characters |`,
     `| Lifetime of an idempotency key | ${hours} after it created a plant; deleted after ${KEY_DELETION_AGE_MS / HOUR_MS} |`,
     `| A list with \`limit\` | ends at ${GATHERED_BYTES / MIB} MiB,`,
     `| A page read from the store | ${PAGE_BYTES / KIB} KiB of JSON,`,

@@ -1,7 +1,11 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
-import { createGroupCommit, type GroupCommitOptions } from '../../src/store/group-commit.ts';
+import {
+  createGroupCommit,
+  type GroupCommitOptions,
+  OWNER_CHARACTERS,
+} from '../../src/store/group-commit.ts';
 import { lockKeys } from '../../src/store/postgres/batch.ts';
 import {
   NothingStored,
@@ -195,6 +199,37 @@ describe('limits', () => {
     }
     await Promise.all(writes);
     assert.deepEqual(await idsBegun(), [[1, 2], [3, 4], [5]]);
+  });
+
+  test("an owner has much text in a batch → the owner's next writes wait, those of others do not", async () => {
+    const batches: string[][] = [];
+    const held = Promise.withResolvers<void>();
+    const group = createGroupCommit({
+      maxInFlight: 1,
+      commit: async (writes) => {
+        batches.push(writes.map((write) => ('owner' in write ? write.owner : '')));
+        await held.promise;
+        return writes.map(() => 'created');
+      },
+    });
+    const text = 'x'.repeat(OWNER_CHARACTERS / 2);
+    const large = (id: bigint): Write => creation(id, { owner: 'alice', name: text });
+    const small = (owner: string, id: bigint): Write => creation(id, { owner, name: 'Alder' });
+    const writes = [
+      large(1n),
+      large(2n),
+      small('alice', 3n),
+      small('bob', 4n),
+      large(5n),
+      small('carol', 6n),
+    ];
+    const outcomes = writes.map((write) => group.write(write));
+    held.resolve();
+    await Promise.all(outcomes);
+    assert.deepEqual(batches, [
+      ['alice', 'alice', 'bob', 'carol'],
+      ['alice', 'alice'],
+    ]);
   });
 
   test('maxInFlight 1: one batch at a time', async () => {

@@ -117,6 +117,15 @@ describe('NDJSON', () => {
     ]);
   });
 
+  test('a file of one or two bytes, shorter than a byte order mark → its line is reported', async () => {
+    for (const text of ['x', '1', '{}', '"'])
+      for (const chunk of [1, 2]) {
+        const entries = await read(ndjson, text, chunk);
+        assert.deepEqual(entries, await read(ndjson, `${text}\n\n`));
+        assert.equal(entries.length, 1, text);
+      }
+  });
+
   test('a line without an end → reported as soon as it is too long, and the import ends', async () => {
     const chunk = Buffer.alloc(1024 * 1024);
     let sent = 0;
@@ -142,14 +151,20 @@ describe('NDJSON', () => {
   test('a line that is not UTF-8, or too long, is invalid', async () => {
     const long = Buffer.alloc(MAX_LINE_BYTES + 1, 'x');
     const broken = Buffer.from([0x22, 0xff, 0x22, 0x0a]);
+    // Reported before its end is read.
+    const longer = Buffer.alloc(MAX_LINE_BYTES + 200_000, 'x');
     const good = Buffer.from('{"id":1,"name":"good"}\n');
-    const content = Buffer.concat([broken, long, Buffer.from('\n'), good, long]);
+    const end = Buffer.from('\n');
+    const content = Buffer.concat([broken, long, end, good, longer, end, good, good, long]);
     const tooLong = `the line is longer than ${MAX_LINE_BYTES} bytes`;
     assert.deepEqual(await outline(ndjson, content), [
       '1: the line is not UTF-8',
       `2: ${tooLong}`,
       '3: good',
       `4: ${tooLong}`,
+      '5: good',
+      '6: good',
+      `7: ${tooLong}`,
     ]);
   });
 });

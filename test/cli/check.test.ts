@@ -55,6 +55,29 @@ for (const engine of engines) {
       assert.deepEqual(json, { sound: true, plants: 630, tokens: 1, keys: 0, faults: [] });
     });
 
+    it('ids that are no doubles → sound', async (t) => {
+      const { check, execute } = await prepare(t, engine);
+      await execute(
+        `UPDATE plants SET id = 9223372036854775807 WHERE id = 1;
+         UPDATE plants SET id = -9223372036854775808 WHERE id = 2`,
+      );
+      const { code, stdout } = await check();
+      assert.deepEqual({ code, stdout: stdout.split(',', 1)[0] }, { code: 0, stdout: 'sound: 630 plants' });
+    });
+
+    it('one time of a token is negative, or its owner is empty → the token is named', async (t) => {
+      const { check, execute } = await prepare(t, engine);
+      for (const column of ['created_at', 'expires_at', 'revoked_at', 'last_used_at']) {
+        await execute(`UPDATE tokens SET created_at = 0, expires_at = NULL, revoked_at = NULL, last_used_at = NULL;
+                       UPDATE tokens SET ${column} = -1`);
+        const found = await check();
+        faulty(found);
+        assert.match(found.stdout, /^the token \w{12}: its times must be milliseconds since the epoch\n$/);
+      }
+      await execute("UPDATE tokens SET last_used_at = NULL, owner = ''");
+      assert.match((await check()).stdout, /^the token \w{12}: its owner is empty\n$/);
+    });
+
     it('invalid rows → each is named', async (t) => {
       const { check, run, execute } = await prepare(t, engine);
       await execute(
@@ -62,6 +85,8 @@ for (const engine of engines) {
          INSERT INTO plants (owner, id, name) VALUES ('', 7, 'x');
          INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at)
            SELECT 'alice', 'two words', digest, 'created', 1 FROM tokens;
+         INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at)
+           SELECT 'alice', 'short', substr(digest, 1, 31), 'created', 1 FROM tokens;
          INSERT INTO tokens (owner, id, digest, name, scopes, created_at)
            SELECT owner, 'another00001', substr(digest, 1, 5), name, scopes, created_at FROM tokens`,
       );
@@ -72,6 +97,7 @@ for (const engine of engines) {
         /the token \w{12}: its times must be milliseconds since the epoch/,
         /the token another00001: its digest is not SHA-256/,
         /the idempotency key "two words" of alice: it must be 1 to 255 visible ASCII characters/,
+        /the idempotency key "short" of alice: its digest is not SHA-256/,
       ]) {
         assert.match(found.stdout, fault);
       }
@@ -219,12 +245,14 @@ describe('check on an embedded store', TOGETHER, () => {
   it('large plant without its text, or text without a plant → found', async (t) => {
     const { check, execute } = await prepareFile(t);
     await execute(
-      `UPDATE plants SET large_id = 5 WHERE id = 1; INSERT INTO large_plants VALUES (6, '{"name":""}')`,
+      `UPDATE plants SET id = 9223372036854775807, large_id = 5 WHERE id = 1;
+       INSERT INTO large_plants VALUES (6, '{"name":""}')`,
     );
     const found = await check();
     faulty(found);
-    assert.match(found.stdout, /the plant 1 of alice: its row in large_plants is missing/);
-    assert.match(found.stdout, /the plant 1 of alice: it has fields next to its row in large_plants/);
+    const plant = 'the plant 9223372036854775807 of alice';
+    assert.ok(found.stdout.includes(`${plant}: its row in large_plants is missing\n`), found.stdout);
+    assert.ok(found.stdout.includes(`${plant}: it has fields next to its row in large_plants\n`));
     assert.match(found.stdout, /belongs to no plant: 6/);
   });
 

@@ -184,7 +184,11 @@ describe('plants moved between formats and engines', () => {
 });
 
 describe('the verification of a copy', () => {
-  const rows: readonly PlantRow[] = [plantRow(1n, { name: 'Alder' }), plantRow(2n, { name: 'Elm', tag: '' })];
+  const rows: readonly PlantRow[] = [
+    plantRow(1n, { name: 'Alder' }),
+    plantRow(2n, { name: 'Elm', tag: '' }),
+    plantRow(2n ** 53n + 1n, { name: 'Rowan' }),
+  ];
   const keys: readonly KeyRow[] = [
     { owner: 'alice', key: 'k', digest: Buffer.alloc(32), outcome: 'created', firstUsedAt: 1 },
   ];
@@ -203,6 +207,10 @@ describe('the verification of a copy', () => {
     {
       fault: 'id off by one',
       spoil: add((plants) => plants.map((one) => ({ ...one, id: one.id + 1n }))),
+    },
+    {
+      fault: 'id rounded to a double',
+      spoil: add((plants) => plants.map((one) => ({ ...one, id: BigInt(Number(one.id)) }))),
     },
     {
       fault: 'lost key',
@@ -224,7 +232,7 @@ describe('the verification of a copy', () => {
       await assert.rejects(copyStore(new PassThrough(), source, spoilt), /sent .*, read back /);
       assert.equal(await target.read((contents) => contents.countPlants()), 0);
       await copyStore(new PassThrough(), source, target);
-      assert.equal(await target.read((contents) => contents.countPlants()), 2);
+      assert.equal(await target.read((contents) => contents.countPlants()), rows.length);
     });
   }
 

@@ -55,3 +55,22 @@ for (const engine of engines)
       assert.ok(allocated <= held.all, `${allocated} bytes allocated, ${held.all} reserved`);
       assert.ok(held.all < 2 * GATHERED_BYTES);
     });
+
+for (const engine of engines)
+  test(`large plants up to the last byte of the first block → complete, all memory reserved, on ${engine.name}`, async (t) => {
+    // One byte is free after the first page: for the comma before the large plant.
+    for (const names of [
+      ['x', large],
+      ['x', large, large],
+    ]) {
+      const store = await openOne(t, engine);
+      await Promise.all(names.map((name, id) => store.write(create(BigInt(id), { name }))));
+      const pages = new PlantPages(store, 'alice', EVERY_ID, 5_000, (read) => read());
+      const first = (await pages.next(PAGE_BYTES)) ?? EMPTY;
+      const held = new CountedBytes();
+      await held.reserve(pages.pageBytes);
+      const json = Buffer.concat(await gather(pages, first, pages.pageBytes, held));
+      assert.equal(json.toString(), JSON.stringify(names.map((name) => ({ name }))));
+      assert.equal(held.held, json.length);
+    }
+  });

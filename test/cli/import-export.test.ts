@@ -8,7 +8,7 @@ import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { migrateStore } from '../../src/store/open-engine.ts';
-import { engines, rowsOf, type TestEngine } from '../support/engines.ts';
+import { engines, execute, rowsOf, type TestEngine } from '../support/engines.ts';
 import { until } from '../support/patience.ts';
 import { type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 import type { CommandOptions, Ended } from '../support/run-command.ts';
@@ -157,6 +157,19 @@ describe('import', TOGETHER, () => {
     assert.ok(stdout.includes(plant.name));
   });
 
+  it('PostgreSQL needs longer than the statement timeout of requests → the import goes on', async (t) => {
+    const { url, run } = await prepare(t, engines[1]);
+    await execute(
+      url,
+      `CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END$$;
+       CREATE TRIGGER slow BEFORE INSERT ON plants FOR EACH STATEMENT EXECUTE FUNCTION pause()`,
+    );
+    const { code, stdout } = await run(['import', 'alice', EXAMPLE], {
+      env: { DATABASE_STATEMENT_TIMEOUT: '100' },
+    });
+    assert.deepEqual({ code, stdout }, { code: 0, stdout: '630 plants of alice created\n' });
+  });
+
   it('owner of an identity provider → accepted', async (t) => {
     const { run } = await prepare(t);
     const owner = 'https://id.example/realms/plants#7d1f-4e';
@@ -251,6 +264,28 @@ describe('export', TOGETHER, () => {
       { code, stdout, stderr },
       { code: 0, stdout: '', stderr: 'the owner zoe has no plants\n' },
     );
+  });
+
+  it('to a name that ends in .jsonl or .CSV → the format of that extension, also for import', async (t) => {
+    const { run, file } = await prepare(t);
+    await run(['import', 'alice', EXAMPLE]);
+    for (const [name, owner, begin] of [
+      ['plants.jsonl', 'bob', '{"id":'],
+      ['plants.CSV', 'carol', 'id,name,tag\n'],
+    ] as const) {
+      assert.equal((await run(['export', 'alice', file(name)])).code, 0);
+      assert.ok((await readFile(file(name), 'utf8')).startsWith(begin), name);
+      assert.equal((await run(['import', owner, file(name)])).code, 0);
+      assert.equal((await run(['export', owner])).stdout, await readFile(EXAMPLE, 'utf8'));
+    }
+  });
+
+  it('text that cannot be an owner → rejected with the rule, and no file is left', async (t) => {
+    const { run, file } = await prepare(t);
+    const { code, stderr } = await run(['export', 'two words', file('plants.csv')]);
+    assert.equal(code, 1);
+    assert.match(stderr, /^plant-store: OWNER must be 1 to 128 letters, .* or ISSUER#SUBJECT/);
+    assert.equal(existsSync(file('plants.csv')), false);
   });
 
   it('while a service runs → same plants as its list', async (t) => {

@@ -2,11 +2,13 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { linkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { describe, type TestContext, test } from 'node:test';
-import { setImmediate as nextTurn } from 'node:timers/promises';
+import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import type { Worker } from 'node:worker_threads';
 import { openStore } from '../../../src/store/open-engine.ts';
-import { StoreNotOpened, StoreUnavailable } from '../../../src/store/store.ts';
+import { REPEATED_LOCK_TIMEOUT_MS, WRITE_LOCK_TIMEOUT_MS } from '../../../src/store/sqlite/connection.ts';
+import { NothingStored, StoreNotOpened, StoreUnavailable } from '../../../src/store/store.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
 import { PATIENCE_MS } from '../../support/patience.ts';
 import { create } from '../../support/store-setup.ts';
@@ -58,6 +60,28 @@ test('messages of Node on the channel of the writer thread (`node --watch`) → 
   }
   assert.equal(await outcome, 'created');
   assert.deepEqual([threads.length, fatal], [1, []]);
+});
+
+test('another program keeps the write lock → later writes wait a shorter time, until one succeeds', async (t) => {
+  const file = await freshFile();
+  const { store, fatal } = await open(t, file);
+  using other = new DatabaseSync(file);
+  async function waitInVain(id: bigint): Promise<number> {
+    const begun = performance.now();
+    await assert.rejects(store.write(create(id)), NothingStored);
+    return performance.now() - begun;
+  }
+  other.exec('BEGIN IMMEDIATE');
+  assert.ok((await waitInVain(1n)) > 0.9 * WRITE_LOCK_TIMEOUT_MS);
+  assert.ok((await waitInVain(2n)) < 0.9 * WRITE_LOCK_TIMEOUT_MS);
+  other.exec('ROLLBACK');
+  assert.equal(await store.write(create(3n)), 'created');
+  other.exec('BEGIN IMMEDIATE');
+  const waiting = store.write(create(4n));
+  await delay(1.5 * REPEATED_LOCK_TIMEOUT_MS);
+  other.exec('ROLLBACK');
+  assert.equal(await waiting, 'created');
+  assert.deepEqual(fatal, []);
 });
 
 describe('a writer thread that ends', () => {

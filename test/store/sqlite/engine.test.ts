@@ -175,6 +175,8 @@ describe('the file', () => {
     const db = openForWriting(file);
     assert.deepEqual({ ...db.prepare('PRAGMA journal_mode').get() }, { journal_mode: 'wal' });
     assert.deepEqual({ ...db.prepare('PRAGMA synchronous').get() }, { synchronous: 2 });
+    // An automatic checkpoint would hide its errors.
+    assert.deepEqual({ ...db.prepare('PRAGMA wal_autocheckpoint').get() }, { wal_autocheckpoint: 0 });
     db.close();
     assert.deepEqual(rowsOf(file, 'PRAGMA journal_mode'), [{ journal_mode: 'wal' }]);
   });
@@ -614,5 +616,19 @@ describe('idempotency keys', () => {
     await passMinute(t, store);
     assert.equal(countOf(file, 'idempotency_keys'), 0);
     assert.equal(countOf(file, 'plants'), 15);
+  });
+
+  test('any number is deleted in the same minute', async (t) => {
+    t.mock.timers.enable({ apis: ['setInterval'] });
+    const file = await freshFile();
+    const { store, clock } = await open(t, file);
+    await writeAll(
+      store,
+      range(2_500, (id) => create(id, 'Alder', `key ${id}`)),
+    );
+    clock.now += 2 * DAY_MS;
+    await passMinute(t, store);
+    for (let writes = 0; writes < 10; writes += 1) assert.equal(await store.write(remove(-1)), 'absent');
+    assert.equal(countOf(file, 'idempotency_keys'), 0);
   });
 });

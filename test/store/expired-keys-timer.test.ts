@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setImmediate as nextIteration } from 'node:timers/promises';
 import { KEY_EXPIRY_INTERVAL_MS, startKeyExpiry } from '../../src/store/expired-keys-timer.ts';
+import { failTest } from '../support/store-setup.ts';
 
 test('a deletion takes longer than a minute → the next one starts only after its end, also by an error', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] });
@@ -29,4 +30,23 @@ test('a deletion takes longer than a minute → the next one starts only after i
   await nextIteration();
   t.mock.timers.tick(KEY_EXPIRY_INTERVAL_MS);
   assert.equal(deletions.length, 3);
+});
+
+test('the end comes while a deletion runs → its error is not reported, and no further one begins', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const deletion = Promise.withResolvers<void>();
+  let deletions = 0;
+  const expiry = startKeyExpiry(
+    () => {
+      deletions += 1;
+      return deletion.promise;
+    },
+    { onFailure: failTest },
+  );
+  t.mock.timers.tick(KEY_EXPIRY_INTERVAL_MS);
+  expiry.end();
+  deletion.reject(new Error('the store is closed'));
+  await nextIteration();
+  t.mock.timers.tick(KEY_EXPIRY_INTERVAL_MS);
+  assert.equal(deletions, 1);
 });

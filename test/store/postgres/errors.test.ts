@@ -2,7 +2,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { toStoreError } from '../../../src/store/postgres/errors.ts';
-import { NothingStored, StatementRejected, StoreUnavailable } from '../../../src/store/store.ts';
+import {
+  NothingStored,
+  StatementRejected,
+  StoreDamaged,
+  StoreUnavailable,
+} from '../../../src/store/store.ts';
 
 /** An error with the fields of one that PostgreSQL sends. */
 function serverError(code: string, routine: string): Error {
@@ -28,8 +33,14 @@ for (const code of ['25006', '40001', '40P01', '55P03'])
     assert.ok(toStoreError(serverError(code, 'any')) instanceof NothingStored);
   });
 
-for (const code of ['08006', '40003', '53100', '57014', '57P01'])
+for (const code of '08006 25P02 25P03 25P04 28P01 3D000 40003 53100 57014 57P01 58030 XX000'.split(' '))
   test(`${code}, which may come after the commit → outcome unknown`, () => {
     const error = toStoreError(serverError(code, 'any'));
-    assert.ok(error instanceof StoreUnavailable && !(error instanceof NothingStored));
+    assert.ok(error instanceof StoreUnavailable);
+    assert.ok(!(error instanceof NothingStored || error instanceof StoreDamaged));
+  });
+
+for (const code of ['XX001', 'XX002'])
+  test(`${code}, a damaged page or index → damaged, so that a check reports it`, () => {
+    assert.ok(toStoreError(serverError(code, 'any')) instanceof StoreDamaged);
   });

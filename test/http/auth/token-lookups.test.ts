@@ -91,6 +91,21 @@ test('as many lists in flight as the limit → 50301 before the token is looked 
   assert.equal((await listed).status, 200);
 });
 
+test('token expires during its lookup → 401', async (t) => {
+  const [engine = assert.fail()] = engines;
+  const service = await startService(t, await engine.freshUrl(t));
+  const token = await service.token('alice', { expiresAt: service.clock.now + 1 });
+  const find = service.store.findToken.bind(service.store);
+  t.mock.method(service.store, 'findToken', async (...args: Parameters<typeof find>) => {
+    const found = await find(...args);
+    service.clock.now += 1;
+    return found;
+  });
+  const { status, text } = await list(service, '192.0.2.1', token);
+  assert.equal(status, 401);
+  assert.match(text, /^\{"error":40101,/);
+});
+
 test('lookups of an address above three quarters of the limit → 50301; another address gets the rest', async (t) => {
   const { service, release } = await holdLookups(t);
   const one = await fill(service, ['192.0.2.1', '192.0.2.1', '192.0.2.1', '192.0.2.1']);

@@ -3,6 +3,7 @@ import { execFile } from 'node:child_process';
 import type { OutgoingHttpHeaders } from 'node:http';
 import { Readable } from 'node:stream';
 import { describe, type TestContext, test } from 'node:test';
+import { setImmediate as nextIteration } from 'node:timers/promises';
 import { inspect, promisify } from 'node:util';
 import {
   type AttemptEnd,
@@ -324,6 +325,23 @@ describe('a process with nothing else to do', () => {
       await createClient({ url: '${url}', token: () => Promise.reject(), timeoutMs: 60_000 }).deletePlant(7).catch(() => {});`);
     assert.ok(ms < 30_000, `${ms} ms`);
   });
+});
+
+test('the token comes after the timeout → nothing is sent with it', async () => {
+  const token = Promise.withResolvers<string>();
+  const sent: unknown[] = [];
+  const client = createClient({
+    url: 'http://plants.lan',
+    token: () => token.promise,
+    fetch: async (url) => {
+      sent.push(url);
+      return new Response(null, { status: 204 });
+    },
+  });
+  await assert.rejects(client.deletePlant(7, { timeoutMs: 1 }), { outcomeUnknown: false });
+  token.resolve('plt_late');
+  await nextIteration();
+  assert.deepEqual(sent, []);
 });
 
 /** What libraries other than the platform resolve to. */

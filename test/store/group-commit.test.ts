@@ -282,11 +282,13 @@ describe('limits', () => {
     const { begun, write, idsBegun } = createHeld({ maxWaitMs: 100 });
     const first = write(0);
     await idsBegun();
-    const [late] = write(2);
+    const [late = assert.fail()] = write(2);
     t.mock.timers.tick(50);
     const younger = write(4);
-    t.mock.timers.tick(75);
-    await assert.rejects(late ?? assert.fail(), /100 ms/);
+    t.mock.timers.tick(50);
+    assert.equal(await isSettled(late), false, 'rejected before its time');
+    t.mock.timers.tick(25);
+    await assert.rejects(late, /100 ms/);
     at(begun, 0).succeed();
     assert.deepEqual(await idsBegun(), [[0], [4]]);
     at(begun, 1).succeed();

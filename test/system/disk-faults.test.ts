@@ -121,6 +121,7 @@ describe('the files next to a store cannot be opened', NEEDS_STRACE, () => {
       await installation.runProcess(['token', 'list'], { wrap }),
       /^plant-store: cannot open the store \S+: .*\(SQLite code 14\): check the disk, and the log of the kernel\n$/,
     );
+    assert.ok(!existsSync(`${installation.file}-new`), 'a file stays that no program needs');
   });
 
   it('no inode is left → the message says so', async (t) => {

@@ -1,12 +1,21 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PAGE_BYTES, PlantPages } from '../../../src/http/plants/pagination.ts';
+import { INT64_MAX } from '../../../src/plant.ts';
 import { engines } from '../../support/engines.ts';
 import { create, EVERY_ID, openOne, remove } from '../../support/store-setup.ts';
 
 const large = 'x'.repeat(2 * PAGE_BYTES);
 
 for (const engine of engines) {
+  test(`range behind the last possible id, as of a forged cursor → no plants, on ${engine.name}`, async (t) => {
+    const store = await openOne(t, engine);
+    assert.equal(await store.write(create(INT64_MAX, { name: 'Alder' })), 'created');
+    const range = { from: INT64_MAX + 1n, to: INT64_MAX };
+    const pages = new PlantPages(store, 'alice', range, 10, (read) => read());
+    assert.equal(await pages.next(PAGE_BYTES), undefined);
+  });
+
   test(`large plant deleted after its page → the list goes on behind it, or ends, on ${engine.name}`, async (t) => {
     const store = await openOne(t, engine);
     const pagesOf = () => new PlantPages(store, 'alice', EVERY_ID, 10, (read) => read());

@@ -1,13 +1,9 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { setTimeout } from 'node:timers/promises';
 import { ApiError } from '../../../src/api-errors.ts';
 import { createRejectedTokens, type RejectedTokens } from '../../../src/http/auth/rate-limit.ts';
 
 const MINUTE_MS = 60_000;
-
-/** lru-cache caches the time of its clock for a millisecond. */
-const CLOCK_IS_READ_MS = 2;
 
 /** Rejected tokens with a clock that the test sets. */
 function limited(limit: number) {
@@ -45,7 +41,7 @@ describe('invalid tokens of an address', () => {
     assert.ok(send(tokens, '192.0.2.2', 'd'));
   });
 
-  test('a minute from the first one, the limit starts again; Retry-After counts down to at least 1', async () => {
+  test('a minute from the first one, the limit starts again; Retry-After counts down to at least 1', () => {
     const { clock, tokens } = limited(1);
     assert.ok(send(tokens, '192.0.2.1', 'a'));
     for (const [after, seconds] of [
@@ -57,11 +53,9 @@ describe('invalid tokens of an address', () => {
       [MINUTE_MS, '1'],
     ] as const) {
       clock.now = 1_000_000 + after;
-      await setTimeout(CLOCK_IS_READ_MS);
       assert.equal(answerTo(tokens, '192.0.2.1', 'b')?.retryAfter, seconds, `after ${after} ms`);
     }
     clock.now = 1_000_000 + MINUTE_MS + 1;
-    await setTimeout(CLOCK_IS_READ_MS);
     assert.ok(send(tokens, '192.0.2.1', 'b'));
   });
 

@@ -13,6 +13,7 @@ import {
   classOfNotice,
   isFromServer,
   isOutOfConnections,
+  isPoolTimeout,
   isStalePlan,
   mustCloseConnection,
   type Notice,
@@ -116,18 +117,21 @@ export class Connections {
   }
 
   async #acquire(): Promise<{ client: PooledClient; index: number }> {
+    const deadline = performance.now() + this.#options.acquireTimeoutMs;
     const first = this.#current;
     const failures: unknown[] = [];
     for (let step = 0; step < this.#pools.length; step += 1) {
       const index = (first + step) % this.#pools.length;
+      const pool = this.#pools[index];
+      if (pool === undefined) continue;
       try {
-        const pool = this.#pools[index];
-        if (pool === undefined) continue;
-        const client = await pool.take();
+        const client = await pool.take(deadline);
         this.#current = index;
         return { client, index };
       } catch (error: unknown) {
         failures[index] = error;
+        // The host works. Another one that accepts writes may be an old primary.
+        if (pool.isBusy(error)) break;
       }
     }
     throw noConnectionToAny(this.#places, failures);
@@ -224,20 +228,20 @@ const GROWTH_PAUSE_MS = 1_000;
 
 /** The connections to one host. */
 class HostPool extends pg.Pool {
-  readonly #connected = new Set<pg.PoolClient>();
+  /** The clients taken. */
+  readonly #taken = new Set<pg.PoolClient>();
   readonly #size: number;
-  readonly #acquireTimeoutMs: number;
   #growth: NodeJS.Timeout | undefined;
   /** Time of the latest answer that did not arrive, on the monotonic clock. */
   #silentAt = 0;
 
   constructor(url: string, options: ConnectionOptions, hosts: number, timelines: Timelines) {
-    const acquireTimeoutMs = Math.ceil(options.acquireTimeoutMs / hosts);
     super({
       Client: ClientOrFailure,
       connectionString: url,
       max: options.poolSize,
-      connectionTimeoutMillis: acquireTimeoutMs,
+      // To connect, and for a free client; `take` waits further for a client of a host that works.
+      connectionTimeoutMillis: Math.ceil(options.acquireTimeoutMs / hosts),
       keepAlive: true,
       application_name: 'plant-store',
       pipeline: true,
@@ -246,12 +250,10 @@ class HostPool extends pg.Pool {
       },
     });
     this.#size = options.poolSize;
-    this.#acquireTimeoutMs = acquireTimeoutMs;
     // Ignores error events of lost connections: without a listener, they would end the process. Statements in
     // flight still reject, and the pool replaces the connection when needed.
     this.on('error', () => undefined);
     this.on('connect', (client) => {
-      this.#connected.add(client);
       const ownClient = asOwnClient(client);
       ownClient.onSilence = () => {
         this.#silentAt = performance.now();
@@ -260,36 +262,46 @@ class HostPool extends pg.Pool {
         ownClient.lostBy ??= error;
       });
     });
-    this.on('remove', (client) => this.#connected.delete(client));
+    this.on('release', (_, client) => this.#taken.delete(client));
   }
 
   /**
-   * Takes a client. Rejects if none is free or connected in time. If the server has no connection left, waits for
-   * another client of the pool, for the rest of the time. Closes clients without an answer since the server was
-   * silent on one of them: each would let a request wait for the whole timeout.
+   * Takes a client. Rejects if the host does not give one, or none is free by `deadline`, a time on the monotonic
+   * clock. While the pool is busy, waits for a client that others use. Closes clients without an answer since the
+   * server was silent on one of them: each would let a request wait for the whole timeout.
    */
-  async take(): Promise<PooledClient> {
-    const deadline = performance.now() + this.#acquireTimeoutMs;
+  async take(deadline: number): Promise<PooledClient> {
     for (let late: unknown; ; ) {
       try {
         const client = await this.#next(deadline, late);
-        if (client.answeredAt >= this.#silentAt) return client;
+        if (this.#answers(client)) {
+          this.#taken.add(client);
+          return client;
+        }
         client.destroy();
         client.release(true);
         late = new Error('connection timeout, as on another connection');
       } catch (error: unknown) {
         // At first, those that are connecting count too.
-        const others = late === undefined ? this.totalCount : this.#usableCount();
-        if (error === late || !isOutOfConnections(error) || others === 0) throw error;
+        const mayConnect = late === undefined && isOutOfConnections(error) && this.totalCount > 0;
+        if (performance.now() >= deadline || !(mayConnect || this.isBusy(error))) throw error;
         this.#pauseGrowth();
         late = error;
       }
     }
   }
 
-  // `#connected` has also the clients that are ending, and `totalCount` those that are connecting.
+  /** True if `error` only means that there is no further connection now, and those that are open work. */
+  isBusy(error: unknown): boolean {
+    return this.#usableCount() > 0 && (isOutOfConnections(error) || isPoolTimeout(error));
+  }
+
   #usableCount(): number {
-    return Math.min(this.#connected.size, this.totalCount);
+    return this.idleCount + [...this.#taken].filter((client) => this.#answers(asOwnClient(client))).length;
+  }
+
+  #answers({ answeredAt }: Client): boolean {
+    return answeredAt >= this.#silentAt;
   }
 
   #pauseGrowth(): void {

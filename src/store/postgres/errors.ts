@@ -101,6 +101,11 @@ export function isOutOfConnections(error: unknown): boolean {
   return codeOf(error) === TOO_MANY_CONNECTIONS;
 }
 
+/** True if no connection of the pool became free in time. The error of the pool has no code. */
+export function isPoolTimeout(error: unknown): boolean {
+  return messageOf(error) === 'timeout exceeded when trying to connect';
+}
+
 /** True for an error that the server sent, with an SQLSTATE code. */
 export function isFromServer(error: unknown): boolean {
   return error instanceof Error && 'severity' in error && /^[0-9A-Z]{5}$/.test(codeOf(error));
@@ -116,11 +121,12 @@ export function noConnection(error: unknown, reason = error): StoreUnavailable {
 }
 
 /**
- * Creates the error for the case that no host accepts a connection. With several hosts, gives a reason for
- * each.
+ * Creates the error for the case that no host gives a connection. With several hosts, gives a reason for each that was
+ * tried. `errors` has the index of the host.
  */
 export function noConnectionToAny(hosts: readonly string[], errors: readonly unknown[]): NothingStored {
-  const reasons = hosts.map((host, index) => `${host}: ${reasonOf(errors[index])}`);
+  // Skips the holes in `errors`.
+  const reasons = errors.flatMap((error, index) => `${hosts[index]}: ${reasonOf(error)}`);
   const reason = hosts.length === 1 ? reasonOf(errors[0]) : reasons.join('; ');
   return new NothingStored(`no connection to PostgreSQL: ${reason}`, { cause: errors.at(-1) });
 }

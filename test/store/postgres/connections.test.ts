@@ -285,8 +285,46 @@ describe('the server accepts fewer connections than the pool may have', () => {
   });
 });
 
+describe('all connections to the current host are in use', () => {
+  /** A pool of one connection. Its URL has two hosts, both of which accept writes. `sent` counts the bytes to the second. */
+  async function openTwo(t: TestContext) {
+    const url = new URL(await postgres.freshUrl(t));
+    let sent = 0;
+    const second = await startTcpProxy(t, Number(url.port), ({ length }) => {
+      sent += length;
+    });
+    const hosts = url.href.replace(url.host, `${url.host},127.0.0.1:${second.port}`);
+    const connections = new Connections(hosts, { ...patient, acquireTimeoutMs: 2_000 });
+    t.after(() => connections.close());
+    return { connections, host: url.host, sent: () => sent };
+  }
+
+  test('for the whole wait → an error, and the other host is not tried', async (t) => {
+    const { connections, host, sent } = await openTwo(t);
+    await connections.use(() =>
+      assert.rejects(processOf(connections), {
+        name: 'StoreUnavailable',
+        message: `no connection to PostgreSQL: ${host}: timeout exceeded when trying to connect`,
+      }),
+    );
+    assert.ok((await processOf(connections)) > 0);
+    assert.equal(sent(), 0);
+  });
+
+  test('for more than a share of the wait → statements wait for them', async (t) => {
+    const { connections, sent } = await openTwo(t);
+    let waiting: Promise<number> | undefined;
+    const first = await connections.use(async (connection) => {
+      waiting = processOf(connections);
+      await sleep(1_300);
+      return processOf(connection);
+    });
+    assert.equal(await waiting, first);
+    assert.equal(sent(), 0);
+  });
+});
+
 test('the database has other defaults → each session has the settings of the service', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   const database = new URL(url).pathname.slice(1);
   for (const setting of [

@@ -19,6 +19,7 @@ import {
   type Notice,
   noConnection,
   noConnectionToAny,
+  POOL_TIMEOUT,
 } from './errors.ts';
 import { rowsOfPrimary, withRole } from './primary-check.ts';
 import { Client, ClientOrFailure, prepareSession, type Timelines, watchTimelines } from './sessions.ts';
@@ -231,17 +232,19 @@ class HostPool extends pg.Pool {
   /** The clients taken. */
   readonly #taken = new Set<pg.PoolClient>();
   readonly #size: number;
+  readonly #connectTimeoutMs: number;
   #growth: NodeJS.Timeout | undefined;
   /** Time of the latest answer that did not arrive, on the monotonic clock. */
   #silentAt = 0;
 
   constructor(url: string, options: ConnectionOptions, hosts: number, timelines: Timelines) {
+    const connectTimeoutMs = Math.ceil(options.acquireTimeoutMs / hosts);
     super({
       Client: ClientOrFailure,
       connectionString: url,
       max: options.poolSize,
       // To connect, and for a free client; `take` waits further for a client of a host that works.
-      connectionTimeoutMillis: Math.ceil(options.acquireTimeoutMs / hosts),
+      connectionTimeoutMillis: connectTimeoutMs,
       keepAlive: true,
       application_name: 'plant-store',
       pipeline: true,
@@ -250,6 +253,7 @@ class HostPool extends pg.Pool {
       },
     });
     this.#size = options.poolSize;
+    this.#connectTimeoutMs = connectTimeoutMs;
     // Ignores error events of lost connections: without a listener, they would end the process. Statements in
     // flight still reject, and the pool replaces the connection when needed.
     this.on('error', () => undefined);
@@ -312,14 +316,16 @@ class HostPool extends pg.Pool {
     }, GROWTH_PAUSE_MS).unref();
   }
 
-  // The pool limits the time of the first try; the set-up of a new session has more: that of its statements. A
-  // further try rejects with `late` at the deadline. A client that comes later goes back to the pool, which would
-  // otherwise count it as in use for ever.
+  // The pool limits the time of the first try; the set-up of a new session has more: that of its statements. If a new
+  // connection takes half of it, and others work, the first try rejects as if the pool were busy. A further try rejects
+  // with `late` at the deadline. A client that comes later goes back to the pool, which would otherwise count it as in
+  // use for ever.
   #next(deadline: number, late: unknown): Promise<PooledClient> {
     return new Promise((resolve, reject) => {
       let isSettled = false;
       const rest = Math.max(0, deadline - performance.now());
-      const timeout = late === undefined ? undefined : setTimeout(fail, rest, late);
+      let timeout = late === undefined ? undefined : setTimeout(fail, rest, late);
+      const before = this.totalCount;
       this.connect((error, client, release) => {
         // The pool's timeout may come later than `fail`; it has no client and no `release`.
         if (client === undefined) fail(error);
@@ -330,6 +336,10 @@ class HostPool extends pg.Pool {
           resolve(asOwnClient(client));
         }
       });
+      if (timeout === undefined && this.totalCount > before)
+        timeout = setTimeout(() => {
+          if (this.#usableCount() > 0) fail(new Error(POOL_TIMEOUT));
+        }, this.#connectTimeoutMs / 2);
 
       function fail(error: unknown): void {
         isSettled = true;

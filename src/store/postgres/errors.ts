@@ -45,6 +45,9 @@ const FEATURE_NOT_SUPPORTED = '0A000';
 
 const TOO_MANY_CONNECTIONS = '53300';
 
+/** The message of the pool if no connection became free in time. The error has no code. */
+export const POOL_TIMEOUT = 'timeout exceeded when trying to connect';
+
 /**
  * True for a conflict with another transaction: a deadlock, a serialization failure, or a prepared statement that a
  * migration made outdated. Nothing changed, and an immediate retry may succeed.
@@ -101,9 +104,9 @@ export function isOutOfConnections(error: unknown): boolean {
   return codeOf(error) === TOO_MANY_CONNECTIONS;
 }
 
-/** True if no connection of the pool became free in time. The error of the pool has no code. */
+/** True if no connection of the pool became free in time. */
 export function isPoolTimeout(error: unknown): boolean {
-  return messageOf(error) === 'timeout exceeded when trying to connect';
+  return messageOf(error) === POOL_TIMEOUT;
 }
 
 /** True for an error that the server sent, with an SQLSTATE code. */

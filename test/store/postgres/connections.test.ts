@@ -324,6 +324,20 @@ describe('all connections to the current host are in use', () => {
   });
 });
 
+test('logins take too long, but an open connection works → statements wait for it', async (t) => {
+  const { proxy, url } = await open(t);
+  const connections = new Connections(url, { ...patient, poolSize: 2, acquireTimeoutMs: 4_000 });
+  t.after(() => connections.close());
+  let waiting: Promise<number> | undefined;
+  const first = await connections.use(async (connection) => {
+    const held = proxy.expect(/user\0/, 'hold');
+    waiting = processOf(connections);
+    await Promise.all([held, until(() => connections.count().waiting === 1)]);
+    return processOf(connection);
+  });
+  assert.equal(await waiting, first);
+});
+
 test('the database has other defaults → each session has the settings of the service', async (t) => {
   const url = await postgres.freshUrl(t);
   const database = new URL(url).pathname.slice(1);

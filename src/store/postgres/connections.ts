@@ -1,5 +1,5 @@
 import pg from 'pg';
-import { codeOf, messageOf } from '../../thrown-errors.ts';
+import { messageOf } from '../../thrown-errors.ts';
 import type { Row } from '../rows.ts';
 import {
   type ConnectionCounts,
@@ -20,6 +20,7 @@ import {
   noConnection,
   noConnectionToAny,
   POOL_TIMEOUT,
+  textOf,
 } from './errors.ts';
 import { rowsOfPrimary, withRole } from './primary-check.ts';
 import { Client, ClientOrFailure, prepareSession, type Timelines, watchTimelines } from './sessions.ts';
@@ -148,8 +149,7 @@ export class Connections {
       await this.#ask(client, { text: 'SELECT 1' });
       return error;
     } catch (end: unknown) {
-      const reason = `PostgreSQL: ${messageOf(error)} (${codeOf(error)}); then ${messageOf(end)}`;
-      return new StoreUnavailable(reason, { cause: end });
+      return new StoreUnavailable(`${textOf(error)}; then ${messageOf(end)}`, { cause: end });
     }
   }
 
@@ -210,7 +210,7 @@ export async function rollBack(connection: Connection, reason: unknown): Promise
     // Throws StoreUnavailable, on which `use` closes the connection. If `use` also closes the connection on
     // `reason`, throws `reason`.
     if (!mustCloseConnection(reason))
-      throw new StoreUnavailable(`a transaction could not be rolled back: ${messageOf(error)}`, {
+      throw new StoreUnavailable(`${textOf(reason)}; then the rollback failed: ${messageOf(error)}`, {
         cause: error,
       });
   }

@@ -142,11 +142,16 @@ function reasonOf(error: unknown): string {
     : reason;
 }
 
+/** Returns the message of an error, of the server with its code. */
+export function textOf(error: unknown): string {
+  return isFromServer(error) ? `PostgreSQL: ${messageOf(error)} (${codeOf(error)})` : messageOf(error);
+}
+
 /** Converts an error of the server to an error of `store.ts`. Returns errors from other sources unchanged. */
 export function toStoreError(error: unknown): unknown {
   if (!isFromServer(error)) return error;
   const code = codeOf(error);
-  const reason = `PostgreSQL: ${messageOf(error)} (${code})`;
+  const reason = textOf(error);
   if (DAMAGE_CODES.has(code)) return new StoreDamaged(reason, { cause: error });
   if (NOTHING_STORED_CODES.has(code) || NOTHING_STORED_ROUTINES.has(routineOf(error)) || isConflict(error))
     return new NothingStored(reason, { cause: error });

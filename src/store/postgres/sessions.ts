@@ -105,6 +105,10 @@ export const ClientOrFailure = new Proxy(Client, {
  */
 const JIT_OFF = `SELECT set_config('jit', 'off', false) WHERE current_setting('jit', true) IS NOT NULL`;
 
+/** Lets a command such as export take longer than the administrator allows transactions. PostgreSQL 17 has this setting. */
+const NO_TRANSACTION_TIMEOUT = `SELECT set_config('transaction_timeout', '0', false)
+                                 WHERE current_setting('transaction_timeout', true) IS NOT NULL`;
+
 /**
  * Keeps a missing tag from becoming the text NULL. CockroachDB rejects this setting, and also `current_setting` of it.
  */
@@ -133,7 +137,8 @@ export async function prepareSession(
   const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
                SET default_transaction_isolation = 'read committed';
                SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs};
-               SET client_min_messages = warning; ${ARRAY_NULLS_ON}; ${PLAN_ONCE}; ${JIT_OFF}`;
+               SET client_min_messages = warning; ${NO_TRANSACTION_TIMEOUT}; ${ARRAY_NULLS_ON}; ${PLAN_ONCE};
+               ${JIT_OFF}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;
   // Ignores an error of the timeline query: servers compatible with PostgreSQL may lack timelines.

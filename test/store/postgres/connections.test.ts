@@ -72,7 +72,8 @@ describe('a connection is lost', () => {
       connections.use((connection) => inTransaction(connection, 'BEGIN', () => connection.query(FAILING))),
       {
         name: 'StoreUnavailable',
-        message: /^a transaction could not be rolled back: no connection to Postgre/,
+        message:
+          /^PostgreSQL: division by zero \(22012\); then the rollback failed: no connection to PostgreSQL: Query read/,
       },
     );
     await stalled;
@@ -92,7 +93,8 @@ describe('a connection is lost', () => {
       ),
       {
         name: 'StoreUnavailable',
-        message: /^a transaction could not be rolled back: current transaction is/,
+        message:
+          /^PostgreSQL: division by zero \(22012\); then the rollback failed: current transaction is aborted/,
       },
     );
     assert.notEqual(await processOf(connections), before);
@@ -376,6 +378,24 @@ test('a server has no setting array_nulls, as CockroachDB → sessions open', as
   const connections = new Connections(url.href, patient);
   t.after(() => connections.close());
   assert.ok((await processOf(connections)) > 0);
+});
+
+test('the database has a transaction timeout (PostgreSQL 17) → longer transactions are not ended', async (t) => {
+  assert.ok(postgres !== undefined);
+  const url = await postgres.freshUrl(t);
+  await execute(
+    url,
+    `DO $$BEGIN
+       IF current_setting('transaction_timeout', true) IS NOT NULL THEN
+         EXECUTE format('ALTER DATABASE %I SET transaction_timeout = 100', current_database());
+       END IF;
+     END$$`,
+  );
+  const connections = new Connections(url, patient);
+  t.after(() => connections.close());
+  await connections.use((connection) =>
+    inTransaction(connection, 'BEGIN', () => connection.query({ text: 'SELECT pg_sleep(0.3)' })),
+  );
 });
 
 test('statements sent together: each has the whole time, from the end of the one before', async (t) => {

@@ -151,7 +151,11 @@ export async function prepareSession(
   // one host: the primary can still list plants.
   const [role] = rows;
   if (role?.standby === 'on' || (hosts > 1 && role?.read_only !== 'off'))
-    throw new StoreUnavailable('the host is not the primary');
+    throw new StoreUnavailable(
+      role?.standby === 'off'
+        ? 'the host is read-only: default_transaction_read_only is on'
+        : 'the host is not the primary',
+    );
   timelines.note(timeline?.rows[0]?.timeline);
 }
 

@@ -14,6 +14,7 @@ import {
   isFromServer,
   isOutOfConnections,
   isPoolTimeout,
+  isReadOnly,
   isStalePlan,
   mustCloseConnection,
   type Notice,
@@ -91,7 +92,9 @@ export class Connections {
     } catch (thrown: unknown) {
       const error = await this.#checkSession(client, thrown);
       const mustClose = mustCloseConnection(error);
-      if (mustClose && this.#current === index) this.#current = (index + 1) % this.#pools.length;
+      // After any other error, the next search tries this host first. Another one may be an old primary.
+      const hasFailed = isReadOnly(error) || this.#pools[index]?.answers(client) === false;
+      if (mustClose && hasFailed && this.#current === index) this.#current = (index + 1) % this.#pools.length;
       client.release(mustClose || isStalePlan(error));
       throw error;
     } finally {
@@ -278,7 +281,7 @@ class HostPool extends pg.Pool {
     for (let late: unknown; ; ) {
       try {
         const client = await this.#next(deadline, late);
-        if (this.#answers(client)) {
+        if (this.answers(client)) {
           this.#taken.add(client);
           return client;
         }
@@ -301,10 +304,11 @@ class HostPool extends pg.Pool {
   }
 
   #usableCount(): number {
-    return this.idleCount + [...this.#taken].filter((client) => this.#answers(asOwnClient(client))).length;
+    return this.idleCount + [...this.#taken].filter((client) => this.answers(asOwnClient(client))).length;
   }
 
-  #answers({ answeredAt }: Client): boolean {
+  /** False if the server was silent since its latest answer to `client`. */
+  answers({ answeredAt }: Client): boolean {
     return answeredAt >= this.#silentAt;
   }
 

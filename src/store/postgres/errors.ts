@@ -33,8 +33,10 @@ const NOTHING_STORED_ROUTINES = new Set([
 /** Codes of a damaged page or index. */
 const DAMAGE_CODES = new Set(['XX001', 'XX002']);
 
+const READ_ONLY = '25006';
+
 /** Codes of a server that is not the primary: read-only, starting up or shutting down. */
-const NOT_PRIMARY_CODES = new Set(['25006', '57P01', '57P02', '57P03']);
+const NOT_PRIMARY_CODES = new Set([READ_ONLY, '57P01', '57P02', '57P03']);
 
 /**
  * Codes of a unique violation. XX000 is the internal error that Citus returns for a violation on a worker.
@@ -112,6 +114,14 @@ export function isPoolTimeout(error: unknown): boolean {
 /** True for an error that the server sent, with an SQLSTATE code. */
 export function isFromServer(error: unknown): boolean {
   return error instanceof Error && 'severity' in error && /^[0-9A-Z]{5}$/.test(codeOf(error));
+}
+
+/** The server answers, but is no primary that accepts writes. */
+export class NotPrimary extends StoreUnavailable {}
+
+/** True if the server answers, but is read-only. */
+export function isReadOnly(error: unknown): boolean {
+  return error instanceof NotPrimary || codeOf(error) === READ_ONLY;
 }
 
 /** True if the connection must be closed: it failed, or its host is not the primary. */

@@ -287,8 +287,8 @@ describe('the server accepts fewer connections than the pool may have', () => {
   });
 });
 
-describe('all connections to the current host are in use', () => {
-  /** A pool of one connection. Its URL has two hosts, both of which accept writes. `sent` counts the bytes to the second. */
+describe('two hosts accept writes', () => {
+  /** A pool of one connection. `sent` counts the bytes to the second host. */
   async function openTwo(t: TestContext) {
     const url = new URL(await postgres.freshUrl(t));
     let sent = 0;
@@ -301,7 +301,7 @@ describe('all connections to the current host are in use', () => {
     return { connections, host: url.host, sent: () => sent };
   }
 
-  test('for the whole wait → an error, and the other host is not tried', async (t) => {
+  test('all connections to the first are in use for the whole wait → an error, and the other host is not tried', async (t) => {
     const { connections, host, sent } = await openTwo(t);
     await connections.use(() =>
       assert.rejects(processOf(connections), {
@@ -313,7 +313,15 @@ describe('all connections to the current host are in use', () => {
     assert.equal(sent(), 0);
   });
 
-  test('for more than a share of the wait → statements wait for them', async (t) => {
+  test('the connection to the first is lost → it is opened again', async (t) => {
+    const { connections, sent } = await openTwo(t);
+    const end = { text: 'SELECT pg_terminate_backend(pg_backend_pid())' };
+    await assert.rejects(connections.query(end), { code: '57P01' });
+    assert.ok((await processOf(connections)) > 0);
+    assert.equal(sent(), 0);
+  });
+
+  test('all connections to the first are in use for more than a share of the wait → statements wait', async (t) => {
     const { connections, sent } = await openTwo(t);
     let waiting: Promise<number> | undefined;
     const first = await connections.use(async (connection) => {

@@ -389,7 +389,6 @@ test('a server has no setting array_nulls, as CockroachDB → sessions open', as
 });
 
 test('the database has a transaction timeout (PostgreSQL 17) → longer transactions are not ended', async (t) => {
-  assert.ok(postgres !== undefined);
   const url = await postgres.freshUrl(t);
   await execute(
     url,

@@ -9,7 +9,8 @@ const UNSENT_CODE =
 
 /**
  * Matches error codes of Node and Bun for a TLS handshake that failed before sending: the certificate of the server is
- * invalid, or no version of TLS fits. Other alerts may follow the request in TLS 1.3.
+ * invalid, or no version of TLS fits. Other alerts may follow the request in TLS 1.3. Bun's EPROTO says that the handshake
+ * failed, but also follows invalid TLS records after the request, so it does not count.
  */
 const FAILED_HANDSHAKE =
   /^(?:CERT_|UNABLE_TO_|(?:DEPTH_ZERO_)?SELF_SIGNED_CERT|ERR_TLS_CERT_|ERR_SSL_(?:WRONG_VERSION_NUMBER|TLSV1_ALERT_PROTOCOL_VERSION)$)/;

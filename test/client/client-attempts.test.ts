@@ -434,6 +434,8 @@ describe('fetch of the user', () => {
     [{ code: 'EHOSTUNREACH' }, false],
     [{ code: 'ECONNRESET' }, true],
     [{ code: 'ETIMEDOUT' }, true],
+    // Bun's "The TLS handshake failed", which it also says after a request was sent.
+    [{ code: 'EPROTO' }, true],
   ] as const) {
     test(`that rejects with ${inspect(fields)} → outcomeUnknown is ${isUnknown}`, async () => {
       const error = Object.assign(new Error('failed'), fields);

@@ -31,7 +31,7 @@ const MAX_CAUSES = 4;
  */
 export function copyOf(error: unknown, token: string, left = MAX_CAUSES): unknown {
   if (typeof error === 'string') return safeLines(error, token);
-  if (!(error instanceof Error) || left === 0) return undefined;
+  if (!isError(error) || left === 0) return undefined;
   const copy = new Error();
   const set = (field: string, value: unknown): void => {
     const enumerable = Object.prototype.propertyIsEnumerable.call(error, field);
@@ -43,13 +43,25 @@ export function copyOf(error: unknown, token: string, left = MAX_CAUSES): unknow
     if (typeof value === 'string') set(field, safeLines(value, token));
   }
   if (error.cause !== undefined) set('cause', copyOf(error.cause, token, left - 1));
-  if (error instanceof AggregateError) {
+  if (Array.isArray(error.errors)) {
     set(
       'errors',
       error.errors.map((each) => copyOf(each, token, left - 1)),
     );
   }
   return copy;
+}
+
+/** An error, or an AggregateError, of any realm. */
+interface AnyError {
+  readonly message: string;
+  readonly cause?: unknown;
+  readonly errors?: unknown;
+}
+
+/** In Jest, errors of fetch are of another realm, and no instances of its Error. */
+function isError(value: unknown): value is AnyError {
+  return typeof Reflect.get(Object(value), 'message') === 'string';
 }
 
 /** Keeps line breaks, which a stack has. */
@@ -63,15 +75,15 @@ function safeLines(text: string, token: string): string {
  */
 export function reasonOf(error: unknown): string {
   const inner = innerOf(error);
-  if (!(inner instanceof Error)) return String(inner);
+  if (!isError(inner)) return String(inner);
   const code = textIn(inner, 'code');
   if (code === 'ERR_SSL_WRONG_VERSION_NUMBER') return `${code}; is it http://?`;
-  return (!code.startsWith('ERR_SSL_') && inner.message.trim()) || code || inner.name;
+  return (!code.startsWith('ERR_SSL_') && inner.message.trim()) || code || textIn(inner, 'name');
 }
 
 /** Returns `error.cause`, if any, otherwise the error. Node and Deno put the actual error into `cause`. */
 function innerOf(error: unknown): unknown {
-  return error instanceof Error && error.cause instanceof Error ? error.cause : error;
+  return isError(error) && isError(error.cause) ? error.cause : error;
 }
 
 /**
@@ -81,7 +93,7 @@ function innerOf(error: unknown): unknown {
 export function isUnsent(error: unknown): boolean {
   const inner = innerOf(error);
   // An AggregateError has one error for each address of the host.
-  const errors: readonly unknown[] = inner instanceof AggregateError ? inner.errors : [inner];
+  const errors: readonly unknown[] = isError(inner) && Array.isArray(inner.errors) ? inner.errors : [inner];
   return errors.length > 0 && errors.every(precedesSending);
 }
 

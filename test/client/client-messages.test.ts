@@ -4,6 +4,7 @@ import { createServer as createTlsServer } from 'node:https';
 import { createServer } from 'node:net';
 import { describe, test } from 'node:test';
 import { inspect } from 'node:util';
+import { runInNewContext } from 'node:vm';
 import { createClient, PlantStoreError } from '../../client/src/client.ts';
 import { freshFolder } from '../support/engines.ts';
 import { listenOnFreePort } from '../support/servers/free-port.ts';
@@ -151,6 +152,28 @@ test('an error of fetch or of the token function with control characters → the
   await assert.rejects(createClient({ ...options, token: fail }).createPlant(FERN), {
     message: `no token for POST http://h/plants (${safe})`,
   });
+});
+
+describe('an error of fetch of another realm, as all have in Jest', () => {
+  const unsent = "Object.assign(new Error('connect'), { code: 'ECONNREFUSED', syscall: 'connect' })";
+  for (const [source, reason] of [
+    [`new TypeError('fetch failed', { cause: ${unsent} })`, 'connect'],
+    ["Object.assign(new Error('no port'), { code: 'ECONNREFUSED' })", 'no port'],
+    [`new AggregateError([${unsent}, ${unsent}], 'no address')`, 'no address'],
+  ] as const) {
+    test(`${source} → its reason, a copy as the cause, and outcomeUnknown is false`, async () => {
+      const error: unknown = runInNewContext(source);
+      assert.ok(!(error instanceof Error));
+      const fetch = () => Promise.reject(error);
+      const failure = await failureOf(
+        createClient({ url: 'http://h', token: TOKEN, retries: 0, fetch }).createPlant(FERN),
+      );
+      assert.equal(failure.message, `no answer from POST http://h/plants (${reason})`);
+      assert.equal(failure.outcomeUnknown, false);
+      assert.ok(failure.cause instanceof Error);
+      assert.match(inspect(failure.cause), /code: 'ECONNREFUSED'/);
+    });
+  }
 });
 
 describe('an answer of another program', () => {

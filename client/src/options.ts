@@ -64,7 +64,7 @@ export interface ClientOptions {
    * the service has up to 8 MiB and one plant, so it can exceed the default if the service accepts plants of megabytes.
    */
   readonly maxBodyBytes?: number | undefined;
-  /** Function that sends the requests, such as that of another library. Default: `globalThis.fetch`. */
+  /** Function that sends the requests, such as that of another library. Default: the `globalThis.fetch` of the moment. */
   readonly fetch?: Fetch | undefined;
   /** Called before each attempt. An error that it throws ends the call. */
   readonly beforeAttempt?: ((attempt: AttemptStart) => void) | undefined;

@@ -48,7 +48,7 @@ interface Outcome<T> {
  * the time of each attempt, and retries. Each operation of the service is safe to retry.
  */
 export function createSender(options: ClientOptions): (options: CallOptions) => Send {
-  const { token, fetch = globalThis.fetch, beforeAttempt, afterAttempt } = options;
+  const { token, fetch, beforeAttempt, afterAttempt } = options;
   checkFunctions({ fetch, beforeAttempt, afterAttempt });
   const clientLimits = limitsOf(options, DEFAULTS);
   const isFunction = typeof token === 'function';
@@ -77,7 +77,8 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
             // Copies the headers: a hook may keep its object, and must not get the token.
             const headers = { ...Object.fromEntries(withoutToken), authorization: `Bearer ${given}` };
             const request = { method, headers, body: body ?? null, signal: end, redirect: 'manual' } as const;
-            return answerOf(await fetch(url, request), question, given);
+            // Reads globalThis.fetch late: tests and instrumentation may replace it after createClient.
+            return answerOf(await (fetch ?? globalThis.fetch)(url, request), question, given);
           });
           if (answer !== undefined) {
             const success = read(answer, outcomeUnknown);

@@ -382,6 +382,16 @@ describe('fetch of the user', () => {
     });
   }
 
+  test('that replaces the one of the platform after createClient → called, until it is restored', async (t) => {
+    const url = await serve(t, (_request, response) => response.writeHead(204).end());
+    const client = createClient({ url, token: 'secret' });
+    const { mock } = t.mock.method(globalThis, 'fetch');
+    await client.deletePlant(7);
+    mock.restore();
+    await client.deletePlant(7);
+    assert.equal(mock.callCount(), 1);
+  });
+
   test('that ignores its signal → the call still ends by its timeout, and by its signal', async () => {
     const reason = new Error('enough');
     const controller = new AbortController();

@@ -1,10 +1,6 @@
-import { BASE_PAUSE_MS, LONGEST_PAUSE_MS } from '../../client/src/retry.ts';
+import { randomPause } from '../../client/src/retry.ts';
 import type { Clock } from './clock.ts';
 import type { Kind, Plan, Request, Status } from './model.ts';
-
-/** Seconds: the random pause before retry n is below both BASE_PAUSE × 2 ** n and LONGEST_PAUSE. */
-const BASE_PAUSE = BASE_PAUSE_MS / 1_000;
-const LONGEST_PAUSE = LONGEST_PAUSE_MS / 1_000;
 
 /** The results that the clients recorded after the warm-up. */
 export interface Seen {
@@ -52,7 +48,7 @@ export function startClients(
       if (status !== 'ok' && ask.attempt < plan.retries) {
         const next = ask.attempt + 1;
         if (clock.now > plan.warmUp) seen.retries += 1;
-        const pause = retryAfter + random() * Math.min(LONGEST_PAUSE, BASE_PAUSE * 2 ** next);
+        const pause = retryAfter + randomPause(next, random()) / 1_000;
         clock.after(pause, () => attempt({ ...ask, attempt: next }));
         return;
       }

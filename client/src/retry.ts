@@ -4,9 +4,11 @@
  */
 export const TRANSIENT_STATUSES = [408, 429, 502, 503, 504];
 
-/** Half of the max random pause before the first retry. */
-export const BASE_PAUSE_MS = 50;
-export const LONGEST_PAUSE_MS = 5_000;
+/** Max pause before the first retry. It is short: the connection may have been closed while it was idle. */
+const FIRST_PAUSE_MS = 100;
+/** Four retries wait at least 3.5 s, during which a service restarts. */
+const GROWTH = 4;
+const LONGEST_PAUSE_MS = 5_000;
 
 /** With a longer `Retry-After` the call fails at once. */
 export const LONGEST_RETRY_AFTER_MS = 60_000;
@@ -16,14 +18,21 @@ const ASCTIME = /^\w{3} (\w{3}) +(\d+) ([\d:]+) (\d{4})$/;
 
 /**
  * Returns the milliseconds until a retry; the first retry has the number 1. Adds a random pause to the time
- * in `Retry-After` (RFC 9110 §10.2.3). The limit of the random pause doubles with each retry, up to
- * LONGEST_PAUSE_MS (full jitter; M. Brooker, Exponential Backoff And Jitter, 2015). Returns undefined if
- * `Retry-After` is too long.
+ * in `Retry-After` (RFC 9110 §10.2.3). Returns undefined if `Retry-After` is too long.
  */
 export function pauseBefore(retry: number, headers: Headers | undefined): number | undefined {
   const asked = headers === undefined ? 0 : retryAfterMs(headers);
   if (asked > LONGEST_RETRY_AFTER_MS) return undefined;
-  return asked + Math.random() * Math.min(LONGEST_PAUSE_MS, BASE_PAUSE_MS * 2 ** retry);
+  return asked + randomPause(retry, Math.random());
+}
+
+/**
+ * Returns the milliseconds of a random pause for a random number from 0 to 1. Its limit grows with each retry, and at
+ * least half of it is waited (equal jitter; M. Brooker, Exponential Backoff And Jitter, 2015).
+ */
+export function randomPause(retry: number, random: number): number {
+  const limit = Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * GROWTH ** (retry - 1));
+  return (limit * (1 + random)) / 2;
 }
 
 /** The longest of several numbers counts: a proxy may have added one. */

@@ -12,6 +12,8 @@ import {
   type Fetch,
   PlantStoreError,
 } from '../../client/src/client.ts';
+import { DEFAULTS } from '../../client/src/options.ts';
+import { pauseBefore } from '../../client/src/retry.ts';
 import { freePort } from '../support/servers/free-port.ts';
 import { serve } from '../support/servers/stub-server.ts';
 
@@ -128,6 +130,22 @@ describe('Retry-After', () => {
     });
     assertPause(await pauseAfter(t, headers), 30);
   });
+});
+
+test('the pauses of all retries → outlast a restart of the service, and leave the first one short', (t) => {
+  for (const [random, pauses] of [
+    [0, [50, 200, 800, 2_500]],
+    [1, [100, 400, 1_600, 5_000]],
+  ] as const) {
+    const { mock } = t.mock.method(Math, 'random', () => random);
+    const numbers = Array.from({ length: DEFAULTS.retries }, (_, index) => index + 1);
+    assert.deepEqual(
+      numbers.map((retry) => pauseBefore(retry, undefined)),
+      pauses,
+    );
+    assert.equal(pauseBefore(1_000, undefined), pauses.at(-1));
+    mock.restore();
+  }
 });
 
 /** Resolves to the pause in milliseconds after a 503 with the given headers. */

@@ -127,7 +127,8 @@ export interface Client {
   listPlants(options?: ListOptions): PlantList;
   /**
    * Deletes a plant; resolves when the deletion is on disk. If a response was lost and the retry finds no
-   * plant, the plant counts as deleted.
+   * plant, the plant counts as deleted. Deno, Bun and browsers retry by themselves too: there, the call may reject with
+   * `noSuchPlant` although it has deleted the plant.
    *
    * @example
    * ```ts

@@ -105,7 +105,6 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
       /** Milliseconds until the next attempt; undefined if there is none. */
       function delayAfter({ failure, isTransient }: Outcome<T>): number | undefined {
         if (!(failure instanceof PlantStoreError)) return undefined;
-        outcomeUnknown = failure.outcomeUnknown;
         if (failure.status === 401 && canRenew) {
           canRenew = false;
           return 0;
@@ -122,6 +121,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
         const start = performance.now();
         const outcome = await attempt(headers);
         const { answer, success, failure } = outcome;
+        if (failure instanceof PlantStoreError) outcomeUnknown = failure.outcomeUnknown;
         const retryInMs = delayAfter(outcome);
         const ms = performance.now() - start;
         afterAttempt?.({ ...facts, ms, response: answer?.info, error: failure, retryInMs });

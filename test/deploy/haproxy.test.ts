@@ -1,16 +1,18 @@
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
+import { connect } from 'node:net';
 import { join } from 'node:path';
-import { describe, test } from 'node:test';
+import { text } from 'node:stream/consumers';
+import { describe, type TestContext, test } from 'node:test';
 import { renderHaproxyConfig, startHaproxy, stop } from '../../deploy/try-haproxy.ts';
 import { errorCodes, statusOf } from '../../src/api-errors.ts';
-import { loadConfig } from '../../src/config.ts';
+import { type Flags, loadConfig } from '../../src/config.ts';
 import { mintSecret } from '../../src/token.ts';
 import { mapOf, read, readYaml, run } from '../support/deploy-files.ts';
 import { freshFolder } from '../support/engines.ts';
 import { needsProgram } from '../support/needs.ts';
 import { freePort } from '../support/servers/free-port.ts';
-import { startService } from '../support/service.ts';
+import { startService, type TestService } from '../support/service.ts';
 
 describe('haproxy.cfg', () => {
   const config = read('deploy/haproxy.cfg');
@@ -45,7 +47,7 @@ describe('haproxy.cfg', () => {
     const answers = [
       ...config.matchAll(/^\s*http-error status ([0-9]+) content-type (\S+) string '([^']*)'/gm),
     ];
-    assert.ok(answers.length >= 6);
+    assert.ok(answers.length >= 5);
     for (const [, status = '', contentType, body = ''] of answers) {
       const { error, message, ...rest } = JSON.parse(body);
       const code = errorCodes.find((known) => known === error);
@@ -78,17 +80,7 @@ describe('haproxy.cfg', () => {
 
   const haproxy = needsProgram('haproxy');
   test('X-Forwarded-For from a client → replaced by its address', haproxy, async (t) => {
-    const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`, {
-      trustProxy: '127.0.0.0/8',
-      refusedTokenLimit: '1',
-    });
-    const port = await freePort();
-    const address = {
-      port: Number(new URL(service.url).port),
-      adminPort: Number(new URL(service.adminUrl).port),
-    };
-    const proxy = await startHaproxy(await freshFolder(), port, [address, address, address]);
-    t.after(() => stop(proxy));
+    const { port } = await startBehindHaproxy(t, { trustProxy: '127.0.0.0/8', refusedTokenLimit: '1' });
     const statusFor = async (forwarded: string): Promise<number> => {
       const headers = { authorization: `Bearer ${mintSecret()}`, 'x-forwarded-for': forwarded };
       const answer = await fetch(`http://127.0.0.1:${port}/plants`, { headers });
@@ -97,6 +89,32 @@ describe('haproxy.cfg', () => {
     };
     assert.deepEqual([await statusFor('192.0.2.1'), await statusFor('192.0.2.2')], [401, 429]);
   });
+
+  test(
+    'malformed or too large headers → HTML of HAProxy; what it forwards → error of the service',
+    haproxy,
+    async (t) => {
+      const { port, service } = await startBehindHaproxy(t);
+      const send = (header: string): Promise<Reply> =>
+        exchangeBytes(port, `GET /plants HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${header}\r\n\r\n`);
+      for (const header of [
+        'bad header',
+        'Content-Length: 1\r\nContent-Length: 2',
+        `X-Long: ${'a'.repeat(40_000)}`,
+      ]) {
+        const { status, contentType } = await send(header);
+        assert.ok([400, 414].includes(status), String(status));
+        assert.equal(contentType, 'text/html');
+      }
+      const tooLarge = await send(`X-Long: ${'a'.repeat(20_000)}`);
+      assert.deepEqual([tooLarge.status, tooLarge.contentType], [431, 'application/json']);
+
+      await service.close();
+      const without = await send('X-Short: a');
+      assert.deepEqual([without.status, without.contentType], [503, 'application/json']);
+      assert.match(without.body, /^\{"error":50300,/);
+    },
+  );
 
   const renderWithOtherAddresses = (): Promise<string> =>
     renderHaproxyConfig(1, [
@@ -134,3 +152,38 @@ describe('haproxy.cfg', () => {
     assert.equal(/^\s*default_backend (\S+)$/m.exec(text)?.[1], 'instances');
   }
 });
+
+/** Starts a service and HAProxy in front of it. */
+async function startBehindHaproxy(
+  t: TestContext,
+  settings: Flags = {},
+): Promise<{ readonly port: number; readonly service: TestService }> {
+  const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`, settings);
+  const port = await freePort();
+  const address = {
+    port: Number(new URL(service.url).port),
+    adminPort: Number(new URL(service.adminUrl).port),
+  };
+  const proxy = await startHaproxy(await freshFolder(), port, [address, address, address]);
+  t.after(() => stop(proxy));
+  return { port, service };
+}
+
+interface Reply {
+  readonly status: number;
+  readonly contentType: string | undefined;
+  readonly body: string;
+}
+
+/** Sends bytes on a new connection. Resolves to the response when the connection has ended. */
+async function exchangeBytes(port: number, bytes: string): Promise<Reply> {
+  const socket = connect(port, '127.0.0.1');
+  socket.write(bytes);
+  const response = await text(socket);
+  const [, status] = /^HTTP\/1\.1 ([0-9]{3}) /.exec(response) ?? [];
+  return {
+    status: Number(status),
+    contentType: /^content-type: (.*)\r$/im.exec(response)?.[1],
+    body: response.slice(response.indexOf('\r\n\r\n') + 4),
+  };
+}

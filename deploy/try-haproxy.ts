@@ -203,14 +203,18 @@ function exchange(
   });
 }
 
+/** Starts HAProxy with its files in a folder. Its log and warnings go to the file descriptor `log`. */
 export async function startHaproxy(
   folder: string,
   port: number,
   instances: readonly Address[],
+  log: number | 'ignore' = 'ignore',
 ): Promise<ChildProcess> {
   const file = join(folder, 'haproxy.cfg');
   await writeFile(file, await renderHaproxyConfig(port, instances));
-  const proxy = spawn('haproxy', ['-q', '-f', file], { stdio: ['ignore', 'ignore', 'inherit'] });
+  // Quiet, HAProxy closes its output.
+  const args = [...(log === 'ignore' ? ['-q'] : []), '-f', file];
+  const proxy = spawn('haproxy', args, { stdio: ['ignore', log, log === 'ignore' ? 'inherit' : log] });
   await untilReady(`http://127.0.0.1:${port}/openapi.json`);
   return proxy;
 }

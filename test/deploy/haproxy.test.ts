@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
-import { writeFile } from 'node:fs/promises';
+import { readFileSync } from 'node:fs';
+import { open, writeFile } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -11,6 +12,7 @@ import { mintSecret } from '../../src/token.ts';
 import { mapOf, read, readYaml, run } from '../support/deploy-files.ts';
 import { freshFolder } from '../support/engines.ts';
 import { needsProgram } from '../support/needs.ts';
+import { until } from '../support/patience.ts';
 import { freePort } from '../support/servers/free-port.ts';
 import { startService, type TestService } from '../support/service.ts';
 
@@ -116,6 +118,17 @@ describe('haproxy.cfg', () => {
     },
   );
 
+  test('token in the query → not in the log of HAProxy', haproxy, async (t) => {
+    const file = join(await freshFolder(), 'haproxy.log');
+    await using log = await open(file, 'a');
+    const { port } = await startBehindHaproxy(t, {}, log.fd);
+    const secret = mintSecret();
+    const answer = await fetch(`http://127.0.0.1:${port}/plants?access_token=${secret}`);
+    await answer.body?.cancel();
+    await until(() => readFileSync(file, 'utf8').includes('"GET /plants HTTP/1.1"'));
+    assert.equal(readFileSync(file, 'utf8').includes('access_token'), false);
+  });
+
   const renderWithOtherAddresses = (): Promise<string> =>
     renderHaproxyConfig(1, [
       { port: 2, adminPort: 3 },
@@ -153,10 +166,11 @@ describe('haproxy.cfg', () => {
   }
 });
 
-/** Starts a service and HAProxy in front of it. */
+/** Starts a service and HAProxy in front of it. `log` is the file descriptor for HAProxy's log. */
 async function startBehindHaproxy(
   t: TestContext,
   settings: Flags = {},
+  log?: number,
 ): Promise<{ readonly port: number; readonly service: TestService }> {
   const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`, settings);
   const port = await freePort();
@@ -164,7 +178,7 @@ async function startBehindHaproxy(
     port: Number(new URL(service.url).port),
     adminPort: Number(new URL(service.adminUrl).port),
   };
-  const proxy = await startHaproxy(await freshFolder(), port, [address, address, address]);
+  const proxy = await startHaproxy(await freshFolder(), port, [address, address, address], log);
   t.after(() => stop(proxy));
   return { port, service };
 }

@@ -27,6 +27,10 @@ const run = promisify(execFile);
 const MAIN = join(import.meta.dirname, '../bin/plant-store.js');
 const INSTANCES = 3;
 
+/** Debian installs HAProxy in a folder that is not in the PATH of most users. */
+export const HAPROXY =
+  ['haproxy', '/usr/sbin/haproxy'].find((path) => spawnSync(path, ['-v']).error === undefined) ?? 'haproxy';
+
 /** Time for the proxy to notice that an instance is ready again. */
 const PROXY_CHECK_MS = 1_500;
 
@@ -214,7 +218,7 @@ export async function startHaproxy(
   await writeFile(file, await renderHaproxyConfig(port, instances));
   // Quiet, HAProxy closes its output.
   const args = [...(log === 'ignore' ? ['-q'] : []), '-f', file];
-  const proxy = spawn('haproxy', args, { stdio: ['ignore', log, log === 'ignore' ? 'inherit' : log] });
+  const proxy = spawn(HAPROXY, args, { stdio: ['ignore', log, log === 'ignore' ? 'inherit' : log] });
   await untilReady(`http://127.0.0.1:${port}/openapi.json`);
   return proxy;
 }
@@ -276,7 +280,7 @@ async function tryHaproxy(clients: number, seconds: number, rolls: number): Prom
     const token = await createToken('alice', postgres.url());
     const port = await freePort();
     proxy = await startHaproxy(folder, port, instances);
-    process.stdout.write(`${spawnSync('haproxy', ['-v'], { encoding: 'utf8' }).stdout.split('\n', 1)[0]}\n`);
+    process.stdout.write(`${spawnSync(HAPROXY, ['-v'], { encoding: 'utf8' }).stdout.split('\n', 1)[0]}\n`);
     await judgeHistory(port, await createToken('bob', postgres.url()), clients, seconds);
     const load = startLoad(port, token, clients);
     const phase = async (name: string, work: () => Promise<void>): Promise<void> => {
@@ -351,7 +355,7 @@ if (import.meta.main) {
       rolls: { type: 'string', default: '1', about: 'number of restarts of each instance' },
     },
   );
-  if (spawnSync('haproxy', ['-v']).error === undefined)
+  if (spawnSync(HAPROXY, ['-v']).error === undefined)
     await tryHaproxy(Number(values.clients), Number(values.seconds), Number(values.rolls));
   else {
     process.stderr.write('haproxy is not installed: `apt-get install haproxy` or `brew install haproxy`\n');

@@ -5,7 +5,7 @@ import { connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { describe, type TestContext, test } from 'node:test';
-import { renderHaproxyConfig, startHaproxy, stop } from '../../deploy/try-haproxy.ts';
+import { HAPROXY, renderHaproxyConfig, startHaproxy, stop } from '../../deploy/try-haproxy.ts';
 import { errorCodes, statusOf } from '../../src/api-errors.ts';
 import { type Flags, loadConfig } from '../../src/config.ts';
 import { mintSecret } from '../../src/token.ts';
@@ -80,7 +80,7 @@ describe('haproxy.cfg', () => {
     assert.match(config, /^\s*http-request set-header X-Forwarded-For %\[src\]$/m);
   });
 
-  const haproxy = needsProgram('haproxy');
+  const haproxy = needsProgram(HAPROXY);
   test('X-Forwarded-For from a client → replaced by its address', haproxy, async (t) => {
     const { port } = await startBehindHaproxy(t, { trustProxy: '127.0.0.0/8', refusedTokenLimit: '1' });
     const statusFor = async (forwarded: string): Promise<number> => {
@@ -149,7 +149,7 @@ describe('haproxy.cfg', () => {
     for (const text of [unresolved, await renderWithOtherAddresses()]) {
       const file = join(await freshFolder(), 'haproxy.cfg');
       await writeFile(file, text);
-      await run('haproxy', ['-c', '-q', '-f', file]);
+      await run(HAPROXY, ['-c', '-q', '-f', file]);
     }
   });
 

@@ -191,7 +191,7 @@ export const Config = Type.Object({
   ),
   logLevel: Type.Enum(['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'], {
     default: 'info',
-    ...help('Log', 'level', 'lowest level to log'),
+    ...help('Log', 'level', 'lowest level to log; audit lines are logged at each but silent'),
   }),
 });
 export type Config = Readonly<Static<typeof Config>>;

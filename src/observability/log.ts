@@ -53,7 +53,7 @@ export async function createLog(level: string): Promise<ServiceLog> {
   return { ...serviceLog, linesDropped: writer.dropped };
 }
 
-/** Creates a log of JSON lines. */
+/** Creates a log of JSON lines of a level and above. Audit lines have no minimum, but `silent` drops them too. */
 export function logTo(destination: LogDestination, level: string): ServiceLog {
   const timestamp = createTimestamps();
   const options = { level, base: null, timestamp, serializers: { err: serializeError } };
@@ -87,10 +87,11 @@ function serializeError(error: unknown): unknown {
 }
 
 function eventLog(logger: Logger): Log {
+  const auditLogger = logger.level === 'silent' ? logger : logger.child({}, { level: 'info' });
   return {
     event: (message, fields: object) => {
       const [level] = logEvents[message];
-      logger[level](fields, message);
+      ('audit' in fields ? auditLogger : logger)[level](fields, message);
     },
     flush: () => logger.flush(),
   };

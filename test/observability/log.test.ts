@@ -54,6 +54,17 @@ test('log level above info → no lines of requests', () => {
   assert.equal(lines.length, 1);
 });
 
+for (const level of ['trace', 'info', 'warn', 'error', 'fatal', 'silent'])
+  test(`log level ${level} → ${level === 'silent' ? 'no' : 'all'} lines of the audit`, () => {
+    const lines: string[] = [];
+    const { log } = logTo({ write: (line, kind) => void lines.push(`${kind} ${line}`) }, level);
+    log.event('a token was revoked', { audit: 'tokenRevoked', token: 'AbC' });
+    const [line = ''] = lines;
+    assert.equal(lines.length, level === 'silent' ? 0 : 1);
+    if (level !== 'silent')
+      assert.match(line, /^other \{"level":30,"time":"[^"]+","audit":"tokenRevoked","token":"AbC",/);
+  });
+
 test('output fails, is written again and fails again → reported each time; dropped lines are counted once', (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const { mock: stderr } = t.mock.method(process.stderr, 'write', () => true);

@@ -155,7 +155,11 @@ export const Config = Type.Object({
     64 * MEBIBYTE,
   ),
   maxConnections: integer(
-    help('Limits', 'number', 'max open connections; idle ones are closed first, then new ones rejected'),
+    help(
+      'Limits',
+      'number',
+      'max open connections; at the limit, those that wait for their clients are closed first, then new ones rejected',
+    ),
     [1, 1_000_000],
     10_000,
   ),

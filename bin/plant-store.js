@@ -13,8 +13,14 @@ process.umask(0o077);
 // Hides the arguments from the process list: a database URL may have a password.
 process.title = 'plant-store';
 
+// A clone has the sources, which Node runs directly. The published package has the bundle.
+const hasSources = existsSync(new URL('../src/cli/main.ts', import.meta.url));
+
 if (process.versions.node.localeCompare(MIN_NODE, 'en', { numeric: true }) < 0) {
-  process.stderr.write(`plant-store: needs Node ${MIN_NODE} or newer; this is ${process.versions.node}\n`);
+  const remedy = hasSources ? '. Run `npm ci --ignore-scripts=false`, which installs it' : '';
+  process.stderr.write(
+    `plant-store: needs Node ${MIN_NODE} or newer; this is ${process.versions.node}${remedy}\n`,
+  );
   process.exit(1);
 }
 // Runs before other imports, so that all are cached. In JavaScript, so that Node loads no type stripper for it.
@@ -24,8 +30,6 @@ if (cache !== undefined) {
   process.env.NODE_COMPILE_CACHE = cache;
   module.enableCompileCache(cache);
 }
-// A clone has the sources, which Node runs directly. The published package has the bundle.
-const hasSources = existsSync(new URL('../src/cli/main.ts', import.meta.url));
 const { main } = await import(hasSources ? '../src/cli/main.ts' : '../lib/cli/main.js');
 await main();
 

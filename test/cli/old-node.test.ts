@@ -1,0 +1,23 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { freshFolder } from '../support/engines.ts';
+
+test('older Node in a clone → says how to install the required version', async () => {
+  const folder = await freshFolder();
+  await mkdir(join(folder, 'bin'));
+  await mkdir(join(folder, 'src/cli'), { recursive: true });
+  await writeFile(join(folder, 'src/cli/main.ts'), '');
+  await writeFile(join(folder, 'package.json'), '{"type":"module"}');
+  const program = await readFile(new URL('../../bin/plant-store.js', import.meta.url), 'utf8');
+  const path = join(folder, 'bin/plant-store.js');
+  await writeFile(path, program.replaceAll('process.versions.node', "'20.20.2'"));
+  const { status, stderr } = spawnSync(process.execPath, [path], { encoding: 'utf8' });
+  assert.equal(
+    stderr,
+    'plant-store: needs Node 24.15 or newer; this is 20.20.2. Run `npm ci --ignore-scripts=false`, which installs it\n',
+  );
+  assert.equal(status, 1);
+});

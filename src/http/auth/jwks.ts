@@ -49,6 +49,9 @@ export const MAX_DOCUMENT_BYTES = 1_048_576;
 /** Max keys of the issuer. Each takes half a millisecond to check. */
 export const MAX_KEYS = 100;
 
+/** Max keys that one token is verified with, if several match it. A forged token is verified with all of them. */
+const MAX_KEYS_TRIED = 4;
+
 /** Max tokens in the memory of tokens with unknown keys. */
 export const MAX_WITHOUT_KEY = 1_000;
 
@@ -59,11 +62,13 @@ const parseKeySet = parserOf(Type.Object({ keys: Type.Array(Type.Object({ kty: T
 
 type FindKey = (header: CompactJWSHeaderParameters, token: FlattenedJWSInput) => Promise<CryptoKey>;
 
+type Verify<T> = (findKey: FindKey) => Promise<T>;
+
 /**
- * Runs `verify` with a function that finds the public key of a token. Runs it again if the token may have a
- * new key and the keys could be refreshed.
+ * Runs `verify` with a function that finds the public key of a token. Runs it again if the signature is wrong and
+ * several keys match the token, or if the token may have a new key and the keys could be refreshed.
  */
-type VerifyWithKeys = <T>(token: string, verify: (findKey: FindKey) => Promise<T>) => Promise<T>;
+type VerifyWithKeys = <T>(token: string, verify: Verify<T>) => Promise<T>;
 
 export interface IssuerKeysOptions {
   /** URL that identifies the issuer, exactly as in the claim `iss` of its tokens. */
@@ -153,7 +158,7 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
       return keys(header, input);
     };
     try {
-      return await verify(findKey);
+      return await verifyWithEach(findKey, verify);
     } catch (error: unknown) {
       if (!mayHaveNewKey(error, kid)) throw error;
       const digest = hash('sha256', token, 'base64');
@@ -165,7 +170,7 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
           ? rejection
           : unavailable(COOLDOWN_MS - since(triedAt));
       if (!(await refresh())) throw orUnavailable(error);
-      return await verify(findKey).catch((again: unknown) => {
+      return await verifyWithEach(findKey, verify).catch((again: unknown) => {
         throw orUnavailable(again);
       });
     }
@@ -173,15 +178,35 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
 }
 
 /**
- * Returns true for an unknown key. Without a key id, also for a wrong signature, which a new key may have
- * made, and for several keys, of which the issuer may have withdrawn all but one.
+ * Verifies with the key of a token. If several match, such as two keys with one id (RFC 7517 §4.5), with the first
+ * MAX_KEYS_TRIED in turn, until the signature is right.
  */
+async function verifyWithEach<T>(findKey: FindKey, verify: Verify<T>): Promise<T> {
+  try {
+    return await verify(findKey);
+  } catch (error: unknown) {
+    if (!(error instanceof errors.JWKSMultipleMatchingKeys)) throw error;
+    let rejection: errors.JOSEError = error;
+    let tried = 0;
+    for await (const key of error) {
+      if (tried === MAX_KEYS_TRIED) break;
+      tried += 1;
+      try {
+        return await verify(async () => key);
+      } catch (wrong: unknown) {
+        if (!(wrong instanceof errors.JWSSignatureVerificationFailed)) throw wrong;
+        rejection = wrong;
+      }
+    }
+    throw rejection;
+  }
+}
+
+/** Returns true for an unknown key. Without a key id, also for a wrong signature, which a new key may have made. */
 function mayHaveNewKey(error: unknown, kid: string): boolean {
   return (
     error instanceof errors.JWKSNoMatchingKey ||
-    (kid === '' &&
-      (error instanceof errors.JWSSignatureVerificationFailed ||
-        error instanceof errors.JWKSMultipleMatchingKeys))
+    (kid === '' && error instanceof errors.JWSSignatureVerificationFailed)
   );
 }
 

@@ -457,18 +457,24 @@ test('key without kid is replaced → found at once; forged tokens cause one rea
   assert.equal(await listBy(newKey), 200);
 });
 
-test('key without kid is replaced by way of both → the new one is found at once', async (t) => {
-  const [oldKey, newKey] = [await newSigningKey('old'), await newSigningKey('new')];
-  const withoutKid = ({ jwk }: typeof oldKey) => ({ ...publicPartOf(jwk), kid: undefined });
-  const { service, provider } = await startStub(t, [withoutKid(oldKey), withoutKid(newKey)]);
+test('several keys without kid → verified with each of the first four; others 50302, then 40101', async (t) => {
+  const keys = await Promise.all(Array.from({ length: 5 }, (_, index) => newSigningKey(`k${index}`)));
+  const withoutKid = keys.map(({ jwk }) => ({ ...publicPartOf(jwk), kid: undefined }));
+  const { service, provider } = await startStub(t, withoutKid);
   const exp = Math.floor(service.clock.now / 1_000) + 600;
   const claimed = { iss: provider.issuer, aud: AUDIENCE, sub: 'alice', scope: 'plants:read', exp };
-  const signed = new SignJWT(claimed).setProtectedHeader({ alg: 'RS256', typ: 'at+jwt' });
-  const token = await signed.sign(newKey.jwk);
-  assert.equal((await list(service, token)).status, 503, 'one of two keys');
-  provider.keys = [withoutKid(newKey)];
+  const [first, second, , , fifth] = await Promise.all(
+    keys.map(({ jwk }) => new SignJWT(claimed).setProtectedHeader({ alg: 'RS256', typ: 'at+jwt' }).sign(jwk)),
+  );
+  assert.ok(first !== undefined && second !== undefined && fifth !== undefined);
+  assert.equal((await list(service, first)).status, 200);
+  assert.equal((await list(service, second)).status, 200);
+  assert.equal((await list(service, fifth)).status, 503, 'the issuer may have withdrawn the others');
+  provider.keys = withoutKid.slice(1);
   pass(service, COOLDOWN_MS);
-  assert.equal((await list(service, token)).status, 200);
+  assert.equal((await list(service, fifth)).status, 200, 'one of four keys');
+  pass(service, COOLDOWN_MS);
+  await assertInvalid(service, first, 'withdrawn');
 });
 
 test('20 concurrent tokens with unknown keys → the keys are read once in 10 s', async (t) => {
@@ -581,15 +587,21 @@ test('invalid documents of the provider → 50302, reason in the log', async (t)
   }
 });
 
-test('two keys with the id of the token → 40101', async (t) => {
-  const keys = [firstKey, await newSigningKey('first')].map(({ jwk }) => publicPartOf(jwk));
-  const { service, provider } = await startStub(t, keys);
-  const exp = Math.floor(service.clock.now / 1_000) + 60;
-  for (const jti of ['before the keys are read', 'afterwards']) {
-    const claimed = { iss: provider.issuer, aud: AUDIENCE, sub: 'alice', exp, jti };
-    await assertInvalid(service, await sign(firstKey, claimed, 'at+jwt'), jti);
-    pass(service, COOLDOWN_MS);
+test('several keys with the id of the token → verified with each of the first four', async (t) => {
+  const keys = await Promise.all(Array.from({ length: 5 }, () => newSigningKey('first')));
+  const { service, provider } = await startStub(
+    t,
+    keys.map(({ jwk }) => publicPartOf(jwk)),
+  );
+  const exp = Math.floor(service.clock.now / 1_000) + 600;
+  const claimed = { iss: provider.issuer, aud: AUDIENCE, sub: 'alice', exp, scope: 'plants:read' };
+  for (const [index, key] of keys.entries()) {
+    const token = await sign(key, claimed, 'at+jwt');
+    if (index < 4) assert.equal((await list(service, token)).status, 200, `key ${index}`);
+    else await assertInvalid(service, token, 'beyond the limit');
   }
+  pass(service, COOLDOWN_MS);
+  await assertInvalid(service, await sign(firstKey, claimed, 'at+jwt'), 'another key with this id');
   assert.equal(provider.keysRead, 1, 'the keys are known, so they are not read again');
 });
 

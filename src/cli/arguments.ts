@@ -22,8 +22,8 @@ export function rejectUnlessLocalOwner(owner: string): void {
   if (!isOwner(owner)) throw new CommandFailed(`OWNER must be ${OWNER_RULE}`);
 }
 
-/** Throws CommandFailed if the argument is a token, which would be stored and logged as the name of an owner. */
-export function rejectSecret(owner: string): void {
+/** Throws CommandFailed if the argument is a token, which would be stored, logged or printed as the name of an owner. */
+function rejectSecret(owner: string): void {
   if (isWellFormedSecret(owner))
     throw new CommandFailed('OWNER is a token, not a name; `plant-store token revoke` takes a token');
 }
@@ -33,6 +33,7 @@ export function rejectSecret(owner: string): void {
  * subject of an identity provider.
  */
 export function rejectUnlessOwner(owner: string): void {
+  rejectSecret(owner);
   if (isOwner(owner) || isOwnerOfSubject(owner)) return;
   throw new CommandFailed(`OWNER must be ${OWNER_RULE}; or ISSUER#SUBJECT, such as https://id.example#7d1f`);
 }

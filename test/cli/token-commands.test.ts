@@ -37,12 +37,13 @@ describe('token create', TOGETHER, () => {
     assert.deepEqual([revoked.stdout, revoked.stderr], [`revoked ${id} of alice\n`, '']);
   });
 
-  it('a token as OWNER → fails without printing or storing it; so does import', async (t) => {
+  it('a token as OWNER → fails without printing or storing it; so do import and export', async (t) => {
     const installation = await newInstallation(t);
     const secret = await installation.token('alice');
     for (const args of [
       ['token', 'create', secret],
       ['import', secret, '-'],
+      ['export', secret],
     ]) {
       const { code, stdout, stderr } = await installation.run(args);
       assert.deepEqual([code, stdout], [1, '']);

@@ -7,7 +7,7 @@ import { type Bulk, type OnConflict, onConflicts } from '../../store/bulk-store.
 import { charactersIn } from '../../store/rows.ts';
 import { StoreUnavailable } from '../../store/store.ts';
 import { messageOf } from '../../thrown-errors.ts';
-import { rejectSecret, rejectUnlessOwner } from '../arguments.ts';
+import { rejectUnlessOwner } from '../arguments.ts';
 import { CommandFailed, explainFileError } from '../command-errors.ts';
 import { type CommandContext, print } from '../context.ts';
 import { pluralize, writeMessage } from '../message.ts';
@@ -69,7 +69,6 @@ export function importCommand(context: CommandContext): Command {
     .option('--json', 'print the counts as a JSON object');
   return addSettings(addFormat(command), ['databaseUrl']).action(
     async (owner: string, file: string, flags: ImportFlags) => {
-      rejectSecret(owner);
       rejectUnlessOwner(owner);
       const format = formatOf(file, flags.format);
       const source = await openSource(context, file);

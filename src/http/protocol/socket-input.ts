@@ -118,7 +118,8 @@ interface NodeParser {
 const CONNECT_UNSUPPORTED = new ApiError(40401, 'CONNECT is not supported: this service is not a proxy');
 
 /**
- * Takes over the parser of a new connection from Node's server, which then no longer reads the socket.
+ * Takes over the parser of a new connection from Node's server, which then no longer reads the socket. Throws an Error if
+ * the server has not set up the socket as this function expects.
  *
  * After a request with `Upgrade`, Node hides the errors of the parser until the next headers are complete: `execute` only
  * returns that it parsed fewer bytes. So this function calls it instead of Node's listener, which ignores that. An error at
@@ -129,7 +130,8 @@ export function takeParser(socket: Socket): Parser {
   if (!isNodeParser(parser)) throw new Error("Node's server has no parser for a connection");
   for (const event of ['data', 'end']) {
     const [listener] = socket.listeners(event).slice(-1);
-    if (listener !== undefined) Reflect.apply(socket.off, socket, [event, listener]);
+    if (listener === undefined) throw new Error(`Node's server has no ${event} listener`);
+    Reflect.apply(socket.off, socket, [event, listener]);
   }
   return {
     parse(bytes, isStart) {

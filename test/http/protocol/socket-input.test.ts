@@ -1,8 +1,9 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { createServer as createHttpServer } from 'node:http';
 import { connect, createServer, Socket } from 'node:net';
 import { test } from 'node:test';
-import { keepInput, shareInput } from '../../../src/http/protocol/socket-input.ts';
+import { keepInput, shareInput, takeParser } from '../../../src/http/protocol/socket-input.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
 
 // Fails after an update of Node that changes the internals: the service would work, but use more CPU.
@@ -44,3 +45,16 @@ test('socket without a connection → unchanged: it later emits its input', asyn
   assert.equal(String(bytes), 'Alder');
   socket.destroy();
 });
+
+for (const event of ['data', 'end'])
+  test(`Node's server has no listener for ${event} → its parser is not taken`, async (t) => {
+    const server = createHttpServer();
+    t.after(() => server.close());
+    const accepted = once(server, 'connection');
+    const client = connect(await listenOnFreePort(server), '127.0.0.1');
+    t.after(() => client.destroy());
+    const [socket] = await accepted;
+    assert.ok(socket instanceof Socket);
+    socket.removeAllListeners(event);
+    assert.throws(() => takeParser(socket), { message: `Node's server has no ${event} listener` });
+  });

@@ -30,12 +30,12 @@ export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation
 
 /**
  * Throws an ApiError (41200) if `If-Match` has an ETag, as plants have no ETag (RFC 9110 §13.1.1), or if
- * `If-None-Match` is `*`, which no existing plant meets (§13.1.2).
+ * `If-None-Match` is `*`, which no plant to delete meets (§13.1.2). Does not look for the plant.
  */
 function checkPreconditions(headers: IncomingHttpHeaders): void {
   const { 'if-match': ifMatch = '*', 'if-none-match': ifNoneMatch } = headers;
   if (ifMatch.trim() !== '*')
     throw new ApiError(41200, 'a plant has no entity tag; send no `If-Match`, or `If-Match: *`');
   if (ifNoneMatch?.trim() === '*')
-    throw new ApiError(41200, '`If-None-Match: *` forbids the deletion of a plant that exists; leave it out');
+    throw new ApiError(41200, '`If-None-Match: *` is never met by a plant to delete; leave it out');
 }

@@ -32,7 +32,9 @@ export function answerOtherMethods(
       method: scope.supportedMethods.filter((method) => method !== 'OPTIONS' && !known.has(method)),
       url,
       onRequest: async ({ method }) => {
-        throw new ApiError(40500, `${method} is not allowed for this path; use one of ${allow}`, { allow });
+        // A HEAD response has the Content-Length of one to GET (RFC 9110 §8.6), so also its message.
+        const named = method === 'HEAD' ? 'GET' : method;
+        throw new ApiError(40500, `${named} is not allowed for this path; use one of ${allow}`, { allow });
       },
       handler: () => undefined,
     });

@@ -3,6 +3,8 @@ import { describe, it, type TestContext } from 'node:test';
 import { type FastifyInstance, fastify } from 'fastify';
 import { toApiError } from '../../../src/http/error-response.ts';
 import { answerOtherMethods, collectMethods } from '../../../src/http/protocol/method-not-allowed.ts';
+import { sqlite } from '../../support/engines.ts';
+import { startService } from '../../support/service.ts';
 
 const PATHS = ['/plants', '/plants/:id', '/plants/:id/notes/:note'];
 
@@ -14,6 +16,18 @@ describe('methods without a route', () => {
     assert.equal(await codeOf(app, 'DELETE', '/plants/7'), undefined);
     for (const path of ['/plants/', '/plants/7/notes/'])
       assert.equal(await codeOf(app, 'DELETE', path), 40401);
+  });
+
+  it('HEAD of a path without it → the headers of a GET (RFC 9110 §9.3.2)', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t));
+    const [head, get] = await Promise.all(
+      ['HEAD', 'GET'].map(async (method) => {
+        const { status, headers } = await fetch(`${service.url}/plants/1`, { method });
+        return [status, ...['allow', 'content-length', 'content-type'].map((name) => headers.get(name))];
+      }),
+    );
+    assert.deepEqual(head, get);
+    assert.equal(get?.[0], 405);
   });
 });
 

@@ -125,7 +125,8 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
 
 /** Returns a generator of request ids. Each has the random prefix of its generator, and a number. */
 export function createRequestIds(): () => string {
-  const prefix = randomBytes(6).toString('base64url');
+  // Not base64url: an id that begins with `-` would be an option of `grep`.
+  const prefix = randomBytes(6).toString('hex');
   let count = 0;
   return () => {
     count += 1;

@@ -182,7 +182,7 @@ function headersOf(status: number | 'default', scope: Scope): Record<string, TSc
 
 const requestId = Type.String({
   description: 'Identifies this request in the log of the service.',
-  examples: ['q3Zk0a1B-7'],
+  examples: ['5f0c9be2a417-7'],
 });
 
 function describeHeaders(headers: Readonly<Record<string, TSchema>> = {}): Json {

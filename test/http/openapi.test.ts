@@ -127,7 +127,7 @@ test('the examples of `Link` and `X-Request-Id` have the form of those that the 
   const [, cursor = ''] = /cursor=([^>]+)>/.exec(String(at(headers, 'Link', 'example'))) ?? [];
   assert.equal(decodeCursor(cursor), 20n);
   for (const id of [at(headers, 'X-Request-Id', 'example'), createRequestIds()()])
-    assert.match(String(id), /^[\w-]{8}-[0-9a-z]+$/);
+    assert.match(String(id), /^[0-9a-f]{12}-[0-9a-z]+$/);
 });
 
 test('createPlant links to deletePlant by the id of the request', () => {

@@ -5,6 +5,7 @@ import { ApiError, type ErrorCode } from '../api-errors.ts';
 import { messageOf } from '../thrown-errors.ts';
 import { RETRY_SOON } from './error-response.ts';
 import { createHttpApp, type HttpAppOptions } from './http-app.ts';
+import { asJson } from './operation.ts';
 import { answerOtherMethods, collectMethods } from './protocol/method-not-allowed.ts';
 import { COMMON_HEADERS } from './response-head.ts';
 
@@ -47,12 +48,13 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
   });
   const methods = collectMethods(admin);
   const withHead = { exposeHeadRoute: true };
-  admin.get('/live', withHead, async () => ({ status: 'ok' }));
-  admin.get('/ready', withHead, async () => {
+  admin.get('/live', withHead, async (_request, reply) => asJson(reply, '{"status":"ok"}'));
+  admin.get('/ready', withHead, async (_request, reply) => {
     const failures = await Promise.all(checks.map(failureOf));
     const failed = failures.filter((failure) => failure !== undefined);
     if (failed.length > 0) throw new ApiError(50300, `not ready: ${failed.join('; ')}`, RETRY_SOON);
-    return { status: 'ok', checks: Object.fromEntries(checks.map(({ name }) => [name, 'ok'])) };
+    const passed = Object.fromEntries(checks.map(({ name }) => [name, 'ok']));
+    return asJson(reply, JSON.stringify({ status: 'ok', checks: passed }));
   });
   admin.get('/metrics', withHead, async (_request, reply) => {
     reply.header('content-type', registry.contentType);

@@ -134,6 +134,7 @@ describe('admin listener of the program', () => {
     for (const path of ['/live', '/ready', '/metrics']) {
       const inside = await fetch(service.adminUrl + path);
       assert.equal(inside.status, 200);
+      if (path !== '/metrics') assert.equal(inside.headers.get('content-type'), 'application/json');
       assert.notEqual(await inside.text(), '');
       const outside = await fetch(service.url + path);
       assert.equal(outside.status, 404);

@@ -1,4 +1,4 @@
-import { closeSync, existsSync, openSync, rmSync } from 'node:fs';
+import { closeSync, lstatSync, openSync, rmSync } from 'node:fs';
 import { type FileHandle, link, open, rename, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { SIDE_FILE_ENDING } from '../database-url.ts';
@@ -78,7 +78,7 @@ function remove(files: readonly string[]): readonly string[] {
       rmSync(file, { force: true });
       return false;
     } catch {
-      return existsSync(file);
+      return isThere(file);
     }
   });
 }
@@ -116,7 +116,17 @@ function rejectSideFile(file: string): void {
 // Also rejects what SQLite left of an earlier file with this name: it would change the content of a new one.
 function rejectExisting(file: string): void {
   for (const ending of ['', ...SQLITE_ENDINGS])
-    if (existsSync(`${file}${ending}`)) throw alreadyThere(`${file}${ending}`);
+    if (isThere(`${file}${ending}`)) throw alreadyThere(`${file}${ending}`);
+}
+
+// True also for a symbolic link to an absent file, which SQLite would create or not open.
+function isThere(file: string): boolean {
+  try {
+    lstatSync(file);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function alreadyThere(file: string): CommandFailed {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { existsSync, readdirSync, statSync } from 'node:fs';
-import { readFile, rm, writeFile } from 'node:fs/promises';
+import { readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -111,6 +111,15 @@ describe('backup', TOGETHER, () => {
       );
       assert.deepEqual(backupsIn(installation), [`backup.db${ending}`]);
     });
+
+  it('a symbolic link to an absent file is left of another database → fails, and names it', async (t) => {
+    const installation = await newInstallation(t);
+    await succeed(installation, 'migrate');
+    const file = join(installation.folder, 'backup.db');
+    await symlink(join(installation.folder, 'absent'), `${file}-wal`);
+    assertFails(await installation.run(['backup', file]), /backup\.db-wal already exists/);
+    assert.deepEqual(backupsIn(installation), ['backup.db-wal']);
+  });
 
   for (const ending of ['-wal', '-shm', '-journal', '-service'])
     it(`a name that ends in ${ending} → fails, since the next command could delete such a file`, async (t) => {

@@ -210,7 +210,7 @@ export function createAuthentication({
       () => true,
       () => false,
     );
-    if (isAnswered) admit(request, secret, known, scope, at);
+    if (isAnswered) admit(request, secret, known, scope, now());
   }
 
   return { require, recheck };

@@ -199,6 +199,30 @@ for (const engine of engines) {
     await service.close();
   });
 
+  test(`token expired while its lookup for a list with a limit runs → 401, on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const expiresAt = service.clock.now + DAY;
+    const { secret } = await create(service, { expiresAt });
+    const name = 'x'.repeat(1_000);
+    const plants = Array.from({ length: 200 }, (_, id) => createPlant(BigInt(id), { name }));
+    await Promise.all(plants.map((plant) => service.store.write(plant)));
+    const find = service.store.findToken.bind(service.store);
+    t.mock.method(service.store, 'findToken', async (...args: Parameters<typeof find>) => {
+      const found = await find(...args);
+      if (service.clock.now === expiresAt - 1) service.clock.now = expiresAt;
+      return found;
+    });
+    const read = service.store.listPlants.bind(service.store);
+    const { mock } = t.mock.method(service.store, 'listPlants', async (...args: Parameters<typeof read>) => {
+      service.clock.now = expiresAt - 1;
+      return read(...args);
+    });
+    const listed = await fetch(`${service.url}/plants?limit=200`, { headers: bearer(secret) });
+    assert.equal(listed.status, 401);
+    assert.equal(mock.callCount(), 1, 'no page is read after the token has expired');
+    await service.close();
+  });
+
   test(`client gone while its list with a limit was read → its token is checked no more, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);
     const { secret } = await create(service);

@@ -33,7 +33,7 @@ interface HttpServerOptions {
  * Max concurrent connections above the connection limit that get an error response. Further connections are
  * closed without a response.
  */
-const MAX_REJECTED = 1_000;
+export const MAX_REJECTED = 1_000;
 
 /** Longest delay of a timer of Node, 25 days: for timeouts of Node that zero does not switch off. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;

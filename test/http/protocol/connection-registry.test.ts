@@ -14,7 +14,7 @@ import {
   TICK_MS,
 } from '../../../src/http/protocol/connection-registry.ts';
 import { Connection, STALLED_TICKS } from '../../../src/http/protocol/http-connection.ts';
-import { createHttpServer } from '../../../src/http/protocol/http-server.ts';
+import { createHttpServer, MAX_REJECTED } from '../../../src/http/protocol/http-server.ts';
 import { lookAtSendQueues } from '../../../src/http/protocol/kernel-send-queue.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/socket-input.ts';
 import { openTls, type Tls } from '../../../src/http/protocol/tls.ts';
@@ -23,8 +23,6 @@ import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
 
 const limits = loadConfig({}, {});
-/** As in http-server.ts. */
-const MAX_REJECTED = 1_000;
 const REQUEST = 'GET / HTTP/1.1\r\nHost: plants.test\r\n\r\n';
 const [CERTIFICATE = '', KEY = ''] = ['pem', 'key'].map((kind) =>
   fileURLToPath(new URL(`../../support/certificates/first.${kind}`, import.meta.url)),

@@ -4,7 +4,7 @@ import type { EventLog } from '../observability/log-events.ts';
 import { NothingStored, StoreOverloaded, StoreUnavailable } from '../store/store.ts';
 import { codeOf } from '../thrown-errors.ts';
 import { headerCase } from './header-names.ts';
-import { asJson, ClientGone } from './operation.ts';
+import { asJson } from './operation.ts';
 import { statusLineOf } from './response-head.ts';
 
 /** Headers for error responses: the client may retry the request after a second. */
@@ -16,6 +16,15 @@ export const TOO_MANY_CONNECTIONS = new ApiError(
   'too many connections are open; retry later',
   RETRY_SOON,
 );
+
+/** Error: the client closed its connection before the response was complete. */
+export class ClientGone extends Error {
+  override readonly name = 'ClientGone';
+
+  constructor(options?: ErrorOptions) {
+    super('the client is gone', options);
+  }
+}
 
 /** Converts any thrown error to the ApiError that the client gets. */
 export function toApiError(error: unknown): ApiError {

@@ -101,15 +101,6 @@ export type HandlerOf<O extends Operation> = (
   reply: FastifyReply,
 ) => Promise<string | Readable | undefined>;
 
-/** Error: the client closed its connection before the response was complete. */
-export class ClientGone extends Error {
-  override readonly name = 'ClientGone';
-
-  constructor(options?: ErrorOptions) {
-    super('the client is gone', options);
-  }
-}
-
 /** Returns the owner of the request's token. Works only after authentication. */
 export function ownerOf(request: FastifyRequest): string {
   if (request.caller === undefined) throw new Error('the route has no authentication');

@@ -1,7 +1,6 @@
 import { ApiError } from '../api-errors.ts';
 import type { BatchedResponse } from './batched-response.ts';
-import { RETRY_SOON } from './error-response.ts';
-import { ClientGone } from './operation.ts';
+import { ClientGone, RETRY_SOON } from './error-response.ts';
 
 /** Max milliseconds that a response waits for memory before it fails with 50301. */
 const WAIT_MS = 5_000;

@@ -1,6 +1,6 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { type BatchedResponse, responseOf } from './batched-response.ts';
-import { ClientGone } from './operation.ts';
+import { ClientGone } from './error-response.ts';
 
 /** Max bytes in one write to a response. */
 export const PIECE_BYTES = 64 * 1024;

@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import Fastify from 'fastify';
 import { responseOf } from '../../src/http/batched-response.ts';
-import { toApiError } from '../../src/http/error-response.ts';
-import { ClientGone, ownerOf } from '../../src/http/operation.ts';
+import { ClientGone, toApiError } from '../../src/http/error-response.ts';
+import { ownerOf } from '../../src/http/operation.ts';
 import {
   NothingStored,
   StoreDamaged,

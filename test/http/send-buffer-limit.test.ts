@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import type { ApiError } from '../../src/api-errors.ts';
 import { BatchedResponse } from '../../src/http/batched-response.ts';
-import { ClientGone } from '../../src/http/operation.ts';
+import { ClientGone } from '../../src/http/error-response.ts';
 import { MEMORY_PER_BYTE, SendBufferLimit } from '../../src/http/send-buffer-limit.ts';
 
 const LIMIT = 1_000;

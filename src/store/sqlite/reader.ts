@@ -41,23 +41,22 @@ export async function openReader(file: string) {
     const iteration = performance.nodeTiming.uvMetricsInfo.loopCount;
     if (iteration === versionKnownIn) return;
     versionKnownIn = iteration;
-    setImmediate(noteCommit);
+    // Reads of the check and timer phases have the same `loopCount` as those of the poll phase before them.
+    setImmediate(requireCheck);
     const version = dataVersion.get()?.[0];
     if (version === pagesVersion) return;
     if (pages.size > 0) pages.clear();
     pagesVersion = version;
   }
 
-  /**
-   * Notes a commit of this process. The next read of a page then checks whether the cached pages are
-   * outdated. Call this function after each commit, before the outcomes are reported.
-   */
-  function noteCommit(): void {
+  /** Makes the next read of a page check whether the cached pages are outdated. */
+  function requireCheck(): void {
     versionKnownIn = undefined;
   }
 
   return {
-    noteCommit,
+    /** Notes a commit of this process. Call this function after each commit, before the outcomes are reported. */
+    noteCommit: requireCheck,
     listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage {
       dropOutdatedPages();
       const key = `${range.from} ${range.to} ${limit.plants} ${limit.bytes} ${owner}`;

@@ -135,10 +135,8 @@ export class SendBufferLimit {
     }
   }
 
-  // Returns the index of the first response from `begin` on that gets its memory now, or -1. Those of an owner
-  // above its share let others pass. If every response that holds reserved memory is stopped, the first of them may
-  // exceed the limit, to prevent a deadlock. This also makes it possible to list a plant that is larger than the
-  // limit.
+  // Returns the index of the first response from `begin` on that gets its memory now, or -1. It may exceed the limit if all
+  // that hold reserved memory are stopped: otherwise they, or a plant that is larger than the limit, would wait forever.
   #findNext(begin: number): number {
     if (begin >= this.#waiting.length) return -1;
     const holding = [...this.#holding];
@@ -149,9 +147,8 @@ export class SendBufferLimit {
     const ownersNotWaiting = new Set(notWaiting.map(({ owner }) => owner));
     const ownersMoving = new Set(moving.map(({ owner }) => owner));
 
-    // Returns true if this response must get memory above the share of its owner, since no other of the owner will
-    // release any. One that has begun, or holds reserved memory, is stuck if no other that holds some is moving.
-    // Another one can be rejected instead, unless all responses that hold memory wait for more.
+    // True if a response must get memory above the share of its owner, since no other of the owner will release any. One
+    // that has not begun and reserved nothing can be rejected instead, unless all that hold memory wait for more.
     const isOwnerStuck = (response: HeldBytes): boolean =>
       response.isBegun() || response.reserved > 0
         ? !ownersMoving.has(response.owner)

@@ -83,9 +83,8 @@ function isOneStatement(members: readonly Member[], perOwner: boolean): boolean 
   return false;
 }
 
-// Sends BEGIN together with the first statement, but COMMIT only after all statements succeeded. BEGIN is not
-// prepared: if a pooler rejected a prepared BEGIN, the statements would run outside a transaction. Idempotency
-// keys wait for BEGIN: if only BEGIN failed, a key would be stored without its plant.
+// BEGIN is not prepared: if a pooler rejected a prepared one, the statements would run outside a transaction. Idempotency
+// keys wait for BEGIN: if it alone failed, a key would be stored without its plant. COMMIT waits for all statements.
 async function inPipelinedTransaction(
   connection: Connection,
   members: readonly Member[],

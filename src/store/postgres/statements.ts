@@ -144,9 +144,8 @@ export function removeKeys(keys: readonly Key[]): Statement {
   return { name: `remove-${name}`, text: `DELETE FROM idempotency_keys WHERE ${where}`, values };
 }
 
-// Builds the WHERE clause that selects idempotency keys. If all keys have the same owner, compares `owner`
-// with a single value. With this comparison, Citus, which shards by owner, locks only the shard of this
-// owner.
+// Builds the WHERE clause that selects idempotency keys. If all have one owner, compares `owner` with a single value, so
+// that Citus, which shards by owner, locks only the shard of this owner.
 function selection(keys: readonly Key[]) {
   const names = keys.map(({ key }) => key);
   if (isOfOneOwner(keys))

@@ -179,9 +179,8 @@ function createWriting(db: DatabaseSync, file: string): Writing {
     return taken;
   }
 
-  // Runs a checkpoint explicitly: automatic checkpoints hide their errors. Ignores a transient error such as a
-  // full disk: the plants are committed, and the next checkpoint repeats the work. Returns whether the file holds
-  // all of the log.
+  // Automatic checkpoints hide their errors. Ignores a transient one, such as a full disk: the plants are committed, and the
+  // next checkpoint repeats the work. Returns whether the file holds all of the log.
   function checkpoint(): boolean {
     characters = 0;
     try {

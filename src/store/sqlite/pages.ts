@@ -57,9 +57,8 @@ const SMALLEST_VALUE_LIMIT = 64 * 1024;
  * has large plants, it is read again row by row.
  */
 export function preparePages(db: DatabaseSync) {
-  // Finds the last id first, and then renders the range without a subquery, whose columns SQLite would copy row by row. It
-  // reads the range in ascending order: the primary key is the only index. If the row count differs, the order is damaged.
-  // `group_concat` bounds the memory at each row, `json_group_array` only at the end; both go through all rows.
+  // Finds the last id first: SQLite would copy the columns of a subquery row by row. The primary key, the only index, gives
+  // the order; another row count means damage. `group_concat` bounds memory at each row, `json_group_array` at the end.
   const whole = db.prepare(
     `SELECT (SELECT CASE WHEN last IS NULL OR count(*) = ?4
                     THEN '[' || coalesce(group_concat(${SHORT_PLANT}), '') || ']' END

@@ -2,14 +2,12 @@ import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
 import { JsonInvalid, MAX_JSON_DEPTH, parseJson } from '../src/exact-json.ts';
 import { type JsonCase, jsonCases, plantTexts } from './exact-json-cases.ts';
-import { engines } from './support/engines.ts';
+import { sqlite } from './support/engines.ts';
 import { bearer, startService } from './support/service.ts';
 
 /** Starts a service and posts bodies to it. */
 async function startPosting(t: TestContext) {
-  const [engine] = engines;
-  assert.ok(engine !== undefined);
-  const { url, token } = await startService(t, await engine.freshUrl(t));
+  const { url, token } = await startService(t, await sqlite.freshUrl(t));
   const headers = { ...bearer(await token()), 'content-type': 'application/json' };
   let lastId = 0;
   return {

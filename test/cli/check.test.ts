@@ -189,7 +189,6 @@ describe('check on an embedded store', TOGETHER, () => {
   async function prepareFile(
     t: TestContext,
   ): Promise<Awaited<ReturnType<typeof prepare>> & { file: string }> {
-    assert.ok(sqlite !== undefined);
     const prepared = await prepare(t, sqlite);
     return { ...prepared, file: prepared.url.replace('sqlite:', '') };
   }

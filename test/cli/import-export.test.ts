@@ -8,7 +8,7 @@ import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { migrateStore } from '../../src/store/open-engine.ts';
-import { engines, execute, rowsOf, type TestEngine } from '../support/engines.ts';
+import { engines, execute, postgres, rowsOf, sqlite, type TestEngine } from '../support/engines.ts';
 import { until } from '../support/patience.ts';
 import { type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 import type { CommandOptions, Ended } from '../support/run-command.ts';
@@ -17,9 +17,8 @@ import { bearer, startService } from '../support/service.ts';
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
 
 /** Creates an installation and an empty store of an engine, so that no command reports a new store. */
-async function prepare(t: TestContext, engine: TestEngine | undefined = engines[0]) {
+async function prepare(t: TestContext, engine: TestEngine = sqlite) {
   const installation = await newInstallation(t);
-  assert.ok(engine !== undefined);
   const url = await engine.freshUrl(t);
   await migrateStore(url);
   const run = (args: readonly string[], options: CommandOptions = {}): Promise<Ended> =>
@@ -104,7 +103,7 @@ describe('import', TOGETHER, () => {
   });
 
   it('signal while plants are saved → ends after the save, and counts its plants', async (t) => {
-    const { run, url, file } = await prepare(t, engines[1]);
+    const { run, url, file } = await prepare(t, postgres);
     const other = new pg.Client({ connectionString: url });
     await other.connect();
     const signals = new EventEmitter();

@@ -7,7 +7,7 @@ import { text } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
 import { operations } from '../../src/http/app.ts';
 import { renderOpenApi } from '../../src/http/openapi.ts';
-import { engines, freshFolder } from '../support/engines.ts';
+import { engines, freshFolder, type TestEngine } from '../support/engines.ts';
 import { freePort } from '../support/servers/free-port.ts';
 import { startService } from '../support/service.ts';
 import { readSections } from './documented-commands.ts';
@@ -95,7 +95,7 @@ export async function runRow(row: Row, { env, port }: Workplace): Promise<string
 
 async function runProgram(
   command: string,
-  engine: (typeof engines)[number],
+  engine: TestEngine,
   { folder, env, port }: Workplace & { readonly folder: string },
 ): Promise<void> {
   await using ending = new AsyncDisposableStack();

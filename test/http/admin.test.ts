@@ -9,11 +9,9 @@ import { logTo } from '../../src/observability/log.ts';
 import type { EventLog } from '../../src/observability/log-events.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';
 import { headerOf, renderRequest, sendRaw } from '../support/clients/raw-http.ts';
-import { engines } from '../support/engines.ts';
+import { sqlite } from '../support/engines.ts';
 import { newInstallation } from '../support/program.ts';
 import { startService } from '../support/service.ts';
-
-const [{ freshUrl } = assert.fail()] = engines;
 
 const HOST = 'Host: plants.test\r\nConnection: close\r\n';
 
@@ -55,7 +53,7 @@ const rejections: readonly (readonly [
 ];
 
 test('admin listener: rejected request → error body and headers as on the public listener', async (t) => {
-  const service = await startService(t, await freshUrl(t));
+  const service = await startService(t, await sqlite.freshUrl(t));
   for (const [what, message, status, code] of rejections) {
     await t.test(what, async () => {
       const answer = await sendRaw(service.adminUrl, message);
@@ -121,7 +119,7 @@ test('metrics: 200 scrapes → all get a response, 10 a second are rendered', as
 });
 
 test('admin listener: absolute URL → 200', async (t) => {
-  const service = await startService(t, await freshUrl(t));
+  const service = await startService(t, await sqlite.freshUrl(t));
   const { status } = await sendRaw(service.adminUrl, `GET http://plants.test/live HTTP/1.1\r\n${HOST}\r\n`);
   assert.equal(status, 200);
 });
@@ -162,7 +160,7 @@ describe('admin listener of the program', () => {
 });
 
 test('listeners on all addresses, without TLS → a warning for each', async (t) => {
-  const service = await startService(t, await freshUrl(t), { host: '0.0.0.0', adminHost: '0.0.0.0' });
+  const service = await startService(t, await sqlite.freshUrl(t), { host: '0.0.0.0', adminHost: '0.0.0.0' });
   const warnings = service.logLines.map((line) => JSON.parse(line)).filter(({ level }) => level === 40);
   assert.deepEqual(
     warnings.map(({ msg, host }) => [msg, host]),

@@ -11,7 +11,7 @@ import { loadConfig } from '../../src/config.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
 import { collectProcessMetrics } from '../../src/observability/process-metrics.ts';
 import { renderRequest, sendRaw } from '../support/clients/raw-http.ts';
-import { engines, type TestEngine } from '../support/engines.ts';
+import { engines, postgres, type TestEngine } from '../support/engines.ts';
 import { holdWrites } from '../support/faults/hold-writes.ts';
 import { until } from '../support/patience.ts';
 import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
@@ -239,8 +239,6 @@ for (const engine of engines) {
 }
 
 test('database does not respond → /ready fails in time and names the check', async (t) => {
-  const [, postgres] = engines;
-  assert.ok(postgres);
   const direct = new URL(await postgres.freshUrl(t));
   const proxy = await startTcpProxy(t, Number(direct.port));
   const url = Object.assign(new URL(direct.href), { hostname: '127.0.0.1', port: String(proxy.port) });

@@ -5,12 +5,11 @@ import { openBulk } from '../../src/store/open-engine.ts';
 import { createPageReader } from '../../src/store/postgres/pages.ts';
 import { rowsOfPrimary } from '../../src/store/postgres/primary-check.ts';
 import { type Store, StoreDamaged, StoreUnavailable } from '../../src/store/store.ts';
-import { connections, type engines, execute, postgres, sqlite } from '../support/engines.ts';
+import { connections, execute, postgres, sqlite, type TestEngine } from '../support/engines.ts';
 import { create, createOnce, EVERY_ID, parsePlants, prepare, upTo } from '../support/store-setup.ts';
 
 /** A store on one engine, after SQL that the service never runs has changed its rows. */
-async function openChanged(t: TestContext, engine: (typeof engines)[number] | undefined, sql: string) {
-  assert.ok(engine !== undefined);
+async function openChanged(t: TestContext, engine: TestEngine, sql: string) {
   const { url, open } = await prepare(t, engine);
   const { store } = await open();
   assert.equal(await store.write(create(1n, { name: 'x'.repeat(20_000) })), 'created');
@@ -38,7 +37,7 @@ test('SQLite: the JSON of a large plant is missing → StoreDamaged, and other p
 });
 
 test('SQLite: a plant out of its order → a page still has as many plants as it says', async (t) => {
-  const { url, open } = await prepare(t, sqlite ?? assert.fail());
+  const { url, open } = await prepare(t, sqlite);
   const { store, close } = await open();
   for (const id of [10n, 20n, 30n, 40n, 50n, 60n])
     assert.equal(await store.write(create(id, { name: `plant${id}` })), 'created');

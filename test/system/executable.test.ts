@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 import { after, describe, it } from 'node:test';
 import { promisify } from 'node:util';
 import manifest from '../../package.json' with { type: 'json' };
-import { engines } from '../support/engines.ts';
+import { postgres } from '../support/engines.ts';
 import { newInstallation, type ProgramOptions } from '../support/program.ts';
 import { listenOnFreePort } from '../support/servers/free-port.ts';
 import { bearer } from '../support/service.ts';
@@ -95,26 +95,25 @@ describe('the executable on a machine without Node', () => {
     });
   });
 
-  for (const { name, freshUrl } of engines.filter((one) => one.name === 'postgres'))
-    it(`serves from ${name}, and sends traces`, async (t) => {
-      const paths: unknown[] = [];
-      const collector = createServer((request, response) => {
-        paths.push(request.url);
-        request.resume().on('end', () => response.end());
-      });
-      const port = await listenOnFreePort(collector);
-      t.after(() => void collector.close());
-      const service = await machine.serve(
-        isolated({
-          DATABASE_URL: await freshUrl(t),
-          OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}`,
-        }),
-      );
-      assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
-      assert.equal((await fetch(`${service.url}/plants`)).status, 401);
-      assert.equal((await service.stop()).code, 0);
-      assert.deepEqual(new Set(paths), new Set(['/v1/traces']));
+  it('serves from PostgreSQL, and sends traces', async (t) => {
+    const paths: unknown[] = [];
+    const collector = createServer((request, response) => {
+      paths.push(request.url);
+      request.resume().on('end', () => response.end());
     });
+    const port = await listenOnFreePort(collector);
+    t.after(() => void collector.close());
+    const service = await machine.serve(
+      isolated({
+        DATABASE_URL: await postgres.freshUrl(t),
+        OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${port}`,
+      }),
+    );
+    assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+    assert.equal((await fetch(`${service.url}/plants`)).status, 401);
+    assert.equal((await service.stop()).code, 0);
+    assert.deepEqual(new Set(paths), new Set(['/v1/traces']));
+  });
 
   it('comes with the licences of Node and of every bundled package', async () => {
     const licences = await readFile(`${executable}.licences.txt`, 'utf8');

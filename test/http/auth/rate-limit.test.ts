@@ -3,7 +3,7 @@ import { describe, it } from 'node:test';
 import { TOKEN_FRESH_MS } from '../../../src/http/auth/authentication.ts';
 import { createRejectedTokens, networkOf } from '../../../src/http/auth/rate-limit.ts';
 import { digestSecret, mintSecret } from '../../../src/token.ts';
-import { engines } from '../../support/engines.ts';
+import { sqlite } from '../../support/engines.ts';
 import {
   AUDIENCE,
   newSigningKey,
@@ -12,7 +12,6 @@ import {
 } from '../../support/servers/identity-provider.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
 
-const [sqlite = assert.fail()] = engines;
 const MINUTE_MS = 60_000;
 const BASE64URL = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 

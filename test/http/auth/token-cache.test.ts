@@ -4,7 +4,7 @@ import { test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { MAX_JWT_LENGTH } from '../../../src/http/auth/oidc.ts';
-import { engines } from '../../support/engines.ts';
+import { sqlite } from '../../support/engines.ts';
 import { AUDIENCE, newSigningKey, sign } from '../../support/servers/identity-provider.ts';
 import { serve } from '../../support/servers/stub-server.ts';
 import { bearer, startService } from '../../support/service.ts';
@@ -23,7 +23,6 @@ function usedHeap(): number {
 }
 
 test('thousands of long JWTs of one user → the cache keeps few of them', async (t) => {
-  const [sqlite = assert.fail()] = engines;
   const key = await newSigningKey('key', 'ES256');
   const { kty, crv, x, y, kid } = key.jwk;
   let issuer = '';

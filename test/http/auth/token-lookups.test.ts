@@ -3,7 +3,7 @@ import { type TestContext, test } from 'node:test';
 import pg from 'pg';
 import { TOKEN_FRESH_MS } from '../../../src/http/auth/authentication.ts';
 import { mintSecret } from '../../../src/token.ts';
-import { engines } from '../../support/engines.ts';
+import { postgres, sqlite } from '../../support/engines.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
 
 /** Three quarters of it are the limit of an address. */
@@ -23,7 +23,6 @@ async function list({ url }: TestService, address: string, token = mintSecret())
 
 /** A service whose lookups of tokens wait until `release`, and a token whose last lookup has expired. */
 async function holdLookups(t: TestContext, flags = {}) {
-  const [, postgres = assert.fail()] = engines;
   const url = await postgres.freshUrl(t);
   const service = await startService(t, url, {
     maxInFlight: String(LIMIT),
@@ -69,8 +68,7 @@ test('lookups of unknown tokens at their limit → 50301; a token that was valid
 });
 
 test('as many lists in flight as the limit → 50301 before the token is looked up', async (t) => {
-  const [engine = assert.fail()] = engines;
-  const service = await startService(t, await engine.freshUrl(t), { maxInFlight: '1' });
+  const service = await startService(t, await sqlite.freshUrl(t), { maxInFlight: '1' });
   const known = await service.token();
   const [begun, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
   const read = service.store.listPlants.bind(service.store);
@@ -92,8 +90,7 @@ test('as many lists in flight as the limit → 50301 before the token is looked 
 });
 
 test('token expires during its lookup → 401', async (t) => {
-  const [engine = assert.fail()] = engines;
-  const service = await startService(t, await engine.freshUrl(t));
+  const service = await startService(t, await sqlite.freshUrl(t));
   const token = await service.token('alice', { expiresAt: service.clock.now + 1 });
   const find = service.store.findToken.bind(service.store);
   t.mock.method(service.store, 'findToken', async (...args: Parameters<typeof find>) => {

@@ -4,10 +4,9 @@ import type { ErrorHeaders } from '../../../src/api-errors.ts';
 import { operations } from '../../../src/http/app.ts';
 import { renderOpenApi } from '../../../src/http/openapi.ts';
 import { headerOf, type RawAnswer, sendRaw, sendRequest } from '../../support/clients/raw-http.ts';
-import { engines } from '../../support/engines.ts';
+import { sqlite } from '../../support/engines.ts';
 import { bearer, startService } from '../../support/service.ts';
 
-const [sqlite = assert.fail()] = engines;
 const PAGE = 'https://plants.example';
 const PREFLIGHT = {
   'access-control-request-method': 'POST',

@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import { headerOf, type RawAnswer } from '../../support/clients/raw-http.ts';
-import { engines } from '../../support/engines.ts';
+import { sqlite } from '../../support/engines.ts';
 import { until } from '../../support/patience.ts';
 import { openFiles } from '../../support/process-resources.ts';
 import { newInstallation } from '../../support/program.ts';
@@ -17,9 +17,7 @@ import { KEPT, type WireCase, wireSections } from './wire-cases.ts';
 const cases = wireSections.flatMap((section) => section.cases);
 
 test('wire case → exactly the expected responses and the expected plants', async (t) => {
-  const [engine] = engines;
-  assert.ok(engine !== undefined);
-  const service = await startService(t, await engine.freshUrl(t));
+  const service = await startService(t, await sqlite.freshUrl(t));
   for (const { section, cases } of wireSections) {
     await t.test(section, async (t) => {
       for (const wireCase of cases) await t.test(wireCase.title, () => check(service, wireCase));
@@ -29,9 +27,7 @@ test('wire case → exactly the expected responses and the expected plants', asy
 });
 
 test('wire case sent in pieces → the same responses', async (t) => {
-  const [engine] = engines;
-  assert.ok(engine !== undefined);
-  const service = await startService(t, await engine.freshUrl(t));
+  const service = await startService(t, await sqlite.freshUrl(t));
   for (const wireCase of cases) {
     if (wireCase.sends.length > MAX_SPLIT) continue;
     await t.test(wireCase.title, () => check(service, wireCase, 'split', splitSlowly));
@@ -45,9 +41,7 @@ for (const [where, change] of [
   ['with Upgrade in its first request', withUpgrade],
 ] as const)
   test(`wire case ${where} → the same responses`, async (t) => {
-    const [engine] = engines;
-    assert.ok(engine !== undefined);
-    const service = await startService(t, await engine.freshUrl(t));
+    const service = await startService(t, await sqlite.freshUrl(t));
     for (const wireCase of cases) {
       if (MAY_DIFFER.includes(wireCase.title)) continue;
       const changed = change(wireCase);
@@ -57,9 +51,7 @@ for (const [where, change] of [
   });
 
 test('requests in pieces on one connection, between those of another → each keeps its bytes', async (t) => {
-  const [engine] = engines;
-  assert.ok(engine !== undefined);
-  const service = await startService(t, await engine.freshUrl(t));
+  const service = await startService(t, await sqlite.freshUrl(t));
   const token = await service.token('pieces');
   const [wire, other] = [openWire(service.url), openWire(service.url)];
   t.after(() => {
@@ -122,9 +114,7 @@ test('a naive server, which counts empty lines as requests → fails every smugg
 });
 
 test('header too large, in several packets → 43100', async (t) => {
-  const [engine] = engines;
-  assert.ok(engine !== undefined);
-  const service = await startService(t, await engine.freshUrl(t));
+  const service = await startService(t, await sqlite.freshUrl(t));
   const head = 'GET /openapi.json HTTP/1.1\r\nHost: plants.test\r\n';
   const wire = openWire(service.url);
   t.after(() => wire.destroy());
@@ -139,9 +129,7 @@ test('header too large, in several packets → 43100', async (t) => {
 });
 
 test('end of a chunked body anywhere in a slice of the parser → its bytes do not count as trailers', async (t) => {
-  const [engine] = engines;
-  assert.ok(engine !== undefined);
-  const service = await startService(t, await engine.freshUrl(t), { headerLimit: '1024' });
+  const service = await startService(t, await sqlite.freshUrl(t), { headerLimit: '1024' });
   const token = await service.token('slices');
   const wire = openWire(service.url);
   t.after(() => wire.destroy());
@@ -185,9 +173,7 @@ test('rejected client that never closes its connection → the service closes it
 
 // The write of 100 Continue notices the reset while the bytes of the body still wait.
 test('client that expects 100 Continue and resets its connection, malformed body → the service continues', async (t) => {
-  const [engine] = engines;
-  assert.ok(engine !== undefined);
-  const service = await startService(t, await engine.freshUrl(t));
+  const service = await startService(t, await sqlite.freshUrl(t));
   const client = connect(Number(new URL(service.url).port), '127.0.0.1');
   await once(client, 'connect');
   client.write(

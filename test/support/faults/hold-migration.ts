@@ -1,7 +1,6 @@
-import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import pg from 'pg';
-import { engines, rowsOf } from '../engines.ts';
+import { postgres, rowsOf } from '../engines.ts';
 import { until } from '../patience.ts';
 
 const WAITING = `SELECT pid FROM pg_stat_activity
@@ -18,7 +17,6 @@ interface HeldMigration {
 
 /** Creates a database and blocks its migration until `release` is called. Removes the database after the test. */
 export async function holdMigration(t: Pick<TestContext, 'after'>): Promise<HeldMigration> {
-  const [postgres = assert.fail()] = engines.filter(({ name }) => name === 'postgres');
   const databaseUrl = await postgres.freshUrl(t);
   const client = new pg.Client({ connectionString: databaseUrl });
   // The removal of the database ends the connection.

@@ -17,18 +17,17 @@ import {
   sendRaw,
   sendRequest,
 } from '../../support/clients/raw-http.ts';
-import { engines } from '../../support/engines.ts';
+import { engines, sqlite } from '../../support/engines.ts';
 import { holdWrites } from '../../support/faults/hold-writes.ts';
 import { countSeconds, PATIENCE_MS, until } from '../../support/patience.ts';
 import { bearer, startService } from '../../support/service.ts';
 
-const [{ freshUrl } = assert.fail()] = engines;
 const CERTIFICATES = fileURLToPath(new URL('../../support/certificates/', import.meta.url));
 const HEAD = 'GET /openapi.json HTTP/1.1\r\nHost: plants.test\r\n';
 const GET = { method: 'GET', path: '/openapi.json' };
 
 test('headers, URI or body above the configured size → 43100, 41400, 41300', async (t) => {
-  const service = await startService(t, await freshUrl(t), {
+  const service = await startService(t, await sqlite.freshUrl(t), {
     headerLimit: '2048',
     uriLimit: '256',
     bodyLimit: '1024',
@@ -54,7 +53,7 @@ test('headers, URI or body above the configured size → 43100, 41400, 41300', a
 });
 
 test('body above the limit → connection closed, even if all of it has arrived', async (t) => {
-  const service = await startService(t, await freshUrl(t), { bodyLimit: '1024' });
+  const service = await startService(t, await sqlite.freshUrl(t), { bodyLimit: '1024' });
   const wire = openWire(service.url);
   t.after(() => wire.destroy());
   const fields = `Authorization: Bearer ${await service.token()}\r\nContent-Type: application/json\r\n`;
@@ -72,7 +71,7 @@ describe('bodies that arrive in parts', () => {
   const TOO_MANY = Math.ceil(UNFINISHED_BYTES / (LENGTH - UNCOUNTED_BYTES)) + 1;
 
   async function openSenders(t: TestContext, flags: Partial<Record<Setting, string>> = {}) {
-    const service = await startService(t, await freshUrl(t), {
+    const service = await startService(t, await sqlite.freshUrl(t), {
       requestTimeout: String(PATIENCE_MS),
       ...flags,
     });
@@ -167,7 +166,7 @@ for (const [part, first, byte, code] of [
   ['empty lines before a request', '', '\n', 43100],
 ] as const)
   test(`${part} in more TLS records than are allowed → ${code}`, async (t) => {
-    const service = await startService(t, await freshUrl(t), {
+    const service = await startService(t, await sqlite.freshUrl(t), {
       tlsCert: `${CERTIFICATES}first.pem`,
       tlsKey: `${CERTIFICATES}first.key`,
     });
@@ -187,7 +186,7 @@ for (const [part, first, byte, code] of [
 
 test('headers or request later than the configured timeout → 40800; idle connection → closed', async (t) => {
   const times = { headerTimeout: '1000', requestTimeout: '2000', keepAliveTimeout: '1000' };
-  const service = await startService(t, await freshUrl(t), times);
+  const service = await startService(t, await sqlite.freshUrl(t), times);
   const authorization = (await service.token()).replace(/^/, 'Bearer ');
   const create = renderRequest({
     method: 'POST',
@@ -216,7 +215,7 @@ test('headers or request later than the configured timeout → 40800; idle conne
 });
 
 test('idle connection whose client has read its response → stays open after the write timeout', async (t) => {
-  const service = await startService(t, await freshUrl(t), { writeTimeout: '1000' });
+  const service = await startService(t, await sqlite.freshUrl(t), { writeTimeout: '1000' });
   const wire = openWire(service.url);
   t.after(() => wire.destroy());
   const ask = async () => {
@@ -231,7 +230,7 @@ test('idle connection whose client has read its response → stays open after th
 });
 
 test('connection above the limit → 50301 and closed; after another closes → 200', async (t) => {
-  const url = await freshUrl(t);
+  const url = await sqlite.freshUrl(t);
   const service = await startService(t, url, { maxConnections: '3' });
   const headers = Object.entries({ ...bearer(await service.token()), 'content-type': 'application/json' });
   const open = await Promise.all([1, 2, 3].map(() => openAndAsk(service.url)));
@@ -263,7 +262,7 @@ test('connection above the limit → 50301 and closed; after another closes → 
 });
 
 test('new connection at the limit → a request that is incomplete for two seconds gets 50301', async (t) => {
-  const service = await startService(t, await freshUrl(t), { maxConnections: '1' });
+  const service = await startService(t, await sqlite.freshUrl(t), { maxConnections: '1' });
   const wire = openWire(service.url);
   t.after(() => wire.destroy());
   wire.send(`${HEAD}\r\n${HEAD}`);
@@ -278,7 +277,7 @@ test('new connection at the limit → a request that is incomplete for two secon
 });
 
 test('new connection at the limit → the connection idle longest is closed', async (t) => {
-  const service = await startService(t, await freshUrl(t), { maxConnections: '3' });
+  const service = await startService(t, await sqlite.freshUrl(t), { maxConnections: '3' });
   const first = await openAndAsk(service.url);
   const closed = once(first, 'close');
   const others = [await openAndAsk(service.url), await openAndAsk(service.url)];
@@ -292,7 +291,7 @@ test('new connection at the limit → the connection idle longest is closed', as
 });
 
 test('half a request after a complete one → header timeout applies, not the keep-alive timeout', async (t) => {
-  const service = await startService(t, await freshUrl(t), { headerTimeout: '1000' });
+  const service = await startService(t, await sqlite.freshUrl(t), { headerTimeout: '1000' });
   for (const half of ['GET /openapi.js', HEAD]) {
     const wire = openWire(service.url);
     t.after(() => wire.destroy());
@@ -346,7 +345,10 @@ for (const engine of engines) {
 }
 
 test('closed lists that waited for memory → places free at once, also behind one that still waits', async (t) => {
-  const service = await startService(t, await freshUrl(t), { sendBufferLimit: '1048576', maxInFlight: '4' });
+  const service = await startService(t, await sqlite.freshUrl(t), {
+    sendBufferLimit: '1048576',
+    maxInFlight: '4',
+  });
   const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };
   for (let id = 0; id <= UNREAD_PLANTS; id += 1) {
     const body = JSON.stringify({ id, name: id === 0 ? 'Fern' : LONG_NAME });
@@ -379,7 +381,9 @@ test('closed lists that waited for memory → places free at once, also behind o
 });
 
 test('owner whose clients do not read their lists → 50301 at its share; lists of others and /docs work', async (t) => {
-  const service = await startService(t, await freshUrl(t), { sendBufferLimit: String(4 * 1_024 * 1_024) });
+  const service = await startService(t, await sqlite.freshUrl(t), {
+    sendBufferLimit: String(4 * 1_024 * 1_024),
+  });
   const [alice, bob] = [bearer(await service.token()), bearer(await service.token('bob'))];
   for (const [headers, count] of [
     [alice, UNREAD_PLANTS],

@@ -11,7 +11,7 @@ import {
   USUAL_BOUNDS,
   withoutSpeed,
 } from '../../long/abuse/verdict.ts';
-import { engines, type TestEngine } from '../../support/engines.ts';
+import { engines, sqlite, type TestEngine } from '../../support/engines.ts';
 import { needs } from '../../support/needs.ts';
 import { MEBIBYTE } from '../../support/process-resources.ts';
 
@@ -25,7 +25,6 @@ const IN_TURN = { concurrency: 1 };
 
 // Concurrent, since an attack mostly waits.
 describe('misbehaving client', { ...needs('Linux', process.platform === 'linux'), concurrency: 2 }, () => {
-  const [sqlite = assert.fail()] = engines;
   describe('does not disturb other clients', IN_TURN, () => attackAll(sqlite, false));
   for (const engine of engines)
     describe(`does not disturb other clients, on ${engine.name}`, IN_TURN, () => attackAll(engine, true));

@@ -2,12 +2,10 @@ import assert from 'node:assert/strict';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it } from 'node:test';
 import { measureOverload, type OverloadFigures, overloadFaults } from '../../long/overload.ts';
-import { engines } from '../../support/engines.ts';
+import { sqlite } from '../../support/engines.ts';
 import { PATIENCE_MS } from '../../support/patience.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
 import { create as newCreation } from '../../support/store-setup.ts';
-
-const [sqlite = assert.fail()] = engines;
 
 describe('more requests than --max-in-flight', () => {
   it('rejected immediately with Retry-After; lists work, admitted requests succeed, and the service recovers', async (t) => {

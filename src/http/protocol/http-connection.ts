@@ -51,6 +51,8 @@ export class Connection {
   isIdle = true;
   /** Rank by the time when the connection became idle, or its request began: the lower, the longer ago. */
   waitRank = 0;
+  /** Progress of the client in reading its responses. */
+  readonly sendProgress: SendProgress;
   readonly #options: HttpConnectionOptions;
   readonly #parser: Parser;
   readonly #framing: Framing;
@@ -73,7 +75,6 @@ export class Connection {
   /** Reads since the last request was dispatched. Over TLS, each record is one. */
   #pieces = 0;
   #ticks = 0;
-  readonly #sendProgress: SendProgress;
 
   /** Takes over a socket that a Node HTTP server has just set up. */
   constructor(socket: Socket, options: HttpConnectionOptions) {
@@ -82,7 +83,7 @@ export class Connection {
     this.#options = options;
     this.#framing = new Framing(options.maxHeaderBytes);
     this.#unparsed = new UnparsedInput((bytes) => options.onInputCounted(this, bytes));
-    this.#sendProgress = new SendProgress(socket, options.timeouts.write);
+    this.sendProgress = new SendProgress(socket, options.timeouts.write);
     this.#parser = takeParser(socket);
     const read = (chunk: Buffer): void => this.#read(chunk);
     socket.on('data', read);
@@ -147,36 +148,37 @@ export class Connection {
     if (this.isIdle) this.#close();
   }
 
-  /** Returns the number of bytes that wait for the client to read. */
-  unsentBytes(): number {
-    return this.socket.writableLength;
-  }
-
-  /** Returns the ticks since the client last accepted a byte of a response. */
-  stalledTicks(): number {
-    return this.#sendProgress.stalledTicks;
-  }
-
-  /** Counts one tick and applies the timeouts. `sendQueueOf` is undefined if the tick reads no send queues. */
-  tick(sendQueueOf: SendQueueOf | undefined): void {
+  /** Counts one tick and applies the timeouts, except for that of writes. */
+  tick(): void {
     const { timeouts } = this.#options;
     this.#ticks += 1;
-    if (this.#sendProgress.tick(sendQueueOf)) this.socket.destroy();
-    else if (this.isIdle && this.#isUsed) {
-      const hasUnread = this.#ticks > timeouts.write / 2 && this.#hasUnread(sendQueueOf);
-      if (hasUnread && this.#ticks > timeouts.write) this.socket.destroy();
-      else if (this.#ticks > timeouts.idle) this.#close();
+    this.sendProgress.tick();
+    if (this.isIdle && this.#isUsed) {
+      if (this.#ticks > timeouts.idle) this.#close();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
       this.fail(TOO_SLOW);
     }
   }
 
-  // A client that reads the end of its response gets half of the write timeout again. Most connections are idle
-  // for less, and cost no look.
-  #hasUnread(sendQueueOf: SendQueueOf | undefined): boolean {
-    const unread = this.#sendProgress.unread(sendQueueOf);
-    if (unread.hasChanged) this.#ticks = Math.ceil(this.#options.timeouts.write / 2);
-    return unread.bytes > 0;
+  /** True if the write timeout depends on the kernel's send queue. Most connections are idle for less, and cost no look. */
+  get needsLook(): boolean {
+    return this.sendProgress.stalledTicks > 0 || this.#mayHaveUnread;
+  }
+
+  get #mayHaveUnread(): boolean {
+    return this.isIdle && this.#isUsed && this.#ticks > this.#options.timeouts.write / 2;
+  }
+
+  /** Applies the write timeout to a send queue whose read began `age` ticks ago. */
+  look(sendQueueOf: SendQueueOf, age: number): void {
+    const { write } = this.#options.timeouts;
+    if (this.sendProgress.hasStalled(sendQueueOf, age)) this.socket.destroy();
+    else if (this.#mayHaveUnread) {
+      const unread = this.sendProgress.unread(sendQueueOf);
+      // A client that reads the end of its response gets half of the write timeout again.
+      if (unread.hasChanged) this.#ticks = Math.ceil(write / 2);
+      if (unread.bytes > 0 && this.#ticks - age > write) this.socket.destroy();
+    }
   }
 
   #isReceiving(): boolean {

@@ -1,4 +1,4 @@
-import { closeSync, openSync, readSync } from 'node:fs';
+import { open } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import ipaddr from 'ipaddr.js';
 
@@ -13,7 +13,8 @@ const FILES = ['/proc/self/net/tcp', '/proc/self/net/tcp6'];
  */
 const WITH_QUEUE = /^ *\d+: (\S+) (\S+) \S\S ((?!00000000)[0-9A-F]{8}):/gm;
 
-const chunk = Buffer.allocUnsafeSlow(16 * 1024);
+/** The kernel returns no more than a page of such a file at once. */
+const PAGE_BYTES = 4 * 1024;
 
 /**
  * Returns the number of bytes in a connection's send queue: written by the service, not acknowledged by the
@@ -21,17 +22,23 @@ const chunk = Buffer.allocUnsafeSlow(16 * 1024);
  */
 export type SendQueueOf = (socket: Socket) => number | undefined;
 
+/** The send queues of all sockets, and the time at which their read began (`performance.now()`). */
+export interface SendQueues {
+  readonly of: SendQueueOf;
+  readonly begunAt: number;
+}
+
+let reading: Promise<SendQueues> | undefined;
+
 /**
- * Returns a function that looks up the kernel's send queue of a socket. The first lookup reads the queues of
- * all sockets. Later lookups with the same function reuse this result.
+ * Reads the send queues of all sockets, page by page: the event loop goes on between two of them. Calls during a read share
+ * it, so that a process never reads twice at once. Ignores errors: then all queues are unknown.
  */
-export function lookAtSendQueues(): SendQueueOf {
-  let queues: ReadonlyMap<string, number> | undefined;
-  return (socket) => {
-    queues ??= readQueues();
-    const name = names.get(socket) ?? nameOf(socket);
-    return name === undefined ? undefined : queues.get(name);
-  };
+export function readSendQueues(): Promise<SendQueues> {
+  reading ??= readQueues().finally(() => {
+    reading = undefined;
+  });
+  return reading;
 }
 
 /** Names of the sockets of earlier lookups: to render one takes microseconds, and thousands may be idle. */
@@ -64,37 +71,43 @@ export class SendProgress {
     this.#timeoutTicks = timeoutTicks;
   }
 
-  /**
-   * Counts one tick. Returns true if the client has accepted no byte for the timeout. `sendQueueOf` is undefined
-   * if the tick reads no send queues.
-   */
-  tick(sendQueueOf: SendQueueOf | undefined): boolean {
+  /** Counts one tick. */
+  tick(): void {
     const { writableLength, bytesWritten } = this.#socket;
-    const hasMoved = bytesWritten !== this.#lastWritten || writableLength < this.#lastUnsent;
+    const hasMoved = this.#hasMoved;
     this.#lastUnsent = writableLength;
     this.#lastWritten = bytesWritten;
     this.stalledTicks = writableLength === 0 || hasMoved ? 0 : this.stalledTicks + 1;
     if (hasMoved) this.#hasLooked = false;
-    return sendQueueOf !== undefined && this.stalledTicks > 0 && this.#hasStalled(sendQueueOf);
   }
 
-  // The kernel takes new bytes from Node only when a third of the send buffer is free. So the length of the
-  // kernel's send queue must be unchanged too: a client that reads slowly would look stalled otherwise.
-  #hasStalled(sendQueueOf: SendQueueOf): boolean {
+  /** True if the client has accepted bytes since the last tick. */
+  get #hasMoved(): boolean {
+    const { writableLength, bytesWritten } = this.#socket;
+    return bytesWritten !== this.#lastWritten || writableLength < this.#lastUnsent;
+  }
+
+  /**
+   * Looks at the send queue, whose read began `age` ticks ago. Returns true if the client had accepted no byte for the
+   * timeout by then. Ignores a queue that may be older than the last byte that the client accepted.
+   */
+  hasStalled(sendQueueOf: SendQueueOf, age: number): boolean {
+    if (this.stalledTicks <= age || this.#hasMoved) return false;
+    // The kernel takes new bytes from Node only when a third of the send buffer is free. So the length of the
+    // kernel's send queue must be unchanged too: a client that reads slowly would look stalled otherwise.
     const queue = sendQueueOf(this.#socket);
     const isSame = this.#hasLooked && queue === this.#queue;
     if (!isSame && this.#hasLooked) this.stalledTicks = 1;
     this.#queue = queue;
     this.#hasLooked = true;
-    return isSame && this.stalledTicks >= this.#timeoutTicks;
+    return isSame && this.stalledTicks - age >= this.#timeoutTicks;
   }
 
   /**
    * Returns the bytes of complete responses that the kernel has accepted and the client has not, and whether
    * their number has changed since the last look.
    */
-  unread(sendQueueOf: SendQueueOf | undefined): { readonly bytes: number; readonly hasChanged: boolean } {
-    if (sendQueueOf === undefined) return { bytes: 0, hasChanged: false };
+  unread(sendQueueOf: SendQueueOf): { readonly bytes: number; readonly hasChanged: boolean } {
     const bytes = sendQueueOf(this.#socket) ?? 0;
     const hasChanged = bytes > 0 && bytes !== this.#queue;
     this.#queue = bytes;
@@ -103,38 +116,45 @@ export class SendProgress {
 }
 
 /** Reads the send queue of each connection that has unacknowledged or unsent bytes. */
-function readQueues(): ReadonlyMap<string, number> {
+async function readQueues(): Promise<SendQueues> {
+  const begunAt = performance.now();
   const queues = new Map<string, number>();
   for (const file of FILES) {
-    for (const lines of readLines(file)) {
-      for (const [, local, remote, bytes = ''] of lines.matchAll(WITH_QUEUE))
-        queues.set(`${local} ${remote}`, Number.parseInt(bytes, 16));
+    try {
+      for await (const lines of readLines(file)) {
+        for (const [, local, remote, bytes = ''] of lines.matchAll(WITH_QUEUE))
+          queues.set(`${local} ${remote}`, Number.parseInt(bytes, 16));
+      }
+    } catch {
+      // Ignores errors: only Linux has the files in `FILES`.
     }
   }
-  return queues;
+  const sendQueueOf: SendQueueOf = (socket) => {
+    const name = names.get(socket) ?? nameOf(socket);
+    return name === undefined ? undefined : queues.get(name);
+  };
+  return { of: sendQueueOf, begunAt };
 }
 
 /**
- * Reads a file in chunks, and yields the complete lines of each chunk as one string. The file can be long,
- * since it also lists connections that were closed in the last minute.
+ * Reads a file page by page in the thread pool, and yields the complete lines of each page as one string. The file can
+ * be long: it also lists connections that were closed in the last minute, up to `net.ipv4.tcp_max_tw_buckets`.
  */
-function* readLines(file: string): Generator<string> {
-  let descriptor: number | undefined;
+async function* readLines(file: string): AsyncGenerator<string> {
+  const handle = await open(file);
   try {
-    descriptor = openSync(file, 'r');
+    const page = Buffer.allocUnsafeSlow(PAGE_BYTES);
     let rest = '';
     for (;;) {
-      const read = readSync(descriptor, chunk, 0, chunk.length, null);
-      if (read === 0) return;
-      const text = rest + chunk.toString('latin1', 0, read);
+      const { bytesRead } = await handle.read(page, 0, PAGE_BYTES, null);
+      if (bytesRead === 0) return;
+      const text = rest + page.toString('latin1', 0, bytesRead);
       const end = text.lastIndexOf('\n') + 1;
       yield text.slice(0, end);
       rest = text.slice(end);
     }
-  } catch {
-    // Ignores errors: only Linux has the files in `FILES`.
   } finally {
-    if (descriptor !== undefined) closeSync(descriptor);
+    await handle.close();
   }
 }
 

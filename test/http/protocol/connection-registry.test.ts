@@ -15,7 +15,7 @@ import {
 } from '../../../src/http/protocol/connection-registry.ts';
 import { Connection, STALLED_TICKS } from '../../../src/http/protocol/http-connection.ts';
 import { createHttpServer, MAX_REJECTED } from '../../../src/http/protocol/http-server.ts';
-import { lookAtSendQueues } from '../../../src/http/protocol/kernel-send-queue.ts';
+import { readSendQueues } from '../../../src/http/protocol/kernel-send-queue.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/socket-input.ts';
 import { openTls, type Tls } from '../../../src/http/protocol/tls.ts';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
@@ -150,7 +150,7 @@ test('response that Node rejects → its connection is closed, the others get th
   );
 });
 
-test('socket that no server of Node has set up → an error', () => {
+test('socket that no server of Node has set up → an error', async () => {
   const socket = new Socket();
   const timeouts = { headers: 1, request: 1, idle: 1, write: 1 };
   const options = {
@@ -164,7 +164,7 @@ test('socket that no server of Node has set up → an error', () => {
     onInputCounted: () => undefined,
   };
   assert.throws(() => new Connection(socket, options), /has no parser for a connection/);
-  assert.equal(lookAtSendQueues()(socket), undefined, 'it has no send queue either');
+  assert.equal((await readSendQueues()).of(socket), undefined, 'it has no send queue either');
 });
 
 test('TLS: handshakes reset and begun again from the same port → counted', async (t) => {
@@ -226,10 +226,10 @@ test('first request long after the connect → its time begins with its first by
   const [connection] = connections.all;
   // The timer of the connections adds some ticks.
   const most = 0.8 * (limits.requestTimeout / TICK_MS);
-  for (let ticks = 0; ticks < most; ticks += 1) connection?.tick(undefined);
+  for (let ticks = 0; ticks < most; ticks += 1) connection?.tick();
   wire.send('POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: 1\r\n\r\n');
   await until(() => connection?.isIdle === false);
-  for (let ticks = 0; ticks < most; ticks += 1) connection?.tick(undefined);
+  for (let ticks = 0; ticks < most; ticks += 1) connection?.tick();
   wire.send('x');
   assert.equal((await wire.answer())?.status, 200);
 });
@@ -243,7 +243,7 @@ test('half of the headers → 40800 after the timeout of headers, not that of re
   const [connection] = connections.all;
   wire.send(REQUEST.slice(0, -2));
   await until(() => connection?.isIdle === false);
-  for (let ticks = 0; ticks <= limits.headerTimeout / TICK_MS; ticks += 1) connection?.tick(undefined);
+  for (let ticks = 0; ticks <= limits.headerTimeout / TICK_MS; ticks += 1) connection?.tick();
   assert.match(String((await wire.answer({ withinMs: 3_000 }))?.body), /"error":40800/);
 });
 
@@ -259,10 +259,10 @@ test('response that takes longer than the keep-alive timeout → its connection 
   wire.send(REQUEST);
   await until(() => held.length === 1);
   const [connection] = connections.all;
-  for (let ticks = 0; ticks <= limits.keepAliveTimeout / TICK_MS; ticks += 1) connection?.tick(undefined);
+  for (let ticks = 0; ticks <= limits.keepAliveTimeout / TICK_MS; ticks += 1) connection?.tick();
   held[0]?.end();
   assert.equal(await statusOf(wire), 200);
-  connection?.tick(undefined);
+  connection?.tick();
   wire.send(REQUEST);
   assert.equal(await statusOf(wire), 200);
 });
@@ -360,7 +360,7 @@ test('connection at the limit → the longest idle one or stalled request makes 
   };
   const stall = (...places: readonly number[]): void => {
     for (const place of places)
-      for (let ticks = 0; ticks < STALLED_TICKS; ticks += 1) connections.all[place]?.tick(undefined);
+      for (let ticks = 0; ticks < STALLED_TICKS; ticks += 1) connections.all[place]?.tick();
   };
   const isAccepted = async (): Promise<boolean> => {
     const wire = openWire(url);
@@ -420,7 +420,7 @@ test('request that makes way with a response that its client does not read → c
   const client = connect(await listenOnFreePort(listener), '127.0.0.1');
   t.after(() => client.destroy());
   client.write('POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: 9\r\n\r\nx');
-  await until(() => (connections.all[0]?.unsentBytes() ?? 0) > 0);
+  await until(() => (connections.all[0]?.socket.writableLength ?? 0) > 0);
   const [connection] = connections.all;
   assert.ok(connection);
   const closed = once(connection.socket, 'close');
@@ -517,10 +517,13 @@ test('idle connection whose client still reads its response → stays open; clos
   assert.equal((await wire.answer())?.status, 200);
   const [connection] = connections.all;
   const enough = 2 * Math.ceil(limits.keepAliveTimeout / TICK_MS);
-  for (let unread = enough; unread > 0; unread -= 1) connection?.tick(() => unread);
+  const tickAndLook = (unread: number): void => {
+    connection?.tick();
+    connection?.look(() => unread, 0);
+  };
+  for (let unread = enough; unread > 0; unread -= 1) tickAndLook(unread);
   assert.equal(connection?.socket.destroyed, false);
-  for (let ticks = 0; ticks <= Math.ceil(limits.writeTimeout / TICK_MS) + 1; ticks += 1)
-    connection?.tick(() => 1);
+  for (let ticks = 0; ticks <= Math.ceil(limits.writeTimeout / TICK_MS) + 1; ticks += 1) tickAndLook(1);
   assert.equal(connection?.socket.destroyed, true);
 });
 
@@ -550,8 +553,8 @@ test('more unsent bytes than the limit → the connection that stalls longest is
     // The first one stalls for longer.
     await until(() => {
       const stalled = connections.all.filter((connection) => {
-        connection.tick(undefined);
-        return connection.stalledTicks() >= 5;
+        connection.tick();
+        return connection.sendProgress.stalledTicks >= 5;
       });
       return stalled.length > index || closed.length > 0;
     });

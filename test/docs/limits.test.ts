@@ -37,6 +37,7 @@ import { CONCURRENT_GATHERS, RECHECK_MS, STREAM_BYTES } from '../../src/http/pla
 import { PAGE_BYTES } from '../../src/http/plants/pagination.ts';
 import { MAX_UNPARSED_BYTES, TICK_MS } from '../../src/http/protocol/connection-registry.ts';
 import { LINGER_MS, MAX_DISCARDED_BYTES } from '../../src/http/protocol/http-connection.ts';
+import { MAX_FIELDS, MEMORY_PER_FIELD } from '../../src/http/protocol/message-framing.ts';
 import { BASE_PIECES, BYTES_PER_PIECE, UNCOUNTED_BYTES } from '../../src/http/protocol/request-body.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../src/http/protocol/socket-input.ts';
 import { BEGUN_WAIT_MS, MEMORY_PER_BYTE } from '../../src/http/send-buffer-limit.ts';
@@ -86,7 +87,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   'CHANGELOG.md': [`safe to retry for ${hours}`, `up to ${GATHERED_BYTES / MIB} MiB of JSON`],
   'SECURITY.md': [
     `body ${numberOf('bodyLimit') / KIB} KiB`,
-    `headers ${numberOf('headerLimit') / KIB} KiB`,
+    `headers ${numberOf('headerLimit') / KIB} KiB and ${MAX_FIELDS} of them`,
     `URI ${grouped(numberOf('uriLimit'))} characters`,
     `headers ${numberOf('headerTimeout') / SECOND_MS} s, all ${numberOf('requestTimeout') / SECOND_MS} s`,
     `${numberOf('maxInFlight')} reads and ${numberOf('maxInFlight')} writes`,
@@ -103,8 +104,9 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `at least ${LARGEST_BODIES} bodies of \`--body-limit\``,
     `${listsAtOnce} of more than ${PAGE_BYTES / KIB} KiB, for ${numberOf('sendBufferLimit') / MIB} MiB of`,
     `${MAX_DISCARDED_BYTES / KIB} KiB or one second; then the connection is closed`,
-    `together keep ${MAX_UNPARSED_BYTES / MIB} MiB of them and of unfinished headers and trailers, not counting the first ${UNCOUNTED_INPUT_BYTES / KIB} KiB of each; above it, those that have waited longest get a 503`,
+    `| Memory for pipelined requests and for the headers and trailers of incomplete ones | ${MAX_UNPARSED_BYTES / MIB} MiB in all, not counting the first ${UNCOUNTED_INPUT_BYTES / KIB} KiB of each connection. A header counts ${MEMORY_PER_FIELD} bytes more than its text.`,
     `| Nesting of JSON | ${MAX_JSON_DEPTH} levels |`,
+    `| Headers of a request | ${MAX_FIELDS}; above it 431.`,
     `| Queued writes | ${grouped(MAX_WAITING)}; one batch takes ${grouped(MAX_BATCH)}, and plants of one owner with ${OWNER_CHARACTERS / KIB} Ki characters |`,
     `| Lifetime of an idempotency key | ${hours} after it created a plant; deleted after ${KEY_DELETION_AGE_MS / HOUR_MS} |`,
     `| A list with \`limit\` | ends at ${GATHERED_BYTES / MIB} MiB,`,

@@ -89,7 +89,7 @@ export class Connection {
     socket.on('data', read);
     if (options.sharesInput) shareInput(socket, read);
     socket.on('end', () => this.#onEnd());
-    socket.once('close', () => this.#unparsed.take());
+    socket.once('close', () => this.#unparsed.takeLast());
     socket.destroySoon = () => this.#close();
   }
 
@@ -115,7 +115,7 @@ export class Connection {
 
   /** Rejects the request that is being received, or else the first one that waits to be parsed, and frees its input. */
   rejectInput(): void {
-    const kept = this.#unparsed.take();
+    const kept = this.#unparsed.takeLast();
     // If the request in flight is complete, the error belongs to the first request that was kept.
     if (kept.length > 0 && this.#current?.req.complete !== false) this.#framing.isHead = isHeadRequest(kept);
     this.fail(TOO_MUCH_INPUT);
@@ -232,7 +232,7 @@ export class Connection {
     }
     const request = (this.#next ?? this.#current)?.req;
     this.#framing.parsed(slice.length, request);
-    this.#unparsed.count(this.#framing.fieldBytes);
+    this.#unparsed.setFieldMemory(this.#framing.fieldMemory);
     // Delays the dispatch of a request if the next slice of its body has already arrived. After that slice is
     // parsed, most requests are complete.
     const hasMore = isHead && available > slice.length && request?.complete === false;
@@ -345,7 +345,7 @@ export class Connection {
     this.#isClosing = true;
     this.isIdle = false;
     this.#next = undefined;
-    this.#unparsed.take();
+    this.#unparsed.takeLast();
     this.#destroyLater();
     this.socket.end();
     this.socket.resume();

@@ -24,6 +24,15 @@ const METHOD = /^[!#$%&'*+.^_`|~0-9A-Za-z-]*( |$)/;
  */
 const MAX_LINE = 20;
 
+/**
+ * Max headers of a request; as many trailers. Node keeps each as two strings, so that tiny ones take far more memory than
+ * bytes. Node 24 ignores those above 1,000, such as a `Content-Length`.
+ */
+export const MAX_FIELDS = 100;
+
+/** Memory of a header or trailer in Node, in addition to its bytes. */
+export const MEMORY_PER_FIELD = 128;
+
 /** Errors of messages that are malformed, or too long for the parser. They are shared: clients can cause many. */
 export const MALFORMED = new ApiError(40004, 'the request is not well-formed HTTP/1.1 (RFC 9112)');
 export const TOO_MANY_RECORDS = new ApiError(
@@ -32,7 +41,7 @@ export const TOO_MANY_RECORDS = new ApiError(
 );
 export const FIELDS_TOO_LARGE = new ApiError(
   43100,
-  'the request line and headers are too large, or there are too many headers',
+  `the request line and headers are too large, or there are more than ${MAX_FIELDS} headers`,
 );
 export const EXTENSIONS_TOO_LARGE = new ApiError(
   41300,
@@ -51,8 +60,12 @@ export class Framing {
   isHead = false;
   /** Bytes of unfinished headers or trailers, which the parser keeps; 0 if it keeps none. */
   fieldBytes = 0;
-  readonly #maxFields: number;
+  /** Bytes of memory that the headers and trailers of an incomplete request take, in the parser and in the request. */
+  fieldMemory = 0;
+  readonly #maxBytes: number;
   #part: Part = 'start';
+  /** Complete lines of the headers, without the request line, or of the trailers. */
+  #fieldLines = 0;
   /** Bytes of an incomplete request line that need no second look. */
   #scanned = 0;
   /** True if these bytes have a method and its space. */
@@ -68,9 +81,9 @@ export class Framing {
   /** Bytes of the last slice that come before the trailers. */
   #beforeFields = 0;
 
-  /** `maxFields` is the max number of bytes of the request line and headers together, and of trailers. */
-  constructor(maxFields: number) {
-    this.#maxFields = maxFields;
+  /** `maxBytes` is the max number of bytes of the request line and headers together, and of trailers. */
+  constructor(maxBytes: number) {
+    this.#maxBytes = maxBytes;
   }
 
   /** True from the end of a request line until the end of the message. */
@@ -80,17 +93,27 @@ export class Framing {
 
   /**
    * Returns the number of bytes to parse next. Returns 0 if the request line is incomplete, and an error if
-   * the line is too long or not HTTP, or if headers, trailers or a line of a chunked body are too long.
+   * the line is too long or not HTTP, if headers, trailers or a line of a chunked body are too long, or if there are
+   * too many headers or trailers.
    */
   next(bytes: Buffer): number | ApiError {
     const length = this.#next(bytes);
     if (length instanceof ApiError) return length;
-    if (this.#isInFields) return this.#fieldsWith(length) > this.#maxFields ? FIELDS_TOO_LARGE : length;
-    return this.#lineBytes > this.#maxFields ? EXTENSIONS_TOO_LARGE : length;
+    if (this.#isInFields) return this.#exceedsLimits(bytes, length) ? FIELDS_TOO_LARGE : length;
+    return this.#lineBytes > this.#maxBytes ? EXTENSIONS_TOO_LARGE : length;
   }
 
   get #isInFields(): boolean {
     return this.#part === 'head' || (this.#part === 'chunked' && this.#isInTrailers);
+  }
+
+  /** Counts the headers or trailers in the next slice. */
+  #exceedsLimits(bytes: Buffer, length: number): boolean {
+    const linesBefore = this.#fieldLines;
+    for (let at = this.#beforeFields; at < length; at += 1) if (bytes[at] === LF) this.#fieldLines += 1;
+    this.fieldMemory += length - this.#beforeFields + MEMORY_PER_FIELD * (this.#fieldLines - linesBefore);
+    // The last line is empty.
+    return this.#fieldLines > MAX_FIELDS + 1 || this.#fieldsWith(length) > this.#maxBytes;
   }
 
   /** Returns the bytes of headers or trailers with those in a slice of `bytes` bytes. */
@@ -122,6 +145,7 @@ export class Framing {
     else if (this.#part === 'length') this.#left -= bytes;
     else if (this.#part === 'head') this.#beginBody(request);
     if (this.#part === 'start') {
+      this.fieldMemory = 0;
       this.#seam = '';
       this.#beforeFields = 0;
     }
@@ -132,17 +156,18 @@ export class Framing {
     if (lineEnds > 0) return lineEnds;
     this.isHead = isHeadRequest(bytes);
     const lineEnd = bytes.indexOf(LF, this.#scanned);
-    if (lineEnd === -1 || lineEnd >= this.#maxFields) {
+    if (lineEnd === -1 || lineEnd >= this.#maxBytes) {
       const isLine = this.#hasMethod || this.#scanMethod(bytes);
       this.#scanned = bytes.length;
-      if (isLine && bytes.length < this.#maxFields) return 0;
+      if (isLine && bytes.length < this.#maxBytes) return 0;
       if (this.#hasMethod) return new ApiError(41400, 'the URI is too long');
-      return Math.min(bytes.length, this.#maxFields);
+      return Math.min(bytes.length, this.#maxBytes);
     }
     if (!isHttp(bytes, lineEnd))
       return new ApiError(40004, 'the request line must end in HTTP/1.1 or HTTP/1.0 (RFC 9112 §2.3)');
     if (isPri(bytes, lineEnd)) return UNKNOWN_METHOD;
     this.#part = 'head';
+    this.#fieldLines = -1;
     this.#scanned = 0;
     this.#hasMethod = false;
     const end = bytes.indexOf(HEAD_END, lineEnd - 1);
@@ -151,7 +176,7 @@ export class Framing {
 
   /** Scans the rest of a method, to the first space. Returns false if it is not one. */
   #scanMethod(bytes: Buffer): boolean {
-    const scanned = METHOD.exec(bytes.toString('latin1', this.#scanned, this.#maxFields));
+    const scanned = METHOD.exec(bytes.toString('latin1', this.#scanned, this.#maxBytes));
     this.#hasMethod = scanned?.[1] === ' ' && this.#scanned + scanned[0].length > 1;
     return scanned !== null && (this.#hasMethod || scanned[1] === '');
   }
@@ -209,8 +234,10 @@ export class Framing {
     this.#lineBytes = 0;
     if (this.#isInTrailers) return line === '\r\n';
     const size = Number.parseInt(line, 16);
-    if (size === 0) this.#isInTrailers = true;
-    else this.#left = size + 2;
+    if (size === 0) {
+      this.#isInTrailers = true;
+      this.#fieldLines = 0;
+    } else this.#left = size + 2;
     return false;
   }
 }

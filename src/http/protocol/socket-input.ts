@@ -54,10 +54,11 @@ export const UNCOUNTED_INPUT_BYTES = 4 * 1024;
 
 const NOTHING = Buffer.alloc(0);
 
-/** The bytes of one connection that are not parsed yet. */
+/** The bytes of one connection that are not parsed yet. Counts their memory, and that of headers and trailers. */
 export class UnparsedInput {
   readonly #onCounted: (bytes: number) => void;
   #bytes: Buffer = NOTHING;
+  #fieldMemory = 0;
   #counted = 0;
 
   /** Creates an empty input. `onCounted` gets the number of counted bytes when it changes. */
@@ -67,7 +68,7 @@ export class UnparsedInput {
 
   /**
    * Returns the kept bytes with `chunk` behind them, to parse them. They are no longer kept, but stay counted until the
-   * next call of `keep`, `count` or `take`: an input that grows keeps its place among those that wait.
+   * next call of another method: an input that grows keeps its place among those that wait.
    */
   takeWith(chunk: Buffer): Buffer {
     if (this.#bytes.length === 0) return chunk;
@@ -79,20 +80,31 @@ export class UnparsedInput {
   /** Keeps bytes to parse them later. */
   keep(bytes: Buffer): void {
     this.#bytes = keepInput(bytes);
-    this.count(this.#bytes.length);
+    this.#count();
   }
 
   /** Returns the kept bytes, which are then no longer kept. */
   take(): Buffer {
     const bytes = this.#bytes;
     this.#bytes = NOTHING;
-    this.count(0);
+    this.#count();
     return bytes;
   }
 
-  /** Sets the number of bytes in memory, those that the parser keeps included. */
-  count(bytes: number): void {
-    const counted = Math.max(0, bytes - UNCOUNTED_INPUT_BYTES);
+  /** As `take`. Nothing is counted afterwards: the request that is incomplete was rejected, or its connection is closed. */
+  takeLast(): Buffer {
+    this.#fieldMemory = 0;
+    return this.take();
+  }
+
+  /** Sets the bytes of memory for headers and trailers of a request that is incomplete; 0 when it is complete. */
+  setFieldMemory(bytes: number): void {
+    this.#fieldMemory = bytes;
+    this.#count();
+  }
+
+  #count(): void {
+    const counted = Math.max(0, this.#bytes.length + this.#fieldMemory - UNCOUNTED_INPUT_BYTES);
     if (counted === this.#counted) return;
     this.#counted = counted;
     this.#onCounted(counted);

@@ -16,6 +16,7 @@ import {
 import { Connection, STALLED_TICKS } from '../../../src/http/protocol/http-connection.ts';
 import { createHttpServer, MAX_REJECTED } from '../../../src/http/protocol/http-server.ts';
 import { readSendQueues } from '../../../src/http/protocol/kernel-send-queue.ts';
+import { MAX_FIELDS } from '../../../src/http/protocol/message-framing.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/socket-input.ts';
 import { openTls, type Tls } from '../../../src/http/protocol/tls.ts';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
@@ -671,6 +672,34 @@ for (const [what, begins, ends] of [
     assert.equal(await end(begin(long)), 200);
     await until(() => connections.counted === MAX_UNPARSED_BYTES - ofOne);
   });
+
+test('headers without the body above the limit on their memory, tiny ones → 50301 for the oldest; a whole request releases it', async (t) => {
+  const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
+  const listener = listenerOf(t, connections, undefined, answerOrReceive);
+  const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
+  const begin = (fields: number): Wire => {
+    const wire = openWire(url);
+    t.after(() => wire.destroy());
+    wire.send(`POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: 2\r\n${'X:\r\n'.repeat(fields)}\r\n`);
+    return wire;
+  };
+  const many = MAX_FIELDS - 2;
+  const first = begin(many);
+  await until(() => connections.counted > UNCOUNTED_INPUT_BYTES);
+  const ofOne = connections.counted;
+  const second = begin(many);
+  await until(() => connections.counted === 2 * ofOne);
+  first.send('x');
+  const few = begin(10);
+  // Leaves room for one.
+  connections.countInput(LATER, MAX_UNPARSED_BYTES - ofOne);
+  assert.equal(await statusOf(first), 503);
+  for (const wire of [few, second]) {
+    wire.send('xx');
+    assert.equal(await statusOf(wire), 200);
+  }
+  await until(() => connections.counted === MAX_UNPARSED_BYTES - ofOne);
+});
 
 /** A connection whose input begins to wait last, so that it is rejected last. */
 const LATER = { rejectInput: () => assert.fail(), waitsForClient: false };

@@ -256,8 +256,13 @@ const sizes: readonly WireCase[] = [
     43100,
   ),
   ends('2,000 headers are too large', get('X-Fern: xxxx\r\n'.repeat(2_000)) + SMUGGLED, 43100),
-  succeeds('1,000 small headers are accepted', get('X:\r\n'.repeat(998))),
-  ends('1,001 small headers are too many', get('X:\r\n'.repeat(999)) + SMUGGLED, 43100),
+  succeeds('100 headers are accepted', get('X:\r\n'.repeat(98))),
+  ends('101 headers are too many', get('X:\r\n'.repeat(99)) + SMUGGLED, 43100),
+  ends(
+    'a Content-Length behind 1,000 headers is not ignored',
+    post(`${'X:\r\n'.repeat(1_000)}Content-Length: ${SMUGGLED_LENGTH}\r\n`, SMUGGLED),
+    43100,
+  ),
   ends('a name of 20,000 bytes is too large', get(`${'X'.repeat(20_000)}: a\r\n`) + SMUGGLED, 43100),
 ];
 
@@ -444,6 +449,12 @@ const chunks: readonly WireCase[] = [
   ends(
     'a trailer without a colon is rejected',
     post(CHUNKED, `16\r\n${FERN}\r\n0\r\nX-Fern\r\n\r\n${SMUGGLED}`),
+  ),
+  creates('100 trailers are accepted', post(CHUNKED, `16\r\n${FERN}\r\n0\r\n${'X:\r\n'.repeat(100)}\r\n`)),
+  ends(
+    '101 trailers are too many',
+    post(CHUNKED, `16\r\n${FERN}\r\n0\r\n${'X:\r\n'.repeat(101)}\r\n${SMUGGLED}`),
+    43100,
   ),
   ends(
     'trailers of 20,000 bytes are too large',

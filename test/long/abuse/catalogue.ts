@@ -32,6 +32,11 @@ function post(headers: string, body: string): string {
 /** `{n}` is three characters long, its replacement nine. */
 const CREATE = post(TOKEN, '{"id":1{n},"name":"Fern"}      ').replace('      ', '');
 
+/** Headers with different names and values of so many characters. */
+function headers(count: number, length: number): string {
+  return Array.from({ length: count }, (_, index) => `H${index}: ${'x'.repeat(length)}\r\n`).join('');
+}
+
 /** Sends once, then stays silent. */
 function once(...steps: readonly Step[]): readonly Script[] {
   return [{ steps }];
@@ -436,6 +441,24 @@ const slowness: readonly Attack[] = [
       seconds: 8,
       bounds: { memory: 176 * MEBIBYTE, closedMs: CLOSED_SOON_MS, statuses: [408, 503] },
     },
+  },
+  {
+    name: 'heads-without-body',
+    about: 'as many headers as possible, long or tiny ones, and no byte of the body; no token',
+    guards: 'the memory of headers while the body arrives: memory, statuses, failures',
+    connections: 6_000,
+    sends: Array.from({ length: 20 }, (_, index) => ({
+      steps: [
+        { wait: 400 * index },
+        {
+          send: `OPTIONS /plants HTTP/1.1\r\n${HOST}${headers(97, index % 2 === 0 ? 150 : 1)}${JSON_TYPE}Content-Length: 1\r\n\r\n`,
+        },
+      ],
+    })),
+    reads: 'all',
+    seconds: 30,
+    // Mostly garbage of rejected requests. The time for the body begins with the last head.
+    bounds: { memory: 288 * MEBIBYTE, closedMs: 30_000, statuses: [408, 503], ...AFTER_A_BURST },
   },
   {
     name: 'slow-headers',

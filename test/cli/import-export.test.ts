@@ -157,7 +157,7 @@ describe('import', TOGETHER, () => {
   });
 
   it('PostgreSQL needs longer than the statement timeout of requests → the import goes on', async (t) => {
-    const { url, run } = await prepare(t, engines[1]);
+    const { url, run } = await prepare(t, postgres);
     await execute(
       url,
       `CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN PERFORM pg_sleep(0.3); RETURN NULL; END$$;

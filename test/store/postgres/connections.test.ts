@@ -394,14 +394,14 @@ test('the database has a transaction timeout (PostgreSQL 17) → longer transact
     url,
     `DO $$BEGIN
        IF current_setting('transaction_timeout', true) IS NOT NULL THEN
-         EXECUTE format('ALTER DATABASE %I SET transaction_timeout = 100', current_database());
+         EXECUTE format('ALTER DATABASE %I SET transaction_timeout = 500', current_database());
        END IF;
      END$$`,
   );
   const connections = new Connections(url, patient);
   t.after(() => connections.close());
   await connections.use((connection) =>
-    inTransaction(connection, 'BEGIN', () => connection.query({ text: 'SELECT pg_sleep(0.3)' })),
+    inTransaction(connection, 'BEGIN', () => connection.query({ text: 'SELECT pg_sleep(0.8)' })),
   );
 });
 

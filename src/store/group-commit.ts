@@ -33,6 +33,8 @@ const PEAK_DECAY = 1 / 256;
 interface Waiting {
   readonly write: Write;
   readonly keys: readonly string[];
+  /** Characters of a new plant; 0 for other writes. */
+  readonly characters: number;
   /** Number of intervals before the write was queued. */
   readonly since: number;
   readonly resolve: (outcome: Outcome) => void;
@@ -99,7 +101,8 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     if (waiting.length >= maxWaiting)
       return Promise.reject(new StoreOverloaded(`${maxWaiting} writes are already queued`));
     return new Promise((resolve, reject) => {
-      waiting.push({ write, keys: keysOf(write), since: intervals, resolve, reject });
+      const characters = write.kind === 'createPlant' ? charactersIn(write) : 0;
+      waiting.push({ write, keys: keysOf(write), characters, since: intervals, resolve, reject });
       peak = Math.max(peak, waiting.length + writesInFlight);
       proceed();
     });
@@ -177,18 +180,18 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     const keysLeft = new Set<string>();
     const charactersOf = new Map<string, number>();
     for (const member of waiting) {
-      const { write, keys } = member;
+      const { write, keys, characters } = member;
       const owner = 'owner' in write ? write.owner : '';
-      const characters = charactersOf.get(owner) ?? 0;
+      const before = charactersOf.get(owner) ?? 0;
       const mustWait =
-        characters >= OWNER_CHARACTERS || keys.some((key) => keysInFlight.has(key) || keysLeft.has(key));
+        before >= OWNER_CHARACTERS || keys.some((key) => keysInFlight.has(key) || keysLeft.has(key));
       if (mustWait || batch.length === limit) {
         left.push(member);
         for (const key of keys) keysLeft.add(key);
       } else {
         batch.push(member);
         for (const key of keys) keysInFlight.add(key);
-        if (write.kind === 'createPlant') charactersOf.set(owner, characters + charactersIn(write));
+        if (characters > 0) charactersOf.set(owner, before + characters);
       }
     }
     waiting = left;

@@ -14,8 +14,8 @@ import {
 import { type ConnectionOptions, StoreNotOpened } from '../store.ts';
 import { Connections, inTransaction } from './connections.ts';
 import { toStoreError } from './errors.ts';
+import { requirePrimary } from './host/primary-check.ts';
 import { appliedMigrations, hasMigrationsTable, POSTGRES_MIGRATIONS } from './migrate.ts';
-import { requirePrimary } from './primary-check.ts';
 import { retryConflicts } from './retry-conflicts.ts';
 import { type Connection, createPlants, createTokens, replacePlants } from './statements.ts';
 

@@ -23,8 +23,8 @@ import {
   POOL_TIMEOUT,
   textOf,
 } from './errors.ts';
-import { rowsOfPrimary, withRole } from './primary-check.ts';
-import { Client, ClientOrFailure, prepareSession, type Timelines, watchTimelines } from './sessions.ts';
+import { rowsOfPrimary, withRole } from './host/primary-check.ts';
+import { Client, ClientOrFailure, prepareSession, type Timelines, watchTimelines } from './host/sessions.ts';
 import type { Connection, Statement } from './statements.ts';
 
 /**

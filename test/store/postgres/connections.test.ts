@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
-import { watchTimelines } from '../../../src/store/postgres/sessions.ts';
+import { watchTimelines } from '../../../src/store/postgres/host/sessions.ts';
 import type { Connection } from '../../../src/store/postgres/statements.ts';
 import { NothingStored, StoreUnavailable, type TimelineRegression } from '../../../src/store/store.ts';
 import { execute, freshFolder, postgres } from '../../support/engines.ts';

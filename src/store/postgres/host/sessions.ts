@@ -1,7 +1,7 @@
 import { Socket } from 'node:net';
 import pg from 'pg';
-import type { Row } from '../rows.ts';
-import { type ConnectionOptions, StoreUnavailable, type TimelineRegression } from '../store.ts';
+import type { Row } from '../../rows.ts';
+import { type ConnectionOptions, StoreUnavailable, type TimelineRegression } from '../../store.ts';
 
 /**
  * Milliseconds to wait for an answer after the server's statement timeout. Then the client closes the

@@ -1,7 +1,7 @@
-import type { Row } from '../rows.ts';
-import { StoreUnavailable } from '../store.ts';
-import { NotPrimary } from './errors.ts';
-import type { Connection, Statement } from './statements.ts';
+import type { Row } from '../../rows.ts';
+import { StoreUnavailable } from '../../store.ts';
+import { NotPrimary } from '../errors.ts';
+import type { Connection, Statement } from '../statements.ts';
 
 /**
  * Adds the role of the server (primary or standby) to each row of a result. Every result needs the role,

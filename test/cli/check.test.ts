@@ -3,7 +3,8 @@ import { open, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { Connections, inTransaction } from '../../src/store/postgres/connections.ts';
+import { Connections } from '../../src/store/postgres/connections.ts';
+import { inTransaction } from '../../src/store/postgres/transaction.ts';
 import {
   connections,
   engines,

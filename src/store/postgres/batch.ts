@@ -2,7 +2,6 @@ import { messageOf } from '../../thrown-errors.ts';
 import { LAST_USE_STEP_MS } from '../../token.ts';
 import { type Row, toReplay } from '../rows.ts';
 import { KEY_LIFETIME_MS, type Outcome, StoreUnavailable, type Write } from '../store.ts';
-import { rollBack } from './connections.ts';
 import {
   type Connection,
   createPlants,
@@ -13,6 +12,7 @@ import {
   removeKeys,
   type Statement,
 } from './statements.ts';
+import { rollBack } from './transaction.ts';
 
 type Creation = Extract<Write, { kind: 'createPlant' }>;
 type KeyedCreation = Creation & { readonly idempotency: NonNullable<Creation['idempotency']> };

@@ -12,12 +12,13 @@ import {
   toToken,
 } from '../rows.ts';
 import { type ConnectionOptions, StoreNotOpened } from '../store.ts';
-import { Connections, inTransaction } from './connections.ts';
+import { Connections } from './connections.ts';
 import { toStoreError } from './errors.ts';
 import { requirePrimary } from './host/primary-check.ts';
 import { appliedMigrations, hasMigrationsTable, POSTGRES_MIGRATIONS } from './migrate.ts';
 import { retryConflicts } from './retry-conflicts.ts';
 import { type Connection, createPlants, createTokens, replacePlants } from './statements.ts';
+import { inTransaction } from './transaction.ts';
 
 /** Opens a store on PostgreSQL for bulk commands such as import, without migrating it. */
 export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk {

@@ -1,8 +1,9 @@
 import type { Row } from '../rows.ts';
 import { EXPIRED_KEYS_AT_ONCE } from '../store.ts';
-import { type Connections, inTransaction } from './connections.ts';
+import type { Connections } from './connections.ts';
 import { retryConflicts } from './retry-conflicts.ts';
 import type { Connection } from './statements.ts';
+import { inTransaction } from './transaction.ts';
 
 /**
  * Max keys deleted at once if each owner has a separate statement. This limit is lower than

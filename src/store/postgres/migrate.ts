@@ -1,8 +1,9 @@
 import { messageOf } from '../../thrown-errors.ts';
 import { applyMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
-import { Connections, inTransaction } from './connections.ts';
+import { Connections } from './connections.ts';
 import type { Connection } from './statements.ts';
+import { inTransaction } from './transaction.ts';
 
 export const POSTGRES_MIGRATIONS = 'store/postgres/migrations/';
 

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
-import { Connections, inTransaction } from '../../../src/store/postgres/connections.ts';
+import { Connections } from '../../../src/store/postgres/connections.ts';
 import { deleteExpiredKeys } from '../../../src/store/postgres/expired-keys.ts';
 import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
 import type { Statement } from '../../../src/store/postgres/statements.ts';
+import { inTransaction } from '../../../src/store/postgres/transaction.ts';
 import { execute, connections as options, postgres, rowsOf } from '../../support/engines.ts';
 
 const UNTIL = 1_000;

@@ -1,0 +1,42 @@
+import { messageOf } from '../../thrown-errors.ts';
+import { StoreUnavailable } from '../store.ts';
+import { mustCloseConnection, textOf } from './errors.ts';
+import type { Connection } from './statements.ts';
+
+/**
+ * Runs `work` in a transaction. `endFor` receives the result of `work`, and decides whether to commit or roll
+ * back. Rolls back if `work` rejects.
+ */
+export async function inTransaction<T>(
+  connection: Connection,
+  begin: `BEGIN${string}`,
+  work: () => Promise<T>,
+  endFor: (result: T) => 'COMMIT' | 'ROLLBACK' = () => 'COMMIT',
+): Promise<T> {
+  await connection.query({ text: begin });
+  try {
+    const result = await work();
+    await connection.query({ text: endFor(result) });
+    return result;
+  } catch (error: unknown) {
+    return rollBack(connection, error);
+  }
+}
+
+/**
+ * Rolls a transaction back and rejects with `reason`. If the rollback fails, rejects with StoreUnavailable,
+ * so that `use` closes the connection.
+ */
+export async function rollBack(connection: Connection, reason: unknown): Promise<never> {
+  try {
+    await connection.query({ text: 'ROLLBACK' });
+  } catch (error: unknown) {
+    // Throws StoreUnavailable, on which `use` closes the connection. If `use` also closes the connection on
+    // `reason`, throws `reason`.
+    if (!mustCloseConnection(reason))
+      throw new StoreUnavailable(`${textOf(reason)}; then the rollback failed: ${messageOf(error)}`, {
+        cause: error,
+      });
+  }
+  throw reason;
+}

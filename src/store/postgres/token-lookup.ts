@@ -27,3 +27,17 @@ export function createTokenLookup(
     return row === undefined ? undefined : toFoundToken(foundTokenValues(row));
   };
 }
+
+export async function findTokenById(
+  read: (statement: Statement) => Promise<readonly Row[]>,
+  id: string,
+): Promise<FoundToken | undefined> {
+  const [row] = await read({
+    name: 'find-token-by-id',
+    // Names the columns: with `*`, a new column would change the result type. PostgreSQL would then reject
+    // the prepared statement.
+    text: `SELECT ${FOUND_TOKEN_COLUMNS} FROM tokens WHERE id = $1`,
+    values: [id],
+  });
+  return row === undefined ? undefined : toFoundToken(foundTokenValues(row));
+}

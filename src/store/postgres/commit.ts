@@ -1,0 +1,136 @@
+import {
+  type ConnectionOptions,
+  NothingStored,
+  type Outcome,
+  StatementRejected,
+  type Write,
+  withNothingStored,
+} from '../store.ts';
+import { commitBatch, isOfCreations } from './batch.ts';
+import type { Connections } from './connections.ts';
+import { isAcrossShards, isFromServer, mayBeUniqueViolation, toStoreError } from './errors.ts';
+import { retryConflicts } from './retry-conflicts.ts';
+import { createNewPlants } from './statements.ts';
+
+/**
+ * Pause of the plain INSERT, in milliseconds, after it failed because an id was taken. During the pause,
+ * creations use INSERT with ON CONFLICT.
+ */
+const OPTIMISM_PAUSE_MS = 1_000;
+
+/**
+ * Milliseconds for which the engine sends separate statements per owner. This period starts when the server
+ * rejects a statement for several owners.
+ */
+const PER_OWNER_MS = 10 * 60 * 1_000;
+
+/**
+ * Number of consecutive failed commits after which each commit first counts the commits that wait for a
+ * standby.
+ */
+const SUSPICIOUS_FAILURES = 2;
+
+type TogetherOrPerOwner = <T>(work: (perOwner: boolean) => Promise<T>) => Promise<T>;
+
+/**
+ * Returns a function that calls `work` with `perOwner` false: each statement covers all owners. If the server
+ * rejects such a statement, calls `work` again with separate statements per owner. Later calls use separate
+ * statements until PER_OWNER_MS have passed, since the rejection may be temporary. Citus rejects such
+ * statements: it shards by owner and cannot lock rows of several owners in one statement.
+ */
+export function createPerOwnerFallback(): TogetherOrPerOwner {
+  let perOwnerUntil = 0;
+
+  return async (work) => {
+    const perOwner = performance.now() < perOwnerUntil;
+    try {
+      return await work(perOwner);
+    } catch (error: unknown) {
+      if (perOwner || !isAcrossShards(error)) throw error;
+      perOwnerUntil = performance.now() + PER_OWNER_MS;
+      return work(true);
+    }
+  };
+}
+
+/**
+ * Returns a function that commits a batch of writes and resolves to their outcomes. Retries conflicts with other
+ * transactions. Rejects with the errors that `toStoreError` returns.
+ */
+export function createCommit(
+  connections: Connections,
+  options: ConnectionOptions,
+  togetherOrPerOwner: TogetherOrPerOwner,
+): (batch: readonly Write[]) => Promise<readonly Outcome[]> {
+  let failures = 0;
+  let optimisticFrom = 0;
+
+  async function execute(batch: readonly Write[]): Promise<readonly Outcome[]> {
+    const created = await createOptimistically(batch);
+    if (created !== undefined) return created;
+    return togetherOrPerOwner((perOwner) =>
+      connections.use((connection) => commitBatch(connection, batch, perOwner)),
+    );
+  }
+
+  /**
+   * Tries an INSERT without ON CONFLICT. With ON CONFLICT, the server needs a third more time. If an id is
+   * taken, stores nothing and resolves to undefined. During the next OPTIMISM_PAUSE_MS, calls skip the plain
+   * INSERT, since the server logs each failure as an error.
+   */
+  async function createOptimistically(batch: readonly Write[]): Promise<readonly Outcome[] | undefined> {
+    if (performance.now() < optimisticFrom || !isOfCreations(batch)) return undefined;
+    try {
+      await connections.query(createNewPlants(batch));
+      return batch.map(() => 'created');
+    } catch (error: unknown) {
+      if (!mayBeUniqueViolation(error)) throw error;
+      optimisticFrom = performance.now() + OPTIMISM_PAUSE_MS;
+      return undefined;
+    }
+  }
+
+  return async (batch) => {
+    if (failures >= SUSPICIOUS_FAILURES) await rejectWithoutStandby(connections, options);
+    try {
+      const outcomes = await retryConflicts(() => execute(batch));
+      failures = 0;
+      return outcomes;
+    } catch (error: unknown) {
+      const meaning = toStoreError(error);
+      if (!(meaning instanceof StatementRejected)) failures += 1;
+      throw meaning;
+    }
+  };
+}
+
+/**
+ * Rejects while too many commits wait for a synchronous standby. On the server, such a commit keeps waiting
+ * after the service has closed the connection. Without this limit, waiting commits would use all
+ * connections of the server, and reads would fail.
+ */
+async function rejectWithoutStandby(connections: Connections, options: ConnectionOptions): Promise<void> {
+  const waiting = await countStandbyWaits(connections, options);
+  if (waiting >= options.poolSize)
+    throw new NothingStored(`${waiting} commits are already waiting for a synchronous standby`);
+}
+
+async function countStandbyWaits(
+  connections: Connections,
+  { statementTimeoutMs }: ConnectionOptions,
+): Promise<number> {
+  try {
+    const [row] = await connections.query({
+      text: `SELECT count(*) AS waiting FROM pg_stat_activity
+              WHERE datname = current_database() AND wait_event = 'SyncRep'
+                AND query_start < clock_timestamp() - $1::float8 * interval '1 millisecond'`,
+      values: [statementTimeoutMs],
+    });
+    return Number(row?.waiting);
+  } catch (error: unknown) {
+    // Returns 0 if a server compatible with PostgreSQL rejects this query. `rejectWithoutStandby` then
+    // never rejects.
+    if (isFromServer(error)) return 0;
+    throw withNothingStored(error);
+  }
+}

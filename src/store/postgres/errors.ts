@@ -50,6 +50,9 @@ const TOO_MANY_CONNECTIONS = '53300';
 /** The message of the pool if no connection became free in time. The error has no code. */
 export const POOL_TIMEOUT = 'timeout exceeded when trying to connect';
 
+/** The message of the pool if a new connection took too long. The error has no code. */
+const CONNECT_TIMEOUT = 'Connection terminated due to connection timeout';
+
 /**
  * True for a conflict with another transaction: a deadlock, a serialization failure, or a prepared statement that a
  * migration made outdated. Nothing changed, and an immediate retry may succeed.
@@ -106,9 +109,9 @@ export function isOutOfConnections(error: unknown): boolean {
   return codeOf(error) === TOO_MANY_CONNECTIONS;
 }
 
-/** True if no connection of the pool became free in time. */
+/** True if no connection of the pool became free in time, or a new one took too long. */
 export function isPoolTimeout(error: unknown): boolean {
-  return messageOf(error) === POOL_TIMEOUT;
+  return [POOL_TIMEOUT, CONNECT_TIMEOUT].includes(messageOf(error));
 }
 
 /** True for an error that the server sent, with an SQLSTATE code. */

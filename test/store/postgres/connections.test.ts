@@ -289,17 +289,19 @@ describe('the server accepts fewer connections than the pool may have', () => {
 });
 
 describe('two hosts accept writes', () => {
-  /** A pool of one connection. `sent` counts the bytes to the second host. */
-  async function openTwo(t: TestContext) {
+  /** A pool of one connection. `first` is a proxy to the first host; `sent` counts the bytes to the second. */
+  async function openTwo(t: TestContext, options = {}) {
     const url = new URL(await postgres.freshUrl(t));
     let sent = 0;
+    const first = await startTcpProxy(t, Number(url.port));
     const second = await startTcpProxy(t, Number(url.port), ({ length }) => {
       sent += length;
     });
-    const hosts = url.href.replace(url.host, `${url.host},127.0.0.1:${second.port}`);
-    const connections = new Connections(hosts, { ...patient, acquireTimeoutMs: 2_000 });
+    const host = `127.0.0.1:${first.port}`;
+    const hosts = url.href.replace(url.host, `${host},127.0.0.1:${second.port}`);
+    const connections = new Connections(hosts, { ...patient, acquireTimeoutMs: 2_000, ...options });
     t.after(() => connections.close());
-    return { connections, host: url.host, sent: () => sent };
+    return { connections, first, host, sent: () => sent };
   }
 
   test('all connections to the first are in use for the whole wait → an error, and the other host is not tried', async (t) => {
@@ -331,6 +333,38 @@ describe('two hosts accept writes', () => {
       return processOf(connection);
     });
     assert.equal(await waiting, first);
+    assert.equal(sent(), 0);
+  });
+
+  test('a login to the first takes too long, another one most of the time → statements wait for that', async (t) => {
+    const { connections, first, sent } = await openTwo(t, { poolSize: 2, acquireTimeoutMs: 8_000 });
+    const asked: Promise<number>[] = [];
+    for (let login = 0; login < 2; login += 1) {
+      const held = first.expect(/user\0/, 'hold');
+      asked.push(processOf(connections));
+      await held;
+    }
+    // Longer than half of the share of a host.
+    await sleep(2_300);
+    first.release();
+    const [one, other] = await Promise.all(asked);
+    assert.equal(one, other);
+    assert.equal(sent(), 0);
+  });
+
+  test('a login to the first takes too long, and others wait ever since → the pool grows again', async (t) => {
+    const { connections, first, sent } = await openTwo(t, { poolSize: 2 });
+    await connections.use(async () => {
+      const held = first.expect(/user\0/, 'hold');
+      const asked = [processOf(connections)];
+      await held;
+      for (let number = 0; number < 12; number += 1) {
+        await sleep(200);
+        asked.push(processOf(connections));
+      }
+      const ended = await Promise.allSettled(asked);
+      assert.equal(ended.at(-1)?.status, 'fulfilled');
+    });
     assert.equal(sent(), 0);
   });
 });

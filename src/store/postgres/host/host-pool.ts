@@ -29,7 +29,6 @@ export class HostPool extends pg.Pool {
       Client: ClientOrFailure,
       connectionString: url,
       max: options.poolSize,
-      // To connect, and for a free client; `take` waits further for a client of a host that works.
       connectionTimeoutMillis: connectTimeoutMs,
       keepAlive: true,
       application_name: 'plant-store',
@@ -75,7 +74,7 @@ export class HostPool extends pg.Pool {
         // At first, those that are connecting count too.
         const mayConnect = late === undefined && isOutOfConnections(error) && this.totalCount > 0;
         if (performance.now() >= deadline || !(mayConnect || this.isBusy(error))) throw error;
-        this.#pauseGrowth();
+        if (isOutOfConnections(error)) this.#pauseGrowth();
         late = error;
       }
     }
@@ -104,36 +103,47 @@ export class HostPool extends pg.Pool {
   }
 
   /**
-   * Takes a free client, or connects. Rejects with `late`, the error of an earlier try, at `deadline`. At the first try,
-   * rejects as if the pool were busy if a new connection takes half of the time to connect, and others work.
+   * Takes a free client, waits for one, or connects. Rejects at `deadline`, with `late` if it is the error of an earlier
+   * try. Rejects earlier as if the pool were busy if a new connection is slow while others work, or if none works. Only
+   * the set-up of a new session at the first try may take longer, as long as its statements may.
    */
   #next(deadline: number, late: unknown): Promise<PooledClient> {
     return new Promise((resolve, reject) => {
       let isSettled = false;
-      const rest = Math.max(0, deadline - performance.now());
-      let timeout = late === undefined ? undefined : setTimeout(fail, rest, late);
+      const timers: NodeJS.Timeout[] = [];
+      const rest = Math.max(1, deadline - performance.now());
       const before = this.totalCount;
+      // The pool has one option for the time to connect and for that in its queue, and reads it in `connect`.
+      const queues = before >= this.options.max || this.idleCount > 0;
+      if (queues) this.options.connectionTimeoutMillis = rest;
       this.connect((error, client, release) => {
         // The pool's timeout may come later than `fail`; it has no client and no `release`. A client that comes later
         // goes back to the pool, which would otherwise count it as in use for ever.
         if (client === undefined) fail(error);
         else if (isSettled) release();
         else {
-          isSettled = true;
-          clearTimeout(timeout);
+          settle();
           resolve(asOwnClient(client));
         }
       });
-      // The pool limits the time to connect. The set-up of a new session has more: that of its statements.
-      if (timeout === undefined && this.totalCount > before)
-        timeout = setTimeout(() => {
-          if (this.#usableCount() > 0) fail(new Error(POOL_TIMEOUT));
-        }, this.#connectTimeoutMs / 2);
+      this.options.connectionTimeoutMillis = this.#connectTimeoutMs;
+      const isNew = this.totalCount > before;
+      const look = (): void => {
+        const works = this.#usableCount() > 0;
+        if (isNew && works) this.#pauseGrowth();
+        if (isNew === works) fail(new Error(POOL_TIMEOUT));
+      };
+      timers.push(setTimeout(look, isNew ? this.#connectTimeoutMs / 2 : this.#connectTimeoutMs));
+      if (late !== undefined) timers.push(setTimeout(fail, rest, late));
 
       function fail(error: unknown): void {
-        isSettled = true;
-        clearTimeout(timeout);
+        settle();
         reject(error);
+      }
+
+      function settle(): void {
+        isSettled = true;
+        for (const timer of timers) clearTimeout(timer);
       }
     });
   }

@@ -29,10 +29,11 @@ function lengthOf(value: unknown): number {
   return typeof value === 'string' ? value.length : 0;
 }
 
-/** Columns of the table `tokens` without `digest`, in the order of `toFoundToken`. */
-const foundColumns = [
+/** Columns of the table `tokens`, in the order of `tokenValues`. */
+export const tokenColumns = [
   'owner',
   'id',
+  'digest',
   'name',
   'scopes',
   'created_at',
@@ -40,6 +41,10 @@ const foundColumns = [
   'revoked_at',
   'last_used_at',
 ] as const;
+export const TOKEN_COLUMNS = tokenColumns.join(', ');
+
+/** Columns of the table `tokens` without `digest`, in the order of `toFoundToken`. */
+const foundColumns = tokenColumns.filter((column) => column !== 'digest');
 export const FOUND_TOKEN_COLUMNS = foundColumns.join(', ');
 
 /** A row that no version of the service has written. A newer version may have written a scope that is unknown. */
@@ -125,11 +130,7 @@ export function readPlantRow(row: Row): PlantRow {
   };
 }
 
-/** Columns of the table `tokens`, in the order of `tokenValues`. */
-export const TOKEN_COLUMNS =
-  'owner, id, digest, name, scopes, created_at, expires_at, revoked_at, last_used_at';
-
-/** Values of a token, in the order of TOKEN_COLUMNS. */
+/** Values of a token, in the order of `tokenColumns`. */
 export function tokenValues(token: Token) {
   const { owner, id, digest, name, scopes, createdAt, expiresAt, revokedAt, lastUsedAt } = token;
   return [owner, id, digest, name, scopes.join(' '), createdAt, expiresAt, revokedAt, lastUsedAt] as const;

@@ -1,6 +1,6 @@
 import { type Plant, type PlantRow, plantFields } from '../../plant.ts';
 import type { Token } from '../../token.ts';
-import { PLANT_COLUMNS, type Row, TOKEN_COLUMNS, tokenValues } from '../rows.ts';
+import { PLANT_COLUMNS, type Row, TOKEN_COLUMNS, tokenColumns, tokenValues } from '../rows.ts';
 
 /** An SQL statement with its values, and with a name if the server should prepare it. */
 export interface Statement {
@@ -88,7 +88,7 @@ export function createTokens(tokens: readonly Token[]): Statement {
     text: `INSERT INTO tokens (${TOKEN_COLUMNS})
            SELECT * FROM unnest($1::text[], $2::text[], $3::bytea[], $4::text[], $5::text[],
                                 $6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[]) RETURNING id`,
-    values: [0, 1, 2, 3, 4, 5, 6, 7, 8].map((column) => rows.map((row) => row[column])),
+    values: tokenColumns.map((_column, place) => rows.map((row) => row[place])),
   };
 }
 

@@ -8,9 +8,9 @@ const GATE_WAIT_MS = 30_000;
 
 /**
  * Returns a function that runs up to `limit` tasks at once and queues further tasks. The function rejects with
- * an ApiError (50301) if a task is still queued after `waitMs` milliseconds.
+ * an ApiError (50301) if a task is still queued after GATE_WAIT_MS.
  */
-export function createGate(limit: number, waitMs = GATE_WAIT_MS): <T>(work: () => Promise<T>) => Promise<T> {
+export function createGate(limit: number): <T>(work: () => Promise<T>) => Promise<T> {
   /** Queued tasks, in the order of their arrival. Each entry is a function that starts its task. */
   const queue = new Set<() => void>();
   let running = 0;
@@ -20,7 +20,7 @@ export function createGate(limit: number, waitMs = GATE_WAIT_MS): <T>(work: () =
     const timer = setTimeout(() => {
       queue.delete(resolve);
       reject(new ApiError(50301, 'too many list requests wait for the store; retry later', RETRY_SOON));
-    }, waitMs);
+    }, GATE_WAIT_MS);
     queue.add(resolve);
     await promise.finally(() => clearTimeout(timer));
   }

@@ -30,14 +30,17 @@ describe('a gate for two tasks', () => {
     );
   });
 
-  it('rejects a task that is queued for too long with 50301, never starts it, and loses no place', async () => {
-    const gate = createGate(2, 1);
+  it('rejects a task that is queued for too long with 50301, never starts it, and loses no place', async (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const gate = createGate(2);
     const hanging = Array.from({ length: 2 }, () => Promise.withResolvers<void>());
     const ends = hanging.map(({ promise }) => gate(() => promise));
-    await assert.rejects(
+    const rejected = assert.rejects(
       gate(() => assert.fail('the task was started')),
       { code: 50301 },
     );
+    t.mock.timers.tick(30_000);
+    await rejected;
     for (const { resolve } of hanging) resolve();
     await Promise.all(ends);
     assert.equal(await gate(() => gate(async () => 'both are free again')), 'both are free again');

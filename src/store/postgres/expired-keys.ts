@@ -14,21 +14,20 @@ const KEYS_AT_ONCE_PER_OWNER = 100;
 /**
  * Deletes idempotency keys that were first used at `until` (milliseconds since the epoch) or earlier. With
  * `perOwner`, each owner has a separate statement. Skips locked keys instead of waiting for them. Retries
- * conflicts with other transactions. Resolves to the number of deleted keys.
+ * conflicts with other transactions.
  */
 export async function deleteExpiredKeys(
   connections: Connections,
   until: number,
   perOwner: boolean,
-): Promise<number> {
+): Promise<void> {
   const removeSome = perOwner ? removePerOwner : removeTogether;
-  for (let total = 0; ; ) {
-    const removed = await retryConflicts(() => removeSome(connections, until));
-    if (removed === 0) return total;
-    total += removed;
-  }
+  let removed: number;
+  do removed = await retryConflicts(() => removeSome(connections, until));
+  while (removed > 0);
 }
 
+/** Resolves to the number of deleted keys, as does `removePerOwner`. */
 async function removeTogether(connections: Connections, until: number): Promise<number> {
   const removed = await connections.query({
     name: 'delete-keys',

@@ -37,15 +37,14 @@ async function agesIn(url: string): Promise<unknown> {
 }
 
 for (const perOwner of [false, true]) {
-  const deleteKeys = (connections: Connections): Promise<number> =>
+  const deleteKeys = (connections: Connections): Promise<void> =>
     deleteExpiredKeys(connections, UNTIL, perOwner);
 
   describe(perOwner ? 'owner by owner' : 'all owners together', () => {
     test('expired keys of any number of owners are deleted, and no others', async (t) => {
       const url = await storeWith(t, { 1: 2_300, [UNTIL]: 200, [UNTIL + 1]: 50 });
-      assert.equal(await deleteKeys(connect(t, url)), 2_500);
+      await deleteKeys(connect(t, url));
       assert.deepEqual(await agesIn(url), { [UNTIL + 1]: 50 });
-      assert.equal(await deleteKeys(connect(t, url)), 0);
     });
 
     test('a locked key is skipped without waiting', async (t) => {
@@ -56,10 +55,12 @@ for (const perOwner of [false, true]) {
           await connection.query({
             text: "SELECT FROM idempotency_keys WHERE owner = 'owner 1' AND key = '1 7' FOR UPDATE",
           });
-          assert.equal(await deleteKeys(other), 19);
+          await deleteKeys(other);
+          assert.deepEqual(await agesIn(url), { 1: 1 });
         }),
       );
-      assert.equal(await deleteKeys(other), 1);
+      await deleteKeys(other);
+      assert.deepEqual(await agesIn(url), {});
     });
 
     test('the server rolls deletions back for other transactions → they are retried', async (t) => {
@@ -76,18 +77,15 @@ for (const perOwner of [false, true]) {
       );
       const connections = new Connections(url, { ...options, poolSize: 1 });
       t.after(() => connections.close());
-      assert.equal(await deleteKeys(connections), 2_300);
+      await deleteKeys(connections);
+      assert.deepEqual(await agesIn(url), {});
     });
 
-    test('several instances delete at the same time → each key is deleted once', async (t) => {
+    test('several instances delete at the same time → all keys are deleted', async (t) => {
       const url = await storeWith(t, { 1: 5_000 });
-      const removed = await Promise.all([1, 2, 3].map(() => deleteKeys(connect(t, url))));
+      await Promise.all([1, 2, 3].map(() => deleteKeys(connect(t, url))));
       // An instance that finds all keys locked leaves them to the others.
-      const rest = await deleteKeys(connect(t, url));
-      assert.equal(
-        removed.reduce((sum, count) => sum + count, rest),
-        5_000,
-      );
+      await deleteKeys(connect(t, url));
       assert.deepEqual(await agesIn(url), {});
     });
   });
@@ -103,6 +101,6 @@ test('owner by owner: an expired key is used again after it was found → it sta
     }
   })(url, options);
   t.after(() => connections.close());
-  assert.equal(await deleteExpiredKeys(connections, UNTIL, true), 19);
+  await deleteExpiredKeys(connections, UNTIL, true);
   assert.deepEqual(await agesIn(url), { [UNTIL + 1]: 1 });
 });

@@ -119,7 +119,7 @@ export function copyStore(
   stderr: Output,
   source: Pick<Bulk, 'read'>,
   target: Pick<Bulk, 'fill'>,
-  onCommit: () => void = () => undefined,
+  onCommit: () => void,
 ): Promise<Copied> {
   return target.fill(async (filling) => {
     let progress: Progress | undefined;

@@ -17,7 +17,9 @@ process.title = 'plant-store';
 const hasSources = existsSync(new URL('../src/cli/main.ts', import.meta.url));
 
 if (process.versions.node.localeCompare(MIN_NODE, 'en', { numeric: true }) < 0) {
-  const remedy = hasSources ? '. Run `npm ci --ignore-scripts=false`, which installs it' : '';
+  const remedy = hasSources
+    ? '. Run `npm ci --ignore-scripts=false`, which installs it, and start with `npx plant-store`'
+    : '';
   process.stderr.write(
     `plant-store: needs Node ${MIN_NODE} or newer; this is ${process.versions.node}${remedy}\n`,
   );

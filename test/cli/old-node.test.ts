@@ -17,7 +17,7 @@ test('older Node in a clone → says how to install the required version', async
   const { status, stderr } = spawnSync(process.execPath, [path], { encoding: 'utf8' });
   assert.equal(
     stderr,
-    'plant-store: needs Node 24.15 or newer; this is 20.20.2. Run `npm ci --ignore-scripts=false`, which installs it\n',
+    'plant-store: needs Node 24.15 or newer; this is 20.20.2. Run `npm ci --ignore-scripts=false`, which installs it, and start with `npx plant-store`\n',
   );
   assert.equal(status, 1);
 });

@@ -7,6 +7,7 @@ import {
   checkedToken,
   checkFunctions,
   DEFAULTS,
+  type Fetch,
   limitsOf,
 } from './options.ts';
 import { PlantStoreError } from './plant-store-error.ts';
@@ -65,7 +66,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
       let retried = 0;
       let outcomeUnknown = false;
 
-      async function attempt(withoutToken: Headers): Promise<Outcome<T>> {
+      async function attempt(fetchNow: Fetch, withoutToken: Headers): Promise<Outcome<T>> {
         let given = '';
         let thrown: unknown;
         let reason = `within ${timeoutMs} ms; raise timeoutMs${operation === 'listPlants' ? ' or lower pageSize' : ''}`;
@@ -77,8 +78,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
             // Copies the headers: a hook may keep its object, and must not get the token.
             const headers = { ...Object.fromEntries(withoutToken), authorization: `Bearer ${given}` };
             const request = { method, headers, body: body ?? null, signal: end, redirect: 'manual' } as const;
-            // Reads globalThis.fetch late: tests and instrumentation may replace it after createClient.
-            return answerOf(await (fetch ?? globalThis.fetch)(url, request), question, given);
+            return answerOf(await fetchNow(url, request), question, given);
           });
           if (answer !== undefined) {
             const success = read(answer, outcomeUnknown);
@@ -115,11 +115,15 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
       }
 
       for (let number = 1; ; number += 1) {
+        // Reads globalThis.fetch late: tests and instrumentation may replace it after createClient.
+        const fetchNow = fetch ?? globalThis.fetch;
+        if (typeof fetchNow !== 'function')
+          throw new TypeError('this platform has no fetch; give the option fetch');
         const headers = new Headers({ ...common, ...own });
         const facts = { operation, method, url: url.href, attempt: number };
         beforeAttempt?.({ ...facts, headers });
         const start = performance.now();
-        const outcome = await attempt(headers);
+        const outcome = await attempt(fetchNow, headers);
         const { answer, success, failure } = outcome;
         if (failure instanceof PlantStoreError) outcomeUnknown = failure.outcomeUnknown;
         const retryInMs = delayAfter(outcome);

@@ -410,6 +410,15 @@ describe('fetch of the user', () => {
     assert.equal(mock.callCount(), 1);
   });
 
+  test('that neither the platform nor the options have → a TypeError, and no retry', async (t) => {
+    const client = createClient({ url: 'http://plants.example', token: 'secret' });
+    t.mock.property(globalThis, 'fetch', undefined);
+    await assert.rejects(client.deletePlant(7), {
+      name: 'TypeError',
+      message: 'this platform has no fetch; give the option fetch',
+    });
+  });
+
   test('that ignores its signal → the call still ends by its timeout, and by its signal', async () => {
     const reason = new Error('enough');
     const controller = new AbortController();

@@ -529,8 +529,8 @@ const slowness: readonly Attack[] = [
     sends: once({ send: 'G' }),
     reads: 'all',
     seconds: 10,
-    // Others fail for the first two seconds.
-    bounds: { failures: 800, statuses: [408, 503], ...AFTER_A_BURST },
+    // Others, some 350 a second, fail for the first two to three seconds.
+    bounds: { failures: 1_300, statuses: [408, 503], ...AFTER_A_BURST },
     env: { MAX_CONNECTIONS: '2000' },
   },
   {

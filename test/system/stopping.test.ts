@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { writeFile } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
@@ -8,6 +9,7 @@ import { describe, it } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
 import { fillStore } from '../long/long-list.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';
+import { openWire } from '../support/clients/raw-connection.ts';
 import { rowsOf } from '../support/engines.ts';
 import { damage } from '../support/faults/damaged-file.ts';
 import { holdMigration } from '../support/faults/hold-migration.ts';
@@ -190,6 +192,22 @@ describe('stop', { concurrency: 3 }, () => {
     assert.equal((await service.stop()).code, 0);
     assert.ok(performance.now() - began < 8_000, `it took ${performance.now() - began} ms`);
   });
+
+  for (const path of ['/ready', '/metrics'])
+    it(`${path} is requested after the store is closed → exit code 0`, async (t) => {
+      const installation = await newInstallation(t);
+      const service = await installation.serve({ env: PRODUCTION });
+      const probe = openWire(service.adminUrl);
+      t.after(() => probe.destroy());
+      probe.send(`GET ${path} HTTP/1.1\r\n`);
+      // Connections are handled in order, so the incomplete request has been read.
+      assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
+      service.kill('SIGTERM');
+      await until(() => !existsSync(`${installation.file}-wal`));
+      probe.send('Host: plants.test\r\n\r\n');
+      assert.equal((await endOf(service)).code, 0);
+      assert.ok(!service.log.some(({ msg }) => String(msg).startsWith('fatal store error')));
+    });
 
   it('another process holds the write lock → every write gets 503, exit code 0', async (t) => {
     const installation = await newInstallation(t);

@@ -32,6 +32,7 @@ export async function openSqlite(
   }: StoreOptions,
 ): Promise<Engine> {
   if (createdStore(await migrateSqlite(file, { mustExist }))) onCreated();
+  /** Why the store no longer works: the first fatal error, or its close. */
   let broken: StoreUnavailable | undefined;
   let checkpointFailures = 0;
 
@@ -123,6 +124,8 @@ export async function openSqlite(
       timelineRegressions: 0,
     }),
     close: async () => {
+      // No error is fatal any more: every write has its outcome, and SQLite removes the log.
+      broken ??= new StoreUnavailable(`the store ${file} is closed`);
       keyExpiry?.end();
       reader.close();
       await writer.close();

@@ -535,6 +535,15 @@ describe('a file that is gone from its path while the store is open', () => {
     const again = await open(t, file);
     assert.equal(await again.store.write(create(1)), 'idTaken');
   });
+
+  test('by its close → a ping and a list reject, and the store has not failed', async (t) => {
+    const { store, fatal, close } = await open(t, await freshFile());
+    assert.equal(await store.write(create(1)), 'created');
+    await close();
+    await assert.rejects(store.ping(), { name: 'StoreUnavailable', message: /is closed/ });
+    await assert.rejects(listAll(store), { name: 'StoreUnavailable', message: /is closed/ });
+    assert.deepEqual(fatal, []);
+  });
 });
 
 describe('pages', () => {

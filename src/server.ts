@@ -233,7 +233,8 @@ async function wire(wiring: Wiring) {
           if (isStopping()) throw new Error('the service is stopping');
         },
       },
-      { name: 'store', check: () => store.ping() },
+      // Not read once `serving` fails: closing the store would wait for each of these reads.
+      { name: 'store', check: async () => (isStopping() ? undefined : store.ping()) },
     ],
   });
   return { store, metrics, app, admin, connections, adminConnections };

@@ -10,7 +10,7 @@ import { setTimeout } from 'node:timers/promises';
 import { fillStore } from '../long/long-list.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';
 import { openWire } from '../support/clients/raw-connection.ts';
-import { rowsOf } from '../support/engines.ts';
+import { postgres, rowsOf } from '../support/engines.ts';
 import { damage } from '../support/faults/damaged-file.ts';
 import { holdMigration } from '../support/faults/hold-migration.ts';
 import { holdWrites } from '../support/faults/hold-writes.ts';
@@ -18,6 +18,7 @@ import { until } from '../support/patience.ts';
 import { endOf, newInstallation, type Program, type Service, TOGETHER } from '../support/program.ts';
 import type { Ended } from '../support/run-command.ts';
 import { listenOnFreePort } from '../support/servers/free-port.ts';
+import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
 import { bearer } from '../support/service.ts';
 
 const PRODUCTION = { NODE_ENV: 'production' };
@@ -208,6 +209,32 @@ describe('stop', { concurrency: 3 }, () => {
       assert.equal((await endOf(service)).code, 0);
       assert.ok(!service.log.some(({ msg }) => String(msg).startsWith('fatal store error')));
     });
+
+  it('PostgreSQL is silent, and /ready is requested all the time → exit code 0', async (t) => {
+    const url = new URL(await postgres.freshUrl(t));
+    const proxy = await startTcpProxy(t, Number(url.port));
+    url.port = String(proxy.port);
+    const installation = await newInstallation(t);
+    const env = { ...PRODUCTION, DATABASE_URL: url.href };
+    const { stdout: token } = await installation.run(['token', 'create', 'alice'], { env });
+    const service = await installation.serve({ env });
+    const connection = new Connection(service.url, token.trim());
+    t.after(() => connection.close());
+    assert.equal((await connection.create(1n, ALDER))?.status, 200);
+    const probe = async () => (await fetch(`${service.adminUrl}/ready`)).text();
+    // Slow answers make probes open a session each, so that later ones find it idle and wait for its answer.
+    void proxy.delay(100, '');
+    await Promise.all(Array.from({ length: 9 }, probe));
+    void proxy.delay(0, '');
+    const stalled = proxy.expect(/create-(new-)?plants/, 'stall');
+    const inFlight = connection.create(2n, ALDER);
+    await stalled;
+    await sendSignal(service, 'SIGTERM');
+    while ((await Promise.race([service.ended, setTimeout(100)])) === undefined)
+      await probe().catch(() => undefined);
+    assert.equal((await inFlight)?.status, 503);
+    assert.equal((await service.ended).code, 0);
+  });
 
   it('another process holds the write lock → every write gets 503, exit code 0', async (t) => {
     const installation = await newInstallation(t);

@@ -1,8 +1,8 @@
 #!/usr/bin/env node
-import { existsSync, mkdirSync, readdirSync, statSync } from 'node:fs';
+import { existsSync, mkdirSync, readdirSync, realpathSync, statSync } from 'node:fs';
 import module from 'node:module';
 import { homedir } from 'node:os';
-import { isAbsolute, join } from 'node:path';
+import { dirname, isAbsolute, join } from 'node:path';
 
 /** The first version of Node 24 with `limits` in node:sqlite. */
 const MIN_NODE = '24.15';
@@ -37,27 +37,34 @@ await main();
 
 /**
  * Creates and returns a folder for compiled code in the home folder. Undefined where other users could write code to
- * it, and where the user has no home, such as a numeric user in a container.
+ * it or replace it, and where the user has no home, such as a numeric user in a container.
  */
 function createPrivateCache() {
   try {
-    const home = homedir();
-    const parent = join(home, '.cache');
-    const folder = join(parent, 'plant-store');
-    if (!isAbsolute(home)) return undefined;
-    // Not `recursive`: it would create a missing home, and never returns where no folder can be created, as in /proc.
-    for (const path of [parent, folder]) if (!existsSync(path)) mkdirSync(path);
+    if (!isAbsolute(homedir())) return undefined;
+    // Without symbolic links, which other users could change after the checks.
+    let folder = realpathSync(homedir());
+    for (const name of ['.cache', 'plant-store']) {
+      if (!isProtected(folder)) return undefined;
+      const path = join(folder, name);
+      if (!existsSync(path)) mkdirSync(path);
+      folder = realpathSync(path);
+    }
     const entries = readdirSync(folder).map((name) => join(folder, name));
-    return isUnshared(home) && [parent, folder, ...entries].every(isPrivate) ? folder : undefined;
+    return isProtected(folder) && [folder, ...entries].every(isPrivate) ? folder : undefined;
   } catch {
     return undefined;
   }
 }
 
-// In a sticky folder, such as /tmp, other users cannot change the entries of this user.
-function isUnshared(folder) {
-  const { mode } = statSync(folder);
-  return process.getuid === undefined || (mode & 0o022) === 0 || (mode & 0o1000) !== 0;
+/** True if only this user and root can replace a folder, or a folder above it, or this user's entries in them. */
+function isProtected(folder) {
+  if (process.getuid === undefined) return true;
+  const { mode, uid } = statSync(folder);
+  // In a sticky folder, such as /tmp, other users cannot replace the entries of this user.
+  const isUnshared = (mode & 0o022) === 0 || (mode & 0o1000) !== 0;
+  const above = dirname(folder);
+  return isUnshared && [process.getuid(), 0].includes(uid) && (above === folder || isProtected(above));
 }
 
 function isPrivate(path) {

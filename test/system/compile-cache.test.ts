@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
-import { chmod, chown, mkdir, readdir, stat } from 'node:fs/promises';
+import { chmod, chown, mkdir, readdir, stat, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import manifest from '../../package.json' with { type: 'json' };
 import { NEEDS, needs } from '../support/needs.ts';
 import { endOf, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
@@ -36,13 +36,44 @@ describe('the cache of compiled code', TOGETHER, () => {
       assert.deepEqual(await readdir(join(installation.folder, CACHE)), ['v26']);
     });
 
-  it('another user owns it → not used', needs('root', process.getuid?.() === 0), async (t) => {
-    const installation = await newInstallation(t);
-    await mkdir(join(installation.folder, CACHE), { recursive: true, mode: 0o700 });
-    await chown(join(installation.folder, CACHE), 65_534, 65_534);
-    await version(installation);
-    assert.deepEqual(await readdir(join(installation.folder, CACHE)), []);
+  for (const [title, path] of [
+    ['it', CACHE],
+    ['the folder above', '.cache'],
+    ['the home folder', '.'],
+    ['a folder above the home folder', '..'],
+  ] as const)
+    it(`another user owns ${title} → not used`, needs('root', process.getuid?.() === 0), async (t) => {
+      const { installation, HOME } = await homeInFolder(t);
+      await mkdir(join(HOME, CACHE), { recursive: true, mode: 0o700 });
+      await chown(join(HOME, path), 65_534, 65_534);
+      await version(installation, { HOME });
+      assert.deepEqual(await readdir(join(HOME, CACHE)), []);
+    });
+
+  it('others can write to a folder above the home folder → not created, unless that folder is sticky', async (t) => {
+    const { installation, HOME } = await homeInFolder(t);
+    await chmod(join(HOME, '..'), 0o777);
+    await version(installation, { HOME });
+    assert.deepEqual(await readdir(HOME), []);
+    await chmod(join(HOME, '..'), 0o1777);
+    await version(installation, { HOME });
+    assert.notDeepEqual(await readdir(join(HOME, CACHE)), []);
   });
+
+  for (const [title, target, isUsed] of [
+    ['to a folder of this user', 'private', true],
+    ['into a folder that others can write to', 'shared/cache', false],
+  ] as const)
+    it(`a link ${title} → ${isUsed ? '' : 'not '}used`, async (t) => {
+      const { installation, HOME } = await homeInFolder(t);
+      await mkdir(join(installation.folder, target), { recursive: true, mode: 0o700 });
+      await mkdir(join(installation.folder, 'shared'), { recursive: true });
+      await chmod(join(installation.folder, 'shared'), 0o777);
+      await symlink(join(installation.folder, target), join(HOME, '.cache'));
+      await version(installation, { HOME });
+      const used = await readdir(join(installation.folder, target), { recursive: true });
+      assert.equal(used.length > 1, isUsed, `${used}`);
+    });
 
   for (const HOME of ['', 'home', '.'])
     it(`HOME is ${JSON.stringify(HOME)} → no cache is created`, async (t) => {
@@ -75,6 +106,14 @@ it('user without a home and without a passwd entry, as in a container → runs',
   const { code, stdout, stderr } = await installation.runProcess(['--version'], { wrap });
   assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${manifest.version}\n`, stderr: '' });
 });
+
+/** Creates a home folder two levels below the folder of an installation. */
+async function homeInFolder(t: TestContext) {
+  const installation = await newInstallation(t);
+  const HOME = join(installation.folder, 'homes', 'alice');
+  await mkdir(HOME, { recursive: true, mode: 0o700 });
+  return { installation, HOME };
+}
 
 /** Runs the program with umask 0, without the shared cache of the tests. */
 async function version(

@@ -120,7 +120,7 @@ async function countStandbyWaits(
   { statementTimeoutMs }: ConnectionOptions,
 ): Promise<number> {
   try {
-    const [row] = await connections.query({
+    const [row] = await connections.read({
       text: `SELECT count(*) AS waiting FROM pg_stat_activity
               WHERE datname = current_database() AND wait_event = 'SyncRep'
                 AND query_start < clock_timestamp() - $1::float8 * interval '1 millisecond'`,

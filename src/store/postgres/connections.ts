@@ -54,7 +54,7 @@ export class Connections {
     this.#pools = hosts.map((host) => new HostPool(host.url, options, hosts.length, this.#timelines));
   }
 
-  /** Runs one write statement. Needs no role check: a standby rejects writes. */
+  /** Runs one statement that writes. Needs no role check: a standby rejects writes. Use `read` for one that does not. */
   async query(statement: Statement): Promise<readonly Row[]> {
     return this.use((connection) => connection.query(statement));
   }

@@ -49,7 +49,7 @@ export async function openPostgres(
 
   async function deleteOldKeys(): Promise<void> {
     try {
-      const [row] = await connections.query({ text: `SELECT ${NOW_MS} AS now` });
+      const [row] = await connections.read({ text: `SELECT ${NOW_MS} AS now` });
       const until = Number(row?.now) - KEY_DELETION_AGE_MS;
       await togetherOrPerOwner((perOwner) => deleteExpiredKeys(connections, until, perOwner));
     } catch (error: unknown) {

@@ -41,7 +41,7 @@ async function removeTogether(connections: Connections, until: number): Promise<
 }
 
 async function removePerOwner(connections: Connections, until: number): Promise<number> {
-  const old = await connections.query({
+  const old = await connections.read({
     name: 'find-old-keys',
     text: `SELECT owner, key FROM idempotency_keys WHERE first_used_at <= $1
             ORDER BY first_used_at LIMIT ${KEYS_AT_ONCE_PER_OWNER}`,

@@ -94,8 +94,8 @@ for (const perOwner of [false, true]) {
 test('owner by owner: an expired key is used again after it was found → it stays', async (t) => {
   const url = await storeWith(t, { 1: 20 });
   const connections = new (class extends Connections {
-    override async query(statement: Statement) {
-      const found = await super.query(statement);
+    override async read(statement: Statement) {
+      const found = await super.read(statement);
       await execute(url, `UPDATE idempotency_keys SET first_used_at = ${UNTIL + 1} WHERE key = '1 7'`);
       return found;
     }

@@ -2,7 +2,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
 import { migrateStore, openBulk, openStore } from '../../../src/store/open-engine.ts';
+import { createCommit } from '../../../src/store/postgres/commit.ts';
 import { Connections } from '../../../src/store/postgres/connections.ts';
+import { deleteExpiredKeys } from '../../../src/store/postgres/expired-keys.ts';
 import { type Engine, type Store, StoreUnavailable } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { connections as options } from '../../support/engines.ts';
@@ -89,4 +91,28 @@ test('pooler moves the sessions to a standby → every read is rejected, even wi
   assert.equal(await store.findToken(new Uint8Array([1, 2, 3])), undefined);
   const { digest, ...fields } = token;
   assert.deepEqual(await store.findToken(digest), fields);
+});
+
+test('pooler moves the sessions to a standby → the reads of a deletion of keys and of a suspicious commit are rejected', async (t) => {
+  const { primary, standby } = await startPair(t, { prepare: migrateStore });
+  const pooler = await startMovingPooler(t, primary.port);
+  const url = `postgres://postgres@127.0.0.1:${pooler.port}/postgres`;
+  const oneSession = { ...options, prepare: false, poolSize: 1 };
+  const connections = new Connections(url, oneSession);
+  t.after(() => connections.close());
+  const commit = createCommit(connections, oneSession, (work) => work(false));
+  const onStandby = async (work: () => Promise<unknown>, message: RegExp): Promise<void> => {
+    await pooler.moveTo(primary.port);
+    await connections.read({ text: 'SELECT 1' });
+    await pooler.moveTo(standby.port);
+    await assert.rejects(work, { message });
+  };
+
+  await onStandby(() => deleteExpiredKeys(connections, 0, true), /not the primary/);
+  await onStandby(() => commit([create(1n)]), /read-only/);
+  await onStandby(() => commit([create(1n)]), /read-only/);
+  // After two failures, a commit first counts those that wait for a standby.
+  await onStandby(() => commit([create(1n)]), /not the primary/);
+  await pooler.moveTo(primary.port);
+  assert.deepEqual(await commit([create(1n)]), ['created']);
 });

@@ -1,4 +1,3 @@
-import type { Readable } from 'node:stream';
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import type { ApiError, ErrorCode } from '../api-errors.ts';
 import type { Static, TSchema } from '../schema.ts';
@@ -93,13 +92,14 @@ type RequestOf<O extends Operation> = FastifyRequest<{
 }>;
 
 /**
- * Handles a request and resolves to the response body, which the router then sends. Do not return Fastify's
- * `reply` object: the request would then count as in flight until the client has read the response.
+ * Handles a request and resolves to the response body, which the router then sends; to undefined if there is none, or
+ * if `SendPieces` sends it. Do not return Fastify's `reply` object: the request would then count as in flight until the
+ * client has read the response.
  */
 export type HandlerOf<O extends Operation> = (
   request: RequestOf<O>,
   reply: FastifyReply,
-) => Promise<string | Readable | undefined>;
+) => Promise<string | undefined>;
 
 /** Returns the owner of the request's token. Works only after authentication. */
 export function ownerOf(request: FastifyRequest): string {

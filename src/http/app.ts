@@ -38,7 +38,10 @@ type SharedOptions = 'connections' | 'tls' | 'log' | 'tracing' | 'trustedProxies
 
 /** Limits of the public listener, with the names of their settings. */
 interface Limits extends HttpLimits {
-  /** Max requests that read from the store at once; as many write, and as many look up tokens. */
+  /**
+   * Max requests that read from the store at once. As many write, as many look up tokens that were accepted at their
+   * last lookup, and as many look up others.
+   */
   readonly maxInFlight: number;
   /** Max requests a minute for each token; 0 means no limit. */
   readonly tokenRateLimit: number;

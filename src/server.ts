@@ -195,6 +195,7 @@ async function wire(wiring: Wiring) {
     version,
     operationIds: http.operations.map(({ operationId }) => operationId),
     engine: isEmbedded(config.databaseUrl) ? 'sqlite' : 'postgres',
+    monotonicNow,
   });
   const store = tracing?.traceStore(opened) ?? opened;
   metrics.watchStore(store.load);

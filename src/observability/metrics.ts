@@ -35,6 +35,8 @@ interface MetricsOptions {
   /** The engine of the store, such as `sqlite`. */
   readonly engine: string;
   readonly operationIds: readonly string[];
+  /** Milliseconds on the monotonic clock. */
+  readonly monotonicNow?: () => number;
 }
 
 const DURATION_BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
@@ -44,7 +46,12 @@ const BATCH_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
  * Creates metrics with names by the conventions of Prometheus: base units, `_total` for counters, one prefix
  * for all.
  */
-export function createMetrics({ version, engine, operationIds }: MetricsOptions): Metrics {
+export function createMetrics({
+  version,
+  engine,
+  operationIds,
+  monotonicNow = () => performance.now(),
+}: MetricsOptions): Metrics {
   const registry = new Registry();
   const registers = [registry];
   collectProcessMetrics(registry);
@@ -58,7 +65,7 @@ export function createMetrics({ version, engine, operationIds }: MetricsOptions)
     registry,
     ...createHttpMetrics(operationIds, registers),
     ...createTokenMetrics(registers),
-    ...createCommitMetrics(registers),
+    ...createCommitMetrics(registers, monotonicNow),
     watchStore: (load) => watchLoad(load, registers),
     watchConnections: (connections) => watchConnections(connections, registers),
     watchCertificate: (expiresAt) =>
@@ -200,7 +207,7 @@ function createTokenMetrics(registers: Registry[]): Pick<Metrics, 'tokenLookedUp
   };
 }
 
-function createCommitMetrics(registers: Registry[]): Pick<Metrics, 'committed'> {
+function createCommitMetrics(registers: Registry[], monotonicNow: () => number): Pick<Metrics, 'committed'> {
   const durations = new Histogram({
     name: 'plant_store_commit_duration_seconds',
     help: 'Time from the start of a batch of writes until it was durable, had changed nothing, or failed.',
@@ -214,12 +221,22 @@ function createCommitMetrics(registers: Registry[]): Pick<Metrics, 'committed'> 
     buckets: BATCH_BUCKETS,
     registers,
   });
+  const failing = new Gauge({
+    name: 'plant_store_commits_failing_seconds',
+    help: 'Time from the first to the last failed batch since a batch last changed something.',
+    registers,
+  });
   for (const result of ['committed', 'unchanged', 'failed'] satisfies CommitResult[])
     durations.zero({ result });
+  let failingSince: number | undefined;
   return {
     committed: (writes, seconds, result) => {
       durations.observe({ result }, seconds);
       batches.observe(writes);
+      if (result === 'unchanged') return;
+      const now = monotonicNow();
+      failingSince = result === 'failed' ? (failingSince ?? now) : undefined;
+      failing.set((now - (failingSince ?? now)) / 1_000);
     },
   };
 }

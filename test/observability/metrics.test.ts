@@ -274,6 +274,28 @@ test('durations of requests → cumulative buckets, sum and count for each opera
   assert.equal(of('count', 'operation="createPlant",status="400"'), '1');
 });
 
+test('batches fail → seconds from the first to the last since a success; one that changes nothing is none', async () => {
+  let now = 0;
+  const options = { version: '1', engine: 'sqlite', operationIds: [], monotonicNow: () => now };
+  const { committed, registry } = createMetrics(options);
+  const seconds: (number | undefined)[] = [];
+  for (const [at, result] of [
+    [0, 'committed'],
+    [1_000, 'failed'],
+    [31_000, 'unchanged'],
+    [66_500, 'failed'],
+    [90_000, 'committed'],
+    [95_000, 'failed'],
+    [97_000, 'failed'],
+  ] as const) {
+    now = at;
+    committed(1, 0.1, result);
+    const metric = await registry.getSingleMetric('plant_store_commits_failing_seconds')?.get();
+    seconds.push(metric?.values[0]?.value);
+  }
+  assert.deepEqual(seconds, [0, 0, 0, 65.5, 0, 0, 2]);
+});
+
 test('load of the store → each number under its name and state', async () => {
   const metrics = createMetrics({ version: '1.0.0', engine: 'postgres', operationIds: [] });
   metrics.watchStore(() => ({

@@ -16,7 +16,7 @@ import { freePort } from './free-port.ts';
  */
 const INTERVAL_MS = 250;
 const INTERVAL = `${INTERVAL_MS}ms`;
-/** Shortest `for` of a rule. On a busy machine, scrapes can time out for more than a second. */
+/** Shortest `for` of a rule, and shortest time of failing commits. On a busy machine, scrapes can time out for more than a second. */
 const SHORTEST_FOR_SECONDS = 3;
 
 /**
@@ -131,7 +131,9 @@ function fasterRules(): YamlMap {
     .map(mapOf)
     .map((rule) => ({
       ...rule,
-      expr: textOf(rule.expr).replace(/\[(\w+)\]/g, (_, duration: string) => `[${faster(duration)}]`),
+      expr: textOf(rule.expr)
+        .replace(/\[(\w+)\]/g, (_, duration: string) => `[${faster(duration)}]`)
+        .replace('failing_seconds > 60', `failing_seconds > ${SHORTEST_FOR_SECONDS}`),
       ...(rule.for !== undefined && { for: atLeast(SHORTEST_FOR_SECONDS, faster(textOf(rule.for))) }),
     }));
   return { ...group, rules };

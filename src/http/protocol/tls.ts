@@ -99,7 +99,7 @@ function read(file: string): Buffer {
 }
 
 function reportExposed(keyFile: string, onExposed: (mode: string) => void): void {
-  // A group may read it: under systemd a group is how the temporary account reaches the key.
+  // A group may read it: under systemd a group is how the temporary user reaches the key.
   // Windows has no file modes, so there is nothing to check.
   if (process.getuid === undefined) return;
   const { mode } = statSync(keyFile);

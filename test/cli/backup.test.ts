@@ -161,8 +161,11 @@ describe('backup', TOGETHER, () => {
         env: { DATABASE_URL: url },
       });
       assert.equal(code, 1);
-      assert.match(stderr, /pg_dump --format=custom --file='\/.*\/plants\.dump' 'postgres:/);
-      assert.ok(stderr.endsWith(` '${shown}'${ending}\n`), stderr);
+      assert.match(
+        stderr,
+        /run \(umask 077 && pg_dump --format=custom --file='\/.*\/plants\.dump' 'postgres:/,
+      );
+      assert.ok(stderr.endsWith(` '${shown}')${ending}\n`), stderr);
     }
   });
 

@@ -26,7 +26,7 @@ export function backupCommand(context: CommandContext): Command {
       const url = withoutPassword(databaseUrl);
       const note = url === databaseUrl ? '' : ', with the password in PGPASSWORD or ~/.pgpass';
       throw new CommandFailed(
-        `this command backs up only the embedded store; for PostgreSQL run pg_dump --format=custom --file='${file}' '${url}'${note}`,
+        `this command backs up only the embedded store; for PostgreSQL run (umask 077 && pg_dump --format=custom --file='${file}' '${url}')${note}`,
       );
     }
     await rejectUnlessExists(databaseUrl, DATABASE_URL_HINT);

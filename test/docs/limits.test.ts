@@ -146,7 +146,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `| up to ${(GRACE_MS + DRAIN_MS) / SECOND_MS} s after the pause |`,
     `| up to ${LAST_MS / SECOND_MS} s more |`,
     `| ${stop} after the pause |`,
-    `writes wait up to ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s, or ${REPEATED_LOCK_TIMEOUT_MS / SECOND_MS} s if`,
+    `writes wait up to ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s, or ${REPEATED_LOCK_TIMEOUT_MS / SECOND_MS} s after`,
     `a busy timeout of ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s,`,
     `The end, ${stop} after the pause.`,
     `a start waits up to ${LOCK_TIMEOUT_MS / SECOND_MS} s,`,

@@ -2,8 +2,8 @@ import { connectionOptions, type Flags } from '../config.ts';
 import { placeOf } from '../database-url.ts';
 import type { Bulk } from '../store/bulk-store.ts';
 import { createdStore } from '../store/migrations.ts';
-import { emptyLog, migrateStore, openBulk, openStore, storeExists } from '../store/open-engine.ts';
-import { type MigrationOptions, type Store, StoreNotOpened } from '../store/store.ts';
+import { migrateStore, openBulk, openStore, storeExists } from '../store/open-engine.ts';
+import { type LogLeft, type MigrationOptions, type Store, StoreNotOpened } from '../store/store.ts';
 import type { CommandContext } from './context.ts';
 import { writeMessage } from './message.ts';
 import { configOf } from './settings/flags.ts';
@@ -39,13 +39,13 @@ export async function withStore<T>(
     mustExist,
     onFatal: fatal.reject,
     onCreated: () => announceCreated(context, config.databaseUrl),
+    onLogLeft: (left) => reportLogLeft(context, left),
     connections: connectionOptions(config),
   });
   try {
     return await Promise.race([work(store), fatal.promise]);
   } finally {
     await store.close();
-    reportLogLeft(context, config.databaseUrl);
   }
 }
 
@@ -70,25 +70,25 @@ export async function withBulk<T>(
   const url = givenUrl ?? config.databaseUrl;
   if (mustExist) await rejectUnlessExists(url, hint);
   if (migrate) await migrateAndAnnounce(context, url, { mustExist });
-  const bulk = await openBulk(url, {
-    ...connectionOptions(config),
-    statementTimeoutMs: BULK_STATEMENT_TIMEOUT_MS,
-  });
+  const bulk = await openBulk(
+    url,
+    { ...connectionOptions(config), statementTimeoutMs: BULK_STATEMENT_TIMEOUT_MS },
+    (left) => reportLogLeft(context, left),
+  );
   try {
     return await work(bulk);
   } finally {
     await bulk.close();
-    if (migrate) reportLogLeft(context, url);
   }
 }
 
-/** Reports on standard error if writes of a closed embedded store are only in its write-ahead log. */
-export function reportLogLeft({ stderr }: CommandContext, url: string): void {
-  const left = emptyLog(url);
-  if (left === undefined) return;
+/** Reports on standard error that a closed store has left a write-ahead log with writes. */
+export function reportLogLeft({ stderr }: CommandContext, { file, reason, isSeparated }: LogLeft): void {
   writeMessage(
     stderr,
-    `plant-store: ${left.file} could not be emptied (${left.reason}) and holds acknowledged writes; move and copy it with the store`,
+    isSeparated
+      ? `plant-store: ${file} may hold acknowledged writes of a store file that is no longer next to it; never open another file with it: ${reason}`
+      : `plant-store: ${file} could not be emptied (${reason}) and holds acknowledged writes; move and copy it with the store`,
   );
 }
 

@@ -51,6 +51,8 @@ export const logEvents = {
   ],
   'the write-ahead log could not be emptied and holds acknowledged writes; move and copy it with the store file':
     ['warn', 'file', 'reason'],
+  'the write-ahead log may hold acknowledged writes of a store file that is no longer next to it; never open another file with it':
+    ['error', 'file', 'reason'],
   stopped: ['info'],
   'the stop took too long, so requests in flight are cut off; exiting': ['error'],
   'shutdown failed': ['error', 'err'],

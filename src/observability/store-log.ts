@@ -21,7 +21,9 @@ class TaskState {
 export function logStore(
   log: EventLog,
   now: () => number = () => performance.now(),
-): Required<Pick<StoreOptions, 'onTaskEnd' | 'keyDeletion' | 'onTimelineRegression' | 'onDatabaseWarning'>> {
+): Required<
+  Pick<StoreOptions, 'onTaskEnd' | 'onLogLeft' | 'keyDeletion' | 'onTimelineRegression' | 'onDatabaseWarning'>
+> {
   const states: Record<StoreTask, TaskState> = { writes: new TaskState(), checkpoints: new TaskState() };
   let warnings = 0;
   let warnedAt = Number.NEGATIVE_INFINITY;
@@ -50,6 +52,13 @@ export function logStore(
       state.isLogged = true;
       logFailure(task, failure, state.failures);
     },
+    onLogLeft: ({ isSeparated, file, reason }) =>
+      log.event(
+        isSeparated
+          ? 'the write-ahead log may hold acknowledged writes of a store file that is no longer next to it; never open another file with it'
+          : 'the write-ahead log could not be emptied and holds acknowledged writes; move and copy it with the store file',
+        { file, reason },
+      ),
     keyDeletion: {
       onFailure: (err) =>
         log.event('expired idempotency keys were not deleted; retrying within a minute', { err }),

@@ -4,7 +4,6 @@ import { codeOf } from '../thrown-errors.ts';
 import type { Bulk } from './bulk-store.ts';
 import { watchEventLoop } from './event-loop-load.ts';
 import { createGroupCommit } from './group-commit.ts';
-import { emptyLog as emptyLogOf } from './sqlite/connection.ts';
 import type { ServiceLock } from './sqlite/service-lock.ts';
 import {
   type CommitResult,
@@ -64,8 +63,7 @@ function reported(commit: Engine['commit'], { onCommit, onTaskEnd }: StoreOption
   };
 }
 
-// Imports an engine only when it is needed, since each engine is large. The functions below do so too, except
-// `emptyLog`: the files of the program may be gone when a service stops.
+// Imports an engine only when it is needed, since each engine is large. The functions below do so too.
 async function openEngine(url: string, options: StoreOptions) {
   const file = sqliteFile(url);
   if (file !== undefined) {
@@ -87,16 +85,20 @@ async function openEngine(url: string, options: StoreOptions) {
 
 /**
  * Opens a store for bulk commands, such as import, without migrating it. Rejects with StoreNotOpened if the
- * URL or the file is unusable.
+ * URL or the file is unusable. Calls `onLogLeft` at the close of an embedded store that leaves a log with writes.
  */
-export async function openBulk(url: string, connections: ConnectionOptions): Promise<Bulk> {
+export async function openBulk(
+  url: string,
+  connections: ConnectionOptions,
+  onLogLeft?: (left: LogLeft) => void,
+): Promise<Bulk> {
   const file = sqliteFile(url);
   if (file === undefined) {
     const { openPostgresBulk } = await import('./postgres/bulk.ts');
     return openPostgresBulk(url, connections);
   }
   const { openSqliteBulk } = await import('./sqlite/bulk.ts');
-  return openSqliteBulk(file);
+  return openSqliteBulk(file, onLogLeft);
 }
 
 /**
@@ -123,15 +125,6 @@ export async function migrateStore(url: string, options?: MigrationOptions): Pro
   }
   const { migrateSqlite } = await import('./sqlite/migrate.ts');
   return migrateSqlite(file, options);
-}
-
-/**
- * Tries again to empty the write-ahead log of an embedded store that this process has closed, since SQLite does not
- * report whether it could. Returns a log that keeps writes; undefined if there is none, and for PostgreSQL.
- */
-export function emptyLog(url: string): LogLeft | undefined {
-  const file = sqliteFile(url);
-  return file === undefined ? undefined : emptyLogOf(file);
 }
 
 /**

@@ -167,11 +167,13 @@ export interface Engine extends Omit<Store, 'write' | 'load'> {
   commit(batch: readonly Write[]): Promise<readonly Outcome[]>;
 }
 
-/** The write-ahead log of an embedded store that could not be emptied. It holds writes that the database file lacks. */
+/** The write-ahead log of an embedded store that was closed. It may hold writes that the database file lacks. */
 export interface LogLeft {
   readonly file: string;
-  /** The error of the checkpoint. */
+  /** The error of the checkpoint, or what to do with a log that is separated from its database file. */
   readonly reason: string;
+  /** True if the database file was moved, removed or replaced, so that it is no longer next to its log. */
+  readonly isSeparated: boolean;
 }
 
 /** The store cannot execute the request now, or the outcome is unknown. */
@@ -233,6 +235,8 @@ export interface ConnectionOptions {
 export interface MigrationOptions {
   /** True to reject an embedded file without tables, instead of creating a store in it. */
   readonly mustExist?: boolean;
+  /** Called at the close of an embedded store that leaves a log with writes. */
+  readonly onLogLeft?: (left: LogLeft) => void;
 }
 
 export interface StoreOptions extends MigrationOptions {

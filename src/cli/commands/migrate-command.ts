@@ -10,8 +10,9 @@ export function migrateCommand(context: CommandContext): Command {
   );
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags) => {
     const { databaseUrl } = configOf(context, flags);
-    const applied = await migrateAndAnnounce(context, databaseUrl);
-    reportLogLeft(context, databaseUrl);
+    const applied = await migrateAndAnnounce(context, databaseUrl, {
+      onLogLeft: (left) => reportLogLeft(context, left),
+    });
     await print(
       context,
       applied.length === 0 ? 'nothing to apply\n' : applied.map((name) => `applied ${name}\n`).join(''),

@@ -5,7 +5,7 @@ import { createLog } from '../../observability/log.ts';
 import type { EventLog } from '../../observability/log-events.ts';
 import { afterRunning } from '../../running-time.ts';
 import { type Server, STOP_MS, startServer } from '../../server.ts';
-import { emptyLog, isEmbedded } from '../../store/open-engine.ts';
+import { isEmbedded } from '../../store/open-engine.ts';
 import { StatementRejected } from '../../store/store.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../../token.ts';
 import { type CommandContext, print } from '../context.ts';
@@ -55,7 +55,6 @@ export function serveCommand(context: CommandContext): Command {
       starting,
       isOpen: () => isOpen,
       forcedExitMs,
-      onClosed: () => warnOfLogLeft(config, log),
     });
     if (config.tlsCert !== '') reloadOnSighup(context, starting, log);
     else if (!endsWithTerminal)
@@ -92,8 +91,6 @@ interface Stoppable {
   readonly isOpen: () => boolean;
   /** Milliseconds after a signal at which a stop that still runs ends with exit code 1. */
   readonly forcedExitMs: number;
-  /** Called once the store is closed, whatever the exit code is. */
-  readonly onClosed: () => void;
 }
 
 /**
@@ -103,7 +100,7 @@ interface Stoppable {
 function stopOnSignal(
   { signals, end }: CommandContext,
   log: EventLog,
-  { stopSignals, starting, isOpen, forcedExitMs, onClosed }: Stoppable,
+  { stopSignals, starting, isOpen, forcedExitMs }: Stoppable,
 ): (exitCode: number) => void {
   let stoppingSince: number | undefined;
   let exitCode = 0;
@@ -134,7 +131,6 @@ function stopOnSignal(
     if (server === undefined) return;
     try {
       await server.close('gracefully');
-      onClosed();
       log.event('stopped', {});
       end(exitCode);
     } catch (err: unknown) {
@@ -200,15 +196,6 @@ function reloadOnSighup({ signals }: CommandContext, starting: Promise<Server>, 
 
 function mayCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config): boolean {
   return env.NODE_ENV !== 'production' && isEmbedded(databaseUrl);
-}
-
-function warnOfLogLeft({ databaseUrl }: Config, log: EventLog): void {
-  const left = emptyLog(databaseUrl);
-  if (left === undefined) return;
-  log.event(
-    'the write-ahead log could not be emptied and holds acknowledged writes; move and copy it with the store file',
-    left,
-  );
 }
 
 async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: EventLog): Promise<void> {

@@ -18,8 +18,15 @@ import {
   toKeyRow,
   toToken,
 } from '../rows.ts';
-import { NothingStored, StoreDamaged, StoreUnavailable } from '../store.ts';
-import { inLongTransaction, inTransaction, openForReading, openForWriting } from './connection.ts';
+import { type LogLeft, NothingStored, StoreDamaged, StoreUnavailable } from '../store.ts';
+import {
+  closeStore,
+  inLongTransaction,
+  inTransaction,
+  openForReading,
+  openForWriting,
+  watchFileIdentity,
+} from './connection.ts';
 import { isForbidden, notOpened, provesDamage, reasonOf, severityOf } from './errors.ts';
 import { inspectSchema, inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
@@ -35,7 +42,10 @@ const BULK_CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
  * Opens an embedded store for bulk commands such as import, without migrating it. Rejects with StoreNotOpened
  * if the file cannot be opened.
  */
-export async function openSqliteBulk(file: string): Promise<Bulk> {
+export async function openSqliteBulk(
+  file: string,
+  onLogLeft: (left: LogLeft) => void = () => undefined,
+): Promise<Bulk> {
   const db = openOrExplain(file, openForReading);
   let writing: Writing | undefined;
 
@@ -64,7 +74,8 @@ export async function openSqliteBulk(file: string): Promise<Bulk> {
     inspectSchema: () => answering(file, () => inspectSchema(db, file)),
     close: async () => {
       db.close();
-      writing?.close();
+      const left = writing?.close();
+      if (left !== undefined) onLogLeft(left);
     },
   };
 }
@@ -147,7 +158,7 @@ function contentsOf(db: DatabaseSync, file: string): Contents {
 interface Writing {
   savePlants(plants: readonly PlantRow[], onConflict: OnConflict): readonly number[];
   fill<T>(work: (filling: Filling) => Promise<T>): Promise<T>;
-  close(): void;
+  close(): LogLeft | undefined;
 }
 
 function createWriting(db: DatabaseSync, file: string): Writing {
@@ -157,6 +168,7 @@ function createWriting(db: DatabaseSync, file: string): Writing {
   const insertKey = db.prepare(
     'INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at) VALUES (?, ?, ?, ?, ?)',
   );
+  const files = watchFileIdentity(file, 0);
   let characters = 0;
 
   function save(plant: PlantRow, onConflict: OnConflict): boolean {
@@ -223,7 +235,7 @@ function createWriting(db: DatabaseSync, file: string): Writing {
     };
   }
 
-  return { savePlants, fill, close: () => db.close() };
+  return { savePlants, fill, close: () => closeStore(db, files) };
 }
 
 function rejectUnlessEmpty(db: DatabaseSync): void {

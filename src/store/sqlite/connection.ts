@@ -1,7 +1,17 @@
-import { accessSync, constants, existsSync, readlinkSync, realpathSync, statSync } from 'node:fs';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  readlinkSync,
+  realpathSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs';
 import { dirname, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { codeOf } from '../../thrown-errors.ts';
+import { syncFolder } from '../folder-sync.ts';
 import { type LogLeft, StoreNotOpened } from '../store.ts';
 import { isLocked, reasonOf } from './errors.ts';
 
@@ -77,57 +87,123 @@ function rollBack(db: DatabaseSync): void {
   if (db.isTransaction) db.exec('ROLLBACK');
 }
 
+/** Knows the files of an open store, and notices if they are no longer at their paths. */
+interface FileIdentity {
+  readonly database: string;
+  readonly log: string;
+  /**
+   * Returns the reason for a fatal error if the database file or its log was moved, removed or replaced: SQLite keeps
+   * writing to it (https://sqlite.org/howtocorrupt.html, §2.4 and §1.4). Otherwise, and if a path cannot be read, returns
+   * undefined.
+   */
+  whyMoved(): string | undefined;
+  /** Returns whether the log is at its path, but the database file is not. */
+  isLogSeparated(): boolean;
+}
+
 /**
- * Returns a function that checks whether an open database and its log are still at their paths. If one was moved, removed
- * or replaced, SQLite keeps writing to it (https://sqlite.org/howtocorrupt.html, §2.4 and §1.4), and the function returns
- * the reason for a fatal error. Otherwise, and if a path cannot be read, it returns undefined. It notices a log that
- * another process has made again only `logCheckMs` milliseconds after the last look. The log exists from the first read of
- * a connection on, and until the last one is closed.
+ * Returns the identity of the files at a path, which must be those of an open connection that has read: its log exists
+ * from its first read on, and until the last connection is closed. `whyMoved` notices a log that another process has made
+ * again only `logCheckMs` milliseconds after the last look.
  */
-export function watchFileIdentity(file: string, logCheckMs: number): () => string | undefined {
-  const { dev, ino } = statSync(file);
-  const log = `${withoutLinks(file)}-wal`;
+export function watchFileIdentity(file: string, logCheckMs: number): FileIdentity {
+  const database = withoutLinks(file);
+  const log = `${database}-wal`;
+  const isAt = rememberFile(file);
   let logIno = statSync(log, { throwIfNoEntry: false })?.ino;
   let lookedAt = performance.now();
-  return () => {
-    try {
-      const found = statSync(file, { throwIfNoEntry: false });
-      if (found?.dev !== dev || found.ino !== ino) return gone(file);
-      if (!existsSync(log)) return gone(log);
-      // A file whose times were read must write them at the next fsync, which then takes 50 µs longer.
-      if (performance.now() - lookedAt < logCheckMs) return undefined;
-      lookedAt = performance.now();
-      const logFound = statSync(log).ino;
-      logIno ??= logFound;
-      return logIno === logFound ? undefined : gone(log);
-    } catch {
-      return undefined;
-    }
+
+  return {
+    database,
+    log,
+    whyMoved: () => {
+      try {
+        if (!isAt(file)) return describeMoved(file);
+        if (!existsSync(log)) return describeMoved(log);
+        // A file whose times were read must write them at the next fsync, which then takes 50 µs longer.
+        if (performance.now() - lookedAt < logCheckMs) return undefined;
+        lookedAt = performance.now();
+        const logFound = statSync(log).ino;
+        logIno ??= logFound;
+        return logIno === logFound ? undefined : describeMoved(log);
+      } catch {
+        return undefined;
+      }
+    },
+    isLogSeparated: () => {
+      try {
+        return logIno !== undefined && statSync(log).ino === logIno && !isAt(database);
+      } catch {
+        return false;
+      }
+    },
   };
 }
 
-function gone(file: string): string {
+/** Returns a function that returns whether the file that `file` names now is at a path. */
+function rememberFile(file: string): (path: string) => boolean {
+  const { dev, ino } = statSync(file);
+  return (path) => {
+    const found = statSync(path, { throwIfNoEntry: false });
+    return found?.dev === dev && found.ino === ino;
+  };
+}
+
+function describeMoved(file: string): string {
   return `${file} was moved, replaced or removed while it was open, so writes no longer reach that path`;
 }
 
 /**
- * Tries again to empty the write-ahead log of a file that this process has closed: SQLite does so when the last
- * connection closes, but hides the error. Returns the log and that error. Returns undefined if the database file has
- * all writes, or if another process uses it, which then empties the log.
+ * Closes the last connection of this process to a store, and moves the writes of its log into the database file that it
+ * has opened, whatever is at the path now: SQLite does so too, but hides an error. Returns a log that may hold writes
+ * which that file lacks. If another database file is at the path, the log is renamed, since the next connection would
+ * apply it to that file. Returns undefined if nothing is left, or if another process uses the store.
  */
-export function emptyLog(file: string): LogLeft | undefined {
-  const log = ifItHasContent(`${withoutLinks(file)}-wal`);
-  if (log === undefined) return undefined;
-  let db: DatabaseSync | undefined;
+export function closeStore(
+  db: DatabaseSync,
+  { database, log, isLogSeparated }: FileIdentity,
+): LogLeft | undefined {
+  let failure: unknown;
   try {
-    db = openForWriting(file, 0);
     db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
-    return undefined;
   } catch (error: unknown) {
-    return isLocked(error) ? undefined : { file: log, reason: reasonOf(error) };
-  } finally {
-    db?.close();
+    failure = error;
   }
+  // No other file can have the inode number of an open one.
+  const isSeparated = isLogSeparated();
+  db.close();
+  if (isSeparated)
+    return existsSync(database) ? setLogAside(database, log) : logWithoutDatabase(database, log);
+  if (failure === undefined || isLocked(failure) || ifItHasContent(log) === undefined) return undefined;
+  return { file: log, reason: reasonOf(failure), isSeparated };
+}
+
+/**
+ * Renames a log that does not belong to the database file next to it, to a name that does not exist. Removes its index
+ * (`-shm`) too, since another process may still use it for the old file.
+ */
+function setLogAside(database: string, log: string): LogLeft | undefined {
+  let number = 1;
+  while (existsSync(`${log}.${number}`)) number += 1;
+  const aside = `${log}.${number}`;
+  try {
+    renameSync(log, aside);
+    rmSync(`${database}-shm`, { force: true });
+    syncFolder(dirname(log));
+  } catch (error: unknown) {
+    // Another process that used the same files has renamed it.
+    if (codeOf(error) === 'ENOENT') return undefined;
+    const reason = `${database} was replaced, and the log could not be renamed (${reasonOf(error)}); move it away before anything opens ${database}`;
+    return { file: existsSync(log) ? log : aside, reason, isSeparated: true };
+  }
+  const reason = `${database} was replaced, so the log was renamed; to use the old file, put it back there, and its log at ${log}`;
+  return { file: aside, reason, isSeparated: true };
+}
+
+function logWithoutDatabase(database: string, log: string): LogLeft | undefined {
+  if (ifItHasContent(log) === undefined) return undefined;
+  const reason = `${database} is missing; put that same file back, or move the log away before another file takes its place`;
+  return { file: log, reason, isSeparated: true };
 }
 
 /**

@@ -10,7 +10,6 @@ import {
   StoreUnavailable,
   type Write,
 } from '../store.ts';
-import { watchFileIdentity, withoutLinks } from './connection.ts';
 import { notOpened, reasonOf, type Severity, severityOf } from './errors.ts';
 import { migrateSqlite } from './migrate.ts';
 import { openReader } from './reader.ts';
@@ -28,6 +27,7 @@ export async function openSqlite(
     keyDeletion,
     mustExist = false,
     onCreated = () => undefined,
+    onLogLeft = () => undefined,
     onTaskEnd = () => undefined,
   }: StoreOptions,
 ): Promise<Engine> {
@@ -63,8 +63,6 @@ export async function openSqlite(
     await writer.close();
     throw notOpened(file, error);
   });
-  const walFile = `${withoutLinks(file)}-wal`;
-  const whyMoved = watchFileIdentity(file, 0);
   const keyExpiry = keyDeletion && startKeyExpiry(deleteExpiredKeys, keyDeletion);
 
   // Deletes expired keys in batches. Requests one batch at a time, so that writes can run in between.
@@ -113,13 +111,13 @@ export async function openSqlite(
     hasTokens: () => read(() => reader.hasTokens()),
     isEmpty: () => read(() => reader.isEmpty()),
     ping: async () => {
-      const moved = whyMoved();
+      const moved = reader.files.whyMoved();
       if (moved !== undefined) throw breakWith(moved);
       return read(() => reader.ping());
     },
     load: () => ({
       connections: { idle: 0, busy: 0, waiting: 0 },
-      walBytes: sizeOf(walFile),
+      walBytes: sizeOf(reader.files.log),
       checkpointFailures,
       timelineRegressions: 0,
     }),
@@ -127,8 +125,9 @@ export async function openSqlite(
       // No error is fatal any more: every write has its outcome, and SQLite removes the log.
       broken ??= new StoreUnavailable(`the store ${file} is closed`);
       keyExpiry?.end();
-      reader.close();
       await writer.close();
+      const left = reader.close();
+      if (left !== undefined) onLogLeft(left);
     },
   };
 }

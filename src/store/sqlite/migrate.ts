@@ -5,7 +5,14 @@ import { setTimeout } from 'node:timers/promises';
 import { syncFolder } from '../folder-sync.ts';
 import { applyMigrations, missingMigrations } from '../migrations.ts';
 import { type MigrationOptions, StoreNotOpened } from '../store.ts';
-import { inLongTransaction, openForReading, openForWriting, rejectLogWithoutDatabase } from './connection.ts';
+import {
+  closeStore,
+  inLongTransaction,
+  openForReading,
+  openForWriting,
+  rejectLogWithoutDatabase,
+  watchFileIdentity,
+} from './connection.ts';
 import { isLocked, notOpened } from './errors.ts';
 
 export const SQLITE_MIGRATIONS = 'store/sqlite/migrations/';
@@ -24,7 +31,7 @@ const TABLES = ['migrations', 'plants', 'tokens', 'idempotency_keys'];
  */
 export async function migrateSqlite(
   file: string,
-  { mustExist = false }: MigrationOptions = {},
+  { mustExist = false, onLogLeft = () => undefined }: MigrationOptions = {},
 ): Promise<readonly string[]> {
   try {
     if (!mustExist) createPrivately(file);
@@ -33,9 +40,12 @@ export async function migrateSqlite(
       if (isMigrated(file, mustExist) && mustExist) return [];
       const db = openForWriting(file, 0);
       try {
-        return await inLongTransaction(db, () => migrate(db));
+        const applied = await inLongTransaction(db, () => migrate(db));
+        const left = closeStore(db, watchFileIdentity(file, 0));
+        if (left !== undefined) onLogLeft(left);
+        return applied;
       } finally {
-        db.close();
+        if (db.isOpen) db.close();
       }
     });
   } catch (error: unknown) {

@@ -4,7 +4,7 @@ import { LRUCache } from 'lru-cache';
 import type { FoundToken } from '../../token.ts';
 import { FIND_ANY_ROW, FOUND_TOKEN_COLUMNS, toFoundToken } from '../rows.ts';
 import type { IdRange, PageLimit, PlantPage } from '../store.ts';
-import { openForReading } from './connection.ts';
+import { closeStore, openForReading, watchFileIdentity } from './connection.ts';
 import { preparePages } from './pages.ts';
 
 /**
@@ -32,6 +32,7 @@ export async function openReader(file: string) {
     maxEntrySize: LONGEST_CACHED_CHARACTERS,
     sizeCalculation: ({ json }, key) => json.length + key.length + ENTRY_CHARACTERS,
   });
+  const files = watchFileIdentity(file, 0);
   let pagesVersion: unknown;
   let versionKnownIn: number | undefined;
 
@@ -55,6 +56,7 @@ export async function openReader(file: string) {
   }
 
   return {
+    files,
     /** Notes a commit of this process. Call this function after each commit, before the outcomes are reported. */
     noteCommit: requireCheck,
     listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage {
@@ -74,7 +76,7 @@ export async function openReader(file: string) {
     ping: () => {
       ping.get();
     },
-    close: () => db.close(),
+    close: () => closeStore(db, files),
   };
 }
 

@@ -58,7 +58,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
     `DELETE FROM idempotency_keys WHERE (owner, key) IN
        (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${EXPIRED_KEYS_AT_ONCE})`,
   );
-  const whyMoved = watchFileIdentity(file, LOG_CHECK_MS);
+  const { whyMoved } = watchFileIdentity(file, LOG_CHECK_MS);
   let requests = 0;
   let characters = 0;
 
@@ -97,6 +97,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
           more: changesOf(deleteExpiredKeys, request.now - KEY_DELETION_AGE_MS) === EXPIRED_KEYS_AT_ONCE,
         };
       case 'close':
+        emptyLog();
         db.close();
         return { kind: 'closed' };
     }
@@ -118,6 +119,13 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
           : { kind: 'checkpointed', failure: reason },
       );
     }
+  }
+
+  // The reader closes after this connection. It would do this work on the main thread, and reports an error.
+  function emptyLog(): void {
+    try {
+      db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+    } catch {}
   }
 
   function send(message: WriterMessage): void {

@@ -1,0 +1,55 @@
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { copyFile, readFile, rename, rm } from 'node:fs/promises';
+import { describe, it } from 'node:test';
+import { newInstallation, type Service, TOGETHER } from '../support/program.ts';
+import { bearer } from '../support/service.ts';
+
+const PRODUCTION = { NODE_ENV: 'production' };
+
+async function create({ url }: Service, token: string, id: number): Promise<number> {
+  const headers = { ...bearer(token), 'Content-Type': 'application/json' };
+  const body = JSON.stringify({ id, name: `plant ${id}` });
+  return (await fetch(`${url}/plants`, { method: 'POST', headers, body })).status;
+}
+
+async function countOf({ url }: Service, token: string): Promise<number> {
+  const listed: unknown = await (await fetch(`${url}/plants`, { headers: bearer(token) })).json();
+  return Array.isArray(listed) ? listed.length : -1;
+}
+
+describe('store file replaced while the service runs', TOGETHER, () => {
+  for (const [what, end, code] of [
+    ['/ready notices it', ({ adminUrl }: Service) => fetch(`${adminUrl}/ready`), 1],
+    ['SIGTERM comes first', async (service: Service) => service.kill('SIGTERM'), 0],
+  ] as const)
+    it(`${what} → the next start serves the new file, and both files keep their plants`, async (t) => {
+      const installation = await newInstallation(t);
+      const { file } = installation;
+      const token = await installation.token('alice');
+      const service = await installation.serve({ env: PRODUCTION });
+      assert.equal(await create(service, token, 0), 200);
+      assert.equal((await installation.run(['backup', `${file}.backup`])).code, 0);
+      // More than the batches between two checkpoints.
+      for (let id = 1; id <= 80; id += 1) assert.equal(await create(service, token, id), 200);
+      await rename(file, `${file}.old`);
+      await copyFile(`${file}.backup`, file);
+      await end(service);
+      assert.equal((await service.ended).code, code);
+      assert.deepEqual(await readFile(file), await readFile(`${file}.backup`));
+      const left = service.log.find(({ msg }) => /no longer next to it/.test(String(msg)));
+      assert.deepEqual([left?.level, left?.file], [50, `${file}-wal.1`]);
+
+      const again = await installation.serve({ env: PRODUCTION });
+      assert.equal(await countOf(again, token), 1);
+      assert.equal((await again.stop()).code, 0);
+      assert.ok(!existsSync(`${file}-wal`));
+
+      await rm(file);
+      await rename(`${file}.old`, file);
+      await rename(`${file}-wal.1`, `${file}-wal`);
+      const old = await installation.serve({ env: PRODUCTION });
+      assert.equal(await countOf(old, token), 81);
+      assert.equal((await old.stop()).code, 0);
+    });
+});

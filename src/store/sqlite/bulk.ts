@@ -21,10 +21,12 @@ import {
 import { type LogLeft, NothingStored, StoreDamaged, StoreUnavailable } from '../store.ts';
 import {
   closeStore,
+  describeMoved,
   inLongTransaction,
   inTransaction,
   openForReading,
   openForWriting,
+  rememberFile,
   watchFileIdentity,
 } from './connection.ts';
 import { isForbidden, notOpened, provesDamage, reasonOf, severityOf } from './errors.ts';
@@ -47,6 +49,7 @@ export async function openSqliteBulk(
   onLogLeft: (left: LogLeft) => void = () => undefined,
 ): Promise<Bulk> {
   const db = openOrExplain(file, openForReading);
+  const isAt = rememberFile(file);
   let writing: Writing | undefined;
 
   /**
@@ -54,6 +57,7 @@ export async function openSqliteBulk(
    * reads must not open it.
    */
   function writer(): Writing {
+    if (writing === undefined && !isAt(file)) throw movedError(file, describeMoved(file));
     writing ??= createWriting(openOrExplain(file, openForWriting), file);
     return writing;
   }
@@ -155,6 +159,10 @@ function contentsOf(db: DatabaseSync, file: string): Contents {
   };
 }
 
+function movedError(file: string, reason: string): StoreUnavailable {
+  return new StoreUnavailable(`the store ${file} failed: ${reason}, and earlier ones may be gone from it`);
+}
+
 interface Writing {
   savePlants(plants: readonly PlantRow[], onConflict: OnConflict): readonly number[];
   fill<T>(work: (filling: Filling) => Promise<T>): Promise<T>;
@@ -170,6 +178,11 @@ function createWriting(db: DatabaseSync, file: string): Writing {
   );
   const files = watchFileIdentity(file, 0);
   let characters = 0;
+
+  function rejectIfMoved(): void {
+    const reason = files.whyMoved();
+    if (reason !== undefined) throw movedError(file, reason);
+  }
 
   function save(plant: PlantRow, onConflict: OnConflict): boolean {
     characters += charactersIn(plant);
@@ -187,6 +200,7 @@ function createWriting(db: DatabaseSync, file: string): Writing {
       () => plants.flatMap((plant, place) => (save(plant, onConflict) ? [] : [place])),
       (places) => (onConflict === 'fail' && places.length > 0 ? 'ROLLBACK' : 'COMMIT'),
     );
+    rejectIfMoved();
     if (characters >= BULK_CHARACTERS_BETWEEN_CHECKPOINTS) checkpoint();
     return taken;
   }
@@ -209,6 +223,7 @@ function createWriting(db: DatabaseSync, file: string): Writing {
       rejectUnlessEmpty(db);
       return work(filling());
     });
+    rejectIfMoved();
     if (!checkpoint())
       throw new LeftInLog(
         `everything is in the store ${file}, but a part only in its log: do not move it without ${file}-wal. Make room on the disk and end other programs that use the store; then run \`plant-store check\` on it until ${file}-wal is gone`,

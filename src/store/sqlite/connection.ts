@@ -141,7 +141,7 @@ export function watchFileIdentity(file: string, logCheckMs: number): FileIdentit
 }
 
 /** Returns a function that returns whether the file that `file` names now is at a path. */
-function rememberFile(file: string): (path: string) => boolean {
+export function rememberFile(file: string): (path: string) => boolean {
   const { dev, ino } = statSync(file);
   return (path) => {
     const found = statSync(path, { throwIfNoEntry: false });
@@ -149,7 +149,7 @@ function rememberFile(file: string): (path: string) => boolean {
   };
 }
 
-function describeMoved(file: string): string {
+export function describeMoved(file: string): string {
   return `${file} was moved, replaced or removed while it was open, so writes no longer reach that path`;
 }
 

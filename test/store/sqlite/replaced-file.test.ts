@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync, statSync, writeFileSync } from 'node:fs';
-import { copyFile, rename, rm, symlink } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { copyFile, mkdir, readdir, rename, rm, symlink } from 'node:fs/promises';
+import { basename, dirname, join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
 import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
-import { openStore } from '../../../src/store/open-engine.ts';
+import type { Bulk } from '../../../src/store/bulk-store.ts';
+import { openBulk, openStore } from '../../../src/store/open-engine.ts';
 import { type LogLeft, type Store, StoreNotOpened } from '../../../src/store/store.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
+import { plantRow } from '../../support/plants.ts';
 import { create, failTest, parsePlants, upTo } from '../../support/store-setup.ts';
 
 interface Opened {
@@ -209,4 +211,59 @@ test('database file that is missing at the close → its log is kept and reporte
   await assert.rejects(openQuietly(file), StoreNotOpened);
   await rename(`${file}.old`, file);
   assert.deepEqual(await namesIn(file), ['zero', 'one']);
+});
+
+describe('bulk write to a file that is gone from its path', () => {
+  const writes: Readonly<Record<string, (bulk: Bulk) => Promise<unknown>>> = {
+    savePlants: (bulk) => bulk.savePlants([plantRow(5n)], 'fail'),
+    fill: (bulk) => bulk.fill((filling) => filling.addPlants([plantRow(5n)])),
+  };
+  for (const [name, write] of Object.entries(writes))
+    for (const [what, change] of [
+      ['removed', (file: string) => rm(file)],
+      ['moved', (file: string) => rename(file, `${file}.old`)],
+      ['replaced', (file: string) => replace(file, `${file}.backup`)],
+      ['without its log, which was moved', (file: string) => rename(`${file}-wal`, `${file}.old`)],
+    ] as const)
+      test(`${name}, ${what} → rejects`, async () => {
+        const file = join(await freshFolder(), 'plants.db');
+        await (await openQuietly(file)).close();
+        await copyFile(file, `${file}.backup`);
+        const left: LogLeft[] = [];
+        const bulk = await openBulk(`sqlite:${file}`, connections, (log) => left.push(log));
+        await bulk.savePlants([], 'fail');
+        await change(file);
+        const message = new RegExp(`${basename(file)}(-wal)? was moved, replaced or removed`);
+        await assert.rejects(write(bulk), { name: 'StoreUnavailable', message });
+        await bulk.close();
+        if (what !== 'replaced') return;
+        assert.deepEqual(readFileSync(file), readFileSync(`${file}.backup`));
+        assert.deepEqual(
+          left.map(({ file }) => file),
+          [`${file}-wal.1`],
+        );
+      });
+
+  test('before the first write → rejects, and no file is created', async () => {
+    const file = join(await freshFolder(), 'plants.db');
+    await (await openQuietly(file)).close();
+    const bulk = await openBulk(`sqlite:${file}`, connections);
+    await rename(file, `${file}.old`);
+    for (const write of Object.values(writes))
+      await assert.rejects(write(bulk), { name: 'StoreUnavailable', message: /moved, replaced or removed/ });
+    await bulk.close();
+    assert.deepEqual(await readdir(dirname(file)), ['plants.db.old']);
+  });
+
+  test('the folder of the file is moved → rejects', async () => {
+    const folder = await freshFolder();
+    const file = join(folder, 'in', 'plants.db');
+    await mkdir(dirname(file));
+    await (await openQuietly(file)).close();
+    const bulk = await openBulk(`sqlite:${file}`, connections);
+    await bulk.savePlants([], 'fail');
+    await rename(dirname(file), join(folder, 'moved'));
+    await assert.rejects(bulk.savePlants([plantRow(5n)], 'fail'), { name: 'StoreUnavailable' });
+    await bulk.close();
+  });
 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { type FileHandle, open, readFile, writeFile } from 'node:fs/promises';
+import { copyFile, type FileHandle, open, readFile, rename, writeFile } from 'node:fs/promises';
 import { constants } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -10,8 +10,9 @@ import { migrateStore, openBulk } from '../../../src/store/open-engine.ts';
 import { connections } from '../../support/engines.ts';
 import { holdWrites } from '../../support/faults/hold-writes.ts';
 import { canRun, needs } from '../../support/needs.ts';
-import { until } from '../../support/patience.ts';
+import { PATIENCE_MS, until } from '../../support/patience.ts';
 import {
+  assertFails,
   endOf,
   newInstallation,
   type Program,
@@ -89,13 +90,30 @@ describe('interrupted import', TOGETHER, () => {
   it('store locked → says how many are imported and how to finish', async (t) => {
     const { databaseUrl, feed } = await prepareToFeed(t);
     const { program, pipe } = await feed(lines(2_000));
-    using other = new DatabaseSync(databaseUrl.replace('sqlite:', ''));
+    // The import may still end the commit that `feed` has seen.
+    using other = new DatabaseSync(databaseUrl.replace('sqlite:', ''), { timeout: PATIENCE_MS });
     other.exec('BEGIN IMMEDIATE');
     await pipe.write(lines(2_000, 2_001));
     await pipe.close();
     const { code, stderr } = await endOf(program);
     assert.equal(code, 1);
     assert.match(stderr, /database is locked.*; 2000 plants created; .*--on-conflict skip/);
+  });
+
+  it('store replaced → says so, and that earlier plants may be gone too; the new store is unchanged', async (t) => {
+    const { databaseUrl, feed, file } = await prepareToFeed(t);
+    const store = databaseUrl.replace('sqlite:', '');
+    await copyFile(store, file('backup.db'));
+    const { program, pipe } = await feed(lines(2_000));
+    await rename(store, file('old.db'));
+    await copyFile(file('backup.db'), store);
+    await pipe.write(lines(2_000, 2_001));
+    await pipe.close();
+    assertFails(
+      await endOf(program),
+      /plants\.db was moved, replaced or removed .*, and earlier ones may be gone .*; 2000 plants created; .*--on-conflict skip/,
+    );
+    assert.deepEqual(await readFile(store), await readFile(file('backup.db')));
   });
 
   for (const signal of ['SIGINT', 'SIGTERM'] as const) {

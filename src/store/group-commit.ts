@@ -45,7 +45,7 @@ export interface GroupCommitOptions {
   readonly commit: (batch: readonly Write[]) => Promise<readonly Outcome[]>;
   /** Max writes in one batch; MAX_BATCH by default. */
   readonly maxBatch?: number;
-  /** Max batches in flight. If the value is 1, writes run in the order of their arrival. */
+  /** Max batches in flight. If the value is 1, the writes of one owner run in the order of their arrival. */
   readonly maxInFlight: number;
   /** Event-loop iterations in which a batch gathers writes before it commits; 1 by default. */
   readonly iterations?: number;

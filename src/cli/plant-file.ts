@@ -1,7 +1,9 @@
-import { fstatSync } from 'node:fs';
-import { type FileHandle, open } from 'node:fs/promises';
+import { closeSync, createReadStream, fstatSync, open } from 'node:fs';
+import { Socket } from 'node:net';
 import { extname } from 'node:path';
 import type { Readable } from 'node:stream';
+import { isatty, ReadStream } from 'node:tty';
+import { promisify } from 'node:util';
 import { type Command, Option } from 'commander';
 import { csv } from '../formats/csv.ts';
 import type { Format } from '../formats/format.ts';
@@ -66,19 +68,27 @@ export async function openSource({ stdin }: CommandContext, file: string): Promi
       throw new CommandFailed('cannot read standard input: it is a folder');
     return { chunks: stdin, name: 'standard input', size: undefined, isTyped: stdin.isTTY === true };
   }
-  const handle = await openFile(file);
-  const stats = await handle.stat();
+  const fd = await openFile(file);
+  const stats = fstatSync(fd);
   if (stats.isDirectory()) {
-    await handle.close();
+    closeSync(fd);
     throw new CommandFailed(`cannot read ${file}: it is a folder`);
   }
-  const chunks = handle.createReadStream({ highWaterMark: 256 * 1024 });
-  return { chunks, name: file, size: stats.isFile() ? stats.size : undefined, isTyped: false };
+  const size = stats.isFile() ? stats.size : undefined;
+  return { chunks: readerOf(fd, stats.isFIFO()), name: file, size, isTyped: isatty(fd) };
 }
 
-async function openFile(file: string): Promise<FileHandle> {
+// A pending read of a FIFO or terminal by `fs` would keep the process alive until the writer writes or ends.
+function readerOf(fd: number, isFifo: boolean): Readable {
+  if (isatty(fd)) return new ReadStream(fd);
+  return isFifo
+    ? new Socket({ fd, writable: false })
+    : createReadStream('', { fd, highWaterMark: 256 * 1024 });
+}
+
+async function openFile(file: string): Promise<number> {
   try {
-    return await open(file);
+    return await promisify(open)(file, 'r');
   } catch (error: unknown) {
     throw explainFileError('read', file, error);
   }

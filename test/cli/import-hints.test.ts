@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { migrateStore } from '../../src/store/open-engine.ts';
+import { execute, postgres } from '../support/engines.ts';
 import { newInstallation, TOGETHER } from '../support/program.ts';
 
 /** Creates an installation with an empty store, and a function that imports a text. */
@@ -36,6 +37,26 @@ describe('what to do after an import that did not finish', TOGETHER, () => {
       assert.match(stderr, new RegExp(`1 invalid line skipped; .* with --on-conflict ${again}\n$`));
     });
   }
+});
+
+it('PostgreSQL rejects a plant → what was created, and how to continue', async (t) => {
+  const { run } = await newInstallation(t);
+  const url = await postgres.freshUrl(t);
+  await migrateStore(url);
+  await execute(
+    url,
+    `CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql
+        AS $$BEGIN IF NEW.id = 2500 THEN RAISE 'not 2500'; END IF; RETURN NEW; END$$;
+     CREATE TRIGGER rejects BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION reject()`,
+  );
+  const lines = Array.from({ length: 3_000 }, (_, id) => `{"id":${id},"name":"Alder"}\n`);
+  const stdin = Readable.from([Buffer.from(lines.join(''))]);
+  const { code, stderr } = await run(['import', 'alice'], { stdin, env: { DATABASE_URL: url } });
+  assert.equal(code, 1);
+  assert.match(
+    stderr,
+    /PostgreSQL: not 2500 \(P0001\); 2000 plants created; import .* --on-conflict skip to finish\n$/,
+  );
 });
 
 describe('the input cannot be read to its end', TOGETHER, () => {

@@ -5,7 +5,7 @@ import { ndjson } from '../../formats/ndjson.ts';
 import { type PlantRow, toPlantRow } from '../../plant.ts';
 import { type Bulk, type OnConflict, onConflicts } from '../../store/bulk-store.ts';
 import { charactersIn } from '../../store/rows.ts';
-import { StoreUnavailable } from '../../store/store.ts';
+import { StatementRejected, StoreUnavailable } from '../../store/store.ts';
 import { messageOf } from '../../thrown-errors.ts';
 import { rejectUnlessOwner } from '../arguments.ts';
 import { CommandFailed, explainFileError } from '../command-errors.ts';
@@ -84,6 +84,9 @@ export function importCommand(context: CommandContext): Command {
 
 /** The input cannot be read to its end. The message names it. */
 class InputFailed extends CommandFailed {}
+
+/** Errors after which earlier batches stay stored, and the import can be run again. */
+const INTERRUPTING = [StoreUnavailable, StatementRejected, InputFailed];
 
 interface Import {
   readonly format: Format;
@@ -164,8 +167,8 @@ async function importPlants(
   } catch (error: unknown) {
     if (error instanceof FileInvalid && counts.created + counts.skipped + counts.replaced > 0)
       throw new CommandFailed(`${error.message}; correct the file. ${unfinished()}`);
-    if (!(error instanceof StoreUnavailable || error instanceof InputFailed)) throw error;
-    throw new CommandFailed(`${error.message}; ${unfinished()}`);
+    if (!INTERRUPTING.some((kind) => error instanceof kind)) throw error;
+    throw new CommandFailed(`${messageOf(error)}; ${unfinished()}`);
   } finally {
     stopListening();
     progress.stop();

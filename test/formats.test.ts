@@ -72,6 +72,21 @@ for (const [name, format] of formats) {
   });
 }
 
+test('a plant whose export as NDJSON could not be imported → invalid', async () => {
+  const syntax = '{"id":10,"name":""}'.length;
+  const escapes = Math.floor((MAX_LINE_BYTES - syntax) / '\\u0001'.length);
+  const rest = MAX_LINE_BYTES - syntax - escapes * '\\u0001'.length;
+  const longest = '\u0001'.repeat(escapes) + 'x'.repeat(rest);
+  const reason = `the plant is longer than ${MAX_LINE_BYTES} bytes as a line of NDJSON`;
+  const cells = ['id,name', `10,${longest}`, `11,${longest}x`, '12,good'];
+  const [second, ...others] = await outline(csv, cells.join('\n'));
+  assert.ok(second === `2: ${longest}`);
+  assert.deepEqual(others, [`3: ${reason}`, '4: good']);
+  // The export has 1000 instead of 1e3.
+  const line = `{"id":1e3,"name":"${'x'.repeat(MAX_LINE_BYTES - syntax - 1)}"}`;
+  assert.deepEqual(await outline(ndjson, line), [`1: ${reason}`]);
+});
+
 describe('NDJSON', () => {
   test('writes one plant per line, id first, without an absent tag', () => {
     const text = ndjson.write([

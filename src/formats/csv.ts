@@ -149,14 +149,16 @@ function faultOf(header: readonly Cell[]): string | undefined {
 
 function toPlantEntry(line: number, cells: readonly Cell[], places: ReadonlyMap<Column, number>): Entry {
   const fields: Partial<Record<Column, unknown>> = {};
+  let characters = 0;
   for (const [column, place] of places) {
     const cell = cells[place] ?? null;
     if (cell === null) continue;
     const text = decode(cell);
     if (text === undefined) return { line, reason: `the field \`${column}\` is not UTF-8` };
     fields[column] = readers.get(column)?.(text);
+    characters += text.length;
   }
-  return toEntry(line, fields);
+  return toEntry(line, fields, characters);
 }
 
 /** Decodes a cell as UTF-8; each character of the cell is one byte. Returns undefined for invalid UTF-8. */

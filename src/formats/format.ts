@@ -1,4 +1,4 @@
-import { NewPlant, type NullablePlant } from '../plant.ts';
+import { NewPlant, type NullablePlant, renderPlant } from '../plant.ts';
 import { OperatorError } from '../thrown-errors.ts';
 import { compileCheck } from '../validation.ts';
 
@@ -40,14 +40,33 @@ const NEWLINE = 0x0a;
 
 const check = compileCheck(NewPlant);
 
+/** Max bytes of a character in JSON, as in `\u0001`. */
+const JSON_BYTES = 6;
+
 /**
  * Validates the parsed value of a line. Reasons for invalid lines are worded as in the errors of createPlant.
+ * `characters` is not less than those of the plant.
  */
-export function toEntry(line: number, value: unknown): Entry {
+export function toEntry(line: number, value: unknown, characters: number): Entry {
   const checked = check(value);
-  if ('value' in checked) return { line, plant: checked.value };
-  const { field, rule } = checked.violation;
-  return { line, reason: `${field === '' ? 'the line' : `the field \`${field}\``} ${rule}` };
+  if ('violation' in checked) {
+    const { field, rule } = checked.violation;
+    return { line, reason: `${field === '' ? 'the line' : `the field \`${field}\``} ${rule}` };
+  }
+  const plant = checked.value;
+  // An export must be a valid import. Measures only what may be too long, since that takes time.
+  return characters > MAX_LINE_BYTES / (JSON_BYTES + 1) &&
+    Buffer.byteLength(renderLine(plant)) > MAX_LINE_BYTES
+    ? { line, reason: `the plant is longer than ${MAX_LINE_BYTES} bytes as a line of NDJSON` }
+    : { line, plant };
+}
+
+/**
+ * Renders a plant as a line of NDJSON, without its end. Renders the id separately, since `JSON.stringify` cannot render
+ * a bigint.
+ */
+export function renderLine(plant: NullablePlant & { readonly id: bigint }): string {
+  return `{"id":${plant.id},${renderPlant(plant).slice(1)}`;
 }
 
 /**

@@ -1,11 +1,12 @@
 import { JsonInvalid, parseJson } from '../exact-json.ts';
-import { NewPlant, newPlantFields, renderPlant } from '../plant.ts';
+import { NewPlant, newPlantFields } from '../plant.ts';
 import { numberFieldsOf } from '../validation.ts';
 import {
   type Entry,
   FileInvalid,
   type Format,
   MAX_LINE_BYTES,
+  renderLine,
   toEntry,
   withoutByteOrderMark,
 } from './format.ts';
@@ -26,9 +27,8 @@ const RETURN = 0x0d;
 /** NDJSON: one plant per line, as JSON (https://github.com/ndjson/ndjson-spec). Skips empty lines. */
 export const ndjson: Format = { read, header: '', write };
 
-// Renders the id separately, since `JSON.stringify` cannot render a bigint.
 function write(plants: Parameters<Format['write']>[0]): string {
-  return plants.map((plant) => `{"id":${plant.id},${renderPlant(plant).slice(1)}\n`).join('');
+  return plants.map((plant) => `${renderLine(plant)}\n`).join('');
 }
 
 async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Entry[]> {
@@ -87,7 +87,7 @@ function tooLong(line: number): Entry {
 function parseLine(line: number, bytes: Buffer): Entry | undefined {
   if (isBlank(bytes)) return undefined;
   try {
-    return toEntry(line, parseJson(bytes, newPlantFields, NUMBER_FIELDS));
+    return toEntry(line, parseJson(bytes, newPlantFields, NUMBER_FIELDS), bytes.length);
   } catch (error: unknown) {
     if (error instanceof JsonInvalid) return { line, reason: `the line ${error.message}` };
     throw error;

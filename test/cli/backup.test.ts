@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, statSync } from 'node:fs';
 import { readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -167,6 +168,15 @@ describe('backup', TOGETHER, () => {
       );
       assert.ok(stderr.endsWith(` '${shown}')${ending}\n`), stderr);
     }
+  });
+
+  it('PostgreSQL, names with quotation marks → a shell passes them on to pg_dump', async (t) => {
+    const { folder, run } = await newInstallation(t);
+    const url = `postgres://localhost/it's"$HOME"`;
+    const { stderr } = await run(['backup', "it's.dump"], { env: { DATABASE_URL: url } });
+    const command = stderr.slice(stderr.indexOf('pg_dump'));
+    const shell = execFileSync('sh', ['-c', `pg_dump() { printf '%s\\n' "$@"; }; ${command}`]);
+    assert.equal(shell.toString(), `--format=custom\n--file=${folder}/it's.dump\n${url}\n`);
   });
 
   it('store cannot be opened → same message as other commands', async (t) => {

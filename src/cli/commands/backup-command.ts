@@ -26,13 +26,18 @@ export function backupCommand(context: CommandContext): Command {
       const url = withoutPassword(databaseUrl);
       const note = url === databaseUrl ? '' : ', with the password in PGPASSWORD or ~/.pgpass';
       throw new CommandFailed(
-        `this command backs up only the embedded store; for PostgreSQL run (umask 077 && pg_dump --format=custom --file='${file}' '${url}')${note}`,
+        `this command backs up only the embedded store; for PostgreSQL run (umask 077 && pg_dump --format=custom --file=${quoted(file)} ${quoted(url)})${note}`,
       );
     }
     await rejectUnlessExists(databaseUrl, DATABASE_URL_HINT);
     await writeAtomically(context, file, (partial) => backUpWithProgress(context, databaseUrl, partial));
     writeMessage(context.stderr, `backup written to ${file} and checked`);
   });
+}
+
+/** Quotes an argument for a POSIX shell. */
+function quoted(argument: string): string {
+  return `'${argument.replaceAll("'", String.raw`'\''`)}'`;
 }
 
 async function backUpWithProgress(context: CommandContext, url: string, file: string): Promise<void> {

@@ -4,6 +4,7 @@ import { existsSync } from 'node:fs';
 import { describe, it } from 'node:test';
 import manifest from '../../package.json' with { type: 'json' };
 import { assertFails, newInstallation, TOGETHER } from '../support/program.ts';
+import { runCommand } from '../support/run-command.ts';
 import { startService } from '../support/service.ts';
 
 /** A command, its required arguments, and words that its help must have. docs.test.ts checks the flags. */
@@ -202,3 +203,18 @@ it('signal after a failed start of serve → exit code 1', async (t) => {
   signals.emit('SIGTERM');
   assert.deepEqual(ends, [1]);
 });
+
+for (const [npm_lifecycle_event, isWatched] of [
+  ['start', true],
+  ['', false],
+] as const)
+  it(`serve, npm_lifecycle_event is "${npm_lifecycle_event}" → ${isWatched ? 'watches' : 'ignores'} its parent`, async () => {
+    let isAsked = false;
+    const parentPid = (): number => {
+      isAsked = true;
+      return process.ppid;
+    };
+    const args = ['serve', '--database-url', 'sqlite:/dev/null/plants.db', '--log-level', 'silent'];
+    await runCommand(args, '/', { env: { npm_lifecycle_event }, parentPid });
+    assert.equal(isAsked, isWatched);
+  });

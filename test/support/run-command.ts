@@ -21,6 +21,8 @@ export interface CommandOptions {
   readonly columns?: number;
   /** Source of signals; none come by default. */
   readonly signals?: EventEmitter;
+  /** Returns the id of the parent process. */
+  readonly parentPid?: () => number;
   /** Called when the command ends the process. */
   readonly onEnd?: (how: number | NodeJS.Signals) => void;
 }
@@ -35,6 +37,7 @@ export async function runCommand(
     terminals = [],
     columns = 80,
     signals = new EventEmitter(),
+    parentPid = () => process.ppid,
     onEnd,
   }: CommandOptions = {},
 ): Promise<Ended> {
@@ -47,7 +50,7 @@ export async function runCommand(
     stdout,
     stderr,
     cwd,
-    parentPid: () => process.ppid,
+    parentPid,
     signals,
     end: (how) => {
       onEnd?.(how);

@@ -61,7 +61,7 @@ export function serveCommand(context: CommandContext): Command {
       context.signals.on('SIGHUP', () =>
         log.event('SIGHUP was ignored, since there is no certificate to read again; stop with SIGTERM', {}),
       );
-    if (context.env.npm_lifecycle_event !== undefined) stopWithParent(context, log, stop);
+    if (context.env.npm_lifecycle_event) stopWithParent(context, log, stop);
     void broken.promise.then((err) => {
       log.event(
         'fatal store error; stopping. Check the disk, and run plant-store check before the next start',

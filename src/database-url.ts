@@ -27,7 +27,7 @@ const misleading: readonly (readonly [form: RegExp, rule: string])[] = [
     SIDE_FILE_ENDING,
     'must not end in -wal, -shm, -journal or -service: SQLite and the service delete files with such names',
   ],
-  [/\s$/, 'must not end in a space or line break'],
+  [/\s$/, 'must not end in a space'],
   [/\ufffd/, NOT_UTF_8],
   [/^sqlite:.*\?/s, 'must be sqlite:FILE, without ? and parameters: they are not supported'],
 ];
@@ -46,6 +46,7 @@ const TLS_OPTIONS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'ssln
  * name of the flag, variable or argument. Returns undefined for a valid URL.
  */
 export function brokenRuleOf(url: string): string | undefined {
+  if (/[\r\n]/.test(url)) return 'must be one line, without a line break';
   if (!/^(?:sqlite:.|postgres(?:ql)?:\/\/.)/s.test(url)) return RULE;
   if (sqliteFile(url) === undefined) return brokenRuleOfPostgres(url);
   return misleading.find(([form]) => form.test(url))?.[1];

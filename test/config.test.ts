@@ -459,6 +459,8 @@ describe('a configuration', () => {
       ['sqlite://plants.db', /must be sqlite:FILE without \/\//],
       ['sqlite:plants.db-journal', /must not end in .*-journal/],
       ['sqlite:plants.db\t', /must not end in a space/],
+      ['sqlite:a.db\nsqlite:b.db', /must be one line/],
+      ['postgres://a/b\rpostgres://c/d', /must be one line/],
       ['sqlite:plants\ufffd.db', /must be UTF-8/],
     ] as const)
       assert.throws(() => loadConfig({ databaseUrl }, {}), rule);

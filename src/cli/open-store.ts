@@ -1,4 +1,4 @@
-import { connectionOptions, type Flags } from '../config.ts';
+import { type Config, connectionOptions, type Flags } from '../config.ts';
 import { placeOf } from '../database-url.ts';
 import type { Bulk } from '../store/bulk-store.ts';
 import { createdStore } from '../store/migrations.ts';
@@ -49,10 +49,9 @@ export async function withStore<T>(
   }
 }
 
-/** The store to open, named by flags or by URL. An error message shows `hint` if the store does not exist. */
+/** The store to open, in `config.databaseUrl`. An error message shows `hint` if the store does not exist. */
 interface StoreAddress {
-  readonly flags?: Flags;
-  readonly url?: string;
+  readonly config: Config;
   readonly hint?: string;
 }
 
@@ -62,12 +61,11 @@ interface StoreAddress {
  */
 export async function withBulk<T>(
   context: CommandContext,
-  { flags = {}, url: givenUrl, hint = DATABASE_URL_HINT }: StoreAddress,
+  { config, hint = DATABASE_URL_HINT }: StoreAddress,
   work: (bulk: Bulk) => Promise<T>,
   { mustExist = false, migrate = true }: { readonly mustExist?: boolean; readonly migrate?: boolean } = {},
 ): Promise<T> {
-  const config = configOf(context, flags);
-  const url = givenUrl ?? config.databaseUrl;
+  const url = config.databaseUrl;
   if (mustExist) await rejectUnlessExists(url, hint);
   if (migrate) await migrateAndAnnounce(context, url, { mustExist });
   const bulk = await openBulk(

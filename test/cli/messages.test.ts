@@ -17,7 +17,8 @@ describe('control characters in a message are escaped', TOGETHER, () => {
     ['argument', ['export', 'alice', `${HOSTILE}/x.csv`], `${ESCAPED} is not a folder`],
     ['owner', ['export', HOSTILE], ''],
     ['setting', ['serve', '--port', HOSTILE], '--port is '],
-    ['database URL', ['check', '--database-url', `sqlite:${HOSTILE}\n.db`], String.raw`${ESCAPED}\n.db`],
+    ['database URL', ['check', '--database-url', `sqlite:${HOSTILE}.db`], `${ESCAPED}.db`],
+    ['line break', ['export', 'alice', `${HOSTILE}\n/x.csv`], String.raw`${ESCAPED}\n/x.csv`],
   ] as const)
     it(title, async (t) => {
       const installation = await newInstallation(t);
@@ -31,9 +32,9 @@ describe('control characters in a message are escaped', TOGETHER, () => {
 
   it('path of a new store', async (t) => {
     const installation = await newInstallation(t);
-    const { code, stderr } = await installation.run(['migrate', '--database-url', `sqlite:${HOSTILE}\n.db`]);
+    const { code, stderr } = await installation.run(['migrate', '--database-url', `sqlite:${HOSTILE}.db`]);
     assert.equal(code, 0);
-    assert.equal(stderr, `created a new store at ${join(installation.folder, ESCAPED)}\\n.db\n`);
+    assert.equal(stderr, `created a new store at ${join(installation.folder, ESCAPED)}.db\n`);
   });
 
   it('JSON of check, on a terminal only', async (t) => {

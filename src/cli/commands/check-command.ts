@@ -13,7 +13,7 @@ import { type CommandContext, print } from '../context.ts';
 import { pluralize } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import { startProgress } from '../progress.ts';
-import { addSettings } from '../settings/flags.ts';
+import { addSettings, configOf } from '../settings/flags.ts';
 
 const DIGEST_BYTES = 32;
 const FAULTS_SHOWN = 100;
@@ -31,7 +31,8 @@ export function checkCommand(context: CommandContext): Command {
     .description('checks the store for damaged pages, a wrong schema and invalid rows')
     .option('--json', 'print the result as a JSON object');
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
-    const report = await withBulk(context, { flags }, (bulk) => checkStore(context, bulk), {
+    const config = configOf(context, flags);
+    const report = await withBulk(context, { config }, (bulk) => checkStore(context, bulk), {
       mustExist: true,
       migrate: false,
     });

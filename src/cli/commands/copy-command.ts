@@ -10,7 +10,7 @@ import { pluralize, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import { type Progress, startProgress } from '../progress.ts';
 import { createRowChecksum, type RowChecksum } from '../row-checksum.ts';
-import { absoluteUrl } from '../settings/flags.ts';
+import { absoluteUrl, configOf } from '../settings/flags.ts';
 import { onSignal } from '../signal-handler.ts';
 
 export function copyCommand(context: CommandContext): Command {
@@ -24,12 +24,15 @@ export function copyCommand(context: CommandContext): Command {
     .action(async (...[fromText, toText, { json }]: [string, string, { json?: true }]) => {
       const from = databaseUrlOf(context, 'FROM', fromText);
       const to = databaseUrlOf(context, 'TO', toText);
+      const config = configOf(context, {});
       const copied = await withBulk(
         context,
-        { url: from, hint: 'FROM must name an existing one' },
+        { config: { ...config, databaseUrl: from }, hint: 'FROM must name an existing one' },
         async (source) => {
           await rejectNewer(from, source);
-          return withBulk(context, { url: to }, (target) => copyOrExplain(context, to, source, target));
+          return withBulk(context, { config: { ...config, databaseUrl: to } }, (target) =>
+            copyOrExplain(context, to, source, target),
+          );
         },
         { mustExist: true },
       ).catch((error: unknown) => {

@@ -13,7 +13,7 @@ import { pluralize, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import { addFormat, type FormatName, formatOf, parsePlantFile, STANDARD_STREAM } from '../plant-file.ts';
 import { startProgress } from '../progress.ts';
-import { addSettings } from '../settings/flags.ts';
+import { addSettings, configOf } from '../settings/flags.ts';
 
 export function exportCommand(context: CommandContext): Command {
   const command = new Command('export')
@@ -29,9 +29,10 @@ export function exportCommand(context: CommandContext): Command {
     async (owner: string, file: string, flags: Flags & { format?: FormatName }) => {
       rejectUnlessOwner(owner);
       const format = formatOf(file, flags.format);
+      const config = configOf(context, flags);
       const exported = await withBulk(
         context,
-        { flags },
+        { config },
         (bulk) =>
           file === STANDARD_STREAM
             ? exportPlants(context, { bulk, owner, format, open: () => context.stdout })

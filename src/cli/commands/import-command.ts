@@ -22,7 +22,7 @@ import {
   STANDARD_STREAM,
 } from '../plant-file.ts';
 import { startProgress } from '../progress.ts';
-import { addSettings } from '../settings/flags.ts';
+import { addSettings, configOf } from '../settings/flags.ts';
 import { onSignal } from '../signal-handler.ts';
 
 /**
@@ -71,8 +71,9 @@ export function importCommand(context: CommandContext): Command {
     async (owner: string, file: string, flags: ImportFlags) => {
       rejectUnlessOwner(owner);
       const format = formatOf(file, flags.format);
+      const config = configOf(context, flags);
       const source = await openSource(context, file);
-      const counts = await withBulk(context, { flags }, (bulk) =>
+      const counts = await withBulk(context, { config }, (bulk) =>
         importPlants(context, bulk, owner, { format, source, onConflict: flags.onConflict }),
       ).finally(() => source.chunks.destroy());
       await print(context, flags.json === true ? `${JSON.stringify(counts)}\n` : `${saved(counts, owner)}\n`);

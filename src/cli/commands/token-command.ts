@@ -29,7 +29,7 @@ import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, print } from '../context.ts';
 import { writeMessage } from '../message.ts';
 import { withBulk, withStore } from '../open-store.ts';
-import { addSettings } from '../settings/flags.ts';
+import { addSettings, configOf } from '../settings/flags.ts';
 
 export function tokenCommand(context: CommandContext): Command {
   return new Command('token')
@@ -102,8 +102,9 @@ function listTokensCommand(context: CommandContext): Command {
     .description('lists all tokens, without their secrets')
     .option('--json', 'print a JSON array');
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
+    const config = configOf(context, flags);
     const list = (contents: Contents) => printTokens(context, contents, flags.json === true);
-    await withBulk(context, { flags }, (bulk) => bulk.read(list), { mustExist: true });
+    await withBulk(context, { config }, (bulk) => bulk.read(list), { mustExist: true });
   });
 }
 

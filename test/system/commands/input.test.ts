@@ -36,3 +36,12 @@ describe('import from a FIFO', TOGETHER, () => {
     );
   });
 });
+
+it('copy with settings from a pipe → reads it once', async (t) => {
+  const { run, runProcess } = await newInstallation(t);
+  await run(['migrate', '--database-url', 'sqlite:from.db']);
+  const { code, stderr } = await runProcess(['copy', 'sqlite:from.db', 'sqlite:to.db'], {
+    wrap: (program) => ['bash', '-c', 'DATABASE_URL_FILE=<(echo sqlite:x.db) exec "$@"', 'bash', ...program],
+  });
+  assert.equal(code, 0, stderr);
+});

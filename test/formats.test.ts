@@ -265,6 +265,16 @@ describe('CSV', () => {
     ['CR', 'id,name,tag\r1,a,b\r', /^the first line must end in LF or CRLF, not CR/],
     ['a column twice', 'id,name,name\n1,a,b\n', /^the column name occurs twice; name each column once/],
     ['no name', 'id,tag\n1,a\n', /^the first line must name the columns, such as/],
+    [
+      'a misplaced quote',
+      'id,"na"me,tag\n1,Alder,\n',
+      /^the first line is not CSV: text follows the closing quotation mark of a cell; it must name the columns, such as id,name,tag/,
+    ],
+    [
+      'an unclosed quote',
+      'id,"name,tag\n1,a,b\n',
+      /^the first line is not CSV: .* no closing quotation mark/,
+    ],
     ['an empty file', '', /^the file is empty; the first line must name the columns/],
     ['UTF-16', Buffer.from('\ufeffid,name\n1,a\n', 'utf16le'), /^the file is UTF-16; save it as UTF-8$/],
     ['UTF-16, high byte first', utf16be('\ufeffid,name\n'), /^the file is UTF-16; save it as UTF-8$/],

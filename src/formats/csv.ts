@@ -63,6 +63,8 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
       throw new FileInvalid(
         `line ${lines.upTo(Number(error.bytes))} or the quoted text in it is longer than ${MAX_LINE_BYTES} bytes`,
       );
+    if (places === undefined)
+      throw unusableHeader(`the first line is not CSV: ${reasonOf(error)}; it must name the columns`);
     const bytes = Number(error.bytes);
     const line = lines.upTo(error.code.startsWith('CSV_RECORD_') ? bytes - 1 : bytes);
     // Reports only the first error of a line: one misplaced quote often causes many errors.
@@ -124,8 +126,12 @@ function end(parser: Parser): Promise<void> {
 
 function readHeader(header: readonly Cell[]): ReadonlyMap<Column, number> {
   const fault = faultOf(header);
-  if (fault !== undefined) throw new FileInvalid(`${fault}, such as ${COLUMNS.join(',')}`);
+  if (fault !== undefined) throw unusableHeader(fault);
   return new Map(COLUMNS.map((column) => [column, header.indexOf(column)]));
+}
+
+function unusableHeader(fault: string): FileInvalid {
+  return new FileInvalid(`${fault}, such as ${COLUMNS.join(',')}`);
 }
 
 function faultOf(header: readonly Cell[]): string | undefined {

@@ -76,9 +76,15 @@ export function importCommand(context: CommandContext): Command {
       const counts = await withBulk(context, { config }, (bulk) =>
         importPlants(context, bulk, owner, { format, source, onConflict: flags.onConflict }),
       ).finally(() => source.chunks.destroy());
-      await print(context, flags.json === true ? `${JSON.stringify(counts)}\n` : `${saved(counts, owner)}\n`);
+      const printing = print(
+        context,
+        flags.json === true ? `${JSON.stringify(counts)}\n` : `${saved(counts, owner)}\n`,
+      );
+      if (counts.bad === 0) return printing;
+      // The program reports an error of standard output; it must not hide the invalid lines.
+      await printing.catch(() => undefined);
       const mayBeCsv = format === ndjson && flags.format === undefined;
-      if (counts.bad > 0) throw new CommandFailed(describeBad(counts, flags.onConflict, mayBeCsv));
+      throw new CommandFailed(describeBad(counts, flags.onConflict, mayBeCsv));
     },
   );
 }

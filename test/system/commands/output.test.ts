@@ -28,6 +28,15 @@ describe('stdout cannot be written', TOGETHER, () => {
     });
   }
 
+  it('import with an invalid line: reader closed the pipe → still reports the line', async (t) => {
+    const { folder, runProcess } = await newInstallation(t);
+    await writeFile(join(folder, 'plants.ndjson'), '{bad\n');
+    const { stderr } = await runProcess(['import', 'alice', 'plants.ndjson'], {
+      wrap: (program) => ['sh', '-c', '"$@" | :', 'sh', ...program],
+    });
+    assert.match(stderr, /^line 1: .*\nplant-store: 1 invalid line skipped; .*\n$/m);
+  });
+
   // Only Linux has /dev/full.
   if (process.platform === 'linux') {
     const full = {

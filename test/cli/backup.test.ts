@@ -174,7 +174,7 @@ describe('backup', TOGETHER, () => {
     const { folder, run } = await newInstallation(t);
     const url = `postgres://localhost/it's"$HOME"`;
     const { stderr } = await run(['backup', "it's.dump"], { env: { DATABASE_URL: url } });
-    const command = stderr.slice(stderr.indexOf('pg_dump'));
+    const command = stderr.slice(stderr.indexOf('(umask'));
     const shell = execFileSync('sh', ['-c', `pg_dump() { printf '%s\\n' "$@"; }; ${command}`]);
     assert.equal(shell.toString(), `--format=custom\n--file=${folder}/it's.dump\n${url}\n`);
   });

@@ -17,6 +17,9 @@ const TO = new URL('../src/http/api-reference.js.gz', import.meta.url);
  *   operations at once, so that a search in the page and a print find them.
  * - Scalar parses the body of a request for its code snippet and its form, which would round an id above 2^53. The id
  *   becomes a raw JSON text (https://tc39.es/proposal-json-parse-with-source/).
+ * - Most printers of code snippets cannot print a raw JSON text. They get a stand-in for the id, which replaces it in what
+ *   they print. JavaScript and R would round a literal: with a parameter in the media type, their printers print the body
+ *   as a text, which that of R does not escape.
  * - Scalar sends requests to the origin of the page, without the path prefix of a proxy that removes it. The URL of the
  *   script has the prefix, and becomes that of the server.
  */
@@ -26,9 +29,25 @@ super(callback,options?.rootMargin==='1200px 0px'?{...options,rootMargin:'100000
 if(JSON.rawJSON){const{parse}=JSON,exact=(key,value,{source})=>(key==='id'||key==='')&&typeof value==='number'&&
 Number.isInteger(value)&&!Number.isSafeInteger(value)?JSON.rawJSON(source):value;
 JSON.parse=(text,reviver)=>parse(text,reviver??(/(?:"id"\\s*:|^)\\s*-?\\d{16}/.test(text)?exact:undefined))}
+globalThis.printSnippet=(print,language,request)=>{const{postData}=request,text=postData?.text??'',
+[member,id]=/"id"\\s*:\\s*(-?\\d[\\d.eE+-]*)/.exec(text)??[],printBody=body=>print({...request,postData:{...postData,...body}});
+if(!id||Number.isSafeInteger(Number(id)))return print(request);
+if(/^(js|node|r)$/.test(language))return printBody({mimeType:'application/json; charset=utf-8',
+text:language==='r'?JSON.stringify(text).slice(1,-1):text});
+let standIn=2**52;while(text.includes(standIn))standIn++;
+return printBody({text:text.replace(member,member.replace(id,standIn))})?.replaceAll(standIn,id)};
 {const{dataset}=document.querySelector('#api-reference'),url=document.currentScript.src.replace(/\\/docs\\/scalar\\.js.*/,'');
 dataset.configuration=JSON.stringify({...JSON.parse(dataset.configuration),servers:[{url}]})}
 `;
+
+/** Matches the function of the script that prints a code snippet; the groups are its parameters and the look-up of a printer. */
+const PRINT = /print\((\w+),(\w+),(\w+)\)\{return (\w+\(\1,\2\)\?\.generate)\(\3\)\}/g;
+
+/** Lets `printSnippet` print the code snippets of the script. */
+function withExactSnippets(script: string): string {
+  if (script.match(PRINT)?.length !== 1) throw new Error('cannot find where Scalar prints a code snippet');
+  return script.replace(PRINT, 'print($1,$2,$3){return printSnippet(request=>$4(request),$1,$3)}');
+}
 
 /** Reads the script from Scalar's own server, since the package embeds it in another file. */
 async function readScript(): Promise<string> {
@@ -51,5 +70,5 @@ function readNotices(): Promise<string> {
   return readFile(new URL('api-reference-notices.txt', import.meta.url), 'utf8');
 }
 
-const script = `/*!\n${await readLicence()}\n${await readNotices()}*/\n${PREAMBLE}${await readScript()}`;
+const script = `/*!\n${await readLicence()}\n${await readNotices()}*/\n${PREAMBLE}${withExactSnippets(await readScript())}`;
 await writeFile(TO, gzipSync(script, { level: 9 }));

@@ -6,6 +6,7 @@ import type { Browser, Locator, Page } from 'playwright-core';
 import { operations } from '../../src/http/app.ts';
 import { launchBrowser } from '../support/clients/browser.ts';
 import { freshFolder } from '../support/engines.ts';
+import { until } from '../support/patience.ts';
 import { serve } from '../support/servers/stub-server.ts';
 import { bearer, startService, type TestService } from '../support/service.ts';
 
@@ -156,6 +157,47 @@ test('/docs: id that a double cannot represent → exact in the code snippet, an
   assert.match((await rejected).text(), /status of 400/);
   assert.equal(complaints.length, 1, complaints.join());
 });
+
+test('/docs: id that a double cannot represent → exact in the code snippet of each client', async (t) => {
+  const service = await startOnFile(t, '');
+  const { page, complaints } = await openPage(t);
+  await page.goto(`${service.url}/docs`);
+  const form = await tryOperation(page, 'Create a plant', 'post /plants');
+  await form
+    .getByRole('textbox')
+    .filter({ hasText: 'Black alder' })
+    .fill('{"id": 9007199254740993, "name": "Fern"}');
+  await form.getByRole('button', { name: 'Code Snippet' }).click();
+  const client = form.getByTestId('client-picker');
+  const code = form.locator('pre').filter({ hasText: '/plants' });
+  const options = page.getByRole('option');
+  await client.click();
+  await options.first().waitFor();
+  const clients = await options.count();
+  const inexact: string[] = [];
+  let snippet = await code.innerText();
+  for (let index = 0; index < clients; index += 1) {
+    const before = snippet;
+    if (index > 0) await client.click();
+    await options.nth(index).click();
+    await until(async () => {
+      snippet = await code.innerText();
+      return snippet !== before;
+    });
+    const name = await client.innerText();
+    if (!isExact(name, snippet)) inexact.push(`${name}\n${snippet}`);
+  }
+  assert.ok(clients > 40, `${clients} clients`);
+  assert.deepEqual(inexact, []);
+  assert.deepEqual(complaints, []);
+});
+
+/** True for a snippet with the id as a literal, or in a text if the language would round a literal. */
+function isExact(client: string, snippet: string): boolean {
+  const isRounded = /^(?:JavaScript|Node\.js|R) /.test(client);
+  const exact = isRounded ? /["']\{.*\bid\\?": 9007199254740993,/ : /\bid\b\W+9007199254740993\b/;
+  return exact.test(snippet);
+}
 
 test('/docs: browser prefers dark → dark page, also without a base path', async (t) => {
   const service = await startOnFile(t, '');

@@ -78,7 +78,8 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
             // Copies the headers: a hook may keep its object, and must not get the token.
             const headers = { ...Object.fromEntries(withoutToken), authorization: `Bearer ${given}` };
             const request = { method, headers, body: body ?? null, signal: end, redirect: 'manual' } as const;
-            return answerOf(await fetchNow(url, request), question, given);
+            // Copies the URL: a fetch of the user may change its object.
+            return answerOf(await fetchNow(new URL(url), request), question, given);
           });
           if (answer !== undefined) {
             const success = read(answer, outcomeUnknown);

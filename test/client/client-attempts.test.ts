@@ -6,6 +6,7 @@ import { describe, type TestContext, test } from 'node:test';
 import { setImmediate as nextIteration } from 'node:timers/promises';
 import { inspect, promisify } from 'node:util';
 import {
+  type Attempt,
   type AttemptEnd,
   type ClientOptions,
   createClient,
@@ -399,6 +400,33 @@ describe('fetch of the user', () => {
       await assert.rejects(Array.fromAsync(strict.listPlants()), { message: /exceeds 16 bytes/ });
     });
   }
+
+  test('that changes the URL it gets → no other attempt and no hook gets that URL', async (t) => {
+    const paths: unknown[] = [];
+    const url = await serve(t, ({ url: path }, response) => {
+      paths.push(path);
+      if (paths.length === 1) response.writeHead(503).end();
+      else if (paths.length === 2) response.end('{"name":"Fern"}');
+      else response.end('[]');
+    });
+    const throughGateway: Fetch = (target, request) => {
+      target.pathname = `/gateway${target.pathname}`;
+      target.searchParams.set('key', 'k');
+      return fetch(target, request);
+    };
+    const hooked = new Set<string>();
+    const hook = (attempt: Attempt): void => void hooked.add(attempt.url);
+    const hooks = { beforeAttempt: hook, afterAttempt: hook };
+    const client = createClient({ url, token: 'secret', fetch: throughGateway, ...hooks });
+    await client.createPlant(FERN);
+    assert.deepEqual(await Array.fromAsync(client.listPlants()), []);
+    assert.deepEqual(paths, [
+      '/gateway/plants?key=k',
+      '/gateway/plants?key=k',
+      '/gateway/plants?limit=1000&key=k',
+    ]);
+    assert.deepEqual([...hooked], [`${url}/plants`, `${url}/plants?limit=1000`]);
+  });
 
   test('that replaces the one of the platform after createClient → called, until it is restored', async (t) => {
     const url = await serve(t, (_request, response) => response.writeHead(204).end());

@@ -116,6 +116,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
       }
 
       for (let number = 1; ; number += 1) {
+        signal?.throwIfAborted();
         // Reads globalThis.fetch late: tests and instrumentation may replace it after createClient.
         const fetchNow = fetch ?? globalThis.fetch;
         if (typeof fetchNow !== 'function')

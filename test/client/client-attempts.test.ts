@@ -289,6 +289,19 @@ describe('hooks', () => {
     });
   }
 
+  test('a signal that is already aborted → neither hook is called', async () => {
+    const hooked: unknown[] = [];
+    const hook = (attempt: Attempt): void => void hooked.push(attempt);
+    const hooks = { beforeAttempt: hook, afterAttempt: hook };
+    const client = createClient({ url: 'http://plants.example', token: 'secret', ...hooks });
+    const reason = new Error('enough');
+    const options = { signal: AbortSignal.abort(reason) };
+    await assert.rejects(client.createPlant(FERN, options), reason);
+    await assert.rejects(Array.fromAsync(client.listPlants(options)), reason);
+    await assert.rejects(client.deletePlant(7, options), reason);
+    assert.deepEqual(hooked, []);
+  });
+
   test('that keeps the headers → does not get the token', async (t) => {
     const url = await serve(t, (_request, response) => response.writeHead(204).end());
     const kept: Headers[] = [];

@@ -46,7 +46,10 @@ export type Fetch = (url: URL, request: FetchRequest) => Promise<FetchResponse>;
 
 /** The address of the service, the token, and defaults for all calls. */
 export interface ClientOptions {
-  /** The address of the service with its base path, such as `https://plants.example/v1`. */
+  /**
+   * The address of the service with its base path, such as `https://plants.example/v1`. Has no query, fragment, user or
+   * password; a function as the option `fetch` can add them to each request.
+   */
   readonly url: string | URL;
   /**
    * An access token, or a function that returns one. The client calls the function at the start of each
@@ -135,7 +138,12 @@ export function collectionAt(url: string | URL): URL {
   if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
     throw new TypeError('the option url must be an http:// or https:// address');
   }
-  const { origin, pathname } = new URL(url);
+  const { origin, pathname, search, hash, username, password } = new URL(url);
+  if (search || hash || username || password) {
+    throw new TypeError(
+      'the option url must have no query, fragment, user or password; the option fetch can add them to each request',
+    );
+  }
   // Appends text to the origin instead of resolving a relative URL. A path such as `//host`, resolved as a
   // relative URL, would replace the host. The new host would get the token.
   return new URL(`${origin}${pathname.replace(/\/+$/, '')}/plants`);

@@ -90,6 +90,21 @@ describe('an invalid option is rejected at once, with the valid range', () => {
     });
   }
 
+  for (const url of [
+    'https://plants.example/v1?key=secret',
+    'https://plants.example/v1?token=secret#',
+    'https://plants.example/#secret',
+    'https://user:secret@plants.example',
+    'https://secret@plants.example/v1',
+    new URL('https://:secret@plants.example/v1'),
+  ]) {
+    test(`url: ${url}`, () => {
+      const message =
+        'the option url must have no query, fragment, user or password; the option fetch can add them to each request';
+      assert.throws(() => createUnchecked({ url }), { name: 'TypeError', message });
+    });
+  }
+
   for (const signal of [new AbortController(), 'now', 0, '', true]) {
     test(`signal: ${inspect(signal)}`, async () => {
       const rejection = { name: 'TypeError', message: 'the option signal must be an AbortSignal' };

@@ -17,6 +17,8 @@ export interface FetchResponse {
   /** Read up to the max bytes if it is a web stream. */
   readonly body?: unknown;
   /** Called if `body` is no web stream. */
+  arrayBuffer?(): Promise<ArrayBuffer>;
+  /** Called if there is no `arrayBuffer` either. Cannot show that a plant is not UTF-8. */
   text(): Promise<string>;
 }
 
@@ -89,6 +91,10 @@ async function bodyOf(response: FetchResponse, maxBodyBytes: number): Promise<Bo
   if (status === 204 || REDIRECTS.includes(status)) return { body: '', isUtf8: true, cutAt: undefined };
   const maxBytes = isSuccess(status) ? maxBodyBytes : SHORT_BODY_BYTES;
   if (!isWebStream(body)) {
+    if (response.arrayBuffer !== undefined) {
+      const bytes = new Uint8Array(await response.arrayBuffer());
+      return { ...decoded([bytes], bytes.length), cutAt: bytes.length > maxBytes ? maxBytes : undefined };
+    }
     const text = await response.text();
     return { body: text, isUtf8: true, cutAt: text.length > maxBytes ? maxBytes : undefined };
   }

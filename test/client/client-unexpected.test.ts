@@ -6,7 +6,7 @@ import { describe, type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
 import { gzipSync } from 'node:zlib';
-import { type Client, createClient } from '../../client/src/client.ts';
+import { type Client, createClient, type Fetch } from '../../client/src/client.ts';
 import { serve } from '../support/servers/stub-server.ts';
 
 const FERN = { id: 7, name: 'Fern' };
@@ -68,6 +68,13 @@ for (const body of [
   });
 }
 
+/** Resolves to a response without a web stream, as node-fetch does. */
+const withoutStream: Fetch = async (url, request) => {
+  const response = await fetch(url, request);
+  const { status, headers } = response;
+  return { status, headers, text: () => response.text(), arrayBuffer: () => response.arrayBuffer() };
+};
+
 for (const [title, bytes] of [
   ['a byte that is no UTF-8', 'a\xff'],
   ['the begin of a character', '\xe2\x82'],
@@ -78,17 +85,22 @@ for (const [title, bytes] of [
       const plant = `{"name":"${bytes}"}`;
       response.end(Buffer.from(method === 'POST' ? plant : `[${plant}]`, 'latin1'));
     });
-    const client = createClient({ url, token: 'secret' });
     const rejection = { message: /its body begins with ".*name.*\ufffd/, status: 200, outcomeUnknown: true };
-    await assert.rejects(client.createPlant(FERN), rejection);
-    await assert.rejects(list(client), rejection);
+    for (const send of [undefined, withoutStream]) {
+      const client = createClient({ url, token: 'secret', fetch: send });
+      await assert.rejects(client.createPlant(FERN), rejection);
+      await assert.rejects(list(client), rejection);
+    }
   });
 
   test(`400 with ${title} in the message → an error of the service with U+FFFD`, async (t) => {
     const url = await serve(t, (_request, response) =>
       response.writeHead(400).end(Buffer.from(`{"error":40000,"message":"${bytes}"}`, 'latin1')),
     );
-    await assert.rejects(create(createClient({ url, token: 'secret' })), { code: 40000, message: /\ufffd$/ });
+    for (const send of [undefined, withoutStream]) {
+      const client = createClient({ url, token: 'secret', fetch: send });
+      await assert.rejects(create(client), { code: 40000, message: /\ufffd$/ });
+    }
   });
 }
 

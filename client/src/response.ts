@@ -1,6 +1,6 @@
 import { ErrorCode } from './error-codes.ts';
 import { PlantStoreError } from './plant-store-error.ts';
-import { redacted, redactedJson } from './safe-text.ts';
+import { redacted, redactedBegin } from './safe-text.ts';
 
 /** Status, request id and headers of a response. */
 export interface ResponseInfo {
@@ -50,6 +50,9 @@ export const SHORT_BODY_BYTES = 64 * 1024;
 
 /** Max UTF-16 units of the message of the service in that of an error. */
 export const MAX_MESSAGE_UNITS = 1_000;
+
+/** Max UTF-16 units of the body of another program in the message of an error. */
+const SHOWN_UNITS = 100;
 
 /** Error codes that a wrong base URL causes. */
 const WRONG_URL: readonly unknown[] = [ErrorCode.noSuchRoute, ErrorCode.methodNotAllowed];
@@ -177,7 +180,7 @@ function isCodeOf(status: number, code: unknown): code is number {
 /** Returns the error for a response that cannot come from a Plant Store. */
 function unexpected(answer: Answer, outcomeUnknown: boolean): PlantStoreError {
   const { info, question, token, cutAt } = answer;
-  const begin = JSON.stringify(redactedJson(answer.body, token).slice(0, 100));
+  const begin = JSON.stringify(redactedBegin(answer.body, token, SHOWN_UNITS));
   const size = cutAt === undefined ? '' : `exceeds ${cutAt} bytes and `;
   const body = answer.body ? `${size}begins with ${begin}` : 'is empty';
   return failed(

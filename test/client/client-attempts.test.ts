@@ -5,6 +5,7 @@ import { Readable } from 'node:stream';
 import { describe, type TestContext, test } from 'node:test';
 import { setImmediate as nextIteration } from 'node:timers/promises';
 import { inspect, promisify } from 'node:util';
+import { gzipSync } from 'node:zlib';
 import {
   type Attempt,
   type AttemptEnd,
@@ -330,11 +331,15 @@ describe('hooks', () => {
   });
 });
 
-/** Runs a program of a user. The client is imported from its sources. */
-async function runProgram(program: string): Promise<{ stdout: string; ms: number }> {
+/** Runs a program of a user, with flags of Node. The client is imported from its sources. */
+async function runProgram(
+  program: string,
+  ...flags: readonly string[]
+): Promise<{ stdout: string; ms: number }> {
   const source = `import { createClient } from '${new URL('../../client/src/client.ts', import.meta.url)}';\n${program}`;
   const start = performance.now();
-  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', source]);
+  const args = [...flags, '--input-type=module', '--eval', source];
+  const { stdout } = await promisify(execFile)(process.execPath, args);
   return { stdout, ms: performance.now() - start };
 }
 
@@ -357,6 +362,19 @@ describe('a process with nothing else to do', () => {
       await createClient({ url: '${url}', token: () => Promise.reject(), timeoutMs: 60_000 }).deletePlant(7).catch(() => {});`);
     assert.ok(ms < 30_000, `${ms} ms`);
   });
+});
+
+test('16 MiB of JSON escapes in a compressed page → the call rejects, in a heap of 256 MiB', async (t) => {
+  const page = gzipSync(Buffer.alloc(16 * 2 ** 20, '\\/'));
+  const url = await serve(t, (_request, response) =>
+    response.writeHead(200, { 'content-encoding': 'gzip' }).end(page),
+  );
+  const { stdout } = await runProgram(
+    `const client = createClient({ url: '${url}', token: 'plt_secret', timeoutMs: 60_000 });
+    await client.listPlants().pages().next().catch(({ message }) => console.log(message));`,
+    '--max-old-space-size=256',
+  );
+  assert.match(stdout, /its body begins with "\/{100}"; is the option url right\?$/m);
 });
 
 test('the token comes after the timeout → nothing is sent with it', async () => {

@@ -203,6 +203,32 @@ describe('an answer of another program', () => {
   }
 });
 
+describe('an answer that repeats the token again and again', () => {
+  for (const length of [8, 9, 51, 4_096]) {
+    for (const [form, write] of [
+      ['as it is', (text: string) => text],
+      [
+        'in JSON escapes',
+        (text: string) => text.replace(/./g, (one) => `\\u00${one.charCodeAt(0).toString(16)}`),
+      ],
+    ] as const) {
+      test(`a token of ${length} characters ${form} → the message has no part of it, wherever it begins`, async () => {
+        const token = 'S'.padEnd(length, 's');
+        for (let before = 0; before <= 100; before += 1) {
+          const body = write(`${'-'.repeat(before)}${token.repeat(40)}`);
+          const fetch = async (): Promise<Response> => new Response(body);
+          const client = createClient({ url: 'http://h', token, fetch });
+          const shown = `${'-'.repeat(before)}${'[token]'.repeat(15)}`.slice(0, 100);
+          await assert.rejects(Array.fromAsync(client.listPlants()), ({ message }: Error) => {
+            assert.ok(message.endsWith(`its body begins with "${shown}"; is the option url right?`), message);
+            return true;
+          });
+        }
+      });
+    }
+  }
+});
+
 describe('a TLS handshake that fails', () => {
   test('the port speaks plain HTTP → outcomeUnknown is false, and the message asks for http://', async (t) => {
     const url = (await serve(t, () => assert.fail('a request arrived'))).replace('http:', 'https:');

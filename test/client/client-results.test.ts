@@ -131,6 +131,20 @@ test('the same page to each request, as from a cache that ignores the query → 
   assert.deepEqual(names, ['Fern']);
 });
 
+test('return() of a list while a page is loading → ends with the page, at once if the signal is aborted', async (t) => {
+  const arrived = Promise.withResolvers<void>();
+  const url = await serve(t, () => arrived.resolve());
+  const controller = new AbortController();
+  const client = createClient({ url, token: 'secret' });
+  const plants = client.listPlants({ signal: controller.signal })[Symbol.asyncIterator]();
+  const next = assert.rejects(plants.next(), { name: 'AbortError' });
+  await arrived.promise;
+  const end = plants.return();
+  controller.abort();
+  await next;
+  assert.deepEqual(await end, { value: undefined, done: true });
+});
+
 for (const link of ['<http://[>; rel="next"', '</plants?limit=1>; rel="next"']) {
   test(`a next link without a cursor: ${link} → rejected, as the rest would be missing`, async (t) => {
     const url = await serve(t, (_request, response) => response.setHeader('link', link).end('[]'));

@@ -1,5 +1,3 @@
-import { resolve } from 'node:path';
-
 const RULE =
   'must be sqlite:FILE, such as sqlite:data/plants.db, or postgres://USER:PASSWORD@HOST:PORT/DATABASE';
 
@@ -77,11 +75,11 @@ export function sqliteFile(url: string): string | undefined {
 }
 
 /**
- * Returns where a store is, to show in logs and messages: an absolute path, or a URL without its password.
+ * Returns where a store is, to show in logs and messages: a path, or a URL without its password.
  */
 export function placeOf(url: string): string {
   const file = sqliteFile(url);
-  return file === undefined ? withHiddenPassword(url) : resolve(file);
+  return file === undefined ? withHiddenPassword(url) : file;
 }
 
 function withHiddenPassword(url: string): string {

@@ -1,6 +1,6 @@
 import { closeSync, lstatSync, openSync, rmSync } from 'node:fs';
 import { type FileHandle, link, open, rename, rm } from 'node:fs/promises';
-import { dirname, resolve } from 'node:path';
+import { dirname } from 'node:path';
 import { SIDE_FILE_ENDING } from '../database-url.ts';
 import { syncOpenFolder } from '../store/folder-sync.ts';
 import { codeOf, messageOf } from '../thrown-errors.ts';
@@ -86,7 +86,7 @@ function remove(files: readonly string[]): readonly string[] {
 // Opens the folder of a file. Without this handle, the new file name could not be synced to disk later.
 async function openFolder(file: string): Promise<FileHandle> {
   try {
-    return await open(dirname(resolve(file)), 'r');
+    return await open(dirname(file), 'r');
   } catch (error: unknown) {
     throw explainFileError('create', file, error);
   }

@@ -1,5 +1,5 @@
 import { existsSync } from 'node:fs';
-import { dirname, resolve } from 'node:path';
+import { dirname } from 'node:path';
 import { codeOf, OperatorError } from '../thrown-errors.ts';
 
 /** Error of a failed command. Its message says what happened and what to do. */
@@ -36,11 +36,11 @@ function reasonOf(code: string, aim: Aim, file: string): string | undefined {
     case 'ENOENT':
       if (aim === 'read') return 'there is no such file';
       if (file.endsWith('/')) return 'it is a folder; name a file in it';
-      return existsSync(dirname(resolve(file)))
+      return existsSync(dirname(file))
         ? 'no file can be created in this folder'
-        : `there is no folder ${dirname(resolve(file))}`;
+        : `there is no folder ${dirname(file)}`;
     case 'ENOTDIR':
-      return `${file.endsWith('/') ? resolve(file) : dirname(resolve(file))} is not a folder`;
+      return `${file.endsWith('/') ? file.replace(/\/+$/, '') : dirname(file)} is not a folder`;
     default:
       return REASONS[code];
   }

@@ -32,7 +32,7 @@ export interface CommandContext {
  * final slash, and of `..` after a symbolic link.
  */
 export function absolutePath(context: CommandContext, file: string): string {
-  return isAbsolute(file) ? file : `${context.cwd}/${file}`;
+  return isAbsolute(file) ? file : `${context.cwd.replace(/\/$/, '')}/${file}`;
 }
 
 /**

@@ -1,12 +1,14 @@
 import assert from 'node:assert/strict';
-import { readdir, readFile, writeFile } from 'node:fs/promises';
-import { basename } from 'node:path';
-import { describe, it } from 'node:test';
+import { existsSync } from 'node:fs';
+import { mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { describe, it, type TestContext } from 'node:test';
 import { placeOf } from '../../src/database-url.ts';
 import { migrateStore, storeExists } from '../../src/store/open-engine.ts';
 import { engines, execute, rowsOf } from '../support/engines.ts';
 import { holdWrites } from '../support/faults/hold-writes.ts';
 import { assertFails, newInstallation, TOGETHER } from '../support/program.ts';
+import { bearer } from '../support/service.ts';
 
 const UNUSED_ID = 'AAAAAAAAAAAA';
 
@@ -72,6 +74,77 @@ describe('a file without tables', TOGETHER, () => {
       assert.deepEqual(await readFile(file), before);
       assert.deepEqual(await readdir(folder), [basename(file)]);
     });
+});
+
+describe('a path with `..` after a symbolic link', TOGETHER, () => {
+  /** A deployment whose link `app/current` leads to the folder of a version, and the path of a file next to that folder. */
+  async function deploy(t: TestContext) {
+    const installation = await newInstallation(t);
+    const { folder } = installation;
+    await mkdir(join(folder, 'versions/1'), { recursive: true });
+    await mkdir(join(folder, 'app'));
+    await symlink('../versions/1', join(folder, 'app/current'));
+    return { ...installation, inVersions: (name: string) => `${folder}/app/current/../${name}` };
+  }
+
+  it('serve, export, check, copy and backup → the file that the operating system finds, and no other', async (t) => {
+    const { folder, file, run, serve, token, inVersions } = await deploy(t);
+    const url = `sqlite:${inVersions('plants.db')}`;
+    const { stderr } = await run(['migrate', '--database-url', url]);
+    assert.equal(stderr, `created a new store at ${inVersions('plants.db')}\n`);
+    const secret = await token('alice', '--database-url', url);
+    await writeFile(inVersions('in.ndjson'), '{"id":1,"name":"Alder"}\n');
+    assert.equal((await run(['import', 'alice', inVersions('in.ndjson'), '--database-url', url])).code, 0);
+    const service = await serve({ flags: ['--database-url', url] });
+    const listed = await fetch(`${service.url}/plants`, { headers: bearer(secret) });
+    assert.equal(await listed.text(), '[{"name":"Alder"}]');
+    await service.stop();
+    for (const command of [
+      ['export', 'alice', inVersions('out.ndjson'), '--database-url', url],
+      ['check', '--database-url', url],
+      ['copy', url, `sqlite:${inVersions('copy.db')}`],
+      ['backup', inVersions('backup.db'), '--database-url', url],
+    ]) {
+      const ended = await run(command);
+      assert.equal(ended.code, 0, ended.stderr);
+    }
+    assert.deepEqual(await readdir(join(folder, 'app')), ['current']);
+    const files = ['1', 'backup.db', 'copy.db', 'in.ndjson', 'out.ndjson', 'plants.db'];
+    assert.deepEqual((await readdir(join(folder, 'versions'))).sort(), files);
+    assert.equal(existsSync(file), false);
+  });
+
+  it('a link with such a path → the store, also one that is absent, of which only the log is there', async (t) => {
+    const { folder, run, inVersions } = await deploy(t);
+    const link = join(folder, 'app/plants.db');
+    await symlink('current/../plants.db', link);
+    await writeFile(inVersions('plants.db-wal'), 'writes');
+    assertFails(
+      await run(['migrate', '--database-url', `sqlite:${link}`]),
+      /is missing, but .*plants\.db-wal is there/,
+    );
+    await rm(inVersions('plants.db-wal'));
+    for (const command of ['migrate', 'check'])
+      assert.equal((await run([command, '--database-url', `sqlite:${link}`])).code, 0);
+    assert.equal(existsSync(inVersions('plants.db')), true);
+  });
+});
+
+describe('a store in a new folder', TOGETHER, () => {
+  it('a path through a new folder → the folder and the store are created', async (t) => {
+    const { folder, run } = await newInstallation(t);
+    const { code, stderr } = await run(['migrate', '--database-url', 'sqlite:new/folder/../plants.db']);
+    assert.equal(code, 0, stderr);
+    assert.deepEqual((await readdir(join(folder, 'new'))).sort(), ['folder', 'plants.db']);
+  });
+
+  it('a file that cannot be created → no folder is left', async (t) => {
+    const { folder, run } = await newInstallation(t);
+    const name = 'x'.repeat(300);
+    for (const path of [`new/${name}`, `new/folder/${name}/plants.db`])
+      assertFails(await run(['migrate', '--database-url', `sqlite:${path}`]), /too long|ENAMETOOLONG/);
+    assert.deepEqual(await readdir(folder), []);
+  });
 });
 
 for (const engine of engines) {

@@ -8,7 +8,7 @@ import {
   rmSync,
   statSync,
 } from 'node:fs';
-import { dirname, resolve } from 'node:path';
+import { basename, dirname, isAbsolute, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { codeOf } from '../../thrown-errors.ts';
 import { syncFolder } from '../folder-sync.ts';
@@ -212,7 +212,8 @@ function logWithoutDatabase(database: string, log: string): LogLeft | undefined 
  */
 export function withoutLinks(file: string): string {
   try {
-    return realpathSync(file);
+    // Not `realpathSync`, which takes `..` after a link for the folder of the link, and may never return.
+    return realpathSync.native(file);
   } catch (error: unknown) {
     return codeOf(error) === 'ENOENT' ? withoutDanglingLink(file) : file;
   }
@@ -220,7 +221,9 @@ export function withoutLinks(file: string): string {
 
 function withoutDanglingLink(file: string): string {
   try {
-    return withoutLinks(resolve(dirname(file), readlinkSync(file)));
+    const link = readlinkSync(file);
+    const target = isAbsolute(link) ? link : `${dirname(file)}/${link}`;
+    return withoutLinks(join(realpathSync.native(dirname(target)), basename(target)));
   } catch {
     return file;
   }
@@ -251,7 +254,6 @@ function ifItHasContent(file: string): string | undefined {
   }
 }
 
-// Uses an absolute path, since names such as `:memory:` and `file:…` have a special meaning in SQLite.
 function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSync {
   const found = statSync(file, { throwIfNoEntry: false });
   if (found?.isDirectory()) throw new StoreNotOpened(`${file} is a folder; name a file in it`);
@@ -267,7 +269,8 @@ function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSyn
   // SQLite opens a file that is read-only without an error. It would give its log and index the same mode,
   // which later starts could not write.
   if (existsSync(file)) accessSync(file, constants.W_OK);
-  const db = new DatabaseSync(resolve(file), { timeout: lockTimeoutMs });
+  // Names such as `:memory:` and `file:…` have a special meaning in SQLite.
+  const db = new DatabaseSync(isAbsolute(file) ? file : `./${file}`, { timeout: lockTimeoutMs });
   try {
     // Sorts in memory: SQLite would write temporary files to a folder that may be full or read-only. The largest sort is
     // that of all tokens, which are some hundred bytes each.

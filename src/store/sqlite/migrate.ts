@@ -1,5 +1,5 @@
-import { chmodSync, closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
-import { dirname, resolve } from 'node:path';
+import { chmodSync, closeSync, existsSync, mkdirSync, openSync, rmdirSync } from 'node:fs';
+import { dirname } from 'node:path';
 import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
 import { syncFolder } from '../folder-sync.ts';
@@ -67,29 +67,45 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
 function createPrivately(file: string): void {
   rejectLogWithoutDatabase(file);
   if (existsSync(file)) return;
-  const folder = dirname(resolve(file));
-  makeFolders(folder);
-  closeSync(openSync(file, 'a', 0o600));
+  const folder = dirname(file);
+  const made: string[] = [];
+  try {
+    makeFolders(folder, made);
+    closeSync(openSync(file, 'a', 0o600));
+  } catch (error: unknown) {
+    removeFolders(made);
+    throw error;
+  }
   chmodSync(file, 0o600);
   syncFolder(folder);
 }
 
-// Creates missing folders one by one. `mkdirSync` with `recursive` never returns if the parent rejects new
-// folders, as /proc does.
-function makeFolders(folder: string): void {
+// Creates missing folders one by one, and adds them to `made`. `mkdirSync` with `recursive` never returns if the
+// parent rejects new folders, as /proc does.
+function makeFolders(folder: string, made: string[]): void {
   if (existsSync(folder)) return;
-  makeFolders(dirname(folder));
-  makeFolder(folder);
+  makeFolders(dirname(folder), made);
+  makeFolder(folder, made);
   syncFolder(dirname(folder));
 }
 
-function makeFolder(folder: string): void {
+function makeFolder(folder: string, made: string[]): void {
   try {
     mkdirSync(folder, { mode: 0o700 });
+    made.push(folder);
   } catch (error: unknown) {
     // Ignores the error if another process that opens the same store has created the folder.
     if (existsSync(folder)) return;
     throw error;
+  }
+}
+
+// Another process may use a folder meanwhile, which is then not empty.
+function removeFolders(folders: readonly string[]): void {
+  try {
+    for (const folder of folders.toReversed()) rmdirSync(folder);
+  } catch {
+    // The error of the file says more.
   }
 }
 

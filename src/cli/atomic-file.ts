@@ -1,4 +1,4 @@
-import { closeSync, lstatSync, openSync, rmSync } from 'node:fs';
+import { closeSync, existsSync, lstatSync, openSync, rmSync } from 'node:fs';
 import { type FileHandle, link, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { SIDE_FILE_ENDING } from '../database-url.ts';
@@ -115,6 +115,8 @@ function rejectSideFile(file: string): void {
 
 // Also rejects what SQLite left of an earlier file with this name: it would change the content of a new one.
 function rejectExisting(file: string): void {
+  if (existsSync(`${file}/.`))
+    throw new CommandFailed(`cannot create ${file}: it is a folder; name a file in it`);
   for (const ending of ['', ...SQLITE_ENDINGS])
     if (isThere(`${file}${ending}`)) throw alreadyThere(`${file}${ending}`);
 }
@@ -129,8 +131,9 @@ function isThere(file: string): boolean {
   }
 }
 
+// Does not advise to remove the file: it may be a store in use, or its log.
 function alreadyThere(file: string): CommandFailed {
-  return new CommandFailed(`the file ${file} already exists; choose another name or remove it`);
+  return new CommandFailed(`the file ${file} already exists; choose another name`);
 }
 
 // Creates the partial file synchronously, so that no signal handler runs before the file exists.

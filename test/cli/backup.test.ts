@@ -104,14 +104,25 @@ describe('backup', TOGETHER, () => {
       await succeed(installation, 'migrate');
       const file = join(installation.folder, 'backup.db');
       await writeFile(`${file}${ending}`, 'left');
-      const { code, stderr } = await installation.run(['backup', file]);
-      assert.equal(code, 1);
-      assert.match(
-        stderr,
-        new RegExp(`backup\\.db${ending} already exists; choose another name or remove it`),
+      assertFails(
+        await installation.run(['backup', file]),
+        new RegExp(`backup\\.db${ending} already exists; choose another name\n$`),
       );
       assert.deepEqual(backupsIn(installation), [`backup.db${ending}`]);
     });
+
+  it('a name that is taken, as by the store or a folder → fails, and does not say to remove it', async (t) => {
+    const { run, file, folder } = await newInstallation(t);
+    await run(['migrate']);
+    const reason = `plant-store: the file ${file} already exists; choose another name\n`;
+    assert.equal((await run(['backup', file])).stderr, reason);
+    await symlink('.', join(folder, 'link'));
+    for (const name of [folder, `${folder}/`, join(folder, 'link')])
+      assert.equal(
+        (await run(['backup', name])).stderr,
+        `plant-store: cannot create ${name}: it is a folder; name a file in it\n`,
+      );
+  });
 
   it('a symbolic link to an absent file is left of another database → fails, and names it', async (t) => {
     const installation = await newInstallation(t);

@@ -56,8 +56,8 @@ interface StoreAddress {
 }
 
 /**
- * Opens a store for work on all its rows, calls `work` with it and closes it. Migrates the store first,
- * unless `migrate` is false.
+ * Opens a store for work on all its rows, calls `work` with it and closes it. Migrates the store first
+ * and reports it, unless `migrate` is false.
  */
 export async function withBulk<T>(
   context: CommandContext,
@@ -67,7 +67,12 @@ export async function withBulk<T>(
 ): Promise<T> {
   const url = config.databaseUrl;
   if (mustExist) await rejectUnlessExists(url, hint);
-  if (migrate) await migrateAndAnnounce(context, url, { mustExist });
+  if (migrate) {
+    const applied = await migrateAndAnnounce(context, url, { mustExist });
+    // A version before the last may no longer read the store.
+    if (applied.length > 0 && !createdStore(applied))
+      writeMessage(context.stderr, `applied ${applied.join(', ')} to the store at ${placeOf(url)}`);
+  }
   const bulk = await openBulk(
     url,
     { ...connectionOptions(config), statementTimeoutMs: BULK_STATEMENT_TIMEOUT_MS },

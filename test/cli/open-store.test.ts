@@ -147,6 +147,54 @@ describe('a store in a new folder', TOGETHER, () => {
   });
 });
 
+describe('a store of an earlier version', TOGETHER, () => {
+  const FIRST = '0001-plants-and-tokens.sql';
+  const MIGRATIONS = new URL('../../src/store/sqlite/migrations/', import.meta.url);
+
+  async function createOlder(url: string): Promise<void> {
+    await execute(
+      url,
+      `CREATE TABLE migrations (name TEXT PRIMARY KEY) STRICT;
+       ${await readFile(new URL(FIRST, MIGRATIONS), 'utf8')}
+       INSERT INTO migrations VALUES ('${FIRST}');
+       INSERT INTO plants VALUES ('alice', 1, 'Alder', NULL)`,
+    );
+  }
+
+  const namesIn = async (url: string): Promise<readonly unknown[]> =>
+    (await rowsOf(url, 'SELECT name FROM migrations ORDER BY name')).map(({ name }) => name);
+
+  it('export or copy to what is taken → rejected, and neither store is migrated', async (t) => {
+    const { run, folder, databaseUrl } = await newInstallation(t);
+    const taken = join(folder, 'taken.ndjson');
+    await writeFile(taken, '');
+    const [full, other] = [`${databaseUrl}.full`, `${databaseUrl}.other`];
+    await createOlder(databaseUrl);
+    await createOlder(full);
+    await execute(other, 'CREATE TABLE migrations (id integer)');
+    assertFails(await run(['export', 'alice', taken]), /taken\.ndjson already exists/);
+    assertFails(await run(['export', 'alice', join(folder, 'no/plants.csv')]), /there is no folder/);
+    assertFails(await run(['copy', databaseUrl, full]), /is not empty; nothing was copied/);
+    assertFails(await run(['copy', databaseUrl, other]), /is the database of another program/);
+    assert.deepEqual([await namesIn(databaseUrl), await namesIn(full)], [[FIRST], [FIRST]]);
+  });
+
+  for (const command of ['export', 'copy', 'token list'])
+    it(`${command} → migrates it, and says so`, async (t) => {
+      const { run, databaseUrl } = await newInstallation(t);
+      await createOlder(databaseUrl);
+      const args = { export: ['alice'], copy: [databaseUrl, `${databaseUrl}.new`] }[command] ?? [];
+      const { code, stderr } = await run([...command.split(' '), ...args]);
+      assert.equal(code, 0, stderr);
+      const [, ...later] = (await readdir(MIGRATIONS)).sort();
+      assert.ok(
+        stderr.startsWith(`applied ${later.join(', ')} to the store at ${placeOf(databaseUrl)}\n`),
+        stderr,
+      );
+      assert.deepEqual(await namesIn(databaseUrl), [FIRST, ...later]);
+    });
+});
+
 for (const engine of engines) {
   describe(`a missing store on ${engine.name}`, TOGETHER, () => {
     for (const args of [['token', 'list'], ['token', 'revoke', UNUSED_ID], ['export', 'alice'], ['check']])

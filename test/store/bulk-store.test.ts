@@ -252,11 +252,13 @@ for (const engine of engines) {
       ];
       for (const put of contents) {
         const { bulk } = await prepare(t, engine);
+        await bulk.rejectUnlessEmpty();
         await put(bulk);
         await assert.rejects(
           bulk.fill(() => assert.fail('the work was begun')),
           StoreNotEmpty,
         );
+        await assert.rejects(bulk.rejectUnlessEmpty(), StoreNotEmpty);
       }
     });
 

@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { brokenRuleOf, placeOf } from '../../database-url.ts';
 import { type Bulk, type Contents, type Filling, LeftInLog, StoreNotEmpty } from '../../store/bulk-store.ts';
-import { isEmbedded } from '../../store/open-engine.ts';
+import { isEmbedded, storeExists } from '../../store/open-engine.ts';
 import { NothingStored } from '../../store/store.ts';
 import { OperatorError } from '../../thrown-errors.ts';
 import { CommandFailed } from '../command-errors.ts';
@@ -24,18 +24,7 @@ export function copyCommand(context: CommandContext): Command {
     .action(async (...[fromText, toText, { json }]: [string, string, { json?: true }]) => {
       const from = databaseUrlOf(context, 'FROM', fromText);
       const to = databaseUrlOf(context, 'TO', toText);
-      const config = configOf(context, {});
-      const copied = await withBulk(
-        context,
-        { config: { ...config, databaseUrl: from }, hint: 'FROM must name an existing one' },
-        async (source) => {
-          await rejectNewer(from, source);
-          return withBulk(context, { config: { ...config, databaseUrl: to } }, (target) =>
-            copyOrExplain(context, to, source, target),
-          );
-        },
-        { mustExist: true },
-      ).catch((error: unknown) => {
+      const copied = await openAndCopy(context, from, to).catch((error: unknown) => {
         if (!(error instanceof StoreNotEmpty)) throw error;
         throw new CommandFailed(
           `${placeOf(to)} is not empty; nothing was copied. Use a new file or an empty database`,
@@ -43,6 +32,23 @@ export function copyCommand(context: CommandContext): Command {
       });
       await print(context, json === true ? `${JSON.stringify(copied)}\n` : describe(copied));
     });
+}
+
+async function openAndCopy(context: CommandContext, from: string, to: string): Promise<Copied> {
+  const config = configOf(context, {});
+  const target = { config: { ...config, databaseUrl: to } };
+  // First, since opening the source migrates it.
+  if (await storeExists(to))
+    await withBulk(context, target, (bulk) => bulk.rejectUnlessEmpty(), { migrate: false });
+  return withBulk(
+    context,
+    { config: { ...config, databaseUrl: from }, hint: 'FROM must name an existing one' },
+    async (source) => {
+      await rejectNewer(from, source);
+      return withBulk(context, target, (bulk) => copyOrExplain(context, to, source, bulk));
+    },
+    { mustExist: true },
+  );
 }
 
 /**

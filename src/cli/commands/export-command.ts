@@ -30,22 +30,16 @@ export function exportCommand(context: CommandContext): Command {
       rejectUnlessOwner(owner);
       const format = formatOf(file, flags.format);
       const config = configOf(context, flags);
-      const exported = await withBulk(
-        context,
-        { config },
-        (bulk) =>
-          file === STANDARD_STREAM
-            ? exportPlants(context, { bulk, owner, format, open: () => context.stdout })
-            : writeAtomically(context, file, (partial) =>
-                exportPlants(context, {
-                  bulk,
-                  owner,
-                  format,
-                  open: () => createWriteStream(partial, { flags: 'r+' }),
-                }),
-              ),
-        { mustExist: true },
-      );
+      const exportTo = (open: () => Writable): Promise<number> =>
+        withBulk(context, { config }, (bulk) => exportPlants(context, { bulk, owner, format, open }), {
+          mustExist: true,
+        });
+      // Creates the file first, since opening the store migrates it.
+      const exported = await (file === STANDARD_STREAM
+        ? exportTo(() => context.stdout)
+        : writeAtomically(context, file, (partial) =>
+            exportTo(() => createWriteStream(partial, { flags: 'r+' })),
+          ));
       writeMessage(
         context.stderr,
         exported === 0

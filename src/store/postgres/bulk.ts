@@ -64,6 +64,7 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
         await rejectUnlessEmpty(connection);
         return work(fillingOf(connection));
       }),
+    rejectUnlessEmpty: () => readOnPrimary('BEGIN READ ONLY', rejectUnlessEmpty),
     read: (work) =>
       readOnPrimary('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', (connection) =>
         work(contentsOf(connection)),

@@ -32,6 +32,7 @@ import {
 import { isForbidden, notOpened, provesDamage, reasonOf, severityOf } from './errors.ts';
 import { inspectSchema, inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
+import { hasStore } from './migrate.ts';
 import { prepareDeletePlant, prepareInsertPlant, prepareInsertToken } from './statements.ts';
 
 /**
@@ -65,6 +66,10 @@ export async function openSqliteBulk(
   return {
     savePlants: (plants, onConflict) => answering(file, async () => writer().savePlants(plants, onConflict)),
     fill: (work) => answering(file, () => writer().fill(work)),
+    rejectUnlessEmpty: () =>
+      answering(file, async () => {
+        if (hasStore(db, file)) rejectUnlessEmpty(db);
+      }),
     read: (work) =>
       answering(file, async () => {
         db.exec('BEGIN');

@@ -116,22 +116,26 @@ export function noStoreYet(file: string): StoreNotOpened {
   );
 }
 
-// Returns whether a store lacks no migration. Rejects the database of another program, or one without tables if a store
-// must exist. Runs before `openForWriting`, which permanently changes the journal mode of the file.
+// Returns whether a store lacks no migration. Rejects a database without tables if a store must exist. Runs before
+// `openForWriting`, which permanently changes the journal mode of the file.
 function isMigrated(file: string, mustExist: boolean): boolean {
   const db = openForReading(file, 0);
   try {
-    if (isStore(db)) return missingMigrations(SQLITE_MIGRATIONS, appliedMigrations(db)).length === 0;
-    if (tablesOf(db).length === 0) {
-      if (mustExist) throw noStoreYet(file);
-      return false;
-    }
-    throw new StoreNotOpened(
-      `${file} is the database of another program, or lacks a table of a store (${TABLES.join(', ')}); name another file, or restore a backup`,
-    );
+    if (hasStore(db, file)) return missingMigrations(SQLITE_MIGRATIONS, appliedMigrations(db)).length === 0;
+    if (mustExist) throw noStoreYet(file);
+    return false;
   } finally {
     db.close();
   }
+}
+
+/** Returns false for a database without tables. Throws StoreNotOpened for that of another program. */
+export function hasStore(db: DatabaseSync, file: string): boolean {
+  if (isStore(db)) return true;
+  if (tablesOf(db).length === 0) return false;
+  throw new StoreNotOpened(
+    `${file} is the database of another program, or lacks a table of a store (${TABLES.join(', ')}); name another file, or restore a backup`,
+  );
 }
 
 /** Returns whether a database has the tables of a store. Other programs have tables with such names too. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { copyFile, type FileHandle, open, readFile, rename, writeFile } from 'node:fs/promises';
+import { copyFile, type FileHandle, open, readdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { constants } from 'node:os';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -184,6 +184,17 @@ it('export ended by a signal → leaves no file', async (t) => {
   assert.equal(signal, 'SIGTERM');
   assert.equal(existsSync(file('out.csv.partial')), false);
   assert.equal(existsSync(file('out.csv')), false);
+});
+
+it('backup ended by a signal while it checks the copy → leaves no file', async (t) => {
+  const { runProcess, file } = await prepareToFeed(t);
+  // Node emits the event when the check starts its thread.
+  const script = `process.on('worker', () => process.kill(process.pid, 'SIGTERM'))`;
+  const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(script)}`;
+  const { signal } = await runProcess(['backup', file('out.db')], { env: { NODE_OPTIONS } });
+  assert.equal(signal, 'SIGTERM');
+  const left = (await readdir(file('.'))).filter((name) => name.startsWith('out'));
+  assert.deepEqual(left, []);
 });
 
 it('copy ended by a signal → says that nothing was copied, and a second copy succeeds', async (t) => {

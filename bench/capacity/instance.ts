@@ -1,5 +1,5 @@
 import { WINDOW_MS } from '../../src/http/auth/rate-limit.ts';
-import { OWNER_SHARE } from '../../src/http/overload/concurrency-limit.ts';
+import { placesOfOwner } from '../../src/http/overload/concurrency-limit.ts';
 import { MAX_BATCH } from '../../src/store/group-commit.ts';
 import type { Clock } from './clock.ts';
 import type { Database } from './database.ts';
@@ -107,7 +107,7 @@ export class Instance {
     const ofOwner = this.#inFlightOf[kind].get(owner) ?? 0;
     if (this.#inFlight[kind] >= maxInFlight) return 'overloaded';
     if (tokenRateLimit > 0 && !this.#countInWindow(owner, tokenRateLimit)) return 'limited';
-    if (ofOwner >= Math.ceil(maxInFlight * OWNER_SHARE)) return 'overloaded';
+    if (ofOwner >= placesOfOwner(maxInFlight)) return 'overloaded';
     this.#inFlight[kind] += 1;
     this.#inFlightOf[kind].set(owner, ofOwner + 1);
     return undefined;

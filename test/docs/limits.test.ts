@@ -31,7 +31,7 @@ import {
 import { CLOCK_TOLERANCE_S, MAX_JWT_LENGTH } from '../../src/http/auth/oidc.ts';
 import { WINDOW_MS } from '../../src/http/auth/rate-limit.ts';
 import { LARGEST_BODIES, UNFINISHED_BYTES } from '../../src/http/overload/body-memory.ts';
-import { OWNER_SHARE } from '../../src/http/overload/concurrency-limit.ts';
+import { OWNER_SHARE, placesOfOwner } from '../../src/http/overload/concurrency-limit.ts';
 import { GATHERED_BYTES } from '../../src/http/plants/gathered-list.ts';
 import { CONCURRENT_GATHERS, RECHECK_MS, STREAM_BYTES } from '../../src/http/plants/list-plants.ts';
 import { PAGE_BYTES } from '../../src/http/plants/pagination.ts';
@@ -189,7 +189,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   ],
   'docs/decisions/0020-client-package.md': [`| Retries by default | ${DEFAULTS.retries} |`],
   'deploy/alerts.yaml': [
-    `--max-in-flight (${numberOf('maxInFlight')}), or ${Math.ceil(numberOf('maxInFlight') * OWNER_SHARE)} of one owner`,
+    `--max-in-flight (${numberOf('maxInFlight')}), or ${placesOfOwner(numberOf('maxInFlight'))} of one owner`,
   ],
   'deploy/compose.yaml': [`stops within ${stop} plus STOP_DELAY`],
   'deploy/kubernetes/plant-store.yaml': [`stops within ${stop} plus STOP_DELAY`],

@@ -26,8 +26,13 @@ interface Share {
   inFlight: number;
 }
 
+/** Returns how many of `limit` requests in flight one owner may have: always less than all, unless `limit` is 1. */
+export function placesOfOwner(limit: number): number {
+  return Math.max(1, Math.floor(limit * OWNER_SHARE));
+}
+
 export function createAdmission(limit: number, waitForLoopBudget: WaitForLoopBudget): Admission {
-  const limitOfOwner = Math.ceil(limit * OWNER_SHARE);
+  const limitOfOwner = placesOfOwner(limit);
   // All rejections share these two errors. A new error with a stack trace would cost more than the rest of
   // the response.
   const full = new ApiError(50301, 'too many requests are in flight; retry later', RETRY_SOON);

@@ -27,6 +27,37 @@ test('owner above three quarters of the limit → 50301 for this owner; a finish
   }
 });
 
+for (const [limit, places] of [
+  [2, 1],
+  [3, 2],
+  [5, 3],
+] as const)
+  test(`limit ${limit}: one owner gets ${places}, and another owner the rest`, async () => {
+    const begin = createStarter(limit);
+    const owners = [
+      ...Array.from({ length: places + 1 }, () => 'alice'),
+      ...Array.from({ length: limit - places }, () => 'bob'),
+    ];
+    const all = owners.map((owner) => begin(owner));
+    for (const { finish } of all) finish();
+    const settled = await Promise.allSettled(all.map(({ answered }) => answered));
+    const rejected = settled.flatMap((one, index) =>
+      one.status === 'rejected' ? [[index, one.reason.message]] : [],
+    );
+    assert.deepEqual(rejected, [
+      [places, 'too many requests of this owner or address are in flight; retry later'],
+    ]);
+  });
+
+test('limit 1: any owner gets the only place', async () => {
+  const begin = createStarter(1);
+  for (const owner of ['alice', 'bob']) {
+    const { finish, answered } = begin(owner);
+    finish();
+    assert.equal(await answered, 'done');
+  }
+});
+
 test('more owners than the limit → the requests of an owner in flight still count', async () => {
   const begin = createStarter();
   for (const owner of ['alice', 'bob', 'carol', 'dave', 'erin']) {
@@ -61,8 +92,8 @@ test('limit reached → the hook rejects a request before its handler; below the
 });
 
 /** Returns a function that begins a request of an owner within new limits. */
-function createStarter(): (owner: string | undefined) => Started {
-  const { run } = createAdmission(LIMIT, () => undefined);
+function createStarter(limit = LIMIT): (owner: string | undefined) => Started {
+  const { run } = createAdmission(limit, () => undefined);
   return (owner) => {
     const { promise, resolve } = Promise.withResolvers<string>();
     return { answered: run(owner, () => promise), finish: () => resolve('done') };

@@ -10,7 +10,7 @@ import { create as newCreation } from '../../support/store-setup.ts';
 describe('more requests than --max-in-flight', () => {
   it('rejected immediately with Retry-After; lists work, admitted requests succeed, and the service recovers', async (t) => {
     const databaseUrl = await sqlite.freshUrl(t);
-    const service = await startService(t, databaseUrl, { maxInFlight: '5' });
+    const service = await startService(t, databaseUrl, { maxInFlight: '6' });
     const token = await service.token();
     assert.equal((await create(service, token, 0)).status, 200);
 
@@ -22,7 +22,7 @@ describe('more requests than --max-in-flight', () => {
       settled += 1;
       return response;
     });
-    // One of the five slots is reserved for other owners.
+    // Two of the six slots are reserved for other owners.
     const rejected: Response[] = [];
     // Sequential: each gets its response while the four still wait for the lock.
     for (let id = 5; id < 35; id += 1) rejected.push(await create(service, token, id));

@@ -39,6 +39,12 @@ export class BatchedResponse<
   /** Called with `receiveError` when malformed bytes or a timeout interrupt the body of the request. */
   onReceiveError: ((error: unknown) => void) | undefined;
 
+  /** Bytes of the body of the request, as its length or its chunk sizes give them so far. */
+  bodyBytes = 0;
+
+  /** Called when `bodyBytes` has grown, with its value before. */
+  onBodyBytes: ((before: number) => void) | undefined;
+
   /** True once `acceptBody` was called. Until then, the body of the request stays unparsed. */
   isBodyAccepted = false;
   /** Called by `acceptBody`. */
@@ -70,6 +76,12 @@ export class BatchedResponse<
    */
   get receivesBody(): boolean {
     return this.isBodyAccepted && !this.req.complete;
+  }
+
+  setBodyBytes(bytes: number): void {
+    const before = this.bodyBytes;
+    this.bodyBytes = bytes;
+    if (bytes > before) this.onBodyBytes?.(before);
   }
 
   /** Lets the connection parse the body of the request. */

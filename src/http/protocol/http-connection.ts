@@ -230,12 +230,13 @@ export class Connection {
       this.fail(error);
       return;
     }
-    const request = (this.#next ?? this.#current)?.req;
-    this.#framing.parsed(slice.length, request);
+    const response = this.#next ?? this.#current;
+    this.#framing.parsed(slice.length, response?.req);
+    response?.setBodyBytes(this.#framing.bodyBytes);
     this.#unparsed.setFieldMemory(this.#framing.fieldMemory);
     // Delays the dispatch of a request if the next slice of its body has already arrived. After that slice is
     // parsed, most requests are complete.
-    const hasMore = isHead && available > slice.length && request?.complete === false;
+    const hasMore = isHead && available > slice.length && response?.req.complete === false;
     if (!hasMore) this.#advance();
   }
 

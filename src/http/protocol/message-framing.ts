@@ -62,6 +62,8 @@ export class Framing {
   fieldBytes = 0;
   /** Bytes of memory that the headers and trailers of an incomplete request take, in the parser and in the request. */
   fieldMemory = 0;
+  /** Bytes of the body of the last request, as its length or its chunk sizes give them so far. */
+  bodyBytes = 0;
   readonly #maxBytes: number;
   #part: Part = 'start';
   /** Complete lines of the headers, without the request line, or of the trailers. */
@@ -167,6 +169,7 @@ export class Framing {
       return new ApiError(40004, 'the request line must end in HTTP/1.1 or HTTP/1.0 (RFC 9112 §2.3)');
     if (isPri(bytes, lineEnd)) return UNKNOWN_METHOD;
     this.#part = 'head';
+    this.bodyBytes = 0;
     this.#fieldLines = -1;
     this.#scanned = 0;
     this.#hasMethod = false;
@@ -197,6 +200,7 @@ export class Framing {
   #beginBody({ headers }: IncomingMessage): void {
     this.#part = headers['transfer-encoding'] === undefined ? 'length' : 'chunked';
     this.#left = this.#part === 'length' ? Number(headers['content-length']) : 0;
+    this.bodyBytes = this.#left;
     this.#line = '';
     this.#lineBytes = 0;
     this.#isInTrailers = false;
@@ -237,7 +241,10 @@ export class Framing {
     if (size === 0) {
       this.#isInTrailers = true;
       this.#fieldLines = 0;
-    } else this.#left = size + 2;
+    } else {
+      this.#left = size + 2;
+      this.bodyBytes += size;
+    }
     return false;
   }
 }

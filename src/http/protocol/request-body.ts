@@ -18,7 +18,8 @@ export const UNCOUNTED_BYTES = 4 * 1024;
 /**
  * Returns a hook that waits until the whole request has arrived: headers, body and trailers. Sets
  * `request.body` to the bytes of the body if the operation reads it and it is not empty. Checks the headers
- * first: Expect (417), Content-Encoding and Content-Type (415), Content-Length (413). `limit` is the max size
+ * first: Expect (417), Content-Encoding and Content-Type (415), Content-Length (413), and the size of each chunk when it
+ * arrives. `limit` is the max size
  * of a body in bytes. `countMemory` counts the memory of bodies that arrive in parts, by owner; it throws above
  * its limits.
  */
@@ -40,21 +41,16 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     done: HookHandlerDoneFunction,
   ): void => {
     const { raw, headers } = request;
-    const length = headers['content-length'];
-    const isChunked = headers['transfer-encoding'] !== undefined;
     const response = responseOf(reply);
-    const isEmpty = !isChunked && (length === undefined || Number(length) === 0);
+    const isEmpty = response.bodyBytes === 0 && headers['transfer-encoding'] === undefined;
+    const fault = faultOfTrailers(raw);
+    if (fault !== undefined) throw fault;
     checkExpectation(request);
-    if (!isChunked && !isEmpty) {
-      checkContent(request);
-      if (Number(length) > limit) throw tooLarge;
-    }
+    checkBytes(request, 0, response.bodyBytes);
     // An HTTP/1.0 client does not wait for 100 Continue and gets none.
     if (headers.expect !== undefined && raw.httpVersionMinor > 0) response.writeContinue();
     if (raw.complete && !isEmpty) {
-      const fault = faultOfTrailers(raw);
-      if (fault !== undefined) throw fault;
-      const body = checkedBody(request, readAll(raw));
+      const body = readAll(raw);
       if (isRead(request)) request.body = body;
     }
     if (raw.complete || isEmpty) done();
@@ -68,7 +64,7 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     const isChunked = request.headers['transfer-encoding'] !== undefined;
     const limitsPieces = isChunked || 'encrypted' in raw.socket;
     const isKept = isRead(request);
-    const maxLength = isChunked ? limit : Number(request.headers['content-length']);
+    const maxLength = isChunked ? limit : response.bodyBytes;
     let body = Buffer.alloc(0);
     let held = 0;
     let size = 0;
@@ -78,15 +74,22 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
       raw.off('data', onData);
       raw.off('end', onEnd);
       response.onReceiveError = undefined;
+      response.onBodyBytes = undefined;
       if (error instanceof Error) done(error);
       else authenticateAgain(request, reply).then(() => done(), done);
+    }
+
+    function onBodyBytes(before: number): void {
+      try {
+        checkBytes(request, before, response.bodyBytes);
+      } catch (error: unknown) {
+        finish(error);
+      }
     }
 
     function onData(piece: Buffer): void {
       pieces += 1;
       try {
-        if (size === 0) checkContent(request);
-        if (size + piece.length > limit) throw tooLarge;
         if (limitsPieces && pieces > BASE_PIECES + size / BYTES_PER_PIECE) throw tooManyPieces;
         if (isKept) keep(piece);
         size += piece.length;
@@ -125,21 +128,15 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     raw.on('data', onData);
     raw.on('end', onEnd);
     response.onReceiveError = finish;
+    response.onBodyBytes = onBodyBytes;
     // Only when the body flows: `onData` then gets each chunk as soon as it is parsed, and can stop the rest.
     process.nextTick(() => response.acceptBody());
   }
 
-  /**
-   * Joins the chunks of a complete body. Throws if the body is too long or has the wrong type. An empty body
-   * counts as no body.
-   */
-  function checkedBody(request: FastifyRequest, chunks: readonly Buffer[]): Buffer | undefined {
-    const [first] = chunks;
-    if (first === undefined) return undefined;
-    const body = chunks.length === 1 ? first : Buffer.concat(chunks);
-    checkContent(request);
-    if (body.length > limit) throw tooLarge;
-    return body;
+  /** Checks the type of a body when it is known not to be empty, and its size whenever that has grown. */
+  function checkBytes(request: FastifyRequest, before: number, now: number): void {
+    if (before === 0 && now > 0) checkContent(request);
+    if (now > limit) throw tooLarge;
   }
 }
 
@@ -157,14 +154,15 @@ function authenticateAgain(request: FastifyRequest, reply: FastifyReply): Promis
   });
 }
 
-/** Returns the chunks of a body that has arrived completely. */
-function readAll(message: IncomingMessage): readonly Buffer[] {
+/** Returns a body that has arrived completely. An empty body counts as no body. */
+function readAll(message: IncomingMessage): Buffer | undefined {
   const chunks: Buffer[] = [];
   for (;;) {
     const chunk: unknown = message.read();
-    if (!Buffer.isBuffer(chunk)) return chunks;
+    if (!Buffer.isBuffer(chunk)) break;
     chunks.push(chunk);
   }
+  return chunks.length > 1 ? Buffer.concat(chunks) : chunks[0];
 }
 
 /** Throws an ApiError (41700) if `Expect` has a value other than 100-continue (RFC 9110 §10.1.1). */

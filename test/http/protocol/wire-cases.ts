@@ -471,6 +471,29 @@ const chunks: readonly WireCase[] = [
     post(CHUNKED, `10001\r\n${' '.repeat(65_537)}\r\n0\r\n\r\n${SMUGGLED}`),
     41300,
   ),
+  ...['10001', '7fffffff', 'ffffffffffffffff'].map((size) =>
+    ends(`a chunk of ${size} bytes is rejected before it is read`, post(CHUNKED, `${size}\r\n{`), 41300),
+  ),
+  ends(
+    'a last chunk above the body limit is rejected before it is read',
+    post(CHUNKED, `16\r\n${FERN}\r\n10000\r\n`),
+    41300,
+  ),
+  ends(
+    'a chunk that is too large and not JSON is rejected before it is read',
+    `POST /plants HTTP/1.1\r\n${WITH}${CHUNKED}\r\n7fffffff\r\n`,
+    41500,
+  ),
+  ends(
+    'a chunk that is too large gets the error of its token',
+    `POST /plants HTTP/1.1\r\n${HOST}${JSON_TYPE}${CHUNKED}\r\n7fffffff\r\n{`,
+    40100,
+  ),
+  ends(
+    'a chunk that is too large gets the error of its path',
+    `POST /nothing HTTP/1.1\r\n${WITH}${JSON_TYPE}${CHUNKED}\r\n7fffffff\r\n{`,
+    40401,
+  ),
   { ...ends('chunks without an end are rejected', post(CHUNKED, `16\r\n${FERN}\r\n`)), endsEarly: true },
 ];
 

@@ -155,8 +155,8 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/protocol/request-body.ts',
-        from: 'if (size + piece.length > limit) throw tooLarge;',
-        to: 'pieces = 0;',
+        from: 'if (now > limit) throw tooLarge;',
+        to: '',
       },
     ],
   },

@@ -16,6 +16,13 @@ export const BYTES_PER_PIECE = 128;
 export const UNCOUNTED_BYTES = 4 * 1024;
 
 /**
+ * Matches the media type application/json with any parameters (RFC 9110 §8.3.1). Each character can match in one way
+ * only, so that the time is linear.
+ */
+const JSON_TYPE =
+  /^application\/json(?:[ \t]*;(?:[ \t]*[\w!#$%&'*+.^`|~-]+=(?:[\w!#$%&'*+.^`|~-]+|"(?:[^"\\]|\\.)*"))?)*[ \t]*$/i;
+
+/**
  * Returns a hook that waits until the whole request has arrived: headers, body and trailers. Sets
  * `request.body` to the bytes of the body if the operation reads it and it is not empty. Checks the headers
  * first: Expect (417), Content-Encoding and Content-Type (415), Content-Length (413), and the size of each chunk when it
@@ -191,8 +198,7 @@ function checkContent({ headers, raw }: FastifyRequest): void {
   if (encoding !== undefined && encoding.trim().toLowerCase() !== 'identity')
     throw new ApiError(41500, 'the body must not be encoded; send it without Content-Encoding');
   const type = headers['content-type'];
-  const isJson =
-    type === 'application/json' || type?.split(';', 1)[0]?.trim().toLowerCase() === 'application/json';
+  const isJson = type === 'application/json' || (type !== undefined && JSON_TYPE.test(type));
   if (countOf(raw.rawHeaders, 'content-type') > 1)
     throw new ApiError(41500, 'send one Content-Type header only, with application/json');
   if (!isJson)

@@ -1543,6 +1543,8 @@ const content: readonly Scenario[] = [
     'application/json;charset="UTF-8"',
     'Application/JSON',
     'APPLICATION/JSON ; Charset=UTF-8',
+    'application/json; ;\tcharset=utf-8; ',
+    'application/json; x="a, \\" b;"; y=1',
   ].map(
     (type): Scenario => ({
       title: `Content-Type: ${type} is JSON`,
@@ -1561,11 +1563,19 @@ const content: readonly Scenario[] = [
     'application/x-www-form-urlencoded',
     'multipart/form-data; boundary=x',
     'application/json, text/plain',
+    'application/json;x, text/plain',
+    'application/json; x=1, text/plain',
+    'application/json; x="a", text/plain',
+    'application/json; x="a',
+    'application/json; x="a\\"',
+    'application/json; x',
+    'application/json; =1',
+    `application/json${'; '.repeat(1_000)},`,
     'text/plain; application/json',
     '*/*',
   ].map(
     (type): Scenario => ({
-      title: `Content-Type: ${type === '' ? 'nothing' : type} is not JSON`,
+      title: `Content-Type: ${type === '' ? 'nothing' : brief(type)} is not JSON`,
       ...posts(fern, [['Content-Type', type]]),
       ...rejected(41500, 'Content-Type'),
       after: [thenLists('[]')],

@@ -1,7 +1,8 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { METHODS } from '../operation.ts';
 
-const REQUEST_HEADERS = 'Authorization, Content-Type, Idempotency-Key';
+/** The headers of the operations, and those of W3C Trace Context. */
+const REQUEST_HEADERS = 'Authorization, Content-Type, Idempotency-Key, traceparent, tracestate';
 const EXPOSED = 'Allow, Idempotent-Replayed, Link, Retry-After, WWW-Authenticate, X-Request-Id';
 
 /** Seconds for which a browser may cache the response to a preflight. Chromium's limit is two hours. */

@@ -10,7 +10,7 @@ import { bearer, startService } from '../../support/service.ts';
 const PAGE = 'https://plants.example';
 const PREFLIGHT = {
   'access-control-request-method': 'POST',
-  'access-control-request-headers': 'authorization,content-type,idempotency-key',
+  'access-control-request-headers': 'authorization,content-type,idempotency-key,traceparent,tracestate',
 };
 
 /** True for the headers of errors that the OpenAPI document has; `Allow` belongs to no operation. */
@@ -41,7 +41,8 @@ describe('CORS: page of another origin', () => {
       assert.deepEqual(corsOf(answer), {
         'access-control-allow-origin': PAGE,
         'access-control-allow-methods': 'GET, HEAD, POST, DELETE',
-        'access-control-allow-headers': 'Authorization, Content-Type, Idempotency-Key',
+        'access-control-allow-headers':
+          'Authorization, Content-Type, Idempotency-Key, traceparent, tracestate',
         'access-control-max-age': '7200',
       });
       assert.equal(headerOf(answer.headers, 'vary'), 'Origin');
@@ -68,7 +69,7 @@ describe('CORS: page of another origin', () => {
     }
   });
 
-  it('methods and headers → exactly those of the OpenAPI document', async (t) => {
+  it('methods and headers → exactly those of the OpenAPI document, and those of W3C Trace Context', async (t) => {
     const { url } = await startService(t, await sqlite.freshUrl(t), { corsOrigin: '*' });
     const preflight = corsOf(await ask(url, 'OPTIONS', '/plants', { origin: PAGE, ...PREFLIGHT }));
     const response = corsOf(await ask(url, 'GET', '/plants', { origin: PAGE }));
@@ -80,6 +81,8 @@ describe('CORS: page of another origin', () => {
     assertList(preflight['access-control-allow-headers'], [
       'Authorization',
       'Content-Type',
+      'traceparent',
+      'tracestate',
       ...parameters.filter((parameter) => parameter.in === 'header').map(({ name }) => name),
     ]);
     const documented = described.flatMap(({ responses }) =>

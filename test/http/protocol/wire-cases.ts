@@ -610,6 +610,23 @@ const expectations: readonly WireCase[] = [
     closes: false,
     leaves: WITH_FERN,
   },
+  ...[
+    ['100-continue twice in one header', 'Expect: 100-continue, 100-continue\r\n'],
+    ['100-continue twice in two headers', 'Expect: 100-continue\r\nExpect: 100-continue\r\n'],
+    ['a list with empty members', 'Expect: ,100-continue ,\r\n'],
+    ['an empty value', 'Expect:\r\n'],
+  ].map(([what, headers]) => ({
+    title: `Expect: ${what} gets one 100`,
+    sends: post(`${headers}${LENGTH}`, FERN),
+    answers: [100, 200],
+    closes: false,
+    leaves: WITH_FERN,
+  })),
+  ends(
+    'an expectation next to 100-continue is rejected',
+    post(`Expect: 100-continue, a-miracle\r\n${LENGTH}`, FERN),
+    41700,
+  ),
   ends(
     'Expect with an invalid token gets its error and no 100',
     `POST /plants HTTP/1.1\r\n${HOST}Authorization: Bearer x\r\n${JSON_TYPE}Expect: 100-continue\r\n${LENGTH}\r\n${FERN}`,

@@ -1683,6 +1683,55 @@ const order: readonly Scenario[] = [
       allows: ITEM,
     },
   ]),
+  ...(
+    [
+      ['a missing route', { method: 'POST', path: '/nothing', ...rejected(40401) }],
+      ['the method', { method: 'PUT', path: '/plants', ...rejected(40500, 'PUT'), allows: COLLECTION }],
+      ['an invalid token', { method: 'POST', path: '/plants', token: 'unknown', ...rejected(40101) }],
+      ['a missing scope', { method: 'POST', path: '/plants', token: 'reader', ...rejected(40300) }],
+    ] as const
+  ).map(
+    ([what, request]): Scenario => ({
+      title: `${what} comes before an expectation`,
+      headers: [...JSON_CONTENT, ['Expect', 'a-miracle']],
+      body: fern,
+      ...request,
+    }),
+  ),
+  ...(
+    [
+      ['a text body', 'text/plain', fern],
+      ['a body that is too large', 'application/json', tooLarge],
+    ] as const
+  ).map(
+    ([what, type, body]): Scenario => ({
+      title: `an expectation comes before ${what}`,
+      ...posts(body, [
+        ['Content-Type', type],
+        ['Expect', 'a-miracle'],
+      ]),
+      ...rejected(41700, '100-continue'),
+    }),
+  ),
+  {
+    title: 'the type of a body comes before its size',
+    ...posts(tooLarge, [['Content-Type', 'text/plain']]),
+    ...rejected(41500),
+  },
+  ...(
+    [
+      ['a missing route comes before', { path: '/nothing', ...rejected(40401) }],
+      ['the method comes before', { path: '/plants/7', ...rejected(40500, 'GET'), allows: ITEM }],
+      ['a public page ignores', { path: '/openapi.json', status: 200 }],
+    ] as const
+  ).map(
+    ([what, request]): Scenario => ({
+      title: `${what} two Authorization headers`,
+      method: 'GET',
+      authorization: ['Bearer {token}', 'Bearer {token}'],
+      ...request,
+    }),
+  ),
   {
     title: 'OPTIONS with a text body is rejected',
     method: 'OPTIONS',

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { appendFile, cp, readFile, symlink } from 'node:fs/promises';
+import { appendFile, cp, readFile, rm, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { it } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -52,6 +52,29 @@ it('the log on a terminal has one line for each request', async (t) => {
   );
   program.kill('SIGTERM');
   assert.equal((await program.ended).code, 0);
+});
+
+/** Sets the title of a terminal, clears its screen, and turns the direction of the text. */
+const CONTROLS = '\u001b]0;title\u0007\u001b[2J\u202e';
+
+it('the log on a terminal escapes what controls a terminal', async (t) => {
+  const installation = await newInstallation(t);
+  const folder = join(installation.folder, CONTROLS);
+  const [cert, key] = ['pem', 'key'].map((ending) => join(folder, `first.${ending}`)) as [string, string];
+  await cp(join(ROOT, 'test', 'support', 'certificates'), folder, { recursive: true });
+  const program = installation.start(
+    ['serve', '--port', '0', '--admin-port', '0', '--tls-cert', cert, '--tls-key', key],
+    { env: { NODE_OPTIONS: '--import=data:text/javascript,process.stdout.isTTY=true', NO_COLOR: '1' } },
+  );
+  await program.wrote(() => /INFO.*: .*serving/.exec(program.output.stdout) ?? undefined);
+  await rm(cert);
+  program.kill('SIGHUP');
+  await program.wrote(() => /ENOENT.*first\.pem/.exec(program.output.stdout) ?? undefined);
+  program.kill('SIGTERM');
+  const { code, stdout } = await program.ended;
+  assert.equal(code, 0);
+  assert.ok(stdout.includes(String.raw`\u001b]0;title\u0007\u001b[2J\u202e`), stdout);
+  assert.doesNotMatch(stdout, /(?!\n)\p{Cc}|\u202e/u);
 });
 
 /** More lines than a terminal, a pipe and their readers hold. */

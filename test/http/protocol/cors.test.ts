@@ -57,6 +57,7 @@ describe('CORS: page of another origin', () => {
       ['DELETE', '/plants/7', token, 404],
       ['GET', '/plants', {}, 401],
       ['GET', '/nothing', {}, 404],
+      ['GET', '/plants/%', {}, 400],
       ['PUT', '/plants', {}, 405],
       ['POST', '/plants', token, 400],
     ] as const) {

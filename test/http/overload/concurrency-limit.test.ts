@@ -17,9 +17,14 @@ test('owner above three quarters of the limit → 50301 for this owner; a finish
   // Twice, and with more owners than the limit: the places of an owner are free again.
   for (const owner of ['alice', 'bob', 'carol', 'dave', 'erin', 'alice', 'bob']) {
     const started = Array.from({ length: OWNER_LIMIT }, () => begin(owner));
-    await assert.rejects(begin(owner).answered, { code: 50301, message: /of this owner/ });
+    const headers = { 'retry-after': '1' };
+    await assert.rejects(begin(owner).answered, { code: 50301, message: /of this owner/, headers });
     const other = begin('other');
-    await assert.rejects(begin(undefined).answered, { code: 50301, message: /^too many requests are/ });
+    await assert.rejects(begin(undefined).answered, {
+      code: 50301,
+      message: /^too many requests are/,
+      headers,
+    });
     for (const { finish, answered } of [...started, other]) {
       finish();
       assert.equal(await answered, 'done');

@@ -37,7 +37,7 @@ describe('a gate for two tasks', () => {
     const ends = hanging.map(({ promise }) => gate(() => promise));
     const rejected = assert.rejects(
       gate(() => assert.fail('the task was started')),
-      { code: 50301 },
+      { code: 50301, headers: { 'retry-after': '1' } },
     );
     t.mock.timers.tick(30_000);
     await rejected;

@@ -628,7 +628,7 @@ for (const [inFlight, waiting] of [
     held[0]?.end();
     const all = String(await wire.rest());
     assert.equal(/"error":50301/.test(all), waiting === 'GET', all);
-    assert.match(all, /HTTP\/1\.1 503 /);
+    assert.match(all, /HTTP\/1\.1 503 .*\r\nRetry-After: 1\r\n/s);
   });
 
 for (const [what, begins, ends] of [

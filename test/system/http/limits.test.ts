@@ -115,6 +115,7 @@ describe('bodies that arrive in parts', () => {
       const rejected = (await Promise.race(begun)) ?? assert.fail('closed without a response');
       assert.equal(rejected.status, 503);
       assert.equal(headerOf(rejected.headers, 'connection'), 'close');
+      assert.equal(headerOf(rejected.headers, 'retry-after'), '1');
       const { error, message } = JSON.parse(String(rejected.body));
       assert.equal(error, 50301);
       return message;

@@ -1244,6 +1244,16 @@ const routes: readonly Scenario[] = [
     answers: { etag: null },
   },
   {
+    title: 'the script with `If-None-Match: *` is not sent',
+    method: 'GET',
+    path: '/docs/scalar.js',
+    authorization: [],
+    headers: [['If-None-Match', '*']],
+    status: 304,
+    answer: '',
+    answers: { etag: /^"[\w-]{43}"$/, 'content-length': null },
+  },
+  {
     title: 'the script with `If-Match: *` is sent',
     method: 'HEAD',
     path: '/docs/scalar.js',

@@ -46,7 +46,11 @@ import { BUFFER_LIMITS, EXIT_FLUSH_MS } from '../../src/observability/log-writer
 import { DRAIN_MS, GRACE_MS, LAST_MS } from '../../src/server.ts';
 import { KEY_EXPIRY_INTERVAL_MS } from '../../src/store/expired-keys-timer.ts';
 import { MAX_BATCH, MAX_WAITING, OWNER_CHARACTERS } from '../../src/store/group-commit.ts';
-import { REPEATED_LOCK_TIMEOUT_MS, WRITE_LOCK_TIMEOUT_MS } from '../../src/store/sqlite/connection.ts';
+import {
+  LOG_LEFT_BYTES,
+  REPEATED_LOCK_TIMEOUT_MS,
+  WRITE_LOCK_TIMEOUT_MS,
+} from '../../src/store/sqlite/connection.ts';
 import { LOCK_TIMEOUT_MS } from '../../src/store/sqlite/migrate.ts';
 import {
   CHARACTERS_BETWEEN_CHECKPOINTS,
@@ -152,6 +156,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `a start waits up to ${LOCK_TIMEOUT_MS / SECOND_MS} s,`,
     `every ${REQUESTS_BETWEEN_CHECKPOINTS} batches, or every ${CHARACTERS_BETWEEN_CHECKPOINTS / MIB} million`,
     `The service retries every ${REQUESTS_BETWEEN_CHECKPOINTS} batches`,
+    `its file is cut to ${LOG_LEFT_BYTES / MIB} MiB`,
     `\`operation\` is ${operations.map(({ operationId }) => code(operationId)).join(', ')}, \`openapi\``,
     `expired keys, ${grouped(EXPIRED_KEYS_AT_ONCE)} at a time`,
     `fails after ${CHECK_MS / SECOND_MS} s without a result`,

@@ -31,13 +31,20 @@ export const REPEATED_LOCK_TIMEOUT_MS = 1_000;
 const READ_LOCK_TIMEOUT_MS = 5_000;
 
 /**
+ * Max bytes that the file of the write-ahead log keeps when the log begins again after a checkpoint. Without a limit, it
+ * would keep its largest size. The log of the usual loads is far smaller, so that its file is never cut and grown again.
+ */
+export const LOG_LEFT_BYTES = 64 * 1024 * 1024;
+
+/**
  * Opens a connection for writes. The caller must run checkpoints: automatic checkpoints hide their errors.
  */
 export function openForWriting(file: string, lockTimeoutMs = WRITE_LOCK_TIMEOUT_MS): DatabaseSync {
   return open(
     file,
     lockTimeoutMs,
-    'PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0',
+    `PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;
+     PRAGMA journal_size_limit = ${LOG_LEFT_BYTES}`,
   );
 }
 

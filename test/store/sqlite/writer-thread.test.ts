@@ -7,7 +7,13 @@ import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promises';
 import type { Worker } from 'node:worker_threads';
 import { openStore } from '../../../src/store/open-engine.ts';
-import { REPEATED_LOCK_TIMEOUT_MS, WRITE_LOCK_TIMEOUT_MS } from '../../../src/store/sqlite/connection.ts';
+import {
+  LOG_LEFT_BYTES,
+  openForWriting,
+  REPEATED_LOCK_TIMEOUT_MS,
+  WRITE_LOCK_TIMEOUT_MS,
+} from '../../../src/store/sqlite/connection.ts';
+import { REQUESTS_BETWEEN_CHECKPOINTS } from '../../../src/store/sqlite/writer-thread.ts';
 import { NothingStored, StoreNotOpened, StoreUnavailable } from '../../../src/store/store.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
 import { PATIENCE_MS } from '../../support/patience.ts';
@@ -60,6 +66,22 @@ test('messages of Node on the channel of the writer thread (`node --watch`) → 
   }
   assert.equal(await outcome, 'created');
   assert.deepEqual([threads.length, fatal], [1, []]);
+});
+
+test('a reader let the log grow → its file is cut to LOG_LEFT_BYTES after a checkpoint', async (t) => {
+  const file = await freshFile();
+  const { store } = await open(t, file);
+  using reader = new DatabaseSync(file);
+  reader.exec('BEGIN; SELECT count(*) FROM plants');
+  using writer = openForWriting(file, PATIENCE_MS);
+  writer.exec('PRAGMA synchronous = OFF; CREATE TABLE filler (content BLOB)');
+  const filler = writer.prepare('INSERT INTO filler VALUES (zeroblob(?))');
+  for (let rest = 2 * LOG_LEFT_BYTES; rest > 0; rest -= LOG_LEFT_BYTES / 4) filler.run(LOG_LEFT_BYTES / 4);
+  reader.exec('COMMIT');
+  for (let id = 1n; id <= REQUESTS_BETWEEN_CHECKPOINTS; id += 1n) await store.write(create(id));
+  assert.ok(store.load().walBytes > 2 * LOG_LEFT_BYTES);
+  await store.write(create(0n));
+  assert.equal(store.load().walBytes, LOG_LEFT_BYTES);
 });
 
 test('another program keeps the write lock → later writes wait a shorter time, until one succeeds', async (t) => {

@@ -269,6 +269,11 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
     ({ writesInFlight }) => writesInFlight,
   );
   loadGauge(
+    'plant_store_oldest_batch_seconds',
+    'Time since the oldest running batch began; 0 if none runs.',
+    ({ oldestBatchMs }) => oldestBatchMs / 1_000,
+  );
+  loadGauge(
     'plant_store_database_connection_waits',
     'Statements and batches queued for a connection to the database.',
     ({ connections }) => connections.waiting,

@@ -85,7 +85,8 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   const keysInFlight = new Set<string>();
   let waiting: Waiting[] = [];
   let intervals = 0;
-  let inFlight = 0;
+  /** The batches in flight, oldest first, with the times when they began on the monotonic clock. */
+  const inFlight = new Map<readonly Waiting[], number>();
   let writesInFlight = 0;
   /** Number of writes in progress, queued or in flight, at the recent peak. */
   let peak = 0;
@@ -109,7 +110,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   }
 
   function proceed(): void {
-    if (waiting.length === 0 || inFlight >= maxInFlight) return;
+    if (waiting.length === 0 || inFlight.size >= maxInFlight) return;
     if (waiting.length >= earlySize()) void launch(earlySize());
     else schedule();
   }
@@ -133,13 +134,13 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
       return;
     }
     scheduled = false;
-    if (inFlight < maxInFlight) void launch();
+    if (inFlight.size < maxInFlight) void launch();
   }
 
   async function launch(limit = maxBatch): Promise<void> {
     const batch = takeBatch(Math.min(limit, maxBatch));
     if (batch.length === 0) return;
-    inFlight += 1;
+    inFlight.set(batch, performance.now());
     writesInFlight += batch.length;
     peak -= peak * PEAK_DECAY;
     halving = inHalves();
@@ -147,13 +148,13 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     await settle(batch);
     writesInFlight -= batch.length;
     for (const { keys } of batch) for (const key of keys) keysInFlight.delete(key);
-    inFlight -= 1;
+    inFlight.delete(batch);
     proceed();
     endWhenIdle();
   }
 
   function endWhenIdle(): void {
-    if (!closed || waiting.length > 0 || inFlight > 0) return;
+    if (!closed || waiting.length > 0 || inFlight.size > 0) return;
     clearInterval(watch);
     idle.resolve();
   }
@@ -223,5 +224,11 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     return idle.promise;
   }
 
-  return { write, load: () => ({ writesWaiting: waiting.length, writesInFlight }), close };
+  function load(): ReturnType<GroupCommit['load']> {
+    const [oldest] = inFlight.values();
+    const oldestBatchMs = oldest === undefined ? 0 : performance.now() - oldest;
+    return { writesWaiting: waiting.length, writesInFlight, oldestBatchMs };
+  }
+
+  return { write, load, close };
 }

@@ -40,6 +40,8 @@ export interface StoreLoad extends EngineLoad {
   readonly writesWaiting: number;
   /** Number of writes in batches that the engine is committing. */
   readonly writesInFlight: number;
+  /** Milliseconds since the oldest batch that the engine is committing began; 0 if there is none. */
+  readonly oldestBatchMs: number;
 }
 
 /** The load of an engine. Values that do not apply to an engine are 0. */

@@ -302,17 +302,19 @@ test('load of the store → each number under its name and state', async () => {
     connections: { idle: 1, busy: 2, waiting: 3 },
     writesWaiting: 4,
     writesInFlight: 5,
+    oldestBatchMs: 9_500,
     walBytes: 6,
     checkpointFailures: 7,
     timelineRegressions: 8,
   }));
   const lines = (await metrics.registry.metrics()).split('\n');
-  const load = /^plant_store_(?:database|writes|wal|checkpoint|timeline)_\S+ \d+$/;
+  const load = /^plant_store_(?:database|writes|oldest|wal|checkpoint|timeline)_\S+ [\d.]+$/;
   assert.deepEqual(lines.filter((line) => load.test(line)).toSorted(), [
     'plant_store_checkpoint_failures_total 7',
     'plant_store_database_connection_waits 3',
     'plant_store_database_connections{state="busy"} 2',
     'plant_store_database_connections{state="idle"} 1',
+    'plant_store_oldest_batch_seconds 9.5',
     'plant_store_timeline_regressions_total 8',
     'plant_store_wal_bytes 6',
     'plant_store_writes_in_flight 5',

@@ -124,6 +124,26 @@ async function isSettled(promise: Promise<unknown>): Promise<boolean> {
   return settled;
 }
 
+test('batches in flight → load has the age of the oldest, and 0 without any', async () => {
+  const { group, begun, write, idsBegun } = createHeld({ maxInFlight: 2 });
+  const age = (): number => group.load().oldestBatchMs;
+  assert.equal(age(), 0);
+  const writes = write(1);
+  await idsBegun();
+  const between = performance.now();
+  writes.push(...write(2));
+  await idsBegun();
+  assert.ok(age() > performance.now() - between, 'the age of the first');
+  at(begun, 0).succeed();
+  await writes[0];
+  await turns();
+  assert.ok(age() > 0 && age() <= performance.now() - between, 'the age of the second');
+  at(begun, 1).succeed();
+  await writes[1];
+  await turns();
+  assert.equal(age(), 0);
+});
+
 describe('collecting', () => {
   test('writes of one event-loop iteration share a batch, in their order', async () => {
     const { begun, write, idsBegun } = createHeld();
@@ -263,7 +283,8 @@ describe('limits', () => {
     const waiting = write(2, 4, 6);
     await assertRejected(write(7, 8), StoreOverloaded);
     await assert.rejects(group.write(remove(9)), /3 writes/);
-    assert.deepEqual(group.load(), { writesWaiting: 3, writesInFlight: 1 });
+    const { writesWaiting, writesInFlight } = group.load();
+    assert.deepEqual([writesWaiting, writesInFlight], [3, 1]);
     at(begun, 0).succeed();
     assert.deepEqual(await Promise.all(first), ['deleted']);
     assert.deepEqual(await idsBegun(), [[0], [2, 4, 6]]);
@@ -274,7 +295,7 @@ describe('limits', () => {
     assert.deepEqual(await idsBegun(), [[0], [2, 4, 6], [8, 10, 12]]);
     at(begun, 2).succeed();
     assert.deepEqual(await Promise.all(later), ['deleted', 'deleted', 'deleted']);
-    assert.deepEqual(group.load(), { writesWaiting: 0, writesInFlight: 0 });
+    assert.deepEqual(group.load(), { writesWaiting: 0, writesInFlight: 0, oldestBatchMs: 0 });
   });
 
   test('queued for maxWaitMs → rejected, and never executed; younger ones stay queued', async (t) => {

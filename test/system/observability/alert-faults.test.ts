@@ -17,7 +17,7 @@ import {
   SHORT_NAME,
 } from '../../support/faults/disk-limits.ts';
 import { holdWrites } from '../../support/faults/hold-writes.ts';
-import { needsProgram } from '../../support/needs.ts';
+import { canRun, needs, needsProgram } from '../../support/needs.ts';
 import { until } from '../../support/patience.ts';
 import { newInstallation, type ProgramOptions, type Service, TOGETHER } from '../../support/program.ts';
 import { freePort } from '../../support/servers/free-port.ts';
@@ -131,6 +131,15 @@ async function openBusy(t: TestContext, url: string, count: number): Promise<rea
 const LIMIT_KIB = 2_048;
 const limited = (command: Command): Command => limitedFiles(command, LIMIT_KIB);
 
+const CAN_TRACE = needs('strace', canRun('strace', '-o', '/dev/null', 'true'));
+
+/** After 29 fsyncs, a thread waits for minutes in each. */
+function hangingFsync(command: Command): Command {
+  const calls = 'fsync,fdatasync';
+  const fault = `inject=${calls}:delay_enter=600s:when=30+`;
+  return ['strace', '-D', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${calls}`, '-e', fault, ...command];
+}
+
 /** A store that exceeds the limit, with the plants of another owner than that of the requests. */
 async function filledStore(t: TestContext): Promise<string> {
   const { databaseUrl, file, token } = await newInstallation(t);
@@ -217,6 +226,13 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), ...TOGE
       'PlantStoreWritesFail',
       'PlantStoreWritesWait',
     ]);
+  });
+
+  it('the disk hangs → PlantStoreWritesHang, and the service is ready', CAN_TRACE, async (t) => {
+    const { service, prometheus, load } = await start(t, { wrap: hangingFsync });
+    load();
+    await assertOnly(prometheus, ['PlantStoreWritesHang']);
+    assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
   });
 
   it('checkpoints fail → PlantStoreCheckpointsFail', async (t) => {

@@ -2,6 +2,7 @@ import type { FastifyInstance } from 'fastify';
 import type { Registry } from 'prom-client';
 import Gauge from 'prom-client/lib/gauge.js';
 import { ApiError, type ErrorCode } from '../api-errors.ts';
+import { afterRunning, within } from '../running-time.ts';
 import { messageOf } from '../thrown-errors.ts';
 import { RETRY_SOON } from './error-response.ts';
 import { createHttpApp, type HttpAppOptions } from './http-app.ts';
@@ -15,6 +16,12 @@ interface ReadinessCheck {
   check(): Promise<void>;
 }
 
+interface Probe {
+  readonly name: string;
+  /** Resolves to undefined if the check passes, otherwise to its name and error message. */
+  failure(): Promise<string | undefined>;
+}
+
 interface AdminOptions extends Pick<HttpAppOptions, 'limits' | 'connections' | 'log'> {
   readonly registry: Registry;
   readonly checks: readonly ReadinessCheck[];
@@ -24,8 +31,17 @@ interface AdminOptions extends Pick<HttpAppOptions, 'limits' | 'connections' | '
 export const SCRAPES_RENDERED = 10;
 const SECOND_MS = 1_000;
 
-/** Timeout of a readiness check in milliseconds: shorter than the probe interval of common load balancers. */
+/**
+ * Max milliseconds that a response waits for a readiness check: shorter than the timeout of common load balancers. If
+ * the check takes longer, the response has its previous result, so that a slow store does not take away all instances.
+ */
 export const CHECK_MS = 1_000;
+
+/**
+ * Milliseconds after which a check without a result fails. Exceeds the default statement timeout, with which a request
+ * still gets its late response.
+ */
+export const SILENT_MS = 6_000;
 
 /**
  * Codes of server errors that get no error line in the log. 50100 and 50301: a client could flood the log. 50300:
@@ -35,7 +51,8 @@ const UNLOGGED: readonly ErrorCode[] = [50100, 50300, 50301];
 
 /** Creates the application for operators, on a separate port: /live, /ready and /metrics. */
 export function createAdmin({ registry, checks, limits, connections, log }: AdminOptions): FastifyInstance {
-  gaugeChecks(registry, checks);
+  const probes = checks.map((check) => ({ name: check.name, failure: createProbe(check) }));
+  gaugeProbes(registry, probes);
   const scrape = limitScrapes(() => registry.metrics());
   const admin = createHttpApp({
     ...{ limits, connections, log },
@@ -50,7 +67,7 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
   const withHead = { exposeHeadRoute: true };
   admin.get('/live', withHead, async (_request, reply) => asJson(reply, '{"status":"ok"}'));
   admin.get('/ready', withHead, async (_request, reply) => {
-    const failures = await Promise.all(checks.map(failureOf));
+    const failures = await Promise.all(probes.map(({ failure }) => failure()));
     const failed = failures.filter((failure) => failure !== undefined);
     if (failed.length > 0) throw new ApiError(50300, `not ready: ${failed.join('; ')}`, RETRY_SOON);
     const passed = Object.fromEntries(checks.map(({ name }) => [name, 'ok']));
@@ -85,30 +102,47 @@ function limitScrapes(render: () => Promise<string>): () => Promise<string> {
  * Registers a gauge with the result of each readiness check, to show why an instance is not ready. Metrics of
  * requests cannot show the reason: such an instance gets no requests.
  */
-function gaugeChecks(registry: Registry, checks: readonly ReadinessCheck[]): void {
+function gaugeProbes(registry: Registry, probes: readonly Probe[]): void {
   new Gauge({
     name: 'plant_store_ready',
     help: '1 if a check of /ready passes, else 0',
     labelNames: ['check'],
     registers: [registry],
     async collect() {
-      const failures = await Promise.all(checks.map(failureOf));
-      for (const [index, { name }] of checks.entries())
+      const failures = await Promise.all(probes.map(({ failure }) => failure()));
+      for (const [index, { name }] of probes.entries())
         this.set({ check: name }, failures[index] === undefined ? 1 : 0);
     },
   });
 }
 
-/** Runs a readiness check. Resolves to undefined if it passes, otherwise to its name and error message. */
-async function failureOf({ name, check }: ReadinessCheck): Promise<string | undefined> {
-  const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => late.reject(new Error(`no response within ${CHECK_MS} ms`)), CHECK_MS);
-  try {
-    await Promise.race([check(), late.promise]);
-  } catch (error: unknown) {
-    return `${name}: ${messageOf(error)}`;
-  } finally {
-    clearTimeout(timer);
+/**
+ * Returns a function that runs a readiness check, or waits for the one that is running: checks must not pile up on a slow
+ * store. After CHECK_MS, it resolves to the latest result.
+ */
+function createProbe({ name, check }: ReadinessCheck): Probe['failure'] {
+  let latest: string | undefined = `${name}: no response yet`;
+  let running: Promise<void> | undefined;
+
+  async function run(): Promise<void> {
+    const cancel = afterRunning(SILENT_MS, () => {
+      latest = `${name}: no response within ${SILENT_MS} ms`;
+    });
+    try {
+      await check();
+      latest = undefined;
+    } catch (error: unknown) {
+      latest = `${name}: ${messageOf(error)}`;
+    } finally {
+      cancel();
+    }
   }
-  return undefined;
+
+  return async () => {
+    running ??= run().finally(() => {
+      running = undefined;
+    });
+    await within(CHECK_MS, running);
+    return latest;
+  };
 }

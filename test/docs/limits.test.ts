@@ -16,7 +16,7 @@ import { defaultOf, type Setting } from '../../src/config.ts';
 import { MAX_JSON_DEPTH } from '../../src/exact-json.ts';
 import { MAX_LINE_BYTES } from '../../src/formats/format.ts';
 import { MAX_SKIPPED_BYTES } from '../../src/formats/ndjson.ts';
-import { CHECK_MS, SCRAPES_RENDERED } from '../../src/http/admin.ts';
+import { CHECK_MS, SCRAPES_RENDERED, SILENT_MS } from '../../src/http/admin.ts';
 import { operations } from '../../src/http/app.ts';
 import { CHARACTERS_CACHED, TOKEN_FRESH_MS, TOKENS_CACHED } from '../../src/http/auth/authentication.ts';
 import {
@@ -159,7 +159,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `its file is cut to ${LOG_LEFT_BYTES / MIB} MiB`,
     `\`operation\` is ${operations.map(({ operationId }) => code(operationId)).join(', ')}, \`openapi\``,
     `expired keys, ${grouped(EXPIRED_KEYS_AT_ONCE)} at a time`,
-    `fails after ${CHECK_MS / SECOND_MS} s without a result`,
+    `waits ${CHECK_MS / SECOND_MS} s for a check, which goes on; until it ends, its previous result counts, and after ${SILENT_MS / SECOND_MS} s it fails`,
     `above ${grouped(MAX_WAITING)} a write gets 50301`,
     `\`--keep-alive-timeout\` (${numberOf('keepAliveTimeout') / SECOND_MS} s)`,
     `lists of more than ${PAGE_BYTES / KIB} KiB get 503`,

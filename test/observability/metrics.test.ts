@@ -11,10 +11,9 @@ import { loadConfig } from '../../src/config.ts';
 import { createMetrics } from '../../src/observability/metrics.ts';
 import { collectProcessMetrics } from '../../src/observability/process-metrics.ts';
 import { renderRequest, sendRaw } from '../support/clients/raw-http.ts';
-import { engines, postgres, type TestEngine } from '../support/engines.ts';
+import { engines, type TestEngine } from '../support/engines.ts';
 import { holdWrites } from '../support/faults/hold-writes.ts';
 import { until } from '../support/patience.ts';
-import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
 import { bearer, startService, type TestService } from '../support/service.ts';
 import { create, writeAll } from '../support/store-setup.ts';
 
@@ -237,22 +236,6 @@ for (const engine of engines) {
     }
   });
 }
-
-test('database does not respond → /ready fails in time and names the check', async (t) => {
-  const direct = new URL(await postgres.freshUrl(t));
-  const proxy = await startTcpProxy(t, Number(direct.port));
-  const url = Object.assign(new URL(direct.href), { hostname: '127.0.0.1', port: String(proxy.port) });
-  const service = await startService(t, url.href);
-  proxy.stall();
-  const ready = await fetch(`${service.adminUrl}/ready`);
-  assert.equal(ready.status, 503);
-  assert.equal(ready.headers.get('retry-after'), '1');
-  const message = 'not ready: store: no response within 1000 ms';
-  assert.deepEqual(await ready.json(), { error: 50300, message });
-  assert.equal((await fetch(`${service.adminUrl}/live`)).status, 200);
-  proxy.recover();
-  await service.close();
-});
 
 test('durations of requests → cumulative buckets, sum and count for each operation and status', async () => {
   const { answered, registry } = createMetrics({ version: '1', engine: 'sqlite', operationIds: [] });

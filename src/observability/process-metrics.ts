@@ -1,5 +1,7 @@
+import { readdirSync } from 'node:fs';
 import type { Registry } from 'prom-client';
 import Counter from 'prom-client/lib/counter.js';
+import Gauge from 'prom-client/lib/gauge.js';
 import eventLoopLag from 'prom-client/lib/metrics/eventLoopLag.js';
 import gc from 'prom-client/lib/metrics/gc.js';
 import heapSizeAndUsed from 'prom-client/lib/metrics/heapSizeAndUsed.js';
@@ -7,18 +9,17 @@ import heapSpacesSizeAndUsed from 'prom-client/lib/metrics/heapSpacesSizeAndUsed
 import osMemoryHeap from 'prom-client/lib/metrics/osMemoryHeap.js';
 import processHandles from 'prom-client/lib/metrics/processHandles.js';
 import processMaxFileDescriptors from 'prom-client/lib/metrics/processMaxFileDescriptors.js';
-import processOpenFileDescriptors from 'prom-client/lib/metrics/processOpenFileDescriptors.js';
 import processRequests from 'prom-client/lib/metrics/processRequests.js';
 import processResources from 'prom-client/lib/metrics/processResources.js';
 import processStartTime from 'prom-client/lib/metrics/processStartTime.js';
 import version from 'prom-client/lib/metrics/version.js';
+import { codeOf } from '../thrown-errors.ts';
 
-// The default metrics of prom-client, except CPU time. prom-client's file for CPU time would load
-// OpenTelemetry.
+// The default metrics of prom-client, except CPU time and open files. prom-client's file for CPU time would load
+// OpenTelemetry, and its number of open files stands still when none is left.
 const DEFAULT_METRICS = [
   processStartTime,
   osMemoryHeap,
-  processOpenFileDescriptors,
   processMaxFileDescriptors,
   eventLoopLag,
   processResources,
@@ -40,7 +41,26 @@ export function collectProcessMetrics(registry: Registry): void {
     (cpu) => cpu.user + cpu.system,
     registry,
   );
+  if (process.platform === 'linux') countOpenFiles(registry);
   for (const collect of DEFAULT_METRICS) collect(registry, { eventLoopMonitoringPrecision: 10 });
+}
+
+function countOpenFiles(registry: Registry): void {
+  new Gauge({
+    name: 'process_open_fds',
+    help: 'Number of open file descriptors.',
+    registers: [registry],
+    async collect() {
+      try {
+        // Without the one that reads the folder.
+        this.set(readdirSync('/proc/self/fd').length - 1);
+      } catch (error: unknown) {
+        if (!['EMFILE', 'ENFILE'].includes(codeOf(error))) return;
+        const max = await registry.getSingleMetric('process_max_fds')?.get();
+        this.set(max?.values[0]?.value ?? 0);
+      }
+    },
+  });
 }
 
 function countCpuTime(

@@ -140,6 +140,12 @@ function hangingFsync(command: Command): Command {
   return ['strace', '-D', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${calls}`, '-e', fault, ...command];
 }
 
+const MAX_FILES = 60;
+const fewFiles = (command: Command): Command => [
+  ...['bash', '-c', `ulimit -n ${MAX_FILES} && exec "$@"`, 'bash'],
+  ...command,
+];
+
 /** A store that exceeds the limit, with the plants of another owner than that of the requests. */
 async function filledStore(t: TestContext): Promise<string> {
   const { databaseUrl, file, token } = await newInstallation(t);
@@ -294,11 +300,24 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), ...TOGE
   });
 
   it('few file descriptors left → PlantStoreFileDescriptors', async (t) => {
-    const { service, prometheus } = await start(t, {
-      wrap: (command) => ['bash', '-c', 'ulimit -n 60 && exec "$@"', 'bash', ...command],
-    });
+    const { service, prometheus } = await start(t, { wrap: fewFiles });
     await openBusy(t, service.url, 20);
     await assertOnly(prometheus, ['PlantStoreFileDescriptors']);
+  });
+
+  it('no file descriptor left → PlantStoreFileDescriptors', async (t) => {
+    const { service, prometheus } = await start(t, { wrap: fewFiles });
+    await prometheus.scrapes(1);
+    const { hostname, port } = new URL(service.url);
+    const sockets = Array.from({ length: 2 * MAX_FILES }, () =>
+      connect(Number(port), hostname).on('error', () => undefined),
+    );
+    t.after(async () => {
+      for (const socket of sockets) socket.destroy();
+    });
+    await Promise.race(sockets.map((socket) => once(socket, 'close')));
+    // Without its connection, Prometheus cannot scrape.
+    await assertOnly(prometheus, ['PlantStoreFileDescriptors'], ['PlantStoreDown']);
   });
 
   it('a reader keeps the write-ahead log → PlantStoreLogGrows', async (t) => {

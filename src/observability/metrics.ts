@@ -23,11 +23,17 @@ export interface Metrics {
   /** Exposes the number of dropped log lines. */
   watchLog(linesDropped: () => number): void;
   /** Exposes the connections of the public listener. Reads them at each scrape. */
-  watchConnections(connections: { readonly size: number; readonly rejected: number }): void;
+  watchConnections(connections: ConnectionTotals): void;
   /** Exposes the time when the TLS certificate expires. Calls `expiresAt` at each scrape. */
   watchCertificate(expiresAt: () => Date): void;
   /** Exposes the load of a store. Calls `load` at each scrape. */
   watchStore(load: () => StoreLoad): void;
+}
+
+interface ConnectionTotals {
+  readonly size: number;
+  readonly rejected: number;
+  readonly closedIncomplete: number;
 }
 
 interface MetricsOptions {
@@ -241,10 +247,7 @@ function createCommitMetrics(registers: Registry[], monotonicNow: () => number):
   };
 }
 
-function watchConnections(
-  connections: { readonly size: number; readonly rejected: number },
-  registers: Registry[],
-): void {
+function watchConnections(connections: ConnectionTotals, registers: Registry[]): void {
   gauge(
     'plant_store_http_connections',
     'Open connections, including those in a TLS handshake.',
@@ -253,8 +256,14 @@ function watchConnections(
   );
   countElsewhere(
     'plant_store_http_rejected_connections_total',
-    'Connections that were rejected, and incomplete requests that were closed, because too many were open.',
+    'Connections that were rejected because too many were open.',
     () => connections.rejected,
+    registers,
+  );
+  countElsewhere(
+    'plant_store_http_closed_incomplete_requests_total',
+    'Incomplete requests that were closed for new connections because too many were open.',
+    () => connections.closedIncomplete,
     registers,
   );
 }

@@ -54,6 +54,7 @@ export class ConnectionRegistry {
   #unparsed = 0;
   #ticks = 0;
   #rejected = 0;
+  #closedIncomplete = 0;
   #isAwaited = false;
   /** True while the kernel's send queues are being read. */
   #isLooking = false;
@@ -75,9 +76,14 @@ export class ConnectionRegistry {
     return this.#open.size + this.#handshakes.size;
   }
 
-  /** Number of connections for which `makeRoom` found no room, and of incomplete requests that it closed, since the start. */
+  /** Number of connections for which `makeRoom` found no room, since the start. */
   get rejected(): number {
     return this.#rejected;
+  }
+
+  /** Number of incomplete requests that `makeRoom` closed, since the start. */
+  get closedIncomplete(): number {
+    return this.#closedIncomplete;
   }
 
   /**
@@ -103,7 +109,7 @@ export class ConnectionRegistry {
     for (const one of waiting.slice(0, Math.ceil(this.#limit * FREED_SHARE))) {
       if (one instanceof Connection) {
         this.#open.delete(one);
-        if (!one.isIdle) this.#rejected += 1;
+        if (!one.isIdle) this.#closedIncomplete += 1;
         one.makeWay();
       } else {
         this.#handshakes.delete(keyOf(one.socket));

@@ -137,6 +137,7 @@ function metricRows(): readonly (readonly string[])[] {
   metrics.watchConnections(connections);
   metrics.watchCertificate(() => new Date());
   metrics.watchLog(() => 0);
+  metrics.watchKeys();
   metrics.watchStore(() => {
     throw new Error('no scrape happens here');
   });

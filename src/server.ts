@@ -10,6 +10,7 @@ import { ConnectionRegistry } from './http/protocol/connection-registry.ts';
 import { openTls, type Tls } from './http/protocol/tls.ts';
 import type { ServiceLog } from './observability/log.ts';
 import type { EventLog } from './observability/log-events.ts';
+import type { Metrics } from './observability/metrics.ts';
 import { logStore } from './observability/store-log.ts';
 import type { Tracing } from './observability/tracing.ts';
 import { version } from './packaged-files.ts';
@@ -206,7 +207,7 @@ async function wire(wiring: Wiring) {
   const adminConnections = new ConnectionRegistry(config.maxConnections, config.sendBufferLimit);
   const app = http.createApp({
     store,
-    verifyJwt: await loadJwtVerifier(wiring),
+    verifyJwt: await loadJwtVerifier(wiring, metrics),
     log,
     onAnswered: answered,
     now,
@@ -285,27 +286,28 @@ function isOnLoopback({ server }: FastifyInstance): boolean {
   return loopback.check(bound.address, isIPv6(bound.address) ? 'ipv6' : 'ipv4');
 }
 
-async function loadJwtVerifier({
-  config,
-  serviceLog: { log },
-  now,
-  monotonicNow,
-  closed,
-}: Wiring): Promise<VerifyJwt | undefined> {
+async function loadJwtVerifier(
+  { config, serviceLog: { log }, now, monotonicNow, closed }: Wiring,
+  metrics: Metrics,
+): Promise<VerifyJwt | undefined> {
   const { oidcIssuer: issuer, oidcAudience: audience } = config;
   if (issuer === '') return undefined;
   // Imports the OIDC module on demand, so that a service without an issuer does not load it.
   const { createJwtVerifier } = await import('./http/auth/oidc.ts');
+  const keys = metrics.watchKeys();
   return createJwtVerifier({
     issuer,
     audience,
     now,
     monotonicNow,
     closed,
-    onKeysUnreadable: (err) =>
+    onKeysRead: keys.read,
+    onKeysUnreadable: (err, left) => {
+      keys.unreadable(left);
       log.event('the keys of the identity provider could not be read; check the provider and --oidc-issuer', {
         err,
-      }),
+      });
+    },
     onUnusableKey: (kid, problem) =>
       log.event('a key of the identity provider is unusable; replace it at the provider', { kid, problem }),
   });

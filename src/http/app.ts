@@ -156,7 +156,7 @@ function complete(response: BatchedResponse, options: AppOptions): void {
     metrics.aborted(operation);
     return;
   }
-  metrics.answered(operation, status, seconds);
+  metrics.answered(operation, status, seconds, brokenOff?.code ?? request.errorCode);
   const ms = Math.round(seconds * 100_000) / 100;
   onAnswered({ requestId, traceId, operation, status, ms, owner: caller?.owner });
 }

@@ -97,6 +97,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
   for (const method of http.METHODS) app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setValidatorCompiler<TSchema>(({ schema, httpPart }) => compileRequestCheck(schema, httpPart));
   app.decorateRequest('traceId', undefined);
+  app.decorateRequest('errorCode', undefined);
   app.addHook('preParsing', receiveBody(limits.bodyLimit, options.countBody));
   options.tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {

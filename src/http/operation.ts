@@ -18,6 +18,8 @@ declare module 'fastify' {
     caller: Caller | undefined;
     /** Trace id of the request. Undefined while tracing is off. */
     traceId: string | undefined;
+    /** Code of the error response; otherwise undefined. */
+    errorCode: ErrorCode | undefined;
     /** Error that cut the response off after its headers were sent; otherwise undefined. */
     brokenOff: ApiError | undefined;
   }

@@ -4,10 +4,11 @@ import Histogram from 'prom-client/lib/histogram.js';
 import Registry from 'prom-client/lib/registry.js';
 import type { CommitResult, StoreLoad } from '../store/store.ts';
 import { collectProcessMetrics } from './process-metrics.ts';
+import { countDurations, DURATION_BUCKETS, type RecordRequest } from './request-metrics.ts';
 
 export interface Metrics {
   readonly registry: Registry;
-  answered(operationId: string, status: number, seconds: number): void;
+  readonly answered: RecordRequest;
   /** Counts an HTTP message that was rejected before it reached an operation. */
   rejected(status: number): void;
   /** Counts a failed TLS handshake. */
@@ -20,6 +21,8 @@ export interface Metrics {
   tokenLookedUp(wasCached: boolean): void;
   /** Records an ended batch of writes and its duration. */
   committed(writes: number, seconds: number, result: CommitResult): void;
+  /** Exposes the keys of the identity provider. Returns functions to call after each read of them. */
+  watchKeys(): { read(keys: number): void; unreadable(keysLeft: number): void };
   /** Exposes the number of dropped log lines. */
   watchLog(linesDropped: () => number): void;
   /** Exposes the connections of the public listener. Reads them at each scrape. */
@@ -45,7 +48,6 @@ interface MetricsOptions {
   readonly monotonicNow?: () => number;
 }
 
-const DURATION_BUCKETS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5];
 const BATCH_BUCKETS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1_024];
 
 /**
@@ -72,6 +74,7 @@ export function createMetrics({
     ...createHttpMetrics(operationIds, registers),
     ...createTokenMetrics(registers),
     ...createCommitMetrics(registers, monotonicNow),
+    watchKeys: () => watchKeys(registers, monotonicNow),
     watchStore: (load) => watchLoad(load, registers),
     watchConnections: (connections) => watchConnections(connections, registers),
     watchCertificate: (expiresAt) =>
@@ -133,63 +136,6 @@ function createHttpMetrics(
   };
 }
 
-/** Durations of all requests for one operation with one status. */
-interface Series {
-  readonly labels: { readonly operation: string; readonly status: number };
-  /**
-   * Number of requests in each bucket of DURATION_BUCKETS. The last element counts requests longer than any
-   * bucket.
-   */
-  readonly counts: number[];
-  sum: number;
-}
-
-/**
- * Counts request durations without `observe` of prom-client, which would take a twentieth of the time of a
- * list request. Passes the counts to prom-client at each scrape.
- */
-function countDurations(registers: Registry[]): Metrics['answered'] {
-  const series = new Map<string, Map<number, Series>>();
-  new Histogram({
-    name: 'plant_store_http_request_duration_seconds',
-    help: 'Time from the arrival of a request to the end of its response.',
-    labelNames: ['operation', 'status'],
-    buckets: DURATION_BUCKETS,
-    registers,
-    collect() {
-      const all = [...series.values()].flatMap((byStatus) => [...byStatus.values()]);
-      Object.assign(this, { hashMap: Object.fromEntries(all.map(toPromClient)) });
-    },
-  });
-
-  function seriesOf(operation: string, status: number): Series {
-    const known = series.get(operation)?.get(status);
-    if (known !== undefined) return known;
-    const counts = Array.from({ length: DURATION_BUCKETS.length + 1 }, () => 0);
-    const created: Series = { labels: { operation, status }, counts, sum: 0 };
-    const byStatus = series.get(operation) ?? new Map<number, Series>();
-    series.set(operation, byStatus.set(status, created));
-    return created;
-  }
-
-  return (operation, status, seconds) => {
-    const one = seriesOf(operation, status);
-    let bucket = 0;
-    while (seconds > (DURATION_BUCKETS[bucket] ?? Number.POSITIVE_INFINITY)) bucket += 1;
-    one.counts[bucket] = (one.counts[bucket] ?? 0) + 1;
-    one.sum += seconds;
-  };
-}
-
-/**
- * Converts a series to an entry of `hashMap`, the property in which a prom-client histogram keeps its series.
- */
-function toPromClient({ labels, counts, sum }: Series) {
-  const bucketValues = Object.fromEntries(DURATION_BUCKETS.map((bound, index) => [bound, counts[index]]));
-  const count = counts.reduce((total, one) => total + one, 0);
-  return [`${labels.operation} ${labels.status}`, { labels, bucketValues, sum, count }] as const;
-}
-
 function createTokenMetrics(registers: Registry[]): Pick<Metrics, 'tokenLookedUp'> {
   // Counts in plain numbers: every request looks up a token, and a prom-client Counter is slower.
   let hits = 0;
@@ -227,23 +173,60 @@ function createCommitMetrics(registers: Registry[], monotonicNow: () => number):
     buckets: BATCH_BUCKETS,
     registers,
   });
-  const failing = new Gauge({
-    name: 'plant_store_commits_failing_seconds',
-    help: 'Time from the first to the last failed batch since a batch last changed something.',
+  const failing = gaugeFailures(
+    'plant_store_commits_failing_seconds',
+    'Time from the first to the last failed batch since a batch last changed something.',
     registers,
-  });
+    monotonicNow,
+  );
   for (const result of ['committed', 'unchanged', 'failed'] satisfies CommitResult[])
     durations.zero({ result });
-  let failingSince: number | undefined;
   return {
     committed: (writes, seconds, result) => {
       durations.observe({ result }, seconds);
       batches.observe(writes);
-      if (result === 'unchanged') return;
-      const now = monotonicNow();
-      failingSince = result === 'failed' ? (failingSince ?? now) : undefined;
-      failing.set((now - (failingSince ?? now)) / 1_000);
+      if (result !== 'unchanged') failing(result === 'failed');
     },
+  };
+}
+
+function watchKeys(registers: Registry[], monotonicNow: () => number): ReturnType<Metrics['watchKeys']> {
+  const count = new Gauge({
+    name: 'plant_store_identity_provider_keys',
+    help: 'Keys of the identity provider with which tokens are verified.',
+    registers,
+  });
+  const failing = gaugeFailures(
+    'plant_store_identity_provider_failing_seconds',
+    'Time from the first to the last failed read of the keys of the identity provider since they were last read.',
+    registers,
+    monotonicNow,
+  );
+  return {
+    read: (keys) => {
+      count.set(keys);
+      failing(false);
+    },
+    unreadable: (keysLeft) => {
+      count.set(keysLeft);
+      failing(true);
+    },
+  };
+}
+
+/** Exposes the time from the first to the last failure since a success. Returns a function to call after each try. */
+function gaugeFailures(
+  name: string,
+  help: string,
+  registers: Registry[],
+  monotonicNow: () => number,
+): (hasFailed: boolean) => void {
+  const failing = new Gauge({ name, help, registers });
+  let since: number | undefined;
+  return (hasFailed) => {
+    const now = monotonicNow();
+    since = hasFailed ? (since ?? now) : undefined;
+    failing.set((now - (since ?? now)) / 1_000);
   };
 }
 

@@ -19,8 +19,13 @@ import { create, writeAll } from '../support/store-setup.ts';
 
 const ALERTS = readFileSync(new URL('../../deploy/alerts.yaml', import.meta.url), 'utf8');
 
-/** Prometheus itself provides the first. Only a service with TLS has the second. */
-const ELSEWHERE = ['up', 'plant_store_tls_certificate_expiry_timestamp_seconds'];
+/** Prometheus itself provides the first. Only a service with TLS or an identity provider has the others. */
+const ELSEWHERE = [
+  'up',
+  'plant_store_tls_certificate_expiry_timestamp_seconds',
+  'plant_store_identity_provider_keys',
+  'plant_store_identity_provider_failing_seconds',
+];
 
 /** The samples of a scrape, by name and labels as in the text. */
 type Samples = ReadonlyMap<string, number>;

@@ -57,6 +57,8 @@ export const MAX_WITHOUT_KEY = 1_000;
 
 const NO_KEYS = createLocalJWKSet({ keys: [] });
 
+const countOf = (keys: typeof NO_KEYS): number => keys.jwks().keys.length;
+
 const parseMetadata = parserOf(Type.Object({ issuer: Type.String(), jwks_uri: Type.String() }));
 const parseKeySet = parserOf(Type.Object({ keys: Type.Array(Type.Object({ kty: Type.String() })) }));
 
@@ -77,8 +79,10 @@ export interface IssuerKeysOptions {
   readonly monotonicNow: () => number;
   /** Ends reads of the keys, which would keep the process alive. Then `onKeysUnreadable` is not called. */
   readonly closed: AbortSignal;
-  /** Called when the keys could not be read. The known keys stay in use. */
-  readonly onKeysUnreadable: (error: unknown) => void;
+  /** Called after each read of the keys, with the number of usable ones. */
+  readonly onKeysRead: (keys: number) => void;
+  /** Called when the keys could not be read, with the number of known keys, which stay in use. */
+  readonly onKeysUnreadable: (error: unknown, keys: number) => void;
   /** Called at each read for each key that no token can be verified with. The key is ignored. */
   readonly onUnusableKey: (kid: string | undefined, problem: string) => void;
 }
@@ -90,7 +94,7 @@ export interface IssuerKeysOptions {
  * token may have a newer key.
  */
 export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
-  const { monotonicNow, closed, onKeysUnreadable } = options;
+  const { monotonicNow, closed, onKeysRead, onKeysUnreadable } = options;
   let keys = NO_KEYS;
   let readAt = Number.NEGATIVE_INFINITY;
   let triedAt = Number.NEGATIVE_INFINITY;
@@ -127,10 +131,11 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
       keys = await readKeys(options);
       current = number;
       readAt = monotonicNow();
+      onKeysRead(countOf(keys));
       return true;
     } catch (error: unknown) {
       failedAt = monotonicNow();
-      if (!closed.aborted) onKeysUnreadable(error);
+      if (!closed.aborted) onKeysUnreadable(error, countOf(keys));
       return false;
     }
   }

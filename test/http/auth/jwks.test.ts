@@ -29,6 +29,7 @@ async function startIssuer(t: TestContext) {
     issuer,
     monotonicNow: () => clock.now,
     closed: new AbortController().signal,
+    onKeysRead: () => undefined,
     onKeysUnreadable: (error) => assert.fail(String(error)),
     onUnusableKey: assert.fail,
   });
@@ -130,6 +131,7 @@ async function readOnce(t: TestContext, keys: (response: ServerResponse) => void
     issuer,
     monotonicNow: () => performance.now(),
     closed: new AbortController().signal,
+    onKeysRead: () => undefined,
     onKeysUnreadable: (error) => {
       failure = error;
     },

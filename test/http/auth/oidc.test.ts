@@ -532,17 +532,31 @@ test('provider down → known keys stay valid; unknown keys → 50302 until it i
   assert.equal((await list(service, fresh)).status, 200);
 });
 
-test('provider down for a day → known keys expire', async (t) => {
+test('provider down for a day → known keys expire; metrics show it', async (t) => {
   const setting = await start(t);
   const { provider, service } = setting;
   const exp = Math.floor((service.clock.now + 2 * KEPT_MS) / 1_000);
   const token = (jti: string) => sign(firstKey, claims(setting, { exp, jti }), 'at+jwt');
+  const answers = 'http_request_duration_seconds_count{operation="listPlants",status="503",error="50302"}';
+  const metrics = async () => {
+    const lines = (await (await fetch(`${service.adminUrl}/metrics`)).text()).split('\n');
+    return ['identity_provider_keys', 'identity_provider_failing_seconds', answers].map((name) =>
+      Number(lines.find((line) => line.startsWith(`plant_store_${name} `))?.split(' ')[1] ?? 0),
+    );
+  };
   assert.equal((await list(service, await token('1'))).status, 200);
+  assert.deepEqual(await metrics(), [1, 0, 0]);
   await provider.goDown();
   pass(service, KEPT_MS - 1_000);
   assert.equal((await list(service, await token('2'))).status, 200);
+  assert.deepEqual(await metrics(), [1, 0, 0]);
   pass(service, COOLDOWN_MS);
   assert.equal((await list(service, await token('3'))).status, 503);
+  assert.deepEqual(await metrics(), [0, COOLDOWN_MS / 1_000, 1]);
+  await provider.comeUp();
+  pass(service, COOLDOWN_MS);
+  assert.equal((await list(service, await token('4'))).status, 200);
+  assert.deepEqual(await metrics(), [1, 0, 1]);
 });
 
 test('provider down at start → the service starts; provider up → tokens valid', async (t) => {

@@ -12,6 +12,7 @@ import type { ServiceLog } from './observability/log.ts';
 import type { EventLog } from './observability/log-events.ts';
 import type { Metrics } from './observability/metrics.ts';
 import { logStore } from './observability/store-log.ts';
+import { logTraces } from './observability/trace-log.ts';
 import type { Tracing } from './observability/tracing.ts';
 import { version } from './packaged-files.ts';
 import { within } from './running-time.ts';
@@ -257,9 +258,7 @@ async function loadHttp() {
 // Imports the tracing module on demand, so that disabled tracing costs nothing.
 async function loadTracing(log: EventLog): Promise<Tracing> {
   const { startTracing } = await import('./observability/tracing.ts');
-  return startTracing((problem) =>
-    log.event('traces could not be sent; check the OpenTelemetry collector', { problem }),
-  );
+  return startTracing(logTraces(log));
 }
 
 /**

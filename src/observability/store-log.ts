@@ -1,8 +1,8 @@
 import type { StoreOptions, StoreTask } from '../store/store.ts';
 import type { EventLog } from './log-events.ts';
 
-/** Milliseconds between log lines about a task that keeps failing, and about warnings of the database. */
-const REPEAT_MS = 60_000;
+/** Milliseconds between log lines about a task that keeps failing, about warnings of the database, and about traces. */
+export const REPEAT_MS = 60_000;
 
 /** The state of a task. */
 class TaskState {

@@ -39,13 +39,39 @@ function messageIn(problem: string): string {
   }
 }
 
+/** Returns the number in the SDK's only report of spans for which its queue had no room. */
+function droppedIn(problem: string): number {
+  return Number(/^Dropped (\d+) spans/.exec(problem)?.[1] ?? 0);
+}
+
+/** Sends spans, and counts those that could not be sent. The SDK reports the error, but not their number. */
+class CountingExporter extends OTLPTraceExporter {
+  #lost = 0;
+
+  override export(...[spans, done]: Parameters<OTLPTraceExporter['export']>): void {
+    super.export(spans, (result) => {
+      if (result.error !== undefined) this.#lost += spans.length;
+      done(result);
+    });
+  }
+
+  /** Returns the number of spans lost since the last call. */
+  takeLost(): number {
+    const lost = this.#lost;
+    this.#lost = 0;
+    return lost;
+  }
+}
+
 /**
  * Starts OpenTelemetry tracing over OTLP. The SDK reads endpoint, sampling ratio and service name from the
- * standard OTEL_* variables. Calls `onError` if spans cannot be sent.
+ * standard OTEL_* variables. Calls `onError` if spans cannot be sent, with the number lost since the last call.
  */
-export function startTracing(onError: (message: string) => void): Tracing {
+export function startTracing(onError: (message: string, spansLost: number) => void): Tracing {
   const silent = (): void => undefined;
-  const report = (problem: string): void => onError(messageIn(problem));
+  const exporter = new CountingExporter();
+  const report = (problem: string): void =>
+    onError(messageIn(problem), exporter.takeLost() + droppedIn(problem));
   diag.setLogger(
     { error: report, warn: report, info: silent, debug: silent, verbose: silent },
     { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
@@ -53,7 +79,7 @@ export function startTracing(onError: (message: string) => void): Tracing {
   const own = resourceFromAttributes({ 'service.name': 'plant-store', 'service.version': version });
   const provider = new NodeTracerProvider({
     resource: own.merge(detectResources({ detectors: [envDetector] })),
-    spanProcessors: [new BatchSpanProcessor(new OTLPTraceExporter())],
+    spanProcessors: [new BatchSpanProcessor(exporter)],
   });
   provider.register();
   const tracer = provider.getTracer('plant-store', version);

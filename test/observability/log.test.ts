@@ -50,7 +50,10 @@ test('log level above info → no lines of requests', () => {
   const lines: string[] = [];
   const { log, answered } = logTo({ write: (line) => void lines.push(line) }, 'warn');
   answered(request);
-  log.event('traces could not be sent; check the OpenTelemetry collector', { problem: 'a problem' });
+  log.event('traces could not be sent; check the OpenTelemetry collector', {
+    problem: 'a problem',
+    spans: 1,
+  });
   assert.equal(lines.length, 1);
 });
 

@@ -8,13 +8,16 @@ import { openWire } from '../../support/clients/raw-connection.ts';
 import { renderRequest } from '../../support/clients/raw-http.ts';
 import { secretPart } from '../../support/data/secret-part.ts';
 import { engines } from '../../support/engines.ts';
+import { until } from '../../support/patience.ts';
 import { newInstallation } from '../../support/program.ts';
 import { freePort, listenOnFreePort } from '../../support/servers/free-port.ts';
 import { startCollector } from '../../support/servers/otlp-collector.ts';
+import { serve } from '../../support/servers/stub-server.ts';
 import { bearer } from '../../support/service.ts';
 
 const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 const PARENT_ID = 'b7ad6b7169203331';
+const NOT_SENT = 'traces could not be sent; check the OpenTelemetry collector';
 const ENDPOINT = 'http://127.0.0.1:4318';
 
 /** Reports on standard error, at exit, the number of loaded files of OpenTelemetry. */
@@ -191,6 +194,48 @@ test('collector unreachable → a line in the log', async (t) => {
   assert.match(String(problem), /^[^{]*(?:ECONNREFUSED|timed out|timeout)[^{]*$/i);
   assert.equal(level, 40);
   assert.equal((await service.stop()).code, 0);
+});
+
+test('collector rejects all spans → one line a minute, with the number of lost spans', async (t) => {
+  let rejected = 0;
+  const url = await serve(t, (request, response) => {
+    rejected += 1;
+    request.resume().on('end', () => void response.writeHead(400).end());
+  });
+  const installation = await newInstallation(t);
+  const service = await installation.serve({
+    env: { OTEL_EXPORTER_OTLP_ENDPOINT: url, OTEL_BSP_SCHEDULE_DELAY: '10' },
+  });
+  await until(async () => (await fetch(`${service.url}/plants`)).ok === false && rejected >= 5);
+  const isProblem = ({ msg }: { readonly msg?: unknown }): boolean => msg === NOT_SENT;
+  const { spans } = await service.logged(isProblem);
+  assert.ok(Number(spans) >= 1);
+  assert.equal((await service.stop()).code, 0);
+  assert.equal(service.log.filter(isProblem).length, 1);
+});
+
+test('collector is slower than the spans → the number of spans without room in the queue is logged', async (t) => {
+  const held = Promise.withResolvers<() => void>();
+  const url = await serve(t, (request, response) => {
+    request.resume().on('end', () => held.resolve(() => void response.end()));
+  });
+  const installation = await newInstallation(t);
+  const service = await installation.serve({
+    env: {
+      OTEL_EXPORTER_OTLP_ENDPOINT: url,
+      OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '1',
+      OTEL_BSP_MAX_QUEUE_SIZE: '1',
+    },
+  });
+  const request = () => fetch(`${service.url}/plants`);
+  await request();
+  const release = await held.promise;
+  for (let queued = 0; queued < 4; queued += 1) await request();
+  release();
+  const line = service.logged(({ msg }) => msg === NOT_SENT);
+  const requests = setInterval(request, 50);
+  const { spans, problem } = await line.finally(() => clearInterval(requests));
+  assert.ok(Number(spans) >= 3, String(problem));
 });
 
 test('tracing off → no file of OpenTelemetry is loaded', async (t) => {

@@ -52,4 +52,24 @@ describe('store file replaced while the service runs', TOGETHER, () => {
       assert.equal(await countOf(old, token), 81);
       assert.equal((await old.stop()).code, 0);
     });
+
+  it('another service serves the new file with the same log → the stop of the first takes none of its plants', async (t) => {
+    const installation = await newInstallation(t);
+    const { file } = installation;
+    const token = await installation.token('alice');
+    const first = await installation.serve({ env: PRODUCTION });
+    assert.equal((await installation.run(['backup', `${file}.backup`])).code, 0);
+    assert.equal(await create(first, token, 0), 200);
+    await rename(file, `${file}.old`);
+    await copyFile(`${file}.backup`, file);
+    const second = await installation.serve({ env: PRODUCTION });
+    for (let id = 1; id <= 5; id += 1) assert.equal(await create(second, token, id), 200);
+    assert.equal((await first.stop()).code, 0);
+    await second.stop();
+
+    const again = await installation.serve({ env: PRODUCTION });
+    const names = await (await fetch(`${again.url}/plants`, { headers: bearer(token) })).text();
+    for (let id = 1; id <= 5; id += 1) assert.match(names, new RegExp(`"plant ${id}"`));
+    assert.equal((await again.stop()).code, 0);
+  });
 });

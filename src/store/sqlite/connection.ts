@@ -104,8 +104,11 @@ interface FileIdentity {
    * undefined.
    */
   whyMoved(): string | undefined;
-  /** Returns whether the log is at its path, but the database file is not. */
-  isLogSeparated(): boolean;
+  /**
+   * Returns what became of the database file if the log is still at its path, but that file is not: it is `missing`, or
+   * another one was put there (`replaced`). Otherwise, and if a path cannot be read, returns undefined.
+   */
+  lostDatabase(): 'missing' | 'replaced' | undefined;
 }
 
 /**
@@ -137,11 +140,12 @@ export function watchFileIdentity(file: string, logCheckMs: number): FileIdentit
         return undefined;
       }
     },
-    isLogSeparated: () => {
+    lostDatabase: () => {
       try {
-        return logIno !== undefined && statSync(log).ino === logIno && !isAt(database);
+        if (logIno === undefined || statSync(log).ino !== logIno || isAt(database)) return undefined;
+        return existsSync(database) ? 'replaced' : 'missing';
       } catch {
-        return false;
+        return undefined;
       }
     },
   };
@@ -161,28 +165,34 @@ export function describeMoved(file: string): string {
 }
 
 /**
- * Closes the last connection of this process to a store, and moves the writes of its log into the database file that it
- * has opened, whatever is at the path now: SQLite does so too, but hides an error. Returns a log that may hold writes
- * which that file lacks. If another database file is at the path, the log is renamed, since the next connection would
- * apply it to that file. Returns undefined if nothing is left, or if another process uses the store.
+ * Copies what it can of the log into the database file that a connection has opened. Does nothing if that file was
+ * replaced: another process may use the log for the new file, which would then never get its writes.
  */
-export function closeStore(
-  db: DatabaseSync,
-  { database, log, isLogSeparated }: FileIdentity,
-): LogLeft | undefined {
+export function checkpoint(db: DatabaseSync, { lostDatabase }: FileIdentity): void {
+  if (lostDatabase() !== 'replaced') db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+}
+
+/**
+ * Closes the last connection of this process to a store, and empties its log: SQLite does so too, but hides an error.
+ * Returns a log that may hold writes which the database file lacks. If that file was replaced, the log is renamed, since
+ * the next connection would apply it to the new file. Returns undefined if nothing is left, or if another process uses
+ * the store.
+ */
+export function closeStore(db: DatabaseSync, files: FileIdentity): LogLeft | undefined {
+  const { database, log } = files;
   let failure: unknown;
   try {
-    db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+    checkpoint(db, files);
   } catch (error: unknown) {
     failure = error;
   }
   // No other file can have the inode number of an open one.
-  const isSeparated = isLogSeparated();
+  const lost = files.lostDatabase();
   db.close();
-  if (isSeparated)
-    return existsSync(database) ? setLogAside(database, log) : logWithoutDatabase(database, log);
+  if (lost === 'replaced') return setLogAside(database, log);
+  if (lost === 'missing') return logWithoutDatabase(database, log);
   if (failure === undefined || isLocked(failure) || ifItHasContent(log) === undefined) return undefined;
-  return { file: log, reason: reasonOf(failure), isSeparated };
+  return { file: log, reason: reasonOf(failure), isSeparated: false };
 }
 
 /**
@@ -195,13 +205,17 @@ function setLogAside(database: string, log: string): LogLeft | undefined {
   const aside = `${log}.${number}`;
   try {
     renameSync(log, aside);
-    rmSync(`${database}-shm`, { force: true });
-    syncFolder(dirname(log));
   } catch (error: unknown) {
     // Another process that used the same files has renamed it.
     if (codeOf(error) === 'ENOENT') return undefined;
     const reason = `${database} was replaced, and the log could not be renamed (${reasonOf(error)}); move it away before anything opens ${database}`;
-    return { file: existsSync(log) ? log : aside, reason, isSeparated: true };
+    return { file: log, reason, isSeparated: true };
+  }
+  try {
+    rmSync(`${database}-shm`, { force: true });
+    syncFolder(dirname(log));
+  } catch {
+    // The log has its new name, so the report is right. SQLite makes the index again if no process uses it.
   }
   const reason = `${database} was replaced, so the log was renamed; to use the old file, put it back there, and its log at ${log}`;
   return { file: aside, reason, isSeparated: true };

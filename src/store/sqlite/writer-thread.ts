@@ -10,6 +10,7 @@ import {
   type Write,
 } from '../store.ts';
 import {
+  checkpoint,
   inTransaction,
   openForWriting,
   REPEATED_LOCK_TIMEOUT_MS,
@@ -58,7 +59,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
     `DELETE FROM idempotency_keys WHERE (owner, key) IN
        (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${EXPIRED_KEYS_AT_ONCE})`,
   );
-  const { whyMoved } = watchFileIdentity(file, LOG_CHECK_MS);
+  const files = watchFileIdentity(file, LOG_CHECK_MS);
   let requests = 0;
   let characters = 0;
 
@@ -86,7 +87,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
     switch (request.kind) {
       case 'commit': {
         const outcomes = inTransaction(db, () => request.batch.map((write) => apply(write, request.now)));
-        const reason = whyMoved();
+        const reason = files.whyMoved();
         return reason === undefined
           ? { kind: 'outcomes', outcomes }
           : { kind: 'failure', severity: 'fatal', reason };
@@ -105,11 +106,11 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
 
   // Runs a checkpoint after the reply is sent, so that the request does not wait for it. After a transient
   // error, the next checkpoint repeats the work.
-  function checkpoint(): void {
+  function checkpointAndReport(): void {
     requests = 0;
     characters = 0;
     try {
-      db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+      checkpoint(db, files);
       send({ kind: 'checkpointed', failure: undefined });
     } catch (error: unknown) {
       const reason = reasonOf(error);
@@ -124,7 +125,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
   // The reader closes after this connection. It would do this work on the main thread, and reports an error.
   function emptyLog(): void {
     try {
-      db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+      checkpoint(db, files);
     } catch {}
   }
 
@@ -139,7 +140,7 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
     if (request.kind === 'commit') characters += textIn(request.batch);
     if (request.kind === 'close') port.close();
     else if (requests >= REQUESTS_BETWEEN_CHECKPOINTS || characters >= CHARACTERS_BETWEEN_CHECKPOINTS)
-      checkpoint();
+      checkpointAndReport();
   });
 }
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, it } from 'node:test';
 import { abuse, shortFormOf } from '../../long/abuse/abuse.ts';
-import type { Bounds } from '../../long/abuse/attack.ts';
+import type { Attack, Bounds } from '../../long/abuse/attack.ts';
 import { catalogue } from '../../long/abuse/catalogue.ts';
 import { type Grounds, prepareGrounds } from '../../long/abuse/target.ts';
 import {
@@ -19,19 +19,32 @@ import { MEBIBYTE } from '../../support/process-resources.ts';
 const SLACK = 8;
 
 const attacks = catalogue.flatMap((row) => shortFormOf(row) ?? []);
+const { true: ofEngines = [], false: ofOne = [] } = Object.groupBy(
+  attacks,
+  ({ bothEngines = false }) => `${bothEngines}`,
+);
+
+/** Attacks whose limits count what waits in a socket, which is another kind over TLS. */
+const OVER_TLS = ['pipelined-fairly', 'unread-page-300', 'huge-length'];
 
 /** A suite inherits the concurrency of its parent unless set. */
 const IN_TURN = { concurrency: 1 };
 
 // Concurrent, since an attack mostly waits.
 describe('misbehaving client', { ...needs('Linux', process.platform === 'linux'), concurrency: 2 }, () => {
-  describe('does not disturb other clients', IN_TURN, () => attackAll(sqlite, false));
+  describe('does not disturb other clients', IN_TURN, () => attackAll(sqlite, ofOne));
   for (const engine of engines)
-    describe(`does not disturb other clients, on ${engine.name}`, IN_TURN, () => attackAll(engine, true));
+    describe(`does not disturb other clients, on ${engine.name}`, IN_TURN, () =>
+      attackAll(engine, ofEngines),
+    );
+  describe('does not disturb other clients, over TLS', IN_TURN, () => {
+    const chosen = attacks.filter(({ name }) => OVER_TLS.includes(name));
+    assert.equal(chosen.length, OVER_TLS.length);
+    attackAll(sqlite, chosen, true);
+  });
 });
 
-/** The attacks where the engine matters, or the others. */
-function attackAll(engine: TestEngine, matters: boolean): void {
+function attackAll(engine: TestEngine, all: readonly Attack[], isTls = false): void {
   const cleanups: (() => Promise<void>)[] = [];
   const lifetime = { after: (work: () => Promise<void>) => void cleanups.unshift(work) };
   let grounds: Grounds;
@@ -41,10 +54,10 @@ function attackAll(engine: TestEngine, matters: boolean): void {
   after(async () => {
     for (const cleanup of cleanups) await cleanup();
   });
-  for (const attack of attacks.filter(({ bothEngines = false }) => bothEngines === matters)) {
+  for (const attack of all) {
     it(`${attack.name}: ${attack.about}`, async (t) => {
       const report = (line: string): void => t.diagnostic(line);
-      const options = { grounds, isTls: false, calmSeconds: 0.3, slack: SLACK, report };
+      const options = { grounds, isTls, calmSeconds: 0.3, slack: SLACK, report };
       assert.deepEqual(await abuse(attack, options), []);
     });
   }

@@ -18,7 +18,7 @@ import {
 import { newInstallation, type Service } from '../support/program.ts';
 import { bearer } from '../support/service.ts';
 
-/** Set by `LARGE_PLANTS=all npm run test:files -- test/system/large-plants.test.ts`, the long form. */
+/** Set for the long form, which runs before a release (CONTRIBUTING.md). */
 const IS_LONG_FORM = process.env.LARGE_PLANTS === 'all';
 const PLANTS_OF_16_MIB = IS_LONG_FORM ? 64 : 3;
 const PLANTS_OF_30_MB = IS_LONG_FORM ? 20 : 1;

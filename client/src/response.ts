@@ -16,9 +16,9 @@ export interface FetchResponse {
   readonly headers: { forEach(callback: (value: string, name: string) => void): void };
   /** Read up to the max bytes if it is a web stream. */
   readonly body?: unknown;
-  /** Called if `body` is no web stream. */
+  /** Called if `body` is a stream of another kind, as in node-fetch. */
   arrayBuffer?(): Promise<ArrayBuffer>;
-  /** Called if there is no `arrayBuffer` either. Cannot show that a plant is not UTF-8. */
+  /** Called if there is no `body` or no `arrayBuffer`. Cannot show that a plant is not UTF-8. */
   text(): Promise<string>;
 }
 
@@ -94,7 +94,8 @@ async function bodyOf(response: FetchResponse, maxBodyBytes: number): Promise<Bo
   if (status === 204 || REDIRECTS.includes(status)) return { body: '', isUtf8: true, cutAt: undefined };
   const maxBytes = isSuccess(status) ? maxBodyBytes : SHORT_BODY_BYTES;
   if (!isWebStream(body)) {
-    if (response.arrayBuffer !== undefined) {
+    // Without a body, `arrayBuffer` may be there but not work, as in React Native.
+    if (typeof body === 'object' && body !== null && response.arrayBuffer !== undefined) {
       const bytes = new Uint8Array(await response.arrayBuffer());
       return { ...decoded([bytes], bytes.length), cutAt: bytes.length > maxBytes ? maxBytes : undefined };
     }

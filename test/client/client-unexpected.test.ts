@@ -72,8 +72,24 @@ for (const body of [
 const withoutStream: Fetch = async (url, request) => {
   const response = await fetch(url, request);
   const { status, headers } = response;
-  return { status, headers, text: () => response.text(), arrayBuffer: () => response.arrayBuffer() };
+  const read = { text: () => response.text(), arrayBuffer: () => response.arrayBuffer() };
+  return { status, headers, body: Readable.from([]), ...read };
 };
+
+test('response without a body, whose arrayBuffer does not work → its text is read', async (t) => {
+  const url = await serve(t, (_request, response) => response.end('[{"name":"Fern"}]'));
+  const client = createClient({
+    url,
+    token: 'secret',
+    fetch: async (...request) => {
+      const response = await fetch(...request);
+      const { status, headers } = response;
+      const arrayBuffer = () => Promise.reject(new Error('not implemented'));
+      return { status, headers, text: () => response.text(), arrayBuffer };
+    },
+  });
+  assert.deepEqual(await list(client), [{ name: 'Fern' }]);
+});
 
 for (const [title, bytes] of [
   ['a byte that is no UTF-8', 'a\xff'],

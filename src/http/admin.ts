@@ -11,7 +11,7 @@ import { answerOtherMethods, collectMethods } from './protocol/method-not-allowe
 import { COMMON_HEADERS } from './response-head.ts';
 
 /** A condition that /ready checks. While the condition is not met, `check` rejects with the reason. */
-interface ReadinessCheck {
+export interface ReadinessCheck {
   readonly name: string;
   check(): Promise<void>;
 }
@@ -125,11 +125,13 @@ function createProbe({ name, check }: ReadinessCheck): Probe['failure'] {
   let running: Promise<void> | undefined;
 
   async function run(): Promise<void> {
-    const cancel = afterRunning(SILENT_MS, () => {
-      latest = `${name}: no response within ${SILENT_MS} ms`;
-    });
+    const silent = Promise.withResolvers<never>();
+    const cancel = afterRunning(SILENT_MS, () =>
+      silent.reject(new Error(`no response within ${SILENT_MS} ms`)),
+    );
     try {
-      await check();
+      // The next check does not wait for one that is silent: its connection may be dead, and the store back.
+      await Promise.race([check(), silent.promise]);
       latest = undefined;
     } catch (error: unknown) {
       latest = `${name}: ${messageOf(error)}`;

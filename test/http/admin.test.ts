@@ -3,13 +3,14 @@ import { describe, it, type TestContext, test } from 'node:test';
 import type { FastifyInstance } from 'fastify';
 import { Gauge, Registry } from 'prom-client';
 import { loadConfig } from '../../src/config.ts';
-import { createAdmin } from '../../src/http/admin.ts';
+import { createAdmin, type ReadinessCheck } from '../../src/http/admin.ts';
 import { ConnectionRegistry } from '../../src/http/protocol/connection-registry.ts';
 import { logTo } from '../../src/observability/log.ts';
 import type { EventLog } from '../../src/observability/log-events.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';
 import { headerOf, renderRequest, sendRaw } from '../support/clients/raw-http.ts';
 import { sqlite } from '../support/engines.ts';
+import { until } from '../support/patience.ts';
 import { newInstallation } from '../support/program.ts';
 import { startService } from '../support/service.ts';
 
@@ -67,10 +68,15 @@ test('admin listener: rejected request → error body and headers as on the publ
   }
 });
 
-function adminOf(t: TestContext, registry: Registry, log: EventLog): FastifyInstance {
+function adminOf(
+  t: TestContext,
+  registry: Registry,
+  log: EventLog,
+  checks: readonly ReadinessCheck[] = [],
+): FastifyInstance {
   const limits = loadConfig({}, {});
   const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
-  const admin = createAdmin({ registry, checks: [], limits, connections, log });
+  const admin = createAdmin({ registry, checks, limits, connections, log });
   t.after(async () => {
     connections.destroy();
     await admin.close();
@@ -94,6 +100,20 @@ test('admin listener: error while rendering /metrics → 50000, logged under the
   const [{ msg, requestId, err } = {}, ...others] = lines.map((line) => JSON.parse(line));
   assert.deepEqual([msg, requestId, others], ['failed', answer.headers.get('x-request-id'), []]);
   assert.match(err.stack, /out of order/);
+});
+
+test('check of /ready that never ends → 503, and the next check counts', async (t) => {
+  let checks = 0;
+  const check = async (): Promise<void> => {
+    checks += 1;
+    if (checks === 1) await new Promise(() => undefined);
+  };
+  const { log } = logTo({ write: () => undefined }, 'info');
+  const admin = adminOf(t, new Registry(), log, [{ name: 'store', check }]);
+  const url = `${await admin.listen({ port: 0 })}/ready`;
+  assert.equal((await fetch(url)).status, 503);
+  await until(async () => (await fetch(url)).status === 200);
+  assert.equal(checks, 2);
 });
 
 test('metrics: 200 scrapes → all get a response, 10 a second are rendered', async (t) => {

@@ -136,8 +136,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     }
     await drain(app, connections, DRAIN_MS);
     closed.abort();
-    const spansSent = tracing === undefined ? undefined : within(LAST_MS, tracing.close());
-    await Promise.all([store.close(), drain(admin, adminConnections, LAST_MS), spansSent]);
+    await Promise.all([store.close(), drain(admin, adminConnections, LAST_MS), tracing?.close()]);
     lock?.release();
   }
 
@@ -255,10 +254,13 @@ async function loadHttp() {
   return { createMetrics, createApp, operations, createAdmin };
 }
 
-// Imports the tracing module on demand, so that disabled tracing costs nothing.
+// Imports the tracing module on demand, so that disabled tracing costs nothing. Its `close` takes up to
+// `LAST_MS`, and then logs the lost spans that no line has counted.
 async function loadTracing(log: EventLog): Promise<Tracing> {
   const { startTracing } = await import('./observability/tracing.ts');
-  return startTracing(logTraces(log));
+  const traceLog = logTraces(log);
+  const tracing = startTracing(traceLog.report);
+  return { ...tracing, close: () => within(LAST_MS, tracing.close()).finally(traceLog.close) };
 }
 
 /**

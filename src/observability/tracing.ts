@@ -15,6 +15,7 @@ import { BatchSpanProcessor, NodeTracerProvider } from '@opentelemetry/sdk-trace
 import type { FastifyInstance, FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { version } from '../packaged-files.ts';
 import type { Store } from '../store/store.ts';
+import { messageOf } from '../thrown-errors.ts';
 
 export interface Tracing {
   /**
@@ -151,5 +152,7 @@ export function startTracing(onError: (message: string, spansLost: number) => vo
     };
   }
 
-  return { traceRequests, endSpan, traceStore, close: () => provider.shutdown().catch(silent) };
+  // The SDK reports no error of the spans that it sends at its shutdown, but rejects.
+  const close = () => provider.shutdown().catch((error: unknown) => report(messageOf(error)));
+  return { traceRequests, endSpan, traceStore, close };
 }

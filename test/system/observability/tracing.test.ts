@@ -196,7 +196,7 @@ test('collector unreachable → a line in the log', async (t) => {
   assert.equal((await service.stop()).code, 0);
 });
 
-test('collector rejects all spans → one line a minute, with the number of lost spans', async (t) => {
+test('collector rejects all spans → one line a minute and one at the stop, with the number of lost spans', async (t) => {
   let rejected = 0;
   const url = await serve(t, (request, response) => {
     rejected += 1;
@@ -208,10 +208,30 @@ test('collector rejects all spans → one line a minute, with the number of lost
   });
   await until(async () => (await fetch(`${service.url}/plants`)).ok === false && rejected >= 5);
   const isProblem = ({ msg }: { readonly msg?: unknown }): boolean => msg === NOT_SENT;
-  const { spans } = await service.logged(isProblem);
-  assert.ok(Number(spans) >= 1);
+  await service.logged(isProblem);
   assert.equal((await service.stop()).code, 0);
-  assert.equal(service.log.filter(isProblem).length, 1);
+  const problems = service.log.filter(isProblem);
+  assert.equal(problems.length, 2);
+  for (const { spans } of problems) assert.ok(Number(spans) >= 1);
+  assert.equal(service.log.at(-1)?.msg, 'stopped');
+});
+
+test('collector rejects the spans that a stop sends → their number is logged before the stop', async (t) => {
+  const url = await serve(t, (request, response) => {
+    request.resume().on('end', () => void response.writeHead(400).end());
+  });
+  const installation = await newInstallation(t);
+  const service = await installation.serve({
+    env: { OTEL_EXPORTER_OTLP_ENDPOINT: url, OTEL_BSP_SCHEDULE_DELAY: '3600000' },
+  });
+  for (let requests = 0; requests < 3; requests += 1) await fetch(`${service.url}/plants`);
+  assert.equal((await service.stop()).code, 0);
+  const problems = service.log.filter(({ msg }) => msg === NOT_SENT);
+  assert.deepEqual(
+    problems.map(({ spans }) => spans),
+    [3],
+  );
+  assert.equal(service.log.at(-1)?.msg, 'stopped');
 });
 
 test('collector is slower than the spans → the number of spans without room in the queue is logged', async (t) => {

@@ -42,8 +42,6 @@ export type OnConflict = (typeof onConflicts)[number];
 export interface Bulk {
   /** Saves plants in one durable transaction. Resolves to the indexes of the plants whose ids were taken. */
   savePlants(plants: readonly PlantRow[], onConflict: OnConflict): Promise<readonly number[]>;
-  /** Rejects with StoreNotEmpty if the store is not empty. Accepts a store of any version, and one without tables. */
-  rejectUnlessEmpty(): Promise<void>;
   read<T>(work: (contents: Contents) => Promise<T>): Promise<T>;
   /**
    * Calls `work` in one transaction on an empty store. Commits if `work` resolves; rolls back if `work`

@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs';
 import { sqliteFile } from '../database-url.ts';
 import { codeOf } from '../thrown-errors.ts';
-import type { Bulk } from './bulk-store.ts';
+import { type Bulk, StoreNotEmpty } from './bulk-store.ts';
 import { watchEventLoop } from './event-loop-load.ts';
 import { createGroupCommit } from './group-commit.ts';
 import type { ServiceLock } from './sqlite/service-lock.ts';
@@ -99,6 +99,24 @@ export async function openBulk(
   }
   const { openSqliteBulk } = await import('./sqlite/bulk.ts');
   return openSqliteBulk(file, onLogLeft);
+}
+
+/**
+ * Rejects if a store cannot be created, migrated and filled: with StoreNotEmpty if it has rows, otherwise with
+ * StoreNotOpened. Changes nothing.
+ */
+export async function rejectUnlessFillable(url: string): Promise<void> {
+  if (!(await isFillable(url))) throw new StoreNotEmpty('the store is not empty');
+}
+
+async function isFillable(url: string): Promise<boolean> {
+  const file = sqliteFile(url);
+  if (file === undefined) {
+    const postgres = await import('./postgres/bulk.ts');
+    return postgres.isFillable(url);
+  }
+  const sqlite = await import('./sqlite/migrate.ts');
+  return sqlite.isFillable(file);
 }
 
 /**

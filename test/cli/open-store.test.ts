@@ -5,7 +5,7 @@ import { basename, join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { placeOf } from '../../src/database-url.ts';
 import { migrateStore, storeExists } from '../../src/store/open-engine.ts';
-import { engines, execute, rowsOf } from '../support/engines.ts';
+import { engines, execute, postgres, rowsOf } from '../support/engines.ts';
 import { holdWrites } from '../support/faults/hold-writes.ts';
 import { assertFails, newInstallation, TOGETHER } from '../support/program.ts';
 import { bearer } from '../support/service.ts';
@@ -150,6 +150,10 @@ describe('a store in a new folder', TOGETHER, () => {
 describe('a store of an earlier version', TOGETHER, () => {
   const FIRST = '0001-plants-and-tokens.sql';
   const MIGRATIONS = new URL('../../src/store/sqlite/migrations/', import.meta.url);
+  const NEWER = "INSERT INTO migrations VALUES ('9997-a.sql'), ('9998-b.sql'), ('9999-c.sql')";
+  const READ_ONLY = `DO $$ BEGIN
+    EXECUTE format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database());
+  END $$`;
 
   async function createOlder(url: string): Promise<void> {
     await execute(
@@ -177,6 +181,59 @@ describe('a store of an earlier version', TOGETHER, () => {
     assertFails(await run(['copy', databaseUrl, full]), /is not empty; nothing was copied/);
     assertFails(await run(['copy', databaseUrl, other]), /is the database of another program/);
     assert.deepEqual([await namesIn(databaseUrl), await namesIn(full)], [[FIRST], [FIRST]]);
+  });
+
+  it('copy to a file that cannot take it → rejected, neither store is migrated, and nothing is created', async (t) => {
+    const { run, folder, databaseUrl } = await newInstallation(t);
+    await createOlder(databaseUrl);
+    const text = join(folder, 'text');
+    await writeFile(text, 'no database');
+    const newer = `${databaseUrl}.newer`;
+    await migrateStore(newer);
+    await execute(newer, NEWER);
+    const files = (await readdir(folder)).sort();
+    for (const [to, reason] of [
+      [newer, /made by a newer version/],
+      [`sqlite:${text}`, /^plant-store: cannot open the store \S+text: file is not a database/],
+      [`sqlite:${text}/to.db`, /^plant-store: cannot open the store \S+to\.db: \S+text is not a folder/],
+      [`sqlite:${folder}/new/${'x'.repeat(255)}`, /too long/],
+    ] as const)
+      assertFails(await run(['copy', databaseUrl, to]), reason);
+    assert.deepEqual(await namesIn(databaseUrl), [FIRST]);
+    assert.deepEqual((await readdir(folder)).sort(), files);
+  });
+
+  it('copy to a PostgreSQL database that cannot take it → the same', async (t) => {
+    const { run, databaseUrl } = await newInstallation(t);
+    await createOlder(databaseUrl);
+    const migrated = async (sql: string) => {
+      const url = await postgres.freshUrl(t);
+      await migrateStore(url);
+      await execute(url, sql);
+      return url;
+    };
+    const taken = await postgres.freshUrl(t);
+    await execute(taken, 'CREATE TABLE plants (id integer)');
+    const absent = await postgres.freshUrl(t);
+    await execute(absent, READ_ONLY);
+    for (const [to, reason] of [
+      [await migrated(NEWER), /made by a newer version/],
+      [taken, /cannot open the PostgreSQL store: .*relation "plants" already exists/],
+      [absent, /cannot open the PostgreSQL store: .*read-only transaction/],
+      [await migrated(READ_ONLY), /cannot open the PostgreSQL store: .*read-only transaction/],
+    ] as const)
+      assertFails(await run(['copy', databaseUrl, to]), reason);
+    assert.deepEqual(await namesIn(databaseUrl), [FIRST]);
+    assert.deepEqual([await storeExists(taken), await storeExists(absent)], [false, false]);
+  });
+
+  it('copy of a file that is no store → no target is created', async (t) => {
+    const { run, folder } = await newInstallation(t);
+    await writeFile(join(folder, 'text'), 'no database');
+    const target = await postgres.freshUrl(t);
+    for (const to of [`sqlite:${folder}/new/to.db`, target])
+      assertFails(await run(['copy', `sqlite:${folder}/text`, to]), /text: file is not a database/);
+    assert.deepEqual([await readdir(folder), await storeExists(target)], [['text'], false]);
   });
 
   for (const command of ['export', 'copy', 'token list'])

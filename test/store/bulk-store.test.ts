@@ -3,7 +3,7 @@ import { describe, type TestContext, test } from 'node:test';
 import type { PlantRow } from '../../src/plant.ts';
 import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
 import { type Bulk, type Contents, type KeyRow, StoreNotEmpty } from '../../src/store/bulk-store.ts';
-import { migrateStore, openBulk, openStore } from '../../src/store/open-engine.ts';
+import { migrateStore, openBulk, openStore, rejectUnlessFillable } from '../../src/store/open-engine.ts';
 import { CHARACTERS_IN_PAGE, ROWS_IN_PAGE } from '../../src/store/rows.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { connections, engines, type TestEngine } from '../support/engines.ts';
@@ -251,14 +251,14 @@ for (const engine of engines) {
         (bulk: Bulk) => bulk.fill((filling) => filling.addKeys([key('one')])),
       ];
       for (const put of contents) {
-        const { bulk } = await prepare(t, engine);
-        await bulk.rejectUnlessEmpty();
+        const { url, bulk } = await prepare(t, engine);
+        await rejectUnlessFillable(url);
         await put(bulk);
         await assert.rejects(
           bulk.fill(() => assert.fail('the work was begun')),
           StoreNotEmpty,
         );
-        await assert.rejects(bulk.rejectUnlessEmpty(), StoreNotEmpty);
+        await assert.rejects(rejectUnlessFillable(url), StoreNotEmpty);
       }
     });
 

@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { brokenRuleOf, placeOf } from '../../database-url.ts';
 import { type Bulk, type Contents, type Filling, LeftInLog, StoreNotEmpty } from '../../store/bulk-store.ts';
-import { isEmbedded, storeExists } from '../../store/open-engine.ts';
+import { isEmbedded, rejectUnlessFillable } from '../../store/open-engine.ts';
 import { NothingStored } from '../../store/store.ts';
 import { OperatorError } from '../../thrown-errors.ts';
 import { CommandFailed } from '../command-errors.ts';
@@ -38,8 +38,7 @@ async function openAndCopy(context: CommandContext, from: string, to: string): P
   const config = configOf(context, {});
   const target = { config: { ...config, databaseUrl: to } };
   // First, since opening the source migrates it.
-  if (await storeExists(to))
-    await withBulk(context, target, (bulk) => bulk.rejectUnlessEmpty(), { migrate: false });
+  await rejectUnlessFillable(to);
   return withBulk(
     context,
     { config: { ...config, databaseUrl: from }, hint: 'FROM must name an existing one' },

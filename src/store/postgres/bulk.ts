@@ -15,7 +15,14 @@ import { type ConnectionOptions, StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
 import { toStoreError } from './errors.ts';
 import { requirePrimary } from './host/primary-check.ts';
-import { appliedMigrations, hasMigrationsTable, POSTGRES_MIGRATIONS } from './migrate.ts';
+import {
+  appliedMigrations,
+  hasMigrationsTable,
+  hasStore,
+  migrate,
+  POSTGRES_MIGRATIONS,
+  withConnection,
+} from './migrate.ts';
 import { retryConflicts } from './retry-conflicts.ts';
 import { type Connection, createPlants, createTokens, replacePlants } from './statements.ts';
 import { inTransaction } from './transaction.ts';
@@ -61,10 +68,9 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
       ),
     fill: (work) =>
       transact('BEGIN', async (connection) => {
-        await rejectUnlessEmpty(connection);
+        if (!(await isEmpty(connection))) throw new StoreNotEmpty('the store is not empty');
         return work(fillingOf(connection));
       }),
-    rejectUnlessEmpty: () => readOnPrimary('BEGIN READ ONLY', rejectUnlessEmpty),
     read: (work) =>
       readOnPrimary('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', (connection) =>
         work(contentsOf(connection)),
@@ -73,6 +79,31 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
     inspectSchema,
     close: () => connections.close(),
   };
+}
+
+/**
+ * Resolves to false if the store in a database has rows. Rejects with StoreNotOpened if the database cannot be migrated, or
+ * if its tables cannot be written. Changes nothing: it rolls the migration back.
+ */
+export function isFillable(url: string): Promise<boolean> {
+  return withConnection(url, (connection) =>
+    inTransaction(
+      connection,
+      'BEGIN ISOLATION LEVEL READ COMMITTED',
+      async () => {
+        await requirePrimary(connection);
+        if ((await hasStore(connection)) && !(await isEmpty(connection))) return false;
+        await migrate(connection);
+        // Without rows, these only check that the transaction may write to the tables.
+        const filling = fillingOf(connection);
+        await filling.addPlants([]);
+        await filling.addTokens([]);
+        await filling.addKeys([]);
+        return true;
+      },
+      () => 'ROLLBACK',
+    ),
+  );
 }
 
 /** Saves plants. Resolves to the indexes of the plants whose ids were taken. */
@@ -215,9 +246,8 @@ function fillingOf(connection: Connection): Filling {
   };
 }
 
-async function rejectUnlessEmpty(connection: Connection): Promise<void> {
-  const found = await connection.query({ text: FIND_ANY_ROW });
-  if (found.length > 0) throw new StoreNotEmpty('the store is not empty');
+async function isEmpty(connection: Connection): Promise<boolean> {
+  return (await connection.query({ text: FIND_ANY_ROW })).length === 0;
 }
 
 async function readSchemaFaults(connection: Connection): Promise<readonly string[]> {

@@ -35,7 +35,11 @@ export function postgresStoreExists(url: string): Promise<boolean> {
   return withConnection(url, hasStore);
 }
 
-async function withConnection<T>(url: string, work: (connection: Connection) => Promise<T>): Promise<T> {
+/** Calls `work` with a connection to a database. Rejects with StoreNotOpened on any failure. */
+export async function withConnection<T>(
+  url: string,
+  work: (connection: Connection) => Promise<T>,
+): Promise<T> {
   const connections = new Connections(url, {
     poolSize: 1,
     acquireTimeoutMs: 10_000,
@@ -52,7 +56,8 @@ async function withConnection<T>(url: string, work: (connection: Connection) => 
   }
 }
 
-async function migrate(connection: Connection): Promise<readonly string[]> {
+/** Applies the missing migrations in the transaction of a connection. */
+export async function migrate(connection: Connection): Promise<readonly string[]> {
   await rejectOtherEncodings(connection);
   // Waits up to TIMEOUT_MS, whatever the account or the database sets.
   await connection.query({ text: 'SET LOCAL lock_timeout = 0' });
@@ -96,7 +101,7 @@ async function ensureMigrationsTable(connection: Connection): Promise<void> {
 }
 
 // Other programs have a table `migrations` too.
-async function hasStore(connection: Connection): Promise<boolean> {
+export async function hasStore(connection: Connection): Promise<boolean> {
   const [row] = await connection.query({
     text: "SELECT num_nulls(to_regclass('plants'), to_regclass('tokens'), to_regclass('idempotency_keys')) = 0 AS found",
   });

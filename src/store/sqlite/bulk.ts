@@ -9,15 +9,7 @@ import {
   type OnConflict,
   StoreNotEmpty,
 } from '../bulk-store.ts';
-import {
-  CHARACTERS_IN_PAGE,
-  charactersIn,
-  FIND_ANY_ROW,
-  ROWS_IN_PAGE,
-  readPlantRow,
-  toKeyRow,
-  toToken,
-} from '../rows.ts';
+import { CHARACTERS_IN_PAGE, charactersIn, ROWS_IN_PAGE, readPlantRow, toKeyRow, toToken } from '../rows.ts';
 import { type LogLeft, NothingStored, StoreDamaged, StoreUnavailable } from '../store.ts';
 import {
   closeStore,
@@ -32,7 +24,7 @@ import {
 import { isForbidden, notOpened, provesDamage, reasonOf, severityOf } from './errors.ts';
 import { inspectSchema, inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
-import { hasStore } from './migrate.ts';
+import { isEmpty } from './migrate.ts';
 import { prepareDeletePlant, prepareInsertPlant, prepareInsertToken } from './statements.ts';
 
 /**
@@ -66,10 +58,6 @@ export async function openSqliteBulk(
   return {
     savePlants: (plants, onConflict) => answering(file, async () => writer().savePlants(plants, onConflict)),
     fill: (work) => answering(file, () => writer().fill(work)),
-    rejectUnlessEmpty: () =>
-      answering(file, async () => {
-        if (hasStore(db, file)) rejectUnlessEmpty(db);
-      }),
     read: (work) =>
       answering(file, async () => {
         db.exec('BEGIN');
@@ -225,7 +213,7 @@ function createWriting(db: DatabaseSync, file: string): Writing {
 
   async function fill<T>(work: (filling: Filling) => Promise<T>): Promise<T> {
     const result = await inLongTransaction(db, () => {
-      rejectUnlessEmpty(db);
+      if (!isEmpty(db)) throw new StoreNotEmpty('the store is not empty');
       return work(filling());
     });
     rejectIfMoved();
@@ -256,9 +244,4 @@ function createWriting(db: DatabaseSync, file: string): Writing {
   }
 
   return { savePlants, fill, close: () => closeStore(db, files) };
-}
-
-function rejectUnlessEmpty(db: DatabaseSync): void {
-  const found = db.prepare(FIND_ANY_ROW).get();
-  if (found !== undefined) throw new StoreNotEmpty('the store is not empty');
 }

@@ -158,7 +158,7 @@ export function notOpened(file: string, error: unknown): StoreNotOpened {
  * Returns the error of the file system that SQLite does not name; undefined if the files of a store can be written and a
  * new one created. Does not open existing files: closing one would release the locks of this process.
  */
-function whyNotWritable(file: string): unknown {
+export function whyNotWritable(file: string): unknown {
   try {
     for (const ending of ['', '-wal', '-shm'])
       if (existsSync(`${file}${ending}`)) accessSync(`${file}${ending}`, constants.W_OK);

@@ -4,16 +4,18 @@ import type { DatabaseSync } from 'node:sqlite';
 import { setTimeout } from 'node:timers/promises';
 import { syncFolder } from '../folder-sync.ts';
 import { applyMigrations, missingMigrations } from '../migrations.ts';
+import { FIND_ANY_ROW } from '../rows.ts';
 import { type MigrationOptions, StoreNotOpened } from '../store.ts';
 import {
   closeStore,
   inLongTransaction,
+  inTransaction,
   openForReading,
   openForWriting,
   rejectLogWithoutDatabase,
   watchFileIdentity,
 } from './connection.ts';
-import { isLocked, notOpened } from './errors.ts';
+import { isLocked, notOpened, whyNotWritable } from './errors.ts';
 
 export const SQLITE_MIGRATIONS = 'store/sqlite/migrations/';
 
@@ -53,6 +55,41 @@ export async function migrateSqlite(
   }
 }
 
+/**
+ * Resolves to false if the store in a file has rows. Rejects with StoreNotOpened if the file cannot be created, migrated or
+ * written. Changes nothing.
+ */
+export async function isFillable(file: string): Promise<boolean> {
+  try {
+    if (!existsSync(file)) {
+      rejectUnlessCreatable(file);
+      return true;
+    }
+    return await withoutBlocking(async () => {
+      const db = openForReading(file, 0);
+      try {
+        if (hasStore(db, file)) {
+          if (!isEmpty(db)) return false;
+          missingMigrations(SQLITE_MIGRATIONS, appliedMigrations(db));
+        }
+        rejectUnlessWritable(file);
+        // Needs the write lock, as the migration does.
+        db.exec('PRAGMA query_only = OFF');
+        inTransaction(
+          db,
+          () => undefined,
+          () => 'ROLLBACK',
+        );
+        return true;
+      } finally {
+        db.close();
+      }
+    });
+  } catch (error: unknown) {
+    throw notOpened(file, error);
+  }
+}
+
 // Retries while another process locks the file. Waiting inside SQLite would block this thread.
 async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
   for (const deadline = performance.now() + LOCK_TIMEOUT_MS; ; await setTimeout(LOCK_RETRY_MS)) {
@@ -78,6 +115,22 @@ function createPrivately(file: string): void {
   }
   chmodSync(file, 0o600);
   syncFolder(folder);
+}
+
+function rejectUnlessCreatable(file: string): void {
+  rejectLogWithoutDatabase(file);
+  const made: string[] = [];
+  try {
+    makeFolders(dirname(file), made);
+    rejectUnlessWritable(file);
+  } finally {
+    removeFolders(made);
+  }
+}
+
+function rejectUnlessWritable(file: string): void {
+  const error = whyNotWritable(file);
+  if (error !== undefined) throw error;
 }
 
 // Creates missing folders one by one, and adds them to `made`. `mkdirSync` with `recursive` never returns if the
@@ -130,7 +183,7 @@ function isMigrated(file: string, mustExist: boolean): boolean {
 }
 
 /** Returns false for a database without tables. Throws StoreNotOpened for that of another program. */
-export function hasStore(db: DatabaseSync, file: string): boolean {
+function hasStore(db: DatabaseSync, file: string): boolean {
   if (isStore(db)) return true;
   if (tablesOf(db).length === 0) return false;
   throw new StoreNotOpened(
@@ -147,6 +200,11 @@ export function isStore(db: DatabaseSync): boolean {
 export function tablesOf(db: DatabaseSync): readonly string[] {
   const rows = db.prepare("SELECT name FROM sqlite_schema WHERE type = 'table'").all();
   return rows.map(({ name }) => String(name));
+}
+
+/** Returns whether a store has no rows. */
+export function isEmpty(db: DatabaseSync): boolean {
+  return db.prepare(FIND_ANY_ROW).get() === undefined;
 }
 
 /** Returns the names of the migrations in the table `migrations`, which must exist. */

@@ -26,7 +26,7 @@ describe('a password in the database URL of serve', TOGETHER, () => {
     const silent = createServer();
     t.after(() => silent.close());
     const url = `postgres://u:${PASSWORD}@127.0.0.1:${await listenOnFreePort(silent)}/plants`;
-    const program = installation.start(['serve', '--database-url', url]);
+    const program = installation.start(['serve', '--port', '0', '--admin-port', '0', '--database-url', url]);
     const [socket] = await once(silent, 'connection');
     if (process.platform === 'linux') {
       const shown = await readFile(`/proc/${program.pid}/cmdline`, 'latin1');

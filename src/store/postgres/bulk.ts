@@ -171,7 +171,7 @@ function contentsOf(connection: Connection): Contents {
    * shows how many to fetch. PostgreSQL knows the size of a long text without reading the text.
    */
   async function* plantPages(order: string, values: readonly string[]): AsyncGenerator<readonly PlantRow[]> {
-    const bytes = plantFields.map((field) => `coalesce(octet_length(${field}), 0)`).join(' + ');
+    const bytes = plantFields.map((field) => `coalesce(octet_length(${field}::text), 0)`).join(' + ');
     const fetchSizes = await openCursor(`SELECT ${bytes} AS bytes FROM plants ${order}`, values);
     const fetch = await openCursor(`SELECT ${PLANT_COLUMNS} FROM plants ${order}`, values);
     const counts = countsOfPages(() => fetchSizes(ROWS_IN_PAGE));

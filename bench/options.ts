@@ -27,7 +27,7 @@ export const usage = `Measures the service, a bare node:http handler, PostgreSQL
 
 npm run bench -- [options]
 
-  --parts ${names.slice(0, 2).join(',')},…     parts to measure; all by default
+  ${`--parts ${names.slice(0, 2).join(',')},…`.padEnd(26)}  parts to measure; all by default
   --rounds N                  measurements of each contender (3)
   --seconds N                 duration of a measurement (2)
   --warm-up N                 seconds of load before the first, 0 for none (6: then most code is compiled)

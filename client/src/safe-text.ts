@@ -20,8 +20,8 @@ export function redacted(text: string, token: string): string {
 
 /**
  * Returns the first `length` characters of a text that may be JSON, which may have many MiB. Decodes escapes in which the
- * token could hide, and replaces it as `redacted` does. Reads only as much as these characters can come from: themselves,
- * and the tokens of the replacements in them, all escaped.
+ * token could hide, and replaces it as `redacted` does. Reads only the start of the text: `length` characters and the tokens
+ * that they may replace, each as long as an escape.
  */
 export function redactedBegin(text: string, token: string, length: number): string {
   const tokens = Math.ceil(length / REPLACEMENT.length);

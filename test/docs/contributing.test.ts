@@ -11,7 +11,7 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 
 /** Declares the names that fragments use. */
 const PRELUDE = `
-  import { Type } from 'typebox';
+  import { Type } from '${ROOT}src/schema.ts';
   declare const row: Readonly<Record<string, unknown>>;
 `;
 

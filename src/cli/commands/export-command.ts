@@ -34,7 +34,7 @@ export function exportCommand(context: CommandContext): Command {
         withBulk(context, { config }, (bulk) => exportPlants(context, { bulk, owner, format, open }), {
           mustExist: true,
         });
-      // Creates the file first, since opening the store migrates it.
+      // Creates the output file first: a name that is taken must not lead to a migration of the store.
       const exported = await (file === STANDARD_STREAM
         ? exportTo(() => context.stdout)
         : writeAtomically(context, file, (partial) =>

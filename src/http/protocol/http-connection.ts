@@ -360,7 +360,7 @@ export class Connection {
 
 let waitRanks = 0;
 
-/** Returns the rank of a connection that begins to wait for its client now. */
+/** Returns a rank above all earlier ones: a connection with a lower rank has waited longer. */
 export function nextWaitRank(): number {
   waitRanks += 1;
   return waitRanks;

@@ -122,7 +122,7 @@ export async function openSqlite(
       timelineRegressions: 0,
     }),
     close: async () => {
-      // No error is fatal any more: every write has its outcome, and SQLite removes the log.
+      // From here on SQLite may remove the log, and no error is fatal: every write has its outcome.
       broken ??= new StoreUnavailable(`the store ${file} is closed`);
       keyExpiry?.end();
       await writer.close();

@@ -73,7 +73,7 @@ export async function isFillable(file: string): Promise<boolean> {
           missingMigrations(SQLITE_MIGRATIONS, appliedMigrations(db));
         }
         rejectUnlessWritable(file);
-        // Needs the write lock, as the migration does.
+        // Takes the write lock, as the migration will. `query_only` would prevent it.
         db.exec('PRAGMA query_only = OFF');
         inTransaction(
           db,

@@ -225,7 +225,7 @@ test('first request long after the connect → its time begins with its first by
   t.after(() => wire.destroy());
   await until(() => connections.all.length === 1);
   const [connection] = connections.all;
-  // The timer of the connections adds some ticks.
+  // Not all ticks of the limit: the timer of the registry adds one each second.
   const most = 0.8 * (limits.requestTimeout / TICK_MS);
   for (let ticks = 0; ticks < most; ticks += 1) connection?.tick();
   wire.send('POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: 1\r\n\r\n');

@@ -238,7 +238,7 @@ describe('the server accepts fewer connections than the pool may have', () => {
     const failsInTime = (): Promise<unknown> =>
       Promise.race([
         assert.rejects(processOf(connections), StoreUnavailable),
-        // A timer too: a machine that stalls makes both late, but does not change their order.
+        // A timer, as the timeout is: a machine that stalls delays both, and keeps their order.
         sleep(2_900, undefined, { ref: false }).then(() => assert.fail('it still waits after 2.9 s')),
       ]);
     await connections.use(async () => {

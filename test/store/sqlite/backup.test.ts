@@ -44,7 +44,7 @@ test('a commit between any two parts of the copy → the copy goes on, with the 
   const progress: number[] = [];
   await backUpStore(url, to, (done, total) => {
     progress.push(done);
-    // A copy that begins again with each commit would not end.
+    // A copy that started again at each commit would never end.
     if (done < total && progress.length < 100)
       writer.exec(`INSERT INTO plants (owner, id, name) VALUES ('bob', ${progress.length}, 'Alder')`);
   });

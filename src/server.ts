@@ -11,8 +11,8 @@ import { openTls, type Tls } from './http/protocol/tls.ts';
 import type { ServiceLog } from './observability/log.ts';
 import type { EventLog } from './observability/log-events.ts';
 import type { Metrics } from './observability/metrics.ts';
+import { onceAMinute } from './observability/once-a-minute.ts';
 import { logStore } from './observability/store-log.ts';
-import { logTraces } from './observability/trace-log.ts';
 import type { Tracing } from './observability/tracing.ts';
 import { version } from './packaged-files.ts';
 import { within } from './running-time.ts';
@@ -258,7 +258,9 @@ async function loadHttp() {
 // `LAST_MS`, and then logs the lost spans that no line has counted.
 async function loadTracing(log: EventLog): Promise<Tracing> {
   const { startTracing } = await import('./observability/tracing.ts');
-  const traceLog = logTraces(log);
+  const traceLog = onceAMinute((problem, spans) =>
+    log.event('traces could not be sent; check the OpenTelemetry collector', { problem, spans }),
+  );
   const tracing = startTracing(traceLog.report);
   return { ...tracing, close: () => within(LAST_MS, tracing.close()).finally(traceLog.close) };
 }

@@ -1,8 +1,6 @@
 import type { StoreOptions, StoreTask } from '../store/store.ts';
 import type { EventLog } from './log-events.ts';
-
-/** Milliseconds between log lines about a task that keeps failing, about warnings of the database, and about traces. */
-export const REPEAT_MS = 60_000;
+import { onceAMinute, REPEAT_MS } from './once-a-minute.ts';
 
 /** The state of a task. */
 class TaskState {
@@ -25,8 +23,9 @@ export function logStore(
   Pick<StoreOptions, 'onTaskEnd' | 'onLogLeft' | 'keyDeletion' | 'onTimelineRegression' | 'onDatabaseWarning'>
 > {
   const states: Record<StoreTask, TaskState> = { writes: new TaskState(), checkpoints: new TaskState() };
-  let warnings = 0;
-  let warnedAt = Number.NEGATIVE_INFINITY;
+  const databaseWarnings = onceAMinute((warning, warnings) =>
+    log.event('PostgreSQL warns; act on its message', { warning, warnings }),
+  );
 
   function logFailure(task: StoreTask, err: unknown, failures: number): void {
     if (task === 'writes') log.event('writes fail; free disk space or check the database', { err, failures });
@@ -68,12 +67,6 @@ export function logStore(
         'this PostgreSQL primary has a lower timeline than the previous one: acknowledged writes may be lost; use the server with the highest timeline',
         { timeline, highest },
       ),
-    onDatabaseWarning: (warning) => {
-      warnings += 1;
-      if (now() - warnedAt < REPEAT_MS) return;
-      log.event('PostgreSQL warns; act on its message', { warning, warnings });
-      warnings = 0;
-      warnedAt = now();
-    },
+    onDatabaseWarning: (warning) => databaseWarnings.report(warning, 1),
   };
 }

@@ -1,14 +1,11 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
-import { logTo } from '../../src/observability/log.ts';
-import { logTraces } from '../../src/observability/trace-log.ts';
+import { onceAMinute } from '../../src/observability/once-a-minute.ts';
 
 function startLog(t: TestContext) {
   t.mock.timers.enable({ apis: ['setTimeout'] });
-  const lines: string[] = [];
-  const traceLog = logTraces(logTo({ write: (line) => void lines.push(line) }, 'info').log);
-  const logged = () => lines.map((line) => JSON.parse(line)).map(({ problem, spans }) => [problem, spans]);
-  return { ...traceLog, logged };
+  const lines: (readonly [string, number])[] = [];
+  return { ...onceAMinute((...line) => lines.push(line)), logged: () => [...lines] };
 }
 
 test('traces cannot be sent for minutes → one line a minute, with the spans lost since the last one', (t) => {

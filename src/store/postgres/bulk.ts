@@ -13,7 +13,7 @@ import {
 } from '../rows.ts';
 import { type ConnectionOptions, StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
-import { toStoreError } from './errors.ts';
+import { withStoreErrors } from './errors.ts';
 import { requirePrimary } from './host/primary-check.ts';
 import {
   appliedMigrations,
@@ -36,41 +36,41 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
     work: (connection: Connection) => Promise<T>,
     endFor?: (result: T) => 'COMMIT' | 'ROLLBACK',
   ): Promise<T> {
-    const done = connections.use((connection) =>
-      inTransaction(connection, begin, () => work(connection), endFor),
-    );
-    // Only now: `use` must see the server's error, to know whether the connection stays usable.
-    return done.catch((error: unknown) => {
-      throw toStoreError(error);
-    });
+    return connections.use((connection) => inTransaction(connection, begin, () => work(connection), endFor));
   }
 
   function readOnPrimary<T>(
     begin: `BEGIN${string}`,
     work: (connection: Connection) => Promise<T>,
   ): Promise<T> {
-    return transact(begin, async (connection) => {
-      await requirePrimary(connection);
-      return work(connection);
-    });
+    return withStoreErrors(() =>
+      transact(begin, async (connection) => {
+        await requirePrimary(connection);
+        return work(connection);
+      }),
+    );
   }
 
   const inspectSchema = () => readOnPrimary('BEGIN READ ONLY', readSchemaFaults);
 
   return {
     savePlants: (plants, onConflict) =>
-      retryConflicts(() =>
-        transact(
-          'BEGIN',
-          (connection) => save(connection, plants, onConflict),
-          (taken) => (onConflict === 'fail' && taken.length > 0 ? 'ROLLBACK' : 'COMMIT'),
+      withStoreErrors(() =>
+        retryConflicts(() =>
+          transact(
+            'BEGIN',
+            (connection) => save(connection, plants, onConflict),
+            (taken) => (onConflict === 'fail' && taken.length > 0 ? 'ROLLBACK' : 'COMMIT'),
+          ),
         ),
       ),
     fill: (work) =>
-      transact('BEGIN', async (connection) => {
-        if (!(await isEmpty(connection))) throw new StoreNotEmpty('the store is not empty');
-        return work(fillingOf(connection));
-      }),
+      withStoreErrors(() =>
+        transact('BEGIN', async (connection) => {
+          if (!(await isEmpty(connection))) throw new StoreNotEmpty('the store is not empty');
+          return work(fillingOf(connection));
+        }),
+      ),
     read: (work) =>
       readOnPrimary('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', (connection) =>
         work(contentsOf(connection)),

@@ -4,7 +4,7 @@ import { FIND_ANY_ROW, type Row } from '../rows.ts';
 import { type Engine, KEY_DELETION_AGE_MS, type StoreOptions, StoreUnavailable } from '../store.ts';
 import { createCommit, createPerOwnerFallback } from './commit.ts';
 import { Connections } from './connections.ts';
-import { toStoreError } from './errors.ts';
+import { withStoreErrors } from './errors.ts';
 import { deleteExpiredKeys } from './expired-keys.ts';
 import { migratePostgres } from './migrate.ts';
 import { createPageReader, readLargePlant } from './pages.ts';
@@ -39,22 +39,16 @@ export async function openPostgres(
   const togetherOrPerOwner = createPerOwnerFallback();
   const keyExpiry = keyDeletion && startKeyExpiry(deleteOldKeys, keyDeletion);
 
-  async function read(statement: Statement): Promise<readonly Row[]> {
-    try {
-      return await retryConflicts(() => connections.read(statement));
-    } catch (error: unknown) {
-      throw toStoreError(error);
-    }
+  function read(statement: Statement): Promise<readonly Row[]> {
+    return withStoreErrors(() => retryConflicts(() => connections.read(statement)));
   }
 
-  async function deleteOldKeys(): Promise<void> {
-    try {
+  function deleteOldKeys(): Promise<void> {
+    return withStoreErrors(async () => {
       const [row] = await connections.read({ text: `SELECT ${NOW_MS} AS now` });
       const until = Number(row?.now) - KEY_DELETION_AGE_MS;
       await togetherOrPerOwner((perOwner) => deleteExpiredKeys(connections, until, perOwner));
-    } catch (error: unknown) {
-      throw toStoreError(error);
-    }
+    });
   }
 
   // Deletes expired keys at the start. This also shows whether the server rejects a statement that changes rows

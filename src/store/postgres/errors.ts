@@ -58,8 +58,7 @@ const CONNECT_TIMEOUT = 'Connection terminated due to connection timeout';
  * migration made outdated. Nothing changed, and an immediate retry may succeed.
  */
 export function isConflict(error: unknown): boolean {
-  const first = error instanceof StoreUnavailable ? error.cause : error;
-  return RETRIED.has(codeOf(first)) || isStalePlan(first);
+  return RETRIED.has(codeOf(error)) || isStalePlan(error);
 }
 
 /**
@@ -158,6 +157,15 @@ function reasonOf(error: unknown): string {
 /** Returns the message of an error, of the server with its code. */
 export function textOf(error: unknown): string {
   return isFromServer(error) ? `PostgreSQL: ${messageOf(error)} (${codeOf(error)})` : messageOf(error);
+}
+
+/** Runs `work`, and rejects with the error that `toStoreError` makes of its error. */
+export async function withStoreErrors<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error: unknown) {
+    throw toStoreError(error);
+  }
 }
 
 /** Converts an error of the server to an error of `store.ts`. Returns errors from other sources unchanged. */

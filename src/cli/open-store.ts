@@ -1,4 +1,4 @@
-import { type Config, connectionOptions, type Flags } from '../config.ts';
+import { type Config, connectionOptions } from '../config.ts';
 import { placeOf } from '../database-url.ts';
 import type { Bulk } from '../store/bulk-store.ts';
 import { createdStore } from '../store/migrations.ts';
@@ -6,7 +6,6 @@ import { migrateStore, openBulk, openStore, storeExists } from '../store/open-en
 import { type LogLeft, type MigrationOptions, type Store, StoreNotOpened } from '../store/store.ts';
 import type { CommandContext } from './context.ts';
 import { writeMessage } from './message.ts';
-import { configOf } from './settings/flags.ts';
 
 /**
  * Advice in the error "there is no store", for commands that get the database URL from a flag or variable.
@@ -19,16 +18,15 @@ export const DATABASE_URL_HINT = 'set --database-url (DATABASE_URL) to an existi
 const BULK_STATEMENT_TIMEOUT_MS = 600_000;
 
 /**
- * Opens the store that the flags name, calls `work` with it and closes it. The service may use the same store
+ * Opens the store of a configuration, calls `work` with it and closes it. The service may use the same store
  * at the same time. Creates a missing store, unless `mustExist` is true.
  */
 export async function withStore<T>(
   context: CommandContext,
-  flags: Flags,
+  config: Config,
   work: (store: Store) => Promise<T>,
   { mustExist = false }: { readonly mustExist?: boolean } = {},
 ): Promise<T> {
-  const config = configOf(context, flags);
   const fatal = Promise.withResolvers<never>();
   // Prevents an unhandled rejection if a fatal error occurs while the store opens. `Promise.race` below still
   // rejects with that error.
@@ -49,10 +47,11 @@ export async function withStore<T>(
   }
 }
 
-/** The store to open, in `config.databaseUrl`. An error message shows `hint` if the store does not exist. */
-interface StoreAddress {
-  readonly config: Config;
+interface BulkOptions {
+  readonly mustExist?: boolean;
+  /** Advice in the error if the store must exist and does not. */
   readonly hint?: string;
+  readonly migrate?: boolean;
 }
 
 /**
@@ -61,9 +60,9 @@ interface StoreAddress {
  */
 export async function withBulk<T>(
   context: CommandContext,
-  { config, hint = DATABASE_URL_HINT }: StoreAddress,
+  config: Config,
   work: (bulk: Bulk) => Promise<T>,
-  { mustExist = false, migrate = true }: { readonly mustExist?: boolean; readonly migrate?: boolean } = {},
+  { mustExist = false, hint = DATABASE_URL_HINT, migrate = true }: BulkOptions = {},
 ): Promise<T> {
   const url = config.databaseUrl;
   if (mustExist) await rejectUnlessExists(url, hint);

@@ -31,8 +31,7 @@ export function checkCommand(context: CommandContext): Command {
     .description('checks the store for damaged pages, a wrong schema and invalid rows')
     .option('--json', 'print the result as a JSON object');
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
-    const config = configOf(context, flags);
-    const report = await withBulk(context, { config }, (bulk) => checkStore(context, bulk), {
+    const report = await withBulk(context, configOf(context, flags), (bulk) => checkStore(context, bulk), {
       mustExist: true,
       migrate: false,
     });

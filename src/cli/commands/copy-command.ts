@@ -36,17 +36,18 @@ export function copyCommand(context: CommandContext): Command {
 
 async function openAndCopy(context: CommandContext, from: string, to: string): Promise<Copied> {
   const config = configOf(context, {});
-  const target = { config: { ...config, databaseUrl: to } };
   // First, since opening the source migrates it.
   await rejectUnlessFillable(to);
   return withBulk(
     context,
-    { config: { ...config, databaseUrl: from }, hint: 'FROM must name an existing one' },
+    { ...config, databaseUrl: from },
     async (source) => {
       await rejectNewer(from, source);
-      return withBulk(context, target, (bulk) => copyOrExplain(context, to, source, bulk));
+      return withBulk(context, { ...config, databaseUrl: to }, (target) =>
+        copyOrExplain(context, to, source, target),
+      );
     },
-    { mustExist: true },
+    { mustExist: true, hint: 'FROM must name an existing one' },
   );
 }
 

@@ -31,7 +31,7 @@ export function exportCommand(context: CommandContext): Command {
       const format = formatOf(file, flags.format);
       const config = configOf(context, flags);
       const exportTo = (open: () => Writable): Promise<number> =>
-        withBulk(context, { config }, (bulk) => exportPlants(context, { bulk, owner, format, open }), {
+        withBulk(context, config, (bulk) => exportPlants(context, { bulk, owner, format, open }), {
           mustExist: true,
         });
       // Creates the output file first: a name that is taken must not lead to a migration of the store.

@@ -73,7 +73,7 @@ export function importCommand(context: CommandContext): Command {
       const format = formatOf(file, flags.format);
       const config = configOf(context, flags);
       const source = await openSource(context, file);
-      const counts = await withBulk(context, { config }, (bulk) =>
+      const counts = await withBulk(context, config, (bulk) =>
         importPlants(context, bulk, owner, { format, source, onConflict: flags.onConflict }),
       ).finally(() => source.chunks.destroy());
       const printing = print(

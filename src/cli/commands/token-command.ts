@@ -66,7 +66,7 @@ function createTokenCommand(context: CommandContext): Command {
       const secret = mintSecret();
       const token = newToken(secret, owner, { scopes: wanted, expiresAt, name }, now);
       const audit = await auditOf(context);
-      await withStore(context, flags, async (store) => {
+      await withStore(context, configOf(context, flags), async (store) => {
         await store.write({ kind: 'createToken', token });
         audit.tokenCreated(token);
         if (context.stderr.isTTY === true) writeMessage(context.stderr, describeCreation(token));
@@ -102,9 +102,8 @@ function listTokensCommand(context: CommandContext): Command {
     .description('lists all tokens, without their secrets')
     .option('--json', 'print a JSON array');
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
-    const config = configOf(context, flags);
     const list = (contents: Contents) => printTokens(context, contents, flags.json === true);
-    await withBulk(context, { config }, (bulk) => bulk.read(list), { mustExist: true });
+    await withBulk(context, configOf(context, flags), (bulk) => bulk.read(list), { mustExist: true });
   });
 }
 
@@ -119,7 +118,8 @@ function revokeTokenCommand(context: CommandContext): Command {
     .description('revokes a token; it stops working within a second')
     .argument('<id>', 'id from `token list`, or the token itself');
   return addSettings(command, ['databaseUrl']).action(async (named: string, flags: Flags) => {
-    const token = await withStore(context, flags, (store) => revoke(store, named), { mustExist: true });
+    const config = configOf(context, flags);
+    const token = await withStore(context, config, (store) => revoke(store, named), { mustExist: true });
     if (token.revokedAt === null) (await auditOf(context)).tokenRevoked(token.id);
     await print(context, describeRevocation(token));
   });

@@ -26,15 +26,10 @@ const SAVE_CURSOR = '\u001b7';
 
 /**
  * Shows count, rate and remaining time on standard error, without colours. Shows no bar and no remaining time
- * if `total` is unknown. If standard error is not a terminal, writes only the lines of `note`.
+ * if `total` is unknown. If standard error is not a terminal, or `isHidden` is true, writes only the lines of `note`.
  */
-export function startProgress(
-  stderr: Output,
-  unit: string,
-  total?: number,
-  isShown = stderr.isTTY === true,
-): Progress {
-  if (!isShown) {
+export function startProgress(stderr: Output, unit: string, total?: number, isHidden = false): Progress {
+  if (isHidden || stderr.isTTY !== true) {
     return {
       advance: () => undefined,
       note: (line) => writeMessage(stderr, line),

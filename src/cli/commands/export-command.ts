@@ -66,12 +66,7 @@ function exportPlants(context: CommandContext, { bulk, owner, format, open }: Ex
     const to = open();
     const isShown = to === context.stdout && context.stdout.isTTY === true;
     // The bar would overwrite plants on the same terminal.
-    const progress = startProgress(
-      context.stderr,
-      'plants',
-      count,
-      context.stderr.isTTY === true && !isShown,
-    );
+    const progress = startProgress(context.stderr, 'plants', count, isShown);
 
     async function* texts(): AsyncGenerator<string> {
       yield format.header;

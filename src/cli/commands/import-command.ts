@@ -114,12 +114,7 @@ async function importPlants(
 ): Promise<Counts> {
   const counts: Counts = { created: 0, skipped: 0, replaced: 0, bad: 0 };
   // Shows no progress bar if the user types the plants at a terminal: the bar would overwrite the typed text.
-  const progress = startProgress(
-    context.stderr,
-    'plants',
-    source.size,
-    context.stderr.isTTY === true && !source.isTyped,
-  );
+  const progress = startProgress(context.stderr, 'plants', source.size, source.isTyped);
   let isSaving = false;
   let stoppedBy: NodeJS.Signals | undefined;
   // A signal during a save ends the import after this save. A signal between saves ends the import at once,

@@ -68,6 +68,7 @@ export function isAboutServer({ method, url }: IncomingMessage): boolean {
  * Returns true for a valid request target (RFC 9112 §3.2) that was already reduced to a path. CONNECT is
  * rejected in http-server.ts.
  */
-function isTarget({ method, url = '' }: IncomingMessage): boolean {
-  return (url.startsWith('/') || (url === '*' && method === 'OPTIONS')) && !url.includes('#');
+function isTarget(message: IncomingMessage): boolean {
+  const { url = '' } = message;
+  return (url.startsWith('/') && !url.includes('#')) || isAboutServer(message);
 }

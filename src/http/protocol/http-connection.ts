@@ -4,6 +4,7 @@ import { ApiError } from '../../api-errors.ts';
 import type { BatchedResponse } from '../batched-response.ts';
 import { RETRY_SOON, TOO_MANY_CONNECTIONS } from '../error-response.ts';
 import { SendProgress, type SendQueueOf } from './kernel-send-queue.ts';
+import { destroyLater } from './linger.ts';
 import { Framing, isHeadRequest, isLineEnd, MALFORMED, TOO_MANY_RECORDS } from './message-framing.ts';
 import { BASE_PIECES, BYTES_PER_PIECE } from './request-body.ts';
 import { type Parser, shareInput, takeParser, UnparsedInput } from './socket-input.ts';
@@ -18,8 +19,6 @@ const TOO_SLOW = new ApiError(40800, 'the request took too long to arrive');
 export const MAX_DISCARDED_BYTES = 65_536;
 /** Ticks after which an incomplete request or TLS handshake may be closed for a new connection. Most clients need less. */
 export const STALLED_TICKS = 2;
-/** Milliseconds for which the service still reads a connection after its last response. */
-export const LINGER_MS = 1_000;
 
 export interface HttpConnectionOptions {
   /** Max bytes of the request line and headers together. */
@@ -137,7 +136,7 @@ export class Connection {
     if (this.isIdle) this.socket.destroy();
     else {
       this.socket.once('finish', () => this.socket.destroy());
-      this.#destroyLater();
+      destroyLater(this.socket);
       this.fail(TOO_MANY_CONNECTIONS);
     }
   }
@@ -347,14 +346,9 @@ export class Connection {
     this.isIdle = false;
     this.#next = undefined;
     this.#unparsed.takeLast();
-    this.#destroyLater();
+    destroyLater(this.socket);
     this.socket.end();
     this.socket.resume();
-  }
-
-  #destroyLater(): void {
-    const linger = setTimeout(() => this.socket.destroy(), LINGER_MS).unref();
-    this.socket.once('close', () => clearTimeout(linger));
   }
 }
 

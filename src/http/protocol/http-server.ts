@@ -5,7 +5,8 @@ import { BatchedResponse } from '../batched-response.ts';
 import { TOO_MANY_CONNECTIONS } from '../error-response.ts';
 import { http } from '../node-http.ts';
 import { type ConnectionRegistry, TICK_MS } from './connection-registry.ts';
-import { Connection, type HttpConnectionOptions, LINGER_MS } from './http-connection.ts';
+import { Connection, type HttpConnectionOptions } from './http-connection.ts';
+import { destroyLater } from './linger.ts';
 import type { Tls } from './tls.ts';
 
 /** Limits of a connection, with the names of their settings. Sizes are in bytes, times in milliseconds. */
@@ -134,12 +135,11 @@ function limitConnections(
       return;
     }
     rejected += 1;
-    const linger = setTimeout(() => socket.destroy(), LINGER_MS).unref();
     socket.on('error', () => socket.destroy());
     socket.once('close', () => {
       rejected -= 1;
-      clearTimeout(linger);
     });
+    destroyLater(socket);
     socket.end(renderError(TOO_MANY_CONNECTIONS));
     socket.resume();
   }

@@ -26,9 +26,8 @@ const JSON_TYPE =
  * Returns a hook that waits until the whole request has arrived: headers, body and trailers. Sets
  * `request.body` to the bytes of the body if the operation reads it and it is not empty. Checks the headers
  * first: Expect (417), Content-Encoding and Content-Type (415), Content-Length (413), and the size of each chunk when it
- * arrives. `limit` is the max size
- * of a body in bytes. `countMemory` counts the memory of bodies that arrive in parts, by owner; it throws above
- * its limits.
+ * arrives. `limit` is the max size of a body in bytes. `countMemory` counts the memory of bodies that arrive in parts, by
+ * owner; it throws above its limits.
  */
 export function receiveBody(limit: number, countMemory: (owner: string, bytes: number) => void) {
   // Closes the connection after a 413 response (too many bytes or chunks), even if the whole body has
@@ -189,8 +188,7 @@ function faultOfTrailers(message: IncomingMessage): ApiError | undefined {
   if (message.rawTrailers.length === 0) return undefined;
   const { connection, 'proxy-connection': proxyConnection } = message.trailers;
   if (connection === undefined && proxyConnection === undefined) return undefined;
-  const closes = { connection: 'close' };
-  return new ApiError(40004, 'a trailer must not be `Connection` (RFC 9110 §6.5.1)', closes);
+  return new ApiError(40004, 'a trailer must not be `Connection` (RFC 9110 §6.5.1)');
 }
 
 function checkContent({ headers, raw }: FastifyRequest): void {

@@ -150,7 +150,7 @@ export default {
     keep(
       'prom-client',
       '^node_modules/prom-client/',
-      '^src/(?:observability/(?:(?:process|request)-)?metrics\\.ts|observability/prom-client\\.d\\.ts|http/admin\\.ts|server\\.ts)$',
+      '^src/(?:observability/(?:(?:process|request|scraped)-)?metrics\\.ts|observability/prom-client\\.d\\.ts|http/admin\\.ts|server\\.ts)$',
     ),
     keep('commander', '^node_modules/commander/', '^src/cli/'),
     keep('cli-progress', '^node_modules/cli-progress/', '^src/cli/progress\\.ts$'),

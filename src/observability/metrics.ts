@@ -5,6 +5,7 @@ import Registry from 'prom-client/lib/registry.js';
 import type { CommitResult, StoreLoad } from '../store/store.ts';
 import { collectProcessMetrics } from './process-metrics.ts';
 import { countDurations, DURATION_BUCKETS, type RecordRequest } from './request-metrics.ts';
+import { countElsewhere, gauge } from './scraped-metrics.ts';
 
 export interface Metrics {
   readonly registry: Registry;
@@ -298,29 +299,4 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
     () => load().timelineRegressions,
     registers,
   );
-}
-
-/** Exposes a number that is read at each scrape. */
-function gauge(name: string, help: string, read: () => number, registers: Registry[]): void {
-  new Gauge({
-    name,
-    help,
-    registers,
-    collect() {
-      this.set(read());
-    },
-  });
-}
-
-/** Exposes a number that is counted outside of prom-client and read at each scrape. */
-function countElsewhere(name: string, help: string, read: () => number, registers: Registry[]): void {
-  new Counter({
-    name,
-    help,
-    registers,
-    collect() {
-      this.reset();
-      this.inc(read());
-    },
-  });
 }

@@ -1,6 +1,5 @@
 import { readdirSync } from 'node:fs';
 import type { Registry } from 'prom-client';
-import Counter from 'prom-client/lib/counter.js';
 import Gauge from 'prom-client/lib/gauge.js';
 import eventLoopLag from 'prom-client/lib/metrics/eventLoopLag.js';
 import gc from 'prom-client/lib/metrics/gc.js';
@@ -14,6 +13,7 @@ import processResources from 'prom-client/lib/metrics/processResources.js';
 import processStartTime from 'prom-client/lib/metrics/processStartTime.js';
 import version from 'prom-client/lib/metrics/version.js';
 import { codeOf } from '../thrown-errors.ts';
+import { countElsewhere } from './scraped-metrics.ts';
 
 // The default metrics of prom-client, except CPU time and open files. prom-client's file for CPU time would load
 // OpenTelemetry, and its number of open files stands still when none is left.
@@ -33,14 +33,16 @@ const DEFAULT_METRICS = [
 
 /** Registers the metrics of the process and of Node, with the names of prom-client. */
 export function collectProcessMetrics(registry: Registry): void {
-  countCpuTime('user', 'Total user CPU time spent in seconds.', ({ user }) => user, registry);
-  countCpuTime('system', 'Total system CPU time spent in seconds.', ({ system }) => system, registry);
-  countCpuTime(
-    '',
-    'Total user and system CPU time spent in seconds.',
-    (cpu) => cpu.user + cpu.system,
-    registry,
-  );
+  const countCpuTime = (name: string, parts: string, microseconds: (cpu: NodeJS.CpuUsage) => number): void =>
+    countElsewhere(
+      name,
+      `Total ${parts} CPU time spent in seconds.`,
+      () => microseconds(process.cpuUsage()) / 1e6,
+      [registry],
+    );
+  countCpuTime('process_cpu_user_seconds_total', 'user', ({ user }) => user);
+  countCpuTime('process_cpu_system_seconds_total', 'system', ({ system }) => system);
+  countCpuTime('process_cpu_seconds_total', 'user and system', ({ user, system }) => user + system);
   if (process.platform === 'linux') countOpenFiles(registry);
   for (const collect of DEFAULT_METRICS) collect(registry, { eventLoopMonitoringPrecision: 10 });
 }
@@ -59,23 +61,6 @@ function countOpenFiles(registry: Registry): void {
         const max = await registry.getSingleMetric('process_max_fds')?.get();
         this.set(max?.values[0]?.value ?? 0);
       }
-    },
-  });
-}
-
-function countCpuTime(
-  mode: 'user' | 'system' | '',
-  help: string,
-  microseconds: (cpu: NodeJS.CpuUsage) => number,
-  registry: Registry,
-): void {
-  new Counter({
-    name: ['process_cpu', mode, 'seconds_total'].filter(Boolean).join('_'),
-    help,
-    registers: [registry],
-    collect() {
-      this.reset();
-      this.inc(microseconds(process.cpuUsage()) / 1e6);
     },
   });
 }

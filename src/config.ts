@@ -69,7 +69,7 @@ export const Config = Type.Object({
   ),
   corsOrigin: text(
     help('Listening', 'origins', 'origins whose pages may call the service, comma-separated; * for any'),
-    (list) => list === '' || list === '*' || list.split(',').every(isOrigin),
+    (list) => list === '*' || partsOf(list).every(isOrigin),
     'must be * or comma-separated origins, such as https://plants.example.org',
   ),
   tlsCert: Type.String({
@@ -180,7 +180,7 @@ export const Config = Type.Object({
   ),
   trustProxy: text(
     help('Limits', 'networks', 'proxies whose X-Forwarded-For is trusted, such as 10.0.0.0/8,::1'),
-    (list) => list === '' || list.split(',').every(isNetwork),
+    (list) => partsOf(list).every(isNetwork),
     'must be comma-separated IP addresses or networks such as 10.0.0.0/8,::1; a /0 network is not allowed',
   ),
   oidcIssuer: text(
@@ -253,18 +253,18 @@ function givenOf(
   const flag = flags[setting];
   if (flag !== undefined) return { setting, source: flagOf(setting), text: flag };
   const file = setting === 'databaseUrl' ? environment.DATABASE_URL_FILE : undefined;
-  if (file) return { setting, source: 'DATABASE_URL_FILE', text: readSecret('DATABASE_URL_FILE', file) };
+  if (file) return { setting, source: 'DATABASE_URL_FILE', text: readUrl(file) };
   const variable = variableOf(setting);
   // An empty variable counts as unset: Compose files and systemd units pass unset variables as empty.
   return { setting, source: variable, text: environment[variable] || undefined };
 }
 
-/** Reads a secret, without its final line breaks, from the file that a variable names. */
-function readSecret(variable: string, file: string): string {
+/** Reads the database URL, without its final line breaks, from the file that DATABASE_URL_FILE names. */
+function readUrl(file: string): string {
   try {
     return readFileSync(file, 'utf8').replace(/[\r\n]+$/, '');
   } catch (error: unknown) {
-    throw new ConfigInvalid(`${variable} must name a readable file: ${messageOf(error)}`);
+    throw new ConfigInvalid(`DATABASE_URL_FILE must name a readable file: ${messageOf(error)}`);
   }
 }
 

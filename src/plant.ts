@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { type Static, Type } from './schema.ts';
 
 export const INT64_MIN = -(2n ** 63n);
@@ -111,7 +111,7 @@ export function digestPlant(plant: NewPlant): Uint8Array {
   // Leaves out trailing absent fields. A field that a later version adds must not change the digest of plants
   // without that field.
   while (values.length > FIRST_VERSION_VALUES && values.at(-1) === undefined) values.pop();
-  return createHash('sha256').update(JSON.stringify(values)).digest();
+  return hash('sha256', JSON.stringify(values), 'buffer');
 }
 
 /**

@@ -97,7 +97,7 @@ function objectOf(properties: Properties, keywords: Keywords = {}): TObject {
       const missing = required.find((name) => !Object.hasOwn(value, name));
       if (missing !== undefined) return { field: missing, rule: 'is required' };
       const { name = '', schema } = fields.find((field) => !isValid(value, field)) ?? {};
-      return within(name, schema, Reflect.get(value, name));
+      return violationOf(name, schema, Reflect.get(value, name));
     },
   };
 }
@@ -111,12 +111,12 @@ function arrayOf<T>(items: TSchema<T>, keywords: Keywords = {}): TArray<T> {
     '~violation': (value) => {
       if (!Array.isArray(value)) return { field: '', rule: 'must be an array' };
       const index = value.findIndex((item) => !items['~is'](item));
-      return within(String(index), items, value[index]);
+      return violationOf(String(index), items, value[index]);
     },
   };
 }
 
-function within(name: string, schema: TSchema | undefined, value: unknown): Violation {
+function violationOf(name: string, schema: TSchema | undefined, value: unknown): Violation {
   const { field, rule } = schema?.['~violation'](value) ?? { field: '', rule: 'is invalid' };
   return { field: field === '' ? name : `${name}/${field}`, rule };
 }

@@ -50,7 +50,7 @@ export interface Server {
    * Finishes requests in flight, commits the last batch and closes the store. A graceful stop first fails
    * `/ready` for the configured delay. Then responses have `Connection: close` for a grace period.
    */
-  close(how?: 'gracefully' | 'immediately'): Promise<void>;
+  close(how?: 'gracefully'): Promise<void>;
 }
 
 interface ServerOptions {
@@ -120,7 +120,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const { store, app, admin, connections, adminConnections } = wired;
   const lock = await markAsServed(config.databaseUrl);
 
-  async function close(how: 'gracefully' | 'immediately' = 'immediately'): Promise<void> {
+  async function close(how?: 'gracefully'): Promise<void> {
     isStopping = true;
     // Without a delay, the listener closes before any response has `Connection: close`. Otherwise the client of such
     // a response could connect again just before the listener closes, and the connection would be reset.

@@ -3,11 +3,11 @@ import { type CsvError, type Parser, parse } from 'csv-parse';
 import { isOptionalField, NewPlant, plantFields } from '../plant.ts';
 import { compileTextParser } from '../validation.ts';
 import {
-  countLines,
   type Entry,
   FileInvalid,
   type Format,
   MAX_LINE_BYTES,
+  NEWLINE,
   toEntry,
   withoutByteOrderMark,
 } from './format.ts';
@@ -82,6 +82,37 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
   await end(parser);
   if (places === undefined) readHeader([]);
   yield entries;
+}
+
+/** Counts the lines of a file that is read in chunks. */
+function countLines() {
+  let chunks: Buffer[] = [];
+  let start = 0;
+  let offset = 0;
+  let line = 1;
+
+  return {
+    add(chunk: Buffer): void {
+      chunks.push(chunk);
+    },
+    /**
+     * Returns the number of the line that contains the byte at an offset. Offsets must not decrease from call
+     * to call.
+     */
+    upTo(wanted: number): number {
+      for (let chunk = chunks[0]; chunk !== undefined && offset < wanted; chunk = chunks[0]) {
+        const at = chunk.indexOf(NEWLINE, offset - start);
+        const next = at === -1 ? start + chunk.length : start + at + 1;
+        if (next > wanted) break;
+        offset = next;
+        if (at !== -1) line += 1;
+        if (offset < start + chunk.length) continue;
+        start = offset;
+        chunks = chunks.slice(1);
+      }
+      return line;
+    },
+  };
 }
 
 function startParser(

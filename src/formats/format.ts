@@ -36,7 +36,7 @@ const BYTE_ORDER_MARK = Buffer.from('\ufeff');
 const BEGINS_UTF_16 = /^(?:\xff\xfe|\xfe\xff|\0[^\0]|[^\0]\0)/;
 /** First bytes of files made by gzip, zstd, xz, bzip2 and zip. */
 const COMPRESSED = ['\x1f\x8b', '\x28\xb5\x2f', '\xfd7z', 'BZh', 'PK\x03'];
-const NEWLINE = 0x0a;
+export const NEWLINE = 0x0a;
 
 const check = compileCheck(NewPlant);
 
@@ -90,35 +90,4 @@ export async function* withoutByteOrderMark(chunks: AsyncIterable<Buffer>): Asyn
     start = undefined;
   }
   if (start !== undefined) yield start;
-}
-
-/** Counts the lines of a file that is read in chunks. */
-export function countLines() {
-  let chunks: Buffer[] = [];
-  let start = 0;
-  let offset = 0;
-  let line = 1;
-
-  return {
-    add(chunk: Buffer): void {
-      chunks.push(chunk);
-    },
-    /**
-     * Returns the number of the line that contains the byte at an offset. Offsets must not decrease from call
-     * to call.
-     */
-    upTo(wanted: number): number {
-      for (let chunk = chunks[0]; chunk !== undefined && offset < wanted; chunk = chunks[0]) {
-        const at = chunk.indexOf(NEWLINE, offset - start);
-        const next = at === -1 ? start + chunk.length : start + at + 1;
-        if (next > wanted) break;
-        offset = next;
-        if (at !== -1) line += 1;
-        if (offset < start + chunk.length) continue;
-        start = offset;
-        chunks = chunks.slice(1);
-      }
-      return line;
-    },
-  };
 }

@@ -6,6 +6,7 @@ import {
   FileInvalid,
   type Format,
   MAX_LINE_BYTES,
+  NEWLINE,
   renderLine,
   toEntry,
   withoutByteOrderMark,
@@ -19,7 +20,6 @@ export const MAX_SKIPPED_BYTES = 8 * MAX_LINE_BYTES;
 
 const NUMBER_FIELDS = numberFieldsOf(NewPlant);
 
-const NEWLINE = 0x0a;
 const SPACE = 0x20;
 const TAB = 0x09;
 const RETURN = 0x0d;

@@ -1,4 +1,4 @@
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import type { IncomingHttpHeaders } from 'node:http';
 import type { FastifyInstance } from 'fastify';
 import { ApiError } from '../api-errors.ts';
@@ -118,7 +118,7 @@ interface Script {
 
 function readScript(): Script {
   const gzipped = readPackagedFile(SCRIPT_FILE);
-  return { gzipped, etag: `"${createHash('sha256').update(gzipped).digest('base64url')}"` };
+  return { gzipped, etag: `"${hash('sha256', gzipped, 'base64url')}"` };
 }
 
 /** Throws an ApiError (41200) if `If-Match` does not match the ETag of the script (RFC 9110 §13.1.1). */

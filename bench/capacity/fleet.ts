@@ -3,14 +3,11 @@ import { join } from 'node:path';
 import { toPlantRow } from '../../src/plant.ts';
 import type { Store } from '../../src/store/store.ts';
 import { createRandom } from '../../test/support/data/seeded-random.ts';
+import { residentMemory } from '../../test/support/process-resources.ts';
 import type { PostgresServer } from '../../test/support/servers/postgres-server.ts';
+import { cpuSeconds } from '../../test/support/servers/process-tree.ts';
 import { createToken, manyAtOnce, startPlantStore } from '../contenders/plant-store.ts';
-import {
-  type CpuSeconds,
-  readCpuSeconds,
-  readFamilyCpuSeconds,
-  readResidentBytes,
-} from '../contenders/process-stats.ts';
+import { type CpuSeconds, readCpuSeconds } from '../contenders/process-stats.ts';
 import type { RunningSubject } from '../contenders/subject.ts';
 import { type Generator, runLoad, type Tally } from '../load/generator.ts';
 import { type Ids, LISTED, NEW_PLANT, type RequestTemplate } from '../workload.ts';
@@ -133,7 +130,7 @@ export class Fleet {
     if (instance === undefined) throw new Error('no instance was started');
     const metrics = await metricsOf(instance.adminUrl);
     return {
-      residentBytes: readResidentBytes(instance.pid) ?? 0,
+      residentBytes: await residentMemory(instance),
       databaseConnections: sumOf(metrics, 'plant_store_database_connections'),
     };
   }
@@ -203,12 +200,11 @@ async function readFiles(instance: { pid: number; folder: string; log: number } 
 }
 
 async function readServer(server: PostgresServer) {
-  const postmaster = Number.parseInt(await readFile(join(server.folder, 'postmaster.pid'), 'utf8'), 10);
   const [row] = await server.sql(
     `SELECT pg_database_size(current_database()) AS store, pg_current_wal_lsn() - '0/0' AS written`,
   );
   return {
-    database: readFamilyCpuSeconds(postmaster) ?? 0,
+    database: (await cpuSeconds(server.pid)) ?? 0,
     store: Number(row?.store),
     written: Number(row?.written),
   };

@@ -1,7 +1,8 @@
+import { peakMemory, resetPeakMemory } from '../../test/support/process-resources.ts';
 import { type Generator, runLoad } from '../load/generator.ts';
 import type { Workload } from '../workload.ts';
 import type { Contender, CpuUse } from './contender.ts';
-import { type CpuSeconds, readCpuSeconds, readPeakBytes, resetPeakBytes } from './process-stats.ts';
+import { type CpuSeconds, readCpuSeconds } from './process-stats.ts';
 import type { RunningSubject } from './subject.ts';
 
 /** Settings of the load generator. */
@@ -27,7 +28,7 @@ export function httpContender(
         ...request,
         target: running.targetOf(request.target),
       }));
-      resetPeakBytes(pid);
+      await resetPeakMemory(running);
       await running.usage();
       const before = readCpuSeconds(pid);
       const tally = await runLoad(
@@ -37,7 +38,7 @@ export function httpContender(
       );
       const after = readCpuSeconds(pid);
       const cpu = before && after && cpuUse(before, after, generator.threads, tally.cpuSeconds);
-      return { ...tally, cpu, peakBytes: readPeakBytes(pid), usage: await running.usage() };
+      return { ...tally, cpu, peakBytes: await peakMemory(running), usage: await running.usage() };
     },
   };
 }

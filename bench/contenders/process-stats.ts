@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { readdirSync, readFileSync } from 'node:fs';
 
 /** Clock ticks per second in /proc, constant on Linux (proc_pid_stat(5), sysconf(_SC_CLK_TCK)). */
 const TICKS_A_SECOND = 100;
@@ -51,68 +51,16 @@ function readThread(pid: number, thread: string): number | undefined {
   return nanoseconds === undefined ? undefined : Number(nanoseconds) / 1e9;
 }
 
-/** Returns the CPU seconds of a process and its children, including ended ones; undefined without /proc. */
-export function readFamilyCpuSeconds(pid: number): number | undefined {
-  const parent = readStat(`/proc/${pid}/stat`);
-  if (parent === undefined) return undefined;
-  const children = readdirSync('/proc')
-    .flatMap((entry) => (/^\d+$/.test(entry) ? [readStat(`/proc/${entry}/stat`)] : []))
-    .filter((stat) => stat?.[PARENT] === String(pid));
-  return [parent, ...children].reduce((sum, stat = []) => sum + secondsWithChildren(stat), 0);
-}
-
 /** Returns the CPU seconds of all ended child processes of this process. */
 export function readEndedCpuSeconds(): number | undefined {
-  const own = readStat('/proc/self/stat');
-  return own && secondsOfChildren(own);
-}
-
-/** Restarts the record of a process's peak resident memory, which `readPeakBytes` returns. */
-export function resetPeakBytes(pid: number): void {
-  try {
-    writeFileSync(`/proc/${pid}/clear_refs`, '5');
-  } catch {
-    // If the peak cannot be reset, it covers the whole life of the process.
-  }
-}
-
-/** Returns the peak resident memory of a process; undefined without /proc. */
-export function readPeakBytes(pid: number): number | undefined {
-  return readStatus(pid, /^VmHWM:\s+(\d+) kB$/m);
-}
-
-/** Returns the resident memory of a process; undefined without /proc. */
-export function readResidentBytes(pid: number): number | undefined {
-  return readStatus(pid, /^VmRSS:\s+(\d+) kB$/m);
-}
-
-function readStatus(pid: number, line: RegExp): number | undefined {
-  const kibibytes = line.exec(read(`/proc/${pid}/status`) ?? '')?.[1];
-  return kibibytes === undefined ? undefined : Number(kibibytes) * 1024;
-}
-
-/**
- * Positions of fields in `stat` after the command name, from 0. The name itself may contain spaces
- * (proc_pid_stat(5), fields 14 to 17).
- */
-const positions = { utime: 11, stime: 12, cutime: 13, cstime: 14 };
-const PARENT = 1;
-
-function readStat(file: string): readonly string[] | undefined {
-  const text = read(file);
-  return text?.slice(text.lastIndexOf(')') + 2).split(' ');
-}
-
-function secondsOf(fields: readonly string[], field: keyof typeof positions): number {
-  return Number(fields[positions[field]]) / TICKS_A_SECOND;
-}
-
-function secondsWithChildren(fields: readonly string[]): number {
-  return secondsOf(fields, 'utime') + secondsOf(fields, 'stime') + secondsOfChildren(fields);
-}
-
-function secondsOfChildren(fields: readonly string[]): number {
-  return secondsOf(fields, 'cutime') + secondsOf(fields, 'cstime');
+  const stat = read('/proc/self/stat');
+  if (stat === undefined) return undefined;
+  // cutime and cstime of proc_pid_stat(5), counted after the command name, which may contain spaces.
+  const [user, system] = stat
+    .slice(stat.lastIndexOf(')') + 2)
+    .split(' ')
+    .slice(13, 15);
+  return (Number(user) + Number(system)) / TICKS_A_SECOND;
 }
 
 function readMachine(): Pick<CpuSeconds, 'machine' | 'stolen'> | undefined {

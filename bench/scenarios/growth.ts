@@ -2,12 +2,12 @@ import { appendFile, mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import type { PostgresServer } from '../../test/support/servers/postgres-server.ts';
+import { cpuSeconds } from '../../test/support/servers/process-tree.ts';
 import { type Comparison, compare } from '../compare.ts';
 import type { Contender } from '../contenders/contender.ts';
 import { openFiller, ownerName, plantsOf, type StoreFiller } from '../contenders/fill-store.ts';
 import { httpContender } from '../contenders/http-contender.ts';
 import { DELETES_A_SECOND, startPlantStore } from '../contenders/plant-store.ts';
-import { readFamilyCpuSeconds } from '../contenders/process-stats.ts';
 import type { RunningSubject } from '../contenders/subject.ts';
 import { cpuOf, cpuRatio } from '../report/cpu-per-request.ts';
 import { figuresOf } from '../report/figures.ts';
@@ -194,9 +194,9 @@ function keepingSize(
     measure: async (run, seconds) => {
       const ids = workload.ids(run);
       await running.prepare(workload, ids, seconds);
-      const before = server && readFamilyCpuSeconds(server.pid);
+      const before = server && (await cpuSeconds(server.pid));
       const measurement = await measure(run, seconds);
-      const after = server && readFamilyCpuSeconds(server.pid);
+      const after = server && (await cpuSeconds(server.pid));
       const { answers } = measurement;
       const count = method === 'DELETE' ? DELETES_A_SECOND * seconds : answers + UNCOUNTED;
       if (method !== 'GET') await filler.removePlants(plantsOf(ids, count, callersOf(size)));

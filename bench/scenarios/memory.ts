@@ -3,11 +3,11 @@ import { mkdtemp } from 'node:fs/promises';
 import { Agent, get, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
+import { residentMemory } from '../../test/support/process-resources.ts';
 import { bareNode } from '../contenders/baselines.ts';
 import { plantStore } from '../contenders/plant-store.ts';
-import { readResidentBytes } from '../contenders/process-stats.ts';
 import { type RunningSubject, startSubjects } from '../contenders/subject.ts';
-import { decimals, mebibytes, show } from '../report/table.ts';
+import { decimals, mebibytes } from '../report/table.ts';
 import type { Bench, Part, Report } from './scenario.ts';
 
 const CONNECTIONS = 1_000;
@@ -33,8 +33,8 @@ async function runMemory({ folder, alternatives, signal }: Bench): Promise<Repor
   for (const { name, running } of started) measured.push({ name, ...(await measureMemory(running, signal)) });
   const rows = measured.map(({ name, atRest, withConnections }) => [
     `  ${name}`,
-    show(atRest, mebibytes),
-    show(atRest && withConnections && (withConnections - atRest) / CONNECTIONS / 1_024, decimals(1)),
+    mebibytes(atRest),
+    decimals(1)((withConnections - atRest) / CONNECTIONS / 1_024),
   ]);
   return {
     tables: [[['resident memory', 'at rest, MiB', 'per connection, KiB'], ...rows]],
@@ -45,9 +45,10 @@ async function runMemory({ folder, alternatives, signal }: Bench): Promise<Repor
 }
 
 /** Measures resident bytes twice: without connections, and with many connections that have each had one response. */
-async function measureMemory({ url, pid, headers, targetOf }: RunningSubject, signal: AbortSignal) {
+async function measureMemory(running: RunningSubject, signal: AbortSignal) {
+  const { url, headers, targetOf } = running;
   await setTimeout(REST_MS, undefined, { signal });
-  const atRest = readResidentBytes(pid);
+  const atRest = await residentMemory(running);
   const list = `${url}${targetOf('/plants?limit=1')}`;
   // Uses a new agent for each group of connections, so that the next group opens new connections.
   const agents = Array.from(
@@ -56,7 +57,7 @@ async function measureMemory({ url, pid, headers, targetOf }: RunningSubject, si
   );
   for (const agent of agents)
     await Promise.all(Array.from({ length: AT_ONCE }, () => ask(list, headers, agent)));
-  const withConnections = readResidentBytes(pid);
+  const withConnections = await residentMemory(running);
   for (const agent of agents) agent.destroy();
   return { atRest, withConnections };
 }

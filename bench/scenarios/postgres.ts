@@ -1,13 +1,14 @@
 import { execFile } from 'node:child_process';
-import { mkdtemp, readFile, writeFile } from 'node:fs/promises';
+import { mkdtemp, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { type PostgresServer, startPostgres } from '../../test/support/servers/postgres-server.ts';
+import { cpuSeconds } from '../../test/support/servers/process-tree.ts';
 import { compare } from '../compare.ts';
 import type { Contender, Measurement } from '../contenders/contender.ts';
 import { httpContender } from '../contenders/http-contender.ts';
 import { OWNER, startPlantStore } from '../contenders/plant-store.ts';
-import { readEndedCpuSeconds, readFamilyCpuSeconds } from '../contenders/process-stats.ts';
+import { readEndedCpuSeconds } from '../contenders/process-stats.ts';
 import { runForTally, type Tally } from '../load/generator.ts';
 import { isInstalled } from '../load/wrk.ts';
 import { ratioTo } from '../report/figures.ts';
@@ -106,10 +107,9 @@ function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Con
     measure: async (run, seconds) => {
       await server.sql('TRUNCATE plants');
       await server.sql('CHECKPOINT');
-      const pid = Number.parseInt(await readFile(join(server.folder, 'postmaster.pid'), 'utf8'), 10);
-      const before = readFamilyCpuSeconds(pid);
+      const before = await cpuSeconds(server.pid);
       const measurement = await measure(run, seconds);
-      const after = readFamilyCpuSeconds(pid);
+      const after = await cpuSeconds(server.pid);
       const [row] = await server.sql('SELECT count(*) AS kept FROM plants');
       if (!(Number(row?.kept) >= 0.9 * measurement.answers))
         throw new Error(`${name} reports ${measurement.answers} plants; the table has ${row?.kept}`);

@@ -1,10 +1,15 @@
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
+import {
+  MEBIBYTE,
+  peakMemory,
+  resetPeakMemory,
+  residentMemory,
+} from '../../test/support/process-resources.ts';
 import { type Comparison, compare } from '../compare.ts';
 import type { Contender } from '../contenders/contender.ts';
 import { openFiller } from '../contenders/fill-store.ts';
 import { startPlantStore } from '../contenders/plant-store.ts';
-import { readPeakBytes, readResidentBytes, resetPeakBytes } from '../contenders/process-stats.ts';
 import type { RunningSubject } from '../contenders/subject.ts';
 import { runForTally } from '../load/generator.ts';
 import { figuresOf } from '../report/figures.ts';
@@ -14,7 +19,6 @@ import { type Bench, type Part, type Report, reportOf } from './scenario.ts';
 const READER = join(import.meta.dirname, '../load/whole-list-process.ts');
 const PLANTS = 1_000_000;
 const BYTES = PLANTS * (JSON.stringify(NEW_PLANT).length + 1) + 1;
-const MEBIBYTE = 1024 * 1024;
 
 export const wholeListPart: Part = {
   name: 'whole-list',
@@ -36,14 +40,14 @@ async function runWholeList(bench: Bench): Promise<Report> {
   });
   resources.defer(() => running.close());
   // Resident memory before the first list: all growth after that comes from the lists.
-  const before = readResidentBytes(running.pid);
+  const before = await residentMemory(running);
   const comparison = await compare('whole list of 1,000,000, in plants', [reader(running, bench)], {
     ...bench.plan,
     warmUp: 0,
   });
   return reportOf([comparison], {
     wholeList: figuresOf(comparison.contenders[0]?.runs ?? [])?.perSecond,
-    wholeListGrowth: before && growthOf(comparison, before),
+    wholeListGrowth: growthOf(comparison, before),
   });
 }
 
@@ -54,14 +58,15 @@ function growthOf({ contenders }: Comparison, before: number): number {
 }
 
 /** Reads the whole list once per run, regardless of the requested duration. */
-function reader({ url, pid, headers }: RunningSubject, { signal }: Bench): Contender {
+function reader(running: RunningSubject, { signal }: Bench): Contender {
+  const { url, headers } = running;
   return {
     name: 'plant-store',
     measure: async () => {
-      resetPeakBytes(pid);
+      await resetPeakMemory(running);
       const args = [READER, `${url}/plants`, JSON.stringify(headers), String(PLANTS), String(BYTES)];
       const tally = await runForTally([process.execPath, ...args], signal);
-      return { ...tally, cpu: undefined, peakBytes: readPeakBytes(pid), usage: undefined };
+      return { ...tally, cpu: undefined, peakBytes: await peakMemory(running), usage: undefined };
     },
   };
 }

@@ -4,13 +4,13 @@ import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
-import { readFamilyCpuSeconds } from '../../bench/contenders/process-stats.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';
 import { createRandom } from '../support/data/seeded-random.ts';
 import { canRun, NEEDS } from '../support/needs.ts';
 import { MEBIBYTE } from '../support/process-resources.ts';
 import { newInstallation } from '../support/program.ts';
 import { newSeed, readFlags, seedFlag } from '../support/script-flags.ts';
+import { cpuSeconds } from '../support/servers/process-tree.ts';
 import { startService } from '../support/service.ts';
 import { namesIn } from './disk/judge-store.ts';
 import { type RecordedWrite, recordWrites } from './disk/recorded-writers.ts';
@@ -51,10 +51,10 @@ async function loadAndKill(seconds: number, replicated: boolean, random: () => n
     writes: Number.MAX_SAFE_INTEGER,
     random,
   });
-  const before = readFamilyCpuSeconds(service.pid) ?? 0;
+  const before = (await cpuSeconds(service.pid)) ?? 0;
   await Promise.race([setTimeout(seconds * 1_000), writing]);
-  const serviceCpu = readFamilyCpuSeconds(service.pid) ?? 0;
-  const litestreamCpu = litestream?.pid === undefined ? 0 : (readFamilyCpuSeconds(litestream.pid) ?? 0);
+  const serviceCpu = (await cpuSeconds(service.pid)) ?? 0;
+  const litestreamCpu = litestream?.pid === undefined ? 0 : ((await cpuSeconds(litestream.pid)) ?? 0);
   const log = (await stat(`${installation.file}-wal`)).size;
   const killedAt = performance.now();
   service.kill('SIGKILL');

@@ -4,13 +4,13 @@ import { readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
 import { setTimeout } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
-import { readFamilyCpuSeconds } from '../../../bench/contenders/process-stats.ts';
 import {
   openConnections,
   peakMemory,
   resetPeakMemory,
   residentMemory,
 } from '../../support/process-resources.ts';
+import { cpuSeconds } from '../../support/servers/process-tree.ts';
 import type { Attack, AttackReport, Event, Job } from './attack.ts';
 import { type OthersFigures, startOthers } from './other-clients.ts';
 import type { Target } from './target.ts';
@@ -108,7 +108,7 @@ async function measureCalm(target: Target, others: Others, seconds: number) {
   await setTimeout(half * 1_000);
   others.take();
   const readBefore = await bytesRead(target);
-  const cpuBefore = readFamilyCpuSeconds(target.pid);
+  const cpuBefore = await cpuSeconds(target.pid);
   const began = performance.now();
   do await setTimeout(half * 1_000);
   while (others.count() < CALM_REQUESTS);
@@ -117,7 +117,7 @@ async function measureCalm(target: Target, others: Others, seconds: number) {
   const read = (await bytesRead(target)) - readBefore;
   return {
     alone,
-    cpu: cpuSince(target, cpuBefore) / ((performance.now() - began) / 1_000),
+    cpu: (await cpuSince(target, cpuBefore)) / ((performance.now() - began) / 1_000),
     readEach: read / requests,
   };
 }
@@ -192,18 +192,18 @@ async function idleAfter(target: Target, calm: number, { watchSeconds = USUAL_WA
   const began = performance.now();
   let idleMs: number | undefined;
   while (performance.now() - began < watchSeconds * 1_000) {
-    const cpu = readFamilyCpuSeconds(target.pid);
+    const cpu = await cpuSeconds(target.pid);
     const from = performance.now();
     await setTimeout(IDLE_LOOK_MS);
-    const used = cpuSince(target, cpu) / ((performance.now() - from) / 1_000);
+    const used = (await cpuSince(target, cpu)) / ((performance.now() - from) / 1_000);
     if (used > calm + BUSY) idleMs = undefined;
     else idleMs ??= from - began;
   }
   return idleMs;
 }
 
-function cpuSince({ pid }: Target, before: number | undefined): number {
-  return (readFamilyCpuSeconds(pid) ?? 0) - (before ?? 0);
+async function cpuSince({ pid }: Target, before: number | undefined): Promise<number> {
+  return ((await cpuSeconds(pid)) ?? 0) - (before ?? 0);
 }
 
 /** Returns the bytes a process has read so far, from sockets and files (proc_pid_io(5)). */

@@ -91,7 +91,7 @@ export async function measureThroughput(
 
 async function cpuOf(processes: Readonly<Record<string, number>>): Promise<ReadonlyMap<string, number>> {
   const entries = Object.entries(processes).map(
-    async ([name, pid]): Promise<[string, number]> => [name, await cpuSeconds(pid)],
+    async ([name, pid]): Promise<[string, number]> => [name, (await cpuSeconds(pid)) ?? 0],
   );
   return new Map(await Promise.all(entries));
 }

@@ -32,8 +32,12 @@ export async function descendants(roots: readonly number[]): Promise<readonly nu
   return [...found];
 }
 
-/** Returns the seconds of CPU that a process and its descendants have used. Ended descendants count too. */
-export async function cpuSeconds(root: number): Promise<number> {
+/**
+ * Returns the seconds of CPU that a process and its descendants have used; undefined without /proc. Ended descendants
+ * count too.
+ */
+export async function cpuSeconds(root: number): Promise<number | undefined> {
+  if (process.platform !== 'linux') return undefined;
   const ticks = await Promise.all(
     (await descendants([root])).map(async (pid) => {
       const fields = await statOf(pid);

@@ -2,7 +2,7 @@ import { appendFile, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { installAlternatives } from './contenders/alternatives.ts';
-import { type Options, OptionsInvalid, readOptions, usage } from './options.ts';
+import { type Options, OptionsInvalid, readOptions } from './options.ts';
 import { conditionsOf, describe, describeOthers } from './report/conditions.ts';
 import { failuresOf } from './report/figures.ts';
 import { renderTable } from './report/table.ts';
@@ -12,9 +12,7 @@ import type { Bench, Report } from './scenarios/scenario.ts';
 const CONNECTIONS = 64;
 
 try {
-  const options = readOptions(process.argv.slice(2));
-  if (options === undefined) process.stdout.write(usage);
-  else await run(options, stopSignal());
+  await run(readOptions(), stopSignal());
 } catch (error: unknown) {
   process.stderr.write(`bench: ${reasonOf(error)}\n`);
   process.exitCode = error instanceof OptionsInvalid ? 2 : 1;
@@ -23,7 +21,7 @@ try {
 function reasonOf(error: unknown): string {
   if (error instanceof SuppressedError) return `${reasonOf(error.suppressed)}\n${reasonOf(error.error)}`;
   if (error instanceof Error && error.name === 'AbortError') return 'stopped';
-  return error instanceof OptionsInvalid ? `${error.message}\n\n${usage}` : String(error);
+  return error instanceof OptionsInvalid ? `${error.message}; --help lists the flags` : String(error);
 }
 
 function stopSignal(): AbortSignal {

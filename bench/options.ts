@@ -1,7 +1,8 @@
+import { isInstalled } from '../test/support/needs.ts';
 import { readFlags } from '../test/support/script-flags.ts';
 import { autocannonGenerator } from './load/autocannon.ts';
 import type { Generator } from './load/generator.ts';
-import { isInstalled, wrk } from './load/wrk.ts';
+import { wrk } from './load/wrk.ts';
 import { parts } from './scenarios/all-scenarios.ts';
 import type { Growth, Part } from './scenarios/scenario.ts';
 

@@ -1,12 +1,11 @@
-import { percentile } from '../load/percentile.ts';
-import { decimals, renderTable, type Table, whole } from '../report/table.ts';
+import { median } from '../report/figures.ts';
+import { decimals, mebibytes, renderTable, type Table, whole } from '../report/table.ts';
 import { otherCoresOf, type Sample } from './calibrate.ts';
 import type { Measured } from './measure.ts';
 import type { Plan } from './model.ts';
 import type { Saturation } from './saturation.ts';
 import type { Result, Use } from './simulate.ts';
 
-const MEBIBYTE = 2 ** 20;
 const percent = (share: number): string => `${(share * 100).toFixed(0)} %`;
 
 /**
@@ -36,8 +35,8 @@ export function describeUsage(engines: readonly Measured[]): string {
     ['an instance', 'MiB at rest', 'MiB after load', 'connections to the database under load'],
     ...engines.map(({ calibration: { engine }, residentBytes, databaseConnections }) => [
       `  ${engine}`,
-      whole(residentBytes.atRest / MEBIBYTE),
-      whole(residentBytes.loaded / MEBIBYTE),
+      mebibytes(residentBytes.atRest),
+      mebibytes(residentBytes.loaded),
       whole(databaseConnections),
     ]),
   ];
@@ -93,13 +92,6 @@ function nameOf([first]: readonly Compared[]): string {
 
 function cpuUsOf({ load: { cpu, answers } }: Sample): number {
   return ((cpu.main + cpu.background + cpu.database + cpu.generators) / answers) * 1e6;
-}
-
-function median(values: readonly number[]): number {
-  return percentile(
-    values.toSorted((a, b) => a - b),
-    0.5,
-  );
 }
 
 /** Describes a plan in two lines. */

@@ -2,7 +2,7 @@ import { execFile } from 'node:child_process';
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { messageOf } from '../../src/thrown-errors.ts';
+import { codeOf, messageOf } from '../../src/thrown-errors.ts';
 import { freePort } from '../../test/support/servers/free-port.ts';
 import { examplePlants } from './example-plants.ts';
 import { startForeignServer, startServerProcess } from './server-process.ts';
@@ -82,14 +82,10 @@ export async function installAlternatives(signal: AbortSignal): Promise<readonly
     } catch (error: unknown) {
       signal.throwIfAborted();
       const names = subjects.map(({ name }) => name).join('; ');
-      process.stderr.write(`${names}: ${isMissing(error) ? `needs ${tool}` : messageOf(error)}\n`);
+      process.stderr.write(`${names}: ${codeOf(error) === 'ENOENT' ? `needs ${tool}` : messageOf(error)}\n`);
     }
   }
   return installed;
-}
-
-function isMissing(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && error.code === 'ENOENT';
 }
 
 /** Builds PocketBase from its Go module. Go itself skips a build that is up to date. */

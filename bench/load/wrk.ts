@@ -1,4 +1,3 @@
-import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import type { Generator, Job } from './generator.ts';
 
@@ -26,10 +25,6 @@ export const wrk: Generator = {
     ...job.requests.flatMap(({ method, target, body, times }) => [method, target, body, String(times)]),
   ],
 };
-
-export function isInstalled(program: string): boolean {
-  return spawnSync(program, ['--version'], { stdio: 'ignore' }).error === undefined;
-}
 
 function idArguments({ ids }: Job): string[] {
   return ids.order === 'sequential'

@@ -14,7 +14,12 @@ export function needs(what: string, isPresent: boolean): { readonly skip?: strin
 
 /** Options of a test that needs an installed program. */
 export function needsProgram(name: string): { readonly skip?: string } {
-  return needs(name, spawnSync(name, ['--version'], { stdio: 'ignore' }).error === undefined);
+  return needs(name, isInstalled(name));
+}
+
+/** Returns whether this machine has a program. */
+export function isInstalled(name: string): boolean {
+  return spawnSync(name, ['--version'], { stdio: 'ignore' }).error === undefined;
 }
 
 /** Returns whether a command succeeds on this machine. */

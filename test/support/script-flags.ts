@@ -1,4 +1,5 @@
 import { type ParseArgsOptionDescriptor, parseArgs } from 'node:util';
+import { messageOf } from '../../src/thrown-errors.ts';
 
 /** A command-line flag of a script, with its default value. */
 interface Flag extends ParseArgsOptionDescriptor {
@@ -36,7 +37,7 @@ export function readFlags<const Flags extends Readonly<Record<string, Flag>>>(ab
       if (typeof value === 'string') demand(name, value, flags[name]?.takes);
     return values;
   } catch (error: unknown) {
-    const [reason] = (error instanceof Error ? error.message : String(error)).split('\n');
+    const [reason] = messageOf(error).split('\n');
     process.stderr.write(`${reason}; --help lists the flags\n`);
     process.exit(2);
   }

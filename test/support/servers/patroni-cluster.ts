@@ -10,11 +10,10 @@ import { stringify } from 'yaml';
 import { mapOf, readYaml } from '../deploy-files.ts';
 import { until } from '../patience.ts';
 import { freePort } from './free-port.ts';
-import { descendants, killAll, send } from './process-tree.ts';
+import { account, descendants, killAll, send } from './process-tree.ts';
 import { startTcpProxy } from './tcp-proxy.ts';
 
 const PASSWORD = 'greenhouse';
-const account = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
 
 /** A PostgreSQL server with the Patroni process that manages it. */
 export interface Member {

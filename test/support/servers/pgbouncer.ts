@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { freePort } from './free-port.ts';
+import { account } from './process-tree.ts';
 
 /** First version of PgBouncer with prepared statements in transaction mode: 1.21. */
 const KEEPS_STATEMENTS_SINCE = 1_021;
@@ -47,8 +48,6 @@ export async function startPgBouncer(t: Pick<TestContext, 'after'>, server: URL)
     ...(KEEPS_STATEMENTS ? ['max_prepared_statements = 100'] : []),
   ];
   await writeFile(file, `${lines.join('\n')}\n`);
-  // Changes the user if the tests run as root, since PgBouncer does not run as root.
-  const account = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
   if (account.uid !== undefined) await chown(folder, account.uid, account.gid);
   let child: ChildProcess | undefined;
   let exited: Promise<unknown> = Promise.resolve();

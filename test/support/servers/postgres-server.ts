@@ -7,13 +7,9 @@ import type { TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { freePort } from './free-port.ts';
-import { killAll } from './process-tree.ts';
+import { account, killAll } from './process-tree.ts';
 
 const run = promisify(execFile);
-
-/** User id for PostgreSQL, which does not run as root. */
-const UNPRIVILEGED = 65_534;
-const account = process.getuid?.() === 0 ? { uid: UNPRIVILEGED, gid: UNPRIVILEGED } : {};
 
 /** Settings for many short tests. Autovacuum is off, since it would visit every database. */
 const FASTER = ['max_connections=300', 'shared_buffers=128MB', 'autovacuum=off'].flatMap((one) => [

@@ -1,6 +1,9 @@
 import { readdir, readFile } from 'node:fs/promises';
 import { until } from '../patience.ts';
 
+/** The account of programs that do not run as root, such as PostgreSQL: another one if the tests run as root. */
+export const account = process.getuid?.() === 0 ? { uid: 65_534, gid: 65_534 } : {};
+
 /** Clock ticks per second, a constant of Linux. CPU times in /proc are in clock ticks. */
 const TICKS_PER_SECOND = 100;
 

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { open, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout } from 'node:timers/promises';
-import { settings, variableOf } from '../../src/config.ts';
+import { variables } from '../../src/cli/settings/environment-variables.ts';
 
 const START_MS = 15_000;
 const LOOK_EVERY_MS = 20;
@@ -30,13 +30,12 @@ export interface ServerProcess {
 /** How a server ends after SIGTERM: with exit code 0, or killed by the signal. */
 type Ending = 'exit' | 'signal';
 
-const serviceVariables = new Set([...settings.map(variableOf), 'NODE_ENV']);
 /**
  * Environment variables for the servers. Leaves out the settings of our service, so that it is measured with
  * its defaults.
  */
 const environment = Object.fromEntries(
-  Object.entries(process.env).filter(([name]) => !serviceVariables.has(name) && !name.startsWith('OTEL_')),
+  Object.entries(process.env).filter(([name]) => !variables.includes(name) && !name.startsWith('OTEL_')),
 );
 
 const started = new Set<ChildProcess>();

@@ -14,7 +14,7 @@ import {
 import { sqliteFile } from '../../database-url.ts';
 import { absolutePath, type CommandContext } from '../context.ts';
 import { writeMessage } from '../message.ts';
-import { misspelledVariables } from './misspelled-variables.ts';
+import { misspelledVariables } from './environment-variables.ts';
 
 /**
  * Adds the flags of settings to a command. The help shows the range, variable and default of each setting.

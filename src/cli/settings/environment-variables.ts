@@ -1,7 +1,13 @@
 import { settings, variableOf } from '../../config.ts';
 import { otelVariables } from './otel-variables.ts';
 
-const WITHOUT_FLAG = ['DATABASE_URL_FILE', 'NODE_ENV', ...Object.keys(otelVariables)];
+/** All environment variables that users set for the program: of its settings, and those without a flag. */
+export const variables: readonly string[] = [
+  ...settings.map(variableOf),
+  'DATABASE_URL_FILE',
+  'NODE_ENV',
+  ...Object.keys(otelVariables),
+];
 
 /**
  * Finds environment variables that look like a misspelled setting, each with the variable that was probably
@@ -11,7 +17,7 @@ export function misspelledVariables(
   environment: Readonly<Record<string, string | undefined>>,
 ): readonly (readonly [given: string, meant: string])[] {
   // Ignores settings of one word, such as PORT: other programs have variables with similar names.
-  const known = [...settings.map(variableOf), ...WITHOUT_FLAG].filter((name) => name.includes('_'));
+  const known = variables.filter((name) => name.includes('_'));
   return Object.keys(environment).flatMap((given) => {
     if (known.includes(given)) return [];
     const meant = known.find((name) => isSameWord(given, name) || isOneEditApart(given, name));

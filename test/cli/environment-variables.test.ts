@@ -1,7 +1,7 @@
 // cspell:words DATABSE BODYLIMIT PGHOST URLFILE EXPORTR
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { misspelledVariables } from '../../src/cli/settings/misspelled-variables.ts';
+import { misspelledVariables } from '../../src/cli/settings/environment-variables.ts';
 import { settings, variableOf } from '../../src/config.ts';
 
 for (const [given, meant] of [

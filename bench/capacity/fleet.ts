@@ -6,7 +6,8 @@ import { createRandom } from '../../test/support/data/seeded-random.ts';
 import { residentMemory } from '../../test/support/process-resources.ts';
 import type { PostgresServer } from '../../test/support/servers/postgres-server.ts';
 import { cpuSeconds } from '../../test/support/servers/process-tree.ts';
-import { createToken, manyAtOnce, startPlantStore } from '../contenders/plant-store.ts';
+import { createTokenIn } from '../../test/support/tokens.ts';
+import { manyAtOnce, startPlantStore } from '../contenders/plant-store.ts';
 import { type CpuSeconds, readCpuSeconds } from '../contenders/process-stats.ts';
 import type { RunningSubject } from '../contenders/subject.ts';
 import { type Generator, runLoad, type Tally } from '../load/generator.ts';
@@ -226,12 +227,12 @@ function sumOf(metrics: string, name: string): number {
  */
 async function fillStore(store: Store, file: string): Promise<string> {
   const owners = Array.from({ length: measuredOwners.owners }, (_, owner) => `owner-${owner}`);
-  const secrets = await Promise.all(owners.map((owner) => createToken(store, owner)));
+  const tokens = await Promise.all(owners.map((owner) => createTokenIn(store, owner)));
   const plants = owners.flatMap((owner) =>
     Array.from({ length: LISTED }, (_, id) => toPlantRow(owner, { ...NEW_PLANT, id: BigInt(id) })),
   );
   await manyAtOnce(plants, (plant) => store.write({ kind: 'createPlant', ...plant, idempotency: null }));
   const pick = zipf(measuredOwners.owners, measuredOwners.skew, createRandom(1));
-  await writeFile(file, Array.from({ length: TOKENS }, () => `${secrets[pick()]}\n`).join(''));
+  await writeFile(file, Array.from({ length: TOKENS }, () => `${tokens[pick()]?.secret}\n`).join(''));
   return file;
 }

@@ -3,7 +3,7 @@ import { connectionOptions, loadConfig } from '../../src/config.ts';
 import { toPlantRow } from '../../src/plant.ts';
 import { openStore } from '../../src/store/open-engine.ts';
 import type { Store } from '../../src/store/store.ts';
-import { mintSecret, newToken, scopes } from '../../src/token.ts';
+import { createTokenIn } from '../../test/support/tokens.ts';
 import { examplePlants } from './example-plants.ts';
 import { openFiller, ownerName, plantsOf } from './fill-store.ts';
 import { startServerProcess } from './server-process.ts';
@@ -58,7 +58,7 @@ export async function startPlantStore(options: PlantStoreOptions): Promise<Runni
   const { fill = fillWithExamples, callers = [OWNER] } = options;
   const store = await openBenchStore(databaseUrl);
   try {
-    const token = await createToken(store, OWNER);
+    const { secret } = await createTokenIn(store, OWNER);
     const secretsFile = await fill(store, databaseUrl);
     const { stop, ...server } = await startServerProcess(
       [
@@ -69,7 +69,7 @@ export async function startPlantStore(options: PlantStoreOptions): Promise<Runni
     );
     return {
       ...server,
-      headers: secretsFile === undefined ? { authorization: `Bearer ${token}` } : {},
+      headers: secretsFile === undefined ? { authorization: `Bearer ${secret}` } : {},
       secretsFile,
       targetOf: (target) => target,
       prepare: async ({ requests }, ids, seconds) => {
@@ -100,14 +100,6 @@ export function openBenchStore(databaseUrl: string): Promise<Store> {
     },
     connections: connectionOptions(loadConfig({}, {})),
   });
-}
-
-/** Creates a token and resolves to its secret. */
-export async function createToken(store: Store, owner: string): Promise<string> {
-  const secret = mintSecret();
-  const token = newToken(secret, owner, { scopes, expiresAt: null, name: 'bench' }, Date.now());
-  await store.write({ kind: 'createToken', token });
-  return secret;
 }
 
 /** Runs an action for each item. Many actions run at the same time, so that their writes share commits. */

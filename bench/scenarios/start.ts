@@ -3,7 +3,8 @@ import { addAbortListener, once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createToken, MAIN, OWNER, openBenchStore } from '../contenders/plant-store.ts';
+import { createTokenIn } from '../../test/support/tokens.ts';
+import { MAIN, OWNER, openBenchStore } from '../contenders/plant-store.ts';
 import { spawnScript } from '../contenders/server-process.ts';
 import { median } from '../report/figures.ts';
 import { whole } from '../report/table.ts';
@@ -72,9 +73,9 @@ async function runStart(bench: Bench): Promise<Report> {
 
 async function createStore(databaseUrl: string): Promise<string> {
   const store = await openBenchStore(databaseUrl);
-  const token = await createToken(store, OWNER);
+  const { secret } = await createTokenIn(store, OWNER);
   await store.close();
-  return token;
+  return secret;
 }
 
 /**

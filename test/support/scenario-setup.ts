@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
-import { mintSecret, newToken, type Scope, scopes } from '../../src/token.ts';
+import { mintSecret, type Scope, scopes } from '../../src/token.ts';
 import { headerOf, sendRequest } from './clients/raw-http.ts';
 import type { Exchange, Scenario, TokenKind } from './data/api-scenarios.ts';
 import type { TestService } from './service.ts';
 import { create } from './store-setup.ts';
+import { createTokenIn } from './tokens.ts';
 
 /** Creates the plants that a row of `api-scenarios.ts` requires. */
 export async function plant({ store }: TestService, owner: string, { given = [] }: Scenario): Promise<void> {
@@ -75,9 +76,7 @@ async function makeToken(
   expiresAt: number | null,
   revokedAt?: number,
 ): Promise<string> {
-  const secret = mintSecret();
-  const token = newToken(secret, owner, { scopes, expiresAt, name: 'row' }, clock.now - 1_000);
-  await store.write({ kind: 'createToken', token });
-  if (revokedAt !== undefined) await store.write({ kind: 'revokeToken', id: token.id, at: revokedAt });
+  const { secret, id } = await createTokenIn(store, owner, { scopes, expiresAt }, clock.now - 1_000);
+  if (revokedAt !== undefined) await store.write({ kind: 'revokeToken', id, at: revokedAt });
   return secret;
 }

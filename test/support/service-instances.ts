@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline';
 import type { TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { openStore } from '../../src/store/open-engine.ts';
-import { mintSecret, newToken, scopes } from '../../src/token.ts';
+import { createTokenIn } from './tokens.ts';
 
 const PROGRAM = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.url));
 
@@ -232,10 +232,7 @@ export async function createToken(
     connections: { poolSize: 2, acquireTimeoutMs: 5_000, statementTimeoutMs: 5_000, prepare: false },
   });
   try {
-    const secret = mintSecret();
-    const token = newToken(secret, owner, { scopes, expiresAt: null, name: 'test' }, Date.now());
-    await store.write({ kind: 'createToken', token });
-    return { secret, id: token.id };
+    return await createTokenIn(store, owner);
   } finally {
     await store.close();
   }

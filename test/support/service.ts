@@ -3,9 +3,10 @@ import { type Config, loadConfig, type Setting } from '../../src/config.ts';
 import { logTo } from '../../src/observability/log.ts';
 import { startServer } from '../../src/server.ts';
 import type { Store } from '../../src/store/store.ts';
-import { mintSecret, newToken, type Scope, scopes } from '../../src/token.ts';
+import type { Scope } from '../../src/token.ts';
 import { engines, type TestEngine } from './engines.ts';
 import { PATIENT_CONNECTIONS } from './patience.ts';
+import { createTokenIn } from './tokens.ts';
 
 export interface TestService {
   readonly url: string;
@@ -52,12 +53,8 @@ export async function startService(
     clock,
     logLines,
     close,
-    token: async (owner = 'alice', options = {}) => {
-      const secret = mintSecret();
-      const fields = { scopes, expiresAt: null, name: 'test', ...options };
-      await server.store.write({ kind: 'createToken', token: newToken(secret, owner, fields, clock.now) });
-      return secret;
-    },
+    token: async (owner = 'alice', options = {}) =>
+      (await createTokenIn(server.store, owner, options, clock.now)).secret,
   };
 }
 

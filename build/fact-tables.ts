@@ -6,7 +6,7 @@ import { createProgram } from '../src/cli/program.ts';
 import { otelVariables } from '../src/cli/settings/otel-variables.ts';
 import { defaultOf, flagOf, helpOf, loadConfig, settings, variableOf } from '../src/config.ts';
 import { createAdmin } from '../src/http/admin.ts';
-import { ConnectionRegistry } from '../src/http/protocol/connection-registry.ts';
+import { ConnectionRegistry } from '../src/http/protocol/connection/connection-registry.ts';
 import { logTo } from '../src/observability/log.ts';
 import { logEvents } from '../src/observability/log-events.ts';
 import { createMetrics } from '../src/observability/metrics.ts';

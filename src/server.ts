@@ -6,7 +6,7 @@ import { type Config, connectionOptions, namesOf, partsOf } from './config.ts';
 import { placeOf } from './database-url.ts';
 import type { VerifyJwt } from './http/auth/authentication.ts';
 import { listenOnBoth, rejectUnlessFree } from './http/protocol/bind-listeners.ts';
-import { ConnectionRegistry } from './http/protocol/connection-registry.ts';
+import { ConnectionRegistry } from './http/protocol/connection/connection-registry.ts';
 import { openTls, type Tls } from './http/protocol/tls.ts';
 import type { ServiceLog } from './observability/log.ts';
 import type { EventLog } from './observability/log-events.ts';

@@ -7,7 +7,7 @@ import type { TSchema } from '../schema.ts';
 import { type BatchedResponse, responseOf } from './batched-response.ts';
 import { ClientGone, logFailure, renderRawError, sendApiError, toApiError } from './error-response.ts';
 import { http } from './node-http.ts';
-import type { ConnectionRegistry } from './protocol/connection-registry.ts';
+import type { ConnectionRegistry } from './protocol/connection/connection-registry.ts';
 import { addOrigin, anyOrigin } from './protocol/cors.ts';
 import { isAboutServer, originForm, rejectMalformed } from './protocol/http-conformance.ts';
 import { type ConnectionLimits, createHttpServer } from './protocol/http-server.ts';

@@ -4,7 +4,7 @@ import type { FastifyInstance } from 'fastify';
 import { Gauge, Registry } from 'prom-client';
 import { loadConfig } from '../../src/config.ts';
 import { createAdmin, type ReadinessCheck } from '../../src/http/admin.ts';
-import { ConnectionRegistry } from '../../src/http/protocol/connection-registry.ts';
+import { ConnectionRegistry } from '../../src/http/protocol/connection/connection-registry.ts';
 import { logTo } from '../../src/observability/log.ts';
 import type { EventLog } from '../../src/observability/log-events.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';

@@ -4,9 +4,9 @@ import type { Duplex } from 'node:stream';
 import { BatchedResponse } from '../batched-response.ts';
 import { TOO_MANY_CONNECTIONS } from '../error-response.ts';
 import { http } from '../node-http.ts';
-import { type ConnectionRegistry, TICK_MS } from './connection-registry.ts';
-import { Connection, type HttpConnectionOptions } from './http-connection.ts';
-import { destroyLater } from './linger.ts';
+import { type ConnectionRegistry, TICK_MS } from './connection/connection-registry.ts';
+import { Connection, type HttpConnectionOptions } from './connection/http-connection.ts';
+import { destroyLater } from './connection/linger.ts';
 import type { Tls } from './tls.ts';
 
 /** Limits of a connection, with the names of their settings. Sizes are in bytes, times in milliseconds. */

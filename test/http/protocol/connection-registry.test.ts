@@ -12,12 +12,12 @@ import {
   ConnectionRegistry,
   MAX_UNPARSED_BYTES,
   TICK_MS,
-} from '../../../src/http/protocol/connection-registry.ts';
-import { Connection, STALLED_TICKS } from '../../../src/http/protocol/http-connection.ts';
+} from '../../../src/http/protocol/connection/connection-registry.ts';
+import { Connection, STALLED_TICKS } from '../../../src/http/protocol/connection/http-connection.ts';
+import { readSendQueues } from '../../../src/http/protocol/connection/kernel-send-queue.ts';
+import { MAX_FIELDS } from '../../../src/http/protocol/connection/message-framing.ts';
+import { UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/connection/socket-input.ts';
 import { createHttpServer, MAX_REJECTED } from '../../../src/http/protocol/http-server.ts';
-import { readSendQueues } from '../../../src/http/protocol/kernel-send-queue.ts';
-import { MAX_FIELDS } from '../../../src/http/protocol/message-framing.ts';
-import { UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/socket-input.ts';
 import { openTls, type Tls } from '../../../src/http/protocol/tls.ts';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, createServer, type Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
-import { readSendQueues } from '../../../src/http/protocol/kernel-send-queue.ts';
+import { readSendQueues } from '../../../src/http/protocol/connection/kernel-send-queue.ts';
 import { needs } from '../../support/needs.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
 

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { createServer as createHttpServer } from 'node:http';
 import { connect, createServer, Socket } from 'node:net';
 import { test } from 'node:test';
-import { keepInput, shareInput, takeParser } from '../../../src/http/protocol/socket-input.ts';
+import { keepInput, shareInput, takeParser } from '../../../src/http/protocol/connection/socket-input.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
 
 // Fails after an update of Node that changes the internals: the service would work, but use more CPU.

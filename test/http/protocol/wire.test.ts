@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import { test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
-import { MAX_FIELDS } from '../../../src/http/protocol/message-framing.ts';
+import { MAX_FIELDS } from '../../../src/http/protocol/connection/message-framing.ts';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import { headerOf, type RawAnswer } from '../../support/clients/raw-http.ts';
 import { sqlite } from '../../support/engines.ts';

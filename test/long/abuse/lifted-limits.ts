@@ -77,7 +77,7 @@ export const LIFTED: readonly LiftedLimit[] = [
     breaks: /p99|closed/,
     edits: [
       {
-        file: 'src/http/protocol/socket-input.ts',
+        file: 'src/http/protocol/connection/socket-input.ts',
         from: 'if (parsed !== bytes.length)',
         to: 'if (parsed instanceof Error)',
       },
@@ -101,7 +101,7 @@ export const LIFTED: readonly LiftedLimit[] = [
     breaks: /memory/,
     edits: [
       {
-        file: 'src/http/protocol/connection-registry.ts',
+        file: 'src/http/protocol/connection/connection-registry.ts',
         from: 'MAX_UNPARSED_BYTES = 16 * 1024',
         to: 'MAX_UNPARSED_BYTES = 2 ** 20',
       },
@@ -113,12 +113,12 @@ export const LIFTED: readonly LiftedLimit[] = [
     breaks: /failures/,
     edits: [
       {
-        file: 'src/http/protocol/connection-registry.ts',
+        file: 'src/http/protocol/connection/connection-registry.ts',
         from: 'of this.#inputs) {',
         to: 'of [...this.#inputs].reverse()) {',
       },
       {
-        file: 'src/http/protocol/connection-registry.ts',
+        file: 'src/http/protocol/connection/connection-registry.ts',
         from: 'this.#rejectInputs(({ waitsForClient }) => waitsForClient);',
         to: '',
       },
@@ -130,7 +130,7 @@ export const LIFTED: readonly LiftedLimit[] = [
     breaks: /read|closed/,
     edits: [
       {
-        file: 'src/http/protocol/http-connection.ts',
+        file: 'src/http/protocol/connection/http-connection.ts',
         from: 'MAX_DISCARDED_BYTES = 65_536',
         to: 'MAX_DISCARDED_BYTES = 2 ** 50',
       },
@@ -178,7 +178,7 @@ export const LIFTED: readonly LiftedLimit[] = [
     breaks: /fail/,
     edits: [
       {
-        file: 'src/http/protocol/connection-registry.ts',
+        file: 'src/http/protocol/connection/connection-registry.ts',
         from: 'if (this.#hasNoneWaiting) return false;',
         to: 'if (this.#limit > 0) return false;',
       },
@@ -190,7 +190,7 @@ export const LIFTED: readonly LiftedLimit[] = [
     breaks: /fail/,
     edits: [
       {
-        file: 'src/http/protocol/connection-registry.ts',
+        file: 'src/http/protocol/connection/connection-registry.ts',
         from: '({ mayMakeWay }) => mayMakeWay',
         to: '({ isIdle }) => isIdle',
       },
@@ -269,7 +269,7 @@ export const LIFTED: readonly LiftedLimit[] = [
     env: 'HEADER_TIMEOUT=600000,REQUEST_TIMEOUT=3600000',
     edits: [
       {
-        file: 'src/http/protocol/connection-registry.ts',
+        file: 'src/http/protocol/connection/connection-registry.ts',
         from: 'for (const { socket } of this.#handshakes.values()) socket.destroy();',
         to: '',
       },

@@ -1,7 +1,7 @@
 import { Socket } from 'node:net';
-import { ApiError } from '../../api-errors.ts';
-import { codeOf } from '../../thrown-errors.ts';
-import { http } from '../node-http.ts';
+import { ApiError } from '../../../api-errors.ts';
+import { codeOf } from '../../../thrown-errors.ts';
+import { http } from '../../node-http.ts';
 import { EXTENSIONS_TOO_LARGE, FIELDS_TOO_LARGE, MALFORMED, UNKNOWN_METHOD } from './message-framing.ts';
 
 const REQUEST_LINE = /^([!#$%&'*+.^_`|~0-9A-Za-z-]+) [^ ]+ HTTP\/1\.[01]$/;

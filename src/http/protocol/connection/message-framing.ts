@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import { ApiError } from '../../api-errors.ts';
+import { ApiError } from '../../../api-errors.ts';
 
 const CR = 13;
 const LF = 10;

@@ -1,12 +1,12 @@
 import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
-import { ApiError } from '../../api-errors.ts';
-import type { BatchedResponse } from '../batched-response.ts';
-import { RETRY_SOON, TOO_MANY_CONNECTIONS } from '../error-response.ts';
+import { ApiError } from '../../../api-errors.ts';
+import type { BatchedResponse } from '../../batched-response.ts';
+import { RETRY_SOON, TOO_MANY_CONNECTIONS } from '../../error-response.ts';
+import { BASE_PIECES, BYTES_PER_PIECE } from '../request-body.ts';
 import { SendProgress, type SendQueueOf } from './kernel-send-queue.ts';
 import { destroyLater } from './linger.ts';
 import { Framing, isHeadRequest, isLineEnd, MALFORMED, TOO_MANY_RECORDS } from './message-framing.ts';
-import { BASE_PIECES, BYTES_PER_PIECE } from './request-body.ts';
 import { type Parser, shareInput, takeParser, UnparsedInput } from './socket-input.ts';
 
 const NOTHING = Buffer.alloc(0);

@@ -10,12 +10,18 @@ import { statusLineOf } from './response-head.ts';
 /** Headers for error responses: the client may retry the request after a second. */
 export const RETRY_SOON = { 'retry-after': '1' };
 
-/** The error of a connection for which there is no room. It is shared, since a stack costs microseconds. */
+/** Errors of a connection: no room for it or its input, or a timeout. They are shared, since a stack costs microseconds. */
 export const TOO_MANY_CONNECTIONS = new ApiError(
   50301,
   'too many connections are open; retry later',
   RETRY_SOON,
 );
+export const TOO_MUCH_INPUT = new ApiError(
+  50301,
+  'too much input of requests is waiting; retry later',
+  RETRY_SOON,
+);
+export const TOO_SLOW = new ApiError(40800, 'the request took too long to arrive');
 
 /** Error: the client closed its connection before the response was complete. */
 export class ClientGone extends Error {

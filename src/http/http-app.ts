@@ -7,6 +7,7 @@ import type { TSchema } from '../schema.ts';
 import { type BatchedResponse, responseOf } from './batched-response.ts';
 import { ClientGone, logFailure, renderRawError, sendApiError, toApiError } from './error-response.ts';
 import { http } from './node-http.ts';
+import { createLoopBudget } from './overload/loop-budget.ts';
 import type { ConnectionRegistry } from './protocol/connection/connection-registry.ts';
 import { addOrigin, anyOrigin } from './protocol/cors.ts';
 import { isAboutServer, originForm, rejectMalformed } from './protocol/http-conformance.ts';
@@ -15,6 +16,12 @@ import { receiveBody } from './protocol/request-body.ts';
 import { compileRequestCheck, withoutCompilers } from './protocol/request-validation.ts';
 import type { Tls } from './protocol/tls.ts';
 import { renderCommon } from './response-head.ts';
+
+/**
+ * Time in one event-loop iteration, in milliseconds, after which further requests stay unparsed until a later one.
+ * libuv reads up to 49,152 sockets in an iteration, and their requests would be in memory together.
+ */
+const PARSER_BUDGET_MS = 20;
 
 /** Limits of connections and requests, with the names of their settings. */
 export interface HttpLimits extends ConnectionLimits {
@@ -83,7 +90,15 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
     routerOptions: { maxParamLength: limits.headerLimit },
     rewriteUrl: originForm,
     serverFactory: (handler) =>
-      createHttpServer(handler, { limits, tls, connections, renderError, onClosed, onHandshakeFailed }),
+      createHttpServer(handler, {
+        limits,
+        tls,
+        connections,
+        waitToParse: createLoopBudget(PARSER_BUDGET_MS),
+        renderError,
+        onClosed,
+        onHandshakeFailed,
+      }),
     clientErrorHandler: () => undefined,
     frameworkErrors: (error, request, reply) => {
       const apiError = toApiError(error);

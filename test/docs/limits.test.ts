@@ -35,12 +35,12 @@ import { OWNER_SHARE, placesOfOwner } from '../../src/http/overload/concurrency-
 import { GATHERED_BYTES } from '../../src/http/plants/gathered-list.ts';
 import { CONCURRENT_GATHERS, RECHECK_MS, STREAM_BYTES } from '../../src/http/plants/list-plants.ts';
 import { PAGE_BYTES } from '../../src/http/plants/pagination.ts';
+import { MAX_DISCARDED_BYTES } from '../../src/http/protocol/connection/connection-options.ts';
 import { MAX_UNPARSED_BYTES, TICK_MS } from '../../src/http/protocol/connection/connection-registry.ts';
-import { MAX_DISCARDED_BYTES } from '../../src/http/protocol/connection/http-connection.ts';
 import { LINGER_MS } from '../../src/http/protocol/connection/linger.ts';
 import { MAX_FIELDS, MEMORY_PER_FIELD } from '../../src/http/protocol/connection/message-framing.ts';
-import { BASE_PIECES, BYTES_PER_PIECE, UNCOUNTED_BYTES } from '../../src/http/protocol/request-body.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../src/http/protocol/connection/socket-input.ts';
+import { BASE_PIECES, BYTES_PER_PIECE, UNCOUNTED_BYTES } from '../../src/http/protocol/request-body.ts';
 import { BEGUN_WAIT_MS, MEMORY_PER_BYTE } from '../../src/http/send-buffer-limit.ts';
 import { MAX_LINES_IN_WINDOW } from '../../src/observability/audit-log.ts';
 import { BUFFER_LIMITS, EXIT_FLUSH_MS } from '../../src/observability/log-writer.ts';

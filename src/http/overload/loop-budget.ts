@@ -1,8 +1,8 @@
 /**
- * Time budget for requests in one event-loop iteration, in milliseconds. When it is used up, further requests
+ * Time budget for handlers in one event-loop iteration, in milliseconds. When it is used up, further requests
  * are queued.
  */
-const BUDGET_MS = 5;
+const HANDLER_BUDGET_MS = 5;
 /** Max queued requests that start in one event-loop iteration. */
 const MAX_STARTED = 64;
 
@@ -13,11 +13,11 @@ const MAX_STARTED = 64;
 export type WaitForLoopBudget = (owner: string | undefined) => Promise<void> | undefined;
 
 /**
- * Limits handler time per event-loop iteration to 5 ms and queues further requests. The concurrency limit
- * counts queued requests, so it can reject requests during an overload. Without this queue, requests would
- * wait unread in sockets, where the limit cannot count them.
+ * Limits the time of requests per event-loop iteration to `budgetMs`, and queues further ones. For handlers, the
+ * concurrency limit counts queued requests, so it can reject requests during an overload. Without this queue, requests
+ * would wait unread in sockets, where the limit cannot count them.
  */
-export function createLoopBudget(): WaitForLoopBudget {
+export function createLoopBudget(budgetMs = HANDLER_BUDGET_MS): WaitForLoopBudget {
   /** Queued requests of each owner. The first owner in the map is next. */
   const queues = new Map<string | undefined, (() => void)[]>();
   let began: number | undefined;
@@ -31,7 +31,7 @@ export function createLoopBudget(): WaitForLoopBudget {
   function end(since: number): void {
     const now = performance.now();
     startLimit =
-      now - since < BUDGET_MS ? Math.min(startLimit * 2, MAX_STARTED) : Math.max(1, startLimit >> 1);
+      now - since < budgetMs ? Math.min(startLimit * 2, MAX_STARTED) : Math.max(1, startLimit >> 1);
     began = undefined;
     if (queues.size === 0) return;
     begin(now);
@@ -61,7 +61,7 @@ export function createLoopBudget(): WaitForLoopBudget {
   return (owner) => {
     const now = performance.now();
     if (began === undefined) begin(now);
-    else if (queues.size > 0 || now - began > BUDGET_MS) return enqueue(owner);
+    else if (queues.size > 0 || now - began > budgetMs) return enqueue(owner);
     return undefined;
   };
 }

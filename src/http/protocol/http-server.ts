@@ -4,8 +4,9 @@ import type { Duplex } from 'node:stream';
 import { BatchedResponse } from '../batched-response.ts';
 import { TOO_MANY_CONNECTIONS } from '../error-response.ts';
 import { http } from '../node-http.ts';
+import type { HttpConnectionOptions } from './connection/connection-options.ts';
 import { type ConnectionRegistry, TICK_MS } from './connection/connection-registry.ts';
-import { Connection, type HttpConnectionOptions } from './connection/http-connection.ts';
+import { Connection } from './connection/http-connection.ts';
 import { destroyLater } from './connection/linger.ts';
 import type { Tls } from './tls.ts';
 
@@ -23,6 +24,7 @@ interface HttpServerOptions {
   readonly limits: ConnectionLimits;
   readonly tls: Tls | undefined;
   readonly connections: ConnectionRegistry;
+  readonly waitToParse: HttpConnectionOptions['waitToParse'];
   /** Renders the response to an error that belongs to no request. */
   readonly renderError: (error: unknown) => string;
   readonly onClosed: HttpConnectionOptions['onClosed'];
@@ -43,7 +45,7 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
  * Creates an HTTP/1.1 server that dispatches the requests of a connection one by one. It does not listen yet.
  */
 export function createHttpServer(handler: RequestListener, options: HttpServerOptions): Server {
-  const { limits, tls, connections, renderError, onClosed, onHandshakeFailed } = options;
+  const { limits, tls, connections, waitToParse, renderError, onClosed, onHandshakeFailed } = options;
   const serverOptions = {
     maxHeaderSize: limits.headerLimit,
     // Switches off Node's timeouts. The classes Connection and ConnectionRegistry count all timeouts, in ticks.
@@ -68,6 +70,7 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
     timeouts,
     handle: handler,
     sharesInput: tls === undefined,
+    waitToParse,
     renderError,
     onClosed,
     onIdle: () => connections.noteIdle(),

@@ -8,12 +8,13 @@ import { fileURLToPath } from 'node:url';
 import { loadConfig } from '../../../src/config.ts';
 import { BatchedResponse } from '../../../src/http/batched-response.ts';
 import { renderRawError, toApiError } from '../../../src/http/error-response.ts';
+import { STALLED_TICKS } from '../../../src/http/protocol/connection/connection-options.ts';
 import {
   ConnectionRegistry,
   MAX_UNPARSED_BYTES,
   TICK_MS,
 } from '../../../src/http/protocol/connection/connection-registry.ts';
-import { Connection, STALLED_TICKS } from '../../../src/http/protocol/connection/http-connection.ts';
+import { Connection } from '../../../src/http/protocol/connection/http-connection.ts';
 import { readSendQueues } from '../../../src/http/protocol/connection/kernel-send-queue.ts';
 import { MAX_FIELDS } from '../../../src/http/protocol/connection/message-framing.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/connection/socket-input.ts';
@@ -159,6 +160,7 @@ test('socket that no server of Node has set up → an error', async () => {
     timeouts,
     handle: () => undefined,
     sharesInput: false,
+    waitToParse: () => undefined,
     renderError: String,
     onClosed: () => undefined,
     onIdle: () => undefined,
@@ -536,6 +538,7 @@ test('more unsent bytes than the limit → the connection that stalls longest is
     limits,
     tls: undefined,
     connections,
+    waitToParse: () => undefined,
     renderError: String,
     onClosed: (response) => {
       if (!response.writableFinished) closed.push(response.req.url);
@@ -756,6 +759,7 @@ function listenerOf(
     limits: { ...limits, headerTimeout },
     tls,
     connections,
+    waitToParse: () => undefined,
     renderError: (error) => renderRawError(toApiError(error), {}),
     onClosed: () => undefined,
     onHandshakeFailed: () => undefined,

@@ -5,11 +5,12 @@ import { startPostgres } from '../../support/servers/postgres-server.ts';
 import type { Attack, Bounds } from './attack.ts';
 import { catalogue } from './catalogue.ts';
 import { measureAbuse } from './measure.ts';
-import { type Grounds, prepareGrounds, serveBare, USUAL_STOCK } from './target.ts';
+import { type Grounds, isRunning, prepareGrounds, serveBare, USUAL_STOCK } from './target.ts';
 import { abuseFaults, describeAbuse, isMachineBusy, slacken, USUAL_BOUNDS, withoutSpeed } from './verdict.ts';
 
 /** Node.js and OpenSSL take about 50 KiB per TLS connection, and up to 64 KiB for the bytes that they encrypt. */
 const TLS_CONNECTION_BYTES = 128 * 1024;
+const ENDED = 'the service has ended';
 /** A TLS handshake takes one to two milliseconds of CPU. The timeouts of the last connection begin after all others. */
 const TLS_HANDSHAKE_MS = 2.5;
 
@@ -34,7 +35,14 @@ export async function abuse(attack: Attack, options: AbuseOptions): Promise<read
   report(`${attack.name} (${grounds.engine}, ${overTls ? 'https' : 'http'}): ${attack.about}`);
   report(`  guards     ${attack.guards}`);
   const target = await grounds.serve(attack, overTls, env);
-  const figures = await measureAbuse(target, attack, calmSeconds);
+  const figures = await measureAbuse(target, attack, calmSeconds).catch((error: unknown) => {
+    if (isRunning(target.pid)) throw error;
+    return undefined;
+  });
+  if (figures === undefined) {
+    report(`  BROKEN: ${ENDED}`);
+    return [ENDED];
+  }
   for (const line of describeAbuse('service', figures)) report(line);
   const isBusy = slack > 1 && isMachineBusy(figures);
   if (isBusy) report('  the machine is busy: bounds that depend on speed are not judged');

@@ -37,6 +37,8 @@ function headers(count: number, length: number): string {
   return Array.from({ length: count }, (_, index) => `H${index}: ${'x'.repeat(length)}\r\n`).join('');
 }
 
+const LARGEST_HEAD = get('/plants', HOST + headers(95, 140));
+
 /** Sends once, then stays silent. */
 function once(...steps: readonly Step[]): readonly Script[] {
   return [{ steps }];
@@ -532,6 +534,21 @@ const slowness: readonly Attack[] = [
     // Others, 350 to 450 a second, fail for the first two to three seconds. Without the limit, 7,000 fail.
     bounds: { failures: 2_000, statuses: [408, 503], ...AFTER_A_BURST },
     env: { MAX_CONNECTIONS: '2000' },
+  },
+  {
+    name: 'large-heads-at-once',
+    about:
+      'requests with the largest headers on many connections in the same moment; no token; a heap of 144 MiB',
+    guards:
+      'the time of the parser per event-loop iteration: failures, longest, since a heap that is full ends the service',
+    connections: 6_000,
+    addresses: 4,
+    sends: once({ wait: 2_000 }, ...[1, 2, 3].flatMap(() => [{ send: LARGEST_HEAD }, { wait: 2_000 }])),
+    reads: 'all',
+    seconds: 9,
+    // A third is for idle connections.
+    bounds: { memory: 320 * MEBIBYTE, statuses: [401, 503], ...AFTER_A_BURST },
+    env: { NODE_OPTIONS: '--max-old-space-size=144' },
   },
   {
     name: 'churn',

@@ -96,6 +96,18 @@ export const LIFTED: readonly LiftedLimit[] = [
     ],
   },
   {
+    limit: 'the time of the parser per event-loop iteration',
+    attack: 'large-heads-at-once',
+    breaks: /has ended/,
+    edits: [
+      {
+        file: 'src/http/http-app.ts',
+        from: 'PARSER_BUDGET_MS = 20',
+        to: 'PARSER_BUDGET_MS = 100_000',
+      },
+    ],
+  },
+  {
     limit: 'the memory of unparsed input',
     attack: 'unfinished-headers',
     breaks: /memory/,
@@ -130,7 +142,7 @@ export const LIFTED: readonly LiftedLimit[] = [
     breaks: /read|closed/,
     edits: [
       {
-        file: 'src/http/protocol/connection/http-connection.ts',
+        file: 'src/http/protocol/connection/connection-options.ts',
         from: 'MAX_DISCARDED_BYTES = 65_536',
         to: 'MAX_DISCARDED_BYTES = 2 ** 50',
       },

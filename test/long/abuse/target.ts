@@ -149,7 +149,8 @@ function targetOf(
   };
 }
 
-function isRunning(pid: number): boolean {
+/** True if a process exists. */
+export function isRunning(pid: number): boolean {
   try {
     return process.kill(pid, 0);
   } catch {

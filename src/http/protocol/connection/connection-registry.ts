@@ -1,5 +1,6 @@
 import type { Socket } from 'node:net';
-import { Connection, nextWaitRank, STALLED_TICKS } from './http-connection.ts';
+import { type InputHolder, STALLED_TICKS } from './connection-options.ts';
+import { Connection, nextWaitRank } from './http-connection.ts';
 import { readSendQueues } from './kernel-send-queue.ts';
 
 /** Length of a tick in milliseconds. All timeouts have this resolution. */
@@ -22,9 +23,6 @@ const FREED_SHARE = 0.01;
  * incomplete request lines, headers and trailers.
  */
 export const MAX_UNPARSED_BYTES = 16 * 1024 * 1024;
-
-/** A connection whose input can be rejected. */
-type InputHolder = Pick<Connection, 'rejectInput' | 'waitsForClient'>;
 
 /** A TLS handshake in progress. */
 interface Handshake {

@@ -1,9 +1,9 @@
-import type { RequestListener } from 'node:http';
 import type { Socket } from 'node:net';
 import { ApiError } from '../../../api-errors.ts';
 import type { BatchedResponse } from '../../batched-response.ts';
-import { RETRY_SOON, TOO_MANY_CONNECTIONS } from '../../error-response.ts';
+import { TOO_MANY_CONNECTIONS, TOO_MUCH_INPUT, TOO_SLOW } from '../../error-response.ts';
 import { BASE_PIECES, BYTES_PER_PIECE } from '../request-body.ts';
+import { type HttpConnectionOptions, MAX_DISCARDED_BYTES, STALLED_TICKS } from './connection-options.ts';
 import { SendProgress, type SendQueueOf } from './kernel-send-queue.ts';
 import { destroyLater } from './linger.ts';
 import { Framing, isHeadRequest, isLineEnd, MALFORMED, TOO_MANY_RECORDS } from './message-framing.ts';
@@ -12,37 +12,11 @@ import { type Parser, shareInput, takeParser, UnparsedInput } from './socket-inp
 const NOTHING = Buffer.alloc(0);
 const HEAD_END = '\r\n\r\n';
 
-const TOO_MUCH_INPUT = new ApiError(50301, 'too much input of requests is waiting; retry later', RETRY_SOON);
-const TOO_SLOW = new ApiError(40800, 'the request took too long to arrive');
-
-/** Max bytes that are read and discarded after the last response of a connection (RFC 9112 §9.6). */
-export const MAX_DISCARDED_BYTES = 65_536;
-/** Ticks after which an incomplete request or TLS handshake may be closed for a new connection. Most clients need less. */
-export const STALLED_TICKS = 2;
-
-export interface HttpConnectionOptions {
-  /** Max bytes of the request line and headers together. */
-  readonly maxHeaderBytes: number;
-  /** Timeouts, in ticks of about a second. Time for which the process is suspended does not count. */
-  readonly timeouts: Readonly<Record<'headers' | 'request' | 'idle' | 'write', number>>;
-  readonly handle: RequestListener<never, never>;
-  /** True if the socket reads into the buffer that all sockets share; false for TLS. */
-  readonly sharesInput: boolean;
-  /** Called once for each dispatched request, after its response was sent or its connection was lost. */
-  readonly onClosed: (response: BatchedResponse) => void;
-  /** Called when the connection has become idle again after a request. */
-  readonly onIdle: () => void;
-  /** Called with the counted bytes of the connection's input when they change. May call `rejectInput`. */
-  readonly onInputCounted: (connection: Connection, bytes: number) => void;
-  /** Renders the response to an error that belongs to no request. */
-  readonly renderError: (error: unknown) => string;
-}
-
 /**
  * Passes the bytes of one connection to Node's HTTP parser, and dispatches one request after the other (RFC
- * 9112 §9.3.2). A body stays unparsed until the headers of its request are checked, and pipelined requests until
- * the current request has its response. Bytes that were already read wait in `#unparsed`, all others in the kernel's
- * receive buffer.
+ * 9112 §9.3.2). A body stays unparsed until the headers of its request are checked, pipelined requests until
+ * the current request has its response, and any request while the event loop is busy with others. Bytes that were
+ * already read wait in `#unparsed`, all others in the kernel's receive buffer.
  */
 export class Connection {
   readonly socket: Socket;
@@ -69,6 +43,8 @@ export class Connection {
   #isUsed = false;
   #hasEnded = false;
   #isClosing = false;
+  /** True while bytes of the next request wait until the event loop has time to parse them. */
+  #waitsToParse = false;
   #closesWhenIdle = false;
   #discarded = 0;
   /** Reads since the last request was dispatched. Over TLS, each record is one. */
@@ -122,7 +98,7 @@ export class Connection {
 
   /** True while the connection waits for bytes of its client: of a request, its headers or its body. */
   get waitsForClient(): boolean {
-    if (this.#isClosing || this.#error !== undefined) return false;
+    if (this.#isClosing || this.#waitsToParse || this.#error !== undefined) return false;
     return this.#current?.receivesBody ?? true;
   }
 
@@ -192,8 +168,27 @@ export class Connection {
   #read(chunk: Buffer): void {
     if (this.#current === undefined) this.#pieces += 1;
     if (!this.#options.sharesInput && this.#pieces > BASE_PIECES) this.fail(TOO_MANY_RECORDS);
-    this.#parseAll(this.#unparsed.takeWith(chunk));
+    this.#parseInTurn(this.#unparsed.takeWith(chunk));
   }
+
+  /** Parses the bytes now, or later if they belong to the next request and the event loop is busy. */
+  #parseInTurn(bytes: Buffer): void {
+    if (bytes.length > 0 && this.#current === undefined && !this.#waitsToParse && !this.#discards()) {
+      const turn = this.#options.waitToParse(this.socket.remoteAddress);
+      this.#waitsToParse = turn !== undefined;
+      void turn?.then(this.#parseKept);
+    }
+    this.#parseAll(bytes);
+  }
+
+  /** Parses the bytes that waited for the event loop, and reads on. */
+  readonly #parseKept = (): void => {
+    this.#waitsToParse = false;
+    if (this.#isClosing || this.socket.destroyed) return;
+    if (this.socket.isPaused()) this.socket.resume();
+    this.#parseAll(this.#unparsed.take());
+    this.#resume();
+  };
 
   #parseAll(bytes: Buffer): void {
     let rest = bytes;
@@ -202,13 +197,13 @@ export class Connection {
         this.#discard(rest.length);
         return;
       }
-      if (this.#current !== undefined && !this.#current.receivesBody) {
+      if (this.isIdle && !isLineEnd(rest[0])) this.#beginReceiving();
+      if (this.#keepsUnparsed()) {
         this.socket.pause();
         this.#unparsed.keep(rest);
         return;
       }
       const length = this.#framing.next(rest);
-      if (this.isIdle && !isLineEnd(rest[0])) this.#beginReceiving();
       if (length === 0) {
         this.#unparsed.keep(rest);
         return;
@@ -239,6 +234,11 @@ export class Connection {
     if (!hasMore) this.#advance();
   }
 
+  /** True while bytes stay unparsed: of the next request, or of a body that is not accepted yet. */
+  #keepsUnparsed(): boolean {
+    return this.#current === undefined ? this.#waitsToParse : !this.#current.receivesBody;
+  }
+
   #beginReceiving(): void {
     this.isIdle = false;
     this.waitRank = nextWaitRank();
@@ -262,8 +262,8 @@ export class Connection {
     if (this.#isClosing) return;
     this.#hasEnded = true;
     if (this.#current?.req.complete && !this.#current.isAnswered) this.#current.isHalfClosed = true;
-    // The kept bytes of a body are parsed when it is accepted.
-    if (this.#current !== undefined && !this.#current.receivesBody) return;
+    // The kept bytes are parsed first.
+    if (this.#keepsUnparsed()) return;
     if (this.#isReceiving() && this.#error === undefined) this.#finishParsing();
   }
 
@@ -320,8 +320,13 @@ export class Connection {
   #readOn(): void {
     this.isIdle = true;
     this.waitRank = nextWaitRank();
-    this.#parseAll(this.#unparsed.take());
-    if (this.#isClosing || (this.#current !== undefined && !this.#current.receivesBody)) return;
+    this.#parseInTurn(this.#unparsed.take());
+    this.#resume();
+  }
+
+  /** Reads further bytes, unless some are kept unparsed. */
+  #resume(): void {
+    if (this.#isClosing || this.#keepsUnparsed()) return;
     if (this.socket.isPaused()) this.socket.resume();
     if (this.#hasEnded) this.#finishParsing();
     else if (this.isIdle) {

@@ -1,0 +1,36 @@
+import type { RequestListener } from 'node:http';
+import type { BatchedResponse } from '../../batched-response.ts';
+
+/** Max bytes that are read and discarded after the last response of a connection (RFC 9112 §9.6). */
+export const MAX_DISCARDED_BYTES = 65_536;
+/** Ticks after which an incomplete request or TLS handshake may be closed for a new connection. Most clients need less. */
+export const STALLED_TICKS = 2;
+
+/** A connection whose input can be rejected. */
+export interface InputHolder {
+  readonly waitsForClient: boolean;
+  rejectInput(): void;
+}
+
+export interface HttpConnectionOptions {
+  /** Max bytes of the request line and headers together. */
+  readonly maxHeaderBytes: number;
+  /** Timeouts, in ticks of about a second. Time for which the process is suspended does not count. */
+  readonly timeouts: Readonly<Record<'headers' | 'request' | 'idle' | 'write', number>>;
+  readonly handle: RequestListener<never, never>;
+  /** True if the socket reads into the buffer that all sockets share; false for TLS. */
+  readonly sharesInput: boolean;
+  /**
+   * Returns undefined if bytes of the next request from this address may be parsed now, otherwise a promise that
+   * resolves when they may.
+   */
+  readonly waitToParse: (address: string | undefined) => Promise<void> | undefined;
+  /** Called once for each dispatched request, after its response was sent or its connection was lost. */
+  readonly onClosed: (response: BatchedResponse) => void;
+  /** Called when the connection has become idle again after a request. */
+  readonly onIdle: () => void;
+  /** Called with the counted bytes of the connection's input when they change. May call `rejectInput`. */
+  readonly onInputCounted: (connection: InputHolder, bytes: number) => void;
+  /** Renders the response to an error that belongs to no request. */
+  readonly renderError: (error: unknown) => string;
+}

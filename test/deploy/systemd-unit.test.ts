@@ -52,6 +52,12 @@ describe('plant-store.service', () => {
     assert.match(unit, /^\[Unit\]\n(?:[^[].*\n)*StartLimitIntervalSec=0$/m);
   });
 
+  // systemd.special(7): services are ordered after time-sync.target, and do not pull it in.
+  test('starts after the clock is synchronized, if a unit waits for that', () => {
+    assert.ok(valuesOf('After').join(' ').split(' ').includes('time-sync.target'));
+    assert.ok(!valuesOf('Wants').join(' ').split(' ').includes('time-sync.target'));
+  });
+
   test('has sections of settings only', () => {
     const lines = unit.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
     for (const line of lines) assert.match(line, /^(?:\[[A-Z][a-z]+\]|[A-Z][A-Za-z]+=.*)$/);

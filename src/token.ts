@@ -49,7 +49,7 @@ export const DEFAULT_EXPIRES = '90d';
 /** Text of the rule for lifetimes of tokens, used in error messages. */
 export const EXPIRES_RULE = 'a time such as 30m, 12h or 90d, or never';
 
-/** Min milliseconds between two updates of the time at which a token was last used. */
+/** Min milliseconds between two recorded times at which a token was last used, in either direction. */
 export const LAST_USE_STEP_MS = 60_000;
 
 function base62(value: bigint, length: number): string {

@@ -25,12 +25,9 @@ export function createLastUse({ store, audit, onUseNotRecorded }: LastUseOptions
 
   return (token, at, sourceOf) => {
     const { id, lastUsedAt } = token;
-    if (lastUsedAt !== null && at < lastUsedAt + LAST_USE_STEP_MS) return lastUsedAt + LAST_USE_STEP_MS;
+    if (lastUsedAt !== null && isRecent(lastUsedAt, at)) return lastUsedAt + LAST_USE_STEP_MS;
     const recordedAt = usesRecorded.get(id) ?? lastUsedAt;
-    if (recordedAt !== null) {
-      const next = Math.max(lastUsedAt ?? 0, recordedAt) + LAST_USE_STEP_MS;
-      if (at < next) return next;
-    }
+    if (recordedAt !== null && isRecent(recordedAt, at)) return recordedAt + LAST_USE_STEP_MS;
     usesRecorded.set(id, at);
     const isFirst = recordedAt === null || firstUsesLost.has(id);
     store.write({ kind: 'recordTokenUse', id, at }).then(
@@ -47,4 +44,9 @@ export function createLastUse({ store, audit, onUseNotRecorded }: LastUseOptions
     );
     return at + LAST_USE_STEP_MS;
   };
+}
+
+/** True if a recorded use needs no update. One that is further ahead is from a clock that was fast. */
+function isRecent(recordedAt: number, at: number): boolean {
+  return Math.abs(at - recordedAt) < LAST_USE_STEP_MS;
 }

@@ -248,7 +248,7 @@ function tokenStatement(write: TokenWrite): Statement {
       return {
         name: 'record-token-use',
         text: `UPDATE tokens SET last_used_at = $1::bigint
-                WHERE id = $2 AND (last_used_at IS NULL OR last_used_at <= $1::bigint - ${LAST_USE_STEP_MS}) RETURNING id`,
+                WHERE id = $2 AND (last_used_at IS NULL OR abs($1::bigint - last_used_at) >= ${LAST_USE_STEP_MS}) RETURNING id`,
         values: [write.at, write.id],
       };
   }

@@ -165,7 +165,7 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
   const revokeToken = db.prepare('UPDATE tokens SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?');
   const recordTokenUse = db.prepare(
     `UPDATE tokens SET last_used_at = ?1
-       WHERE id = ?2 AND (last_used_at IS NULL OR last_used_at <= ?1 - ${LAST_USE_STEP_MS})`,
+       WHERE id = ?2 AND (last_used_at IS NULL OR abs(?1 - last_used_at) >= ${LAST_USE_STEP_MS})`,
   );
 
   function createPlant(write: Extract<Write, { kind: 'createPlant' }>, now: number): Outcome {

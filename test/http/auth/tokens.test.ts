@@ -281,6 +281,46 @@ for (const engine of engines) {
     await service.close();
   });
 
+  test(`clock set back → uses are recorded again, once a minute, on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const { secret, token } = await create(service);
+    const right = service.clock.now;
+    service.clock.now = right + 30 * DAY;
+    assert.equal(await statusWith(service, secret), 200);
+    await lastUseIs(service.store, token, right + 30 * DAY);
+
+    service.clock.now = right;
+    assert.equal(await statusWith(service, secret), 200);
+    await lastUseIs(service.store, token, right);
+
+    service.clock.now = right + MINUTE - 1;
+    assert.equal(await statusWith(service, secret), 200);
+    await allWritten(service.store);
+    assert.equal((await recordOf(service.store, token)).lastUsedAt, right);
+    await service.close();
+  });
+
+  test(`clocks of instances differ by two minutes → each records a use once a minute, on ${engine.name}`, async (t) => {
+    const service = await start(t, engine);
+    const { secret, token } = await create(service);
+    const begun = service.clock.now;
+    assert.equal(await statusWith(service, secret), 200);
+    await lastUseIs(service.store, token, begun);
+    const ahead = begun + 2 * MINUTE;
+    await service.store.write({ kind: 'recordTokenUse', id: token.id, at: ahead });
+    assert.equal((await recordOf(service.store, token)).lastUsedAt, ahead);
+
+    service.clock.now = begun + MINUTE - 1;
+    assert.equal(await statusWith(service, secret), 200);
+    await allWritten(service.store);
+    assert.equal((await recordOf(service.store, token)).lastUsedAt, ahead);
+
+    service.clock.now = begun + MINUTE;
+    assert.equal(await statusWith(service, secret), 200);
+    await lastUseIs(service.store, token, begun + MINUTE);
+    await service.close();
+  });
+
   test(`concurrent requests with two tokens → the use of both is recorded, on ${engine.name}`, async (t) => {
     const service = await start(t, engine);
     const [one, other] = [await create(service), await create(service)];

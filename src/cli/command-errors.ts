@@ -11,7 +11,7 @@ type Aim = 'read' | 'create' | 'write';
 
 /** Reasons that depend only on the code of the error. */
 const REASONS: Readonly<Record<string, string>> = {
-  ENAMETOOLONG: 'its name is too long',
+  ENAMETOOLONG: 'its name or path is too long',
   ELOOP: 'its symbolic links form a loop',
   EISDIR: 'it is a folder',
   EACCES: 'permission denied for this user',

@@ -108,9 +108,9 @@ describe('a path that cannot be a store or a backup', TOGETHER, () => {
     ],
     [['openapi', '--server', 'https://plants.example', '--base-path', 'v1'], /--base-path is "v1"/],
     [['backup', 'x.bak/'], /cannot create \/.*\/x\.bak\/: it is a folder; name a file in it/],
-    [['backup', long], /cannot create \/.*\/n+: its name is too long/],
+    [['backup', long], /cannot create \/.*\/n+: its name or path is too long/],
     [['backup', '/proc/x.bak'], /cannot create \/proc\/x\.bak: no file can be created in this folder/],
-    [['import', 'alice', '--format', 'csv', long], /cannot read \/.*\/n+: its name is too long/],
+    [['import', 'alice', '--format', 'csv', long], /cannot read \/.*\/n+: its name or path is too long/],
   ] as const)
     it(`${args[0]} ${args.at(-1)?.slice(0, 30)}`, needs('Linux', process.platform === 'linux'), async (t) => {
       const installation = await newInstallation(t);

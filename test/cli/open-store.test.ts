@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
-import { basename, join } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { placeOf } from '../../src/database-url.ts';
 import { migrateStore, storeExists } from '../../src/store/open-engine.ts';
@@ -144,6 +144,39 @@ describe('a store in a new folder', TOGETHER, () => {
     for (const path of [`new/${name}`, `new/folder/${name}/plants.db`])
       assertFails(await run(['migrate', '--database-url', `sqlite:${path}`]), /too long|ENAMETOOLONG/);
     assert.deepEqual(await readdir(folder), []);
+  });
+
+  const unlessWindows = { skip: process.platform === 'win32' ? 'SQLite has another limit there' : false };
+
+  it('a path of more than 504 bytes → rejected, and nothing is left', unlessWindows, async (t) => {
+    const { folder, run } = await newInstallation(t);
+    const pathOf = (bytes: number) => `${folder}/${'d'.repeat(150)}/${'d'.repeat(150)}/`.padEnd(bytes, 'x');
+    const migrate = (path: string) => run(['migrate', '--database-url', `sqlite:${path}`]);
+    const says = /its name is too long, .* or its path, which can have 504 bytes/;
+    assertFails(await migrate(pathOf(505)), says);
+    assert.deepEqual(await readdir(folder), []);
+
+    assert.equal((await migrate(pathOf(504))).code, 0);
+    const [store, to] = [`sqlite:${pathOf(504)}`, `sqlite:${pathOf(505)}`];
+    assertFails(await run(['copy', store, to]), says);
+    assertFails(await run(['backup', pathOf(497), '--database-url', store]), /name or path is too long/);
+    assert.deepEqual(await readdir(dirname(pathOf(504))), [basename(pathOf(504))]);
+    assert.equal((await run(['backup', pathOf(496), '--database-url', store])).code, 0);
+  });
+
+  it('links to a new file → the path without them counts', unlessWindows, async (t) => {
+    const { folder, run } = await newInstallation(t);
+    const migrate = (path: string) => run(['migrate', '--database-url', `sqlite:${path}`]);
+    const long = join(folder, 'd'.repeat(200), 'd'.repeat(200));
+    await mkdir(long, { recursive: true });
+    await symlink(long, join(folder, 'long'));
+    assertFails(await migrate(`${folder}/long/${'x'.repeat(100)}`), /its name is too long/);
+    assert.deepEqual(await readdir(long), []);
+
+    const link = 'l'.repeat(200);
+    await symlink('.', join(folder, link));
+    for (const path of [`${link}/${link}/${link}/a.db`, `new/${link}/../b.db`])
+      assert.equal((await migrate(`${folder}/${path}`)).code, 0, path);
   });
 });
 

@@ -52,6 +52,7 @@ import {
   REPEATED_LOCK_TIMEOUT_MS,
   WRITE_LOCK_TIMEOUT_MS,
 } from '../../src/store/sqlite/connection.ts';
+import { MAX_PATH_BYTES } from '../../src/store/sqlite/errors.ts';
 import { LOCK_TIMEOUT_MS } from '../../src/store/sqlite/migrate.ts';
 import {
   CHARACTERS_BETWEEN_CHECKPOINTS,
@@ -115,6 +116,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `| Queued writes | ${grouped(MAX_WAITING)}; one batch takes ${grouped(MAX_BATCH)}, and plants of one owner with ${OWNER_CHARACTERS / KIB} Ki characters |`,
     `| Lifetime of an idempotency key | ${hours} after it created a plant; deleted after ${KEY_DELETION_AGE_MS / HOUR_MS} |`,
     `| A list with \`limit\` | ends at ${GATHERED_BYTES / MIB} MiB,`,
+    `| Path of an embedded store | ${MAX_PATH_BYTES} bytes, without symbolic links; ${MAX_PATH_BYTES - '.partial'.length} for a backup |`,
     `| A page read from the store | ${PAGE_BYTES / KIB} KiB of JSON,`,
     `half a second; ${tokensCached}`,
     `| A JWT | ${MAX_JWT_LENGTH} characters; clocks may differ by ${CLOCK_TOLERANCE_S} s |`,

@@ -3,8 +3,8 @@ import { rm } from 'node:fs/promises';
 import { backup, type DatabaseSync } from 'node:sqlite';
 import { Worker } from 'node:worker_threads';
 import { StoreNotOpened, StoreUnavailable } from '../store.ts';
-import { openForReading } from './connection.ts';
-import { notOpened, reasonOf } from './errors.ts';
+import { openForReading, withoutLinks } from './connection.ts';
+import { notOpened, reasonOf, rejectLongPath } from './errors.ts';
 import { isStore, tablesOf } from './migrate.ts';
 
 const PAGES_AT_ONCE = 256;
@@ -22,13 +22,14 @@ const CHECK = `
 /**
  * Copies a snapshot of an embedded store to an empty file and verifies the copy. Clients may write to the
  * store meanwhile. Rejects with StoreNotOpened if the store cannot be read. Rejects with StoreUnavailable if
- * the copy fails, is damaged, or has more or fewer rows than the store.
+ * the copy fails, is damaged, or has more or fewer rows than the store, and with the error of `rejectLongPath`.
  */
 export async function backUpSqlite(
   file: string,
   to: string,
   onProgress: (done: number, total: number) => void,
 ): Promise<void> {
+  rejectLongPath(withoutLinks(to));
   try {
     await copyAndVerify(file, to, onProgress);
   } catch (error: unknown) {

@@ -13,7 +13,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { codeOf } from '../../thrown-errors.ts';
 import { syncFolder } from '../folder-sync.ts';
 import { type LogLeft, StoreNotOpened } from '../store.ts';
-import { isLocked, reasonOf } from './errors.ts';
+import { isLocked, reasonOf, rejectLongPath } from './errors.ts';
 
 /** Milliseconds that a write waits for the lock of another process. */
 export const WRITE_LOCK_TIMEOUT_MS = 5_000;
@@ -229,7 +229,7 @@ function logWithoutDatabase(database: string, log: string): LogLeft | undefined 
 
 /**
  * Returns the file that SQLite uses for a symbolic link: the files with endings such as `-wal` lie next to it.
- * Follows links to a file that does not exist yet too.
+ * Follows links to a file that does not exist yet too, also in new folders.
  */
 export function withoutLinks(file: string): string {
   try {
@@ -241,21 +241,26 @@ export function withoutLinks(file: string): string {
 }
 
 function withoutDanglingLink(file: string): string {
+  const folder = dirname(file);
+  if (folder === file) return file;
+  let link: string;
   try {
-    const link = readlinkSync(file);
-    const target = isAbsolute(link) ? link : `${dirname(file)}/${link}`;
-    return withoutLinks(join(realpathSync.native(dirname(target)), basename(target)));
+    link = readlinkSync(file);
   } catch {
-    return file;
+    return join(withoutLinks(folder), basename(file));
   }
+  return withoutLinks(isAbsolute(link) ? link : `${folder}/${link}`);
 }
 
 /**
- * Throws StoreNotOpened if the file is missing or empty, but its log has content. SQLite would delete that log.
- * An empty file with a rollback journal is an interrupted first start, which SQLite repairs.
+ * Throws if a file cannot be a store because of its path or of the files next to it:
+ * - StoreNotOpened if the file is missing or empty, but its log has content. SQLite would delete that log.
+ *   An empty file with a rollback journal is an interrupted first start, which SQLite repairs.
+ * - the error of `rejectLongPath`.
  */
-export function rejectLogWithoutDatabase(file: string): void {
+export function rejectUnusablePath(file: string): void {
   const place = withoutLinks(file);
+  rejectLongPath(place);
   // Looks for the logs first: another process may create file and logs now.
   const [log, journal] = ['-wal', '-journal'].map((ending) => `${place}${ending}`).map(ifItHasContent);
   const isMissing = !existsSync(place);
@@ -286,7 +291,7 @@ function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSyn
     throw new StoreNotOpened(
       `${file} has another name too (a hard link); copy the file to a new one, and remove or replace the old names`,
     );
-  rejectLogWithoutDatabase(file);
+  rejectUnusablePath(file);
   // SQLite opens a file that is read-only without an error. It would give its log and index the same mode,
   // which later starts could not write.
   if (existsSync(file)) accessSync(file, constants.W_OK);

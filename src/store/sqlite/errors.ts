@@ -31,6 +31,9 @@ const SQLITE_IOERR_SHMSIZE = 10 | (19 << 8);
 /** Extended result code: a file is shorter than its header or index says. */
 const SQLITE_IOERR_SHORT_READ = 10 | (2 << 8);
 
+/** Max bytes of a path: SQLite's limits are 512 and, on Windows, 1040 bytes with the `-journal` that it adds. */
+export const MAX_PATH_BYTES = process.platform === 'win32' ? 1_032 : 504;
+
 const CHECK_DISK = 'check the disk, and the log of the kernel';
 
 /** Causes and remedies that SQLite's message does not name, by extended or primary result code. */
@@ -120,13 +123,19 @@ export function reasonOf(error: unknown): string {
   return `${messageOf(error)} (SQLite code ${code})${hint === undefined ? '' : `: ${hint}`}`;
 }
 
+/** Throws the error of the file system for a path, without links, that is too long for SQLite. */
+export function rejectLongPath(path: string): void {
+  if (Buffer.byteLength(path) <= MAX_PATH_BYTES) return;
+  throw Object.assign(new Error('SQLite cannot open this path'), { code: 'ENAMETOOLONG', syscall: 'open' });
+}
+
 function reasonOfPath(error: unknown, file: string): string | undefined {
   if (!(error instanceof Error && 'syscall' in error && error.syscall === 'open')) return undefined;
   switch (codeOf(error)) {
     case 'EISDIR':
       return 'it is a folder; name a file in it';
     case 'ENAMETOOLONG':
-      return 'its name is too long, also with the -wal that SQLite adds';
+      return `its name is too long, also with the -wal that SQLite adds, or its path, which can have ${MAX_PATH_BYTES} bytes`;
     case 'ENOSPC':
     case 'EDQUOT':
       return 'no file can be created next to it: free space or inodes on the disk, or raise the quota';

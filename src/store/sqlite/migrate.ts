@@ -12,7 +12,7 @@ import {
   inTransaction,
   openForReading,
   openForWriting,
-  rejectLogWithoutDatabase,
+  rejectUnusablePath,
   watchFileIdentity,
 } from './connection.ts';
 import { isLocked, notOpened, whyNotWritable } from './errors.ts';
@@ -102,7 +102,7 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
 }
 
 function createPrivately(file: string): void {
-  rejectLogWithoutDatabase(file);
+  rejectUnusablePath(file);
   if (existsSync(file)) return;
   const folder = dirname(file);
   const made: string[] = [];
@@ -118,7 +118,7 @@ function createPrivately(file: string): void {
 }
 
 function rejectUnlessCreatable(file: string): void {
-  rejectLogWithoutDatabase(file);
+  rejectUnusablePath(file);
   const made: string[] = [];
   try {
     makeFolders(dirname(file), made);

@@ -1,6 +1,7 @@
 import { fstatSync, writeFileSync } from 'node:fs';
 import { constants } from 'node:os';
 import { Writable } from 'node:stream';
+import { CommandFailed } from './command-errors.ts';
 import type { Output } from './context.ts';
 import { runProgram } from './program.ts';
 import { keepNextTickFast } from './v8-tuning.ts';
@@ -28,12 +29,22 @@ export async function main(): Promise<void> {
       return process.stderr;
     },
     get cwd() {
-      return process.cwd();
+      return workingDirectory();
     },
     parentPid: () => process.ppid,
     signals: process,
     end,
   });
+}
+
+function workingDirectory(): string {
+  try {
+    return process.cwd();
+  } catch (error: unknown) {
+    throw new CommandFailed('the working directory was deleted; change to a folder that exists', {
+      cause: error,
+    });
+  }
 }
 
 /**

@@ -74,7 +74,11 @@ export async function createProgram(
     })
     .showHelpAfterError('(run with --help for usage)')
     .exitOverride()
-    .hook('preAction', () => warnOfMisspelledVariables(context));
+    .hook('preAction', () => {
+      // Fails if the folder was deleted: no thread could start, and a command would end midway.
+      void context.cwd;
+      warnOfMisspelledVariables(context);
+    });
   const requested = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined;
   for (const load of requested === undefined ? Object.values(commands) : [requested])
     program.addCommand((await load())(context));

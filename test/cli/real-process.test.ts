@@ -54,6 +54,29 @@ describe('command in its own process, with relative paths', TOGETHER, () => {
     assert.match(stderr, /The name must be UTF-8/);
   });
 
+  it('the working directory was deleted → rejected, and no file is created', async (t) => {
+    const { folder, runProcess } = await newInstallation(t);
+    const script = 'mkdir gone && cd gone && rmdir ../gone && exec "$@"';
+    const wrap = (command: readonly string[]) => ['bash', '-c', script, 'bash', ...command];
+    for (const args of [
+      ['token', 'create', 'alice'],
+      ['serve', '--port', '0', '--admin-port', '0'],
+      ['backup', 'plants.bak'],
+    ]) {
+      const { code, stdout, stderr } = await runProcess(args, { wrap });
+      assert.deepEqual([code, stdout], [1, '']);
+      assert.match(
+        stderr,
+        /^plant-store: the working directory was deleted; change to a folder that exists\n$/,
+      );
+    }
+    assert.deepEqual(
+      readdirSync(folder).filter((name) => name !== '.cache'),
+      [],
+    );
+    assert.equal((await runProcess(['--version'], { wrap })).code, 0);
+  });
+
   it('failure → exit code 1 and one line', async (t) => {
     const { folder, runProcess } = await newInstallation(t);
     const { code, stdout, stderr } = await runProcess(['check', '--database-url', 'sqlite:nosuch.db']);

@@ -107,7 +107,7 @@ function createHttpMetrics(
   });
   const aborts = new Counter({
     name: 'plant_store_http_aborted_requests_total',
-    help: 'Requests whose client closed the connection before the response was sent.',
+    help: 'Requests whose client reset the connection, or closed it after the whole request, before the response was sent.',
     labelNames: ['operation'],
     registers,
   });

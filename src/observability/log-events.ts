@@ -57,10 +57,8 @@ export const logEvents = {
   'the stop took too long, so requests in flight are cut off; exiting': ['error'],
   'shutdown failed': ['error', 'err'],
   'unexpected error; stopping': ['fatal', 'err'],
-  'fatal store error; stopping. Check the disk, and run plant-store check before the next start': [
-    'fatal',
-    'err',
-  ],
+  'fatal store error; stopping. Check the disk; before the next start, copy the store with its -wal and -shm, and run plant-store check':
+    ['fatal', 'err'],
   'a token was created': ['info', 'audit', 'token', 'owner', 'scopes', 'expires'],
   'a token was revoked': ['info', 'audit', 'token'],
   'a token was used for the first time': ['info', 'audit', 'token', 'owner', 'address', 'requestId'],

@@ -64,7 +64,7 @@ export function serveCommand(context: CommandContext): Command {
     if (context.env.npm_lifecycle_event) stopWithParent(context, log, stop);
     void broken.promise.then((err) => {
       log.event(
-        'fatal store error; stopping. Check the disk, and run plant-store check before the next start',
+        'fatal store error; stopping. Check the disk; before the next start, copy the store with its -wal and -shm, and run plant-store check',
         { err },
       );
       stop(1);

@@ -12,6 +12,7 @@ import {
 import { CHARACTERS_IN_PAGE, charactersIn, ROWS_IN_PAGE, readPlantRow, toKeyRow, toToken } from '../rows.ts';
 import { type LogLeft, NothingStored, StoreDamaged, StoreUnavailable } from '../store.ts';
 import {
+  closeAfterReads,
   closeStore,
   describeMoved,
   inLongTransaction,
@@ -70,8 +71,12 @@ export async function openSqliteBulk(
     inspect: () => answering(file, () => inspectSqlite(db, file)),
     inspectSchema: () => answering(file, () => inspectSchema(db, file)),
     close: async () => {
+      if (writing === undefined) {
+        closeAfterReads(db, file);
+        return;
+      }
       db.close();
-      const left = writing?.close();
+      const left = writing.close();
       if (left !== undefined) onLogLeft(left);
     },
   };
@@ -219,7 +224,7 @@ function createWriting(db: DatabaseSync, file: string): Writing {
     rejectIfMoved();
     if (!checkpoint())
       throw new LeftInLog(
-        `everything is in the store ${file}, but a part only in its log: do not move it without ${file}-wal. Make room on the disk and end other programs that use the store; then run \`plant-store check\` on it until ${file}-wal is gone`,
+        `everything is in the store ${file}, but a part only in its log: do not move it without ${file}-wal. Make room on the disk and end other programs that use the store; then run \`plant-store migrate\` on it until ${file}-wal is gone`,
       );
     return result;
   }

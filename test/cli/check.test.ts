@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, open, readFile, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -16,7 +16,7 @@ import {
   sqlite,
   type TestEngine,
 } from '../support/engines.ts';
-import { damagePage } from '../support/faults/damaged-file.ts';
+import { changeFreePages, damagePage } from '../support/faults/damaged-file.ts';
 import { assertFails, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 import { create, failTest } from '../support/store-setup.ts';
 
@@ -230,10 +230,7 @@ describe('check on an embedded store', TOGETHER, () => {
 
   it('faults that SQLite reports together → a line for each', async (t) => {
     const { check, file } = await prepareFile(t);
-    const handle = await open(file, 'r+');
-    // The number of free pages (https://sqlite.org/fileformat2.html, §1.3.9).
-    await handle.write(Buffer.of(0, 0, 0, 9), 0, 4, 36);
-    await handle.close();
+    await changeFreePages(file);
     const found = await check();
     faulty(found);
     assert.match(found.stdout, /^[^*\\]*is 0 but should be 9\n$/);

@@ -5,6 +5,7 @@ import { Worker } from 'node:worker_threads';
 import { StoreNotOpened, StoreUnavailable } from '../store.ts';
 import { openForReading, withoutLinks } from './connection.ts';
 import { notOpened, reasonOf, rejectLongPath } from './errors.ts';
+import { faultsIn } from './integrity.ts';
 import { isStore, tablesOf } from './migrate.ts';
 
 const PAGES_AT_ONCE = 256;
@@ -14,9 +15,9 @@ const CHECK = `
   const { parentPort, workerData } = require('node:worker_threads');
   const { DatabaseSync } = require('node:sqlite');
   const db = new DatabaseSync(workerData);
-  const [first] = db.prepare('PRAGMA integrity_check').all();
+  const rows = db.prepare('PRAGMA integrity_check').all();
   db.close();
-  parentPort.postMessage(first.integrity_check);
+  parentPort.postMessage(rows);
 `;
 
 /**
@@ -65,8 +66,9 @@ async function copyAndVerify(
 
 async function verify(file: string, expected: string): Promise<void> {
   // On another thread, so that this one handles signals: the check of a large file takes minutes.
-  const [fault] = await once(new Worker(CHECK, { eval: true, workerData: file }), 'message');
-  if (fault !== 'ok')
+  const [result] = await once(new Worker(CHECK, { eval: true, workerData: file }), 'message');
+  const [fault] = faultsIn(result);
+  if (fault !== undefined)
     throw new StoreUnavailable(`the backup is damaged: ${fault}; run \`plant-store check\` on the store`);
   const db = openForReading(file);
   try {

@@ -3,7 +3,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { plantFields } from '../../plant.ts';
 import { inspectMigrations } from '../migrations.ts';
-import { ROWS_IN_PAGE } from '../rows.ts';
+import { ROWS_IN_PAGE, type Row } from '../rows.ts';
 import { StoreNotOpened } from '../store.ts';
 import { provesDamage, reasonOf, severityOf } from './errors.ts';
 import { inspectLargePlants, SELECT_PLANTS } from './large-plants.ts';
@@ -15,12 +15,7 @@ import { appliedMigrations, isStore, noStoreYet, SQLITE_MIGRATIONS, tablesOf } f
  */
 export async function inspectSqlite(db: DatabaseSync, file: string): Promise<readonly string[]> {
   try {
-    // SQLite reports many faults as lines of one text, under a title.
-    const damages = db
-      .prepare('PRAGMA integrity_check')
-      .all()
-      .flatMap((row) => String(row.integrity_check).split('\n'))
-      .filter((text) => text !== 'ok' && !text.startsWith('*** '));
+    const damages = faultsIn(db.prepare('PRAGMA integrity_check').all());
     if (damages.length > 0) return damages;
     const schema = await inspectSchema(db, file);
     return schema.length > 0 ? schema : [...inspectLargePlants(db), ...(await inspectEncoding(db))];
@@ -30,6 +25,13 @@ export async function inspectSqlite(db: DatabaseSync, file: string): Promise<rea
     if (!isFault || error instanceof StoreNotOpened) throw error;
     return [reasonOf(error)];
   }
+}
+
+/** Returns the faults in the rows of `PRAGMA integrity_check`. SQLite reports many as lines of one text, under a title. */
+export function faultsIn(rows: readonly Row[]): readonly string[] {
+  return rows
+    .flatMap((row) => String(row.integrity_check).split('\n'))
+    .filter((text) => text !== 'ok' && !text.startsWith('*** '));
 }
 
 /**

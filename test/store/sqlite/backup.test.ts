@@ -6,6 +6,7 @@ import { test } from 'node:test';
 import { backUpStore, migrateStore, openBulk } from '../../../src/store/open-engine.ts';
 import { StoreUnavailable } from '../../../src/store/store.ts';
 import { connections, execute, freshFolder, rowsOf } from '../../support/engines.ts';
+import { changeFreePages } from '../../support/faults/damaged-file.ts';
 import { plantRow } from '../../support/plants.ts';
 
 /** A store with a number of plants of 1,000 characters, and the path for its backup. */
@@ -70,6 +71,14 @@ test('a row of the store breaks a rule of its table → the backup and the check
   const bulk = await openBulk(url, connections);
   t.after(() => bulk.close());
   assert.deepEqual(await bulk.inspect(), ['CHECK constraint failed in idempotency_keys']);
+});
+
+test('SQLite reports a fault under a title → the backup fails with the fault alone', async () => {
+  const { file, url, to } = await storeOf(1);
+  await changeFreePages(file);
+  const failure =
+    /^the backup is damaged: [^*\n]*is 0 but should be 9; run `plant-store check` on the store$/;
+  await assert.rejects(backUpStore(url, to, ignore), isFailure(failure));
 });
 
 test('the copy is replaced by another file meanwhile → rejected, with the rows of both', async () => {

@@ -17,3 +17,10 @@ export async function damagePage(file: string): Promise<void> {
   await handle.write(Buffer.alloc(PAGE, 0x5a), 0, PAGE, Math.floor(size / PAGE / 2) * PAGE);
   await handle.close();
 }
+
+/** Changes the number of free pages in the header of a database file to 9 (https://sqlite.org/fileformat2.html, §1.3.9). */
+export async function changeFreePages(file: string): Promise<void> {
+  const handle = await open(file, 'r+');
+  await handle.write(Buffer.of(0, 0, 0, 9), 0, 4, 36);
+  await handle.close();
+}

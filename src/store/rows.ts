@@ -51,13 +51,18 @@ export const FOUND_TOKEN_COLUMNS = foundColumns.join(', ');
 class RowDamaged extends OperatorError {
   override readonly name = 'RowDamaged';
 
-  /** `what` names the row and its fault; `table` and `key` select it. */
-  constructor(what: string, table: string, key: Row) {
-    const where = Object.entries(key).map(
-      ([column, value]) => `${column} = '${String(value).replaceAll("'", "''")}'`,
-    );
-    super(`${what}; restore a backup, or delete this row: DELETE FROM ${table} WHERE ${where.join(' AND ')}`);
+  /** `what` names the row and its fault; `remedy` says what to do. */
+  constructor(what: string, remedy: string) {
+    super(`${what}; ${remedy}`);
   }
+}
+
+/** Returns the remedy for a row that is no plant; `table` and `key` select it. */
+function restoreOrDelete(table: string, key: Row): string {
+  const where = Object.entries(key).map(
+    ([column, value]) => `${column} = '${String(value).replaceAll("'", "''")}'`,
+  );
+  return `restore a backup, or delete this row: DELETE FROM ${table} WHERE ${where.join(' AND ')}`;
 }
 
 /** Converts the values of FOUND_TOKEN_COLUMNS. Throws RowDamaged if a scope is unknown. */
@@ -91,7 +96,7 @@ export function toToken(row: Row): Token {
 }
 
 function damagedToken(id: unknown, fault: string): RowDamaged {
-  return new RowDamaged(`the token ${id} ${fault}`, 'tokens', { id });
+  return new RowDamaged(`the token ${id} ${fault}`, restoreOrDelete('tokens', { id }));
 }
 
 function toTime(value: unknown): number | null {
@@ -121,13 +126,35 @@ export function plantValues(plant: PlantRow) {
   return [plant.owner, plant.id, ...plantFields.map((field) => plant[field])];
 }
 
+/** Converts a row with the columns of PLANT_COLUMNS. Throws RowDamaged if a value has not the type of its column. */
 export function readPlantRow(row: Row): PlantRow {
   return {
-    owner: String(row.owner),
-    id: typeof row.id === 'bigint' ? row.id : BigInt(String(row.id)),
-    name: String(row.name),
-    tag: row.tag === null ? null : String(row.tag),
+    owner: readText(row, 'owner'),
+    id: readId(row),
+    name: readText(row, 'name'),
+    tag: row.tag === null ? null : readText(row, 'tag'),
   };
+}
+
+/** SQLite returns a bigint, PostgreSQL a text. */
+function readId(row: Row): bigint {
+  const { id } = row;
+  if (typeof id === 'bigint') return id;
+  if (typeof id === 'string' && /^-?\d+$/.test(id)) return BigInt(id);
+  throw damagedPlant(row, 'its id is not an integer');
+}
+
+function readText(row: Row, column: 'owner' | keyof Plant): string {
+  const value = row[column];
+  if (typeof value === 'string') return value;
+  throw damagedPlant(row, `its ${column} is not text`);
+}
+
+function damagedPlant({ id, owner }: Row, fault: string): RowDamaged {
+  return new RowDamaged(
+    `the plant ${id} of ${owner} is damaged: ${fault}`,
+    'run `plant-store check`, and restore a backup',
+  );
 }
 
 /** Values of a token, in the order of `tokenColumns`. */
@@ -141,8 +168,7 @@ export function toKeyRow(row: Row): KeyRow {
   if (!(digest instanceof Uint8Array))
     throw new RowDamaged(
       `the idempotency key ${row.key} of ${row.owner} is damaged: its digest is not binary`,
-      'idempotency_keys',
-      { owner: row.owner, key: row.key },
+      restoreOrDelete('idempotency_keys', { owner: row.owner, key: row.key }),
     );
   return {
     owner: String(row.owner),

@@ -56,7 +56,7 @@ describe('plants moved between formats and engines', () => {
     await writeFile(plants, ndjson.write(hostilePlants(5_000)));
     assert.equal((await run(['import', 'alice', plants])).code, 0);
     await damagePage(file);
-    const damaged = new RegExp(`the store ${file} failed: database disk image is malformed`);
+    const damaged = new RegExp(`the store ${file} is damaged: database disk image is malformed`);
     const copied = await run(['copy', `sqlite:${file}`, `sqlite:${join(folder, 'copy.db')}`]);
     assert.equal(copied.code, 1);
     assert.match(copied.stderr, damaged);

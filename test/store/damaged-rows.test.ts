@@ -5,6 +5,7 @@ import { openBulk } from '../../src/store/open-engine.ts';
 import { rowsOfPrimary } from '../../src/store/postgres/host/primary-check.ts';
 import { createPageReader } from '../../src/store/postgres/pages.ts';
 import { type Store, StoreDamaged, StoreUnavailable } from '../../src/store/store.ts';
+import { OperatorError } from '../../src/thrown-errors.ts';
 import { connections, execute, postgres, sqlite, type TestEngine } from '../support/engines.ts';
 import { create, createOnce, EVERY_ID, parsePlants, prepare, upTo } from '../support/store-setup.ts';
 
@@ -87,3 +88,56 @@ test('SQLite: the digest of a key is not binary → the key is named; its creati
   );
   assert.equal(await store.write(createOnce(2n, 'one')), 'keyReused');
 });
+
+const RESTORED_PLANTS =
+  'CREATE TABLE restored AS SELECT * FROM plants; DROP TABLE plants; ALTER TABLE restored RENAME TO plants';
+for (const { engine, fault, sql, message } of [
+  {
+    engine: sqlite,
+    fault: 'the JSON of a large plant is missing',
+    sql: 'DELETE FROM large_plants',
+    message: /^the plant 1 of alice is damaged: its name is not text;/,
+  },
+  {
+    engine: sqlite,
+    fault: 'the JSON of a large plant is malformed',
+    sql: `UPDATE large_plants SET json = '{"name":"x'`,
+    message: /^the store \S+plants\.db is damaged: malformed JSON/,
+  },
+  {
+    engine: sqlite,
+    fault: 'a plant has no owner and no id',
+    sql: `${RESTORED_PLANTS}; UPDATE plants SET owner = NULL, id = NULL WHERE id = 2`,
+    message: /^the plant null of null is damaged: its owner is not text;/,
+  },
+  {
+    engine: sqlite,
+    fault: 'the id of a plant is text',
+    sql: `${RESTORED_PLANTS}; UPDATE plants SET id = 'two' WHERE id = 2`,
+    message: /^the plant two of alice is damaged: its id is not an integer;/,
+  },
+  {
+    engine: sqlite,
+    fault: 'the tag of a plant is binary',
+    sql: `${RESTORED_PLANTS}; UPDATE plants SET tag = x'00' WHERE id = 2`,
+    message: /^the plant 2 of alice is damaged: its tag is not text;/,
+  },
+  {
+    engine: postgres,
+    fault: 'a plant has no name',
+    sql: 'ALTER TABLE plants ALTER name DROP NOT NULL; UPDATE plants SET name = NULL WHERE id = 2',
+    message: /^the plant 2 of alice is damaged: its name is not text;/,
+  },
+])
+  test(`${engine.name}: ${fault} → commands that read it fail with a remedy`, async (t) => {
+    const { url } = await openChanged(t, engine, sql);
+    const bulk = await openBulk(url, connections);
+    t.after(() => bulk.close());
+    await assert.rejects(
+      bulk.read(({ plants }) => Array.fromAsync(plants())),
+      (error) =>
+        error instanceof OperatorError &&
+        message.test(error.message) &&
+        /`plant-store check`.*restore a backup/.test(error.message),
+    );
+  });

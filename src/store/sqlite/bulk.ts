@@ -100,13 +100,16 @@ async function answering<T>(file: string, work: () => Promise<T>): Promise<T> {
 
 /** Converts an error of SQLite to an error of `store.ts` that names the file. Returns other errors unchanged. */
 function toStoreError(file: string, error: unknown): unknown {
+  if (provesDamage(error)) {
+    const remedy = 'run `plant-store check`, and restore a backup';
+    return new StoreDamaged(`the store ${file} is damaged: ${reasonOf(error)}; ${remedy}`, { cause: error });
+  }
   const severity = severityOf(error);
   if (severity === 'rejected') return error;
   const message = isForbidden(error)
     ? notOpened(file, error).message
     : `the store ${file} failed: ${reasonOf(error)}`;
-  const UnlessDamaged = severity === 'transient' ? NothingStored : StoreUnavailable;
-  const Failure = provesDamage(error) ? StoreDamaged : UnlessDamaged;
+  const Failure = severity === 'transient' ? NothingStored : StoreUnavailable;
   return new Failure(message, { cause: error });
 }
 

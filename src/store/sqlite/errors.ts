@@ -7,6 +7,7 @@ import { StoreNotOpened } from '../store.ts';
  * SQLite's primary result codes (https://sqlite.org/rescode.html). The low byte of an extended result code is
  * its primary code.
  */
+const SQLITE_ERROR = 1;
 const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;
 const SQLITE_NOMEM = 7;
@@ -79,6 +80,8 @@ export function severityOf(error: unknown): Severity {
 export function provesDamage(error: unknown): boolean {
   const code = resultCodeOf(error);
   if (code === undefined) return false;
+  // The JSON of a large plant. SQLite has no code for it.
+  if (code === SQLITE_ERROR) return messageOf(error) === 'malformed JSON';
   return DAMAGE.has(code) || DAMAGE.has(code & 0xff);
 }
 

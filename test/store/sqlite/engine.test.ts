@@ -457,7 +457,7 @@ describe('a corrupt page found by the running store', () => {
       bulk.read(({ plants }) => Array.fromAsync(plants())),
       (error) =>
         error instanceof StoreDamaged &&
-        error.message.startsWith(`the store ${file} failed: database disk image is malformed`),
+        error.message.startsWith(`the store ${file} is damaged: database disk image is malformed`),
     );
   });
 

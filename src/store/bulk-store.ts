@@ -53,11 +53,6 @@ export interface Bulk {
    * if there are none. Rejects with StoreNotOpened if there is no store.
    */
   inspect(): Promise<readonly string[]>;
-  /**
-   * Returns why this version cannot read the store: a newer or an older version created the schema. Returns
-   * an empty list if this version can read the store. Rejects with StoreNotOpened if there is no store.
-   */
-  inspectSchema(): Promise<readonly string[]>;
   close(): Promise<void>;
 }
 

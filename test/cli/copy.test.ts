@@ -16,7 +16,7 @@ import { type Store, StoreUnavailable } from '../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { hostilePlants } from '../support/data/hostile-plants.ts';
 import { connections, engines, execute, postgres, sqlite } from '../support/engines.ts';
-import { damagePage } from '../support/faults/damaged-file.ts';
+import { damagePage, hideRows } from '../support/faults/damaged-file.ts';
 import { plantRow } from '../support/plants.ts';
 import { assertFails, newInstallation } from '../support/program.ts';
 import { repetitions } from '../support/repetitions.ts';
@@ -62,6 +62,29 @@ describe('plants moved between formats and engines', () => {
     assert.match(copied.stderr, damaged);
     assertFails(await run(['export', 'alice', join(folder, 'out.ndjson')]), damaged);
     assert.equal(existsSync(join(folder, 'out.ndjson.partial')), false);
+  });
+
+  it('damage that hides plants from every read → copy fails with the fault, and creates no store', async (t) => {
+    const { folder, file, run } = await newInstallation(t);
+    const plants = join(folder, 'plants.ndjson');
+    await writeFile(
+      plants,
+      ndjson.write(Array.from({ length: 1_500 }, (_, id) => ({ id: BigInt(id), name: 'Alder' }))),
+    );
+    assert.equal((await run(['import', 'alice', plants])).code, 0);
+    const token = await run(['token', 'create', 'alice']);
+    assert.equal(token.code, 0);
+    await hideRows(file, 'plants');
+    const kept = await readFile(file);
+    assert.equal((await run(['export', 'alice', '--database-url', `sqlite:${file}`])).code, 0);
+    assertFails(
+      await run(['copy', `sqlite:${file}`, `sqlite:${join(folder, 'copy.db')}`]),
+      new RegExp(`${file} is damaged: .*page.*; nothing was copied.*restore a backup`),
+    );
+    assert.deepEqual(
+      [existsSync(join(folder, 'copy.db')), (await readFile(file)).equals(kept)],
+      [false, true],
+    );
   });
 
   it('env:NAME → the URL in that variable; variable unset or without a URL → fails', async (t) => {

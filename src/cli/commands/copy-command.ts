@@ -1,6 +1,7 @@
 import { Command } from 'commander';
 import { brokenRuleOf, placeOf } from '../../database-url.ts';
 import { type Bulk, type Contents, type Filling, LeftInLog, StoreNotEmpty } from '../../store/bulk-store.ts';
+import { isMigrationFault } from '../../store/migrations.ts';
 import { isEmbedded, rejectUnlessFillable } from '../../store/open-engine.ts';
 import { NothingStored } from '../../store/store.ts';
 import { OperatorError } from '../../thrown-errors.ts';
@@ -42,7 +43,7 @@ async function openAndCopy(context: CommandContext, from: string, to: string): P
     context,
     { ...config, databaseUrl: from },
     async (source) => {
-      await rejectNewer(from, source);
+      await rejectFaulty(from, source);
       return withBulk(context, { ...config, databaseUrl: to }, (target) =>
         copyOrExplain(context, to, source, target),
       );
@@ -70,12 +71,17 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
 }
 
 /**
- * Rejects a source store changed by a newer version of the program: the copy would lack that version's
- * additional data.
+ * Rejects a source store that is damaged, since a read may skip plants of a damaged page without an error. Rejects one that a
+ * newer version of the program changed: the copy would lack that version's additional data.
  */
-async function rejectNewer(from: string, source: Bulk): Promise<void> {
-  const [fault] = await source.inspectSchema();
-  if (fault !== undefined) throw new CommandFailed(`${placeOf(from)}: ${fault}`);
+async function rejectFaulty(from: string, source: Bulk): Promise<void> {
+  const [fault, ...others] = await source.inspect();
+  if (fault === undefined) return;
+  if (isMigrationFault(fault)) throw new CommandFailed(`${placeOf(from)}: ${fault}`);
+  const more = others.length === 0 ? '' : `, and ${pluralize(others.length, 'more fault')}`;
+  throw new CommandFailed(
+    `the store ${placeOf(from)} is damaged: ${fault}${more}; nothing was copied. \`plant-store check\` lists the faults; restore a backup, or save what can be read with \`plant-store export\``,
+  );
 }
 
 /**

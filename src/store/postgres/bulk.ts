@@ -51,8 +51,6 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
     );
   }
 
-  const inspectSchema = () => readOnPrimary('BEGIN READ ONLY', readSchemaFaults);
-
   return {
     savePlants: (plants, onConflict) =>
       withStoreErrors(() =>
@@ -75,8 +73,7 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
       readOnPrimary('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', (connection) =>
         work(contentsOf(connection)),
       ),
-    inspect: inspectSchema,
-    inspectSchema,
+    inspect: () => readOnPrimary('BEGIN READ ONLY', readSchemaFaults),
     close: () => connections.close(),
   };
 }

@@ -23,7 +23,7 @@ import {
   watchFileIdentity,
 } from './connection.ts';
 import { isForbidden, notOpened, provesDamage, reasonOf, severityOf } from './errors.ts';
-import { inspectSchema, inspectSqlite } from './integrity.ts';
+import { inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
 import { isEmpty } from './migrate.ts';
 import { prepareDeletePlant, prepareInsertPlant, prepareInsertToken } from './statements.ts';
@@ -69,7 +69,6 @@ export async function openSqliteBulk(
         }
       }),
     inspect: () => answering(file, () => inspectSqlite(db, file)),
-    inspectSchema: () => answering(file, () => inspectSchema(db, file)),
     close: async () => {
       if (writing === undefined) {
         closeAfterReads(db, file);

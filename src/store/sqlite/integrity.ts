@@ -39,7 +39,7 @@ export function faultsIn(rows: readonly Row[]): readonly string[] {
  * schema is readable. Rejects with StoreNotOpened if the file has no tables, for example after a power cut
  * during the first start.
  */
-export async function inspectSchema(db: DatabaseSync, file: string): Promise<readonly string[]> {
+async function inspectSchema(db: DatabaseSync, file: string): Promise<readonly string[]> {
   if (tablesOf(db).length === 0) throw noStoreYet(file);
   if (!isStore(db)) return ['the file is the database of another program, or lacks a table of a store'];
   return inspectMigrations(SQLITE_MIGRATIONS, appliedMigrations(db));

@@ -84,7 +84,7 @@ test('pooler moves the sessions to a standby → every read is rejected, even wi
   assert.equal(await count(), 1);
   await pooler.moveTo(standby.port);
   await assert.rejects(count(), StoreUnavailable);
-  await assert.rejects(bulk.inspectSchema(), StoreUnavailable);
+  await assert.rejects(bulk.inspect(), StoreUnavailable);
 
   await pooler.moveTo(primary.port);
   assert.equal(parsePlants(await store.listPlants('alice', ALL, upTo(10))).length, 1);

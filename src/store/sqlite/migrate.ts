@@ -184,8 +184,10 @@ function isMigrated(file: string, mustExist: boolean): boolean {
 
 /** Returns false for a database without tables. Throws StoreNotOpened for that of another program. */
 function hasStore(db: DatabaseSync, file: string): boolean {
-  if (isStore(db)) return true;
-  if (tablesOf(db).length === 0) return false;
+  // One read: another process may create the tables meanwhile.
+  const tables = tablesOf(db);
+  if (areOfStore(tables)) return true;
+  if (tables.length === 0) return false;
   throw new StoreNotOpened(
     `${file} is the database of another program, or lacks a table of a store (${TABLES.join(', ')}); name another file, or restore a backup`,
   );
@@ -193,7 +195,10 @@ function hasStore(db: DatabaseSync, file: string): boolean {
 
 /** Returns whether a database has the tables of a store. Other programs have tables with such names too. */
 export function isStore(db: DatabaseSync): boolean {
-  const tables = tablesOf(db);
+  return areOfStore(tablesOf(db));
+}
+
+function areOfStore(tables: readonly string[]): boolean {
   return TABLES.every((table) => tables.includes(table));
 }
 

@@ -1,4 +1,5 @@
 import type { IncomingMessage } from 'node:http';
+import { Socket } from 'node:net';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { headerCase } from './header-names.ts';
 import { http } from './node-http.ts';
@@ -97,6 +98,15 @@ export class BatchedResponse<
     return this;
   }
 
+  /**
+   * Closes the connection. Resets it if this cuts a response to HTTP/1.0, whose regular end is that of its connection (RFC
+   * 9112 §8): the client would take the part for the whole.
+   */
+  override destroy(error?: Error): this {
+    if (this.headersSent && !this.writableFinished && this.req.httpVersionMinor === 0) reset(this.socket);
+    return super.destroy(error);
+  }
+
   /** Ends the response now, with the arguments of `end`. Only `endAll` calls it. */
   endNow(args: readonly unknown[]): void {
     const [body, ...rest] = args;
@@ -183,6 +193,13 @@ function inHeaderCase(headers: object): unknown[] {
   const cased: unknown[] = [];
   for (const name of Object.keys(headers)) cased.push(headerCase(name), Reflect.get(headers, name));
   return cased;
+}
+
+/** Closes a socket by a TCP reset. Node has no method to reset a TLS socket, but resets the TCP socket below it. */
+function reset(socket: Socket | null): void {
+  const parent: unknown = socket === null ? null : Reflect.get(socket, '_parent');
+  if (parent instanceof Socket) parent.resetAndDestroy();
+  else socket?.resetAndDestroy();
 }
 
 /** Returns the response that a Fastify reply wraps. */

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
+import { connect } from 'node:net';
 import { test } from 'node:test';
 import { engines, execute } from '../support/engines.ts';
 import { bearer, startService, type TestService } from '../support/service.ts';
@@ -49,8 +50,13 @@ for (const engine of engines) {
     const request = get(`${service.url}/plants`, { headers });
     const [answer]: IncomingMessage[] = await once(request, 'response');
     assert.equal(answer?.statusCode, 200);
+    // Its regular end is that of the connection.
+    const old = connect(Number(new URL(service.url).port), '127.0.0.1');
+    old.write(`GET /plants HTTP/1.0\r\nAuthorization: ${headers.authorization}\r\n\r\n`);
+    await once(old, 'readable');
     await execute(url, 'ALTER TABLE plants RENAME TO moved_plants');
     await assert.rejects(Array.fromAsync(answer), { code: 'ECONNRESET' });
+    await assert.rejects(once(old.resume(), 'close'), { code: 'ECONNRESET' });
     await service.close();
     assertFailed(service, String(answer.headers['x-request-id']), /\bplants\b/);
   });

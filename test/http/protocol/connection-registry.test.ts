@@ -4,6 +4,7 @@ import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'n
 import { connect, Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
+import { connect as connectTls } from 'node:tls';
 import { fileURLToPath } from 'node:url';
 import { loadConfig } from '../../../src/config.ts';
 import { BatchedResponse } from '../../../src/http/batched-response.ts';
@@ -574,6 +575,53 @@ test('more unsent bytes than the limit → the connection that stalls longest is
     return Buffer.alloc(url === '/short' ? 0 : 16 * mebibyte);
   }
 });
+
+type Cut = (t: TestContext, all: OpenConnections, connection: Connection, response: ServerResponse) => void;
+
+/** Ways in which the service ends a response before its end. */
+const cuts: readonly (readonly [string, Cut])[] = [
+  ['breaks off', (_t, _all, _connection, response) => response.destroy()],
+  ['is in progress at the deadline of a stop', (_t, all) => all.destroy()],
+  [
+    'stalls longest above the limit on unsent bytes',
+    (t, _all, { socket }) => {
+      while (!socket.destroyed) t.mock.timers.tick(TICK_MS);
+    },
+  ],
+  [
+    'is not read until the write timeout',
+    (_t, _all, connection) => {
+      while (!connection.socket.destroyed) {
+        connection.tick();
+        connection.look(() => 1, 0);
+      }
+    },
+  ],
+];
+
+for (const protocol of ['http', 'https'])
+  for (const [what, cut] of cuts)
+    test(`${protocol}: response to HTTP/1.0 that ${what} → reset, since FIN would be its regular end`, async (t) => {
+      t.mock.timers.enable({ apis: ['setInterval'] });
+      const connections = new OpenConnections(limits.maxConnections, 0);
+      const tls = protocol === 'https' ? openTls(CERTIFICATE, KEY, () => undefined) : undefined;
+      const responses: ServerResponse[] = [];
+      const listener = listenerOf(t, connections, tls, (_request, response) => {
+        // More than the kernel buffers.
+        response.write(Buffer.alloc(16 * 1_024 * 1_024));
+        responses.push(response);
+      });
+      const address = { port: await listenOnFreePort(listener), host: '127.0.0.1' };
+      const client =
+        tls === undefined ? connect(address) : connectTls({ ...address, rejectUnauthorized: false });
+      t.after(() => client.destroy());
+      client.write('GET / HTTP/1.0\r\n\r\n');
+      await once(client, 'readable');
+      const [[connection], [response]] = [connections.all, responses];
+      assert.ok(connection !== undefined && response !== undefined);
+      cut(t, connections, connection, response);
+      await assert.rejects(once(client.resume(), 'close'), { code: 'ECONNRESET' });
+    });
 
 test('pipelined requests above the limit on their memory → 50301 and closed; short ones are accepted', async (t) => {
   const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);

@@ -191,7 +191,7 @@ export class ConnectionRegistry {
   destroy(): void {
     clearInterval(this.#timer);
     for (const { socket } of this.#handshakes.values()) socket.destroy();
-    for (const { socket } of this.#open) socket.destroy();
+    for (const connection of this.#open) connection.destroy();
   }
 
   #resolveWhenEmpty(): void {
@@ -230,7 +230,7 @@ export class ConnectionRegistry {
     for (const connection of stalled) {
       if (left <= 0) return;
       left -= connection.socket.writableLength;
-      connection.socket.destroy();
+      connection.destroy();
     }
   }
 }

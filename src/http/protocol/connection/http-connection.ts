@@ -123,6 +123,12 @@ export class Connection {
     if (this.isIdle) this.#close();
   }
 
+  /** Closes the connection now, even with a response in progress. */
+  destroy(): void {
+    this.#current?.destroy();
+    this.socket.destroy();
+  }
+
   /** Counts one tick and applies the timeouts, except for that of writes. */
   tick(): void {
     const { timeouts } = this.#options;
@@ -147,7 +153,7 @@ export class Connection {
   /** Applies the write timeout to a send queue whose read began `age` ticks ago. */
   look(sendQueueOf: SendQueueOf, age: number): void {
     const { write } = this.#options.timeouts;
-    if (this.sendProgress.hasStalled(sendQueueOf, age)) this.socket.destroy();
+    if (this.sendProgress.hasStalled(sendQueueOf, age)) this.destroy();
     else if (this.#mayHaveUnread) {
       const unread = this.sendProgress.unread(sendQueueOf);
       // A client that reads the end of its response gets half of the write timeout again.

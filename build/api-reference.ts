@@ -43,10 +43,17 @@ dataset.configuration=JSON.stringify({...JSON.parse(dataset.configuration),serve
 /** Matches the function of the script that prints a code snippet; the groups are its parameters and the look-up of a printer. */
 const PRINT = /print\((\w+),(\w+),(\w+)\)\{return (\w+\(\1,\2\)\?\.generate)\(\3\)\}/g;
 
-/** Lets `printSnippet` print the code snippets of the script. */
-function withExactSnippets(script: string): string {
+/** Matches the properties of a button that copies a code snippet. */
+const COPY_BUTTON = /(?<=\{type:`button`)(?=\},\w+\(\w+\)\(`group\/copy-button )/g;
+
+/** Lets `printSnippet` print the code snippets of the script, and gives the buttons that copy them an accessible name. */
+function adapt(script: string): string {
   if (script.match(PRINT)?.length !== 1) throw new Error('cannot find where Scalar prints a code snippet');
-  return script.replace(PRINT, 'print($1,$2,$3){return printSnippet(request=>$4(request),$1,$3)}');
+  if (script.match(COPY_BUTTON)?.length !== 1)
+    throw new Error('cannot find the button that copies a snippet');
+  return script
+    .replace(PRINT, 'print($1,$2,$3){return printSnippet(request=>$4(request),$1,$3)}')
+    .replace(COPY_BUTTON, ',"aria-label":`Copy`');
 }
 
 /** Reads the script from Scalar's own server, since the package embeds it in another file. */
@@ -70,5 +77,5 @@ function readNotices(): Promise<string> {
   return readFile(new URL('api-reference-notices.txt', import.meta.url), 'utf8');
 }
 
-const script = `/*!\n${await readLicence()}\n${await readNotices()}*/\n${PREAMBLE}${withExactSnippets(await readScript())}`;
+const script = `/*!\n${await readLicence()}\n${await readNotices()}*/\n${PREAMBLE}${adapt(await readScript())}`;
 await writeFile(TO, gzipSync(script, { level: 9 }));

@@ -12,6 +12,12 @@ import { inPieces, PIECE_BYTES, type SendPieces } from './streamed-response.ts';
  */
 const SCRIPT_FILE = 'http/api-reference.js.gz';
 
+/** Colors of texts with a contrast of 4.5:1 or more (WCAG 2). Those of Scalar have less. */
+const COLORS = `
+.light-mode{--scalar-color-2:#666;--scalar-color-3:#6b6b6b;--scalar-color-green:#00774b;--scalar-color-red:#d60000;
+--scalar-color-blue:#006fb4;--scalar-color-orange:#b84000}
+.dark-mode{--scalar-color-3:#8f8f8f;--scalar-color-red:#ff5a55}`;
+
 /** Settings of Scalar. Features that would contact or advertise a third party are off. */
 const CONFIGURATION = {
   telemetry: false,
@@ -23,6 +29,7 @@ const CONFIGURATION = {
   showDeveloperTools: 'never',
   documentDownloadType: 'none',
   persistAuth: false,
+  customCss: COLORS,
   authentication: { preferredSecurityScheme: 'bearer' },
   defaultHttpClient: { targetKey: 'shell', clientKey: 'curl' },
 };

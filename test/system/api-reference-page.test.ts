@@ -23,6 +23,23 @@ interface Watched {
 const REPORT_VIOLATIONS = `addEventListener('securitypolicyviolation', ({ effectiveDirective, blockedURI }) =>
   console.error('the policy blocks ' + effectiveDirective + ' ' + blockedURI));`;
 
+/** Computes the contrast (WCAG 2) of each color of texts on each of their backgrounds. */
+const CONTRASTS = `(() => {
+  const context = document.createElement('canvas').getContext('2d');
+  const luminanceOf = (variable) => {
+    context.fillStyle = getComputedStyle(document.body).getPropertyValue('--scalar-' + variable);
+    context.fillRect(0, 0, 1, 1);
+    const [red, green, blue] = Array.from(context.getImageData(0, 0, 1, 1).data, (value) =>
+      value <= 10 ? value / 3294.6 : ((value / 255 + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
+  };
+  return Object.fromEntries(['1', '2', '3', 'green', 'red', 'blue', 'orange'].flatMap((text) =>
+    ['1', '2'].map((background) => {
+      const [darker, lighter] = [luminanceOf('color-' + text), luminanceOf('background-' + background)].sort((a, b) => a - b);
+      return [text + ' on ' + background, (lighter + 0.05) / (darker + 0.05)];
+    })));
+})()`;
+
 let launched: Promise<Browser> | undefined;
 after(async () => (await launched)?.close());
 
@@ -218,6 +235,39 @@ test('/docs: every operation is on the page without scrolling, for a search in t
   for (const { description } of operations)
     await page.getByText(description.slice(0, 40)).first().waitFor({ state: 'attached' });
 });
+
+test('/docs → every button has an accessible name, also in the request form', async (t) => {
+  const service = await startOnFile(t, '');
+  const { page } = await openPage(t);
+  await page.goto(`${service.url}/docs`);
+  for (const { method, url } of operations) {
+    const operation = `${method.toLowerCase()} ${url.replace(':id', '{id}')}`;
+    await page.getByRole('button', { name: `Test Request (${operation})` }).waitFor();
+  }
+  await tryOperation(page, 'Create a plant', 'post /plants');
+  const buttons = (await page.locator('body').ariaSnapshot()).match(/(?<=- )button.*/g) ?? [];
+  assert.ok(buttons.length > 60, `${buttons.length} buttons`);
+  assert.deepEqual(
+    buttons.filter((button) => !/^button ".+"/.test(button)),
+    [],
+  );
+});
+
+for (const colorScheme of ['light', 'dark'] as const)
+  test(`/docs, ${colorScheme} → the colors of texts have a contrast of 4.5 or more`, async (t) => {
+    const service = await startOnFile(t, '');
+    const { page } = await openPage(t);
+    await page.emulateMedia({ colorScheme });
+    await page.goto(`${service.url}/docs`);
+    await page.getByRole('link', { name: 'Create a plant' }).first().waitFor();
+    assert.equal(await schemeOf(page), colorScheme);
+    const contrasts = await page.evaluate<Record<string, number>>(CONTRASTS);
+    assert.equal(Object.keys(contrasts).length, 14);
+    assert.deepEqual(
+      Object.entries(contrasts).filter(([, contrast]) => !(contrast >= 4.5)),
+      [],
+    );
+  });
 
 test('the recorder of this test sees other hosts, errors and policy violations', async (t) => {
   const service = await startOnFile(t, '');

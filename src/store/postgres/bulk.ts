@@ -27,6 +27,10 @@ import { retryConflicts } from './retry-conflicts.ts';
 import { type Connection, createPlants, createTokens, replacePlants } from './statements.ts';
 import { inTransaction } from './transaction.ts';
 
+/** Lets the server read whole tables in this transaction. Sessions forbid it, as do accounts behind a pooler (sessions.ts). */
+const READ_WHOLE_TABLES = `SELECT set_config(name, 'on', true) FROM pg_settings
+                            WHERE name IN ('enable_bitmapscan', 'enable_seqscan')`;
+
 /** Opens a store on PostgreSQL for bulk commands such as import, without migrating it. */
 export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk {
   const connections = new Connections(url, options);
@@ -46,6 +50,7 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
     return withStoreErrors(() =>
       transact(begin, async (connection) => {
         await requirePrimary(connection);
+        await connection.query({ text: READ_WHOLE_TABLES });
         return work(connection);
       }),
     );

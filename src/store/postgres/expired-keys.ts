@@ -2,7 +2,7 @@ import type { Row } from '../rows.ts';
 import { EXPIRED_KEYS_AT_ONCE } from '../store.ts';
 import type { Connections } from './connections.ts';
 import { retryConflicts } from './retry-conflicts.ts';
-import type { Connection } from './statements.ts';
+import { type Connection, haveSameKey } from './statements.ts';
 import { inTransaction } from './transaction.ts';
 
 /**
@@ -31,10 +31,11 @@ export async function deleteExpiredKeys(
 async function removeTogether(connections: Connections, until: number): Promise<number> {
   const removed = await connections.query({
     name: 'delete-keys',
-    text: `DELETE FROM idempotency_keys WHERE (owner, key) IN
-             (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= $1
-               ORDER BY first_used_at LIMIT ${EXPIRED_KEYS_AT_ONCE} FOR UPDATE SKIP LOCKED)
-           RETURNING key`,
+    text: `DELETE FROM idempotency_keys AS stored
+            USING (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= $1
+                    ORDER BY first_used_at LIMIT ${EXPIRED_KEYS_AT_ONCE} FOR UPDATE SKIP LOCKED) AS expired
+            WHERE ${haveSameKey('stored', 'expired', 'key')}
+           RETURNING stored.key`,
     values: [until],
   });
   return removed.length;
@@ -59,10 +60,10 @@ async function removeKeys(connection: Connection, old: readonly Row[], until: nu
     [...owners].map(([owner, rows]) =>
       connection.query({
         name: 'delete-keys-of-owner',
-        text: `DELETE FROM idempotency_keys WHERE owner = $1 AND key IN
+        text: `DELETE FROM idempotency_keys WHERE owner = $1 AND key = ANY (ARRAY
                  (SELECT key FROM idempotency_keys
                    WHERE owner = $1 AND key = ANY ($2::text[]) AND first_used_at <= $3
-                     FOR UPDATE SKIP LOCKED)
+                     FOR UPDATE SKIP LOCKED))
                RETURNING key`,
         values: [owner, rows.map(({ key }) => key), until],
       }),

@@ -98,6 +98,15 @@ interface PlantKey {
 }
 
 /**
+ * SQL that compares the keys of rows of a table and of a list, so that the server can only look up each key in the index.
+ * With `=`, it may plan to join by hash or merge, which reads the whole table, if the table is small at that time.
+ */
+export function haveSameKey(table: string, list: string, column: 'id' | 'key'): string {
+  return `${table}.owner = ANY (ARRAY[${list}.owner])
+          AND ${table}.${column} BETWEEN ${list}.${column} AND ${list}.${column}`;
+}
+
+/**
  * Deletes plants, and returns the owner and id of each deleted plant. To prevent deadlocks, first locks the
  * rows sorted by owner and id. DELETE alone locks rows in the order of its query plan.
  */
@@ -108,15 +117,17 @@ export function deletePlants(keys: readonly PlantKey[]): Statement {
       name: 'delete-plants-of-owner',
       text: `WITH locked AS
                (SELECT id FROM plants WHERE owner = $1 AND id = ANY ($2::bigint[]) ORDER BY id FOR UPDATE)
-             DELETE FROM plants WHERE owner = $1 AND id IN (SELECT id FROM locked) RETURNING owner, id`,
+             DELETE FROM plants WHERE owner = $1 AND id = ANY (ARRAY (SELECT id FROM locked)) RETURNING owner, id`,
       values: [keys[0]?.owner, ids],
     };
   return {
     name: 'delete-plants',
     text: `WITH locked AS
-             (SELECT owner, id FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))
-               ORDER BY owner, id FOR UPDATE)
-           DELETE FROM plants WHERE (owner, id) IN (SELECT owner, id FROM locked) RETURNING owner, id`,
+             (SELECT found.owner, found.id FROM unnest($1::text[], $2::bigint[]) AS wanted (owner, id)
+                JOIN plants AS found ON ${haveSameKey('found', 'wanted', 'id')}
+               ORDER BY wanted.owner, wanted.id FOR UPDATE OF found)
+           DELETE FROM plants USING locked WHERE ${haveSameKey('plants', 'locked', 'id')}
+           RETURNING plants.owner, plants.id`,
     values: [keys.map(({ owner }) => owner), ids],
   };
 }
@@ -131,32 +142,39 @@ interface Key {
 }
 
 export function findKeys(keys: readonly Key[]): Statement {
-  const { name, where, values } = selection(keys);
+  const { name, list, where, values } = selection(keys);
   return {
     name: `find-${name}`,
-    text: `SELECT owner, key, digest FROM idempotency_keys WHERE ${where}`,
+    text: `SELECT stored.owner, stored.key, digest FROM ${['idempotency_keys AS stored', ...list].join(', ')} WHERE ${where}`,
     values,
   };
 }
 
 export function removeKeys(keys: readonly Key[]): Statement {
-  const { name, where, values } = selection(keys);
-  return { name: `remove-${name}`, text: `DELETE FROM idempotency_keys WHERE ${where}`, values };
+  const { name, list, where, values } = selection(keys);
+  const using = list.map((one) => `USING ${one}`).join('');
+  return {
+    name: `remove-${name}`,
+    text: `DELETE FROM idempotency_keys AS stored ${using} WHERE ${where}`,
+    values,
+  };
 }
 
-// Builds the WHERE clause that selects idempotency keys. If all have one owner, compares `owner` with a single value, so
+// Builds the clauses that select idempotency keys. If all have one owner, compares `owner` with a single value, so
 // that Citus, which shards by owner, locks only the shard of this owner.
 function selection(keys: readonly Key[]) {
   const names = keys.map(({ key }) => key);
   if (isOfOneOwner(keys))
     return {
       name: 'keys-of-owner',
-      where: 'owner = $1 AND key = ANY ($2::text[])',
+      list: [],
+      where: 'stored.owner = $1 AND stored.key = ANY ($2::text[])',
       values: [keys[0]?.owner, names],
     };
   return {
     name: 'keys',
-    where: '(owner, key) IN (SELECT * FROM unnest($1::text[], $2::text[]))',
+    list: ['unnest($1::text[], $2::text[]) AS wanted (owner, key)'],
+    where: haveSameKey('stored', 'wanted', 'key'),
     values: [keys.map((key) => key.owner), names],
   };
 }

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import pg from 'pg';
 import { migrateStore, openBulk } from '../../../src/store/open-engine.ts';
 import { StoreUnavailable } from '../../../src/store/store.ts';
-import { connections, execute, postgres } from '../../support/engines.ts';
+import { connections, execute, postgres, rowsOf } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { plantRow } from '../../support/plants.ts';
 
@@ -80,3 +80,15 @@ for (const onConflict of ['fail', 'skip', 'replace'] as const)
     assert.deepEqual(await bulk.savePlants([plantRow(1n), plantRow(2n)], onConflict), []);
     assert.equal(await bulk.read((contents) => contents.countPlants()), 2);
   });
+
+test('all plants are counted → the table is read in one pass', async (t) => {
+  const url = await postgres.freshUrl(t);
+  await migrateStore(url);
+  await execute(url, "INSERT INTO plants (owner, id, name) VALUES ('alice', 1, 'a'), ('alice', 2, 'b')");
+  const bulk = await openBulk(url, connections);
+  const count = bulk.read((contents) => contents.countPlants());
+  assert.equal(await count.finally(() => bulk.close()), 2);
+  // The session reports its numbers when it ends.
+  const scans = "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'plants'";
+  await until(async () => Number((await rowsOf(url, scans))[0]?.seq_tup_read) === 2);
+});

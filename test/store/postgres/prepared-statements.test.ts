@@ -4,13 +4,17 @@ import { openStore } from '../../../src/store/open-engine.ts';
 import { commitBatch } from '../../../src/store/postgres/batch.ts';
 import { Connections } from '../../../src/store/postgres/connections.ts';
 import { isAcrossShards } from '../../../src/store/postgres/errors.ts';
+import { deleteExpiredKeys } from '../../../src/store/postgres/expired-keys.ts';
 import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
-import type { Connection } from '../../../src/store/postgres/statements.ts';
-import { StoreUnavailable } from '../../../src/store/store.ts';
+import { createPageReader, readLargePlant } from '../../../src/store/postgres/pages.ts';
+import { type Connection, createNewPlants } from '../../../src/store/postgres/statements.ts';
+import { createTokenLookup, findTokenById } from '../../../src/store/postgres/token-lookup.ts';
+import { StoreUnavailable, type Write } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { execute, connections as options, postgres } from '../../support/engines.ts';
+import { plantRow } from '../../support/plants.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
-import { create } from '../../support/store-setup.ts';
+import { create, createOnce, EVERY_ID, remove, upTo } from '../../support/store-setup.ts';
 
 const creation = create(1n, { idempotency: { key: 'one', digest: Buffer.alloc(32) } });
 
@@ -56,6 +60,105 @@ test('a prepared statement is planned once, not at each call', async (t) => {
   });
   assert.deepEqual(plans, [{ custom_plans: '0', generic_plans: '3' }]);
 });
+
+/** Executes each prepared statement of the service in the one session of `connections`. Resolves to their names. */
+async function prepareAll(connections: Connections): Promise<readonly string[]> {
+  const commit = (...batch: readonly Write[]) =>
+    connections.use((connection) => commitBatch(connection, batch, false));
+  const read = connections.read.bind(connections);
+  const at = Date.now();
+  const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: 'test' }, at);
+  await connections.query(createNewPlants([plantRow(1n)]));
+  await commit(create(2n), createOnce(3n, 'kept'), remove(9n), { kind: 'createToken', token });
+  await commit(createOnce(2n, 'a'), create(2n, { owner: 'bob' }));
+  await commit(createOnce(2n, 'both taken'), createOnce(2n, 'both taken', 'a plant', 'bob'));
+  await commit(remove(9n), remove(9n, 'bob'));
+  await commit({ kind: 'recordTokenUse', id: token.id, at }, { kind: 'revokeToken', id: 'unknown', at });
+  const readPage = createPageReader(read);
+  await readPage('alice', EVERY_ID, { plants: 100, bytes: 8 });
+  await Promise.all(Array.from({ length: 8 }, () => readPage('alice', EVERY_ID, upTo(20))));
+  await readLargePlant(read, 'alice', EVERY_ID);
+  await createTokenLookup(read)(token.digest);
+  await findTokenById(read, token.id);
+  await deleteExpiredKeys(connections, at + 3_600_000, true);
+  await deleteExpiredKeys(connections, at + 3_600_000, false);
+  const rows = await connections.query({ text: 'SELECT name FROM pg_prepared_statements ORDER BY name' });
+  return rows.map(({ name }) => String(name));
+}
+
+interface PlanNode {
+  readonly 'Node Type': string;
+  readonly 'Relation Name'?: string;
+  readonly 'Index Cond'?: string;
+  readonly Plans?: readonly PlanNode[];
+}
+
+/** Returns the nodes of the plan of a prepared statement that read a table. */
+async function findScans(connection: Connection, name: string): Promise<readonly PlanNode[]> {
+  const [statement] = await connection.query({
+    text: 'SELECT cardinality(parameter_types) AS count FROM pg_prepared_statements WHERE name = $1',
+    values: [name],
+  });
+  const values = Array(Number(statement?.count)).fill('NULL').join(', ');
+  const [row] = await connection.query({ text: `EXPLAIN (FORMAT JSON) EXECUTE "${name}" (${values})` });
+  const plans = row?.['QUERY PLAN'] as readonly { readonly Plan: PlanNode }[] | undefined;
+  const nodesIn = (node: PlanNode): readonly PlanNode[] => [node, ...(node.Plans ?? []).flatMap(nodesIn)];
+  const nodes = (plans ?? []).flatMap(({ Plan }) => nodesIn(Plan));
+  return nodes.filter((node) => node['Relation Name'] && node['Node Type'] !== 'ModifyTable');
+}
+
+/** The columns by which an index finds the rows of a table: all columns of its key, or another index. */
+const INDEX_CONDITIONS: Readonly<Record<string, RegExp>> = {
+  plants: /\bowner = .*\bid (=|>|<)/,
+  idempotency_keys: /\bowner = .*\bkey (=|>|<)|^\(first_used_at <= /,
+  tokens: /^\((id|digest) = /,
+};
+
+for (const state of ['new', 'vacuumed', 'of one row'])
+  test(`statements are prepared while the tables are empty (${state}) → they find rows by whole keys`, async (t) => {
+    const url = await postgres.freshUrl(t);
+    await migratePostgres(url);
+    const connections = new Connections(url, { ...options, poolSize: 1 });
+    t.after(() => connections.close());
+    const names = await prepareAll(connections);
+    assert.deepEqual(names, [
+      'claim-keys',
+      'create-new-plants',
+      'create-plants',
+      'create-tokens',
+      'delete-keys',
+      'delete-keys-of-owner',
+      'delete-plants',
+      'delete-plants-of-owner',
+      'find-keys',
+      'find-keys-of-owner',
+      'find-old-keys',
+      'find-token-by-id',
+      'find-tokens-by-digest',
+      'list-large-plants',
+      'list-plants',
+      'list-plants-of-several',
+      'read-large-plant',
+      'record-token-use',
+      'remove-keys',
+      'remove-keys-of-owner',
+      'revoke-token',
+    ]);
+    await execute(url, 'TRUNCATE plants, idempotency_keys, tokens');
+    if (state === 'of one row')
+      await execute(url, "INSERT INTO plants (owner, id, name) VALUES ('alice', 1, 'a')");
+    if (state !== 'new') await execute(url, 'VACUUM ANALYZE');
+    const others: string[] = [];
+    await connections.use(async (connection) => {
+      for (const name of names)
+        for (const scan of await findScans(connection, name)) {
+          const { 'Node Type': type, 'Relation Name': table = '', 'Index Cond': condition = '' } = scan;
+          const isByKey = /^Index (Only )?Scan$/.test(type) && INDEX_CONDITIONS[table]?.test(condition);
+          if (!isByKey) others.push(`${name}: ${type} on ${table} ${condition}`);
+        }
+    });
+    assert.deepEqual(others, []);
+  });
 
 test('no statement is compiled to machine code, however large the tables are', async (t) => {
   const connections = await openMigrated(t);

@@ -99,20 +99,25 @@ export const ClientOrFailure = new Proxy(Client, {
   },
 });
 
-/**
- * Keeps the server from compiling statements to machine code: compiling takes longer than running them. The
- * planner would choose it for large tables, since it does not know how few plants a list reads.
- */
-const JIT_OFF = `SELECT set_config('jit', 'off', false) WHERE current_setting('jit', true) IS NOT NULL`;
+/** Settings of each session, except those that the server lacks. CockroachDB also rejects `current_setting` of such a one. */
+const SETTINGS: Readonly<Record<string, string>> = {
+  // A missing tag must not become the text NULL.
+  array_nulls: 'on',
+  // The plan of a prepared statement stays while its tables grow. The server would plan to read an empty table whole.
+  enable_bitmapscan: 'off',
+  enable_seqscan: 'off',
+  // Compiling statements to machine code takes longer than running them. The planner would choose it for large
+  // tables, since it does not know how few plants a list reads.
+  jit: 'off',
+  // A command such as export may take longer than the administrator allows transactions. PostgreSQL 17 has this.
+  transaction_timeout: '0',
+};
 
-/** Lets a command such as export take longer than the administrator allows transactions. PostgreSQL 17 has this setting. */
-const NO_TRANSACTION_TIMEOUT = `SELECT set_config('transaction_timeout', '0', false)
-                                 WHERE current_setting('transaction_timeout', true) IS NOT NULL`;
-
-/**
- * Keeps a missing tag from becoming the text NULL. CockroachDB rejects this setting, and also `current_setting` of it.
- */
-const ARRAY_NULLS_ON = `SELECT set_config(name, 'on', false) FROM pg_settings WHERE name = 'array_nulls'`;
+const SET_SETTINGS = `SELECT set_config(name, value, false)
+                        FROM (VALUES ${Object.entries(SETTINGS)
+                          .map(([name, value]) => `('${name}', '${value}')`)
+                          .join(', ')}) AS wanted (name, value)
+                       WHERE name IN (SELECT name FROM pg_settings)`;
 
 /**
  * Makes the server plan a prepared statement once per connection, not at each call. Has no effect on servers
@@ -137,8 +142,7 @@ export async function prepareSession(
   const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
                SET default_transaction_isolation = 'read committed';
                SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs};
-               SET client_min_messages = warning; ${NO_TRANSACTION_TIMEOUT}; ${ARRAY_NULLS_ON}; ${PLAN_ONCE};
-               ${JIT_OFF}`;
+               SET client_min_messages = warning; ${SET_SETTINGS}; ${PLAN_ONCE}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;
   // Ignores an error of the timeline query: servers compatible with PostgreSQL may lack timelines.

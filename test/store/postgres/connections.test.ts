@@ -391,6 +391,7 @@ test('the database has other defaults → each session has the settings of the s
     "default_transaction_isolation = 'serializable'",
     'statement_timeout = 0',
     'idle_in_transaction_session_timeout = 0',
+    "idle_session_timeout = '9s'",
     'client_min_messages = error',
   ])
     await execute(url, `ALTER DATABASE ${database} SET ${setting}`);
@@ -400,7 +401,7 @@ test('the database has other defaults → each session has the settings of the s
     query({
       text: `SELECT name, current_setting(name) AS value
                FROM unnest('{synchronous_commit, transaction_isolation, statement_timeout,
-                             idle_in_transaction_session_timeout, client_min_messages}'::text[]) AS name`,
+                             idle_in_transaction_session_timeout, idle_session_timeout, client_min_messages}'::text[]) AS name`,
     }),
   );
   assert.deepEqual(Object.fromEntries(settings.map(({ name, value }) => [name, value])), {
@@ -408,6 +409,7 @@ test('the database has other defaults → each session has the settings of the s
     transaction_isolation: 'read committed',
     statement_timeout: '1234ms',
     idle_in_transaction_session_timeout: '1234ms',
+    idle_session_timeout: '0',
     client_min_messages: 'warning',
   });
 });

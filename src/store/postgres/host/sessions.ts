@@ -106,6 +106,8 @@ const SETTINGS: Readonly<Record<string, string>> = {
   // The plan of a prepared statement stays while its tables grow. The server would plan to read an empty table whole.
   enable_bitmapscan: 'off',
   enable_seqscan: 'off',
+  // The pool closes idle connections itself. One that the server closes fails the request that takes it.
+  idle_session_timeout: '0',
   // Compiling statements to machine code takes longer than running them. The planner would choose it for large
   // tables, since it does not know how few plants a list reads.
   jit: 'off',

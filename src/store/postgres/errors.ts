@@ -35,6 +35,8 @@ const DAMAGE_CODES = new Set(['XX001', 'XX002']);
 
 const READ_ONLY = '25006';
 
+const LOCK_NOT_AVAILABLE = '55P03';
+
 /** Codes of a server that is not the primary: read-only, starting up or shutting down. */
 const NOT_PRIMARY_CODES = new Set([READ_ONLY, '57P01', '57P02', '57P03']);
 
@@ -101,6 +103,11 @@ export function mayBeUniqueViolation(error: unknown): boolean {
  */
 export function isAcrossShards(error: unknown): boolean {
   return codeOf(error) === FEATURE_NOT_SUPPORTED && /\bdistributed\b/.test(messageOf(error));
+}
+
+/** True if a statement waited for a lock longer than `lock_timeout`. */
+export function isLockTimeout(error: unknown): boolean {
+  return codeOf(error) === LOCK_NOT_AVAILABLE;
 }
 
 /** True if the server, or the limit of the account or database, accepts no further connection. */

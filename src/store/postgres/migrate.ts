@@ -1,7 +1,9 @@
+import { setTimeout } from 'node:timers/promises';
 import { messageOf } from '../../thrown-errors.ts';
 import { applyMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
+import { isLockTimeout } from './errors.ts';
 import type { Connection } from './statements.ts';
 import { inTransaction } from './transaction.ts';
 
@@ -18,6 +20,13 @@ const MIGRATION_LOCK = 0x706c616e7473;
  * each other's migrations.
  */
 const TIMEOUT_MS = 60_000;
+
+/**
+ * Max wait for the lock of a table, and pause after it, in milliseconds. Statements of running instances queue behind the
+ * waiting migration, and would fail after 2 s. In the pause they run.
+ */
+const LOCK_TIMEOUT_MS = 1_000;
+const LOCK_PAUSE_MS = 2_000;
 
 /**
  * Applies the missing migrations of a database in one transaction. Instances that start together migrate one
@@ -56,12 +65,31 @@ export async function withConnection<T>(
   }
 }
 
-/** Applies the missing migrations in the transaction of a connection. */
+/** Applies the missing migrations in the transaction of a connection. Retries if another session locks a table. */
 export async function migrate(connection: Connection): Promise<readonly string[]> {
   await rejectOtherEncodings(connection);
-  // Waits up to TIMEOUT_MS, whatever the account or the database sets.
+  // Waits for other migrations up to TIMEOUT_MS, whatever the account or the database sets.
   await connection.query({ text: 'SET LOCAL lock_timeout = 0' });
   await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
+  await connection.query({ text: `SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}` });
+  await connection.query({ text: 'SAVEPOINT unlocked' });
+  for (const deadline = performance.now() + TIMEOUT_MS; ; ) {
+    try {
+      return await applyMissing(connection);
+    } catch (error: unknown) {
+      if (!isLockTimeout(error)) throw error;
+      if (performance.now() > deadline)
+        throw new StoreNotOpened(
+          `another session keeps a lock: ${messageOf(error)}; wait until it ends, as a pg_dump does, and try again`,
+          { cause: error },
+        );
+    }
+    await connection.query({ text: 'ROLLBACK TO SAVEPOINT unlocked' });
+    await setTimeout(LOCK_PAUSE_MS);
+  }
+}
+
+async function applyMissing(connection: Connection): Promise<readonly string[]> {
   await ensureMigrationsTable(connection);
   return applyMigrations(POSTGRES_MIGRATIONS, {
     run: async (sql) => {

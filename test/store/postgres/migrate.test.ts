@@ -48,6 +48,30 @@ test('the database sets lock_timeout → a migration waits longer for a lock', a
   assert.notDeepEqual(await migrating, []);
 });
 
+test('another session keeps a lock → the migration stops waiting from time to time, for others in the queue', async (t) => {
+  const { databaseUrl, waits, release } = await holdMigration(t);
+  const migrating = migratePostgres(databaseUrl);
+  const pausing = `SELECT 1 FROM pg_stat_activity
+                    WHERE datname = current_database() AND state = 'idle in transaction' AND query LIKE 'ROLLBACK TO %'`;
+  await Promise.race([migrating, until(async () => (await rowsOf(databaseUrl, pausing)).length > 0)]);
+  await waits();
+  await release();
+  assert.notDeepEqual(await migrating, []);
+});
+
+test('another session keeps a lock for longer than the timeout → the error says what to do', async (t) => {
+  const { databaseUrl, waits, release } = await holdMigration(t);
+  const rejected = assert.rejects(migratePostgres(databaseUrl), {
+    name: 'StoreNotOpened',
+    message: /^another session keeps a lock: .*; wait until it ends/,
+  });
+  await waits();
+  const now = performance.now.bind(performance);
+  t.mock.method(performance, 'now', () => now() + 61_000);
+  await rejected;
+  await release();
+});
+
 for (const columns of ['id integer, name text', 'id integer, migration text, batch integer', 'name text'])
   test(`table migrations (${columns}) of another program → rejected, and no table is added`, async (t) => {
     const url = await freshUrl(t);

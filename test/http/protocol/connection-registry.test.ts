@@ -17,9 +17,11 @@ import {
 } from '../../../src/http/protocol/connection/connection-registry.ts';
 import { Connection } from '../../../src/http/protocol/connection/http-connection.ts';
 import { readSendQueues } from '../../../src/http/protocol/connection/kernel-send-queue.ts';
+import { LINGER_MS } from '../../../src/http/protocol/connection/linger.ts';
 import { MAX_FIELDS } from '../../../src/http/protocol/connection/message-framing.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/connection/socket-input.ts';
 import { createHttpServer, MAX_REJECTED } from '../../../src/http/protocol/http-server.ts';
+import { BASE_PIECES } from '../../../src/http/protocol/request-body.ts';
 import { openTls, type Tls } from '../../../src/http/protocol/tls.ts';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
@@ -27,6 +29,7 @@ import { listenOnFreePort } from '../../support/servers/free-port.ts';
 
 const limits = loadConfig({}, {});
 const REQUEST = 'GET / HTTP/1.1\r\nHost: plants.test\r\n\r\n';
+const HELD_REQUEST = REQUEST.replace('/', '/held');
 const [CERTIFICATE = '', KEY = ''] = ['pem', 'key'].map((kind) =>
   fileURLToPath(new URL(`../../support/certificates/first.${kind}`, import.meta.url)),
 );
@@ -65,6 +68,22 @@ test('connection accepted after the stop began → closed without a response', a
   await empty;
 });
 
+test('request in flight when the stop begins → its connection is closed after the response', async (t) => {
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
+  const { held, handler } = holdRequests();
+  const wire = openWire(
+    `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections, undefined, handler))}`,
+  );
+  t.after(() => wire.destroy());
+  wire.send(HELD_REQUEST);
+  await until(() => held.length === 1);
+  const empty = connections.closeWhenIdle();
+  held[0]?.end();
+  assert.equal(await statusOf(wire), 200);
+  assert.equal((await wire.rest()).length, 0);
+  await empty;
+});
+
 for (const how of ['destroy', 'closeWhenIdle'] as const)
   test(`TLS: client that never begins its handshake → closed at once by ${how}`, async (t) => {
     const { connections, silent } = await beginHandshake(t);
@@ -99,11 +118,8 @@ test('TLS: client that never begins its handshake → closed after the header ti
 });
 
 test('TLS: connection at the limit → a stalled handshake is closed for it; without one it is closed itself', async (t) => {
-  const held: ServerResponse[] = [];
-  const { connections, silent, url } = await beginHandshake(t, 1, ({ url: path }, response) => {
-    if (path === '/held') held.push(response);
-    else response.end();
-  });
+  const { held, handler } = holdRequests();
+  const { connections, silent, url } = await beginHandshake(t, 1, handler);
   const closed = once(silent, 'close');
   assert.equal(connections.makeRoom(), false, 'a handshake that has just begun is not closed');
   await until(async () => {
@@ -117,13 +133,52 @@ test('TLS: connection at the limit → a stalled handshake is closed for it; wit
 
   const wire = openWire(url);
   t.after(() => wire.destroy());
-  wire.send(REQUEST.replace('/', '/held'));
+  wire.send(HELD_REQUEST);
   wire.end();
   await until(() => held.length === 1);
   // Without TLS, this client would see the bytes of a response.
   assert.equal((await openWire(url.replace('https:', 'http:')).rest()).length, 0);
   held[0]?.end();
   assert.equal((await wire.answer())?.status, 200, 'after its handshake a client may close its sending side');
+});
+
+test('TLS: more requests on a connection than TLS records that one request may have → accepted', async (t) => {
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
+  const listener = listenerOf(
+    t,
+    connections,
+    openTls(CERTIFICATE, KEY, () => undefined),
+  );
+  const wire = openWire(`https://127.0.0.1:${await listenOnFreePort(listener)}`);
+  t.after(() => wire.destroy());
+  for (let requests = 0; requests <= BASE_PIECES; requests += 1) {
+    wire.send(REQUEST);
+    assert.equal(await statusOf(wire), 200);
+  }
+});
+
+test('TLS: client that ends its sending side right behind pipelined requests → each response is marked', async (t) => {
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
+  const tls = openTls(CERTIFICATE, KEY, () => undefined);
+  let halfClosed: boolean[] = [];
+  const listener = listenerOf(t, connections, tls, async (_request, response) => {
+    assert.ok(response instanceof BatchedResponse);
+    await setImmediate();
+    halfClosed.push(response.isHalfClosed);
+    response.end();
+  });
+  const url = `https://127.0.0.1:${await listenOnFreePort(listener)}`;
+  // Only if the service reads all of it at once: it stops to read while a request waits.
+  await until(async () => {
+    const wire = openWire(url);
+    wire.send(REQUEST);
+    assert.equal(await statusOf(wire), 200);
+    halfClosed = [];
+    wire.send(REQUEST.repeat(2));
+    wire.end();
+    await wire.rest();
+    return halfClosed.length === 2 && halfClosed.every((isHalfClosed) => isHalfClosed);
+  });
 });
 
 test('response that Node rejects → its connection is closed, the others get their responses', async (t) => {
@@ -238,18 +293,29 @@ test('first request long after the connect → its time begins with its first by
   assert.equal((await wire.answer())?.status, 200);
 });
 
-test('half of the headers → 40800 after the timeout of headers, not that of requests', async (t) => {
-  const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
-  const listener = listenerOf(t, connections, undefined, () => assert.fail(), limits.headerTimeout);
-  const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
-  t.after(() => wire.destroy());
-  await until(() => connections.all.length === 1);
-  const [connection] = connections.all;
-  wire.send(REQUEST.slice(0, -2));
-  await until(() => connection?.isIdle === false);
-  for (let ticks = 0; ticks <= limits.headerTimeout / TICK_MS; ticks += 1) connection?.tick();
-  assert.match(String((await wire.answer({ withinMs: 3_000 }))?.body), /"error":40800/);
-});
+for (const [what, sent, headerTimeout, timeout] of [
+  ['half of the headers', REQUEST.slice(0, -2), limits.headerTimeout, limits.headerTimeout],
+  [
+    'half of the headers, shorter timeout of requests',
+    REQUEST.slice(0, -2),
+    undefined,
+    limits.requestTimeout,
+  ],
+  ['no byte', '', limits.headerTimeout, limits.headerTimeout],
+] as const)
+  test(`${what} → 40800 after ${timeout} ms`, async (t) => {
+    const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
+    const listener = listenerOf(t, connections, undefined, () => assert.fail(), headerTimeout);
+    const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
+    t.after(() => wire.destroy());
+    await until(() => connections.all.length === 1);
+    const [connection] = connections.all;
+    wire.send(sent);
+    await until(() => connection?.isIdle === (sent === ''));
+    for (let ticks = 0; ticks <= timeout / TICK_MS; ticks += 1) connection?.tick();
+    assert.equal(connection?.waitsForClient, false);
+    assert.match(String((await wire.answer())?.body), /"error":40800/);
+  });
 
 test('response that takes longer than the keep-alive timeout → its connection is then used again', async (t) => {
   const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
@@ -397,6 +463,43 @@ test('connection at the limit → the longest idle one or stalled request makes 
   assert.deepEqual([connections.rejected, connections.closedIncomplete], [before, 2]);
 });
 
+test('connection whose request took long → idle only from its response on', async (t) => {
+  const connections = new OpenConnections(2, limits.sendBufferLimit);
+  const { held, handler } = holdRequests();
+  const url = `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections, undefined, handler))}`;
+  const [slow, quick] = [openWire(url), openWire(url)];
+  t.after(() => {
+    for (const wire of [slow, quick]) wire.destroy();
+  });
+  slow.send(HELD_REQUEST);
+  await until(() => held.length === 1);
+  quick.send(REQUEST);
+  assert.equal(await statusOf(quick), 200);
+  held[0]?.end();
+  await until(() => connections.all.every(({ isIdle }) => isIdle));
+  assert.equal(connections.makeRoom(), true);
+  assert.deepEqual(
+    connections.all.map(({ socket }) => socket.destroyed),
+    [false, true],
+  );
+});
+
+test('connection that becomes idle between two ticks → makes way', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const connections = new OpenConnections(1, limits.sendBufferLimit);
+  const { held, handler } = holdRequests();
+  const wire = openWire(
+    `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections, undefined, handler))}`,
+  );
+  t.after(() => wire.destroy());
+  wire.send(HELD_REQUEST);
+  await until(() => held.length === 1);
+  assert.equal(connections.makeRoom(), false);
+  held[0]?.end();
+  await until(() => connections.all[0]?.isIdle === true);
+  assert.equal(connections.makeRoom(), true);
+});
+
 test('stalled request that makes way → closed once its error response is sent, though its client stays', async (t) => {
   const connections = new OpenConnections(1, limits.sendBufferLimit);
   const port = await listenOnFreePort(listenerOf(t, connections));
@@ -427,24 +530,74 @@ test('request that makes way with a response that its client does not read → c
   await until(() => (connections.all[0]?.socket.writableLength ?? 0) > 0);
   const [connection] = connections.all;
   assert.ok(connection);
-  const closed = once(connection.socket, 'close');
+  t.mock.timers.enable({ apis: ['setTimeout'] });
   connection.makeWay();
-  await closed;
+  t.mock.timers.tick(LINGER_MS);
+  assert.equal(connection.socket.destroyed, true);
 });
 
-test('more connections above the limit, one after the other, than get an error response at once → each gets it', async (t) => {
-  const connections = new ConnectionRegistry(1, limits.sendBufferLimit);
-  const held: ServerResponse[] = [];
-  const listener = listenerOf(t, connections, undefined, (_request, response) => void held.push(response));
-  const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
+test('connection above the limit whose client closes it → closed at once', async (t) => {
+  const { url, accepted } = await rejectAll(t);
+  // Without the timer that closes a connection whose client stays.
+  t.mock.timers.enable({ apis: ['setTimeout'] });
   const wire = openWire(url);
-  t.after(() => wire.destroy());
   wire.send(REQUEST);
-  await until(() => held.length === 1);
-  for (let rejected = 0; rejected <= MAX_REJECTED; rejected += 50) {
-    const all = await Promise.all(Array.from({ length: 50 }, () => openWire(url).rest()));
-    for (const bytes of all) assert.match(String(bytes), /"error":50301/);
+  const socket = await accepted;
+  if (!socket.destroyed) await once(socket, 'close');
+  assert.match(String(await wire.rest()), /"error":50301/);
+});
+
+test('connection above the limit whose client stays → closed soon', async (t) => {
+  const { port, accepted } = await rejectAll(t);
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const client = connect({ port, host: '127.0.0.1', allowHalfOpen: true }).resume();
+  t.after(() => client.destroy());
+  const socket = await accepted;
+  await once(client, 'end');
+  assert.equal(socket.destroyed, false);
+  t.mock.timers.tick(LINGER_MS);
+  assert.equal(socket.destroyed, true);
+});
+
+test('connection above the limit whose client resets it → the service continues', async (t) => {
+  const { url, port } = await rejectAll(t);
+  for (let time = 0; time < 50; time += 1) {
+    const client = connect(port, '127.0.0.1');
+    await once(client, 'connect');
+    client.write('x'.repeat(1_000));
+    if (time % 2 === 0) await once(client, 'data');
+    client.resetAndDestroy();
   }
+  assert.match(String(await openWire(url).rest()), /"error":50301/);
+});
+
+test('more connections above the limit than get an error response at once → closed without one, until others are closed', async (t) => {
+  const { url, port } = await rejectAll(t);
+  // So that connections whose clients stay remain open.
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const clients: Socket[] = [];
+  const closeAll = (): void => {
+    for (const client of clients) client.destroy();
+  };
+  t.after(closeAll);
+  const receive = async (): Promise<string> => {
+    const client = connect({ port, host: '127.0.0.1', allowHalfOpen: true }).setEncoding('latin1');
+    clients.push(client);
+    let received = '';
+    client.on('data', (text) => {
+      received += text;
+    });
+    await once(client, 'end');
+    return received;
+  };
+  for (let rejected = 0; rejected < MAX_REJECTED; rejected += 50) {
+    const all = await Promise.all(Array.from({ length: 50 }, receive));
+    for (const response of all) assert.match(response, /"error":50301/);
+  }
+  assert.equal(await receive(), '');
+  t.mock.timers.reset();
+  closeAll();
+  await until(async () => /"error":50301/.test(String(await openWire(url).rest())));
 });
 
 test('body of a request whose headers are still checked → stays unparsed, and is counted', async (t) => {
@@ -527,7 +680,11 @@ test('idle connection whose client still reads its response → stays open; clos
   };
   for (let unread = enough; unread > 0; unread -= 1) tickAndLook(unread);
   assert.equal(connection?.socket.destroyed, false);
-  for (let ticks = 0; ticks <= Math.ceil(limits.writeTimeout / TICK_MS) + 1; ticks += 1) tickAndLook(1);
+  const timeout = Math.ceil(limits.writeTimeout / TICK_MS);
+  for (let ticks = 0; ticks <= timeout; ticks += 1) connection?.tick();
+  connection?.look(() => 1, timeout);
+  assert.equal(connection?.socket.destroyed, false, 'a long read of the send queues began before');
+  tickAndLook(1);
   assert.equal(connection?.socket.destroyed, true);
 });
 
@@ -767,6 +924,18 @@ function answerOrReceive(request: IncomingMessage, response: ServerResponse): vo
   }
 }
 
+/** Returns a handler that keeps the responses to requests of `/held`, and ends all others. */
+function holdRequests(): { readonly held: readonly ServerResponse[]; readonly handler: RequestListener } {
+  const held: ServerResponse[] = [];
+  return {
+    held,
+    handler: ({ url }, response) => {
+      if (url === '/held') held.push(response);
+      else response.end();
+    },
+  };
+}
+
 function acceptBody(response: ServerResponse): void {
   assert.ok(response instanceof BatchedResponse);
   response.acceptBody();
@@ -774,6 +943,14 @@ function acceptBody(response: ServerResponse): void {
 
 async function statusOf(wire: Wire): Promise<number | undefined> {
   return (await wire.answer())?.status;
+}
+
+/** Starts a listener that accepts no connection. `accepted` resolves to its side of the first one. */
+async function rejectAll(t: TestContext): Promise<{ url: string; port: number; accepted: Promise<Socket> }> {
+  const listener = listenerOf(t, new ConnectionRegistry(0, limits.sendBufferLimit));
+  const port = await listenOnFreePort(listener);
+  const accepted = once(listener, 'connection').then(([socket]) => socket);
+  return { url: `http://127.0.0.1:${port}`, port, accepted };
 }
 
 /** Starts a TLS listener, and a client that connects to it and sends nothing. */

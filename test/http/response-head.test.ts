@@ -33,6 +33,15 @@ test('head whose header changed → the new value', () => {
     assert.ok(linesOf(204, { link })?.includes(`Link: ${link}`));
 });
 
+test('head in a later second → another date', (t) => {
+  t.mock.timers.enable({ apis: ['Date'], now: 5_000 });
+  const dateOf = (): string | undefined =>
+    /^Date: (.*)\r$/m.exec(renderHead(204, 'id-1', COMMON, {}) ?? '')?.[1];
+  assert.equal(dateOf(), 'Thu, 01 Jan 1970 00:00:05 GMT');
+  t.mock.timers.tick(1_000);
+  assert.equal(dateOf(), 'Thu, 01 Jan 1970 00:00:06 GMT');
+});
+
 test('head that Node must render or reject → undefined', () => {
   for (const headers of [
     {},

@@ -39,6 +39,9 @@ const WITH_FERN = '[{"name":"Kept"},{"name":"Fern"}]';
 
 const MALFORMED = 40004;
 
+/** More than the digits of the longest size. */
+const ZEROS = '0'.repeat(40);
+
 /** A complete request that would delete the plant, placed where a lax parser would find a second request. */
 const SMUGGLED = `DELETE /plants/1 HTTP/1.1\r\n${WITH}\r\n`;
 
@@ -471,7 +474,7 @@ const chunks: readonly WireCase[] = [
     post(CHUNKED, `10001\r\n${' '.repeat(65_537)}\r\n0\r\n\r\n${SMUGGLED}`),
     41300,
   ),
-  ...['10001', '7fffffff', 'ffffffffffffffff'].map((size) =>
+  ...['10001', '7fffffff', 'ffffffffffffffff', `${ZEROS}7fffffff`].map((size) =>
     ends(`a chunk of ${size} bytes is rejected before it is read`, post(CHUNKED, `${size}\r\n{`), 41300),
   ),
   ends(
@@ -482,6 +485,11 @@ const chunks: readonly WireCase[] = [
   ends(
     'a chunk that is too large and not JSON is rejected before it is read',
     `POST /plants HTTP/1.1\r\n${WITH}${CHUNKED}\r\n7fffffff\r\n`,
+    41500,
+  ),
+  ends(
+    'a chunk that is not JSON is rejected before it is read, despite many zeros before its size',
+    `POST /plants HTTP/1.1\r\n${WITH}${CHUNKED}\r\n${ZEROS}3\r\n`,
     41500,
   ),
   ends(

@@ -114,15 +114,27 @@ test('a naive server, which counts empty lines as requests → fails every smugg
   );
 });
 
-for (const { title, begun, rest } of [
+for (const { title, begun, rest, code } of [
   {
     title: 'too many headers without their end',
     begun: 'X:\r\n'.repeat(MAX_FIELDS - 1),
     rest: 'X:\r\n'.repeat(2),
+    code: 43100,
   },
-  { title: 'header too large', begun: `X-Fern: ${'x'.repeat(10_000)}`, rest: 'x'.repeat(10_000) },
+  {
+    title: 'header too large',
+    begun: `X-Fern: ${'x'.repeat(10_000)}`,
+    rest: 'x'.repeat(10_000),
+    code: 43100,
+  },
+  {
+    title: 'request line with an unknown method in place of a header',
+    begun: '',
+    rest: 'PLANT / HTTP/1.1\r\n\r\n',
+    code: 40004,
+  },
 ])
-  test(`${title}, in several packets → 43100`, async (t) => {
+  test(`${title}, in several packets → ${code}`, async (t) => {
     const service = await startService(t, await sqlite.freshUrl(t));
     const head = 'GET /openapi.json HTTP/1.1\r\nHost: plants.test\r\n';
     const wire = openWire(service.url);
@@ -133,9 +145,23 @@ for (const { title, begun, rest } of [
     wire.send(rest);
     const answer = await wire.answer();
     assert.ok(answer !== undefined);
-    assert.equal(codeOf(answer), 43100);
+    assert.equal(codeOf(answer), code);
     await service.close();
   });
+
+test('chunk extensions larger than Node allows, below --header-limit → 41300', async (t) => {
+  const service = await startService(t, await sqlite.freshUrl(t), { headerLimit: '65536' });
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  wire.send(
+    `OPTIONS /plants HTTP/1.1\r\n${HOST}Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n` +
+      `2;${'x'.repeat(20_000)}\r\n{}\r\n0\r\n\r\n`,
+  );
+  const answer = await wire.answer();
+  assert.ok(answer !== undefined);
+  assert.equal(codeOf(answer), 41300);
+  await service.close();
+});
 
 test('end of a chunked body anywhere in a slice of the parser → its bytes do not count as trailers', async (t) => {
   const service = await startService(t, await sqlite.freshUrl(t), { headerLimit: '1024' });
@@ -194,6 +220,26 @@ test('client that expects 100 Continue and resets its connection, malformed body
   assert.equal((await wire.answer())?.status, 204);
   wire.destroy();
   await service.close();
+});
+
+test('client that resets its connection after 100 Continue → no warning or error in the log', async (t) => {
+  const service = await startService(t, await sqlite.freshUrl(t));
+  const client = connect(Number(new URL(service.url).port), '127.0.0.1');
+  client.write(
+    `OPTIONS /plants HTTP/1.1\r\n${HOST}Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: 22\r\n\r\n`,
+  );
+  await once(client, 'data');
+  client.resetAndDestroy();
+  await until(() => service.logLines.some((line) => line.includes('client went away')));
+  const wire = openWire(service.url);
+  wire.send(`OPTIONS /plants HTTP/1.1\r\n${HOST}\r\n`);
+  assert.equal((await wire.answer())?.status, 204);
+  wire.destroy();
+  await service.close();
+  assert.deepEqual(
+    service.logLines.filter((line) => /"level":[4-6]0/.test(line)),
+    [],
+  );
 });
 
 test('rejected client that resets its connection → the service continues', async (t) => {

@@ -215,6 +215,26 @@ test('headers or request later than the configured timeout → 40800; idle conne
   assert.ok(seconds.passed < 9, `${headersMs}, ${bodyMs}, ${idleMs} ms`);
 });
 
+test('body later than the timeout, while its token is looked up → 40800', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const service = await startService(t, await sqlite.freshUrl(t), { requestTimeout: '1000' });
+  const [begun, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const find = service.store.findToken.bind(service.store);
+  t.mock.method(service.store, 'findToken', async (...args: Parameters<typeof find>) => {
+    begun.resolve();
+    await released.promise;
+    return find(...args);
+  });
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  const fields = `Authorization: Bearer ${await service.token()}\r\nContent-Type: application/json\r\n`;
+  wire.send(`POST /plants HTTP/1.1\r\nHost: plants.test\r\n${fields}Content-Length: 22\r\n\r\n{"id":2,`);
+  await begun.promise;
+  for (let ticks = 0; ticks < 2; ticks += 1) t.mock.timers.tick(1_000);
+  released.resolve();
+  assert.match(String((await wire.answer())?.body), /"error":40800/);
+});
+
 test('idle connection whose client has read its response → stays open after the write timeout', async (t) => {
   const service = await startService(t, await sqlite.freshUrl(t), { writeTimeout: '1000' });
   const wire = openWire(service.url);

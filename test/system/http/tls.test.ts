@@ -16,9 +16,9 @@ import { bearer } from '../../support/service.ts';
 // Made for this test only:
 // openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj /CN=first.plants.test \
 //   -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout first.key -out first.pem
-// The third one with `-newkey rsa:2048` instead of the curve.
+// The others with `-newkey rsa:2048` and `-newkey rsa:512` instead of the curve.
 const CERTIFICATES = fileURLToPath(new URL('../../support/certificates/', import.meta.url));
-type Name = 'first' | 'second' | 'rsa';
+type Name = 'first' | 'second' | 'rsa' | 'short';
 const PRODUCTION = { NODE_ENV: 'production' };
 
 describe('TLS on', TOGETHER, () => {
@@ -220,6 +220,11 @@ describe('TLS with invalid files', TOGETHER, () => {
       says: /tls\.pem and .*rsa\.key must be a certificate and its key: .*another certificate/,
     },
     {
+      title: 'a key that is too short for OpenSSL',
+      flags: ['--tls-cert', 'short.pem', '--tls-key', 'short.key'],
+      says: /short\.pem and .*short\.key must be a certificate and its key: .*too small/,
+    },
+    {
       title: 'a file that is not a certificate',
       flags: ['--tls-cert', 'nothing.pem', '--tls-key', 'tls.key'],
       says: /nothing\.pem must be a certificate in PEM/,
@@ -234,7 +239,8 @@ describe('TLS with invalid files', TOGETHER, () => {
       const installation = await newInstallation(t);
       await certificate(installation, 'first');
       await copyFile(join(CERTIFICATES, 'second.key'), join(installation.folder, 'other.key'));
-      await copyFile(join(CERTIFICATES, 'rsa.key'), join(installation.folder, 'rsa.key'));
+      for (const name of ['rsa.key', 'short.pem', 'short.key'])
+        await copyFile(join(CERTIFICATES, name), join(installation.folder, name));
       await writeFile(join(installation.folder, 'nothing.pem'), 'nothing');
       const { code, stderr } = await endOf(installation.start(['serve', '--port', '0', ...flags]));
       assert.equal(code, 1);

@@ -9,7 +9,10 @@ import { fileURLToPath } from 'node:url';
 import { loadConfig } from '../../../src/config.ts';
 import { BatchedResponse } from '../../../src/http/batched-response.ts';
 import { renderRawError, toApiError } from '../../../src/http/error-response.ts';
-import { STALLED_TICKS } from '../../../src/http/protocol/connection/connection-options.ts';
+import {
+  MAX_DISCARDED_BYTES,
+  STALLED_TICKS,
+} from '../../../src/http/protocol/connection/connection-options.ts';
 import {
   ConnectionRegistry,
   MAX_UNPARSED_BYTES,
@@ -535,6 +538,54 @@ test('request that makes way with a response that its client does not read → c
   t.mock.timers.tick(LINGER_MS);
   assert.equal(connection.socket.destroyed, true);
 });
+
+test('connection closed after a response, while a pipelined request waits → closed at once when its client closes it', async (t) => {
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
+  const listener = listenerOf(t, connections, undefined, (_request, response) => {
+    response.writeHead(200, { connection: 'close' }).end();
+  });
+  const accepted = once(listener, 'connection');
+  const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
+  t.after(() => wire.destroy());
+  // Without the timer that closes a connection whose client stays.
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  wire.send(REQUEST.repeat(2));
+  const [socket] = await accepted;
+  if (!socket.destroyed) await once(socket, 'close');
+  assert.equal(await statusOf(wire), 200);
+  assert.equal((await wire.rest()).length, 0);
+});
+
+for (const [what, sent, body] of [
+  ['an error response', 'GET / HTTP/9.9\r\n\r\n', ''],
+  [
+    'an early response that its client reads late',
+    'POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: 99999999\r\n\r\n',
+    Buffer.alloc(16 * 1_024 * 1_024),
+  ],
+] as const)
+  test(`more bytes after ${what} → the service soon reads no more`, async (t) => {
+    const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
+    const listener = listenerOf(t, connections, undefined, (_request, response) => {
+      response.writeHead(200, { connection: 'close' }).end(body);
+    });
+    const client = connect(await listenOnFreePort(listener), '127.0.0.1').pause();
+    t.after(() => client.destroy());
+    client.write(sent);
+    await until(() => connections.all[0]?.isIdle === false);
+    const [connection] = connections.all;
+    assert.ok(connection);
+    const { socket } = connection;
+    const before = socket.bytesRead;
+    // Without the timer that closes a connection whose client stays.
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    client.write(Buffer.alloc(16 * 1_024 * 1_024));
+    while (!socket.isPaused()) await setImmediate();
+    await once(client.resume(), 'end');
+    for (let turns = 0; turns < 10; turns += 1) await setImmediate();
+    // What is left of the last read counts too.
+    assert.ok(socket.bytesRead - before < 2 * MAX_DISCARDED_BYTES, `${socket.bytesRead - before} bytes`);
+  });
 
 test('connection above the limit whose client closes it → closed at once', async (t) => {
   const { url, accepted } = await rejectAll(t);

@@ -1,7 +1,7 @@
 import type { RequestListener } from 'node:http';
 import type { BatchedResponse } from '../../batched-response.ts';
 
-/** Max bytes that are read and discarded after the last response of a connection (RFC 9112 §9.6). */
+/** Once as many bytes are read and discarded, a connection that will be closed is read no more (RFC 9112 §9.6). */
 export const MAX_DISCARDED_BYTES = 65_536;
 /** Ticks after which an incomplete request or TLS handshake may be closed for a new connection. Most clients need less. */
 export const STALLED_TICKS = 2;

@@ -261,7 +261,10 @@ export class Connection {
 
   #discard(bytes: number): void {
     this.#discarded += Math.max(bytes, BYTES_PER_PIECE);
-    if (this.#discarded > MAX_DISCARDED_BYTES) this.socket.pause();
+    if (this.#discarded < MAX_DISCARDED_BYTES) return;
+    this.socket.pause();
+    // Both the end of the response and Node would resume it otherwise.
+    this.socket.resume = () => this.socket;
   }
 
   #onEnd(): void {

@@ -95,7 +95,6 @@ export class SendBufferLimit {
   /** Releases all memory of a closed response, and rejects its pending reservation, if there is one. */
   close(response: HeldBytes): void {
     this.#cancel(response, new ClientGone());
-    this.resume(response);
     this.release(response.memory, response);
   }
 

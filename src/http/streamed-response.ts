@@ -53,7 +53,6 @@ async function writeAll(
   response.once('close', onClose);
   for (let next = first; next.done !== true; next = await rest.next()) {
     const piece = next.value;
-    if (response.destroyed) throw new ClientGone();
     await new Promise<void>((resolve, reject) => {
       rejectPiece = reject;
       response.write(piece, (error) => {

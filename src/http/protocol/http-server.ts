@@ -38,7 +38,7 @@ interface HttpServerOptions {
  */
 export const MAX_REJECTED = 1_000;
 
-/** Longest delay of a timer of Node, 25 days: for timeouts of Node that zero does not switch off. */
+/** Longest delay of a timer of Node, 25 days: zero does not switch off the timeout of handshakes. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /**
@@ -52,7 +52,6 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
     headersTimeout: 0,
     requestTimeout: 0,
     keepAliveTimeout: 0,
-    connectionsCheckingInterval: LONGEST_TIMER_MS,
     // Switches off Node's check of the Host header, whose error response has no body. `rejectMalformed`
     // checks the header instead.
     requireHostHeader: false,

@@ -358,7 +358,6 @@ export class Connection {
     if (this.#isClosing) return;
     this.#isClosing = true;
     this.isIdle = false;
-    this.#next = undefined;
     this.#unparsed.takeLast();
     destroyLater(this.socket);
     this.socket.end();

@@ -148,7 +148,6 @@ export class Framing {
     else if (this.#part === 'head') this.#beginBody(request);
     if (this.#part === 'start') {
       this.fieldMemory = 0;
-      this.#seam = '';
       this.#beforeFields = 0;
     }
   }

@@ -1,12 +1,21 @@
 import { execFile } from 'node:child_process';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 
 const KIBIBYTE = 1_024;
 export const MEBIBYTE = 1_024 * KIBIBYTE;
 
 interface Process {
   readonly pid: number;
+}
+
+/** Returns the bytes of the heap of this process that are in use after a garbage collection. */
+export function usedHeap(): number {
+  setFlagsFromString('--expose-gc');
+  runInNewContext('gc')();
+  return process.memoryUsage().heapUsed;
 }
 
 /** Returns the resident memory of a process, in bytes. */

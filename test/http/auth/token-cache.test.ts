@@ -1,10 +1,9 @@
 import assert from 'node:assert/strict';
 import { Agent, get } from 'node:http';
 import { test } from 'node:test';
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { MAX_JWT_LENGTH } from '../../../src/http/auth/oidc.ts';
 import { sqlite } from '../../support/engines.ts';
+import { usedHeap } from '../../support/process-resources.ts';
 import { AUDIENCE, newSigningKey, sign } from '../../support/servers/identity-provider.ts';
 import { serve } from '../../support/servers/stub-server.ts';
 import { bearer, startService } from '../../support/service.ts';
@@ -14,13 +13,6 @@ const CONCURRENCY = 20;
 /** Room for the claims that differ, the header and the signature. */
 const PADDING = (3 * (MAX_JWT_LENGTH - 700)) / 4;
 const MEBIBYTE = 2 ** 20;
-
-/** Bytes of the heap of this process, in which the service runs, after a garbage collection. */
-function usedHeap(): number {
-  setFlagsFromString('--expose-gc');
-  runInNewContext('gc')();
-  return process.memoryUsage().heapUsed;
-}
 
 test('thousands of long JWTs of one user → the cache keeps few of them', async (t) => {
   const key = await newSigningKey('key', 'ES256');

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
 import pg from 'pg';
 import { TOKEN_FRESH_MS } from '../../../src/http/auth/authentication.ts';
+import { StoreUnavailable } from '../../../src/store/store.ts';
 import { mintSecret } from '../../../src/token.ts';
 import { postgres, sqlite } from '../../support/engines.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
@@ -87,6 +88,17 @@ test('as many lists in flight as the limit → 50301 before the token is looked 
   assert.equal(mock.callCount(), 0);
   released.resolve();
   assert.equal((await listed).status, 200);
+});
+
+test('lookup of a token failed → the next request looks it up again', async (t) => {
+  const service = await startService(t, await sqlite.freshUrl(t));
+  const token = await service.token();
+  const { mock } = t.mock.method(service.store, 'findToken', async () => {
+    throw new StoreUnavailable('the disk failed');
+  });
+  assert.equal((await list(service, '192.0.2.1', token)).status, 503);
+  mock.restore();
+  assert.equal((await list(service, '192.0.2.1', token)).status, 200);
 });
 
 test('token expires during its lookup → 401', async (t) => {

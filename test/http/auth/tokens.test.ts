@@ -30,19 +30,25 @@ test('revoked token, slow PostgreSQL → 401 within a second', async (t) => {
   const proxy = await startTcpProxy(t, Number(url.port));
   url.host = `127.0.0.1:${proxy.port}`;
   const [far, near] = [await startService(t, url.href), await startService(t, direct)];
-  const { secret, token } = await create(near);
+  const [one, two] = [await create(near), await create(near)];
   const others = await Promise.all([1, 2, 3].map(() => create(near)));
   // Opens the database connections first.
   await Promise.all(others.map((other) => statusWith(far, other.secret)));
-  const foundByServer = proxy.delay(LATE_MS, token.id);
-  const early = statusWith(far, secret);
-  await foundByServer;
-  await near.store.write({ kind: 'revokeToken', id: token.id, at: near.clock.now });
+  const early = [];
+  for (const { secret, token } of [one, two]) {
+    const foundByServer = proxy.delay(LATE_MS, token.id);
+    early.push(statusWith(far, secret));
+    await foundByServer;
+  }
+  for (const { token } of [one, two])
+    await near.store.write({ kind: 'revokeToken', id: token.id, at: near.clock.now });
   far.clock.now += REVOKED_WITHIN_MS;
-  // One request during the first lookup, and one immediately after it.
-  const during = statusWith(far, secret);
-  assert.equal(await early, 200);
-  assert.deepEqual([await statusWith(far, secret), await during], [401, 401]);
+  // One request during the first lookup of one token, and one immediately after that of each.
+  const during = statusWith(far, one.secret);
+  assert.deepEqual(await Promise.all(early), [200, 200]);
+  void proxy.delay(0, '');
+  const late = [one, two].map(({ secret }) => statusWith(far, secret));
+  assert.deepEqual(await Promise.all([during, ...late]), [401, 401, 401]);
 });
 
 for (const engine of engines) {

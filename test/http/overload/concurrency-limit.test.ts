@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import Fastify from 'fastify';
 import { toApiError } from '../../../src/http/error-response.ts';
 import { createAdmission } from '../../../src/http/overload/concurrency-limit.ts';
+import { usedHeap } from '../../support/process-resources.ts';
 
 const LIMIT = 4;
 const OWNER_LIMIT = 3;
@@ -81,6 +82,19 @@ test('more owners than the limit → the requests of an owner in flight still co
     finish();
     assert.equal(await answered, 'done');
   }
+});
+
+test('many owners, one after the other → no memory is kept for them', async () => {
+  const { run } = createAdmission(LIMIT, () => undefined);
+  const owners = 50_000;
+  const grownBy = async (kind: string): Promise<number> => {
+    const before = usedHeap();
+    for (let owner = 0; owner < owners; owner += 1) await run(`${kind} ${owner}`, async () => undefined);
+    return usedHeap() - before;
+  };
+  await grownBy('first');
+  const bytes = await grownBy('second');
+  assert.ok(bytes < 50 * owners, `${bytes} bytes for ${owners} owners`);
 });
 
 test('limit reached → the hook rejects a request before its handler; below the limit it passes', async () => {

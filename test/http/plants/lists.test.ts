@@ -3,10 +3,11 @@ import { once } from 'node:events';
 import { Agent, get, type IncomingMessage, request } from 'node:http';
 import { type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
+import { CONCURRENT_GATHERS } from '../../../src/http/plants/list-plants.ts';
 import { openWire } from '../../support/clients/raw-connection.ts';
 import { headerOf, sendRequest } from '../../support/clients/raw-http.ts';
 import { engines, type TestEngine } from '../../support/engines.ts';
-import { countSeconds } from '../../support/patience.ts';
+import { countSeconds, until } from '../../support/patience.ts';
 import { repetitions } from '../../support/repetitions.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
 import { create } from '../../support/store-setup.ts';
@@ -231,6 +232,38 @@ for (const engine of engines) {
     released.resolve();
     await wire.rest();
     assert.equal(mock.callCount(), 1);
+    await service.close();
+  });
+
+  test(`more lists with a limit than are collected at once → one reads on when another is complete, on ${engine.name}`, async (t) => {
+    const { service } = await start(t, engine);
+    const owners = Array.from({ length: CONCURRENT_GATHERS }, (_, index) => `owner-${index}`);
+    const plants = Array.from({ length: 200 }, (_, id) => ({ id: BigInt(id), name: 'x'.repeat(1_000) }));
+    for (const owner of [...owners, 'late']) await make(service, plants, owner);
+    const reads: string[] = [];
+    let hasBegun = false;
+    const { promise: released, resolve: release } = Promise.withResolvers<void>();
+    const read = service.store.listPlants.bind(service.store);
+    t.mock.method(service.store, 'listPlants', async (...args: Parameters<typeof read>) => {
+      const [owner] = args;
+      const isFirst = !reads.includes(owner);
+      reads.push(owner);
+      if (!isFirst) await released;
+      const page = await read(...args);
+      if (owner === 'late') hasBegun = true;
+      return page;
+    });
+    const list = async (owner: string) => namesOf(service, await service.token(owner), '?limit=200');
+    const lists = owners.map(list);
+    await until(() => reads.length === 2 * owners.length);
+    lists.push(list('late'));
+    await until(() => hasBegun);
+    // The late list has asked for its next page when a later request has its response.
+    assert.equal((await fetch(`${service.url}/openapi.json`)).status, 200);
+    release();
+    for (const names of await Promise.all(lists)) assert.equal(names.length, plants.length);
+    const [, goesOn = 0] = reads.flatMap((owner, index) => (owner === 'late' ? [index] : []));
+    assert.ok(goesOn > Math.min(...owners.map((owner) => reads.lastIndexOf(owner))), reads.join(' '));
     await service.close();
   });
 

@@ -45,6 +45,14 @@ describe('a gate for two tasks', () => {
     await Promise.all(ends);
     assert.equal(await gate(() => gate(async () => 'both are free again')), 'both are free again');
   });
+
+  it('keeps no timer of a queued task that has run', async () => {
+    const countTimers = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
+    const gate = createGate(2);
+    const before = countTimers();
+    await Promise.all(Array.from({ length: 8 }, () => gate(() => setImmediate())));
+    assert.equal(countTimers(), before);
+  });
 });
 
 describe('page slots', () => {

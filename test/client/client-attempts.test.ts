@@ -85,6 +85,17 @@ describe('options of a call', () => {
   });
 });
 
+test('503 after the extra attempt with a new token → retried as often as without it', async (t) => {
+  let requests = 0;
+  const url = await serve(t, (_request, response) => {
+    requests += 1;
+    response.writeHead(requests === 1 ? 401 : 503).end();
+  });
+  const client = createClient({ url, token: () => `plt_${requests}`, retries: 1 });
+  await assert.rejects(client.deletePlant(7), { status: 503 });
+  assert.equal(requests, 3);
+});
+
 describe('Retry-After', () => {
   for (const [form, render] of [
     ['a number', () => '30'],
@@ -102,6 +113,11 @@ describe('Retry-After', () => {
       });
     }
   }
+
+  test('30 → a random pause is added', async (t) => {
+    const pause = (await pauseAfter(t, () => ({ 'retry-after': '30' }))) ?? 0;
+    assert.ok(pause >= 30_050 && pause <= 30_100, `${pause} ms`);
+  });
 
   for (const [value, seconds] of [
     ['30 ', 30],
@@ -519,6 +535,7 @@ describe('fetch of the user', () => {
     [{ code: 'ETIMEDOUT', syscall: 'connect' }, false],
     [{ code: 'ECONNRESET', syscall: 'connect' }, false],
     [{ code: 'EAI_FAIL', syscall: 'getaddrinfo' }, false],
+    [{ code: 'ECONNREFUSED', syscall: 'queryA' }, false],
     [{ code: 'EHOSTUNREACH', syscall: 'read' }, true],
     [{ code: 'ETIMEDOUT', syscall: 'read' }, true],
     [{ code: 'ECONNRESET', syscall: 'write' }, true],
@@ -546,6 +563,12 @@ describe('fetch of the user', () => {
     await rejectsWith(new AggregateError([timeout, timeout]), false);
     await rejectsWith(new AggregateError([timeout, reset]), true);
     await rejectsWith(new AggregateError([]), true);
+  });
+
+  test('that rejects with an error among whose errors it is itself → a PlantStoreError', async () => {
+    const error = new AggregateError([]);
+    error.errors.push(error);
+    await rejectsWith(error, true);
   });
 });
 

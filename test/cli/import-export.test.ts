@@ -100,6 +100,8 @@ describe('import', TOGETHER, () => {
     assert.ok(created > 0 && created <= 4_000, stderr);
     const { stdout } = await run(['export', 'alice', '-']);
     assert.equal(stdout.trimEnd().split('\n').length, created);
+    const again = await run(['import', 'alice', file('plants.csv'), '--on-conflict', 'skip']);
+    assert.match(again.stderr, /; correct the file\. \d+ plants created, \d+ skipped; /);
   });
 
   it('signal while plants are saved → ends after the save, and counts its plants', async (t) => {

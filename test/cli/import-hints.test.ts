@@ -3,6 +3,7 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
+import { CHARACTERS_IN_BATCH, PLANTS_IN_BATCH } from '../../src/cli/commands/import-command.ts';
 import { migrateStore } from '../../src/store/open-engine.ts';
 import { execute, postgres } from '../support/engines.ts';
 import { newInstallation, TOGETHER } from '../support/program.ts';
@@ -70,20 +71,27 @@ describe('the input cannot be read to its end', TOGETHER, () => {
     assert.ok(stderr.includes(`${reason}; 0 plants created; import the file again with `), stderr);
   });
 
-  it('standard input → the number of plants that were created', async (t) => {
-    const { run } = await newInstallation(t);
-    async function* lines(): AsyncGenerator<Buffer> {
-      for (let id = 0; id < 2_500; id += 1) yield Buffer.from(`{"id":${id},"name":"Alder"}\n`);
-      throw new Error('connection lost');
-    }
-    const { code, stderr } = await run(['import', 'alice'], { stdin: Readable.from(lines()) });
-    assert.equal(code, 1);
-    assert.match(
-      stderr,
-      /cannot read standard input: connection lost; 2000 plants created; import .* --on-conflict skip to finish\n$/,
-    );
-    assert.equal((await run(['export', 'alice'])).stdout.trimEnd().split('\n').length, 2_000);
-  });
+  for (const [size, length, read, created] of [
+    ['short', 10, PLANTS_IN_BATCH + 500, PLANTS_IN_BATCH],
+    ['long', CHARACTERS_IN_BATCH / 4, 10, 8],
+  ] as const)
+    it(`standard input with ${size} plants → the number of plants that were created`, async (t) => {
+      const { run } = await newInstallation(t);
+      const name = 'x'.repeat(length);
+      async function* lines(): AsyncGenerator<Buffer> {
+        for (let id = 0; id < read; id += 1) yield Buffer.from(`{"id":${id},"name":"${name}"}\n`);
+        throw new Error('connection lost');
+      }
+      const { code, stderr } = await run(['import', 'alice'], { stdin: Readable.from(lines()) });
+      assert.equal(code, 1);
+      assert.match(
+        stderr,
+        new RegExp(
+          `cannot read standard input: connection lost; ${created} plants created; import .* --on-conflict skip to finish\n$`,
+        ),
+      );
+      assert.equal((await run(['export', 'alice'])).stdout.trimEnd().split('\n').length, created);
+    });
 });
 
 describe('many invalid lines', TOGETHER, () => {

@@ -94,6 +94,30 @@ describe('the first start', TOGETHER, () => {
     assert.equal((await service.ended).code, 0);
   });
 
+  it('token cannot be printed → the log has its creation and its revocation', async (t) => {
+    const installation = await newInstallation(t);
+    const program = `process.stdout.write = (_, done) => done(new Error('the reader has gone'));`;
+    const service = await installation.serve({
+      wrap: ([node = '', ...rest]) => [
+        node,
+        '--import',
+        `data:text/javascript,${encodeURIComponent(program)}`,
+        ...rest,
+      ],
+    });
+    await service.logged(({ msg }) => String(msg).startsWith('the first token could not be printed'));
+    assert.equal((await service.stop()).code, 0);
+    const [token] = await listTokens(installation);
+    const audited = service.log.filter(({ audit }) => audit !== undefined);
+    assert.deepEqual(
+      audited.map(({ audit, token }) => [audit, token]),
+      [
+        ['tokenCreated', token?.id],
+        ['tokenRevoked', token?.id],
+      ],
+    );
+  });
+
   for (const engine of engines) {
     it(`production → no token, and a message how to create one, on ${engine.name}`, async (t) => {
       await saysHowToMakeOne(t, engine, PRODUCTION);

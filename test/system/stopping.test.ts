@@ -75,6 +75,20 @@ describe('stop with a delay', TOGETHER, () => {
     assert.equal((await service.ended).code, 1);
     assert.ok(service.log.some(({ msg }) => String(msg).startsWith('fatal store error')));
   });
+
+  it('SIGTERM during the delay after a fatal store error → exit code 1', async (t) => {
+    const installation = await newInstallation(t);
+    const token = await installation.token();
+    await fillStore(installation.databaseUrl, 'alice', 50_000, 100);
+    const service = await installation.serve({ env: PRODUCTION, flags: ['--stop-delay', '1000'] });
+    await damage(installation.file);
+    const fatal = service.logged(({ msg }) => String(msg).startsWith('fatal store error'));
+    const listed = fetch(`${service.url}/plants`, { headers: bearer(token) });
+    await fatal;
+    service.kill('SIGTERM');
+    await listed.then((response) => response.text()).catch(() => undefined);
+    assert.equal((await endOf(service)).code, 1);
+  });
 });
 
 // Concurrent, since most tests wait.

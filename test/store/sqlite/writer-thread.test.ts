@@ -13,7 +13,10 @@ import {
   REPEATED_LOCK_TIMEOUT_MS,
   WRITE_LOCK_TIMEOUT_MS,
 } from '../../../src/store/sqlite/connection.ts';
-import { REQUESTS_BETWEEN_CHECKPOINTS } from '../../../src/store/sqlite/writer-thread.ts';
+import {
+  CHARACTERS_BETWEEN_CHECKPOINTS,
+  REQUESTS_BETWEEN_CHECKPOINTS,
+} from '../../../src/store/sqlite/writer-thread.ts';
 import { NothingStored, StoreNotOpened, StoreUnavailable } from '../../../src/store/store.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
 import { PATIENCE_MS } from '../../support/patience.ts';
@@ -82,6 +85,13 @@ test('a reader let the log grow → its file is cut to LOG_LEFT_BYTES after a ch
   assert.ok(store.load().walBytes > 2 * LOG_LEFT_BYTES);
   await store.write(create(0n));
   assert.equal(store.load().walBytes, LOG_LEFT_BYTES);
+});
+
+test('long plants → a checkpoint empties the log after CHARACTERS_BETWEEN_CHECKPOINTS', async (t) => {
+  const { store } = await open(t, await freshFile());
+  const name = 'x'.repeat(CHARACTERS_BETWEEN_CHECKPOINTS / 4);
+  for (let id = 1n; id <= 12n; id += 1n) await store.write(create(id, { name }));
+  assert.ok(store.load().walBytes < 2 * CHARACTERS_BETWEEN_CHECKPOINTS, `${store.load().walBytes} bytes`);
 });
 
 test('another program keeps the write lock → later writes wait a shorter time, until one succeeds', async (t) => {

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
-import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { connect, createServer } from 'node:net';
 import { test } from 'node:test';
 import manifest from '../../../package.json' with { type: 'json' };
 import { wantsTraces } from '../../../src/cli/settings/otel-variables.ts';
 import { ConfigInvalid } from '../../../src/config.ts';
+import { fillStore } from '../../long/long-list.ts';
 import { openWire } from '../../support/clients/raw-connection.ts';
 import { renderRequest } from '../../support/clients/raw-http.ts';
 import { secretPart } from '../../support/data/secret-part.ts';
@@ -141,6 +143,27 @@ test('pipelined requests of two callers → no span in the trace of the other ca
   assert.deepEqual(
     traces.map((spans) => spans?.map(({ name }) => name).sort()),
     tokens.map(() => ['POST /plants', 'store createPlant']),
+  );
+});
+
+test('client disconnects while its list is sent → the span says so, and has no status', async (t) => {
+  const installation = await newInstallation(t);
+  const collector = await startCollector(t);
+  const token = await installation.token();
+  // More than the operating system buffers for a client that does not read.
+  await fillStore(installation.databaseUrl, 'alice', 200, 60_000);
+  const service = await installation.serve({ env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url } });
+  const { hostname, port } = new URL(service.url);
+  const socket = connect(Number(port), hostname);
+  socket.write(`GET /plants HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`);
+  await once(socket, 'readable');
+  socket.resetAndDestroy();
+  await service.logged(({ msg }) => msg === 'client went away');
+  await service.stop();
+  const { attributes, status } = collector.spans().find(({ name }) => name === 'GET /plants') ?? {};
+  assert.deepEqual(
+    [attributes?.['error.type'], attributes?.['http.response.status_code'], status],
+    ['client_went_away', undefined, 0],
   );
 });
 

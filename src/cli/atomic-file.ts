@@ -48,7 +48,7 @@ async function writeAndPublish<T>(
 ): Promise<T> {
   const created = partsOf(partial);
   try {
-    // Removes what SQLite left of an earlier partial file, since it would become part of the new one.
+    // Removes what SQLite left of an earlier partial file. SQLite does so only for a database, not an export.
     for (const ending of SQLITE_ENDINGS) rmSync(`${partial}${ending}`, { force: true });
     const result = await work(partial);
     await sync(partial);

@@ -27,7 +27,7 @@ import { createLoopBudget } from './overload/loop-budget.ts';
 import { createPlant, createPlantOperation } from './plants/create-plant.ts';
 import { deletePlant, deletePlantOperation } from './plants/delete-plant.ts';
 import { listPlants, listPlantsOperation } from './plants/list-plants.ts';
-import { createPageSlots } from './plants/page-slots.ts';
+import { createGate, createPageSlots } from './plants/page-slots.ts';
 import { answerOtherMethods, collectMethods } from './protocol/method-not-allowed.ts';
 import { compileBodyCheck } from './protocol/request-validation.ts';
 import { COMMON_HEADERS } from './response-head.ts';
@@ -40,7 +40,7 @@ type SharedOptions = 'connections' | 'tls' | 'log' | 'tracing' | 'trustedProxies
 interface Limits extends HttpLimits {
   /**
    * Max requests that read from the store at once. As many write, as many look up tokens that were accepted at their
-   * last lookup, and as many look up others.
+   * last lookup, and as many look up others. As many of the others wait for keys of the identity provider.
    */
   readonly maxInFlight: number;
   /** Max requests a minute for each token; 0 means no limit. */
@@ -67,6 +67,12 @@ interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
   /** Seconds (`max-age`) in Strict-Transport-Security; 0 means that the header is not sent. */
   readonly hsts: number;
 }
+
+/**
+ * Max JWTs that are verified at once, not counting those that were accepted at their last lookup. Node's thread pool runs
+ * as many: the others would wait there in front of the accepted ones.
+ */
+export const JWT_CHECKS_AT_ONCE = 4;
 
 /** Memory for clients that read the script of the API reference, as a share of that for lists. */
 const REFERENCE_SHARE = 1 / 8;
@@ -118,11 +124,21 @@ export function createApp(options: AppOptions): FastifyInstance {
   // Anyone can send unknown tokens. Their lookups have a separate limit and loop budget, which networks share.
   const knownLookups = createAdmission(limits.maxInFlight, waitForLoopBudget);
   const otherLookups = createAdmission(limits.maxInFlight, createLoopBudget());
+  const verificationGate = createGate(JWT_CHECKS_AT_ONCE);
+  // Tokens that wait for keys of the identity provider take no places of lookups.
+  const keyWaits = createAdmission(limits.maxInFlight, () => undefined);
   const audit = createAudit(log);
   const authentication = createAuthentication({
     findToken: (digest, network) =>
       (network === undefined ? knownLookups : otherLookups).run(network, () => store.findToken(digest)),
     verifyJwt,
+    jwtLimitsOf: (network) =>
+      network === undefined
+        ? { verify: (work) => knownLookups.run(network, work), wait: (work) => work() }
+        : {
+            verify: (work) => otherLookups.run(network, () => verificationGate(work)),
+            wait: (work) => keyWaits.run(network, work),
+          },
     now,
     onLookup: metrics.tokenLookedUp,
     audit,

@@ -17,7 +17,7 @@ import { MAX_JSON_DEPTH } from '../../src/exact-json.ts';
 import { MAX_LINE_BYTES } from '../../src/formats/format.ts';
 import { MAX_SKIPPED_BYTES } from '../../src/formats/ndjson.ts';
 import { CHECK_MS, SCRAPES_RENDERED, SILENT_MS } from '../../src/http/admin.ts';
-import { operations } from '../../src/http/app.ts';
+import { JWT_CHECKS_AT_ONCE, operations } from '../../src/http/app.ts';
 import { CHARACTERS_CACHED, TOKEN_FRESH_MS, TOKENS_CACHED } from '../../src/http/auth/authentication.ts';
 import {
   ALGORITHMS,
@@ -119,7 +119,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `| Path of an embedded store | ${MAX_PATH_BYTES} bytes, without symbolic links; ${MAX_PATH_BYTES - '.partial'.length} for a backup |`,
     `| A page read from the store | ${PAGE_BYTES / KIB} KiB of JSON,`,
     `half a second; ${tokensCached}`,
-    `| A JWT | ${MAX_JWT_LENGTH} characters; clocks may differ by ${CLOCK_TOLERANCE_S} s |`,
+    `| A JWT | ${MAX_JWT_LENGTH} characters; clocks may differ by ${CLOCK_TOLERANCE_S} s.`,
     `up to ${MAX_KEYS} keys, in documents of up to ${MAX_DOCUMENT_BYTES / MIB} MiB`,
     `read every ${REFRESH_MS / MINUTE_MS} minutes, but only once in ${COOLDOWN_MS / SECOND_MS} s`,
   ],
@@ -228,6 +228,7 @@ test('limits that pages give in words', () => {
     ['keys of the provider are refreshed every four minutes', 4 * MINUTE_MS, REFRESH_MS],
     ['one owner gets three quarters', 3 / 4, OWNER_SHARE],
     ['four lists with a limit are read at once', 4, CONCURRENT_GATHERS],
+    ['four JWTs are verified at once', 4, JWT_CHECKS_AT_ONCE],
     ['ten scrapes a second are rendered', 10, SCRAPES_RENDERED],
     ['the last use of a token is known to within a minute', MINUTE_MS, LAST_USE_STEP_MS],
     ['the client waits for `Retry-After` up to a minute', MINUTE_MS, LONGEST_RETRY_AFTER_MS],

@@ -53,8 +53,19 @@ export interface Authentication {
 /** Permissions of a valid token of the service or of the identity provider. */
 export type Grant = Pick<FoundToken, 'owner' | 'scopes' | 'expiresAt' | 'revokedAt'>;
 
+/** Runs `work` within a limit. Rejects with an ApiError (50301) if the limit is reached. */
+export type Run = <T>(work: () => Promise<T>) => Promise<T>;
+
+/** Limits of the verification of a JWT. */
+interface JwtLimits {
+  /** Runs the work: checking the signature and the claims. */
+  readonly verify: Run;
+  /** Waits for keys of the identity provider. Not inside `verify`, so that a provider that hangs takes no places there. */
+  readonly wait: Run;
+}
+
 /** Verifies a token that this service has not issued. Resolves to undefined if the token is invalid. */
-export type VerifyJwt = (secret: string) => Promise<Grant | undefined>;
+export type VerifyJwt = (secret: string, limits: JwtLimits) => Promise<Grant | undefined>;
 
 /**
  * A cached lookup of a token. `answer` resolves to the service's token or to the identity provider's grant.
@@ -79,6 +90,8 @@ interface AuthenticationOptions {
    */
   readonly findToken: (digest: Uint8Array, network: string | undefined) => ReturnType<Store['findToken']>;
   readonly verifyJwt: VerifyJwt | undefined;
+  /** Returns the limits of the verification of a JWT. `network` is as in `findToken`. */
+  readonly jwtLimitsOf: (network: string | undefined) => JwtLimits;
   /**
    * Returns milliseconds since the epoch. A cached token ages by this clock too, since a monotonic clock stands still
    * while the machine sleeps.
@@ -94,6 +107,7 @@ interface AuthenticationOptions {
 export function createAuthentication({
   findToken,
   verifyJwt,
+  jwtLimitsOf,
   now,
   onLookup,
   audit,
@@ -139,8 +153,8 @@ export function createAuthentication({
     const isLocal = isWellFormedSecret(secret);
     if (!isLocal && verifyJwt === undefined) return undefined;
     onLookup(false);
-    if (!isLocal) return verifyJwt?.(secret);
     const network = rejectedTokens.wasAccepted(digest) ? undefined : networkOf(request.ip);
+    if (!isLocal) return verifyJwt?.(secret, jwtLimitsOf(network));
     try {
       return await findToken(Buffer.from(digest, 'base64'), network);
     } catch (error: unknown) {

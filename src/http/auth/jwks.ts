@@ -13,6 +13,7 @@ import { LRUCache } from 'lru-cache';
 import { ApiError } from '../../api-errors.ts';
 import { type TSchema, Type } from '../../schema.ts';
 import { compileCheck } from '../../validation.ts';
+import type { Run } from './authentication.ts';
 
 /**
  * Allowed signature algorithms: only public-key ones (RFC 8725 §3.1). `none` and HMAC would allow forgeries.
@@ -62,15 +63,16 @@ const countOf = (keys: typeof NO_KEYS): number => keys.jwks().keys.length;
 const parseMetadata = parserOf(Type.Object({ issuer: Type.String(), jwks_uri: Type.String() }));
 const parseKeySet = parserOf(Type.Object({ keys: Type.Array(Type.Object({ kty: Type.String() })) }));
 
-type FindKey = (header: CompactJWSHeaderParameters, token: FlattenedJWSInput) => Promise<CryptoKey>;
+export type FindKey = (header: CompactJWSHeaderParameters, token: FlattenedJWSInput) => Promise<CryptoKey>;
 
 type Verify<T> = (findKey: FindKey) => Promise<T>;
 
 /**
  * Runs `verify` with a function that finds the public key of a token. Runs it again if the signature is wrong and
- * several keys match the token, or if the token may have a new key and the keys could be refreshed.
+ * several keys match the token, or if the token may have a new key and the keys could be refreshed. Runs everything
+ * that waits for the identity provider by `wait`.
  */
-type VerifyWithKeys = <T>(token: string, verify: Verify<T>) => Promise<T>;
+type VerifyWithKeys = <T>(token: string, verify: Verify<T>, wait: Run) => Promise<T>;
 
 export interface IssuerKeysOptions {
   /** URL that identifies the issuer, exactly as in the claim `iss` of its tokens. */
@@ -141,20 +143,20 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
   }
 
   /** Refreshes old keys, in the background unless they are very old. */
-  async function refreshOldKeys(): Promise<void> {
+  async function refreshOldKeys(wait: Run): Promise<void> {
     const age = since(readAt);
     if (age > KEPT_MS) keys = NO_KEYS;
     if (age <= REFRESH_MS) return;
     const refreshed = refresh();
     // After a recent failure, tokens with known keys do not wait: each try can take TIMEOUT_MS.
-    if (age > STALE_MS && since(failedAt) > STALE_MS) await refreshed;
+    if (age > STALE_MS && since(failedAt) > STALE_MS) await wait(() => refreshed);
   }
 
   void refresh();
 
-  return async (token, verify) => {
+  return async (token, verify, wait) => {
     const arrivedAfter = started;
-    await refreshOldKeys();
+    await refreshOldKeys(wait);
     let kid = '';
     let used = current;
     const findKey: FindKey = (header, input) => {
@@ -174,7 +176,7 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
         startedBefore < used || !mayHaveNewKey(rejection, kid)
           ? rejection
           : unavailable(COOLDOWN_MS - since(triedAt));
-      if (!(await refresh())) throw orUnavailable(error);
+      if (!(await wait(refresh))) throw orUnavailable(error);
       return await verifyWithEach(findKey, verify).catch((again: unknown) => {
         throw orUnavailable(again);
       });

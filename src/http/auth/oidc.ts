@@ -1,7 +1,7 @@
 import { decodeJwt, errors, type JWTPayload, jwtVerify } from 'jose';
 import { ownerOfSubject, type Scope, scopes } from '../../token.ts';
 import type { Grant, VerifyJwt } from './authentication.ts';
-import { ALGORITHMS, createIssuerKeys, type IssuerKeysOptions } from './jwks.ts';
+import { ALGORITHMS, createIssuerKeys, type FindKey, type IssuerKeysOptions } from './jwks.ts';
 
 export const MAX_JWT_LENGTH = 8_192;
 const COMPACT_JWS = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/;
@@ -25,20 +25,22 @@ export function createJwtVerifier(options: OidcOptions): VerifyJwt {
   const { issuer, audience, now } = options;
   const verifyWithKeys = createIssuerKeys(options);
 
-  return async (secret) => {
+  return async (secret, limits) => {
     try {
       // Checks the unverified `iss` first, so that tokens of other issuers cause no request for keys.
       if (!isCompactJws(secret) || decodeJwt(secret).iss !== issuer) return undefined;
-      const { payload, protectedHeader } = await verifyWithKeys(secret, (findKey) =>
-        jwtVerify(secret, findKey, {
-          algorithms: ALGORITHMS,
-          issuer,
-          audience,
-          requiredClaims: ['exp', 'sub'],
-          clockTolerance: CLOCK_TOLERANCE_S,
-          currentDate: new Date(now()),
-        }),
-      );
+      const verify = (findKey: FindKey) =>
+        limits.verify(() =>
+          jwtVerify(secret, findKey, {
+            algorithms: ALGORITHMS,
+            issuer,
+            audience,
+            requiredClaims: ['exp', 'sub'],
+            clockTolerance: CLOCK_TOLERANCE_S,
+            currentDate: new Date(now()),
+          }),
+        );
+      const { payload, protectedHeader } = await verifyWithKeys(secret, verify, limits.wait);
       return isAccessToken(protectedHeader.typ, payload) ? toGrant(issuer, payload) : undefined;
     } catch (error: unknown) {
       if (error instanceof errors.JOSEError) return undefined;

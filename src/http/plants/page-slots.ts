@@ -19,7 +19,7 @@ export function createGate(limit: number): <T>(work: () => Promise<T>) => Promis
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const timer = setTimeout(() => {
       queue.delete(resolve);
-      reject(new ApiError(50301, 'too many list requests wait for the store; retry later', RETRY_SOON));
+      reject(new ApiError(50301, 'the request has waited for its turn too long; retry later', RETRY_SOON));
     }, GATE_WAIT_MS);
     queue.add(resolve);
     await promise.finally(() => clearTimeout(timer));

@@ -1,8 +1,8 @@
 import { mintSecret } from '../../../src/token.ts';
 
 /**
- * The next action of one connection of an attack. In texts, `{token}`, `{guess}`, `{n}` and `{id}` are replaced (see
- * `fillIn`).
+ * The next action of one connection of an attack. In texts, `{token}`, `{guess}`, `{forged}`, `{n}` and `{id}` are
+ * replaced (see `fillIn`).
  */
 export type Step =
   /** Sends a text, one byte per character, several times without waiting for responses. */
@@ -84,6 +84,8 @@ export interface Attack {
   /** Variables of the service, in addition to the defaults. */
   readonly env?: Readonly<Record<string, string>>;
   readonly port?: 'admin';
+  /** The tokens of the attackers and of the other clients are JWTs of an identity provider. */
+  readonly hasProvider?: true;
   /** TCP connections to a TLS port. */
   readonly rawToTls?: true;
   /** An event of the service during the attack. */
@@ -134,17 +136,24 @@ function idOfPlant(number: number, plants: number): bigint {
   );
 }
 
+function forge(jwt: string, jti: number): string {
+  const [header = '', claims = '', signature = ''] = jwt.split('.');
+  const changed = { ...JSON.parse(Buffer.from(claims, 'base64url').toString()), jti };
+  return `${header}.${Buffer.from(JSON.stringify(changed)).toString('base64url')}.${signature}`;
+}
+
 /** Names of texts that are replaced again each time. */
-export const VARIABLES = /\{(?:guess|n|id)\}/;
+export const VARIABLES = /\{(?:guess|forged|n|id)\}/;
 
 /**
- * Replaces `{token}`, `{guess}` (a new token that is unknown and well-formed), `{n}` (a unique number of nine digits) and `{id}` (the id of the nth existing
- * plant).
+ * Replaces `{token}`, `{guess}` (a new token that is unknown and well-formed), `{forged}` (the token, a JWT, with new
+ * claims under its signature), `{n}` (a unique number of nine digits) and `{id}` (the id of the nth existing plant).
  */
 export function fillIn(text: string, token: string, number: number, plants: number): string {
   return text
     .replaceAll('{token}', token)
     .replaceAll('{guess}', mintSecret)
+    .replaceAll('{forged}', () => forge(token, number))
     .replaceAll('{n}', String(number).padStart(9, '0'))
     .replaceAll('{id}', () => String(idOfPlant(number, plants)));
 }

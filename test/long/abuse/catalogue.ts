@@ -638,6 +638,19 @@ const guesses: readonly Attack[] = [
     bothEngines: true,
     short: { seconds: 3 },
   },
+  {
+    name: 'forged-tokens',
+    about: 'a new forged JWT in each request, from 400 addresses',
+    guards: 'the limit of JWTs that are verified, except for those that were valid before: p99',
+    connections: 400,
+    addresses: 400,
+    sends: [inALoop(get('/plants', `${HOST}Authorization: Bearer {forged}\r\n`))],
+    reads: 'all',
+    seconds: 15,
+    bounds: { ...AFTER_A_BURST, statuses: [401, 429, 503] },
+    hasProvider: true,
+    short: { seconds: 3 },
+  },
 ];
 
 const admin: readonly Attack[] = [

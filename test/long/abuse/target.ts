@@ -6,6 +6,7 @@ import { openBulk } from '../../../src/store/open-engine.ts';
 import { connections, execute, rowsOf } from '../../support/engines.ts';
 import { plantRow } from '../../support/plants.ts';
 import { type Installation, type Lifetime, newInstallation, type Service } from '../../support/program.ts';
+import { serve as serveHttp } from '../../support/servers/stub-server.ts';
 import { fillStore } from '../long-list.ts';
 import type { Attack, Stock } from './attack.ts';
 
@@ -29,6 +30,8 @@ export interface Target {
   stop(): Promise<number | null>;
 }
 
+type Tokens = Pick<Target, 'token' | 'othersToken'>;
+
 /** A store with tokens for services that run one after the other. */
 export interface Grounds {
   readonly engine: string;
@@ -44,6 +47,9 @@ const CERTIFICATES = fileURLToPath(new URL('../../support/certificates/', import
 const MAX_IN_STATEMENT = 10_000;
 
 export const USUAL_STOCK: Stock = { plants: 1_000, nameLength: 20 };
+
+/** Longer than an attack takes. */
+const JWT_SECONDS = 3_600;
 
 const EXIT_LOOK_MS = 20;
 const EXIT_WITHIN_MS = 15_000;
@@ -62,8 +68,10 @@ export async function prepareGrounds(
 ): Promise<Grounds> {
   const installation = await newInstallation(lifetime);
   const url = databaseUrl ?? installation.databaseUrl;
-  const token = await installation.token(ATTACKER, '--database-url', url);
-  const othersToken = await installation.token(OTHER, '--database-url', url);
+  const local: Tokens = {
+    token: await installation.token(ATTACKER, '--database-url', url),
+    othersToken: await installation.token(OTHER, '--database-url', url),
+  };
   let stocked: Stock | undefined;
 
   async function serve(attack: Attack, isTls: boolean, env = {}): Promise<Target> {
@@ -71,17 +79,36 @@ export async function prepareGrounds(
     // An attack may have created or deleted plants.
     if (stocked !== stock || (await countPlants(url)) !== stock.plants) await fill(url, stock);
     stocked = stock;
+    const provided = attack.hasProvider ? await startProvider(lifetime) : { tokens: local, env: {} };
     const service = await installation.serve({
-      env: { NODE_ENV: 'production', DATABASE_URL: url, ...attack.env, ...env },
+      env: { NODE_ENV: 'production', DATABASE_URL: url, ...provided.env, ...attack.env, ...env },
       flags: isTls
         ? ['--tls-cert', join(CERTIFICATES, 'first.pem'), '--tls-key', join(CERTIFICATES, 'first.key')]
         : [],
       wrap: (command) => ['sh', '-c', `rm -f log; ${LOG_READER}`, 'sh', ...command],
     });
-    return targetOf(service, installation, { url, token, othersToken });
+    return targetOf(service, installation, { url, ...provided.tokens });
   }
 
   return { engine, serve };
+}
+
+/** Starts an identity provider. Its signatures are of the kind that takes the longest to verify. */
+async function startProvider(lifetime: Lifetime) {
+  // The module loads a whole provider, which prints a warning.
+  const { AUDIENCE, newSigningKey, sign } = await import('../../support/servers/identity-provider.ts');
+  const key = await newSigningKey('key', 'ES512');
+  let issuer = '';
+  issuer = await serveHttp(lifetime, (_request, response) => {
+    response.end(
+      JSON.stringify({ issuer, jwks_uri: `${issuer}/keys`, keys: [{ ...key.jwk, d: undefined }] }),
+    );
+  });
+  const exp = Math.floor(Date.now() / 1_000) + JWT_SECONDS;
+  const jwtOf = (sub: string): Promise<string> =>
+    sign(key, { iss: issuer, aud: AUDIENCE, sub, scope: 'plants:read plants:write', exp }, 'at+jwt');
+  const tokens: Tokens = { token: await jwtOf(ATTACKER), othersToken: await jwtOf(OTHER) };
+  return { tokens, env: { OIDC_ISSUER: issuer, OIDC_AUDIENCE: AUDIENCE } };
 }
 
 async function fill(url: string, { plants, nameLength }: Stock): Promise<void> {
@@ -106,7 +133,7 @@ async function countPlants(url: string): Promise<number> {
 function targetOf(
   service: Service,
   installation: Installation,
-  { url, token, othersToken }: { url: string; token: string; othersToken: string },
+  { url, token, othersToken }: Tokens & { readonly url: string },
 ): Target {
   const { pid } = service;
 

@@ -539,6 +539,58 @@ test('request that makes way with a response that its client does not read → c
   assert.equal(connection.socket.destroyed, true);
 });
 
+test('connection at the limit → responses that are not read make way too, in the order of waiting', async (t) => {
+  // Without the timer of the registry: the test counts the ticks.
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const connections = new OpenConnections(3, limits.sendBufferLimit);
+  const listener = listenerOf(t, connections, undefined, ({ url }, response) => {
+    response.end(Buffer.alloc(url === '/long' ? 16 * 1_024 * 1_024 : 0));
+  });
+  const url = `http://127.0.0.1:${await listenOnFreePort(listener)}`;
+  const open = async (bytes: string, isOpen: (connection: Connection) => boolean): Promise<Connection> => {
+    const client = connect(Number(new URL(url).port), '127.0.0.1').pause();
+    t.after(() => client.destroy());
+    client.write(bytes);
+    const place = connections.all.length;
+    await until(() => connections.all[place] !== undefined && isOpen(connections.all[place]));
+    return connections.all[place] ?? assert.fail();
+  };
+  const openLong = (): Promise<Connection> =>
+    open(REQUEST.replace('/', '/long'), ({ socket }) => socket.writableLength > 0);
+  const openHalf = (): Promise<Connection> => open(REQUEST.slice(0, -2), ({ isIdle }) => !isIdle);
+  /** Ticks, with a look at its send queue after every second one. */
+  const wait = (connection: Connection, ticks: number, queueAt: (tick: number) => number): void => {
+    for (let tick = 1; tick <= ticks; tick += 1) {
+      connection.tick();
+      if (tick % 2 === 0) connection.look(() => queueAt(tick), 0);
+    }
+  };
+  const hasRoom = (): boolean => {
+    connections.noteIdle();
+    return connections.makeRoom();
+  };
+  const [slow, stalled, longest] = [await openLong(), await openLong(), await openLong()];
+  wait(stalled, 2, () => 1);
+  assert.equal(hasRoom(), false, 'one look does not show whether the client reads');
+  wait(slow, 20, (tick) => tick);
+  wait(longest, 8, () => 1);
+  wait(stalled, 4, () => 1);
+  assert.equal(hasRoom(), true);
+  const isClosed = (): readonly boolean[] => [slow, stalled, longest].map(({ socket }) => socket.destroyed);
+  assert.deepEqual(isClosed(), [false, false, true]);
+
+  const idle = await open('', (connection) => connection.isIdle);
+  assert.equal(hasRoom(), true);
+  assert.deepEqual([idle.socket.destroyed, ...isClosed()], [false, false, true, true]);
+
+  await openHalf();
+  assert.equal(hasRoom(), true);
+  assert.equal(idle.socket.destroyed, true);
+  await openHalf();
+  assert.equal(hasRoom(), false);
+  assert.deepEqual([slow.socket.destroyed, connections.closedIncomplete], [false, 0]);
+});
+
 test('connection closed after a response, while a pipelined request waits → closed at once when its client closes it', async (t) => {
   const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   const listener = listenerOf(t, connections, undefined, (_request, response) => {

@@ -551,6 +551,18 @@ const slowness: readonly Attack[] = [
     env: { NODE_OPTIONS: '--max-old-space-size=144' },
   },
   {
+    name: 'unread-at-the-limit',
+    about: 'connections over the limit with pipelined answers that are not read',
+    guards: 'closing unread responses at the limit: failures',
+    connections: 300,
+    sends: once({ send: get('/openapi.json', HOST), times: 250 }),
+    reads: 'nothing',
+    seconds: 25,
+    // Others, 300 to 900 a second, fail for the first five seconds. Without the limit, they fail until the end.
+    bounds: { failures: 6_000, ...AFTER_A_BURST },
+    env: { MAX_CONNECTIONS: '200' },
+  },
+  {
     name: 'churn',
     about: 'a new connection for each request, as fast as they open',
     guards: 'the cost of a connection: p99',

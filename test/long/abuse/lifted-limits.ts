@@ -209,6 +209,18 @@ export const LIFTED: readonly LiftedLimit[] = [
     ],
   },
   {
+    limit: 'closing unread responses at the limit',
+    attack: 'unread-at-the-limit',
+    breaks: /fail/,
+    edits: [
+      {
+        file: 'src/http/protocol/connection/http-connection.ts',
+        from: 'this.#ticks : this.sendProgress.seenStalledTicks',
+        to: 'this.#ticks : 0',
+      },
+    ],
+  },
+  {
     limit: 'the share of an owner',
     attack: 'one-owner',
     breaks: /fail/,

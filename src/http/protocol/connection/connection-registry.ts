@@ -86,8 +86,8 @@ export class ConnectionRegistry {
 
   /**
    * Returns true if one more connection is allowed, and counts it as rejected otherwise. At the limit, first closes some
-   * connections that wait for their clients, the longest wait first: idle ones, and those with a request or a TLS handshake
-   * that is incomplete for `STALLED_TICKS`.
+   * connections that wait for their clients, the longest wait first: idle ones, those with a request or a TLS handshake
+   * that is incomplete for `STALLED_TICKS`, and those with a response that is not read for as long.
    */
   makeRoom(): boolean {
     const hasRoom = this.size < this.#limit || this.#closeWaiting();
@@ -107,7 +107,7 @@ export class ConnectionRegistry {
     for (const one of waiting.slice(0, Math.ceil(this.#limit * FREED_SHARE))) {
       if (one instanceof Connection) {
         this.#open.delete(one);
-        if (!one.isIdle) this.#closedIncomplete += 1;
+        if (!one.isIdle && one.waitsForClient) this.#closedIncomplete += 1;
         one.makeWay();
       } else {
         this.#handshakes.delete(keyOf(one.socket));

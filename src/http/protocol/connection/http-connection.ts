@@ -22,7 +22,10 @@ export class Connection {
   readonly socket: Socket;
   /** True while no request is in flight and no byte of the next request has arrived. */
   isIdle = true;
-  /** Rank by the time when the connection became idle, or its request began: the lower, the longer ago. */
+  /**
+   * Rank by the time when the connection became idle, its request began, or its client was last seen to read: the lower,
+   * the longer ago.
+   */
   waitRank = 0;
   /** Progress of the client in reading its responses. */
   readonly sendProgress: SendProgress;
@@ -102,14 +105,18 @@ export class Connection {
     return this.#current?.receivesBody ?? true;
   }
 
-  /** True if the connection is idle, or its client has left a request incomplete for `STALLED_TICKS`. */
+  /**
+   * True if the connection is idle, or its client has left a request incomplete, or read nothing of a response, for
+   * `STALLED_TICKS`.
+   */
   get mayMakeWay(): boolean {
-    return this.isIdle || (this.waitsForClient && this.#ticks >= STALLED_TICKS);
+    const ticks = this.waitsForClient ? this.#ticks : this.sendProgress.seenStalledTicks;
+    return this.isIdle || ticks >= STALLED_TICKS;
   }
 
-  /** Closes the connection, to make room for another one. If a request has begun, it gets an error response. */
+  /** Closes the connection, to make room for another one. An incomplete request gets an error response. */
   makeWay(): void {
-    if (this.isIdle) this.socket.destroy();
+    if (this.isIdle || !this.waitsForClient) this.destroy();
     else {
       this.socket.once('finish', () => this.socket.destroy());
       destroyLater(this.socket);
@@ -134,6 +141,7 @@ export class Connection {
     const { timeouts } = this.#options;
     this.#ticks += 1;
     this.sendProgress.tick();
+    if (!this.waitsForClient && this.sendProgress.seenStalledTicks === 0) this.waitRank = nextWaitRank();
     if (this.isIdle && this.#isUsed) {
       if (this.#ticks > timeouts.idle) this.#close();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {

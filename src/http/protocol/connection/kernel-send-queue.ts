@@ -57,6 +57,8 @@ function nameOf(socket: Socket): string | undefined {
 export class SendProgress {
   /** Ticks since the client last accepted a byte. */
   stalledTicks = 0;
+  /** `stalledTicks` at the last look at the kernel's send queue, if that had not changed since the look before. */
+  seenStalledTicks = 0;
   readonly #socket: Socket;
   readonly #timeoutTicks: number;
   /** Length of the kernel's send queue, as last read. */
@@ -78,6 +80,7 @@ export class SendProgress {
     this.#lastUnsent = writableLength;
     this.#lastWritten = bytesWritten;
     this.stalledTicks = writableLength === 0 || hasMoved ? 0 : this.stalledTicks + 1;
+    if (this.stalledTicks === 0) this.seenStalledTicks = 0;
     if (hasMoved) this.#hasLooked = false;
   }
 
@@ -100,7 +103,8 @@ export class SendProgress {
     if (!isSame && this.#hasLooked) this.stalledTicks = 1;
     this.#queue = queue;
     this.#hasLooked = true;
-    return isSame && this.stalledTicks - age >= this.#timeoutTicks;
+    this.seenStalledTicks = isSame ? this.stalledTicks - age : 0;
+    return this.seenStalledTicks >= this.#timeoutTicks;
   }
 
   /**

@@ -1,6 +1,7 @@
 import { charactersIn } from './rows.ts';
 import {
   type EngineLoad,
+  type LockKey,
   NothingStored,
   type Outcome,
   StatementRejected,
@@ -32,13 +33,21 @@ const PEAK_DECAY = 1 / 256;
 
 interface Waiting {
   readonly write: Write;
-  readonly keys: readonly string[];
+  readonly keys: readonly LockKey[];
   /** Characters of a new plant; 0 for other writes. */
   readonly characters: number;
   /** Number of intervals before the write was queued. */
   readonly since: number;
   readonly resolve: (outcome: Outcome) => void;
   readonly reject: (error: unknown) => void;
+}
+
+interface Batch {
+  readonly members: readonly Waiting[];
+  /** For each lock key, the kind of the writes that have it. */
+  readonly kindOf: ReadonlyMap<string, Write['kind']>;
+  /** The time when the batch began, on the monotonic clock. */
+  readonly begun: number;
 }
 
 export interface GroupCommitOptions {
@@ -62,10 +71,11 @@ export interface GroupCommitOptions {
    */
   readonly maxWaitMs?: number;
   /**
-   * Returns the lock keys of a write, one for each row that it changes. Writes that share a lock key run one
-   * after the other, in the order of their arrival. This prevents deadlocks between batches.
+   * Returns the lock keys of a write, one for each row that it changes. Writes with the same lock key run one after the
+   * other, in the order of their arrival: in separate batches or, if the key permits, as neighbours in one batch. This
+   * prevents deadlocks between batches.
    */
-  readonly keysOf?: (write: Write) => readonly string[];
+  readonly keysOf?: (write: Write) => readonly LockKey[];
 }
 
 interface GroupCommit {
@@ -82,11 +92,10 @@ interface GroupCommit {
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   const { commit, maxBatch = MAX_BATCH, maxInFlight, maxWaiting = MAX_WAITING } = options;
   const { maxWaitMs, iterations = 1, inHalves = () => false, keysOf = () => [] } = options;
-  const keysInFlight = new Set<string>();
   let waiting: Waiting[] = [];
   let intervals = 0;
-  /** The batches in flight, oldest first, with the times when they began on the monotonic clock. */
-  const inFlight = new Map<readonly Waiting[], number>();
+  /** The batches in flight, oldest first. */
+  const inFlight = new Set<Batch>();
   let writesInFlight = 0;
   /** Number of writes in progress, queued or in flight, at the recent peak. */
   let peak = 0;
@@ -139,15 +148,15 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
 
   async function launch(limit = maxBatch): Promise<void> {
     const batch = takeBatch(Math.min(limit, maxBatch));
-    if (batch.length === 0) return;
-    inFlight.set(batch, performance.now());
-    writesInFlight += batch.length;
+    const { length } = batch.members;
+    if (length === 0) return;
+    inFlight.add(batch);
+    writesInFlight += length;
     peak -= peak * PEAK_DECAY;
     halving = inHalves();
     proceed();
-    await settle(batch);
-    writesInFlight -= batch.length;
-    for (const { keys } of batch) for (const key of keys) keysInFlight.delete(key);
+    await settle(batch.members);
+    writesInFlight -= length;
     inFlight.delete(batch);
     proceed();
     endWhenIdle();
@@ -171,35 +180,42 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   }
 
   /**
-   * Takes queued writes for a batch. A write stays queued if it shares a lock key with a write in this batch
-   * or in flight. It also stays queued if it shares a lock key with an earlier write that stays queued, or if its owner
-   * has OWNER_CHARACTERS in this batch.
+   * Takes queued writes for a batch. A write stays queued if it has a lock key of a write in flight, or of one in this batch
+   * with which it may not share the key. It also stays queued if it has a lock key of an earlier write that stays queued, or
+   * if its owner has OWNER_CHARACTERS in this batch.
    */
-  function takeBatch(limit: number): Waiting[] {
-    const batch: Waiting[] = [];
+  function takeBatch(limit: number): Batch {
+    const members: Waiting[] = [];
     const left: Waiting[] = [];
+    const others = [...inFlight];
     const keysLeft = new Set<string>();
+    const kindOf = new Map<string, Write['kind']>();
     const charactersOf = new Map<string, number>();
     for (const member of waiting) {
       const { write, keys, characters } = member;
       const owner = 'owner' in write ? write.owner : '';
       const before = charactersOf.get(owner) ?? 0;
       const mustWait =
-        before >= OWNER_CHARACTERS || keys.some((key) => keysInFlight.has(key) || keysLeft.has(key));
-      if (mustWait || batch.length === limit) {
+        before >= OWNER_CHARACTERS ||
+        keys.some(({ name, isShared }) => {
+          const kind = kindOf.get(name);
+          const isFree = kind === undefined || (isShared && kind === write.kind);
+          return !isFree || keysLeft.has(name) || others.some((other) => other.kindOf.has(name));
+        });
+      if (mustWait || members.length === limit) {
         left.push(member);
-        for (const key of keys) keysLeft.add(key);
+        for (const { name } of keys) keysLeft.add(name);
       } else {
-        batch.push(member);
-        for (const key of keys) keysInFlight.add(key);
+        members.push(member);
+        for (const { name } of keys) kindOf.set(name, write.kind);
         if (characters > 0) charactersOf.set(owner, before + characters);
       }
     }
     waiting = left;
-    return batch;
+    return { members, kindOf, begun: performance.now() };
   }
 
-  async function settle(batch: readonly Waiting[]): Promise<void> {
+  async function settle(batch: Batch['members']): Promise<void> {
     try {
       const outcomes = await commit(batch.map((member) => member.write));
       for (const [index, member] of batch.entries()) {
@@ -225,8 +241,8 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   }
 
   function load(): ReturnType<GroupCommit['load']> {
-    const [oldest] = inFlight.values();
-    const oldestBatchMs = oldest === undefined ? 0 : performance.now() - oldest;
+    const [oldest] = inFlight;
+    const oldestBatchMs = oldest === undefined ? 0 : performance.now() - oldest.begun;
     return { writesWaiting: waiting.length, writesInFlight, oldestBatchMs };
   }
 

@@ -16,6 +16,13 @@ export type Write =
   | { readonly kind: 'revokeToken'; readonly id: string; readonly at: number }
   | { readonly kind: 'recordTokenUse'; readonly id: string; readonly at: number };
 
+/** The lock key of a row that a write changes. */
+export interface LockKey {
+  readonly name: string;
+  /** True if writes of the same kind with this key may share a batch. */
+  readonly isShared: boolean;
+}
+
 /**
  * The result of a write. `createdReplayed` means that an earlier write with the same idempotency key created
  * the plant.

@@ -8,6 +8,7 @@ import {
 } from '../../src/store/group-commit.ts';
 import { lockKeys } from '../../src/store/postgres/batch.ts';
 import {
+  type LockKey,
   NothingStored,
   type Outcome,
   StatementRejected,
@@ -31,7 +32,7 @@ function remove(id: number): Write {
 }
 
 function idOf(write: Write): number {
-  return write.kind === 'deletePlant' ? Number(write.id) : Number.NaN;
+  return 'id' in write ? Number(write.id) : Number.NaN;
 }
 
 function outcomeOf(id: number): Outcome {
@@ -400,8 +401,9 @@ describe('halves', () => {
   });
 });
 
-/** The keys of a write are the digits of its id. */
-const keysOf = (write: Write): readonly string[] => `${idOf(write)}`.split('');
+/** The keys of a write are the digits of its id. Writes of the same kind may share a 9 in a batch. */
+const keysOf = (write: Write): readonly LockKey[] =>
+  Array.from(`${idOf(write)}`, (name) => ({ name, isShared: name === '9' }));
 
 describe('writes that share a key', () => {
   test('are never in one batch, and keep the order of their arrival', async () => {
@@ -444,11 +446,53 @@ describe('writes that share a key', () => {
   });
 });
 
+describe('writes that share a key which their kind may share', () => {
+  test('are in one batch, in the order of their arrival', async () => {
+    const { begun, write, idsBegun } = createHeld({ maxInFlight: 3, keysOf });
+    const ids = [9, 19, 9, 29, 91, 9];
+    const writes = write(...ids);
+    for (const expected of [
+      [[9, 19, 9, 29]],
+      [
+        [9, 19, 9, 29],
+        [91, 9],
+      ],
+    ]) {
+      assert.deepEqual(await idsBegun(), expected);
+      at(begun, expected.length - 1).succeed();
+    }
+    assert.deepEqual(await Promise.all(writes), ids.map(outcomeOf));
+  });
+
+  test('wait for the end of a batch that has begun', async () => {
+    const { begun, write, idsBegun } = createHeld({ maxInFlight: 3, keysOf });
+    const writes = write(9);
+    await idsBegun();
+    writes.push(...write(9, 1, 9));
+    assert.deepEqual(await idsBegun(), [[9], [1]]);
+    at(begun, 0).succeed();
+    assert.deepEqual(await idsBegun(), [[9], [1], [9, 9]]);
+    for (const index of [1, 2]) at(begun, index).succeed();
+    await Promise.all(writes);
+  });
+
+  test('of another kind wait, and those behind them too', async () => {
+    const { group, begun, write, idsBegun } = createHeld({ maxInFlight: 3, keysOf });
+    const writes = [...write(9, 9), group.write(creation(9n)), ...write(9, 8)];
+    for (const expected of [[[9, 9, 8]], [[9, 9, 8], [9]], [[9, 9, 8], [9], [9]]]) {
+      assert.deepEqual(await idsBegun(), expected);
+      at(begun, expected.length - 1).succeed();
+    }
+    await Promise.all(writes);
+  });
+});
+
 test('on PostgreSQL writes share a key when they touch the same plant, idempotency key or token', () => {
   const create = (owner: string, id: bigint, key?: string): Write =>
     creation(id, { owner, idempotency: key === undefined ? null : { key, digest: new Uint8Array() } });
   const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: '' }, 0);
-  const share = (a: Write, b: Write): boolean => lockKeys(a).some((key) => lockKeys(b).includes(key));
+  const share = (a: Write, b: Write): boolean =>
+    lockKeys(a).some(({ name }) => lockKeys(b).some((key) => key.name === name));
   const sharing: readonly (readonly [Write, Write])[] = [
     [create('alice', 1n), create('alice', 1n, 'key')],
     [create('alice', 1n), remove(1)],

@@ -1,7 +1,7 @@
 import { messageOf } from '../../thrown-errors.ts';
 import { LAST_USE_STEP_MS } from '../../token.ts';
 import { type Row, toReplay } from '../rows.ts';
-import { KEY_LIFETIME_MS, type Outcome, StoreUnavailable, type Write } from '../store.ts';
+import { KEY_LIFETIME_MS, type LockKey, type Outcome, StoreUnavailable, type Write } from '../store.ts';
 import {
   type Connection,
   createPlants,
@@ -25,11 +25,10 @@ interface Member {
 }
 
 /**
- * Executes a batch of writes. No two writes share a lock key (`lockKeys`), so their order does not matter.
- * One statement executes all creations, and another one all deletions. With `perOwner`, each owner has a
- * separate statement for creations and for deletions. To prevent deadlocks, every batch locks rows in the
- * same order: idempotency keys, created plants, deleted plants, tokens. Each of these groups is sorted by
- * key.
+ * Executes a batch of writes. One statement executes all creations, and another one all deletions. With `perOwner`,
+ * each owner has a separate statement for creations and for deletions. Writes with the same lock key (`lockKeys`) are in
+ * the same statement, in their order; the order of others does not matter. To prevent deadlocks, every batch locks rows
+ * in the same order: idempotency keys, created plants, deleted plants, tokens. Each of these groups is sorted by key.
  */
 export async function commitBatch(
   connection: Connection,
@@ -52,19 +51,23 @@ function settledOutcome({ write, outcome }: Member): Outcome {
   return outcome;
 }
 
-/** Returns a lock key for each row that a write changes. Two writes in one batch never share a lock key. */
-export function lockKeys(write: Write): string[] {
+/**
+ * Returns a lock key for each row that a write changes. Creations of one plant may share a batch, and so may its
+ * deletions: their statement changes the row once.
+ */
+export function lockKeys(write: Write): LockKey[] {
   switch (write.kind) {
     case 'createPlant': {
-      const plant = plantKey(write.owner, write.id);
-      return write.idempotency === null ? [plant] : [plant, `key ${write.owner} ${write.idempotency.key}`];
+      const plant = { name: plantKey(write.owner, write.id), isShared: true };
+      if (write.idempotency === null) return [plant];
+      return [plant, { name: `key ${write.owner} ${write.idempotency.key}`, isShared: false }];
     }
     case 'deletePlant':
-      return [plantKey(write.owner, write.id)];
+      return [{ name: plantKey(write.owner, write.id), isShared: true }];
     case 'createToken':
     case 'revokeToken':
     case 'recordTokenUse':
-      return [`token ${tokenId(write)}`];
+      return [{ name: `token ${tokenId(write)}`, isShared: false }];
   }
 }
 
@@ -160,14 +163,15 @@ function settle(
   ifChanged: Outcome,
   otherwise: Outcome,
 ): void {
-  // Builds no set of changed keys if the statement changed all rows, which is the usual case.
+  // Builds no set of changed keys if the statement changed all rows, which is the usual case. Of several writes to
+  // one plant, the first changed it.
   const keys =
     changed.length === members.length
       ? undefined
       : new Set(changed.map(({ owner, id }) => plantKey(String(owner), String(id))));
   for (const member of members) {
     const { owner, id } = member.write;
-    member.outcome = keys === undefined || keys.has(plantKey(owner, id)) ? ifChanged : otherwise;
+    member.outcome = keys === undefined || keys.delete(plantKey(owner, id)) ? ifChanged : otherwise;
   }
 }
 

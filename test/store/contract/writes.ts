@@ -7,7 +7,7 @@ import {
   StoreUnavailable,
   type Write,
 } from '../../../src/store/store.ts';
-import type { TestEngine } from '../../support/engines.ts';
+import { rowsOf, type TestEngine } from '../../support/engines.ts';
 import {
   assertRejected,
   countOf,
@@ -40,6 +40,37 @@ export function testConcurrency(engine: TestEngine): void {
     assert.deepEqual(
       await namesOf(store),
       ids.map((id) => `last ${id}`),
+    );
+  });
+
+  test('several writes of each kind to the plants of several owners → the first of each counts', async (t) => {
+    const { url, open } = await prepare(t, engine);
+    const { store } = await open();
+    const owners = ['bob', 'alice', 'carol'];
+    const each = (write: (owner: string) => Write): Write[] => owners.map(write);
+    const writes = [
+      ...each((owner) => createOnce(1n, 'a', `first of ${owner}`, owner)),
+      ...each((owner) => create(1n, { owner, name: 'taken' })),
+      ...each((owner) => createOnce(1n, 'b', 'taken', owner)),
+      ...each((owner) => remove(2n, owner)),
+      ...each((owner) => create(2n, { owner, name: `second of ${owner}` })),
+      ...each((owner) => createOnce(2n, 'c', 'taken', owner)),
+    ];
+    const outcomes = ['created', 'idTaken', 'idTaken', 'absent', 'created', 'idTaken'] as const;
+    assert.deepEqual(
+      await writeAll(store, writes),
+      outcomes.flatMap((outcome) => owners.map(() => outcome)),
+    );
+    for (const owner of owners)
+      assert.deepEqual(await namesOf(store, owner), [`first of ${owner}`, `second of ${owner}`]);
+    assert.deepEqual(
+      await rowsOf(url, 'SELECT owner, key FROM idempotency_keys ORDER BY owner'),
+      owners.toSorted().map((owner) => ({ owner, key: 'a' })),
+    );
+    const deletions = [...each((owner) => remove(1n, owner)), ...each((owner) => remove(1n, owner))];
+    assert.deepEqual(
+      await writeAll(store, deletions),
+      ['deleted', 'absent'].flatMap((outcome) => owners.map(() => outcome)),
     );
   });
 

@@ -11,7 +11,14 @@ import {
 } from '../../../src/store/store.ts';
 import { execute, connections as options, postgres, rowsOf } from '../../support/engines.ts';
 import { until } from '../../support/patience.ts';
-import { countOf, create as creation, upTo } from '../../support/store-setup.ts';
+import {
+  countOf,
+  createOnce,
+  create as creation,
+  remove,
+  upTo,
+  writeAll,
+} from '../../support/store-setup.ts';
 
 const TRIES = 300;
 const ROUNDS = 5;
@@ -51,6 +58,26 @@ test('ids taken → PostgreSQL rejects a batch and logs an error, up to once a s
   const [row] = await database.query({ text: 'SELECT last_value FROM statements' });
   const rejected = Number(row?.last_value) - 1 - 1 - TRIES;
   assert.ok(rejected >= 1 && rejected <= 1 + seconds, `${rejected} in ${seconds} s`);
+});
+
+test('many writes of one kind to one plant → one commit; those with one idempotency key run one by one', async (t) => {
+  const batches: number[] = [];
+  const store = await openStore(await postgres.freshUrl(t), {
+    now: Date.now,
+    connections: options,
+    onFatal: assert.fail,
+    onCommit: (writes) => void batches.push(writes),
+  });
+  t.after(() => store.close());
+  const ofOneKind: readonly (readonly [readonly Write[], Outcome, Outcome])[] = [
+    [[1, 2, 3, 4].map(() => creation(1n)), 'created', 'idTaken'],
+    [[1, 2, 3, 4].map(() => remove(1n)), 'deleted', 'absent'],
+    [[1, 2, 3, 4].map((key) => createOnce(1n, `${key}`)), 'created', 'idTaken'],
+    [[...'aaaa'].map((key) => createOnce(2n, key)), 'created', 'createdReplayed'],
+  ];
+  for (const [writes, first, others] of ofOneKind)
+    assert.deepEqual(await writeAll(store, writes), [first, others, others, others]);
+  assert.deepEqual(batches, [4, 4, 4, 1, 1, 1, 1]);
 });
 
 test('the database turns array_nulls off → a plant without a tag has none', async (t) => {

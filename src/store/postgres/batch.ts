@@ -2,6 +2,7 @@ import { messageOf } from '../../thrown-errors.ts';
 import { LAST_USE_STEP_MS } from '../../token.ts';
 import { type Row, toReplay } from '../rows.ts';
 import { KEY_LIFETIME_MS, type LockKey, type Outcome, StoreUnavailable, type Write } from '../store.ts';
+import { withoutCommit } from './errors.ts';
 import {
   type Connection,
   createPlants,
@@ -101,7 +102,11 @@ async function inPipelinedTransaction(
     if (members.some(isKeyed)) await begun;
     await Promise.all([begun, execute(connection, members, perOwner)]);
   } catch (error: unknown) {
-    return rollBack(connection, error);
+    const reason = await begun.then(
+      () => withoutCommit(error),
+      () => error,
+    );
+    return rollBack(connection, reason);
   }
   await connection.query({ text: 'COMMIT' });
 }

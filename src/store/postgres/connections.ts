@@ -8,6 +8,7 @@ import {
   StoreNotOpened,
   type StoreOptions,
   StoreUnavailable,
+  withNothingStored,
 } from '../store.ts';
 import {
   classOfNotice,
@@ -165,6 +166,8 @@ export class Connections {
   }
 
   async #ask(client: Client, { name, text, values }: Statement): Promise<pg.QueryResult<Row>> {
+    // pg does not send a statement on a connection that is lost.
+    const isSent = client.lostBy === undefined;
     try {
       const config = {
         ...(this.#options.prepare && name !== undefined ? { name } : {}),
@@ -175,7 +178,9 @@ export class Connections {
     } catch (error: unknown) {
       // Treats every error that is not from the server as a connection failure. pg has no common code for
       // resets, closed connections and timeouts.
-      throw isFromServer(error) ? error : noConnection(error, client.lostBy);
+      if (isFromServer(error)) throw error;
+      const lost = noConnection(error, client.lostBy);
+      throw isSent ? lost : withNothingStored(lost);
     }
   }
 }

@@ -1,6 +1,12 @@
 // cspell:words mdextend mdzeroextend
 import { codeOf, messageOf } from '../../thrown-errors.ts';
-import { NothingStored, StatementRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
+import {
+  NothingStored,
+  StatementRejected,
+  StoreDamaged,
+  StoreUnavailable,
+  withNothingStored,
+} from '../store.ts';
 
 /**
  * SQLSTATE codes of errors that are retried: serialization failure and deadlock
@@ -173,6 +179,14 @@ export async function withStoreErrors<T>(work: () => Promise<T>): Promise<T> {
   } catch (error: unknown) {
     throw toStoreError(error);
   }
+}
+
+/** Returns the error of a transaction that began and for which COMMIT was not sent. It never leaves the outcome unknown. */
+export function withoutCommit(error: unknown): unknown {
+  const meaning = toStoreError(error);
+  return meaning instanceof StoreUnavailable && !(meaning instanceof NothingStored)
+    ? withNothingStored(meaning)
+    : error;
 }
 
 /** Converts an error of the server to an error of `store.ts`. Returns errors from other sources unchanged. */

@@ -12,8 +12,8 @@ export interface Statement {
 export interface Connection {
   /**
    * Sends a statement without waiting for the results of earlier statements (pipelining). Rejects with the
-   * server's error, with StoreUnavailable if the server does not answer, or with StatementRejected if it answers
-   * COMMIT with a rollback.
+   * server's error, with StoreUnavailable if the server does not answer, with NothingStored if the statement was not
+   * sent, or with StatementRejected if the server answers COMMIT with a rollback.
    */
   query(statement: Statement): Promise<readonly Row[]>;
 }

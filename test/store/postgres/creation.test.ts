@@ -11,6 +11,7 @@ import {
 } from '../../../src/store/store.ts';
 import { execute, connections as options, postgres, rowsOf } from '../../support/engines.ts';
 import { until } from '../../support/patience.ts';
+import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 import {
   countOf,
   createOnce,
@@ -138,6 +139,28 @@ test('the session ends after the error of a commit, as at a panic → the outcom
           !(write.reason instanceof NothingStored),
       );
   assert.deepEqual(await rowsOf(url, 'SELECT last_value::integer AS commits FROM commits'), [{ commits: 2 }]);
+});
+
+test('the connection is lost in a transaction → nothing stored, unless BEGIN has no answer or COMMIT was sent', async (t) => {
+  const url = new URL(await postgres.freshUrl(t));
+  const proxy = await startTcpProxy(t, Number(url.port));
+  url.host = `127.0.0.1:${proxy.port}`;
+  const store = await openStore(url.href, { now: Date.now, connections: options, onFatal: assert.fail });
+  t.after(() => store.close());
+  for (const [id, statement, isKnown] of [
+    [1n, /BEGIN/, false],
+    [2n, /claim-keys/, true],
+    [3n, /create-plants/, true],
+    [4n, /COMMIT/, false],
+  ] as const) {
+    const cut = proxy.expect(statement, 'cut after');
+    await assert.rejects(store.write(createOnce(id, `${id}`)), (error: unknown) => {
+      assert.ok(error instanceof StoreUnavailable, String(error));
+      assert.equal(error instanceof NothingStored, isKnown, `${statement}: ${error}`);
+      return true;
+    });
+    await cut;
+  }
 });
 
 test('two commits fail → the next one counts those that wait for a standby, and later ones do not', async (t) => {

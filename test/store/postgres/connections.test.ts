@@ -395,6 +395,7 @@ test('the database has other defaults → each session has the settings of the s
     'synchronous_commit = off',
     "default_transaction_isolation = 'serializable'",
     'statement_timeout = 0',
+    'lock_timeout = 0',
     'idle_in_transaction_session_timeout = 0',
     "idle_session_timeout = '9s'",
     'client_min_messages = error',
@@ -405,7 +406,7 @@ test('the database has other defaults → each session has the settings of the s
   const settings = await connections.use(({ query }) =>
     query({
       text: `SELECT name, current_setting(name) AS value
-               FROM unnest('{synchronous_commit, transaction_isolation, statement_timeout,
+               FROM unnest('{synchronous_commit, transaction_isolation, statement_timeout, lock_timeout,
                              idle_in_transaction_session_timeout, idle_session_timeout, client_min_messages}'::text[]) AS name`,
     }),
   );
@@ -413,6 +414,7 @@ test('the database has other defaults → each session has the settings of the s
     synchronous_commit: 'on',
     transaction_isolation: 'read committed',
     statement_timeout: '1234ms',
+    lock_timeout: '1110ms',
     idle_in_transaction_session_timeout: '1234ms',
     idle_session_timeout: '0',
     client_min_messages: 'warning',

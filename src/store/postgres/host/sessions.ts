@@ -99,6 +99,12 @@ export const ClientOrFailure = new Proxy(Client, {
   },
 });
 
+/**
+ * Share of a statement's time for which it waits for a lock. The error of this wait shows that nothing was stored; that of
+ * the whole time does not on a distributed server, whose workers may have committed.
+ */
+const LOCK_SHARE = 0.9;
+
 /** Settings of each session, except those that the server lacks. CockroachDB also rejects `current_setting` of such a one. */
 const SETTINGS: Readonly<Record<string, string>> = {
   // A missing tag must not become the text NULL.
@@ -141,7 +147,8 @@ export async function prepareSession(
 ): Promise<void> {
   // Sets timeouts, so that the server ends an open transaction if this instance is lost. Without timeouts,
   // the server would notice the loss only after hours.
-  const set = `SET statement_timeout = ${options.statementTimeoutMs}; SET synchronous_commit = on;
+  const set = `SET statement_timeout = ${options.statementTimeoutMs};
+               SET lock_timeout = ${Math.floor(options.statementTimeoutMs * LOCK_SHARE)}; SET synchronous_commit = on;
                SET default_transaction_isolation = 'read committed';
                SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs};
                SET client_min_messages = warning; ${SET_SETTINGS}; ${PLAN_ONCE}`;

@@ -1,10 +1,8 @@
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
-import { copyFile, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { openStore } from '../../src/store/open-engine.ts';
 import { Connections } from '../../src/store/postgres/connections.ts';
 import { inTransaction } from '../../src/store/postgres/transaction.ts';
 import {
@@ -18,7 +16,6 @@ import {
 } from '../support/engines.ts';
 import { changeFreePages, damagePage } from '../support/faults/damaged-file.ts';
 import { assertFails, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
-import { create, failTest } from '../support/store-setup.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
 
@@ -196,29 +193,6 @@ describe('check on an embedded store', TOGETHER, () => {
     const prepared = await prepare(t, sqlite);
     return { ...prepared, file: prepared.url.replace('sqlite:', '') };
   }
-
-  it('after a crash → reads the write-ahead log and leaves it; a clean store gets none', async (t) => {
-    const { check, run, folder, url, file } = await prepareFile(t);
-    const store = await openStore(url, { connections, onFatal: failTest, now: Date.now });
-    assert.equal(await store.write(create(1_000n)), 'created');
-    const crashed = join(folder, 'crashed', 'plants.db');
-    await mkdir(join(folder, 'crashed'));
-    for (const ending of ['', '-wal']) await copyFile(`${file}${ending}`, `${crashed}${ending}`);
-    await store.close();
-    const before = await Promise.all([readFile(crashed), readFile(`${crashed}-wal`)]);
-    for (const round of [1, 2]) {
-      const { code, stdout } = await check('--database-url', `sqlite:${crashed}`);
-      assert.deepEqual([code, stdout.split(',', 1)[0]], [0, 'sound: 631 plants'], `round ${round}`);
-      assert.ok(existsSync(`${crashed}-wal`), `round ${round}`);
-    }
-    const after = await Promise.all([readFile(crashed), readFile(`${crashed}-wal`)]);
-    assert.ok(after.every((bytes, place) => before[place]?.equals(bytes)));
-    // As the message of a copy whose log could not be emptied advises.
-    assert.equal((await run(['migrate', '--database-url', `sqlite:${crashed}`])).code, 0);
-    assert.ok(!existsSync(`${crashed}-wal`));
-    assert.equal((await check()).code, 0);
-    assert.deepEqual([existsSync(`${file}-wal`), existsSync(`${file}-shm`)], [false, false]);
-  });
 
   it('damaged page → found', async (t) => {
     const { check, file } = await prepareFile(t);

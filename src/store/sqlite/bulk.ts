@@ -12,7 +12,6 @@ import {
 import { CHARACTERS_IN_PAGE, charactersIn, ROWS_IN_PAGE, readPlantRow, toKeyRow, toToken } from '../rows.ts';
 import { type LogLeft, NothingStored, StoreDamaged, StoreUnavailable } from '../store.ts';
 import {
-  closeAfterReads,
   closeStore,
   describeMoved,
   inLongTransaction,
@@ -70,12 +69,8 @@ export async function openSqliteBulk(
       }),
     inspect: () => answering(file, () => inspectSqlite(db, file)),
     close: async () => {
-      if (writing === undefined) {
-        closeAfterReads(db, file);
-        return;
-      }
       db.close();
-      const left = writing.close();
+      const left = writing?.close();
       if (left !== undefined) onLogLeft(left);
     },
   };

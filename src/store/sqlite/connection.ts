@@ -196,25 +196,6 @@ export function closeStore(db: DatabaseSync, files: FileIdentity): LogLeft | und
 }
 
 /**
- * Closes a connection that has only read. A log with content stays as it is: the last connection would move it into the
- * database file and delete it, also what follows a damaged part, which SQLite takes for the end after a crash.
- */
-export function closeAfterReads(db: DatabaseSync, file: string): void {
-  let other: DatabaseSync | undefined;
-  try {
-    if (ifItHasContent(`${withoutLinks(file)}-wal`) !== undefined) {
-      other = new DatabaseSync(pathForSqlite(file), { readOnly: true, timeout: READ_LOCK_TIMEOUT_MS });
-      other.prepare('PRAGMA schema_version').get();
-    }
-  } catch {
-    // The caller has reported what makes the file unreadable.
-  }
-  db.close();
-  // Leaves the log, since it cannot write. It could not check CHECK constraints, so it is not the one that reads.
-  other?.close();
-}
-
-/**
  * Renames a log that does not belong to the database file next to it, to a name that does not exist. Removes its index
  * (`-shm`) too, since another process may still use it for the old file.
  */
@@ -314,7 +295,8 @@ function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSyn
   // SQLite opens a file that is read-only without an error. It would give its log and index the same mode,
   // which later starts could not write.
   if (existsSync(file)) accessSync(file, constants.W_OK);
-  const db = new DatabaseSync(pathForSqlite(file), { timeout: lockTimeoutMs });
+  // Names such as `:memory:` and `file:…` have a special meaning in SQLite.
+  const db = new DatabaseSync(isAbsolute(file) ? file : `./${file}`, { timeout: lockTimeoutMs });
   try {
     // Sorts in memory: SQLite would write temporary files to a folder that may be full or read-only. The largest sort is
     // that of all tokens, which are some hundred bytes each.
@@ -324,9 +306,4 @@ function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSyn
     db.close();
     throw error;
   }
-}
-
-/** Names such as `:memory:` and `file:…` have a special meaning in SQLite. */
-function pathForSqlite(file: string): string {
-  return isAbsolute(file) ? file : `./${file}`;
 }

@@ -768,6 +768,33 @@ for (const protocol of ['http', 'https'])
         assert.equal((await wire.rest()).length, 0);
       });
 
+test('client reads on after a stall, and its next request is in flight → it makes no way', async (t) => {
+  const connections = new OpenConnections(1, limits.sendBufferLimit);
+  const body = Buffer.alloc(16 * 1024 * 1024);
+  const held: ServerResponse[] = [];
+  const listener = listenerOf(t, connections, undefined, (request, response) => {
+    if (request.url === '/held') held.push(response);
+    else response.end(body);
+  });
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const client = connect(await listenOnFreePort(listener), '127.0.0.1').pause();
+  t.after(() => client.destroy());
+  client.write(REQUEST);
+  await until(() => (connections.all[0]?.socket.writableLength ?? 0) > 0);
+  const [connection] = connections.all;
+  for (let ticks = 0; ticks < 2 * STALLED_TICKS + 2; ticks += 1) {
+    connection?.tick();
+    connection?.look(() => 1, 0);
+  }
+  assert.equal(connection?.mayMakeWay, true, 'while it reads nothing');
+  client.resume();
+  await until(() => connection?.isIdle === true);
+  client.write(REQUEST.replace('/', '/held'));
+  await until(() => held.length === 1);
+  assert.equal(connection?.mayMakeWay, false);
+  assert.equal(connections.makeRoom(), false);
+});
+
 test('idle connection whose client still reads its response → stays open; closed when it reads no more', async (t) => {
   const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
   const url = `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections))}`;

@@ -3,7 +3,7 @@ import { type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { loadConfig } from '../../../src/config.ts';
 import { renderRawError, toApiError } from '../../../src/http/error-response.ts';
-import { ConnectionRegistry } from '../../../src/http/protocol/connection/connection-registry.ts';
+import { ConnectionRegistry, TICK_MS } from '../../../src/http/protocol/connection/connection-registry.ts';
 import type { Connection } from '../../../src/http/protocol/connection/http-connection.ts';
 import { createHttpServer } from '../../../src/http/protocol/http-server.ts';
 import { openWire } from '../../support/clients/raw-connection.ts';
@@ -49,8 +49,12 @@ async function sendToBusyServer(t: TestContext, bytes: string) {
     connections.destroy();
     server.close();
   });
-  wire.send(bytes);
-  await until(() => turns.length === 1);
+  const isRead = async (sent: string): Promise<void> => {
+    isBusy = true;
+    wire.send(sent);
+    await until(() => turns.length === 1);
+  };
+  await isRead(bytes);
   const [connection] = connections.all;
   assert.ok(connection !== undefined);
   assert.equal(connection.isIdle, false, 'not closed to make room');
@@ -60,6 +64,7 @@ async function sendToBusyServer(t: TestContext, bytes: string) {
     connection,
     connections,
     wire,
+    isRead,
     dispatched: () => dispatched,
     giveTurn: (): void => {
       isBusy = false;
@@ -107,6 +112,27 @@ test('input is rejected while it waits for a turn → 50301 and closed; the turn
   assert.equal(dispatched(), 0);
 });
 
+test('second part of a head is rejected while it waits for a turn → the response fits the method of the first', async (t) => {
+  const { connection, wire, giveTurn, isRead } = await sendToBusyServer(
+    t,
+    'GET / HTTP/1.1\r\nHost: plants.test\r\nX-Why: ',
+  );
+  giveTurn();
+  await until(() => connection.waitsForClient);
+  await isRead('HEAD of line\r\n\r\n');
+  connection.rejectInput();
+  const { status, body } = (await wire.answer()) ?? assert.fail('no response');
+  assert.equal(status, 503);
+  assert.match(String(body), /50301/);
+});
+
+test('request waits for a turn for longer than the timeout of headers → executed', async (t) => {
+  const { connection, wire, giveTurn } = await sendToBusyServer(t, REQUEST);
+  for (let ticks = 0; ticks <= limits.headerTimeout / TICK_MS + 1; ticks += 1) connection.tick();
+  giveTurn();
+  assert.equal((await wire.answer())?.status, 200);
+});
+
 test('stop while a request waits for a turn → executed, then closed', async (t) => {
   const { connections, wire, giveTurn } = await sendToBusyServer(t, REQUEST);
   const closed = connections.closeWhenIdle();
@@ -116,7 +142,7 @@ test('stop while a request waits for a turn → executed, then closed', async (t
   await closed;
 });
 
-test('client resets its connection while its request waits for a turn → not executed', async (t) => {
+test('connection is closed while its request waits for a turn → not executed', async (t) => {
   const { connection, wire, dispatched, giveTurn } = await sendToBusyServer(t, REQUEST);
   connection.socket.destroy();
   wire.destroy();

@@ -94,8 +94,8 @@ export class Connection {
   /** Rejects the request that is being received, or else the first one that waits to be parsed, and frees its input. */
   rejectInput(): void {
     const kept = this.#unparsed.takeLast();
-    // If the request in flight is complete, the error belongs to the first request that was kept.
-    if (kept.length > 0 && this.#current?.req.complete !== false) this.#framing.isHead = isHeadRequest(kept);
+    // Between two messages, the error belongs to the first request that was kept.
+    if (kept.length > 0 && !this.#framing.isInMessage) this.#framing.isHead = isHeadRequest(kept);
     this.fail(TOO_MUCH_INPUT);
   }
 
@@ -144,7 +144,7 @@ export class Connection {
     if (!this.waitsForClient && this.sendProgress.seenStalledTicks === 0) this.waitRank = nextWaitRank();
     if (this.isIdle && this.#isUsed) {
       if (this.#ticks > timeouts.idle) this.#close();
-    } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
+    } else if (!this.#waitsToParse && this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
       this.fail(TOO_SLOW);
     }
   }

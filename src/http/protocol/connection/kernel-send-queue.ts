@@ -57,14 +57,14 @@ function nameOf(socket: Socket): string | undefined {
 export class SendProgress {
   /** Ticks since the client last accepted a byte. */
   stalledTicks = 0;
-  /** `stalledTicks` at the last look at the kernel's send queue, if that had not changed since the look before. */
-  seenStalledTicks = 0;
   readonly #socket: Socket;
   readonly #timeoutTicks: number;
   /** Length of the kernel's send queue, as last read. */
   #queue: number | undefined;
   /** True if `#queue` was read after the client last accepted a byte. */
   #hasLooked = false;
+  /** `stalledTicks` at the last look at the kernel's send queue, if that had not changed since the look before. */
+  #seenStalledTicks = 0;
   #lastUnsent = 0;
   #lastWritten = 0;
 
@@ -80,8 +80,13 @@ export class SendProgress {
     this.#lastUnsent = writableLength;
     this.#lastWritten = bytesWritten;
     this.stalledTicks = writableLength === 0 || hasMoved ? 0 : this.stalledTicks + 1;
-    if (this.stalledTicks === 0) this.seenStalledTicks = 0;
+    if (this.stalledTicks === 0) this.#seenStalledTicks = 0;
     if (hasMoved) this.#hasLooked = false;
+  }
+
+  /** Ticks in which the client has accepted no byte, as far as the kernel's send queue confirms it; 0 once it reads again. */
+  get seenStalledTicks(): number {
+    return this.#socket.writableLength === 0 || this.#hasMoved ? 0 : this.#seenStalledTicks;
   }
 
   /** True if the client has accepted bytes since the last tick. */
@@ -103,8 +108,8 @@ export class SendProgress {
     if (!isSame && this.#hasLooked) this.stalledTicks = 1;
     this.#queue = queue;
     this.#hasLooked = true;
-    this.seenStalledTicks = isSame ? this.stalledTicks - age : 0;
-    return this.seenStalledTicks >= this.#timeoutTicks;
+    this.#seenStalledTicks = isSame ? this.stalledTicks - age : 0;
+    return this.#seenStalledTicks >= this.#timeoutTicks;
   }
 
   /**

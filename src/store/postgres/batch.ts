@@ -2,6 +2,7 @@ import { messageOf } from '../../thrown-errors.ts';
 import { LAST_USE_STEP_MS } from '../../token.ts';
 import { type Row, toReplay } from '../rows.ts';
 import { KEY_LIFETIME_MS, type LockKey, type Outcome, StoreUnavailable, type Write } from '../store.ts';
+import type { Connections } from './connections.ts';
 import { withoutCommit } from './errors.ts';
 import {
   type Connection,
@@ -32,13 +33,14 @@ interface Member {
  * in the same order: idempotency keys, created plants, deleted plants, tokens. Each of these groups is sorted by key.
  */
 export async function commitBatch(
-  connection: Connection,
+  connections: Pick<Connections, 'use'>,
   batch: readonly Write[],
   perOwner: boolean,
 ): Promise<readonly Outcome[]> {
   const members = batch.map((write): Member => ({ write, outcome: undefined }));
-  if (isOneStatement(members, perOwner)) await execute(connection, members, perOwner);
-  else await inPipelinedTransaction(connection, members, perOwner);
+  if (isOneStatement(members, perOwner))
+    await connections.use((connection) => execute(connection, members, perOwner));
+  else await inPipelinedTransaction(connections, members, perOwner);
   return members.map(settledOutcome);
 }
 
@@ -90,25 +92,33 @@ function isOneStatement(members: readonly Member[], perOwner: boolean): boolean 
 // BEGIN is not prepared: if a pooler rejected a prepared one, the statements would run outside a transaction. Idempotency
 // keys wait for BEGIN: if it alone failed, a key would be stored without its plant. COMMIT waits for all statements.
 async function inPipelinedTransaction(
-  connection: Connection,
+  connections: Pick<Connections, 'use'>,
   members: readonly Member[],
   perOwner: boolean,
 ): Promise<void> {
-  const begun = connection.query({ text: 'BEGIN' }).catch((error: unknown) => {
-    // The statements behind it may have run outside a transaction, so the outcome is unknown.
-    throw new StoreUnavailable(`a transaction could not begin: ${messageOf(error)}`, { cause: error });
-  });
+  let isUncommitted = false;
   try {
-    if (members.some(isKeyed)) await begun;
-    await Promise.all([begun, execute(connection, members, perOwner)]);
+    await connections.use(async (connection) => {
+      const begun = connection.query({ text: 'BEGIN' }).catch((error: unknown) => {
+        // The statements behind it may have run outside a transaction, so the outcome is unknown.
+        throw new StoreUnavailable(`a transaction could not begin: ${messageOf(error)}`, { cause: error });
+      });
+      try {
+        if (members.some(isKeyed)) await begun;
+        await Promise.all([begun, execute(connection, members, perOwner)]);
+      } catch (error: unknown) {
+        isUncommitted = await begun.then(
+          () => true,
+          () => false,
+        );
+        return rollBack(connection, error);
+      }
+      await connection.query({ text: 'COMMIT' });
+    });
   } catch (error: unknown) {
-    const reason = await begun.then(
-      () => withoutCommit(error),
-      () => error,
-    );
-    return rollBack(connection, reason);
+    // `use` must see the error of the server: it closes the connection on StoreUnavailable.
+    throw isUncommitted ? withoutCommit(error) : error;
   }
-  await connection.query({ text: 'COMMIT' });
 }
 
 async function execute(connection: Connection, members: readonly Member[], perOwner: boolean): Promise<void> {

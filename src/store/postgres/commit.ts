@@ -68,9 +68,7 @@ export function createCommit(
   async function execute(batch: readonly Write[]): Promise<readonly Outcome[]> {
     const created = await createOptimistically(batch);
     if (created !== undefined) return created;
-    return togetherOrPerOwner((perOwner) =>
-      connections.use((connection) => commitBatch(connection, batch, perOwner)),
-    );
+    return togetherOrPerOwner((perOwner) => commitBatch(connections, batch, perOwner));
   }
 
   /**

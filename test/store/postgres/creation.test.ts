@@ -6,6 +6,7 @@ import {
   NothingStored,
   type Outcome,
   type Store,
+  StoreDamaged,
   StoreUnavailable,
   type Write,
 } from '../../../src/store/store.ts';
@@ -162,6 +163,36 @@ test('the connection is lost in a transaction → nothing stored, unless BEGIN h
     await cut;
   }
 });
+
+for (const code of ['53100', '57014', '58030', 'XX001'])
+  test(`the server sends ${code} in a transaction → nothing stored${code === 'XX001' ? ', but damaged' : ''}, and the session is kept`, async (t) => {
+    const { url, store } = await openFresh(t);
+    await execute(
+      url,
+      `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+         IF EXISTS (SELECT FROM inserted WHERE name = 'fails') THEN
+           RAISE EXCEPTION 'failed' USING ERRCODE = '${code}';
+         END IF;
+         RETURN NULL;
+       END$$;
+       CREATE TRIGGER fail AFTER INSERT ON plants REFERENCING NEW TABLE AS inserted
+         FOR EACH STATEMENT EXECUTE FUNCTION fail();
+       CREATE TABLE sessions (pid integer);
+       CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+         INSERT INTO sessions VALUES (pg_backend_pid());
+         RETURN NULL;
+       END$$;
+       CREATE TRIGGER note AFTER INSERT ON plants FOR EACH STATEMENT EXECUTE FUNCTION note()`,
+    );
+    assert.equal(await store.write(createOnce(1n, '1')), 'created');
+    await assert.rejects(
+      store.write(createOnce(2n, '2', 'fails')),
+      code === 'XX001' ? StoreDamaged : NothingStored,
+    );
+    assert.equal(await store.write(createOnce(2n, '2')), 'created');
+    const sessions = 'SELECT count(*)::integer AS writes FROM sessions GROUP BY pid';
+    assert.deepEqual(await rowsOf(url, sessions), [{ writes: 2 }]);
+  });
 
 test('two commits fail → the next one counts those that wait for a standby, and later ones do not', async (t) => {
   const url = await postgres.freshUrl(t);

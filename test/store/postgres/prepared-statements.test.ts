@@ -29,42 +29,41 @@ async function openMigrated(t: TestContext): Promise<Connections> {
 
 test('BEGIN and COMMIT are not prepared, so that they cannot fail alone', async (t) => {
   const connections = await openMigrated(t);
-  const prepared = await connections.use(async (connection) => {
-    assert.deepEqual(await commitBatch(connection, [creation], false), ['created']);
-    return connection.query({ text: 'SELECT statement FROM pg_prepared_statements ORDER BY statement' });
-  });
+  assert.deepEqual(await commitBatch(connections, [creation], false), ['created']);
+  const text = 'SELECT statement FROM pg_prepared_statements ORDER BY statement';
+  const prepared = await connections.query({ text });
   const verbs = prepared.map(({ statement }) => String(statement).split(/\s/, 1)[0]);
   assert.deepEqual(verbs.sort(), ['INSERT', 'INSERT', 'SELECT']);
 });
 
 test('only BEGIN fails → a batch with an idempotency key stores neither the key nor the plant', async (t) => {
   const connections = await openMigrated(t);
-  const failed = connections.use((connection) => {
-    const failing: Connection = {
-      query: (statement) =>
-        connection.query(statement.text === 'BEGIN' ? { text: 'SELECT 1 / 0' } : statement),
-    };
-    return commitBatch(failing, [creation], false);
-  });
-  await assert.rejects(failed, StoreUnavailable);
+  const failing: Pick<Connections, 'use'> = {
+    use: (work) =>
+      connections.use((connection) =>
+        work({
+          query: (statement) =>
+            connection.query(statement.text === 'BEGIN' ? { text: 'SELECT 1 / 0' } : statement),
+        }),
+      ),
+  };
+  await assert.rejects(commitBatch(failing, [creation], false), StoreUnavailable);
   const text = 'SELECT key FROM idempotency_keys UNION ALL SELECT name FROM plants';
   assert.deepEqual(await connections.query({ text }), []);
 });
 
 test('a prepared statement is planned once, not at each call', async (t) => {
   const connections = await openMigrated(t);
-  const plans = await connections.use(async (connection) => {
-    for (const id of [1n, 2n, 3n])
-      await commitBatch(connection, [{ ...creation, id, idempotency: null }], false);
-    return connection.query({ text: 'SELECT custom_plans, generic_plans FROM pg_prepared_statements' });
-  });
+  for (const id of [1n, 2n, 3n])
+    await commitBatch(connections, [{ ...creation, id, idempotency: null }], false);
+  const text = 'SELECT custom_plans, generic_plans FROM pg_prepared_statements';
+  const plans = await connections.query({ text });
   assert.deepEqual(plans, [{ custom_plans: '0', generic_plans: '3' }]);
 });
 
 /** Executes each prepared statement of the service in the one session of `connections`. Resolves to their names. */
 async function prepareAll(connections: Connections): Promise<readonly string[]> {
-  const commit = (...batch: readonly Write[]) =>
-    connections.use((connection) => commitBatch(connection, batch, false));
+  const commit = (...batch: readonly Write[]) => commitBatch(connections, batch, false);
   const read = connections.read.bind(connections);
   const at = Date.now();
   const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: 'test' }, at);

@@ -65,9 +65,13 @@ export async function withConnection<T>(
   }
 }
 
-/** Applies the missing migrations in the transaction of a connection. Retries if another session locks a table. */
+/**
+ * Applies the missing migrations in the transaction of a connection. Retries if another session locks a table. Later
+ * statements of the transaction have its `lock_timeout` again.
+ */
 export async function migrate(connection: Connection): Promise<readonly string[]> {
   await rejectOtherEncodings(connection);
+  const [before] = await connection.query({ text: 'SHOW lock_timeout' });
   // Waits for other migrations up to TIMEOUT_MS, whatever the account or the database sets.
   await connection.query({ text: 'SET LOCAL lock_timeout = 0' });
   await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
@@ -75,7 +79,12 @@ export async function migrate(connection: Connection): Promise<readonly string[]
   await connection.query({ text: 'SAVEPOINT unlocked' });
   for (const deadline = performance.now() + TIMEOUT_MS; ; ) {
     try {
-      return await applyMissing(connection);
+      const applied = await applyMissing(connection);
+      await connection.query({
+        text: "SELECT set_config('lock_timeout', $1, true)",
+        values: [before?.lock_timeout],
+      });
+      return applied;
     } catch (error: unknown) {
       if (!isLockTimeout(error)) throw error;
       if (performance.now() > deadline)

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import pg from 'pg';
-import { migrateStore, openBulk } from '../../../src/store/open-engine.ts';
+import { migrateStore, openBulk, rejectUnlessFillable } from '../../../src/store/open-engine.ts';
 import { StoreUnavailable } from '../../../src/store/store.ts';
 import { connections, execute, postgres, rowsOf } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
@@ -91,4 +91,22 @@ test('all plants are counted → the table is read in one pass', async (t) => {
   // The session reports its numbers when it ends.
   const scans = "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'plants'";
   await until(async () => Number((await rowsOf(url, scans))[0]?.seq_tup_read) === 2);
+});
+
+test('an empty target is locked for longer than a migration waits for a lock → the check for `copy` waits', async (t) => {
+  const url = await postgres.freshUrl(t);
+  await migrateStore(url);
+  const other = new pg.Client({ connectionString: url });
+  await other.connect();
+  try {
+    await other.query('BEGIN; LOCK TABLE plants IN SHARE MODE');
+    const checked = rejectUnlessFillable(url);
+    const waiting = `SELECT FROM pg_stat_activity WHERE datname = current_database()
+                        AND wait_event_type = 'Lock' AND clock_timestamp() - query_start > interval '1.5 s'`;
+    await Promise.race([checked, until(async () => (await rowsOf(url, waiting)).length > 0)]);
+    await other.query('ROLLBACK');
+    await checked;
+  } finally {
+    await other.end();
+  }
 });

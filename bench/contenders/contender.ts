@@ -25,7 +25,7 @@ export interface CpuUse {
  */
 export interface Measurement extends Tally {
   readonly cpu: CpuUse | undefined;
-  /** Peak resident memory of the server. */
+  /** Peak resident memory of the server; without /proc the current one. Undefined if the server has ended. */
   readonly peakBytes: number | undefined;
   /** CPU time and allocations of the server. Undefined if the contender is no server. */
   readonly usage: Usage | undefined;

@@ -28,7 +28,8 @@ export function httpContender(
         ...request,
         target: running.targetOf(request.target),
       }));
-      await resetPeakMemory(running);
+      // Failed requests report a server that has ended.
+      await resetPeakMemory(running).catch(() => undefined);
       await running.usage();
       const before = readCpuSeconds(pid);
       const tally = await runLoad(
@@ -38,7 +39,12 @@ export function httpContender(
       );
       const after = readCpuSeconds(pid);
       const cpu = before && after && cpuUse(before, after, generator.threads, tally.cpuSeconds);
-      return { ...tally, cpu, peakBytes: await peakMemory(running), usage: await running.usage() };
+      return {
+        ...tally,
+        cpu,
+        peakBytes: await peakMemory(running).catch(() => undefined),
+        usage: await running.usage(),
+      };
     },
   };
 }

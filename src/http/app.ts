@@ -27,12 +27,13 @@ import { createLoopBudget } from './overload/loop-budget.ts';
 import { createPlant, createPlantOperation } from './plants/create-plant.ts';
 import { deletePlant, deletePlantOperation } from './plants/delete-plant.ts';
 import { listPlants, listPlantsOperation } from './plants/list-plants.ts';
-import { createGate, createPageSlots } from './plants/page-slots.ts';
+import { createPageSlots } from './plants/page-slots.ts';
 import { answerOtherMethods, collectMethods } from './protocol/method-not-allowed.ts';
 import { compileBodyCheck } from './protocol/request-validation.ts';
 import { COMMON_HEADERS } from './response-head.ts';
 import { SendBufferLimit } from './send-buffer-limit.ts';
 import { createSendPieces } from './streamed-response.ts';
+import { createTaskLimit } from './task-limit.ts';
 
 type SharedOptions = 'connections' | 'tls' | 'log' | 'tracing' | 'trustedProxies' | 'origins' | 'isStopping';
 
@@ -124,7 +125,7 @@ export function createApp(options: AppOptions): FastifyInstance {
   // Anyone can send unknown tokens. Their lookups have a separate limit and loop budget, which networks share.
   const knownLookups = createAdmission(limits.maxInFlight, waitForLoopBudget);
   const otherLookups = createAdmission(limits.maxInFlight, createLoopBudget());
-  const verificationGate = createGate(JWT_CHECKS_AT_ONCE);
+  const limitVerifications = createTaskLimit(JWT_CHECKS_AT_ONCE);
   // Tokens that wait for keys of the identity provider take no places of lookups.
   const keyWaits = createAdmission(limits.maxInFlight, () => undefined);
   const audit = createAudit(log);
@@ -136,7 +137,7 @@ export function createApp(options: AppOptions): FastifyInstance {
       network === undefined
         ? { verify: (work) => knownLookups.run(network, work), wait: (work) => work() }
         : {
-            verify: (work) => otherLookups.run(network, () => verificationGate(work)),
+            verify: (work) => otherLookups.run(network, () => limitVerifications(work)),
             wait: (work) => keyWaits.run(network, work),
           },
     now,

@@ -7,9 +7,10 @@ import { ClientGone, toApiError } from '../error-response.ts';
 import { asJson, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
 import type { HeldBytes, SendBufferLimit } from '../send-buffer-limit.ts';
 import { inPieces, PIECE_BYTES, type SendPieces } from '../streamed-response.ts';
+import { createTaskLimit } from '../task-limit.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
 import { GATHERED_BYTES, gather } from './gathered-list.ts';
-import { createGate, type WaitForPageSlot } from './page-slots.ts';
+import type { WaitForPageSlot } from './page-slots.ts';
 import { EMPTY, nextOf, PAGE_BYTES, PlantPages } from './pagination.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
@@ -116,8 +117,8 @@ export function listPlants(
   onSent: (bytes: number) => void,
   { sendBufferLimit, sendPieces, waitForPageSlot, recheck }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
-  const gatherLimited = createGate(CONCURRENT_GATHERS);
-  const readLimited = createGate(CONCURRENT_READS);
+  const gatherLimited = createTaskLimit(CONCURRENT_GATHERS);
+  const readLimited = createTaskLimit(CONCURRENT_READS);
 
   // Yields the JSON of a streamed list in pieces. All pages share one buffer, to save memory. `first` is an array, so
   // that this generator does not keep the text of the first page while its client is slow.

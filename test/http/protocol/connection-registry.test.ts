@@ -73,13 +73,7 @@ test('connection accepted after the stop began → closed without a response', a
 
 test('request in flight when the stop begins → its connection is closed after the response', async (t) => {
   const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
-  const { held, handler } = holdRequests();
-  const wire = openWire(
-    `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections, undefined, handler))}`,
-  );
-  t.after(() => wire.destroy());
-  wire.send(HELD_REQUEST);
-  await until(() => held.length === 1);
+  const { held, wire } = await holdOneRequest(t, connections);
   const empty = connections.closeWhenIdle();
   held[0]?.end();
   assert.equal(await statusOf(wire), 200);
@@ -490,13 +484,7 @@ test('connection whose request took long → idle only from its response on', as
 test('connection that becomes idle between two ticks → makes way', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const connections = new OpenConnections(1, limits.sendBufferLimit);
-  const { held, handler } = holdRequests();
-  const wire = openWire(
-    `http://127.0.0.1:${await listenOnFreePort(listenerOf(t, connections, undefined, handler))}`,
-  );
-  t.after(() => wire.destroy());
-  wire.send(HELD_REQUEST);
-  await until(() => held.length === 1);
+  const { held } = await holdOneRequest(t, connections);
   assert.equal(connections.makeRoom(), false);
   held[0]?.end();
   await until(() => connections.all[0]?.isIdle === true);
@@ -1052,6 +1040,17 @@ function answerOrReceive(request: IncomingMessage, response: ServerResponse): vo
     response.acceptBody();
     request.resume().once('end', () => response.end());
   }
+}
+
+/** Sends a request to a listener that keeps its response. Resolves once the listener has the request. */
+async function holdOneRequest(t: TestContext, connections: ConnectionRegistry) {
+  const { held, handler } = holdRequests();
+  const port = await listenOnFreePort(listenerOf(t, connections, undefined, handler));
+  const wire = openWire(`http://127.0.0.1:${port}`);
+  t.after(() => wire.destroy());
+  wire.send(HELD_REQUEST);
+  await until(() => held.length === 1);
+  return { held, wire };
 }
 
 /** Returns a handler that keeps the responses to requests of `/held`, and ends all others. */

@@ -251,7 +251,7 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/app.ts',
-        from: 'otherLookups.run(network, () => verificationGate(work))',
+        from: 'otherLookups.run(network, () => limitVerifications(work))',
         to: 'work()',
       },
     ],

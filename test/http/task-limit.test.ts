@@ -1,0 +1,56 @@
+import assert from 'node:assert/strict';
+import { describe, it } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
+import { createTaskLimit } from '../../src/http/task-limit.ts';
+
+describe('a limit of two tasks', () => {
+  it('starts a queued task when another one ends, with success or not', async () => {
+    const limited = createTaskLimit(2);
+    const tasks = Array.from({ length: 4 }, () => Promise.withResolvers<void>());
+    const started: number[] = [];
+    const ends = tasks.map(({ promise }, index) =>
+      limited(() => {
+        started.push(index);
+        return promise;
+      }),
+    );
+    const settled = Promise.allSettled(ends);
+    assert.deepEqual(started, [0, 1]);
+    tasks[1]?.reject(new Error('failed'));
+    await setImmediate();
+    assert.deepEqual(started, [0, 1, 2]);
+    tasks[0]?.resolve();
+    await setImmediate();
+    assert.deepEqual(started, [0, 1, 2, 3]);
+    tasks[2]?.resolve();
+    tasks[3]?.resolve();
+    assert.deepEqual(
+      (await settled).map(({ status }) => status),
+      ['fulfilled', 'rejected', 'fulfilled', 'fulfilled'],
+    );
+  });
+
+  it('rejects a task that is queued for too long with 50301, never starts it, and loses no place', async (t) => {
+    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const limited = createTaskLimit(2);
+    const hanging = Array.from({ length: 2 }, () => Promise.withResolvers<void>());
+    const ends = hanging.map(({ promise }) => limited(() => promise));
+    const rejected = assert.rejects(
+      limited(() => assert.fail('the task was started')),
+      { code: 50301, headers: { 'retry-after': '1' } },
+    );
+    t.mock.timers.tick(30_000);
+    await rejected;
+    for (const { resolve } of hanging) resolve();
+    await Promise.all(ends);
+    assert.equal(await limited(() => limited(async () => 'both are free again')), 'both are free again');
+  });
+
+  it('keeps no timer of a queued task that has run', async () => {
+    const countTimers = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
+    const limited = createTaskLimit(2);
+    const before = countTimers();
+    await Promise.all(Array.from({ length: 8 }, () => limited(() => setImmediate())));
+    assert.equal(countTimers(), before);
+  });
+});

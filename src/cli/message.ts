@@ -1,6 +1,6 @@
 import { escapeLine } from '../terminal-text.ts';
 import { TOKEN_PREFIX } from '../token.ts';
-import type { Output } from './context.ts';
+import { type CommandContext, type Output, print } from './context.ts';
 
 /** A token, or a part of one that is long enough to be secret. */
 const TOKEN = new RegExp(`${TOKEN_PREFIX}[0-9A-Za-z]{20,}`, 'g');
@@ -8,6 +8,18 @@ const TOKEN = new RegExp(`${TOKEN_PREFIX}[0-9A-Za-z]{20,}`, 'g');
 /** Writes a line to standard error. Escapes control characters, since a message may quote any input. */
 export function writeMessage(stderr: Output, line: string): void {
   stderr.write(`${escapeLine(line)}\n`);
+}
+
+/**
+ * Prints the result of a command that has changed a store. If standard output cannot be written, writes the result to standard
+ * error, so that the command is not repeated, and rejects with OutputFailed.
+ */
+export async function printResult(context: CommandContext, text: string): Promise<void> {
+  await print(context, text).catch((error: unknown) => {
+    const result = text.trimEnd().replaceAll('\n', '; ');
+    writeMessage(context.stderr, `plant-store: the result could not be printed: ${result}`);
+    throw error;
+  });
 }
 
 /**

@@ -53,6 +53,25 @@ describe('control characters in a message are escaped', TOGETHER, () => {
     assert.deepEqual(JSON.parse(shown.stdout), JSON.parse(piped.stdout));
   });
 
+  it('damaged owner and name of a token, on a terminal', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.token('alice');
+    await execute(installation.databaseUrl, `UPDATE tokens SET owner = '${HOSTILE}', name = '${HOSTILE}'`);
+    const onTerminal = { terminals: ['stdout'] } as const;
+    const [shown, piped] = [
+      await installation.run(['token', 'list', '--json'], onTerminal),
+      await installation.run(['token', 'list', '--json']),
+    ];
+    assertHarmless(shown.stdout);
+    assert.deepEqual(JSON.parse(shown.stdout), JSON.parse(piped.stdout));
+    const [{ id }] = JSON.parse(shown.stdout);
+    for (const before of ['', ' was already']) {
+      const { stdout } = await installation.run(['token', 'revoke', id], onTerminal);
+      assertHarmless(stdout);
+      assert.ok(stdout.includes(`${id} of ${ESCAPED}${before}`), stdout);
+    }
+  });
+
   it('existing file', async (t) => {
     const installation = await newInstallation(t);
     await writeFile(join(installation.folder, HOSTILE), '');

@@ -6,8 +6,8 @@ import { isEmbedded, rejectUnlessFillable } from '../../store/open-engine.ts';
 import { NothingStored } from '../../store/store.ts';
 import { OperatorError } from '../../thrown-errors.ts';
 import { CommandFailed } from '../command-errors.ts';
-import { type CommandContext, type Output, print } from '../context.ts';
-import { pluralize, writeMessage } from '../message.ts';
+import type { CommandContext, Output } from '../context.ts';
+import { pluralize, printResult, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import { type Progress, startProgress } from '../progress.ts';
 import { createRowChecksum, type RowChecksum } from '../row-checksum.ts';
@@ -31,7 +31,7 @@ export function copyCommand(context: CommandContext): Command {
           `${placeOf(to)} is not empty; nothing was copied. Use a new file or an empty database`,
         );
       });
-      await print(context, json === true ? `${JSON.stringify(copied)}\n` : describe(copied));
+      await printResult(context, json === true ? `${JSON.stringify(copied)}\n` : describe(copied));
     });
 }
 

@@ -9,8 +9,8 @@ import { StatementRejected, StoreUnavailable } from '../../store/store.ts';
 import { messageOf } from '../../thrown-errors.ts';
 import { rejectUnlessOwner } from '../arguments.ts';
 import { CommandFailed, explainFileError } from '../command-errors.ts';
-import { type CommandContext, print } from '../context.ts';
-import { pluralize, writeMessage } from '../message.ts';
+import type { CommandContext } from '../context.ts';
+import { pluralize, printResult, writeMessage } from '../message.ts';
 import { withBulk } from '../open-store.ts';
 import {
   addFormat,
@@ -76,7 +76,7 @@ export function importCommand(context: CommandContext): Command {
       const counts = await withBulk(context, config, (bulk) =>
         importPlants(context, bulk, owner, { format, source, onConflict: flags.onConflict }),
       ).finally(() => source.chunks.destroy());
-      const printing = print(
+      const printing = printResult(
         context,
         flags.json === true ? `${JSON.stringify(counts)}\n` : `${saved(counts, owner)}\n`,
       );

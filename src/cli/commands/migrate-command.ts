@@ -1,6 +1,7 @@
 import { Command } from 'commander';
 import type { Flags } from '../../config.ts';
-import { type CommandContext, print } from '../context.ts';
+import type { CommandContext } from '../context.ts';
+import { printResult } from '../message.ts';
 import { migrateAndAnnounce, reportLogLeft } from '../open-store.ts';
 import { addSettings, configOf } from '../settings/flags.ts';
 
@@ -13,7 +14,7 @@ export function migrateCommand(context: CommandContext): Command {
     const applied = await migrateAndAnnounce(context, databaseUrl, {
       onLogLeft: (left) => reportLogLeft(context, left),
     });
-    await print(
+    await printResult(
       context,
       applied.length === 0 ? 'nothing to apply\n' : applied.map((name) => `applied ${name}\n`).join(''),
     );

@@ -5,7 +5,7 @@ import type { Flags } from '../../config.ts';
 import { type Audit, createAudit } from '../../observability/audit-log.ts';
 import type { Contents } from '../../store/bulk-store.ts';
 import type { Store } from '../../store/store.ts';
-import { escapeLine } from '../../terminal-text.ts';
+import { escapeLine, escapeLines } from '../../terminal-text.ts';
 import { messageOf } from '../../thrown-errors.ts';
 import {
   DEFAULT_EXPIRES,
@@ -27,7 +27,7 @@ import {
 import { rejectUnlessLocalOwner } from '../arguments.ts';
 import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, print } from '../context.ts';
-import { writeMessage } from '../message.ts';
+import { printResult, writeMessage } from '../message.ts';
 import { withBulk, withStore } from '../open-store.ts';
 import { addSettings, configOf } from '../settings/flags.ts';
 
@@ -109,7 +109,9 @@ function listTokensCommand(context: CommandContext): Command {
 
 /** Prints the tokens page by page, in bounded memory. */
 async function printTokens(context: CommandContext, contents: Contents, asJson: boolean): Promise<void> {
-  const texts = asJson ? jsonOf(contents) : tableOf(contents);
+  // The escapes have the form of JSON, so the array stays the same.
+  const show = context.stdout.isTTY === true ? escapeLines : (json: string) => json;
+  const texts = asJson ? jsonOf(contents, show) : tableOf(contents);
   await pipeline(Readable.from(texts, { highWaterMark: 1 }), context.stdout, { end: false });
 }
 
@@ -121,7 +123,7 @@ function revokeTokenCommand(context: CommandContext): Command {
     const config = configOf(context, flags);
     const token = await withStore(context, config, (store) => revoke(store, named), { mustExist: true });
     if (token.revokedAt === null) (await auditOf(context)).tokenRevoked(token.id);
-    await print(context, describeRevocation(token));
+    await printResult(context, describeRevocation(token));
   });
 }
 
@@ -143,8 +145,9 @@ async function getToken(store: Store, named: string): Promise<FoundToken> {
 }
 
 function describeRevocation({ id, owner, revokedAt }: FoundToken): string {
-  if (revokedAt === null) return `revoked ${id} of ${owner}\n`;
-  return `${id} of ${owner} was already revoked at ${formatTime(revokedAt)}\n`;
+  const name = `${id} of ${escapeLine(owner)}`;
+  if (revokedAt === null) return `revoked ${name}\n`;
+  return `${name} was already revoked at ${formatTime(revokedAt)}\n`;
 }
 
 // Imports the log module on demand, since `token list` does not use it.
@@ -158,13 +161,13 @@ function stateOf(token: Token, now: number): string {
   return isValid(token, now) ? 'valid' : 'expired';
 }
 
-/** Yields the tokens as a JSON array, formatted as by `JSON.stringify`. */
-async function* jsonOf(contents: Contents): AsyncGenerator<string> {
+/** Yields the tokens as a JSON array, formatted as by `JSON.stringify`. Passes each part through `show`. */
+async function* jsonOf(contents: Contents, show: (json: string) => string): AsyncGenerator<string> {
   const now = Date.now();
   let before = '[\n';
   for await (const tokens of contents.tokens()) {
     const items = tokens.map((token) => JSON.stringify(toJson(token, now), null, 2).replaceAll('\n', '\n  '));
-    yield `${before}  ${items.join(',\n  ')}`;
+    yield show(`${before}  ${items.join(',\n  ')}`);
     before = ',\n';
   }
   yield before === ',\n' ? '\n]\n' : '[]\n';

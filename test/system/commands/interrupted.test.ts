@@ -197,18 +197,20 @@ it('backup ended by a signal while it checks the copy → leaves no file', async
   assert.deepEqual(left, []);
 });
 
-it('copy ended by a signal → says that nothing was copied, and a second copy succeeds', async (t) => {
+it('copy ended by a signal → clears the progress bar, says that nothing was copied, and a second copy succeeds', async (t) => {
   const { run, runProcess, file, databaseUrl } = await prepareToFeed(t);
   await writeFile(file('plants.ndjson'), lines(200_000));
   assert.equal((await run(['import', 'alice', file('plants.ndjson')])).code, 0);
   const script = `import { statSync } from 'node:fs';
+      process.stderr.isTTY = true;
       const sizeOf = (file) => statSync(file, { throwIfNoEntry: false })?.size ?? 0;
       setInterval(() => sizeOf('copy.db-wal') > 1e6 && process.kill(process.pid, 'SIGTERM'), 1)`;
   const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(script)}`;
   const copy = ['copy', databaseUrl, `sqlite:${file('copy.db')}`];
   const { signal, stderr } = await runProcess(copy, { env: { NODE_OPTIONS } });
   assert.equal(signal, 'SIGTERM');
-  assert.match(stderr, /plant-store: interrupted; nothing was copied; copy to \S+copy\.db again/);
+  const cleared = '\u001b[1G\u001b[2K' + 'plant-store: interrupted; nothing was copied; copy to ';
+  assert.ok(stderr.includes(cleared), stderr);
   const { code, stdout } = await run(copy);
   assert.equal(code, 0);
   assert.match(stdout, /^copied and verified: 200000 plants/);

@@ -34,7 +34,10 @@ describe('stdout cannot be written', TOGETHER, () => {
     const { stderr } = await runProcess(['import', 'alice', 'plants.ndjson'], {
       wrap: (program) => ['sh', '-c', '"$@" | :', 'sh', ...program],
     });
-    assert.match(stderr, /^line 1: .*\nplant-store: 1 invalid line skipped; .*\n$/m);
+    assert.match(
+      stderr,
+      /^line 1: .*\n(?:plant-store: the result .*\n)?plant-store: 1 invalid line skipped; .*\n$/m,
+    );
   });
 
   // Only Linux has /dev/full.
@@ -53,6 +56,22 @@ describe('stdout cannot be written', TOGETHER, () => {
         assert.deepEqual({ code, stderr }, { code: 1, stderr: fault });
       });
     }
+
+    for (const [command, result] of [
+      [['import', 'alice', EXAMPLE], '630 plants of alice created'],
+      [['migrate', '--database-url', 'sqlite:new.db'], 'applied 0001-plants-and-tokens.sql; applied '],
+      [['copy', 'sqlite:full.db', 'sqlite:new.db'], 'copied and verified: 1 plant (checksum '],
+    ] as const)
+      it(`${command[0]}: disk full → fails, and standard error has the result`, async (t) => {
+        const installation = await newInstallation(t);
+        const plants = join(installation.folder, 'one.ndjson');
+        await writeFile(plants, lines(1));
+        await installation.run(['import', 'alice', plants, '--database-url', 'sqlite:full.db']);
+        const { code, stderr } = await installation.runProcess(command, full);
+        assert.equal(code, 1);
+        assert.ok(stderr.includes(fault), stderr);
+        assert.ok(stderr.includes(`plant-store: the result could not be printed: ${result}`), stderr);
+      });
 
     it('token create: disk full → fails, and the token is revoked', async (t) => {
       const installation = await newInstallation(t);

@@ -126,9 +126,10 @@ export interface Client {
    */
   listPlants(options?: ListOptions): PlantList;
   /**
-   * Deletes a plant; resolves when the deletion is on disk. If a response was lost and the retry finds no
-   * plant, the plant counts as deleted. Deno, Bun and browsers retry by themselves too: there, the call may reject with
-   * `noSuchPlant` although it has deleted the plant.
+   * Deletes a plant; resolves when the deletion is on disk. If an attempt may have taken effect and its retry finds no
+   * plant, the plant counts as deleted; `status` is then 404. Deno, Bun and browsers retry by themselves too: there, the call
+   * may reject with `noSuchPlant` although it has deleted the plant. If others create a plant with the same id meanwhile, a
+   * retry may delete that one: give `retries: 0`.
    *
    * @example
    * ```ts
@@ -230,7 +231,7 @@ export function createClient(options: ClientOptions): Client {
       url,
       maxBodyBytes: SHORT_BODY_BYTES,
       read: (answer, unknownBefore) => {
-        // An earlier attempt may have deleted the plant, and its response was lost.
+        // An earlier attempt may have deleted the plant.
         const isGone = unknownBefore && serviceErrorIn(answer)?.code === ErrorCode.noSuchPlant;
         return answer.info.status === 204 || isGone ? answer.info : undefined;
       },

@@ -75,10 +75,13 @@ function safeLines(text: string, token: string): string {
  */
 export function reasonOf(error: unknown): string {
   const inner = innerOf(error);
-  if (!isError(inner)) return String(inner);
+  // An object without a prototype has no text.
+  if (!isError(inner)) return Object(inner) === inner ? Object.prototype.toString.call(inner) : String(inner);
   const code = textIn(inner, 'code');
   if (code === 'ERR_SSL_WRONG_VERSION_NUMBER') return `${code}; is it http://?`;
-  return (!code.startsWith('ERR_SSL_') && inner.message.trim()) || code || textIn(inner, 'name');
+  const message = code.startsWith('ERR_SSL_') ? '' : inner.message.trim();
+  // Node's error for a 407 has an empty cause.
+  return message || code || textIn(error, 'message').trim() || textIn(inner, 'name');
 }
 
 /** Returns `error.cause`, if any, otherwise the error. Node and Deno put the actual error into `cause`. */

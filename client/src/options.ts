@@ -85,7 +85,7 @@ export interface Attempt {
 }
 
 export interface AttemptStart extends Attempt {
-  /** The headers of the request without the token. `beforeAttempt` may add headers. */
+  /** The headers of the request without the token. `beforeAttempt` may add those that the option `headers` takes. */
   readonly headers: Headers;
 }
 
@@ -204,6 +204,14 @@ export function limitsOf(options: Omit<CallOptions, 'signal'>, defaults: Limits)
     retries: checkedInteger('retries', retries, 0),
     headers: { ...defaults.headers, ...checkedHeaders(headers) },
   };
+}
+
+/** Throws TypeError if `beforeAttempt` set a header to another value than the client does, `own`. */
+export function rejectSetByClient(headers: Headers, own: Readonly<Record<string, string>> = {}): void {
+  headers.forEach((value, name) => {
+    if (SET_BY_CLIENT.test(name) && own[name] !== value && name !== 'authorization')
+      throw new TypeError(`beforeAttempt cannot set the header ${name}: the client or fetch sets it`);
+  });
 }
 
 /** Returns headers with lower-case names. Throws TypeError for invalid ones. The message does not show a value. */

@@ -9,6 +9,7 @@ import {
   DEFAULTS,
   type Fetch,
   limitsOf,
+  rejectSetByClient,
 } from './options.ts';
 import { PlantStoreError } from './plant-store-error.ts';
 import { type Answer, answerOf, errorOf } from './response.ts';
@@ -46,7 +47,7 @@ interface Outcome<T> {
 
 /**
  * Returns a function that checks the options of a call and returns its `Send`. `Send` adds the token, limits
- * the time of each attempt, and retries. Each operation of the service is safe to retry.
+ * the time of each attempt, and retries.
  */
 export function createSender(options: ClientOptions): (options: CallOptions) => Send {
   const { token, fetch, beforeAttempt, afterAttempt } = options;
@@ -124,6 +125,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
         const headers = new Headers({ ...common, ...own });
         const facts = { operation, method, url: url.href, attempt: number };
         beforeAttempt?.({ ...facts, headers });
+        rejectSetByClient(headers, own);
         const start = performance.now();
         const outcome = await attempt(fetchNow, headers);
         const { answer, success, failure } = outcome;

@@ -254,6 +254,27 @@ describe('hooks', () => {
     for (const { ms } of after) assert.ok(ms > 0 && ms < 10_000);
   });
 
+  test('a header that the client or fetch sets, set by beforeAttempt → TypeError, and no request', async () => {
+    for (const [name, value] of [
+      ['Content-Length', '3'],
+      ['transfer-encoding', 'chunked'],
+      ['idempotency-key', 'another'],
+    ] as const) {
+      let requests = 0;
+      const fetch = (): Promise<never> => {
+        requests += 1;
+        return Promise.reject(new Error('sent'));
+      };
+      const beforeAttempt: ClientOptions['beforeAttempt'] = ({ headers }) => headers.set(name, value);
+      const client = createClient({ url: 'http://h', token: 'secret', fetch, beforeAttempt });
+      await assert.rejects(client.createPlant(FERN), {
+        name: 'TypeError',
+        message: `beforeAttempt cannot set the header ${name.toLowerCase()}: the client or fetch sets it`,
+      });
+      assert.equal(requests, 0);
+    }
+  });
+
   test('each way to fail → called with the error, and without a next attempt', async (t) => {
     const after: AttemptEnd[] = [];
     const afterAttempt: ClientOptions['afterAttempt'] = (attempt) => void after.push(attempt);

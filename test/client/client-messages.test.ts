@@ -174,6 +174,19 @@ describe('an error of fetch of another realm, as all have in Jest', () => {
   }
 });
 
+test('an error of fetch without a text → the call still rejects with PlantStoreError, and a reason', async () => {
+  for (const [thrown, reason] of [
+    [Object.create(null), '[object Object]'],
+    [new TypeError('fetch failed', { cause: new Error() }), 'fetch failed'],
+  ] as const) {
+    const fetch = () => Promise.reject(thrown);
+    const failure = await failureOf(
+      createClient({ url: 'http://h', token: TOKEN, retries: 0, fetch }).createPlant(FERN),
+    );
+    assert.equal(failure.message, `no answer from POST http://h/plants (${reason})`);
+  }
+});
+
 describe('an answer of another program', () => {
   for (const [status, body, end] of [
     [502, '', 'its status is 502, its body is empty'],

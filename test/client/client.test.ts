@@ -404,7 +404,8 @@ describe('a call that fails', () => {
       url,
       token: 'secret',
       retries: 0,
-      beforeAttempt: ({ headers }) => headers.set('transfer-encoding', 'chunked'),
+      fetch: (url, { headers, ...request }) =>
+        fetch(url, { ...request, headers: { ...headers, 'transfer-encoding': 'chunked' } }),
     });
     await assert.rejects(client.deletePlant(7), {
       message: /invalid transfer-encoding header/,

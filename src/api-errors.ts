@@ -1,5 +1,6 @@
 /**
- * All errors that the service returns. A code is the HTTP status (RFC 9110 §15) × 100 plus a number, such as
+ * All errors that the service returns, with their meanings for the OpenAPI document and docs/errors.md. The message to a client
+ * is at each `new ApiError(CODE`. A code is the HTTP status (RFC 9110 §15) × 100 plus a number, such as
  * 40001. A code never changes its meaning. An unexpected error is returned as 50000.
  */
 export const errorMeanings = {

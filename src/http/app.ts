@@ -40,8 +40,9 @@ type SharedOptions = 'connections' | 'tls' | 'log' | 'tracing' | 'trustedProxies
 /** Limits of the public listener, with the names of their settings. */
 interface Limits extends HttpLimits {
   /**
-   * Max requests that read from the store at once. As many write, as many look up tokens that were accepted at their
-   * last lookup, and as many look up others. As many of the others wait for keys of the identity provider.
+   * Max requests at once, for each of five kinds: requests that read from the store; requests that write; lookups of
+   * tokens that were accepted at their last lookup; lookups of other tokens; other tokens that wait for keys of the
+   * identity provider.
    */
   readonly maxInFlight: number;
   /** Max requests a minute for each token; 0 means no limit. */
@@ -70,8 +71,8 @@ interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
 }
 
 /**
- * Max JWTs that are verified at once, not counting those that were accepted at their last lookup. Node's thread pool runs
- * as many: the others would wait there in front of the accepted ones.
+ * Max JWTs that are verified at once, not counting those that were accepted at their last lookup. Node's thread pool has
+ * four threads: more verifications would be queued there before those of accepted tokens.
  */
 export const JWT_CHECKS_AT_ONCE = 4;
 
@@ -82,7 +83,7 @@ const REFERENCE_SHARE = 1 / 8;
  * Codes of server errors that get no error line in the log. 50100: the client sent a method that is not
  * implemented. 50301: the service is overloaded, and log lines would add load. 50302: the key of a token is
  * unknown and cannot be fetched now. Clients could flood the log with such tokens. Instead, the service logs
- * each failed read of the identity provider's keys. A list that was cut off is logged with any 5xx: its client
+ * each failed read of the identity provider's keys. A list that broke off is logged with any 5xx: its client
  * gets no code.
  */
 const UNLOGGED: readonly ErrorCode[] = [50100, 50301, 50302];

@@ -2,11 +2,11 @@ import { ApiError } from '../api-errors.ts';
 import { RETRY_SOON } from './error-response.ts';
 
 /** Max milliseconds that a task is queued. */
-const GATE_WAIT_MS = 30_000;
+export const QUEUE_TIMEOUT_MS = 30_000;
 
 /**
  * Returns a function that runs up to `limit` tasks at once and queues further tasks. The function rejects with
- * an ApiError (50301) if a task is still queued after GATE_WAIT_MS.
+ * an ApiError (50301) if a task is still queued after QUEUE_TIMEOUT_MS.
  */
 export function createTaskLimit(limit: number): <T>(work: () => Promise<T>) => Promise<T> {
   /** Queued tasks, in the order of their arrival. Each entry is a function that starts its task. */
@@ -17,8 +17,8 @@ export function createTaskLimit(limit: number): <T>(work: () => Promise<T>) => P
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     const timer = setTimeout(() => {
       queue.delete(resolve);
-      reject(new ApiError(50301, 'the request has waited for its turn too long; retry later', RETRY_SOON));
-    }, GATE_WAIT_MS);
+      reject(new ApiError(50301, 'the request was queued for too long; retry later', RETRY_SOON));
+    }, QUEUE_TIMEOUT_MS);
     queue.add(resolve);
     await promise.finally(() => clearTimeout(timer));
   }

@@ -10,7 +10,9 @@ import {
   type Write,
 } from './store.ts';
 
+/** Max writes in one batch. */
 export const MAX_BATCH = 1_024;
+/** Max queued writes. */
 export const MAX_WAITING = 10_000;
 
 /**
@@ -46,7 +48,7 @@ interface Batch {
   readonly members: readonly Waiting[];
   /** For each lock key, the kind of the writes that have it. */
   readonly kindOf: ReadonlyMap<string, Write['kind']>;
-  /** The time when the batch began, on the monotonic clock. */
+  /** When the batch began, in milliseconds of the monotonic clock. */
   readonly begun: number;
 }
 

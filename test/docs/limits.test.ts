@@ -35,18 +35,24 @@ import { OWNER_SHARE, placesOfOwner } from '../../src/http/overload/concurrency-
 import { GATHERED_BYTES } from '../../src/http/plants/gathered-list.ts';
 import { CONCURRENT_GATHERS, RECHECK_MS, STREAM_BYTES } from '../../src/http/plants/list-plants.ts';
 import { PAGE_BYTES } from '../../src/http/plants/pagination.ts';
-import { MAX_DISCARDED_BYTES } from '../../src/http/protocol/connection/connection-options.ts';
+import { MAX_DISCARDED_BYTES, STALLED_TICKS } from '../../src/http/protocol/connection/connection-options.ts';
 import { MAX_UNPARSED_BYTES, TICK_MS } from '../../src/http/protocol/connection/connection-registry.ts';
 import { LINGER_MS } from '../../src/http/protocol/connection/linger.ts';
 import { MAX_FIELDS, MEMORY_PER_FIELD } from '../../src/http/protocol/connection/message-framing.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../src/http/protocol/connection/socket-input.ts';
 import { BASE_PIECES, BYTES_PER_PIECE, UNCOUNTED_BYTES } from '../../src/http/protocol/request-body.ts';
 import { BEGUN_WAIT_MS, MEMORY_PER_BYTE } from '../../src/http/send-buffer-limit.ts';
+import { QUEUE_TIMEOUT_MS } from '../../src/http/task-limit.ts';
 import { MAX_LINES_IN_WINDOW } from '../../src/observability/audit-log.ts';
 import { BUFFER_LIMITS, EXIT_FLUSH_MS } from '../../src/observability/log-writer.ts';
 import { DRAIN_MS, GRACE_MS, LAST_MS } from '../../src/server.ts';
 import { KEY_EXPIRY_INTERVAL_MS } from '../../src/store/expired-keys-timer.ts';
 import { MAX_BATCH, MAX_WAITING, OWNER_CHARACTERS } from '../../src/store/group-commit.ts';
+import { PER_OWNER_MS } from '../../src/store/postgres/commit.ts';
+import {
+  LOCK_TIMEOUT_MS as MIGRATION_LOCK_TIMEOUT_MS,
+  TIMEOUT_MS as MIGRATION_TIMEOUT_MS,
+} from '../../src/store/postgres/migrate.ts';
 import {
   LOG_LEFT_BYTES,
   REPEATED_LOCK_TIMEOUT_MS,
@@ -147,7 +153,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `\`Retry-After\` up to ${COOLDOWN_MS / SECOND_MS} s`,
   ],
   'docs/operations.md': [
-    `kept for [${hours}]`,
+    `valid for [${hours}]`,
     `timeout to \`--stop-delay\` plus ${Math.ceil(FORCED_EXIT_MS / SECOND_MS)} s`,
     `For ${GRACE_MS / SECOND_MS} s clients`,
     `| up to ${(GRACE_MS + DRAIN_MS) / SECOND_MS} s after the pause |`,
@@ -162,7 +168,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `its file is cut to ${LOG_LEFT_BYTES / MIB} MiB`,
     `\`operation\` is ${operations.map(({ operationId }) => code(operationId)).join(', ')}, \`openapi\``,
     `expired keys, ${grouped(EXPIRED_KEYS_AT_ONCE)} at a time`,
-    `waits ${CHECK_MS / SECOND_MS} s for a check, which goes on; until it ends, its previous result counts, and after ${SILENT_MS / SECOND_MS} s it fails`,
+    `waits up to ${CHECK_MS / SECOND_MS} s for a check. A check that takes longer goes on; until it ends, its previous result counts. After ${SILENT_MS / SECOND_MS} s it counts as failed`,
     `above ${grouped(MAX_WAITING)} a write gets 50301`,
     `\`--keep-alive-timeout\` (${numberOf('keepAliveTimeout') / SECOND_MS} s)`,
     `lists of more than ${PAGE_BYTES / KIB} KiB get 503`,
@@ -223,6 +229,11 @@ test('limits that pages give in words', () => {
     ],
     ['rates are counted a minute', MINUTE_MS, WINDOW_MS],
     ['expired keys are deleted every minute', MINUTE_MS, KEY_EXPIRY_INTERVAL_MS],
+    ['a list is queued for its reads for up to 30 s', 30 * SECOND_MS, QUEUE_TIMEOUT_MS],
+    ['statements per owner last ten minutes', 10 * MINUTE_MS, PER_OWNER_MS],
+    ['a migration waits up to a minute for others', MINUTE_MS, MIGRATION_TIMEOUT_MS],
+    ['a migration waits one second at a time for a table', SECOND_MS, MIGRATION_LOCK_TIMEOUT_MS],
+    ['a stalled connection may be closed after two seconds', 2 * SECOND_MS, STALLED_TICKS * TICK_MS],
     ['keys of the provider are kept for a day', 24 * HOUR_MS, KEPT_MS],
     ['a withdrawn key of the provider works for five minutes', 5 * MINUTE_MS, STALE_MS],
     ['keys of the provider are refreshed every four minutes', 4 * MINUTE_MS, REFRESH_MS],

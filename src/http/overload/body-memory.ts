@@ -8,7 +8,7 @@ export const UNFINISHED_BYTES = 16 * 1024 * 1024;
 export const LARGEST_BODIES = 4;
 
 /**
- * Returns a function that counts the memory of bodies by owner: more bytes, or less if negative. It throws an
+ * Returns a function that adds bytes to the counted memory of an owner's bodies, and releases them if negative. It throws an
  * ApiError (50301) if the bodies of all owners or of this owner would be above their limit. `largest` is the
  * max size of a body in bytes.
  */

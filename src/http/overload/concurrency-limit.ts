@@ -31,6 +31,7 @@ export function placesOfOwner(limit: number): number {
   return Math.max(1, Math.floor(limit * OWNER_SHARE));
 }
 
+/** Creates a limit of `limit` requests in flight. */
 export function createAdmission(limit: number, waitForLoopBudget: WaitForLoopBudget): Admission {
   const limitOfOwner = placesOfOwner(limit);
   // All rejections share these two errors. A new error with a stack trace would cost more than the rest of

@@ -21,6 +21,7 @@ export function createLoopBudget(budgetMs = HANDLER_BUDGET_MS): WaitForLoopBudge
   /** Queued requests of each owner. The first owner in the map is next. */
   const queues = new Map<string | undefined, (() => void)[]>();
   let began: number | undefined;
+  // Doubles while iterations stay within the budget, and halves otherwise.
   let startLimit = 1;
 
   function begin(now: number): void {

@@ -1,4 +1,4 @@
-import { type PlantRow, plantFields } from '../../plant.ts';
+import type { PlantRow } from '../../plant.ts';
 import { type Bulk, type Contents, type Filling, type OnConflict, StoreNotEmpty } from '../bulk-store.ts';
 import { inspectMigrations } from '../migrations.ts';
 import {
@@ -23,6 +23,7 @@ import {
   POSTGRES_MIGRATIONS,
   withConnection,
 } from './migrate.ts';
+import { RAW_BYTES } from './pages.ts';
 import { retryConflicts } from './retry-conflicts.ts';
 import { type Connection, createPlants, createTokens, replacePlants } from './statements.ts';
 import { inTransaction } from './transaction.ts';
@@ -173,8 +174,7 @@ function contentsOf(connection: Connection): Contents {
    * shows how many to fetch. PostgreSQL knows the size of a long text without reading the text.
    */
   async function* plantPages(order: string, values: readonly string[]): AsyncGenerator<readonly PlantRow[]> {
-    const bytes = plantFields.map((field) => `coalesce(octet_length(${field}::text), 0)`).join(' + ');
-    const fetchSizes = await openCursor(`SELECT ${bytes} AS bytes FROM plants ${order}`, values);
+    const fetchSizes = await openCursor(`SELECT ${RAW_BYTES} AS bytes FROM plants ${order}`, values);
     const fetch = await openCursor(`SELECT ${PLANT_COLUMNS} FROM plants ${order}`, values);
     const counts = countsOfPages(() => fetchSizes(ROWS_IN_PAGE));
     for (;;) {

@@ -22,7 +22,7 @@ const OPTIMISM_PAUSE_MS = 1_000;
  * Milliseconds for which the engine sends separate statements per owner. This period starts when the server
  * rejects a statement for several owners.
  */
-const PER_OWNER_MS = 10 * 60 * 1_000;
+export const PER_OWNER_MS = 10 * 60 * 1_000;
 
 /**
  * Number of consecutive failed commits after which each commit first counts the commits that wait for a

@@ -144,6 +144,7 @@ export function mustCloseConnection(error: unknown): boolean {
   return error instanceof StoreUnavailable || NOT_PRIMARY_CODES.has(codeOf(error));
 }
 
+/** Creates the error of a failed connection. `reason` is the error to quote, if it is not `error`. */
 export function noConnection(error: unknown, reason = error): StoreUnavailable {
   return new StoreUnavailable(`no connection to PostgreSQL: ${reasonOf(reason)}`, { cause: error });
 }

@@ -19,13 +19,13 @@ const MIGRATION_LOCK = 0x706c616e7473;
  * Statement timeout in milliseconds. It must exceed the duration of a migration, since instances wait for
  * each other's migrations.
  */
-const TIMEOUT_MS = 60_000;
+export const TIMEOUT_MS = 60_000;
 
 /**
  * Max wait for the lock of a table, and pause after it, in milliseconds. Statements of running instances queue behind the
  * waiting migration, and would fail after 2 s. In the pause they run.
  */
-const LOCK_TIMEOUT_MS = 1_000;
+export const LOCK_TIMEOUT_MS = 1_000;
 const LOCK_PAUSE_MS = 2_000;
 
 /**
@@ -137,7 +137,7 @@ async function ensureMigrationsTable(connection: Connection): Promise<void> {
   await connection.query({ text: 'CREATE TABLE migrations (name text PRIMARY KEY)' });
 }
 
-// Other programs have a table `migrations` too.
+/** Resolves to true if a database has all tables of a store. A table `migrations` alone may be of another program. */
 export async function hasStore(connection: Connection): Promise<boolean> {
   const [row] = await connection.query({
     text: "SELECT num_nulls(to_regclass('plants'), to_regclass('tokens'), to_regclass('idempotency_keys')) = 0 AS found",
@@ -151,6 +151,7 @@ export async function appliedMigrations(connection: Connection): Promise<readonl
   return rows.map(({ name }) => String(name));
 }
 
+/** Resolves to true if a database has a table `migrations`, of any program. */
 export async function hasMigrationsTable(connection: Connection): Promise<boolean> {
   const [row] = await connection.query({ text: "SELECT to_regclass('migrations') IS NOT NULL AS found" });
   return row?.found === true;

@@ -24,7 +24,7 @@ const PLANT = `${plantFields
  * SQL for the total bytes of all fields of a plant. `octet_length` returns the length of a text without
  * reading the text.
  */
-const RAW_BYTES = plantFields.map((field) => `coalesce(octet_length(${field}::text), 0)`).join(' + ');
+export const RAW_BYTES = plantFields.map((field) => `coalesce(octet_length(${field}::text), 0)`).join(' + ');
 
 /** Names of the values of a page in a statement: parameters, or columns of an outer query. */
 interface PageValues {

@@ -81,6 +81,7 @@ function byKey(a: PlantRow, b: PlantRow): number {
   return a.id < b.id ? -1 : a.id > b.id ? 1 : 0;
 }
 
+/** Creates tokens, and returns the id of each. */
 export function createTokens(tokens: readonly Token[]): Statement {
   const rows = tokens.map(tokenValues);
   return {
@@ -141,6 +142,7 @@ interface Key {
   readonly key: string;
 }
 
+/** Finds idempotency keys, also expired ones, with their digests. */
 export function findKeys(keys: readonly Key[]): Statement {
   const { name, list, where, values } = selection(keys);
   return {
@@ -150,6 +152,7 @@ export function findKeys(keys: readonly Key[]): Statement {
   };
 }
 
+/** Deletes idempotency keys. */
 export function removeKeys(keys: readonly Key[]): Statement {
   const { name, list, where, values } = selection(keys);
   const using = list.map((one) => `USING ${one}`).join('');

@@ -28,6 +28,7 @@ export function createTokenLookup(
   };
 }
 
+/** Finds a token by its id. Resolves to undefined if there is none. */
 export async function findTokenById(
   read: (statement: Statement) => Promise<readonly Row[]>,
   id: string,

@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
+import { plantFields } from '../../../src/plant.ts';
 import { Connections } from '../../../src/store/postgres/connections.ts';
 import { toStoreError } from '../../../src/store/postgres/errors.ts';
 import { createPageReader } from '../../../src/store/postgres/pages.ts';
@@ -87,7 +88,7 @@ test('server cannot read one of the pages → only its owner gets an error', asy
   await execute(
     url,
     `ALTER TABLE plants RENAME TO stored;
-     CREATE VIEW plants AS SELECT owner, id, tag,
+     CREATE VIEW plants AS SELECT owner, id, ${plantFields.filter((field) => field !== 'name').join(', ')},
        CASE WHEN owner = 'bob' THEN (1 / (id - id))::text ELSE name END AS name FROM stored`,
   );
   const owners = [...OWNERS, ...OWNERS];

@@ -1,11 +1,11 @@
 import type { RequestListener } from 'node:http';
 import type { BatchedResponse } from '../../batched-response.ts';
 
-/** Once as many bytes are read and discarded, a connection that will be closed is read no more (RFC 9112 §9.6). */
+/** Max bytes to read and discard on a connection that will be closed (RFC 9112 §9.6). */
 export const MAX_DISCARDED_BYTES = 65_536;
 /**
  * Ticks after which an incomplete request or TLS handshake, or a response that is not read, may be closed for a new
- * connection. Most clients need less.
+ * connection. Most clients need less time.
  */
 export const STALLED_TICKS = 2;
 

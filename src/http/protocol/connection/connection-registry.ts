@@ -135,8 +135,9 @@ export class ConnectionRegistry {
   }
 
   /**
-   * Sets the counted bytes of input of a connection. Above the limit, rejects those whose input has waited longest, first
-   * those that wait for their clients: who sends a part of a request and then nothing cannot take the memory from others.
+   * Sets the counted bytes of input of a connection. Above the limit, rejects inputs, the oldest first, and before all others
+   * those of connections that wait for their clients: a client that sends a part of a request and then nothing cannot take
+   * the memory from others.
    */
   countInput(connection: InputHolder, bytes: number): void {
     this.#setInput(connection, bytes);

@@ -41,7 +41,7 @@ export function readSendQueues(): Promise<SendQueues> {
   return reading;
 }
 
-/** Names of the sockets of earlier lookups: to render one takes microseconds, and thousands may be idle. */
+/** Caches the names of sockets: to render one takes microseconds, and thousands of connections may be idle. */
 const names = new WeakMap<Socket, string>();
 
 /** Returns the name of a connected socket in the kernel's files; undefined for a closed one. */
@@ -60,6 +60,7 @@ export class SendProgress {
   readonly #socket: Socket;
   readonly #timeoutTicks: number;
   /** Length of the kernel's send queue, as last read. */
+  /** Bytes in the kernel's send queue, as last read. */
   #queue: number | undefined;
   /** True if `#queue` was read after the client last accepted a byte. */
   #hasLooked = false;

@@ -26,7 +26,7 @@ const MAX_LINE = 20;
 
 /**
  * Max headers of a request; as many trailers. Node keeps each as two strings, so that tiny ones take far more memory than
- * bytes. Node 24 ignores those above 1,000, such as a `Content-Length`.
+ * their bytes. Node 24 ignores those above 1,000, such as a `Content-Length`.
  */
 export const MAX_FIELDS = 100;
 

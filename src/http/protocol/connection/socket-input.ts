@@ -134,8 +134,9 @@ const CONNECT_UNSUPPORTED = new ApiError(40401, 'CONNECT is not supported: this 
  * the server has not set up the socket as this function expects.
  *
  * After a request with `Upgrade`, Node hides the errors of the parser until the next headers are complete: `execute` only
- * returns that it parsed fewer bytes. So this function calls it instead of Node's listener, which ignores that. An error at
- * the last byte shows only later; `Framing` rejects fields and lines that are too long, before the parser does.
+ * returns that it parsed fewer bytes. So `parse` calls it instead of Node's listener, which ignores that. For an error at the
+ * last byte, the count is not lower, so the error shows only at the next bytes. `Framing` therefore rejects fields and lines
+ * that are too long before the parser does.
  */
 export function takeParser(socket: Socket): Parser {
   const parser: unknown = Reflect.get(socket, 'parser');

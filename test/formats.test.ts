@@ -5,6 +5,7 @@ import { csv } from '../src/formats/csv.ts';
 import { type Entry, FileInvalid, type Format, MAX_LINE_BYTES } from '../src/formats/format.ts';
 import { ndjson } from '../src/formats/ndjson.ts';
 import { hostilePlants } from './support/data/hostile-plants.ts';
+import { MEBIBYTE } from './support/process-resources.ts';
 import { repetitions } from './support/repetitions.ts';
 
 const formats: readonly (readonly [string, Format])[] = [
@@ -293,6 +294,23 @@ describe('CSV', () => {
       });
     });
   }
+
+  test('a line with many misplaced quotes → ends the import before they take much time', async () => {
+    for (const chunk of [512, 64 * 1024]) {
+      await assert.rejects(
+        read(csv, `id,name\n1,first\n2,${'a"'.repeat(MEBIBYTE)}\n3,last\n`, chunk),
+        new FileInvalid('line 3 has too many misplaced quotation marks'),
+      );
+    }
+  });
+
+  test('misplaced quotes in a long cell, or in each of many lines → the other lines are read', async () => {
+    const long = 'x'.repeat(MEBIBYTE);
+    const lines = `1,${'abc"'.repeat(200)}\n`.repeat(700);
+    const outlined = await outline(csv, `id,name\n1,${long}"${long}"\n${lines}2,last\n`);
+    assert.equal(outlined.length, 702);
+    assert.equal(outlined.at(-1), '703: last');
+  });
 
   test('unclosed quote → the error has its line, and memory is bounded', async () => {
     assert.deepEqual(await outline(csv, 'id,name\n1,a\n2,"b\n3,c\n'), [

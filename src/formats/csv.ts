@@ -23,6 +23,14 @@ const REQUIRED_COLUMNS = COLUMNS.filter((column) => column === 'id' || !isOption
  */
 const readers = new Map(COLUMNS.map((column) => [column, compileTextParser(NewPlant.properties[column])]));
 
+/**
+ * Max characters in the messages of unreported errors: about half a second. csv-parse copies the cell into the message
+ * of each misplaced quote, so without a limit the time is quadratic.
+ */
+const MAX_UNREPORTED_CHARACTERS = 2 * MAX_LINE_BYTES;
+/** Unreported characters that each byte of the file adds to the limit, so that many short bad lines stay below it. */
+const UNREPORTED_PER_BYTE = 256;
+
 /** A cell: `,,` is null and `,"",` is an empty text, as in PostgreSQL's COPY. */
 type Cell = string | null;
 
@@ -48,6 +56,7 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
   const lines = countLines();
   let entries: Entry[] = [];
   let lastBad = 0;
+  let unreported = 0;
   let places: ReadonlyMap<Column, number> | undefined;
 
   function takeRecord(cells: readonly Cell[], bytes: number): void {
@@ -69,12 +78,16 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
     const line = lines.upTo(error.code.startsWith('CSV_RECORD_') ? bytes - 1 : bytes);
     // Reports only the first error of a line: one misplaced quote often causes many errors.
     if (line !== lastBad) entries.push({ line, reason: `the line is not CSV: ${reasonOf(error)}` });
+    else unreported += error.message.length;
     lastBad = line;
+    if (unreported > MAX_UNREPORTED_CHARACTERS)
+      throw new FileInvalid(`line ${line} has too many misplaced quotation marks`);
   }
 
   const parser = startParser(takeRecord, takeError);
   for await (const chunk of withoutByteOrderMark(chunks)) {
     lines.add(chunk);
+    unreported = Math.max(0, unreported - chunk.length * UNREPORTED_PER_BYTE);
     await send(parser, chunk);
     yield entries;
     entries = [];

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
-import { csv } from '../src/formats/csv.ts';
+import { csv, MAX_CELLS } from '../src/formats/csv.ts';
 import { type Entry, FileInvalid, type Format, MAX_LINE_BYTES } from '../src/formats/format.ts';
 import { ndjson } from '../src/formats/ndjson.ts';
 import { hostilePlants } from './support/data/hostile-plants.ts';
@@ -310,6 +310,27 @@ describe('CSV', () => {
     const outlined = await outline(csv, `id,name\n1,${long}"${long}"\n${lines}2,last\n`);
     assert.equal(outlined.length, 702);
     assert.equal(outlined.at(-1), '703: last');
+  });
+
+  test('a record or a first line with too many cells → ends the import before its end is read', async () => {
+    const full = ','.repeat(MAX_CELLS - 3);
+    assert.deepEqual(await outline(csv, `id,name,${full}\n1,a,${full}\n`), ['2: a']);
+    const endless = async (start: string): Promise<number> => {
+      let sent = 0;
+      async function* commas(): AsyncGenerator<Buffer> {
+        for (yield Buffer.from(start); sent < MEBIBYTE; sent += 1_000) yield Buffer.from(','.repeat(1_000));
+      }
+      const line = start.split('\n').length;
+      await assert.rejects(
+        async () => {
+          for await (const _ of csv.read(commas()));
+        },
+        new FileInvalid(`line ${line} has more than ${MAX_CELLS} cells`),
+      );
+      return sent;
+    };
+    for (const start of ['id,name', 'id,name\n1,a\n2,'])
+      assert.ok((await endless(start)) < MAX_CELLS + 2_000, start);
   });
 
   test('unclosed quote → the error has its line, and memory is bounded', async () => {

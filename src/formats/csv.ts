@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer';
-import { type CsvError, type Parser, parse } from 'csv-parse';
+import { type CsvError, type InfoField, type Parser, parse } from 'csv-parse';
 import { isOptionalField, NewPlant, plantFields } from '../plant.ts';
 import { compileTextParser } from '../validation.ts';
 import {
@@ -22,6 +22,9 @@ const REQUIRED_COLUMNS = COLUMNS.filter((column) => column === 'id' || !isOption
  * of a string column.
  */
 const readers = new Map(COLUMNS.map((column) => [column, compileTextParser(NewPlant.properties[column])]));
+
+/** Max cells of a line, as in spreadsheets, to bound memory: `max_record_size` does not count commas. */
+export const MAX_CELLS = 16_384;
 
 /**
  * Max characters in the messages of unreported errors: about half a second. csv-parse copies the cell into the message
@@ -59,6 +62,12 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
   let unreported = 0;
   let places: ReadonlyMap<Column, number> | undefined;
 
+  function takeCell(text: string, { quoting, index, bytes }: InfoField): Cell {
+    if (index >= MAX_CELLS)
+      throw new FileInvalid(`line ${lines.upTo(bytes)} has more than ${MAX_CELLS} cells`);
+    return text === '' && !quoting ? null : text;
+  }
+
   function takeRecord(cells: readonly Cell[], bytes: number): void {
     const line = lines.upTo(bytes - 1) - breaksIn(cells);
     if (places === undefined) places = readHeader(cells);
@@ -84,7 +93,7 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
       throw new FileInvalid(`line ${line} has too many misplaced quotation marks`);
   }
 
-  const parser = startParser(takeRecord, takeError);
+  const parser = startParser(takeCell, takeRecord, takeError);
   for await (const chunk of withoutByteOrderMark(chunks)) {
     lines.add(chunk);
     unreported = Math.max(0, unreported - chunk.length * UNREPORTED_PER_BYTE);
@@ -129,6 +138,7 @@ function countLines() {
 }
 
 function startParser(
+  onCell: (text: string, context: InfoField) => Cell,
   onRecord: (cells: readonly Cell[], bytes: number) => void,
   onError: (error: CsvError) => void,
 ): Parser {
@@ -139,7 +149,7 @@ function startParser(
     record_delimiter: ['\r\n', '\n'],
     skip_empty_lines: true,
     max_record_size: MAX_LINE_BYTES,
-    cast: (text, { quoting }): Cell => (text === '' && !quoting ? null : text),
+    cast: onCell,
     skip_records_with_error: true,
     on_skip: (error) => {
       if (error !== undefined) onError(error);

@@ -14,6 +14,7 @@ import {
 import { FORCED_EXIT_MS, SAME_SIGNAL_MS } from '../../src/cli/commands/serve-command.ts';
 import { defaultOf, type Setting } from '../../src/config.ts';
 import { MAX_JSON_DEPTH } from '../../src/exact-json.ts';
+import { MAX_CELLS } from '../../src/formats/csv.ts';
 import { MAX_LINE_BYTES } from '../../src/formats/format.ts';
 import { MAX_SKIPPED_BYTES } from '../../src/formats/ndjson.ts';
 import { CHECK_MS, SCRAPES_RENDERED, SILENT_MS } from '../../src/http/admin.ts';
@@ -134,7 +135,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `only row locks). After ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s`,
     `up to ${grouped(PLANTS_IN_BATCH)} plants or ${CHARACTERS_IN_BATCH / MIB} million characters`,
     `A line over ${line} is a bad line; one without an end after ${MAX_SKIPPED_BYTES / MIB} MiB`,
-    `A record over ${line} ends`,
+    `a record over ${line} or with over ${grouped(MAX_CELLS)} fields`,
   ],
   'docs/errors.md': [
     `Within ${hours} the key came`,

@@ -31,7 +31,7 @@ import {
 } from '../../src/http/auth/jwks.ts';
 import { CLOCK_TOLERANCE_S, MAX_JWT_LENGTH } from '../../src/http/auth/oidc.ts';
 import { WINDOW_MS } from '../../src/http/auth/rate-limit.ts';
-import { LARGEST_BODIES, UNFINISHED_BYTES } from '../../src/http/overload/body-memory.ts';
+import { BODY_MEMORY_BYTES, MIN_LARGEST_BODIES } from '../../src/http/overload/body-memory.ts';
 import { OWNER_SHARE, placesOfOwner } from '../../src/http/overload/concurrency-limit.ts';
 import { GATHERED_BYTES } from '../../src/http/plants/gathered-list.ts';
 import { CONCURRENT_GATHERS, RECHECK_MS, STREAM_BYTES } from '../../src/http/plants/list-plants.ts';
@@ -113,8 +113,8 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   'docs/configuration.md': [
     `A note for the list of tokens, ${TOKEN_NAME_RULE}.`,
     `| Chunks of a chunked body, TLS records of any body | ${BASE_PIECES}, plus one for every ${BYTES_PER_PIECE} bytes;`,
-    `| Bodies that arrive in parts | ${UNFINISHED_BYTES / MIB} MiB in all, not counting the first ${UNCOUNTED_BYTES / KIB} KiB of each,`,
-    `at least ${LARGEST_BODIES} bodies of \`--body-limit\``,
+    `| Bodies that arrive in parts | ${BODY_MEMORY_BYTES / MIB} MiB in all, not counting the first ${UNCOUNTED_BYTES / KIB} KiB of each,`,
+    `at least ${MIN_LARGEST_BODIES} bodies of \`--body-limit\``,
     `${listsAtOnce} of more than ${PAGE_BYTES / KIB} KiB, for ${numberOf('sendBufferLimit') / MIB} MiB of`,
     `${MAX_DISCARDED_BYTES / KIB} KiB or one second; then the connection is closed`,
     `| Memory for pipelined requests and for the headers and trailers of incomplete ones | ${MAX_UNPARSED_BYTES / MIB} MiB in all, not counting the first ${UNCOUNTED_INPUT_BYTES / KIB} KiB of each connection. A header counts ${MEMORY_PER_FIELD} bytes more than its text.`,

@@ -3,9 +3,9 @@ import { RETRY_SOON } from '../error-response.ts';
 import { OWNER_SHARE } from './concurrency-limit.ts';
 
 /** Max counted bytes of all bodies that arrive in parts. */
-export const UNFINISHED_BYTES = 16 * 1024 * 1024;
-/** The limit is at least so many bodies of the max size. */
-export const LARGEST_BODIES = 4;
+export const BODY_MEMORY_BYTES = 16 * 1024 * 1024;
+/** Min number of bodies of the max size that the limit allows. */
+export const MIN_LARGEST_BODIES = 4;
 
 /**
  * Returns a function that adds bytes to the counted memory of an owner's bodies, and releases them if negative. It throws an
@@ -13,7 +13,7 @@ export const LARGEST_BODIES = 4;
  * max size of a body in bytes.
  */
 export function createBodyMemory(largest: number): (owner: string, bytes: number) => void {
-  const limit = Math.max(UNFINISHED_BYTES, LARGEST_BODIES * largest);
+  const limit = Math.max(BODY_MEMORY_BYTES, MIN_LARGEST_BODIES * largest);
   const limitOfOwner = limit * OWNER_SHARE;
   const headers = { ...RETRY_SOON, connection: 'close' };
   const full = new ApiError(50301, 'request bodies use too much memory; retry later', headers);

@@ -503,7 +503,7 @@ test('stalled request that makes way → closed once its error response is sent,
   // Without the timer that closes a connection whose client stays.
   t.mock.timers.enable({ apis: ['setTimeout'] });
   const closed = once(connection.socket, 'close');
-  connection.makeWay();
+  connection.evict();
   await closed;
   const [response] = await once(client, 'data');
   assert.match(response, /"error":50301/);
@@ -522,7 +522,7 @@ test('request that makes way with a response that its client does not read → c
   const [connection] = connections.all;
   assert.ok(connection);
   t.mock.timers.enable({ apis: ['setTimeout'] });
-  connection.makeWay();
+  connection.evict();
   t.mock.timers.tick(LINGER_MS);
   assert.equal(connection.socket.destroyed, true);
 });
@@ -546,11 +546,11 @@ test('connection at the limit → responses that are not read make way too, in t
   const openLong = (): Promise<Connection> =>
     open(REQUEST.replace('/', '/long'), ({ socket }) => socket.writableLength > 0);
   const openHalf = (): Promise<Connection> => open(REQUEST.slice(0, -2), ({ isIdle }) => !isIdle);
-  /** Ticks, with a look at its send queue after every second one. */
+  /** Ticks, with a check of its send queue after every second one. */
   const wait = (connection: Connection, ticks: number, queueAt: (tick: number) => number): void => {
     for (let tick = 1; tick <= ticks; tick += 1) {
       connection.tick();
-      if (tick % 2 === 0) connection.look(() => queueAt(tick), 0);
+      if (tick % 2 === 0) connection.checkSendQueue(() => queueAt(tick), 0);
     }
   };
   const hasRoom = (): boolean => {
@@ -559,7 +559,7 @@ test('connection at the limit → responses that are not read make way too, in t
   };
   const [slow, stalled, longest] = [await openLong(), await openLong(), await openLong()];
   wait(stalled, 2, () => 1);
-  assert.equal(hasRoom(), false, 'one look does not show whether the client reads');
+  assert.equal(hasRoom(), false, 'one check does not show whether the client reads');
   wait(slow, 20, (tick) => tick);
   wait(longest, 8, () => 1);
   wait(stalled, 4, () => 1);
@@ -772,14 +772,14 @@ test('client reads on after a stall, and its next request is in flight → it ma
   const [connection] = connections.all;
   for (let ticks = 0; ticks < 2 * STALLED_TICKS + 2; ticks += 1) {
     connection?.tick();
-    connection?.look(() => 1, 0);
+    connection?.checkSendQueue(() => 1, 0);
   }
-  assert.equal(connection?.mayMakeWay, true, 'while it reads nothing');
+  assert.equal(connection?.mayBeEvicted, true, 'while it reads nothing');
   client.resume();
   await until(() => connection?.isIdle === true);
   client.write(REQUEST.replace('/', '/held'));
   await until(() => held.length === 1);
-  assert.equal(connection?.mayMakeWay, false);
+  assert.equal(connection?.mayBeEvicted, false);
   assert.equal(connections.makeRoom(), false);
 });
 
@@ -794,13 +794,13 @@ test('idle connection whose client still reads its response → stays open; clos
   const enough = 2 * Math.ceil(limits.keepAliveTimeout / TICK_MS);
   const tickAndLook = (unread: number): void => {
     connection?.tick();
-    connection?.look(() => unread, 0);
+    connection?.checkSendQueue(() => unread, 0);
   };
   for (let unread = enough; unread > 0; unread -= 1) tickAndLook(unread);
   assert.equal(connection?.socket.destroyed, false);
   const timeout = Math.ceil(limits.writeTimeout / TICK_MS);
   for (let ticks = 0; ticks <= timeout; ticks += 1) connection?.tick();
-  connection?.look(() => 1, timeout);
+  connection?.checkSendQueue(() => 1, timeout);
   assert.equal(connection?.socket.destroyed, false, 'a long read of the send queues began before');
   tickAndLook(1);
   assert.equal(connection?.socket.destroyed, true);
@@ -868,7 +868,7 @@ const cuts: readonly (readonly [string, Cut])[] = [
     (_t, _all, connection) => {
       while (!connection.socket.destroyed) {
         connection.tick();
-        connection.look(() => 1, 0);
+        connection.checkSendQueue(() => 1, 0);
       }
     },
   ],

@@ -54,8 +54,8 @@ export const LIFTED: readonly LiftedLimit[] = [
       },
       {
         file: 'src/http/overload/body-memory.ts',
-        from: 'UNFINISHED_BYTES = 16 * 1024',
-        to: 'UNFINISHED_BYTES = 2 ** 20',
+        from: 'BODY_MEMORY_BYTES = 16 * 1024',
+        to: 'BODY_MEMORY_BYTES = 2 ** 20',
       },
     ],
   },
@@ -203,7 +203,7 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/protocol/connection/connection-registry.ts',
-        from: '({ mayMakeWay }) => mayMakeWay',
+        from: '({ mayBeEvicted }) => mayBeEvicted',
         to: '({ isIdle }) => isIdle',
       },
     ],
@@ -215,7 +215,7 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/protocol/connection/http-connection.ts',
-        from: 'this.#ticks : this.sendProgress.seenStalledTicks',
+        from: 'this.#ticks : this.sendProgress.confirmedStalledTicks',
         to: 'this.#ticks : 0',
       },
     ],

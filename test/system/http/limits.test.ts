@@ -7,7 +7,7 @@ import { connect as connectTls } from 'node:tls';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import type { Setting } from '../../../src/config.ts';
-import { UNFINISHED_BYTES } from '../../../src/http/overload/body-memory.ts';
+import { BODY_MEMORY_BYTES } from '../../../src/http/overload/body-memory.ts';
 import { UNCOUNTED_BYTES } from '../../../src/http/protocol/request-body.ts';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import {
@@ -68,7 +68,7 @@ describe('bodies that arrive in parts', () => {
   const LENGTH = 65_536;
   const LAST = '}'.padEnd(20);
   /** More of them than the limit on their memory allows. */
-  const TOO_MANY = Math.ceil(UNFINISHED_BYTES / (LENGTH - UNCOUNTED_BYTES)) + 1;
+  const TOO_MANY = Math.ceil(BODY_MEMORY_BYTES / (LENGTH - UNCOUNTED_BYTES)) + 1;
 
   async function openSenders(t: TestContext, flags: Partial<Record<Setting, string>> = {}) {
     const service = await startService(t, await sqlite.freshUrl(t), {

@@ -55,7 +55,7 @@ export class ConnectionRegistry {
   #closedIncomplete = 0;
   #isAwaited = false;
   /** True while the kernel's send queues are being read. */
-  #isLooking = false;
+  #isReadingQueues = false;
   #closesWhenIdle = false;
   /**
    * True if `makeRoom` found no connection to close, until one becomes idle or the next tick. A flood of new connections
@@ -100,7 +100,7 @@ export class ConnectionRegistry {
     if (this.#hasNoneWaiting) return false;
     const waiting = [
       ...[...this.#handshakes.values()].filter(({ begunIn }) => this.#ticks - begunIn >= STALLED_TICKS),
-      ...[...this.#open].filter(({ mayMakeWay }) => mayMakeWay),
+      ...[...this.#open].filter(({ mayBeEvicted }) => mayBeEvicted),
     ];
     this.#hasNoneWaiting = waiting.length === 0;
     waiting.sort((a, b) => a.waitRank - b.waitRank);
@@ -108,7 +108,7 @@ export class ConnectionRegistry {
       if (one instanceof Connection) {
         this.#open.delete(one);
         if (!one.isIdle && one.waitsForClient) this.#closedIncomplete += 1;
-        one.makeWay();
+        one.evict();
       } else {
         this.#handshakes.delete(keyOf(one.socket));
         one.socket.destroy();
@@ -210,18 +210,18 @@ export class ConnectionRegistry {
       unsent += connection.socket.writableLength;
     }
     if (unsent > this.#unsentLimit) this.#closeStalled(unsent - this.#unsentLimit);
-    if (this.#ticks % QUEUE_READ_TICKS === 0 && !this.#isLooking) void this.#lookAtSendQueues();
+    if (this.#ticks % QUEUE_READ_TICKS === 0 && !this.#isReadingQueues) void this.#checkSendQueues();
   }
 
-  /** Applies the write timeout to the connections that need a look at their send queues. Reads none otherwise. */
-  async #lookAtSendQueues(): Promise<void> {
-    const waiting = [...this.#open].filter(({ needsLook }) => needsLook);
+  /** Applies the write timeout to the connections that need their send queues. Reads no queue if there are none. */
+  async #checkSendQueues(): Promise<void> {
+    const waiting = [...this.#open].filter(({ needsSendQueue }) => needsSendQueue);
     if (waiting.length === 0) return;
-    this.#isLooking = true;
+    this.#isReadingQueues = true;
     const { of: sendQueueOf, begunAt } = await readSendQueues();
     const age = Math.floor((performance.now() - begunAt) / TICK_MS);
-    for (const connection of waiting) connection.look(sendQueueOf, age);
-    this.#isLooking = false;
+    for (const connection of waiting) connection.checkSendQueue(sendQueueOf, age);
+    this.#isReadingQueues = false;
   }
 
   #closeStalled(excess: number): void {

@@ -109,13 +109,13 @@ export class Connection {
    * True if the connection is idle, or its client has left a request incomplete, or read nothing of a response, for
    * `STALLED_TICKS`.
    */
-  get mayMakeWay(): boolean {
-    const ticks = this.waitsForClient ? this.#ticks : this.sendProgress.seenStalledTicks;
+  get mayBeEvicted(): boolean {
+    const ticks = this.waitsForClient ? this.#ticks : this.sendProgress.confirmedStalledTicks;
     return this.isIdle || ticks >= STALLED_TICKS;
   }
 
   /** Closes the connection, to make room for another one. An incomplete request gets an error response. */
-  makeWay(): void {
+  evict(): void {
     if (this.isIdle || !this.waitsForClient) this.destroy();
     else {
       this.socket.once('finish', () => this.socket.destroy());
@@ -141,7 +141,7 @@ export class Connection {
     const { timeouts } = this.#options;
     this.#ticks += 1;
     this.sendProgress.tick();
-    if (!this.waitsForClient && this.sendProgress.seenStalledTicks === 0) this.waitRank = nextWaitRank();
+    if (!this.waitsForClient && this.sendProgress.confirmedStalledTicks === 0) this.waitRank = nextWaitRank();
     if (this.isIdle && this.#isUsed) {
       if (this.#ticks > timeouts.idle) this.#close();
     } else if (!this.#waitsToParse && this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
@@ -149,8 +149,8 @@ export class Connection {
     }
   }
 
-  /** True if the write timeout depends on the kernel's send queue. Most connections are idle for less, and cost no look. */
-  get needsLook(): boolean {
+  /** True if the write timeout depends on the kernel's send queue. Most connections are idle for less, and cost no read. */
+  get needsSendQueue(): boolean {
     return this.sendProgress.stalledTicks > 0 || this.#mayHaveUnread;
   }
 
@@ -159,7 +159,7 @@ export class Connection {
   }
 
   /** Applies the write timeout to a send queue whose read began `age` ticks ago. */
-  look(sendQueueOf: SendQueueOf, age: number): void {
+  checkSendQueue(sendQueueOf: SendQueueOf, age: number): void {
     const { write } = this.#options.timeouts;
     if (this.sendProgress.hasStalled(sendQueueOf, age)) this.destroy();
     else if (this.#mayHaveUnread) {

@@ -59,13 +59,12 @@ export class SendProgress {
   stalledTicks = 0;
   readonly #socket: Socket;
   readonly #timeoutTicks: number;
-  /** Length of the kernel's send queue, as last read. */
   /** Bytes in the kernel's send queue, as last read. */
   #queue: number | undefined;
   /** True if `#queue` was read after the client last accepted a byte. */
-  #hasLooked = false;
-  /** `stalledTicks` at the last look at the kernel's send queue, if that had not changed since the look before. */
-  #seenStalledTicks = 0;
+  #isQueueCurrent = false;
+  /** `stalledTicks` when the kernel's send queue was last read, if that had not changed since the read before. */
+  #confirmedStalledTicks = 0;
   #lastUnsent = 0;
   #lastWritten = 0;
 
@@ -81,13 +80,13 @@ export class SendProgress {
     this.#lastUnsent = writableLength;
     this.#lastWritten = bytesWritten;
     this.stalledTicks = writableLength === 0 || hasMoved ? 0 : this.stalledTicks + 1;
-    if (this.stalledTicks === 0) this.#seenStalledTicks = 0;
-    if (hasMoved) this.#hasLooked = false;
+    if (this.stalledTicks === 0) this.#confirmedStalledTicks = 0;
+    if (hasMoved) this.#isQueueCurrent = false;
   }
 
   /** Ticks in which the client has accepted no byte, as far as the kernel's send queue confirms it; 0 once it reads again. */
-  get seenStalledTicks(): number {
-    return this.#socket.writableLength === 0 || this.#hasMoved ? 0 : this.#seenStalledTicks;
+  get confirmedStalledTicks(): number {
+    return this.#socket.writableLength === 0 || this.#hasMoved ? 0 : this.#confirmedStalledTicks;
   }
 
   /** True if the client has accepted bytes since the last tick. */
@@ -97,25 +96,25 @@ export class SendProgress {
   }
 
   /**
-   * Looks at the send queue, whose read began `age` ticks ago. Returns true if the client had accepted no byte for the
-   * timeout by then. Ignores a queue that may be older than the last byte that the client accepted.
+   * Compares the send queue, whose read began `age` ticks ago, with that of the last call. Returns true if the client had
+   * accepted no byte for the timeout by then. Ignores a queue that may be older than the last byte that the client accepted.
    */
   hasStalled(sendQueueOf: SendQueueOf, age: number): boolean {
     if (this.stalledTicks <= age || this.#hasMoved) return false;
     // The kernel takes new bytes from Node only when a third of the send buffer is free. So the length of the
     // kernel's send queue must be unchanged too: a client that reads slowly would look stalled otherwise.
     const queue = sendQueueOf(this.#socket);
-    const isSame = this.#hasLooked && queue === this.#queue;
-    if (!isSame && this.#hasLooked) this.stalledTicks = 1;
+    const isSame = this.#isQueueCurrent && queue === this.#queue;
+    if (!isSame && this.#isQueueCurrent) this.stalledTicks = 1;
     this.#queue = queue;
-    this.#hasLooked = true;
-    this.#seenStalledTicks = isSame ? this.stalledTicks - age : 0;
-    return this.#seenStalledTicks >= this.#timeoutTicks;
+    this.#isQueueCurrent = true;
+    this.#confirmedStalledTicks = isSame ? this.stalledTicks - age : 0;
+    return this.#confirmedStalledTicks >= this.#timeoutTicks;
   }
 
   /**
    * Returns the bytes of complete responses that the kernel has accepted and the client has not, and whether
-   * their number has changed since the last look.
+   * their number has changed since the last call.
    */
   unread(sendQueueOf: SendQueueOf): { readonly bytes: number; readonly hasChanged: boolean } {
     const bytes = sendQueueOf(this.#socket) ?? 0;

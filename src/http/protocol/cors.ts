@@ -36,5 +36,7 @@ export function addOrigin(
  * unknown, so CORS headers are sent only if `*` is configured.
  */
 export function anyOrigin(origins: readonly string[]): Readonly<Record<string, string>> {
-  return origins.includes('*') ? { 'access-control-allow-origin': '*' } : {};
+  return origins.includes('*')
+    ? { 'access-control-allow-origin': '*', 'access-control-expose-headers': EXPOSED }
+    : {};
 }

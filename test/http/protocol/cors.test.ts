@@ -124,6 +124,8 @@ describe('CORS: page of another origin', () => {
       const answer = await sendRaw(url, `GET /plants HTTP/1.1\r\nOrigin: ${PAGE}\r\n: x\r\n\r\n`);
       assert.equal(answer.status, 400);
       assert.equal(headerOf(answer.headers, 'access-control-allow-origin'), expected);
+      const exposed = headerOf(answer.headers, 'access-control-expose-headers')?.split(', ') ?? [];
+      assert.equal(exposed.includes('X-Request-Id'), expected === '*');
     }
   });
 });

@@ -22,7 +22,8 @@ export async function gather(
       const plant = await pages.nextLarge(held);
       if (plant !== undefined) await list.addLarge(plant);
     }
-    const left = GATHERED_BYTES - list.bytes;
+    // The closing bracket counts too.
+    const left = GATHERED_BYTES - ']'.length - list.bytes;
     json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
   }
   return list.end();

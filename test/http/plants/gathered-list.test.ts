@@ -74,3 +74,22 @@ for (const engine of engines)
       assert.equal(held.held, json.length);
     }
   });
+
+for (const engine of engines)
+  for (const [what, missing, plants] of [
+    ['of 8 MiB → ends', 0, 1],
+    ['one byte shorter → has one more plant', 1, 2],
+  ] as const)
+    test(`page ${what}, on ${engine.name}`, async (t) => {
+      const store = await openOne(t, engine);
+      const name = 'x'.repeat(GATHERED_BYTES - '[{"name":""}]'.length - missing);
+      const names = [name, 'Alder', 'Fern'];
+      await Promise.all(names.map((name, id) => store.write(create(BigInt(id), { name }))));
+      const pages = new PlantPages(store, 'alice', EVERY_ID, 5_000, (read) => read());
+      const first = (await pages.next(PAGE_BYTES)) ?? EMPTY;
+      const held = new CountedBytes();
+      await held.reserve(PAGE_BYTES);
+      const json = Buffer.concat(await gather(pages, first, PAGE_BYTES, held));
+      assert.equal(JSON.parse(json.toString()).length, plants);
+      assert.equal(pages.cutAt, BigInt(plants - 1));
+    });

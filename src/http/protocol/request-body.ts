@@ -51,10 +51,10 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     const isEmpty = response.bodyBytes === 0 && headers['transfer-encoding'] === undefined;
     const fault = faultOfTrailers(raw);
     if (fault !== undefined) throw fault;
-    checkExpectation(request);
+    const awaitsContinue = expectsContinue(request);
     checkBytes(request, 0, response.bodyBytes);
     // An HTTP/1.0 client does not wait for 100 Continue and gets none.
-    if (headers.expect !== undefined && raw.httpVersionMinor > 0) response.writeContinue();
+    if (awaitsContinue && raw.httpVersionMinor > 0) response.writeContinue();
     if (raw.complete && !isEmpty) {
       const body = readAll(raw);
       if (isRead(request)) request.body = body;
@@ -171,11 +171,15 @@ function readAll(message: IncomingMessage): Buffer | undefined {
   return chunks.length > 1 ? Buffer.concat(chunks) : chunks[0];
 }
 
-/** Throws an ApiError (41700) if `Expect` has a value other than 100-continue (RFC 9110 §10.1.1). */
-function checkExpectation({ headers: { expect } }: FastifyRequest): void {
-  if (expect === undefined) return;
-  const members = expect.toLowerCase().split(',');
-  if (members.every((member) => ['', '100-continue'].includes(member.trim()))) return;
+/**
+ * True if the client waits for 100 Continue. Throws an ApiError (41700) if `Expect` has a value other than 100-continue
+ * (RFC 9110 §10.1.1).
+ */
+function expectsContinue({ headers: { expect } }: FastifyRequest): boolean {
+  if (expect === undefined) return false;
+  const members = expect.split(',').map((member) => member.trim().toLowerCase());
+  const expectations = members.filter((member) => member !== '');
+  if (expectations.every((expectation) => expectation === '100-continue')) return expectations.length > 0;
   throw new ApiError(41700, 'the only supported `Expect` value is 100-continue');
 }
 

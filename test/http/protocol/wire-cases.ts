@@ -375,10 +375,12 @@ const lengths: readonly WireCase[] = [
     'a Content-Length beyond 64 bits is rejected',
     post('Content-Length: 18446744073709551638\r\n', `${FERN}${SMUGGLED}`),
   ),
-  ends(
-    'a Content-Length above the limit is rejected before it is read',
-    post('Content-Length: 65537\r\n', SMUGGLED),
-    41300,
+  ...['65537', '18446744073709551615'].map((length) =>
+    ends(
+      `a Content-Length of ${length} is rejected before it is read`,
+      post(`Content-Length: ${length}\r\n`, SMUGGLED),
+      41300,
+    ),
   ),
   {
     ...ends('content shorter than its Content-Length is rejected', post('Content-Length: 99\r\n', FERN)),

@@ -439,6 +439,16 @@ const chunks: readonly WireCase[] = [
   ),
   ends('a space after the size is rejected', post(CHUNKED, `16 \r\n${FERN}\r\n0\r\n\r\n${SMUGGLED}`)),
   ends('a space before the size is rejected', post(CHUNKED, ` 16\r\n${FERN}\r\n0\r\n\r\n${SMUGGLED}`)),
+  ...['16 ;a=b', '16; a=b', '16;a =b', '16;a= b', '16;a=b ', '16;a="b" ;c', '16;\ta'].map((line) =>
+    ends(
+      `white space outside quotes in ${JSON.stringify(line)} is rejected`,
+      post(CHUNKED, `${line}\r\n${FERN}\r\n0\r\n\r\n${SMUGGLED}`),
+    ),
+  ),
+  creates(
+    'white space in a quoted chunk extension is accepted',
+    post(CHUNKED, `16;a="b c"\r\n${FERN}\r\n0\r\n\r\n`),
+  ),
   ends('a line feed alone after the size is rejected', post(CHUNKED, `16\n${FERN}\r\n0\r\n\r\n${SMUGGLED}`)),
   ends(
     'a line feed in a chunk extension is rejected',

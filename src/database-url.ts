@@ -7,10 +7,7 @@ export const NOT_UTF_8 = 'must be UTF-8, without U+FFFD; rename the file';
 /** Ending of the name of a file that SQLite or the service may delete, since it lies next to a store with that name. */
 export const SIDE_FILE_ENDING = /-(?:wal|shm|journal|service)$/;
 
-/**
- * URLs of SQLite that are rejected, since this program would read them as names of files: they have a special
- * meaning in other programs, such as `sqlite::memory:`, or contain a typing error.
- */
+/** URLs of SQLite that are rejected. Otherwise, this program would take them for names of files. */
 const misleading: readonly (readonly [form: RegExp, rule: string])[] = [
   [
     /^sqlite:\/\//,
@@ -82,8 +79,11 @@ export function placeOf(url: string): string {
   return file === undefined ? withHiddenPassword(url) : file;
 }
 
+// A password may contain unencoded characters, so the text up to the last `@` before the options is hidden.
 function withHiddenPassword(url: string): string {
-  return url.replace(/^([a-z]+:\/\/[^:@/]*):.*@/s, '$1:***@').replace(/([?&]password=)[^&]*/g, '$1***');
+  return url
+    .replace(/^([a-z]+:\/\/[^:/?]*):(?:(?!\?\w+=).)*@/s, '$1:***@')
+    .replace(/([?&]password=)[^&]*/g, '$1***');
 }
 
 /** Returns the URL of a PostgreSQL database without its password, to use as the argument of a program. */

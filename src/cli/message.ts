@@ -29,7 +29,7 @@ export async function printResult(context: CommandContext, text: string): Promis
 export function redact(text: string): string {
   return text
     .replace(TOKEN, `${TOKEN_PREFIX}***`)
-    .replace(/(:\/\/[^\s:@/]*):(?!PASSWORD@HOST:PORT\b).*@/g, '$1:***@')
+    .replace(/(:\/\/[^\s:/?]*):(?!PASSWORD@HOST:PORT\b).*@/g, '$1:***@')
     .replace(/([?&]password=)[^&\s]*/g, '$1***');
 }
 

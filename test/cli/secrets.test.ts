@@ -50,6 +50,11 @@ describe('a password in the database URL', TOGETHER, () => {
       [`postgres://u:a@${PASSWORD}@h,i:1/d`, 'postgres://u:***@h,i:1/d'],
       [`postgres://u:a/${PASSWORD}@h/d`, 'postgres://u:***@h/d'],
       [`postgres://h/d?user=u&password=${PASSWORD}&x=1`, 'postgres://h/d?user=u&password=***&x=1'],
+      [`postgres://u@v:${PASSWORD}@h/d`, 'postgres://u@v:***@h/d'],
+      [`postgres://u:1?a@${PASSWORD}@h/d`, 'postgres://u:***@h/d'],
+      [`postgres://u:${PASSWORD}@h/d?options=a@b`, 'postgres://u:***@h/d?options=a@b'],
+      [`postgres://h:1/d?user=u@v&password=${PASSWORD}`, 'postgres://h:1/d?user=u@v&password=***'],
+      ['postgres://u@h:1/d?user=u@v', 'postgres://u@h:1/d?user=u@v'],
       ['postgres://u@h/d', 'postgres://u@h/d'],
     ] as const)
       assert.equal(placeOf(url), shown);

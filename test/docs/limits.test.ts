@@ -35,7 +35,7 @@ import { BODY_MEMORY_BYTES, MIN_LARGEST_BODIES } from '../../src/http/overload/b
 import { OWNER_SHARE, placesOfOwner } from '../../src/http/overload/concurrency-limit.ts';
 import { GATHERED_BYTES } from '../../src/http/plants/gathered-list.ts';
 import { CONCURRENT_GATHERS, RECHECK_MS, STREAM_BYTES } from '../../src/http/plants/list-plants.ts';
-import { PAGE_BYTES } from '../../src/http/plants/pagination.ts';
+import { FIRST_PAGE_PLANTS, PAGE_BYTES } from '../../src/http/plants/pagination.ts';
 import { MAX_DISCARDED_BYTES, STALLED_TICKS } from '../../src/http/protocol/connection/connection-options.ts';
 import { MAX_UNPARSED_BYTES, TICK_MS } from '../../src/http/protocol/connection/connection-registry.ts';
 import { LINGER_MS } from '../../src/http/protocol/connection/linger.ts';
@@ -77,6 +77,7 @@ const HOUR_MS = 60 * MINUTE_MS;
 
 const hours = `${KEY_LIFETIME_MS / HOUR_MS} hours`;
 const listsAtOnce = Math.floor(numberOf('sendBufferLimit') / (STREAM_BYTES * MEMORY_PER_BYTE));
+const shortList = `${FIRST_PAGE_PLANTS} plants or ${PAGE_BYTES / KIB} KiB`;
 const tokensCached = `${grouped(TOKENS_CACHED)} tokens and ${CHARACTERS_CACHED / MIB} MiB of their text`;
 const stop = `${FORCED_EXIT_MS / SECOND_MS} s`;
 const expires = DEFAULT_EXPIRES.replace('d', ' days');
@@ -115,7 +116,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `| Chunks of a chunked body, TLS records of any body | ${BASE_PIECES}, plus one for every ${BYTES_PER_PIECE} bytes;`,
     `| Bodies that arrive in parts | ${BODY_MEMORY_BYTES / MIB} MiB in all, not counting the first ${UNCOUNTED_BYTES / KIB} KiB of each,`,
     `at least ${MIN_LARGEST_BODIES} bodies of \`--body-limit\``,
-    `${listsAtOnce} of more than ${PAGE_BYTES / KIB} KiB, for ${numberOf('sendBufferLimit') / MIB} MiB of`,
+    `${listsAtOnce} of more than ${shortList}, for ${numberOf('sendBufferLimit') / MIB} MiB of`,
     `${MAX_DISCARDED_BYTES / KIB} KiB or one second; then the connection is closed`,
     `| Memory for pipelined requests and for the headers and trailers of incomplete ones | ${MAX_UNPARSED_BYTES / MIB} MiB in all, not counting the first ${UNCOUNTED_INPUT_BYTES / KIB} KiB of each connection. A header counts ${MEMORY_PER_FIELD} bytes more than its text.`,
     `| Nesting of JSON | ${MAX_JSON_DEPTH} levels |`,
@@ -172,7 +173,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `waits up to ${CHECK_MS / SECOND_MS} s for a check. A check that takes longer goes on; until it ends, its previous result counts. After ${SILENT_MS / SECOND_MS} s it counts as failed`,
     `above ${grouped(MAX_WAITING)} a write gets 50301`,
     `\`--keep-alive-timeout\` (${numberOf('keepAliveTimeout') / SECOND_MS} s)`,
-    `lists of more than ${PAGE_BYTES / KIB} KiB get 503`,
+    `lists of more than ${shortList} get 503`,
     `A begun list waits ${BEGUN_WAIT_MS / SECOND_MS} s for memory`,
     `if it comes ${SAME_SIGNAL_MS / SECOND_MS} s or more after the first`,
     `up to ${BUFFER_LIMITS.other / MIB} MiB of lines waits in memory. From ${BUFFER_LIMITS.request / KIB} KiB`,

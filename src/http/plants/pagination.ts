@@ -14,7 +14,7 @@ export const PAGE_BYTES = 64 * 1024;
 const EXPECTED_BYTES = (PAGE_BYTES * 3) / 4;
 
 /** Max plants in the first page of a list. The size of the plants is unknown before this page is read. */
-const FIRST_PAGE = 64;
+export const FIRST_PAGE_PLANTS = 64;
 /** Max plants in each later page. */
 const MAX_PAGE_PLANTS = 1_024;
 /**
@@ -51,7 +51,7 @@ export class PlantPages {
   #left: number;
   #bytesPerPlant = 0;
   /** Max plants of the next page. */
-  #plants = FIRST_PAGE;
+  #plants = FIRST_PAGE_PLANTS;
   #isBegun = false;
 
   /** Creates a reader. Each read except the first goes through `limitReads`. */

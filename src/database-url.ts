@@ -86,9 +86,13 @@ function withHiddenPassword(url: string): string {
     .replace(/([?&]password=)[^&]*/g, '$1***');
 }
 
-/** Returns the URL of a PostgreSQL database without its password, to use as the argument of a program. */
+/**
+ * Returns the URL of a PostgreSQL database without its password, to use as the argument of a program. Encodes each `@` of
+ * the user: libpq takes the first one for the end of the user (conninfo_uri_parse_options).
+ */
 export function withoutPassword(url: string): string {
   return withHiddenPassword(url)
+    .replace(/[^/]*(?=:\*\*\*@)/, (user) => user.replaceAll('@', '%40'))
     .replace(':***@', '@')
     .replace(/([?&])password=\*\*\*&?/g, '$1')
     .replace(/[?&]$/, '');

@@ -167,6 +167,7 @@ describe('backup', TOGETHER, () => {
       ['postgres://me:secret@localhost/plants', 'postgres://me@localhost/plants', PASSWORD_ELSEWHERE],
       ['postgres://h/d?user=me&password=secret', 'postgres://h/d?user=me', PASSWORD_ELSEWHERE],
       ['postgres://h/d?password=secret&user=me', 'postgres://h/d?user=me', PASSWORD_ELSEWHERE],
+      ['postgres://me@srv:secret@h/d?options=a@b', 'postgres://me%40srv@h/d?options=a@b', PASSWORD_ELSEWHERE],
       ['postgres://me@localhost/plants', 'postgres://me@localhost/plants', ''],
     ] as const) {
       const { code, stderr } = await installation.run(['backup', 'plants.dump'], {

@@ -6,9 +6,6 @@ import type { Scope } from '../token.ts';
 /** Methods of the operations, and HEAD, which every GET has. `Allow` and CORS list them. */
 export const METHODS = ['GET', 'HEAD', 'POST', 'DELETE'] as const;
 
-/** Placeholder for the base path in the examples of an operation. `renderOpenApi` replaces it. */
-export const BASE_PATH = '{basePath}';
-
 /** The sender of a request, as identified by its token. */
 interface Caller {
   readonly owner: string;

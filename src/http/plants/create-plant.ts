@@ -50,7 +50,6 @@ export const createPlantOperation = {
       'Idempotent-Replayed': Type.Enum(['true'], {
         description:
           'Present when the response repeats that of an earlier request with the same Idempotency-Key.',
-        examples: ['true'],
       }),
     },
     links: {

@@ -4,7 +4,7 @@ import { Type } from '../../schema.ts';
 import type { IdRange, Store } from '../../store/store.ts';
 import { type BatchedResponse, responseOf } from '../batched-response.ts';
 import { ClientGone, toApiError } from '../error-response.ts';
-import { asJson, BASE_PATH, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
+import { asJson, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
 import type { HeldBytes, SendBufferLimit } from '../send-buffer-limit.ts';
 import { inPieces, PIECE_BYTES, type SendPieces } from '../streamed-response.ts';
 import { createTaskLimit } from '../task-limit.ts';
@@ -90,8 +90,9 @@ export const listPlantsOperation = {
     }),
     headers: {
       Link: Type.String({
-        description: 'The next page, when more plants follow a list with a `limit` (RFC 8288).',
-        examples: [`<${BASE_PATH}/plants?limit=20&cursor=${encodeCursor(20n)}>; rel="next"`],
+        description:
+          'The next page, when more plants follow a list with a `limit` (RFC 8288): ' +
+          `\`</plants?limit=20&cursor=${encodeCursor(20n)}>; rel="next"\`.`,
       }),
     },
   },

@@ -3,8 +3,6 @@ import { once } from 'node:events';
 import { connect, createServer } from 'node:net';
 import { test } from 'node:test';
 import manifest from '../../../package.json' with { type: 'json' };
-import { wantsTraces } from '../../../src/cli/settings/otel-variables.ts';
-import { ConfigInvalid } from '../../../src/config.ts';
 import { fillStore } from '../../long/long-list.ts';
 import { openWire } from '../../support/clients/raw-connection.ts';
 import { renderRequest } from '../../support/clients/raw-http.ts';
@@ -294,39 +292,5 @@ test('tracing off → no file of OpenTelemetry is loaded', async (t) => {
     const { stderr, stdout } = await service.stop();
     assert.match(stderr, loaded);
     assert.equal(stdout.includes('traceId'), stderr !== 'loaded 0');
-  }
-});
-
-test('OTEL_* variables → enable or disable traces', () => {
-  const on = [
-    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT },
-    { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: ENDPOINT },
-    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_SDK_DISABLED: 'false', OTEL_TRACES_EXPORTER: 'otlp' },
-    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf' },
-  ];
-  // By the specification of OpenTelemetry, an empty variable counts as unset.
-  const off = [
-    {},
-    { OTEL_EXPORTER_OTLP_ENDPOINT: '' },
-    { OTEL_SERVICE_NAME: 'herbarium' },
-    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_SDK_DISABLED: 'true' },
-    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_SDK_DISABLED: 'TRUE' },
-    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_TRACES_EXPORTER: 'none' },
-  ];
-  for (const environment of on) assert.equal(wantsTraces(environment), true, JSON.stringify(environment));
-  for (const environment of off) assert.equal(wantsTraces(environment), false, JSON.stringify(environment));
-});
-
-test('unsupported value of an OTEL_* variable → rejected at the start, by name', () => {
-  for (const [name, value] of [
-    ['OTEL_TRACES_EXPORTER', 'zipkin'],
-    ['OTEL_EXPORTER_OTLP_PROTOCOL', 'grpc'],
-    ['OTEL_EXPORTER_OTLP_ENDPOINT', '127.0.0.1:4318'],
-    ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', 'collector'],
-  ] as const) {
-    assert.throws(
-      () => wantsTraces({ OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, [name]: value }),
-      (error: Error) => error instanceof ConfigInvalid && error.message.startsWith(`${name} `),
-    );
   }
 });

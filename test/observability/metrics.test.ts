@@ -102,8 +102,11 @@ for (const engine of engines) {
   test(`message without an operation → counted as rejected, on ${engine.name}`, async (t) => {
     const { service } = await start(t, engine);
     assert.equal((await sendRaw(service.url, 'GET /plants HTTP/1.1\r\nbad header\r\n\r\n')).status, 400);
+    const tunnel = 'CONNECT plants.test:443 HTTP/1.1\r\nHost: plants.test\r\n\r\n';
+    assert.equal((await sendRaw(service.url, tunnel)).status, 404);
     const samples = await scrape(service);
     assert.equal(samples.get('plant_store_http_refused_messages_total{status="400"}'), 1);
+    assert.equal(samples.get('plant_store_http_refused_messages_total{status="404"}'), 1);
     await service.close();
   });
 

@@ -258,11 +258,22 @@ async function loadHttp() {
 // `LAST_MS`, and then logs the lost spans that no line has counted.
 async function loadTracing(log: EventLog): Promise<Tracing> {
   const { startTracing } = await import('./observability/tracing.ts');
-  const traceLog = onceAMinute((problem, spans) =>
+  const lossLog = onceAMinute((problem, spans) =>
     log.event('traces could not be sent; check the OpenTelemetry collector', { problem, spans }),
   );
-  const tracing = startTracing(traceLog.report);
-  return { ...tracing, close: () => within(LAST_MS, tracing.close()).finally(traceLog.close) };
+  const onMisconfigured = (warning: string) =>
+    log.event('OpenTelemetry warns; act on its message', { warning });
+  const warningLog = onceAMinute(onMisconfigured);
+  const tracing = startTracing({
+    onMisconfigured,
+    onWarning: (warning) => warningLog.report(warning, 1),
+    onSpansLost: lossLog.report,
+  });
+  const logLatest = (): void => {
+    lossLog.close();
+    warningLog.close();
+  };
+  return { ...tracing, close: () => within(LAST_MS, tracing.close()).finally(logLatest) };
 }
 
 /**

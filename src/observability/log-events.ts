@@ -14,6 +14,7 @@ export const logEvents = {
   failed: ['error', 'requestId', 'traceId', 'err'],
   'log lines were dropped: the output is read too slowly, or cannot be written': ['warn', 'lines'],
   'traces could not be sent; check the OpenTelemetry collector': ['warn', 'problem', 'spans'],
+  'OpenTelemetry warns; act on its message': ['warn', 'warning'],
   'the last use of a token was not recorded': ['warn', 'err'],
   'writes fail; free disk space or check the database': ['error', 'err', 'failures'],
   'writes succeed again': ['info', 'failures'],

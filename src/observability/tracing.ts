@@ -31,6 +31,16 @@ export interface Tracing {
   close(): Promise<void>;
 }
 
+/** What OpenTelemetry reports: to be logged. */
+interface TracingReports {
+  /** A variable has a value that does not work. Called at the start only, once for each such variable. */
+  onMisconfigured(warning: string): void;
+  /** Something is wrong, but no span is lost. */
+  onWarning(warning: string): void;
+  /** Spans could not be sent. `spans` is the number lost since the last call. */
+  onSpansLost(problem: string, spans: number): void;
+}
+
 /** Returns the message of a problem. The SDK reports an exception as a JSON object, with its stack. */
 function messageIn(problem: string): string {
   try {
@@ -64,25 +74,35 @@ class CountingExporter extends OTLPTraceExporter {
   }
 }
 
-/**
- * Starts OpenTelemetry tracing over OTLP. The SDK reads endpoint, sampling ratio and service name from the
- * standard OTEL_* variables. Calls `onError` if spans cannot be sent, with the number lost since the last call.
- */
-export function startTracing(onError: (message: string, spansLost: number) => void): Tracing {
+/** Receives the errors and warnings of the SDK from now on. */
+function receive(error: (problem: string) => void, warn: (problem: string) => void): void {
   const silent = (): void => undefined;
-  const exporter = new CountingExporter();
-  const report = (problem: string): void =>
-    onError(messageIn(problem), exporter.takeLost() + droppedIn(problem));
   diag.setLogger(
-    { error: report, warn: report, info: silent, debug: silent, verbose: silent },
+    { error, warn, info: silent, debug: silent, verbose: silent },
     { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
   );
+}
+
+/**
+ * Starts OpenTelemetry tracing over OTLP. The SDK reads endpoint, sampling ratio and service name from the
+ * standard OTEL_* variables.
+ */
+export function startTracing({ onMisconfigured, onWarning, onSpansLost }: TracingReports): Tracing {
+  const exporter = new CountingExporter();
+  receive(onMisconfigured, onMisconfigured);
   const own = resourceFromAttributes({ 'service.name': 'plant-store', 'service.version': version });
   const provider = new NodeTracerProvider({
     resource: own.merge(detectResources({ detectors: [envDetector] })),
     spanProcessors: [new BatchSpanProcessor(exporter)],
   });
   provider.register();
+  // With the configuration read, the SDK reports only failed exports as errors.
+  const reportFailure = (problem: string): void => onSpansLost(messageIn(problem), exporter.takeLost());
+  receive(reportFailure, (warning) => {
+    const dropped = droppedIn(warning);
+    if (dropped > 0) onSpansLost(warning, dropped);
+    else onWarning(warning);
+  });
   const tracer = provider.getTracer('plant-store', version);
   const contexts = new WeakMap<FastifyRequest, Context>();
 
@@ -153,6 +173,6 @@ export function startTracing(onError: (message: string, spansLost: number) => vo
   }
 
   // The SDK reports no error of the spans that it sends at its shutdown, but rejects.
-  const close = () => provider.shutdown().catch((error: unknown) => report(messageOf(error)));
+  const close = () => provider.shutdown().catch((error: unknown) => reportFailure(messageOf(error)));
   return { traceRequests, endSpan, traceStore, close };
 }

@@ -18,6 +18,7 @@ import { bearer } from '../../support/service.ts';
 const TRACE_ID = '0af7651916cd43dd8448eb211c80319c';
 const PARENT_ID = 'b7ad6b7169203331';
 const NOT_SENT = 'traces could not be sent; check the OpenTelemetry collector';
+const WARNED = 'OpenTelemetry warns; act on its message';
 const ENDPOINT = 'http://127.0.0.1:4318';
 
 /** Reports on standard error, at exit, the number of loaded files of OpenTelemetry. */
@@ -183,6 +184,24 @@ test('OTEL_* variables → set the service name and the sampling ratio', async (
   assert.equal(span.resource['service.name'], 'herbarium');
 });
 
+test('OTEL_* variables whose values do not work → a warning for each, and no lost spans', async (t) => {
+  const installation = await newInstallation(t);
+  const collector = await startCollector(t);
+  const env = {
+    OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+    OTEL_TRACES_SAMPLER: 'sometimes',
+    OTEL_BSP_MAX_QUEUE_SIZE: '10',
+  };
+  const service = await installation.serve({ env });
+  await fetch(`${service.url}/plants`);
+  assert.equal((await service.stop()).code, 0);
+  assert.equal(collector.spans().length, 1, JSON.stringify(service.log));
+  const warnings = service.log.filter(({ msg }) => msg === WARNED).map(({ warning }) => String(warning));
+  for (const pattern of [/OTEL_TRACES_SAMPLER/, /maxQueueSize/])
+    assert.equal(warnings.filter((warning) => pattern.test(warning)).length, 1, warnings.join('\n'));
+  assert.ok(!service.log.some(({ msg }) => msg === NOT_SENT));
+});
+
 test('collector accepts connections and never responds → requests and shutdown are not delayed', async (t) => {
   const silent = createServer((socket) => socket.on('error', () => undefined));
   const port = await listenOnFreePort(silent);
@@ -209,9 +228,7 @@ test('collector unreachable → a line in the log', async (t) => {
   const token = await installation.token();
   const service = await installation.serve({ env });
   assert.equal((await fetch(`${service.url}/plants`, { headers: bearer(token) })).status, 200);
-  const { problem, level } = await service.logged(
-    ({ msg }) => msg === 'traces could not be sent; check the OpenTelemetry collector',
-  );
+  const { problem, level } = await service.logged(({ msg }) => msg === NOT_SENT);
   assert.match(String(problem), /^[^{]*(?:ECONNREFUSED|timed out|timeout)[^{]*$/i);
   assert.equal(level, 40);
   assert.equal((await service.stop()).code, 0);

@@ -88,8 +88,8 @@ function receive(error: (problem: string) => void, warn: (problem: string) => vo
  * standard OTEL_* variables.
  */
 export function startTracing({ onMisconfigured, onWarning, onSpansLost }: TracingReports): Tracing {
-  const exporter = new CountingExporter();
   receive(onMisconfigured, onMisconfigured);
+  const exporter = new CountingExporter();
   const own = resourceFromAttributes({ 'service.name': 'plant-store', 'service.version': version });
   const provider = new NodeTracerProvider({
     resource: own.merge(detectResources({ detectors: [envDetector] })),

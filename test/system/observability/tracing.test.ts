@@ -191,13 +191,16 @@ test('OTEL_* variables whose values do not work → a warning for each, and no l
     OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
     OTEL_TRACES_SAMPLER: 'sometimes',
     OTEL_BSP_MAX_QUEUE_SIZE: '10',
+    OTEL_EXPORTER_OTLP_TIMEOUT: '-1',
+    OTEL_EXPORTER_OTLP_COMPRESSION: 'zip',
+    OTEL_EXPORTER_OTLP_CERTIFICATE: '/nowhere/ca.pem',
   };
   const service = await installation.serve({ env });
   await fetch(`${service.url}/plants`);
   assert.equal((await service.stop()).code, 0);
   assert.equal(collector.spans().length, 1, JSON.stringify(service.log));
   const warnings = service.log.filter(({ msg }) => msg === WARNED).map(({ warning }) => String(warning));
-  for (const pattern of [/OTEL_TRACES_SAMPLER/, /maxQueueSize/])
+  for (const pattern of [/SAMPLER/, /maxQueueSize/, /OTLP_TIMEOUT/, /COMPRESSION/, /root certificate/])
     assert.equal(warnings.filter((warning) => pattern.test(warning)).length, 1, warnings.join('\n'));
   assert.ok(!service.log.some(({ msg }) => msg === NOT_SENT));
 });

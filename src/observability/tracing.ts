@@ -41,18 +41,32 @@ interface TracingReports {
   onSpansLost(problem: string, spans: number): void;
 }
 
-/** Returns the message of a problem. The SDK reports an exception as a JSON object, with its stack. */
-function messageIn(problem: string): string {
+/** Arguments of a report of the SDK. It has an exception, and what a collector did not accept, as a JSON object. */
+type Report = readonly unknown[];
+
+function jsonIn(part: unknown): Record<string, unknown> {
   try {
-    return String(JSON.parse(problem).message ?? problem);
+    return Object(JSON.parse(String(part)));
   } catch {
-    return problem;
+    return {};
   }
 }
 
-/** Returns the number in the SDK's only report of spans for which its queue had no room. */
-function droppedIn(problem: string): number {
-  return Number(/^Dropped (\d+) spans/.exec(problem)?.[1] ?? 0);
+/** Returns a report as a line of text, without stacks and binary data. */
+function textOf(report: Report): string {
+  const texts = report.map((part) => {
+    if (part instanceof Error) return part.message;
+    if (typeof part !== 'string') return '';
+    const { message, errorMessage } = jsonIn(part);
+    return errorMessage ?? message ?? part;
+  });
+  return texts.join(' ').trim();
+}
+
+/** Returns the number of lost spans in a warning: those without room in the queue, or not accepted by a collector. */
+function lostIn([text, details]: Report): number {
+  const dropped = /^Dropped (\d+) spans/.exec(String(text))?.[1];
+  return Number(dropped ?? jsonIn(details).rejectedSpans ?? 0);
 }
 
 /** Sends spans, and counts those that could not be sent. The SDK reports the error, but not their number. */
@@ -74,11 +88,17 @@ class CountingExporter extends OTLPTraceExporter {
   }
 }
 
-/** Receives the errors and warnings of the SDK from now on. */
-function receive(error: (problem: string) => void, warn: (problem: string) => void): void {
+/** Receives the errors and warnings of the SDK from now on, a warning with the number of spans it reports as lost. */
+function receive(error: (problem: string) => void, warn: (problem: string, lost: number) => void): void {
   const silent = (): void => undefined;
   diag.setLogger(
-    { error, warn, info: silent, debug: silent, verbose: silent },
+    {
+      error: (...report) => error(textOf(report)),
+      warn: (...report) => warn(textOf(report), lostIn(report)),
+      info: silent,
+      debug: silent,
+      verbose: silent,
+    },
     { logLevel: DiagLogLevel.WARN, suppressOverrideMessage: true },
   );
 }
@@ -97,11 +117,10 @@ export function startTracing({ onMisconfigured, onWarning, onSpansLost }: Tracin
   });
   provider.register();
   // With the configuration read, the SDK reports only failed exports as errors.
-  const reportFailure = (problem: string): void => onSpansLost(messageIn(problem), exporter.takeLost());
-  receive(reportFailure, (warning) => {
-    const dropped = droppedIn(warning);
-    if (dropped > 0) onSpansLost(warning, dropped);
-    else onWarning(warning);
+  const reportFailure = (problem: string): void => onSpansLost(problem, exporter.takeLost());
+  receive(reportFailure, (problem, lost) => {
+    if (lost > 0) onSpansLost(problem, lost);
+    else onWarning(problem);
   });
   const tracer = provider.getTracer('plant-store', version);
   const contexts = new WeakMap<FastifyRequest, Context>();

@@ -275,6 +275,31 @@ test('collector rejects the spans that a stop sends → their number is logged b
   assert.equal(service.log.at(-1)?.msg, 'stopped');
 });
 
+/** A response of a collector (opentelemetry/proto/collector/trace/v1/trace_service.proto). */
+function partialSuccess(rejectedSpans: number, errorMessage: string): Buffer {
+  const content = Buffer.from([0x08, rejectedSpans, 0x12, errorMessage.length, ...Buffer.from(errorMessage)]);
+  return Buffer.from([0x0a, content.length, ...content]);
+}
+
+for (const [what, body, msg, text, spans] of [
+  ['a part of the spans', partialSuccess(2, 'over the quota'), NOT_SENT, /over the quota$/, 2],
+  ['all spans, with a warning', partialSuccess(0, 'near the quota'), WARNED, /near the quota$/, undefined],
+  ['all spans, but its response is malformed', 'OK', WARNED, /could not deserialize .*wire type/, undefined],
+] as const) {
+  test(`collector accepts ${what} → its message in a line`, async (t) => {
+    const url = await serve(t, (request, response) => {
+      request.resume().on('end', () => void response.end(body));
+    });
+    const installation = await newInstallation(t);
+    const service = await installation.serve({ env: { OTEL_EXPORTER_OTLP_ENDPOINT: url } });
+    for (let requests = 0; requests < 3; requests += 1) await fetch(`${service.url}/plants`);
+    assert.equal((await service.stop()).code, 0);
+    const [line, ...others] = service.log.filter((one) => one.msg === NOT_SENT || one.msg === WARNED);
+    assert.deepEqual([line?.msg, line?.spans, others], [msg, spans, []]);
+    assert.match(String(line?.problem ?? line?.warning), text);
+  });
+}
+
 test('collector is slower than the spans → the number of spans without room in the queue is logged', async (t) => {
   const held = Promise.withResolvers<() => void>();
   const url = await serve(t, (request, response) => {

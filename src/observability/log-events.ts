@@ -50,6 +50,12 @@ export const logEvents = {
     'error',
     'err',
   ],
+  'the first token could be neither printed nor revoked; revoke it: plant-store token revoke ID': [
+    'error',
+    'token',
+    'reason',
+    'err',
+  ],
   'the write-ahead log could not be emptied and holds acknowledged writes; move and copy it with the store file':
     ['warn', 'file', 'reason'],
   'the write-ahead log may hold acknowledged writes of a store file that is no longer next to it; never open another file with it':

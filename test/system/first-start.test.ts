@@ -3,6 +3,7 @@ import { execFile } from 'node:child_process';
 import { writeFile } from 'node:fs/promises';
 import { networkInterfaces } from 'node:os';
 import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import { engines, postgres, type TestEngine } from '../support/engines.ts';
@@ -96,15 +97,7 @@ describe('the first start', TOGETHER, () => {
 
   it('token cannot be printed → the log has its creation and its revocation', async (t) => {
     const installation = await newInstallation(t);
-    const program = `process.stdout.write = (_, done) => done(new Error('the reader has gone'));`;
-    const service = await installation.serve({
-      wrap: ([node = '', ...rest]) => [
-        node,
-        '--import',
-        `data:text/javascript,${encodeURIComponent(program)}`,
-        ...rest,
-      ],
-    });
+    const service = await installation.serve({ wrap: withoutReader });
     await service.logged(({ msg }) => String(msg).startsWith('the first token could not be printed'));
     assert.equal((await service.stop()).code, 0);
     const [token] = await listTokens(installation);
@@ -116,6 +109,29 @@ describe('the first start', TOGETHER, () => {
         ['tokenRevoked', token?.id],
       ],
     );
+  });
+
+  it('token can be neither printed nor revoked → the log says so, and the service goes on', async (t) => {
+    const installation = await newInstallation(t);
+    assert.equal((await installation.run(['migrate'])).code, 0);
+    const db = new DatabaseSync(installation.file);
+    db.exec(
+      `CREATE TRIGGER no_revocation BEFORE UPDATE ON tokens BEGIN SELECT RAISE(ABORT, 'no revocations'); END`,
+    );
+    db.close();
+    const service = await installation.serve({ wrap: withoutReader });
+    const { msg, token, reason, err } = await service.logged(({ level }) => Number(level) >= 50);
+    assert.equal(
+      msg,
+      'the first token could be neither printed nor revoked; revoke it: plant-store token revoke ID',
+    );
+    assert.equal(reason, 'standard output cannot be written: the reader has gone');
+    assert.match(JSON.stringify(err), /no revocations/);
+    assert.deepEqual(
+      (await listTokens(installation)).map(({ id, revokedAt }) => [id, revokedAt]),
+      [[token, null]],
+    );
+    assert.equal((await service.stop()).code, 0);
   });
 
   for (const engine of engines) {
@@ -146,6 +162,12 @@ describe('the first start', TOGETHER, () => {
     await printsNoToken(installation, await installation.serve());
   });
 });
+
+/** Makes every write to standard output fail, except those of the log. */
+function withoutReader([node = '', ...rest]: readonly string[]): readonly string[] {
+  const program = `process.stdout.write = (_, done) => done(new Error('the reader has gone'));`;
+  return [node, '--import', `data:text/javascript,${encodeURIComponent(program)}`, ...rest];
+}
 
 /** Waits for the curl commands that the service prints after its log. */
 async function curlLines(service: Service): Promise<readonly string[]> {

@@ -6,7 +6,8 @@ import type { EventLog } from '../../observability/log-events.ts';
 import { afterRunning } from '../../running-time.ts';
 import { type Server, STOP_MS, startServer } from '../../server.ts';
 import { isEmbedded } from '../../store/open-engine.ts';
-import { StatementRejected } from '../../store/store.ts';
+import { StatementRejected, type Store } from '../../store/store.ts';
+import { messageOf } from '../../thrown-errors.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../../token.ts';
 import { type CommandContext, print } from '../context.ts';
 import { addSettings, configOf } from '../settings/flags.ts';
@@ -219,7 +220,6 @@ async function createFirstToken(
   { store, url }: Server,
   log: EventLog,
 ): Promise<void> {
-  const audit = createAudit(log);
   const secret = mintSecret();
   const now = Date.now();
   const expiresAt = parseExpires(DEFAULT_EXPIRES, now) ?? null;
@@ -231,15 +231,30 @@ async function createFirstToken(
     if (error instanceof StatementRejected && (await store.hasTokens())) return;
     throw error;
   }
-  audit.tokenCreated(token);
-  await print(context, welcome(secret, url)).catch(async (err: unknown) => {
-    await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });
-    audit.tokenRevoked(token.id);
+  createAudit(log).tokenCreated(token);
+  try {
+    await print(context, welcome(secret, url));
+  } catch (err: unknown) {
+    await revokeUnseen(store, log, token.id, err);
+  }
+}
+
+/** Revokes a token that could not be printed, for the reason `unprinted`. If that fails too, logs what to do. */
+async function revokeUnseen(store: Store, log: EventLog, id: string, unprinted: unknown): Promise<void> {
+  try {
+    await store.write({ kind: 'revokeToken', id, at: Date.now() });
+  } catch (err: unknown) {
     log.event(
-      'the first token could not be printed, so it was revoked; create one: plant-store token create OWNER',
-      { err },
+      'the first token could be neither printed nor revoked; revoke it: plant-store token revoke ID',
+      { token: id, reason: messageOf(unprinted), err },
     );
-  });
+    return;
+  }
+  createAudit(log).tokenRevoked(id);
+  log.event(
+    'the first token could not be printed, so it was revoked; create one: plant-store token create OWNER',
+    { err: unprinted },
+  );
 }
 
 function welcome(secret: string, url: string): string {

@@ -1,12 +1,15 @@
 /** Max milliseconds that count between two looks at the clock, which are half of that apart. */
 const MAX_STEP_MS = 500;
 
-/** Resolves when the event happens, or after `ms` milliseconds in which the process has run. */
+/** Settles as the event does, or resolves after `ms` milliseconds in which the process has run. */
 export async function within(ms: number, event: Promise<void>): Promise<void> {
   const { promise: deadline, resolve } = Promise.withResolvers<void>();
   const cancel = afterRunning(ms, resolve);
-  await Promise.race([event, deadline]);
-  cancel();
+  try {
+    await Promise.race([event, deadline]);
+  } finally {
+    cancel();
+  }
 }
 
 /**

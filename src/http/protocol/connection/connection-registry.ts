@@ -218,10 +218,13 @@ export class ConnectionRegistry {
     const waiting = [...this.#open].filter(({ needsSendQueue }) => needsSendQueue);
     if (waiting.length === 0) return;
     this.#isReadingQueues = true;
-    const { of: sendQueueOf, begunAt } = await readSendQueues();
-    const age = Math.floor((performance.now() - begunAt) / TICK_MS);
-    for (const connection of waiting) connection.checkSendQueue(sendQueueOf, age);
-    this.#isReadingQueues = false;
+    try {
+      const { of: sendQueueOf, begunAt } = await readSendQueues();
+      const age = Math.floor((performance.now() - begunAt) / TICK_MS);
+      for (const connection of waiting) connection.checkSendQueue(sendQueueOf, age);
+    } finally {
+      this.#isReadingQueues = false;
+    }
   }
 
   #closeStalled(excess: number): void {

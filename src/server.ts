@@ -20,8 +20,8 @@ import { isEmbedded, markAsServed, openStore } from './store/open-engine.ts';
 import type { Store } from './store/store.ts';
 
 /**
- * Milliseconds of the grace period, which begins when the listener closes. Responses in this period have
- * `Connection: close`. The period ends early if no connection is open.
+ * Milliseconds of the grace period, which begins when the listener closes. Open connections may still send requests.
+ * The period ends early if no connection is open.
  */
 export const GRACE_MS = 500;
 
@@ -47,8 +47,9 @@ export interface Server {
   readonly store: Store;
   readonly tls: Tls | undefined;
   /**
-   * Finishes requests in flight, commits the last batch and closes the store. A graceful stop first fails
-   * `/ready` for the configured delay. Then responses have `Connection: close` for a grace period.
+   * Finishes requests in flight, commits the last batch and closes the store. From the call on,
+   * `/ready` fails and responses have `Connection: close`. In a graceful stop, the listener closes after the configured
+   * delay, and open connections are served for a grace period after that.
    */
   close(how?: 'gracefully'): Promise<void>;
 }

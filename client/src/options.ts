@@ -206,7 +206,10 @@ export function limitsOf(options: Omit<CallOptions, 'signal'>, defaults: Limits)
   };
 }
 
-/** Throws TypeError if `beforeAttempt` set a header to another value than the client does, `own`. */
+/**
+ * Throws TypeError if `beforeAttempt` set a header to another value than the client does, `own`. Ignores `authorization`,
+ * which the token replaces.
+ */
 export function rejectSetByClient(headers: Headers, own: Readonly<Record<string, string>> = {}): void {
   headers.forEach((value, name) => {
     if (SET_BY_CLIENT.test(name) && own[name] !== value && name !== 'authorization')

@@ -12,8 +12,8 @@ import { onSignal } from './signal-handler.ts';
 const SQLITE_ENDINGS = ['-journal', '-wal', '-shm'] as const;
 
 /**
- * Writes a new file atomically. `work` writes FILE.partial. Once that file is complete and on disk, it is
- * renamed to FILE. The file mode is 0600. Rejects with CommandFailed if FILE or a file that SQLite would take for a
+ * Writes a new file atomically. `work` writes FILE.partial. Once that file is complete and on disk, it gets
+ * the name FILE. The file mode is 0600. Rejects with CommandFailed if FILE or a file that SQLite would take for a
  * part of it exists, or if FILE could be taken for a part of a store.
  */
 export async function writeAtomically<T>(
@@ -55,7 +55,7 @@ async function writeAndPublish<T>(
     await publish(partial, file);
     created.push(file);
     await rm(partial, { force: true });
-    // Syncs the folder after the rename: only then is the new file name durable.
+    // Syncs the folder after `publish`: only then is the new file name durable.
     syncOpenFolder(folder.fd);
     return result;
   } catch (error: unknown) {

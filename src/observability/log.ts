@@ -19,7 +19,10 @@ export interface AnsweredRequest {
   readonly traceId: string | undefined;
   readonly operation: string;
   readonly status: number;
-  /** Milliseconds from the arrival of the request to the end of its response. */
+  /**
+   * Milliseconds to the end of the response, from the end of the request headers, or from the previous response on the
+   * connection.
+   */
   readonly ms: number;
   readonly owner: string | undefined;
 }

@@ -31,7 +31,7 @@ export function countDurations(registers: Registry[]): RecordRequest {
   const series = new Map<string, Map<number, Series>>();
   new Histogram({
     name: 'plant_store_http_request_duration_seconds',
-    help: 'Time from the arrival of a request to the end of its response.',
+    help: 'Time to the end of a response, from the end of the request headers, or from the previous response on the connection.',
     labelNames: ['operation', 'status', 'error'],
     buckets: DURATION_BUCKETS,
     registers,

@@ -19,11 +19,18 @@ const RETRIED = new Set(['40001', '40P01']);
  * intervention (shutdown, timeout), system, internal errors.
  */
 const TRANSIENT_CLASSES = new Set(['08', '28', '53', '57', '58', 'XX']);
-/** Codes of further transient errors: aborted transaction, missing database, unknown outcome. */
+/**
+ * Codes of further transient errors: aborted transaction, timeouts of an idle and of any transaction, missing database,
+ * unknown outcome.
+ */
 const TRANSIENT_CODES = new Set(['25P02', '25P03', '25P04', '3D000', '40003']);
 
-/** Codes with which the server rejects a transaction before its commit: read-only, unavailable lock. */
-const NOTHING_STORED_CODES = new Set(['25006', '55P03']);
+const READ_ONLY = '25006';
+
+const LOCK_NOT_AVAILABLE = '55P03';
+
+/** Codes with which the server rejects a transaction before its commit. */
+const NOTHING_STORED_CODES = new Set([READ_ONLY, LOCK_NOT_AVAILABLE]);
 
 /**
  * Functions of the server that raise errors only before a commit: they assign transaction ids, which stops until a
@@ -38,10 +45,6 @@ const NOTHING_STORED_ROUTINES = new Set([
 
 /** Codes of a damaged page or index. */
 const DAMAGE_CODES = new Set(['XX001', 'XX002']);
-
-const READ_ONLY = '25006';
-
-const LOCK_NOT_AVAILABLE = '55P03';
 
 /** Codes of a server that is not the primary: read-only, starting up or shutting down. */
 const NOT_PRIMARY_CODES = new Set([READ_ONLY, '57P01', '57P02', '57P03']);

@@ -136,7 +136,7 @@ export function listPlants(
       if (plant === undefined) continue;
       const { length } = plant;
       yield* counted([Buffer.of(begin)]);
-      yield* sent([plant]);
+      yield* sendAndFree([plant]);
       held.release(length);
       begin = COMMA;
     }
@@ -145,7 +145,7 @@ export function listPlants(
   }
 
   // Yields pieces of the parts, and frees their memory after the last one was sent. Several parts may share it.
-  function* sent(parts: readonly Buffer[]): Generator<Buffer> {
+  function* sendAndFree(parts: readonly Buffer[]): Generator<Buffer> {
     for (const part of parts) yield* counted(inPieces(part));
     for (const part of parts) free(part);
   }
@@ -198,7 +198,7 @@ export function listPlants(
         'content-length',
         gathered.reduce((sum, { length }) => sum + length, 0),
       );
-      await sendPieces(request, reply, sent(gathered));
+      await sendPieces(request, reply, sendAndFree(gathered));
     }
     endWhenRevoked(request, response, () => recheck(request));
     return undefined;

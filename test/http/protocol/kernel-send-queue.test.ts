@@ -93,10 +93,8 @@ test('client that accepted bytes for longer than the timeout, then none for a ti
   }
   for (let ticks = 0; ticks < 2; ticks += 1) {
     progress.tick();
-    assert.equal(
-      progress.hasStalled(() => 5, 0),
-      false,
-    );
+    progress.noteQueue(() => 5, 0);
+    assert.equal(progress.hasStalled, false);
   }
 });
 
@@ -104,7 +102,8 @@ test('send queue that has become shorter → the timeout begins again', () => {
   const { progress } = observe();
   const stallsWith = (queue: number): boolean => {
     progress.tick();
-    return progress.hasStalled(() => queue, 0);
+    progress.noteQueue(() => queue, 0);
+    return progress.hasStalled;
   };
   for (let queue = 3 * TIMEOUT; queue > 0; queue -= 1) assert.equal(stallsWith(queue), false);
   for (let ticks = 2; ticks < TIMEOUT; ticks += 1) assert.equal(stallsWith(1), false);
@@ -114,14 +113,10 @@ test('send queue that has become shorter → the timeout begins again', () => {
 test('first look after the timeout → not stalled, even without a known queue', () => {
   const { progress } = observe();
   for (let ticks = 0; ticks <= TIMEOUT; ticks += 1) progress.tick();
-  assert.equal(
-    progress.hasStalled(() => undefined, 0),
-    false,
-  );
-  assert.equal(
-    progress.hasStalled(() => undefined, 0),
-    true,
-  );
+  progress.noteQueue(() => undefined, 0);
+  assert.equal(progress.hasStalled, false);
+  progress.noteQueue(() => undefined, 0);
+  assert.equal(progress.hasStalled, true);
 });
 
 /** Makes a server listen on a port below 4,096. Resolves to the port. */

@@ -67,7 +67,7 @@ export class Connection {
     socket.on('data', read);
     if (options.sharesInput) shareInput(socket, read);
     socket.on('end', () => this.#onEnd());
-    socket.once('close', () => this.#unparsed.takeLast());
+    socket.once('close', () => this.#unparsed.takeAndUncount());
     socket.destroySoon = () => this.#close();
   }
 
@@ -93,7 +93,7 @@ export class Connection {
 
   /** Rejects the request that is being received, or else the first one that waits to be parsed, and frees its input. */
   rejectInput(): void {
-    const kept = this.#unparsed.takeLast();
+    const kept = this.#unparsed.takeAndUncount();
     // Between two messages, the error belongs to the first request that was kept.
     if (kept.length > 0 && !this.#framing.isInMessage) this.#framing.isHead = isHeadRequest(kept);
     this.fail(TOO_MUCH_INPUT);
@@ -161,9 +161,10 @@ export class Connection {
   /** Applies the write timeout to a send queue whose read began `age` ticks ago. */
   checkSendQueue(sendQueueOf: SendQueueOf, age: number): void {
     const { write } = this.#options.timeouts;
-    if (this.sendProgress.hasStalled(sendQueueOf, age)) this.destroy();
+    this.sendProgress.noteQueue(sendQueueOf, age);
+    if (this.sendProgress.hasStalled) this.destroy();
     else if (this.#mayHaveUnread) {
-      const unread = this.sendProgress.unread(sendQueueOf);
+      const unread = this.sendProgress.noteUnread(sendQueueOf);
       // A client that reads the end of its response gets half of the write timeout again.
       if (unread.hasChanged) this.#ticks = Math.ceil(write / 2);
       if (unread.bytes > 0 && this.#ticks - age > write) this.socket.destroy();
@@ -366,7 +367,7 @@ export class Connection {
     if (this.#isClosing) return;
     this.#isClosing = true;
     this.isIdle = false;
-    this.#unparsed.takeLast();
+    this.#unparsed.takeAndUncount();
     destroyLater(this.socket);
     this.socket.end();
     this.socket.resume();

@@ -23,7 +23,7 @@ const PAGE_BYTES = 4 * 1024;
 export type SendQueueOf = (socket: Socket) => number | undefined;
 
 /** The send queues of all sockets, and the time at which their read began (`performance.now()`). */
-export interface SendQueues {
+interface SendQueues {
   readonly of: SendQueueOf;
   readonly begunAt: number;
 }
@@ -95,12 +95,17 @@ export class SendProgress {
     return bytesWritten !== this.#lastWritten || writableLength < this.#lastUnsent;
   }
 
+  /** True if the client had accepted no byte for the timeout when the noted send queue was read. */
+  get hasStalled(): boolean {
+    return this.confirmedStalledTicks >= this.#timeoutTicks;
+  }
+
   /**
-   * Compares the send queue, whose read began `age` ticks ago, with that of the last call. Returns true if the client had
-   * accepted no byte for the timeout by then. Ignores a queue that may be older than the last byte that the client accepted.
+   * Compares the send queue, whose read began `age` ticks ago, with that of the last call, and stores it. Ignores a queue
+   * that may be older than the last byte that the client accepted.
    */
-  hasStalled(sendQueueOf: SendQueueOf, age: number): boolean {
-    if (this.stalledTicks <= age || this.#hasMoved) return false;
+  noteQueue(sendQueueOf: SendQueueOf, age: number): void {
+    if (this.stalledTicks <= age || this.#hasMoved) return;
     // The kernel takes new bytes from Node only when a third of the send buffer is free. So the length of the
     // kernel's send queue must be unchanged too: a client that reads slowly would look stalled otherwise.
     const queue = sendQueueOf(this.#socket);
@@ -109,14 +114,13 @@ export class SendProgress {
     this.#queue = queue;
     this.#isQueueCurrent = true;
     this.#confirmedStalledTicks = isSame ? this.stalledTicks - age : 0;
-    return this.#confirmedStalledTicks >= this.#timeoutTicks;
   }
 
   /**
-   * Returns the bytes of complete responses that the kernel has accepted and the client has not, and whether
-   * their number has changed since the last call.
+   * Stores and returns the number of bytes of complete responses that the kernel has accepted and the client has not.
+   * Also returns whether it has changed since the last call.
    */
-  unread(sendQueueOf: SendQueueOf): { readonly bytes: number; readonly hasChanged: boolean } {
+  noteUnread(sendQueueOf: SendQueueOf): { readonly bytes: number; readonly hasChanged: boolean } {
     const bytes = sendQueueOf(this.#socket) ?? 0;
     const hasChanged = bytes > 0 && bytes !== this.#queue;
     this.#queue = bytes;

@@ -101,7 +101,10 @@ export class Framing {
   next(bytes: Buffer): number | ApiError {
     const length = this.#next(bytes);
     if (length instanceof ApiError) return length;
-    if (this.#isInFields) return this.#exceedsLimits(bytes, length) ? FIELDS_TOO_LARGE : length;
+    if (this.#isInFields) {
+      this.#countFields(bytes, length);
+      return this.#exceedsLimits(length) ? FIELDS_TOO_LARGE : length;
+    }
     return this.#lineBytes > this.#maxBytes ? EXTENSIONS_TOO_LARGE : length;
   }
 
@@ -109,11 +112,15 @@ export class Framing {
     return this.#part === 'head' || (this.#part === 'chunked' && this.#isInTrailers);
   }
 
-  /** Counts the headers or trailers in the next slice. */
-  #exceedsLimits(bytes: Buffer, length: number): boolean {
+  /** Counts the headers or trailers in the next slice, which has `length` bytes. */
+  #countFields(bytes: Buffer, length: number): void {
     const linesBefore = this.#fieldLines;
     for (let at = this.#beforeFields; at < length; at += 1) if (bytes[at] === LF) this.#fieldLines += 1;
     this.fieldMemory += length - this.#beforeFields + MEMORY_PER_FIELD * (this.#fieldLines - linesBefore);
+  }
+
+  /** True if there are too many headers or trailers, or too many bytes of them, with those in a slice of `length` bytes. */
+  #exceedsLimits(length: number): boolean {
     // The last line is empty.
     return this.#fieldLines > MAX_FIELDS + 1 || this.#fieldsWith(length) > this.#maxBytes;
   }

@@ -91,8 +91,8 @@ export class UnparsedInput {
     return bytes;
   }
 
-  /** As `take`. Nothing is counted afterwards: the request that is incomplete was rejected, or its connection is closed. */
-  takeLast(): Buffer {
+  /** As `take`, but nothing stays counted: the request that is incomplete was rejected, or its connection is closed. */
+  takeAndUncount(): Buffer {
     this.#fieldMemory = 0;
     return this.take();
   }

@@ -50,21 +50,21 @@ type StaticObject<P extends Properties> = Flat<
 
 type Flat<T> = { [N in keyof T]: T[N] };
 
-export interface TObject<P extends Properties = Properties> extends TSchema<StaticObject<P>> {
+interface TObject<P extends Properties = Properties> extends TSchema<StaticObject<P>> {
   readonly properties: P;
   readonly required?: readonly string[];
 }
 
-export interface TArray<T = unknown> extends TSchema<T[]> {
+interface TArray<T = unknown> extends TSchema<T[]> {
   readonly items: TSchema<T>;
 }
 
-export interface TInteger extends TSchema<number> {
+interface TInteger extends TSchema<number> {
   readonly minimum: number;
   readonly maximum: number;
 }
 
-export interface TEnum<V extends string> extends TSchema<V> {
+interface TEnum<V extends string> extends TSchema<V> {
   readonly enum: readonly V[];
 }
 

@@ -52,7 +52,7 @@ export async function createLog(level: string): Promise<ServiceLog> {
         lines,
       }),
   });
-  const serviceLog = logTo(isTerminal ? await readable(writer) : writer, level);
+  const serviceLog = logTo(isTerminal ? await prettyPrinted(writer) : writer, level);
   return { ...serviceLog, linesDropped: writer.dropped };
 }
 
@@ -143,7 +143,7 @@ export function createCommandLog(stderr: Writable & { readonly isTTY?: boolean }
 }
 
 // Imports pino-pretty on demand: without a terminal, the process never loads it.
-async function readable(destination: LogDestination): Promise<LogDestination> {
+async function prettyPrinted(destination: LogDestination): Promise<LogDestination> {
   const { prettyFactory } = await import('pino-pretty');
   const render = prettyFactory({ singleLine: true });
   return {

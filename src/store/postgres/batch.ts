@@ -45,7 +45,7 @@ export async function commitBatch(
 }
 
 /** True if a batch has only creations without idempotency keys. */
-export function hasOnlyCreations(batch: readonly Write[]): batch is readonly Creation[] {
+export function hasOnlyUnkeyedCreations(batch: readonly Write[]): batch is readonly Creation[] {
   return batch.every(isUnkeyedCreation);
 }
 

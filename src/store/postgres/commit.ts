@@ -6,7 +6,7 @@ import {
   type Write,
   withNothingStored,
 } from '../store.ts';
-import { commitBatch, hasOnlyCreations } from './batch.ts';
+import { commitBatch, hasOnlyUnkeyedCreations } from './batch.ts';
 import type { Connections } from './connections.ts';
 import { isAcrossShards, isFromServer, mayBeUniqueViolation, toStoreError } from './errors.ts';
 import { retryConflicts } from './retry-conflicts.ts';
@@ -77,7 +77,7 @@ export function createCommit(
    * INSERT, since the server logs each failure as an error.
    */
   async function createOptimistically(batch: readonly Write[]): Promise<readonly Outcome[] | undefined> {
-    if (performance.now() < optimisticFrom || !hasOnlyCreations(batch)) return undefined;
+    if (performance.now() < optimisticFrom || !hasOnlyUnkeyedCreations(batch)) return undefined;
     try {
       await connections.query(createNewPlants(batch));
       return batch.map(() => 'created');

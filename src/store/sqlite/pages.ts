@@ -9,7 +9,7 @@ import { isTooBig } from './errors.ts';
  * row has no optional fields, so only the branch without them reads `large_id`, the last column: in all branches, a page
  * would take a sixth longer.
  */
-function renderPlant(
+function plantSql(
   large: string,
   present: readonly (keyof Plant)[] = [],
   [field, ...rest]: readonly (keyof Plant)[] = plantFields,
@@ -19,16 +19,16 @@ function renderPlant(
     if (present.some(isOptionalField)) return json;
     return `CASE WHEN plants.large_id IS NULL THEN ${json} ELSE ${large} END`;
   }
-  const withField = renderPlant(large, [...present, field], rest);
+  const withField = plantSql(large, [...present, field], rest);
   if (!isOptionalField(field)) return withField;
-  return `CASE WHEN ${field} IS NULL THEN ${renderPlant(large, present, rest)} ELSE ${withField} END`;
+  return `CASE WHEN ${field} IS NULL THEN ${plantSql(large, present, rest)} ELSE ${withField} END`;
 }
 
 /** SQL that renders a plant of any size as JSON. */
-const ANY_PLANT = renderPlant('json');
+const ANY_PLANT = plantSql('json');
 
 /** SQL that renders a plant as JSON, and fails for a large one: its value exceeds each limit on the size of a value. */
-const SHORT_PLANT = renderPlant('zeroblob(2147483647)');
+const SHORT_PLANT = plantSql('zeroblob(2147483647)');
 
 /**
  * SQL for the number of bytes in a plant's texts. `octet_length` reads only the header of a row, not the

@@ -8,6 +8,7 @@ import type { VerifyJwt } from './http/auth/authentication.ts';
 import { listenOnBoth, rejectUnlessFree } from './http/protocol/bind-listeners.ts';
 import { ConnectionRegistry } from './http/protocol/connection/connection-registry.ts';
 import { openTls, type Tls } from './http/protocol/tls.ts';
+import { createAudit } from './observability/audit-log.ts';
 import type { ServiceLog } from './observability/log.ts';
 import type { EventLog } from './observability/log-events.ts';
 import type { Metrics } from './observability/metrics.ts';
@@ -210,6 +211,7 @@ async function wire(wiring: Wiring) {
     store,
     verifyJwt: await loadJwtVerifier(wiring, metrics),
     log,
+    audit: createAudit(log),
     onAnswered: answered,
     now,
     monotonicNow,

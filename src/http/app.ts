@@ -1,6 +1,6 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
 import { type ErrorCode, statusOf } from '../api-errors.ts';
-import { createAudit } from '../observability/audit-log.ts';
+import type { Audit } from '../observability/audit-log.ts';
 import type { AnsweredRequest } from '../observability/log.ts';
 import type { Metrics } from '../observability/metrics.ts';
 import type { Store } from '../store/store.ts';
@@ -58,6 +58,7 @@ interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
   readonly store: Store;
   /** Verifies tokens of the identity provider. Undefined if no provider is configured. */
   readonly verifyJwt: VerifyJwt | undefined;
+  readonly audit: Audit;
   /** Called after each response was sent, with the fields of its log line. */
   readonly onAnswered: (request: AnsweredRequest) => void;
   readonly now: () => number;
@@ -93,7 +94,7 @@ export const operations = [createPlantOperation, listPlantsOperation, deletePlan
 
 /** Creates the HTTP application of the service. It does not listen yet. */
 export function createApp(options: AppOptions): FastifyInstance {
-  const { store, verifyJwt, log, now, basePath, limits, metrics, hsts } = options;
+  const { store, verifyJwt, log, audit, now, basePath, limits, metrics, hsts } = options;
   const app = createHttpApp({
     ...options,
     headers: {
@@ -129,7 +130,6 @@ export function createApp(options: AppOptions): FastifyInstance {
   const limitVerifications = createTaskLimit(JWT_CHECKS_AT_ONCE);
   // Tokens that wait for keys of the identity provider take no places of lookups.
   const keyWaits = createAdmission(limits.maxInFlight, () => undefined);
-  const audit = createAudit(log);
   const authentication = createAuthentication({
     findToken: (digest, network) =>
       (network === undefined ? knownLookups : otherLookups).run(network, () => store.findToken(digest)),

@@ -4,7 +4,7 @@ import { escapeLine, escapeLines } from '../terminal-text.ts';
 import { codeOf, OperatorError } from '../thrown-errors.ts';
 import { type CommandContext, type Output, OutputFailed, print } from './context.ts';
 import { redact } from './message.ts';
-import { warnOfMisspelledVariables } from './settings/flags.ts';
+import { warnOfLostSettings } from './settings/flags.ts';
 
 // Imports each command on demand, so that no command slows down the start of another.
 const commands: Readonly<Record<string, () => Promise<(context: CommandContext) => Command>>> = {
@@ -77,7 +77,7 @@ export async function createProgram(
     .hook('preAction', () => {
       // Fails if the folder was deleted: no thread could start, and a command would end midway.
       void context.cwd;
-      warnOfMisspelledVariables(context);
+      warnOfLostSettings(context);
     });
   const requested = name !== undefined && Object.hasOwn(commands, name) ? commands[name] : undefined;
   for (const load of requested === undefined ? Object.values(commands) : [requested])

@@ -1,7 +1,7 @@
 // cspell:words DATABSE BODYLIMIT PGHOST URLFILE EXPORTR
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { misspelledVariables } from '../../src/cli/settings/environment-variables.ts';
+import { flagsTakenByNpm, misspelledVariables } from '../../src/cli/settings/environment-variables.ts';
 import { settings, variableOf } from '../../src/config.ts';
 
 for (const [given, meant] of [
@@ -44,4 +44,13 @@ test('variables of settings and of other programs → none', () => {
     misspelledVariables(Object.fromEntries([...known, ...others.map((name) => [name, 'x'])])),
     [],
   );
+});
+
+test('flags before `--` of `npm start` → found in the variables that npm makes of them', () => {
+  const environment = { npm_config_port: '9000', npm_config_admin_port: '', npm_config_loglevel: 'error' };
+  assert.deepEqual(flagsTakenByNpm({ ...environment, npm_lifecycle_event: 'start' }), [
+    '--port',
+    '--admin-port',
+  ]);
+  assert.deepEqual(flagsTakenByNpm(environment), []);
 });

@@ -1,4 +1,4 @@
-import { settings, variableOf } from '../../config.ts';
+import { flagOf, settings, variableOf } from '../../config.ts';
 import { otelVariables } from './otel-variables.ts';
 
 /** All environment variables that users set for the program: of its settings, and those without a flag. */
@@ -8,6 +8,18 @@ export const variables: readonly string[] = [
   'NODE_ENV',
   ...Object.keys(otelVariables),
 ];
+
+/**
+ * Returns the flags that npm has taken, since they were not after `--`. npm warns only if its log level shows warnings,
+ * and makes variables of them.
+ */
+export function flagsTakenByNpm(
+  environment: Readonly<Record<string, string | undefined>>,
+): readonly string[] {
+  if (!environment.npm_lifecycle_event) return [];
+  const isTaken = (variable: string) => environment[`npm_config_${variable.toLowerCase()}`] !== undefined;
+  return settings.filter((setting) => isTaken(variableOf(setting))).map(flagOf);
+}
 
 /**
  * Finds environment variables that look like a misspelled setting, each with the variable that was probably

@@ -14,7 +14,7 @@ import {
 import { sqliteFile } from '../../database-url.ts';
 import { absolutePath, type CommandContext } from '../context.ts';
 import { writeMessage } from '../message.ts';
-import { misspelledVariables } from './environment-variables.ts';
+import { flagsTakenByNpm, misspelledVariables } from './environment-variables.ts';
 
 /**
  * Adds the flags of settings to a command. The help shows the range, variable and default of each setting.
@@ -38,8 +38,13 @@ function describe(setting: Setting): string {
   return `${helpOf(setting).description} (${notes.filter((note) => note !== undefined).join(', ')})`;
 }
 
-/** Warns about environment variables whose names look like a misspelled setting. */
-export function warnOfMisspelledVariables({ env, stderr }: CommandContext): void {
+/** Warns about flags that went to npm, and about environment variables whose names look like a misspelled setting. */
+export function warnOfLostSettings({ env, stderr }: CommandContext): void {
+  for (const flag of flagsTakenByNpm(env))
+    writeMessage(
+      stderr,
+      `plant-store: ${flag} went to npm and has no effect; put flags after --, as in npm start -- ${flag} …`,
+    );
   for (const [given, meant] of misspelledVariables(env))
     writeMessage(stderr, `plant-store: ${given} is not a setting; did you mean ${meant}?`);
 }

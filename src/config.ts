@@ -261,6 +261,7 @@ function givenOf(
 
 /** Reads the database URL, without its final line breaks, from the file that DATABASE_URL_FILE names. */
 function readUrl(file: string): string {
+  if (file.includes('://')) throw new ConfigInvalid('DATABASE_URL_FILE must name a file, not be a URL');
   try {
     return readFileSync(file, 'utf8').replace(/[\r\n]+$/, '');
   } catch (error: unknown) {

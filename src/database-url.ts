@@ -49,21 +49,24 @@ export function brokenRuleOf(url: string): string | undefined {
 
 function brokenRuleOfPostgres(url: string): string | undefined {
   if (!isPostgresUrl(url)) return POSTGRES_RULE;
-  const options = new URLSearchParams(url.split('?').slice(1).join('?'));
+  const query = url.split('?').slice(1).join('?');
+  const options = new URLSearchParams(query);
   const unknown = options.keys().find((key) => /^ssl/i.test(key) && !TLS_OPTIONS.includes(key));
-  if (unknown === undefined) return undefined;
-  return `must not have the option ${unknown}, which has no effect; the TLS options are ${TLS_OPTIONS.join(', ')}`;
+  if (unknown !== undefined)
+    return `must not have the option ${unknown}, which has no effect; the TLS options are ${TLS_OPTIONS.join(', ')}`;
+  // The driver decodes names, so an encoded `password` would work, but would not be hidden.
+  const names = query.split('&').map((option) => option.split('=', 1).join());
+  if (names.every((name) => /^\w*$/.test(name))) return undefined;
+  return 'must have only letters, digits and _ in the names of its options';
 }
 
-// Returns false if a host or port is invalid, or if the URL contains `#`. An unencoded `/` or `?` in a password
-// ends the authority early: the start of the password is then read as the port, and is usually no valid one.
+// Returns false if a host or port is invalid, or if the URL contains `#`. An unencoded `/` or `?` in a user or password
+// ends the authority early: an `@` then follows in the path, or in the name of an option.
 function isPostgresUrl(url: string): boolean {
-  const authority = url
-    .replace(/^[a-z]+:\/\//, '')
-    .split(/[/?]/, 1)
-    .join();
+  const [, authority = '', path = ''] = /^[a-z]+:\/\/([^/?]*)(\/[^?]*|\?[^=]*)?/s.exec(url) ?? [];
   const hosts = authority.slice(authority.lastIndexOf('@') + 1).split(',');
-  return !url.includes('#') && hosts.every((host) => host === '' || URL.canParse(`postgres://${host}`));
+  const isValid = hosts.every((host) => host === '' || URL.canParse(`postgres://${host}`));
+  return isValid && !url.includes('#') && !path.includes('@');
 }
 
 /** Returns the file of a SQLite URL; undefined for a PostgreSQL URL. */
@@ -83,7 +86,7 @@ export function placeOf(url: string): string {
 function withHiddenPassword(url: string): string {
   return url
     .replace(/^([a-z]+:\/\/[^:/?]*):(?:(?!\?\w+=).)*@/s, '$1:***@')
-    .replace(/([?&]password=)[^&]*/g, '$1***');
+    .replace(/([?&]password=)[^&]*/gi, '$1***');
 }
 
 /**

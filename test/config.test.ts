@@ -434,6 +434,11 @@ describe('a configuration', () => {
       'postgres://u:sec?ret@h/d',
       'postgres://u:secret@h:port/d',
       'postgres://u:secret@h:5432,i:65536/d',
+      'postgres://u:x@secret/y@h/d',
+      'postgres://u:12,secret/y@h/d',
+      'postgres://u:12/secret@h/d',
+      'postgres://u:12?secret@h/d',
+      'postgres://us/er:secret@h/d',
     ])
       assert.throws(
         () => loadConfig({ databaseUrl }, {}),
@@ -464,6 +469,14 @@ describe('a configuration', () => {
       ['sqlite:plants\ufffd.db', /must be UTF-8/],
     ] as const)
       assert.throws(() => loadConfig({ databaseUrl }, {}), rule);
+  });
+
+  test('rejects an encoded name of an option, which would show a password', () => {
+    for (const option of ['pass%77ord', '+password'])
+      assert.throws(
+        () => loadConfig({ databaseUrl: `postgres://h/d?user=u&${option}=secret` }, {}),
+        new ConfigInvalid('--database-url must have only letters, digits and _ in the names of its options'),
+      );
   });
 
   test('rejects an option for TLS that has no effect on PostgreSQL', () => {

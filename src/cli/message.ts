@@ -5,6 +5,9 @@ import { type CommandContext, type Output, print } from './context.ts';
 /** A token, or a part of one that is long enough to be secret. */
 const TOKEN = new RegExp(`${TOKEN_PREFIX}[0-9A-Za-z]{20,}`, 'g');
 
+/** A JWT (RFC 7519 §3): the header of each begins with `{"`. */
+const JWT = /eyJ[\w-]+\.[\w-]+\.[\w-]*/g;
+
 /** Writes a line to standard error. Escapes control characters, since a message may quote any input. */
 export function writeMessage(stderr: Output, line: string): void {
   stderr.write(`${escapeLine(line)}\n`);
@@ -23,14 +26,16 @@ export async function printResult(context: CommandContext, text: string): Promis
 }
 
 /**
- * Hides tokens, and passwords in URLs, in a message that quotes arguments. A password may contain any character, so the
- * text up to the last `@` of a line is hidden. Keeps the example in the rule for database URLs.
+ * Hides tokens, and passwords of database URLs, in a message that quotes arguments. A user or password may contain any
+ * character, so the text from `//` to the last `@` of a line is hidden, and that after `password=` up to `&` or the end of
+ * the line. Keeps the example in the rule for database URLs, and paths of files.
  */
 export function redact(text: string): string {
   return text
     .replace(TOKEN, `${TOKEN_PREFIX}***`)
-    .replace(/(:\/\/[^\s:/?]*):(?!PASSWORD@HOST:PORT\b).*@/g, '$1:***@')
-    .replace(/([?&]password=)[^&\s]*/g, '$1***');
+    .replace(JWT, 'eyJ***')
+    .replace(/(:\/\/)(?!\/|USER:PASSWORD@HOST:PORT\b)[^:\n]*:.*@/g, '$1***@')
+    .replace(/(\bpass[^\s=&]*=)[^&\n]*/gi, '$1***');
 }
 
 /** Returns a number with its noun: `1 plant`, `630 plants`. */

@@ -37,6 +37,30 @@ describe('a password in the database URL', TOGETHER, () => {
     }
   }
 
+  it('rejected arguments that only look like a database URL, or that hold a JWT, do not print it', async (t) => {
+    const installation = await newInstallation(t);
+    const jwt = `eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.${PASSWORD}`;
+    for (const args of [
+      ['check', `postgres://us/er:${PASSWORD}@h/d`],
+      ['check', `postgres://u v:${PASSWORD}@h/d`],
+      ['check', `postgres://h/d?password=a ${PASSWORD}`],
+      ['check', `postgres://h/d?pass%77ord=${PASSWORD}`],
+      ['check', `host=h password=${PASSWORD}`],
+      ['check', '--database-url', `postgres://u:x@${PASSWORD}/y@127.0.0.1:1/d`],
+      ['copy', `env:postgres://u:${PASSWORD}@h/d`, 'sqlite:x.db'],
+      ['token', jwt],
+      ['token', 'revoke', jwt, 'more'],
+    ]) {
+      const { code, stdout, stderr } = await installation.run(args);
+      assert.equal(code, 1, args.join(' '));
+      assert.ok(!(stdout + stderr).includes(PASSWORD), stdout + stderr);
+    }
+    const env = { DATABASE_URL_FILE: `postgres://us/er:${PASSWORD}@h/d` };
+    const { stderr } = await installation.run(['check'], { env });
+    assert.match(stderr, /DATABASE_URL_FILE must name a file, not be a URL/);
+    assert.ok(!stderr.includes(PASSWORD), stderr);
+  });
+
   it('the rule for database URLs keeps its example', async (t) => {
     const { code, stderr } = await (await newInstallation(t)).run(['check', '--database-url', '']);
     assert.equal(code, 1);
@@ -55,6 +79,7 @@ describe('a password in the database URL', TOGETHER, () => {
       [`postgres://u:${PASSWORD}@h/d?options=a@b`, 'postgres://u:***@h/d?options=a@b'],
       [`postgres://h:1/d?user=u@v&password=${PASSWORD}`, 'postgres://h:1/d?user=u@v&password=***'],
       ['postgres://u@h:1/d?user=u@v', 'postgres://u@h:1/d?user=u@v'],
+      [`postgres://h/d?PASSWORD=${PASSWORD}`, 'postgres://h/d?PASSWORD=***'],
       ['postgres://u@h/d', 'postgres://u@h/d'],
     ] as const)
       assert.equal(placeOf(url), shown);

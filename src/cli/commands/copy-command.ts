@@ -61,7 +61,7 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
   const url = variable === undefined ? text : context.env[variable] || undefined;
   if (url === undefined)
     throw new CommandFailed(
-      variable === ''
+      variable === undefined || !/^\w+$/.test(variable)
         ? `${argument} is env: without the name of a variable`
         : `${argument} is ${text}, but the variable ${variable} is not set`,
     );

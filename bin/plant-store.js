@@ -4,6 +4,9 @@ import module from 'node:module';
 import { homedir } from 'node:os';
 import { dirname, isAbsolute, join } from 'node:path';
 
+// First, since Node opens its debugger on this signal until then: a port without authentication that runs any code.
+process.on('SIGUSR1', () => undefined);
+
 /** The first version of Node 24 with `limits` in node:sqlite. */
 const MIN_NODE = '24.15';
 

@@ -36,6 +36,8 @@ try {
     output,
     disableExperimentalSEAWarning: true,
     useCodeCache: true,
+    // Node listens for SIGUSR1 before the program can ignore it.
+    execArgv: ['--disable-sigusr1'],
     assets: { ...Object.fromEntries(assets), [`${thread}.js`]: join(folder, `${thread}.js`) },
   };
   const configFile = join(folder, 'config.json');

@@ -11,8 +11,6 @@ const STDOUT = 1;
 /** Runs the command in the arguments of this process and sets the exit code. */
 export async function main(): Promise<void> {
   keepNextTickFast();
-  // Without a listener, Node opens its debugger on this signal: a port without authentication that runs any code.
-  process.on('SIGUSR1', () => undefined);
   if (process.pid === 1) endBySignals();
   let stdout: Output | undefined;
   process.exitCode = await runProgram(process.argv.slice(2), {

@@ -112,6 +112,18 @@ describe('stop', { concurrency: 3 }, () => {
     assert.deepEqual({ code, stderr }, { code: 0, stderr: '' });
   });
 
+  it('SIGUSR1 while the program is loaded → opens no debugger', async (t) => {
+    const onLoad = `import { registerHooks } from 'node:module';
+      registerHooks({ resolve(name, context, next) {
+        if (/cli.main.[jt]s$/.test(name)) process.kill(process.pid, 'SIGUSR1');
+        return next(name, context);
+      } });`;
+    const { code, stderr } = await (await newInstallation(t)).runProcess(['--help'], {
+      wrap: ([node = '', ...rest]) => [node, '--import', `data:text/javascript,${onLoad}`, ...rest],
+    });
+    assert.deepEqual({ code, stderr }, { code: 0, stderr: '' });
+  });
+
   it('SIGHUP of a terminal that closes, without TLS → stops', async (t) => {
     const onTerminal = { NODE_OPTIONS: '--import=data:text/javascript,process.stdin.isTTY=true' };
     const service = await (await newInstallation(t)).serve({ env: { ...PRODUCTION, ...onTerminal } });

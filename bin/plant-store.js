@@ -1,8 +1,7 @@
 #!/usr/bin/env node
-import { existsSync, mkdirSync, readdirSync, realpathSync, statSync } from 'node:fs';
+import { existsSync } from 'node:fs';
 import module from 'node:module';
-import { homedir } from 'node:os';
-import { dirname, isAbsolute, join } from 'node:path';
+import { createPrivateCache, protectCompileCache } from './compile-cache.js';
 
 // First, since Node opens its debugger on this signal until then: a port without authentication that runs any code.
 process.on('SIGUSR1', () => undefined);
@@ -34,44 +33,7 @@ const cache = process.env.NODE_COMPILE_CACHE || createPrivateCache();
 if (cache !== undefined) {
   process.env.NODE_COMPILE_CACHE = cache;
   module.enableCompileCache(cache);
+  protectCompileCache();
 }
 const { main } = await import(hasSources ? '../src/cli/main.ts' : '../lib/cli/main.js');
 await main();
-
-/**
- * Creates and returns a folder for compiled code in the home folder. Undefined where other users could write code to
- * it or replace it, and where the user has no home, such as a numeric user in a container.
- */
-function createPrivateCache() {
-  try {
-    if (!isAbsolute(homedir())) return undefined;
-    // Without symbolic links, which other users could change after the checks.
-    let folder = realpathSync(homedir());
-    for (const name of ['.cache', 'plant-store']) {
-      if (!isProtected(folder)) return undefined;
-      const path = join(folder, name);
-      if (!existsSync(path)) mkdirSync(path);
-      folder = realpathSync(path);
-    }
-    const entries = readdirSync(folder).map((name) => join(folder, name));
-    return isProtected(folder) && [folder, ...entries].every(isPrivate) ? folder : undefined;
-  } catch {
-    return undefined;
-  }
-}
-
-/** True if only this user and root can replace a folder, or a folder above it, or this user's entries in them. */
-function isProtected(folder) {
-  if (process.getuid === undefined) return true;
-  const { mode, uid } = statSync(folder);
-  // In a sticky folder, such as /tmp, other users cannot replace the entries of this user.
-  const isUnshared = (mode & 0o022) === 0 || (mode & 0o1000) !== 0;
-  const above = dirname(folder);
-  return isUnshared && [process.getuid(), 0].includes(uid) && (above === folder || isProtected(above));
-}
-
-function isPrivate(path) {
-  if (process.getuid === undefined) return true;
-  const { mode, uid } = statSync(path);
-  return uid === process.getuid() && (mode & 0o022) === 0;
-}

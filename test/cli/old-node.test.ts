@@ -13,6 +13,7 @@ test('older Node in a clone → says how to install the required version', async
   await mkdir(join(folder, 'src/cli'), { recursive: true });
   await writeFile(join(folder, 'src/cli/main.ts'), '');
   await writeFile(join(folder, 'package.json'), '{"type":"module"}');
+  await writeFile(join(folder, 'bin/compile-cache.js'), await textOf('bin/compile-cache.js'));
   const program = await textOf('bin/plant-store.js');
   const path = join(folder, 'bin/plant-store.js');
   await writeFile(path, program.replaceAll('process.versions.node', "'20.20.2'"));

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { chmod, chown, mkdir, readdir, stat, symlink } from 'node:fs/promises';
+import { chmod, chown, mkdir, readdir, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import manifest from '../../package.json' with { type: 'json' };
@@ -91,6 +91,48 @@ describe('the cache of compiled code', TOGETHER, () => {
   });
 });
 
+describe('NODE_COMPILE_CACHE', TOGETHER, () => {
+  it('new folder, umask 0 → all folders and files are writable by their owner only', async (t) => {
+    const { installation, NODE_COMPILE_CACHE } = await userCache(t);
+    await version(installation, { NODE_COMPILE_CACHE });
+    await assertUnshared(installation.folder);
+  });
+
+  it('others can write to it and to a folder in it → made private', async (t) => {
+    const { installation, NODE_COMPILE_CACHE } = await userCache(t);
+    await version(installation, { NODE_COMPILE_CACHE });
+    const [compiled = ''] = await readdir(NODE_COMPILE_CACHE);
+    for (const path of [NODE_COMPILE_CACHE, join(NODE_COMPILE_CACHE, compiled)]) await chmod(path, 0o777);
+    await version(installation, { NODE_COMPILE_CACHE });
+    await assertUnshared(installation.folder);
+  });
+
+  it('others can write to it, and it has other files → warns, and its mode stays', async (t) => {
+    const { installation, NODE_COMPILE_CACHE } = await userCache(t);
+    await mkdir(NODE_COMPILE_CACHE);
+    await chmod(NODE_COMPILE_CACHE, 0o777);
+    await writeFile(join(NODE_COMPILE_CACHE, 'notes.txt'), '');
+    await version(installation, { NODE_COMPILE_CACHE }, /^plant-store: .*NODE_COMPILE_CACHE.*\n$/);
+    assert.equal((await stat(NODE_COMPILE_CACHE)).mode & 0o777, 0o777);
+  });
+
+  it('sticky folder, as /tmp → its mode stays, the folder in it is private', async (t) => {
+    const { installation, NODE_COMPILE_CACHE } = await userCache(t);
+    await mkdir(NODE_COMPILE_CACHE);
+    await chmod(NODE_COMPILE_CACHE, 0o1777);
+    await version(installation, { NODE_COMPILE_CACHE });
+    assert.equal((await stat(NODE_COMPILE_CACHE)).mode & 0o7777, 0o1777);
+    await assertUnshared(NODE_COMPILE_CACHE);
+  });
+
+  it('another user owns it → warns', needs('root', process.getuid?.() === 0), async (t) => {
+    const { installation, NODE_COMPILE_CACHE } = await userCache(t);
+    await mkdir(NODE_COMPILE_CACHE);
+    await chown(NODE_COMPILE_CACHE, 65_534, 65_534);
+    await version(installation, { NODE_COMPILE_CACHE }, /^plant-store: .*NODE_COMPILE_CACHE.*\n$/);
+  });
+});
+
 it('user without a home and without a passwd entry, as in a container → runs', async (t) => {
   const installation = await newInstallation(t);
   const asUnprivileged =
@@ -107,6 +149,22 @@ it('user without a home and without a passwd entry, as in a container → runs',
   assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${manifest.version}\n`, stderr: '' });
 });
 
+/** Creates an installation, and returns the path of a folder in it that does not exist. */
+async function userCache(t: TestContext) {
+  const installation = await newInstallation(t);
+  return { installation, NODE_COMPILE_CACHE: join(installation.folder, 'cache') };
+}
+
+/** Asserts that other users can write to nothing in a folder, and that it has compiled code. */
+async function assertUnshared(folder: string): Promise<void> {
+  const paths = await readdir(folder, { recursive: true });
+  assert.ok(paths.length > 2, `no file in ${paths}`);
+  for (const path of paths) {
+    const { mode } = await stat(join(folder, path));
+    assert.equal(mode & 0o022, 0, `${path}: ${mode.toString(8)}`);
+  }
+}
+
 /** Creates a home folder two levels below the folder of an installation. */
 async function homeInFolder(t: TestContext) {
   const installation = await newInstallation(t);
@@ -115,13 +173,15 @@ async function homeInFolder(t: TestContext) {
   return { installation, HOME };
 }
 
-/** Runs the program with umask 0, without the shared cache of the tests. */
+/** Runs the program with umask 0, and with the shared cache of the tests only if `env` names it. */
 async function version(
   { runProcess }: Installation,
   env: Readonly<Record<string, string>> = {},
+  output = /^$/,
 ): Promise<void> {
-  const script = 'umask 000 && unset NODE_COMPILE_CACHE NODE_DISABLE_COMPILE_CACHE && exec "$@"';
+  const script = 'umask 000 && unset NODE_DISABLE_COMPILE_CACHE && exec "$@"';
   const wrap = (command: readonly string[]) => ['bash', '-c', script, 'bash', ...command];
-  const { code, stderr } = await runProcess(['--version'], { env, wrap });
-  assert.deepEqual([code, stderr], [0, '']);
+  const { code, stderr } = await runProcess(['--version'], { env: { NODE_COMPILE_CACHE: '', ...env }, wrap });
+  assert.equal(code, 0);
+  assert.match(stderr, output);
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
-import { copyFile, mkdir, readFile, stat, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { dirname, join } from 'node:path';
 import { after, describe, it } from 'node:test';
@@ -93,6 +93,16 @@ describe('the executable on a machine without Node', () => {
     assert.equal(remove.status, 204);
     const { code, signal, stderr } = await service.stop();
     assert.deepEqual({ code, signal, stderr }, { code: 0, signal: null, stderr: '' });
+  });
+
+  it('NODE_COMPILE_CACHE names a new folder, umask 0 → writable by its owner only', async () => {
+    const { wrap = (same) => same } = isolated({ NODE_COMPILE_CACHE: '/compiled' });
+    const { code, stderr } = await machine.runProcess(['--version'], {
+      wrap: (command) => ['bash', '-c', 'umask 000 && exec "$@"', 'bash', ...wrap(command)],
+    });
+    assert.deepEqual({ code, stderr }, { code: 0, stderr: '' });
+    for (const path of ['', ...(await readdir(join(machine.folder, 'compiled')))])
+      assert.equal((await stat(join(machine.folder, 'compiled', path))).mode & 0o022, 0, path);
   });
 
   it('serves from PostgreSQL, and sends traces', async (t) => {

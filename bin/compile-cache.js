@@ -15,7 +15,8 @@ export function createPrivateCache() {
     for (const name of ['.cache', 'plant-store']) {
       if (!isProtected(folder)) return undefined;
       const path = join(folder, name);
-      if (!existsSync(path)) mkdirSync(path);
+      // The mode matters where a default ACL replaces the umask.
+      if (!existsSync(path)) mkdirSync(path, { mode: 0o700 });
       folder = realpathSync(path);
     }
     const entries = readdirSync(folder).map((name) => join(folder, name));

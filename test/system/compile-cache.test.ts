@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { chmod, chown, mkdir, readdir, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import manifest from '../../package.json' with { type: 'json' };
-import { NEEDS, needs } from '../support/needs.ts';
+import { NEEDS, needs, needsProgram } from '../support/needs.ts';
 import { endOf, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 import { withoutCoverage } from '../support/without-coverage.ts';
 
@@ -133,6 +134,16 @@ describe('NODE_COMPILE_CACHE', TOGETHER, () => {
   });
 });
 
+it('home folder with a default ACL for all → no created folder is writable by others', {
+  ...needsProgram('python3'),
+}, async (t) => {
+  const { installation, HOME } = await homeInFolder(t);
+  const { status } = spawnSync('python3', ['-c', SET_DEFAULT_ACL, HOME]);
+  if (status !== 0) return t.skip(`${NEEDS}a file system with ACLs`);
+  await version(installation, { HOME });
+  await assertUnshared(HOME);
+});
+
 it('user without a home and without a passwd entry, as in a container → runs', async (t) => {
   const installation = await newInstallation(t);
   const asUnprivileged =
@@ -148,6 +159,12 @@ it('user without a home and without a passwd entry, as in a container → runs',
   const { code, stdout, stderr } = await installation.runProcess(['--version'], { wrap });
   assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${manifest.version}\n`, stderr: '' });
 });
+
+// cspell:ignore setxattr
+/** Sets the default ACL of a folder: user, group and others have all permissions. The umask does not apply in it. */
+const SET_DEFAULT_ACL = `import os, struct, sys
+entries = b''.join(struct.pack('<HHI', tag, 7, 0xffffffff) for tag in (1, 4, 0x20))
+os.setxattr(sys.argv[1], 'system.posix_acl_default', struct.pack('<I', 2) + entries)`;
 
 /** Creates an installation, and returns the path of a folder in it that does not exist. */
 async function userCache(t: TestContext) {

@@ -14,6 +14,7 @@ const REASONS: Readonly<Record<string, string>> = {
   ENAMETOOLONG: 'its name or path is too long',
   ELOOP: 'its symbolic links form a loop',
   EISDIR: 'it is a folder',
+  ENXIO: 'it is a socket, or a device that is not present',
   EACCES: 'permission denied for this user',
   EPERM: 'permission denied for this user',
   EROFS: 'its file system is read-only',

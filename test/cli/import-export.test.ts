@@ -222,7 +222,7 @@ describe('import', TOGETHER, () => {
     await once(socket, 'listening');
     const { code, stdout, stderr } = await installation.run(['import', 'alice', file('plants.ndjson')]);
     assert.deepEqual({ code, stdout }, { code: 1, stdout: '' });
-    assert.match(stderr, /^plant-store: .*plants\.ndjson.*\n$/);
+    assert.match(stderr, /^plant-store: cannot read .*plants\.ndjson: it is a socket.*\n$/);
     assert.equal(existsSync(installation.file), false);
   });
 });

@@ -1,7 +1,9 @@
 // cspell:words PGUSER
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { rm, writeFile } from 'node:fs/promises';
+import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
@@ -156,6 +158,22 @@ test('the server is silent on one connection → the idle ones are replaced befo
   assert.equal(connections.count().idle, 0);
   proxy.recover();
   assert.ok((await processOf(connections)) > 0);
+});
+
+test('the server is silent → the connection is reset, so that the server never gets what is still to be sent', async (t) => {
+  const url = new URL(await postgres.freshUrl(t));
+  const accepted = new Set<Socket>();
+  const proxy = await startTcpProxy(t, Number(url.port), (_, socket) => accepted.add(socket));
+  url.host = `127.0.0.1:${proxy.port}`;
+  const connections = new Connections(url.href, { ...patient, poolSize: 1, statementTimeoutMs: 100 });
+  t.after(() => connections.close());
+  await processOf(connections);
+  proxy.stall();
+  const [socket = assert.fail()] = accepted;
+  const ended = once(socket, 'error');
+  await assert.rejects(processOf(connections), /Query read timeout/);
+  const [error] = await ended;
+  assert.equal(error.code, 'ECONNRESET');
 });
 
 test('the server ends a connection between two statements → the error of the next one says why', async (t) => {
@@ -407,7 +425,8 @@ test('the database has other defaults → each session has the settings of the s
     query({
       text: `SELECT name, current_setting(name) AS value
                FROM unnest('{synchronous_commit, transaction_isolation, statement_timeout, lock_timeout,
-                             idle_in_transaction_session_timeout, idle_session_timeout, client_min_messages}'::text[]) AS name`,
+                             idle_in_transaction_session_timeout, idle_session_timeout, client_min_messages,
+                             tcp_keepalives_idle, tcp_keepalives_interval, tcp_keepalives_count}'::text[]) AS name`,
     }),
   );
   assert.deepEqual(Object.fromEntries(settings.map(({ name, value }) => [name, value])), {
@@ -418,6 +437,9 @@ test('the database has other defaults → each session has the settings of the s
     idle_in_transaction_session_timeout: '1234ms',
     idle_session_timeout: '0',
     client_min_messages: 'warning',
+    tcp_keepalives_idle: '10',
+    tcp_keepalives_interval: '5',
+    tcp_keepalives_count: '3',
   });
 });
 

@@ -1,14 +1,18 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { once } from 'node:events';
 import { chown, copyFile, stat } from 'node:fs/promises';
+import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { openStore } from '../../../src/store/open-engine.ts';
+import { Connections } from '../../../src/store/postgres/connections.ts';
 import { type Store, StoreNotOpened } from '../../../src/store/store.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
 import { needsProgram } from '../../support/needs.ts';
 import { type PostgresServer, startPostgres } from '../../support/servers/postgres-server.ts';
+import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 
 const run = promisify(execFile);
 
@@ -131,6 +135,21 @@ describe('a server with TLS', NEEDS_OPENSSL, () => {
       await assertNotOpened(open(withTls, host, query), why);
     });
   }
+
+  test('that is silent → the connection is reset, as without TLS', async (t) => {
+    const accepted = new Set<Socket>();
+    const proxy = await startTcpProxy(t, withTls.port, (_, socket) => accepted.add(socket));
+    const url = `postgres://postgres@127.0.0.1:${proxy.port}/postgres?sslmode=prefer`;
+    const silent = new Connections(url, { ...connections, poolSize: 1, statementTimeoutMs: 100 });
+    t.after(() => silent.close());
+    await silent.query({ text: 'SELECT 1' });
+    proxy.stall();
+    const [socket = assert.fail()] = accepted;
+    const ended = once(socket, 'error');
+    await assert.rejects(silent.query({ text: 'SELECT 1' }), /Query read timeout/);
+    const [error] = await ended;
+    assert.equal(error.code, 'ECONNRESET');
+  });
 });
 
 describe('a server without TLS', NEEDS_OPENSSL, () => {

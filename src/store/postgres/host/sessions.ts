@@ -1,4 +1,5 @@
 import { Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import pg from 'pg';
 import type { Row } from '../../rows.ts';
 import { type ConnectionOptions, StoreUnavailable, type TimelineRegression } from '../../store.ts';
@@ -17,12 +18,15 @@ export class Client extends pg.Client {
   answeredAt = 0;
   /** Called when the server did not answer in time. */
   onSilence: () => void = () => undefined;
+  /** The socket of the connection, also below TLS. */
+  readonly #stream: Duplex;
   #unanswered = 0;
   #timeout: NodeJS.Timeout | undefined;
   #grace: NodeJS.Timeout | undefined;
 
   constructor(config?: pg.ClientConfig) {
     super(config);
+    this.#stream = this.connection.stream;
     // Closes the socket if a login fails on the client's side. pg leaves the socket open until the server
     // closes it after a minute.
     this.connection.on('error', () => this.destroy());
@@ -53,9 +57,20 @@ export class Client extends pg.Client {
     });
   }
 
-  /** Closes the connection at once, without a word to the server, which may not answer. */
+  /** Closes the connection at once, without a word to the server, which may not answer. Queries reject with the error. */
   destroy(error?: Error): void {
-    this.connection.stream.destroy(error);
+    // The listener of the constructor calls this method again.
+    if (error !== undefined) this.connection.emit('error', error);
+    else if (this.#stream instanceof Socket && this.#canBeReset(this.#stream)) this.#stream.resetAndDestroy();
+    else this.#stream.destroy();
+  }
+
+  /**
+   * True for a connected TCP socket that is not closing yet. After a plain close, the kernel would go on to send a statement:
+   * once the network is back, the server would execute it after its retry.
+   */
+  #canBeReset({ remotePort, writableEnded }: Socket): boolean {
+    return remotePort !== undefined && !writableEnded && !this.connection.stream.writableEnded;
   }
 
   // Two timers in a row: if the process was suspended for longer, it needs time to read the answer that arrived
@@ -117,6 +132,10 @@ const SETTINGS: Readonly<Record<string, string>> = {
   // Compiling statements to machine code takes longer than running them. The planner would choose it for large
   // tables, since it does not know how few plants a list reads.
   jit: 'off',
+  // After a network outage, the server would keep its end of lost connections for hours, and have none left.
+  tcp_keepalives_count: '3',
+  tcp_keepalives_idle: '10',
+  tcp_keepalives_interval: '5',
   // A command such as export may take longer than the administrator allows transactions. PostgreSQL 17 has this.
   transaction_timeout: '0',
 };

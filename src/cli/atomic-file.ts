@@ -1,4 +1,4 @@
-import { closeSync, existsSync, lstatSync, openSync, rmSync } from 'node:fs';
+import { existsSync, fstatSync, ftruncateSync, lstatSync, rmSync } from 'node:fs';
 import { type FileHandle, link, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { SIDE_FILE_ENDING } from '../database-url.ts';
@@ -11,29 +11,45 @@ import { onSignal } from './signal-handler.ts';
 /** Endings of the files that SQLite may create next to a database. */
 const SQLITE_ENDINGS = ['-journal', '-wal', '-shm'] as const;
 
+/** A new file that is not complete yet. */
+export interface PartialFile {
+  readonly path: string;
+  /** Leads to the file even if another user has given `path` to another one. */
+  readonly handle: FileHandle;
+}
+
 /**
  * Writes a new file atomically. `work` writes FILE.partial. Once that file is complete and on disk, it gets
  * the name FILE. The file mode is 0600. Rejects with CommandFailed if FILE or a file that SQLite would take for a
- * part of it exists, or if FILE could be taken for a part of a store.
+ * part of it exists, if FILE could be taken for a part of a store, or if FILE.partial was replaced meanwhile.
  */
 export async function writeAtomically<T>(
   context: CommandContext,
   file: string,
-  work: (partial: string) => Promise<T>,
+  work: (partial: PartialFile) => Promise<T>,
 ): Promise<T> {
   rejectSideFile(file);
   rejectExisting(file);
-  const partial = `${file}.partial`;
   const folder = await openFolder(file);
-  // Adds the signal handlers before `create`, so a signal never leaves a partial file. If another command's
-  // partial file exists, the synchronous `create` throws before a handler could remove that file.
+  const creating = create(file, `${file}.partial`);
+  let isComplete = false;
+  // Waits for `create`, so a signal never leaves a partial file, and never removes that of another command.
   const stopListening = onSignal(context, (signal) => {
-    remove(partsOf(partial));
-    context.end(signal);
+    // A complete file may have the name FILE already, so it is not emptied.
+    const tidy = (partial: PartialFile) => (isComplete ? remove([partial.path]) : discard(partial));
+    void creating.then(tidy, () => []).finally(() => context.end(signal));
   });
   try {
-    create(file, partial);
-    return await writeAndPublish(file, partial, folder, work);
+    const partial = await creating;
+    try {
+      return await writeAndPublish(file, partial, folder, async () => {
+        const result = await writeAndSync(partial, work);
+        isComplete = true;
+        return result;
+      });
+    } finally {
+      await partial.handle.close();
+    }
   } finally {
     stopListening();
     await folder.close();
@@ -42,33 +58,71 @@ export async function writeAtomically<T>(
 
 async function writeAndPublish<T>(
   file: string,
-  partial: string,
+  partial: PartialFile,
   folder: FileHandle,
-  work: (partial: string) => Promise<T>,
+  write: () => Promise<T>,
 ): Promise<T> {
-  const created = partsOf(partial);
+  const published: string[] = [];
   try {
-    // Removes what SQLite left of an earlier partial file. SQLite does so only for a database, not an export.
-    for (const ending of SQLITE_ENDINGS) rmSync(`${partial}${ending}`, { force: true });
-    const result = await work(partial);
-    await sync(partial);
-    await publish(partial, file);
-    created.push(file);
-    await rm(partial, { force: true });
+    const result = await write();
+    await publish(partial.path, file);
+    published.push(file);
+    await rm(partial.path, { force: true });
     // Syncs the folder after `publish`: only then is the new file name durable.
     syncOpenFolder(folder.fd);
     return result;
   } catch (error: unknown) {
-    const left = remove(created);
+    const left = [...discard(partial), ...remove(published)];
     const explained = explainFileError('write', file, error);
     if (left.length === 0) throw explained;
     throw new CommandFailed(`${messageOf(explained)}; remove ${left.join(' and ')}`, { cause: error });
   }
 }
 
-/** Returns the partial file, and the files that SQLite may create next to it. */
-function partsOf(partial: string): string[] {
-  return ['', ...SQLITE_ENDINGS].map((ending) => `${partial}${ending}`);
+async function writeAndSync<T>(partial: PartialFile, work: (partial: PartialFile) => Promise<T>): Promise<T> {
+  try {
+    // Removes what SQLite left of an earlier partial file. SQLite does so only for a database, not an export.
+    for (const sideFile of sideFilesOf(partial)) rmSync(sideFile, { force: true });
+    const result = await work(partial);
+    await partial.handle.sync();
+    return result;
+  } finally {
+    // Also explains a failure of `work`, which may have read the other file.
+    rejectIfReplaced(partial);
+  }
+}
+
+/** Throws CommandFailed if the name of the partial file leads to another file, or to none. */
+export function rejectIfReplaced(partial: PartialFile): void {
+  if (isInPlace(partial)) return;
+  throw new CommandFailed(
+    `the file ${partial.path} was replaced or removed meanwhile by another user or program; write to a folder in which no other user can rename files`,
+  );
+}
+
+// Compares with `lstat`: a symbolic link to the file itself is a replacement too.
+function isInPlace({ path, handle }: PartialFile): boolean {
+  const named = lstatSync(path, { bigint: true, throwIfNoEntry: false });
+  const opened = fstatSync(handle.fd, { bigint: true });
+  return named?.dev === opened.dev && named.ino === opened.ino;
+}
+
+/** Empties and removes a partial file. Returns the files that could not be removed. Leaves a file that replaced it. */
+function discard(partial: PartialFile): readonly string[] {
+  const files = sideFilesOf(partial);
+  try {
+    if (isInPlace(partial)) files.unshift(partial.path);
+    // The file may have got another name.
+    ftruncateSync(partial.handle.fd);
+  } catch {
+    // The error that led here is reported.
+  }
+  return remove(files);
+}
+
+/** Returns the files that SQLite may create next to a partial file. */
+function sideFilesOf({ path }: PartialFile): string[] {
+  return SQLITE_ENDINGS.map((ending) => `${path}${ending}`);
 }
 
 /** Removes files. Returns those that could not be removed, as in a folder that became read-only. */
@@ -136,23 +190,13 @@ function alreadyThere(file: string): CommandFailed {
   return new CommandFailed(`the file ${file} already exists; choose another name`);
 }
 
-// Creates the partial file synchronously, so that no signal handler runs before the file exists.
-function create(file: string, partial: string): void {
+async function create(file: string, path: string): Promise<PartialFile> {
   try {
-    closeSync(openSync(partial, 'wx', 0o600));
+    return { path, handle: await open(path, 'wx', 0o600) };
   } catch (error: unknown) {
     if (codeOf(error) !== 'EEXIST') throw explainFileError('create', file, error);
     throw new CommandFailed(
-      `the file ${partial} exists: another command is running or was interrupted; if no command is running, remove it`,
+      `the file ${path} exists: another command is running or was interrupted; if no command is running, remove it`,
     );
-  }
-}
-
-async function sync(path: string): Promise<void> {
-  const handle = await open(path, 'r');
-  try {
-    await handle.sync();
-  } finally {
-    await handle.close();
   }
 }

@@ -121,17 +121,19 @@ async function isFillable(url: string): Promise<boolean> {
 
 /**
  * Backs up an embedded store to an empty file, while clients may write to the store. Reports the progress in
- * database pages. Rejects if the copy is damaged.
+ * database pages. Rejects if the copy is damaged, and with the error of `checkTarget`, which is called before
+ * the copy and before its check.
  */
 export async function backUpStore(
   url: string,
   to: string,
   onProgress: (done: number, total: number) => void,
+  checkTarget: () => void = () => undefined,
 ): Promise<void> {
   const file = sqliteFile(url);
   if (file === undefined) throw new StoreNotOpened('only an embedded store can be backed up');
   const { backUpSqlite } = await import('./sqlite/backup.ts');
-  await backUpSqlite(file, to, onProgress);
+  await backUpSqlite(file, to, onProgress, checkTarget);
 }
 
 /** Migrates a store. Resolves to the names of the applied migrations. */

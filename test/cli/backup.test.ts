@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, readdirSync, statSync } from 'node:fs';
-import { readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import { readFile, readlink, rm, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
@@ -96,6 +96,32 @@ describe('backup', TOGETHER, () => {
     assert.equal(code, 1);
     assert.match(stderr, /backup\.db\.partial.*remove it/);
     assert.equal(await readFile(`${file}.partial`, 'utf8'), 'half');
+  });
+
+  it('unfinished file replaced by a link meanwhile → fails, and keeps no plants', async (t) => {
+    const installation = await newInstallation(t);
+    await succeed(installation, 'import', 'alice', EXAMPLE);
+    const [victim, moved, partial] = ['victim', 'moved', 'backup.db.partial'].map((name) =>
+      join(installation.folder, name),
+    ) as [string, string, string];
+    // The same rows as in the store: the check of the copy finds no difference.
+    await succeed(installation, 'backup', victim);
+    const before = await readFile(victim);
+    // Node emits the event when the check of the copy starts its thread.
+    const script = `import { renameSync, symlinkSync } from 'node:fs';
+      process.on('worker', () => {
+        renameSync(${JSON.stringify(partial)}, ${JSON.stringify(moved)});
+        symlinkSync(${JSON.stringify(victim)}, ${JSON.stringify(partial)});
+      });`;
+    const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(script)}`;
+    assertFails(
+      await installation.runProcess(['backup', 'backup.db'], { env: { NODE_OPTIONS } }),
+      /backup\.db\.partial was replaced or removed .* by another user or program/,
+    );
+    assert.ok((await readFile(victim)).equals(before));
+    assert.equal(statSync(moved).size, 0);
+    assert.equal(await readlink(partial), victim);
+    assert.deepEqual(backupsIn(installation), ['backup.db.partial']);
   });
 
   for (const ending of ['-wal', '-shm', '-journal'])

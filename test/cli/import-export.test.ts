@@ -1,16 +1,17 @@
 import assert from 'node:assert/strict';
 import { EventEmitter, once } from 'node:events';
 import { createReadStream, existsSync, statSync } from 'node:fs';
-import { readFile, readlink, symlink, writeFile } from 'node:fs/promises';
+import { readFile, readlink, rename, symlink, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { migrateStore } from '../../src/store/open-engine.ts';
 import { engines, execute, postgres, rowsOf, sqlite, type TestEngine } from '../support/engines.ts';
 import { until } from '../support/patience.ts';
-import { type Installation, newInstallation, TOGETHER } from '../support/program.ts';
+import { assertFails, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
 import type { CommandOptions, Ended } from '../support/run-command.ts';
 import { bearer, startService } from '../support/service.ts';
 
@@ -129,6 +130,18 @@ describe('import', TOGETHER, () => {
     } finally {
       await other.end();
     }
+  });
+
+  it('signal when an export has its name already → the file is complete', async (t) => {
+    const { run, file } = await prepare(t);
+    await writeFile(file('plants.ndjson'), lines(2));
+    await run(['import', 'alice', file('plants.ndjson')]);
+    const signals = new EventEmitter();
+    const ended = run(['export', 'alice', file('out.ndjson')], { signals });
+    while (!existsSync(file('out.ndjson'))) await setImmediate();
+    signals.emit('SIGTERM', 'SIGTERM');
+    assert.equal((await ended).signal, 'SIGTERM');
+    assert.equal(await readFile(file('out.ndjson'), 'utf8'), lines(2));
   });
 
   it('standard input and output → NDJSON, or the format of --format', async (t) => {
@@ -255,6 +268,32 @@ describe('export', TOGETHER, () => {
     assert.match(stderr, /plants\.csv already exists; choose another name/);
     assert.equal(await readlink(file('plants.csv')), file('nothing'));
     assert.equal(existsSync(file('plants.csv.partial')), false);
+  });
+
+  it('unfinished file replaced by a link meanwhile → fails, and writes plants nowhere', async (t) => {
+    const { run, url, file } = await prepare(t, postgres);
+    await run(['import', 'alice', EXAMPLE]);
+    await writeFile(file('victim'), 'before');
+    const other = new pg.Client({ connectionString: url });
+    await other.connect();
+    try {
+      await other.query('BEGIN; LOCK TABLE plants IN ACCESS EXCLUSIVE MODE');
+      const exported = run(['export', 'alice', file('plants.csv')]);
+      await until(() => existsSync(file('plants.csv.partial')));
+      await rename(file('plants.csv.partial'), file('moved'));
+      await symlink(file('victim'), file('plants.csv.partial'));
+      await other.query('ROLLBACK');
+      assertFails(
+        await exported,
+        /plants\.csv\.partial was replaced or removed .* by another user or program/,
+      );
+    } finally {
+      await other.end();
+    }
+    assert.equal(await readFile(file('victim'), 'utf8'), 'before');
+    assert.equal(await readFile(file('moved'), 'utf8'), '');
+    assert.equal(await readlink(file('plants.csv.partial')), file('victim'));
+    assert.equal(existsSync(file('plants.csv')), false);
   });
 
   it('owner without plants → empty file', async (t) => {

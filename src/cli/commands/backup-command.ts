@@ -3,7 +3,7 @@ import type { Flags } from '../../config.ts';
 import { withoutPassword } from '../../database-url.ts';
 import { backUpStore, isEmbedded } from '../../store/open-engine.ts';
 import { parseFile } from '../arguments.ts';
-import { writeAtomically } from '../atomic-file.ts';
+import { type PartialFile, rejectIfReplaced, writeAtomically } from '../atomic-file.ts';
 import { CommandFailed } from '../command-errors.ts';
 import type { CommandContext } from '../context.ts';
 import { writeMessage } from '../message.ts';
@@ -40,13 +40,14 @@ function quoted(argument: string): string {
   return `'${argument.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-async function backUpWithProgress(context: CommandContext, url: string, file: string): Promise<void> {
+async function backUpWithProgress(context: CommandContext, url: string, partial: PartialFile): Promise<void> {
   let progress: Progress | undefined;
+  const onProgress = (done: number, total: number): void => {
+    progress ??= startProgress(context.stderr, 'pages', total);
+    progress.advance(done);
+  };
   try {
-    await backUpStore(url, file, (done, total) => {
-      progress ??= startProgress(context.stderr, 'pages', total);
-      progress.advance(done);
-    });
+    await backUpStore(url, partial.path, onProgress, () => rejectIfReplaced(partial));
   } finally {
     progress?.stop();
   }

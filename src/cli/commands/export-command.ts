@@ -1,5 +1,4 @@
-import { createWriteStream } from 'node:fs';
-import { Readable, type Writable } from 'node:stream';
+import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Command } from 'commander';
 import type { Flags } from '../../config.ts';
@@ -30,16 +29,14 @@ export function exportCommand(context: CommandContext): Command {
       rejectUnlessOwner(owner);
       const format = formatOf(file, flags.format);
       const config = configOf(context, flags);
-      const exportTo = (open: () => Writable): Promise<number> =>
-        withBulk(context, config, (bulk) => exportPlants(context, { bulk, owner, format, open }), {
+      const exportTo = (write: Export['write']): Promise<number> =>
+        withBulk(context, config, (bulk) => exportPlants(context, { bulk, owner, format, file, write }), {
           mustExist: true,
         });
       // Creates the output file first: a name that is taken must not lead to a migration of the store.
       const exported = await (file === STANDARD_STREAM
-        ? exportTo(() => context.stdout)
-        : writeAtomically(context, file, (partial) =>
-            exportTo(() => createWriteStream(partial, { flags: 'r+' })),
-          ));
+        ? exportTo((texts) => pipeline(texts, context.stdout, { end: false }))
+        : writeAtomically(context, file, ({ handle }) => exportTo((texts) => handle.writeFile(texts))));
       writeMessage(
         context.stderr,
         exported === 0
@@ -54,17 +51,19 @@ interface Export {
   readonly bulk: Bulk;
   readonly owner: string;
   readonly format: Format;
-  /** Opens the output, after the first read of the store has succeeded. */
-  readonly open: () => Writable;
+  readonly file: string;
+  readonly write: (texts: Readable) => Promise<void>;
 }
 
 /** Writes a consistent snapshot of an owner's plants. */
-function exportPlants(context: CommandContext, { bulk, owner, format, open }: Export): Promise<number> {
+function exportPlants(
+  context: CommandContext,
+  { bulk, owner, format, file, write }: Export,
+): Promise<number> {
   return bulk.read(async (contents) => {
     const count = await contents.countPlants(owner);
     let written = 0;
-    const to = open();
-    const isShown = to === context.stdout && context.stdout.isTTY === true;
+    const isShown = file === STANDARD_STREAM && context.stdout.isTTY === true;
     // The bar would overwrite plants on the same terminal.
     const progress = startProgress(context.stderr, 'plants', count, isShown);
 
@@ -79,7 +78,7 @@ function exportPlants(context: CommandContext, { bulk, owner, format, open }: Ex
     }
 
     try {
-      await pipeline(Readable.from(texts(), { highWaterMark: 1 }), to, { end: to !== context.stdout });
+      await write(Readable.from(texts(), { highWaterMark: 1 }));
       return written;
     } finally {
       progress.stop();

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { rm } from 'node:fs/promises';
 import { backup, type DatabaseSync } from 'node:sqlite';
 import { Worker } from 'node:worker_threads';
+import { OperatorError } from '../../thrown-errors.ts';
 import { StoreNotOpened, StoreUnavailable } from '../store.ts';
 import { openForReading, withoutLinks } from './connection.ts';
 import { notOpened, reasonOf, rejectLongPath } from './errors.ts';
@@ -23,18 +24,20 @@ const CHECK = `
 /**
  * Copies a snapshot of an embedded store to an empty file and verifies the copy. Clients may write to the
  * store meanwhile. Rejects with StoreNotOpened if the store cannot be read. Rejects with StoreUnavailable if
- * the copy fails, is damaged, or has more or fewer rows than the store, and with the error of `rejectLongPath`.
+ * the copy fails, is damaged, or has more or fewer rows than the store, and with the errors of `rejectLongPath` and
+ * `checkTarget`.
  */
 export async function backUpSqlite(
   file: string,
   to: string,
   onProgress: (done: number, total: number) => void,
+  checkTarget: () => void,
 ): Promise<void> {
   rejectLongPath(withoutLinks(to));
   try {
-    await copyAndVerify(file, to, onProgress);
+    await copyAndVerify(file, to, onProgress, checkTarget);
   } catch (error: unknown) {
-    throw error instanceof StoreUnavailable ? error : notOpened(file, error);
+    throw error instanceof OperatorError ? error : notOpened(file, error);
   }
 }
 
@@ -42,6 +45,7 @@ async function copyAndVerify(
   file: string,
   to: string,
   onProgress: (done: number, total: number) => void,
+  checkTarget: () => void,
 ): Promise<void> {
   const db = openForReading(file);
   try {
@@ -52,12 +56,14 @@ async function copyAndVerify(
         `${file} is no store: it is empty, or the database of another program; name the file of a store with --database-url (DATABASE_URL)`,
       );
     const rows = countRows(db);
+    checkTarget();
     await backup(db, to, {
       rate: PAGES_AT_ONCE,
       progress: ({ totalPages, remainingPages }) => onProgress(totalPages - remainingPages, totalPages),
     }).catch((error: unknown) => {
       throw new StoreUnavailable(`the store cannot be copied to ${to}: ${reasonOf(error)}`, { cause: error });
     });
+    checkTarget();
     await verify(to, rows);
   } finally {
     db.close();

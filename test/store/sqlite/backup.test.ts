@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
-import { existsSync, renameSync } from 'node:fs';
+import { existsSync, readFileSync, renameSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
 import { backUpStore, migrateStore, openBulk } from '../../../src/store/open-engine.ts';
 import { StoreUnavailable } from '../../../src/store/store.ts';
+import { OperatorError } from '../../../src/thrown-errors.ts';
 import { connections, execute, freshFolder, rowsOf } from '../../support/engines.ts';
 import { changeFreePages } from '../../support/faults/damaged-file.ts';
 import { plantRow } from '../../support/plants.ts';
@@ -89,6 +90,33 @@ test('the copy is replaced by another file meanwhile → rejected, with the rows
   const failure =
     /^the backup is wrong: it has .*\b3 plants,.* the store .*\b2000 plants,.*; make another backup$/;
   await assert.rejects(backUpStore(url, to, replace), isFailure(failure));
+});
+
+test('the file for the copy is another one → rejected before SQLite opens it', async () => {
+  const { url, to } = await storeOf(1);
+  const replaced = new OperatorError('replaced');
+  const reject = (): never => {
+    throw replaced;
+  };
+  await assert.rejects(backUpStore(url, to, ignore, reject), replaced);
+  assert.equal(existsSync(to), false);
+});
+
+test('the file for the copy becomes another one meanwhile → rejected before the check opens it', async () => {
+  const { url, to } = await storeOf(2_000);
+  const replaced = new OperatorError('replaced');
+  const victim = `${to}.victim`;
+  writeFileSync(victim, 'before');
+  const replace = (): void => {
+    if (existsSync(`${to}.moved`)) return;
+    renameSync(to, `${to}.moved`);
+    symlinkSync(victim, to);
+  };
+  const reject = (): void => {
+    if (existsSync(`${to}.moved`)) throw replaced;
+  };
+  await assert.rejects(backUpStore(url, to, replace, reject), replaced);
+  assert.equal(readFileSync(victim, 'utf8'), 'before');
 });
 
 test('the copy cannot be written → rejected, with its path', async () => {

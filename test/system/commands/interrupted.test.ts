@@ -105,6 +105,8 @@ describe('interrupted import', TOGETHER, () => {
     const store = databaseUrl.replace('sqlite:', '');
     await copyFile(store, file('backup.db'));
     const { program, pipe } = await feed(lines(2_000));
+    // More than pipe and program hold: the import reads all only after it has checked the first batch.
+    await pipe.write('\n'.repeat(512 * 1_024));
     await rename(store, file('old.db'));
     await copyFile(file('backup.db'), store);
     await pipe.write(lines(2_000, 2_001));

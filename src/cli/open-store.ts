@@ -27,21 +27,18 @@ export async function withStore<T>(
   work: (store: Store) => Promise<T>,
   { mustExist = false }: { readonly mustExist?: boolean } = {},
 ): Promise<T> {
-  const fatal = Promise.withResolvers<never>();
-  // Prevents an unhandled rejection if a fatal error occurs while the store opens. `Promise.race` below still
-  // rejects with that error.
-  fatal.promise.catch(() => undefined);
   if (mustExist) await rejectUnlessExists(config.databaseUrl, DATABASE_URL_HINT);
   const store = await openStore(config.databaseUrl, {
     now: Date.now,
     mustExist,
-    onFatal: fatal.reject,
+    // After a fatal error, each call of `work` rejects with it.
+    onFatal: () => undefined,
     onCreated: () => announceCreated(context, config.databaseUrl),
     onLogLeft: (left) => reportLogLeft(context, left),
     connections: connectionOptions(config),
   });
   try {
-    return await Promise.race([work(store), fatal.promise]);
+    return await work(store);
   } finally {
     await store.close();
   }

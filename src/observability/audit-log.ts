@@ -12,10 +12,13 @@ export interface AuditSource {
 
 type RejectionReason = 'unknown' | 'expired' | 'revoked' | 'insufficientScope';
 
+/** Whether the store confirmed a write. `unknown` means that its response was lost: the write may have had its effect. */
+export type WriteOutcome = 'confirmed' | 'unknown';
+
 /** Audit of token events. Each event is a log line with the field `audit`. */
 export interface Audit {
-  tokenCreated(token: Token): void;
-  tokenRevoked(id: string): void;
+  tokenCreated(token: Token, outcome?: WriteOutcome): void;
+  tokenRevoked(id: string, outcome?: WriteOutcome): void;
   tokenFirstUsed(token: Pick<Token, 'id' | 'owner'>, source: AuditSource): void;
   /** Logs a rejected token, which is invalid or lacks the scope. `token` holds its id and owner, if known. */
   tokenRejected(
@@ -60,12 +63,14 @@ export function createAudit(log: EventLog): Audit {
   }
 
   return {
-    tokenCreated: ({ id, owner, scopes, expiresAt }) => {
+    tokenCreated: ({ id, owner, scopes, expiresAt }, outcome = 'confirmed') => {
       const expires = expiresAt === null ? 'never' : new Date(expiresAt).toISOString();
-      log.event('a token was created', { audit: 'tokenCreated', token: id, owner, scopes, expires });
+      const message = outcome === 'confirmed' ? 'a token was created' : 'a token may have been created';
+      log.event(message, { audit: 'tokenCreated', token: id, owner, scopes, expires });
     },
-    tokenRevoked: (id) => {
-      log.event('a token was revoked', { audit: 'tokenRevoked', token: id });
+    tokenRevoked: (id, outcome = 'confirmed') => {
+      const message = outcome === 'confirmed' ? 'a token was revoked' : 'a token may have been revoked';
+      log.event(message, { audit: 'tokenRevoked', token: id });
     },
     tokenFirstUsed: ({ id, owner }, { requestId, address }) => {
       const fields = { audit: 'tokenFirstUsed', token: id, owner, address, requestId };

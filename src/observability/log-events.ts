@@ -67,7 +67,9 @@ export const logEvents = {
   'fatal store error; stopping. Check the disk; before the next start, copy the store with its -wal and -shm, and run plant-store check':
     ['fatal', 'err'],
   'a token was created': ['info', 'audit', 'token', 'owner', 'scopes', 'expires'],
+  'a token may have been created': ['warn', 'audit', 'token', 'owner', 'scopes', 'expires'],
   'a token was revoked': ['info', 'audit', 'token'],
+  'a token may have been revoked': ['warn', 'audit', 'token'],
   'a token was used for the first time': ['info', 'audit', 'token', 'owner', 'address', 'requestId'],
   'a token was rejected': ['warn', 'audit', 'reason', 'token', 'owner', 'address', 'requestId'],
   'some rejected tokens were not logged, to limit the log': ['warn', 'audit', 'more'],

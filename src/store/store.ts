@@ -193,6 +193,11 @@ export class StoreUnavailable extends OperatorError {
 /** The store cannot execute the write now. No part of the write was stored. */
 export class NothingStored extends StoreUnavailable {}
 
+/** True if the write that failed with `error` may be stored nevertheless. */
+export function isOutcomeUnknown(error: unknown): error is StoreUnavailable {
+  return error instanceof StoreUnavailable && !(error instanceof NothingStored);
+}
+
 /** Stored data is damaged, so a retry of the request fails too. */
 export class StoreDamaged extends StoreUnavailable {}
 

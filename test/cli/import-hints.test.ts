@@ -7,6 +7,7 @@ import { CHARACTERS_IN_BATCH, PLANTS_IN_BATCH } from '../../src/cli/commands/imp
 import { migrateStore } from '../../src/store/open-engine.ts';
 import { execute, postgres } from '../support/engines.ts';
 import { newInstallation, TOGETHER } from '../support/program.ts';
+import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
 
 /** Creates an installation with an empty store, and a function that imports a text. */
 async function prepare(t: TestContext) {
@@ -58,6 +59,27 @@ it('PostgreSQL rejects a plant → what was created, and how to continue', async
     stderr,
     /PostgreSQL: not 2500 \(P0001\); 2000 plants created; import .* --on-conflict skip to finish\n$/,
   );
+});
+
+it('the response to a COMMIT is lost → how many plants it may have created', async (t) => {
+  const { run } = await newInstallation(t);
+  const url = new URL(await postgres.freshUrl(t));
+  await migrateStore(url.href);
+  // The migration commits too, before the plants are sent.
+  let lost: Promise<void> | undefined;
+  const proxy = await startTcpProxy(t, Number(url.port), (bytes) => {
+    if (bytes.includes('Birch')) lost ??= proxy.expect(/COMMIT/, 'cut after');
+  });
+  url.host = `127.0.0.1:${proxy.port}`;
+  const importTwo = (...flags: readonly string[]) =>
+    run(['import', 'alice', '--database-url', url.href, ...flags], {
+      stdin: Readable.from([Buffer.from('{"id":1,"name":"Alder"}\n{"id":2,"name":"Birch"}\n')]),
+    });
+  const { code, stderr } = await importTwo();
+  await lost;
+  assert.equal(code, 1);
+  assert.match(stderr, /; 0 plants created, perhaps up to 2 more; import .* --on-conflict skip to finish\n$/);
+  assert.equal((await importTwo('--on-conflict', 'skip')).stdout, '0 plants of alice created, 2 skipped\n');
 });
 
 describe('the input cannot be read to its end', TOGETHER, () => {

@@ -1,12 +1,13 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
-import { describe, it } from 'node:test';
+import { describe, it, type TestContext } from 'node:test';
 import { migrateStore, openBulk } from '../../src/store/open-engine.ts';
 import { mintSecret, newToken, scopes, type Token } from '../../src/token.ts';
 import { secretPart } from '../support/data/secret-part.ts';
-import { connections, execute } from '../support/engines.ts';
+import { connections, execute, postgres } from '../support/engines.ts';
 import { assertFails, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
+import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
 import { bearer, startService } from '../support/service.ts';
 
 describe('token create', TOGETHER, () => {
@@ -109,6 +110,37 @@ describe('token create', TOGETHER, () => {
       assert.deepEqual(token.scopes, ['plants:read', 'plants:write']);
     const args = ['token', 'create', 'alice', '--scope', 'plants:eat', '--scope', 'plants:read'];
     assertFails(await installation.run(args), /--scope/);
+  });
+
+  it('lost response of the store → audited; the message names the token, which `token revoke` accepts', async (t) => {
+    const installation = await newInstallation(t);
+    const { direct, proxied, proxy } = await withProxy(t);
+    await installation.run(['migrate', ...direct]);
+    const lost = proxy.expect(/INSERT INTO tokens/, 'cut after');
+    const { code, stdout, stderr } = await installation.run(['token', 'create', 'alice', ...proxied]);
+    await lost;
+    assert.deepEqual([code, stdout], [1, '']);
+    const [event, message] = stderr.trimEnd().split('\n');
+    const { audit, token, owner, msg } = JSON.parse(event ?? '');
+    assert.deepEqual([audit, owner, msg], ['tokenCreated', 'alice', 'a token may have been created']);
+    assert.match(message ?? '', new RegExp(`the token ${token} of alice may exist; .*token revoke ${token}`));
+    const revoked = await installation.run(['token', 'revoke', token, ...direct]);
+    assert.deepEqual([revoked.code, revoked.stdout], [0, `revoked ${token} of alice\n`]);
+  });
+
+  it('the store has stored nothing → no audit line', async (t) => {
+    const installation = await newInstallation(t);
+    const url = await postgres.freshUrl(t);
+    await installation.run(['migrate', '--database-url', url]);
+    await execute(
+      url,
+      `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS
+         $$BEGIN RAISE EXCEPTION 'a lock' USING ERRCODE = 'lock_not_available'; END$$;
+       CREATE TRIGGER fail BEFORE INSERT ON tokens EXECUTE FUNCTION fail()`,
+    );
+    const failed = await installation.run(['token', 'create', 'alice', '--database-url', url]);
+    assertFails(failed, /^plant-store: .*a lock/);
+    assert.doesNotMatch(failed.stderr, /audit|may exist/);
   });
 
   for (const { args, names } of [
@@ -248,6 +280,24 @@ describe('token revoke', TOGETHER, () => {
     assert.equal((await listTokens(installation))[0]?.revokedAt, revokedAt);
   });
 
+  it('lost response of the store → audited; the message asks to run the command again', async (t) => {
+    const installation = await newInstallation(t);
+    const { direct, proxied, proxy } = await withProxy(t);
+    await installation.run(['token', 'create', 'alice', ...direct]);
+    const list = await installation.run(['token', 'list', '--json', ...direct]);
+    const [{ id }] = JSON.parse(list.stdout);
+    const lost = proxy.expect(/UPDATE tokens/, 'cut after');
+    const { code, stdout, stderr } = await installation.run(['token', 'revoke', id, ...proxied]);
+    await lost;
+    assert.deepEqual([code, stdout], [1, '']);
+    const [event, message] = stderr.trimEnd().split('\n');
+    const { audit, token, msg } = JSON.parse(event ?? '');
+    assert.deepEqual([audit, token, msg], ['tokenRevoked', id, 'a token may have been revoked']);
+    assert.match(message ?? '', new RegExp(`the token ${id} may be revoked; run the command again`));
+    const again = await installation.run(['token', 'revoke', id, ...proxied]);
+    assert.match(again.stdout, /was already revoked at/);
+  });
+
   it('unknown id → names the command that lists ids', async (t) => {
     const installation = await newInstallation(t);
     await installation.token('alice');
@@ -260,6 +310,15 @@ describe('token revoke', TOGETHER, () => {
     assert.equal(existsSync(installation.file), false);
   });
 });
+
+/** Creates a database. Returns flags that name it, directly and behind a proxy. */
+async function withProxy(t: TestContext) {
+  const url = new URL(await postgres.freshUrl(t));
+  const direct = ['--database-url', url.href];
+  const proxy = await startTcpProxy(t, Number(url.port));
+  url.host = `127.0.0.1:${proxy.port}`;
+  return { direct, proxied: ['--database-url', url.href], proxy };
+}
 
 type ListedToken = Readonly<Record<string, unknown>>;
 

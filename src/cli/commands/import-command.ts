@@ -5,7 +5,7 @@ import { ndjson } from '../../formats/ndjson.ts';
 import { type PlantRow, toPlantRow } from '../../plant.ts';
 import { type Bulk, type OnConflict, onConflicts } from '../../store/bulk-store.ts';
 import { charactersIn } from '../../store/rows.ts';
-import { StatementRejected, StoreUnavailable } from '../../store/store.ts';
+import { isOutcomeUnknown, StatementRejected, StoreUnavailable } from '../../store/store.ts';
 import { messageOf } from '../../thrown-errors.ts';
 import { rejectUnlessOwner } from '../arguments.ts';
 import { CommandFailed, explainFileError } from '../command-errors.ts';
@@ -115,13 +115,14 @@ async function importPlants(
   const counts: Counts = { created: 0, skipped: 0, replaced: 0, bad: 0 };
   // Shows no progress bar if the user types the plants at a terminal: the bar would overwrite the typed text.
   const progress = startProgress(context.stderr, 'plants', source.size, source.isTyped);
-  let isSaving = false;
+  /** Number of plants in the batch that is being saved; 0 between saves. */
+  let saving = 0;
   let stoppedBy: NodeJS.Signals | undefined;
   // A signal during a save ends the import after this save. A signal between saves ends the import at once,
   // since reading from a terminal may block for ever.
   const stopListening = onSignal(context, (signal) => {
     stoppedBy = signal;
-    if (!isSaving) endBy(signal);
+    if (saving === 0) endBy(signal);
   });
 
   // Ends the process by the received signal. If the process ended with an exit code, a calling shell script
@@ -132,8 +133,9 @@ async function importPlants(
     context.end(signal);
   }
 
-  function unfinished(): string {
-    return `${saved(counts)}; import the file again with ${againFlag(onConflict)} to finish`;
+  function unfinished(unknown = 0): string {
+    const perhaps = unknown === 0 ? '' : `, perhaps up to ${unknown} more`;
+    return `${saved(counts)}${perhaps}; import the file again with ${againFlag(onConflict)} to finish`;
   }
 
   let bytes = 0;
@@ -159,9 +161,9 @@ async function importPlants(
 
   try {
     for await (const batch of toBatches(format.read(countBytes()), owner, reportBad)) {
-      isSaving = true;
+      saving = batch.length;
       await saveBatch(bulk, batch, onConflict, counts);
-      isSaving = false;
+      saving = 0;
       if (stoppedBy !== undefined) endBy(stoppedBy);
       progress.advance(counts.created + counts.skipped + counts.replaced, bytes);
     }
@@ -170,7 +172,7 @@ async function importPlants(
     if (error instanceof FileInvalid && counts.created + counts.skipped + counts.replaced > 0)
       throw new CommandFailed(`${error.message}; correct the file. ${unfinished()}`);
     if (!INTERRUPTING.some((kind) => error instanceof kind)) throw error;
-    throw new CommandFailed(`${messageOf(error)}; ${unfinished()}`);
+    throw new CommandFailed(`${messageOf(error)}; ${unfinished(isOutcomeUnknown(error) ? saving : 0)}`);
   } finally {
     stopListening();
     progress.stop();

@@ -2,9 +2,9 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Command, Option } from 'commander';
 import type { Flags } from '../../config.ts';
-import { type Audit, createAudit } from '../../observability/audit-log.ts';
+import { type Audit, createAudit, type WriteOutcome } from '../../observability/audit-log.ts';
 import type { Contents } from '../../store/bulk-store.ts';
-import type { Store } from '../../store/store.ts';
+import { isOutcomeUnknown, type Store, type Write } from '../../store/store.ts';
 import { escapeLine, escapeLines } from '../../terminal-text.ts';
 import { messageOf } from '../../thrown-errors.ts';
 import {
@@ -67,8 +67,14 @@ function createTokenCommand(context: CommandContext): Command {
       const token = newToken(secret, owner, { scopes: wanted, expiresAt, name }, now);
       const audit = await auditOf(context);
       await withStore(context, configOf(context, flags), async (store) => {
-        await store.write({ kind: 'createToken', token });
-        audit.tokenCreated(token);
+        await writeAudited(
+          store,
+          { kind: 'createToken', token },
+          {
+            audit: (outcome) => audit.tokenCreated(token, outcome),
+            ifUnknown: `the token ${token.id} of ${owner} may exist; run \`plant-store token revoke ${token.id}\`, then create another`,
+          },
+        );
         if (context.stderr.isTTY === true) writeMessage(context.stderr, describeCreation(token));
         await print(context, `${secret}\n`).catch(() => revokeUnseen(store, audit, token.id));
       });
@@ -121,17 +127,46 @@ function revokeTokenCommand(context: CommandContext): Command {
     .argument('<id>', 'id from `token list`, or the token itself');
   return addSettings(command, ['databaseUrl']).action(async (named: string, flags: Flags) => {
     const config = configOf(context, flags);
-    const token = await withStore(context, config, (store) => revoke(store, named), { mustExist: true });
-    if (token.revokedAt === null) (await auditOf(context)).tokenRevoked(token.id);
+    const audit = await auditOf(context);
+    const token = await withStore(context, config, (store) => revoke(store, audit, named), {
+      mustExist: true,
+    });
     await printResult(context, describeRevocation(token));
   });
 }
 
 /** Revokes a token, unless it is already revoked. Resolves to the token as it was before the call. */
-async function revoke(store: Store, named: string): Promise<FoundToken> {
+async function revoke(store: Store, audit: Audit, named: string): Promise<FoundToken> {
   const token = await getToken(store, named);
-  if (token.revokedAt === null) await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() });
+  const { id, revokedAt } = token;
+  if (revokedAt === null)
+    await writeAudited(
+      store,
+      { kind: 'revokeToken', id, at: Date.now() },
+      {
+        audit: (outcome) => audit.tokenRevoked(id, outcome),
+        ifUnknown: `the token ${id} may be revoked; run the command again`,
+      },
+    );
   return token;
+}
+
+interface AuditedWrite {
+  audit(outcome: WriteOutcome): void;
+  /** What may be stored if the response of the store was lost, and what to do. */
+  readonly ifUnknown: string;
+}
+
+/** Executes a write and audits it, also if its outcome is unknown. Rejects with CommandFailed in that case. */
+async function writeAudited(store: Store, write: Write, { audit, ifUnknown }: AuditedWrite): Promise<void> {
+  try {
+    await store.write(write);
+  } catch (error: unknown) {
+    if (!isOutcomeUnknown(error)) throw error;
+    audit('unknown');
+    throw new CommandFailed(`${error.message}; ${ifUnknown}`, { cause: error });
+  }
+  audit('confirmed');
 }
 
 async function getToken(store: Store, named: string): Promise<FoundToken> {

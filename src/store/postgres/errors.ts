@@ -1,6 +1,7 @@
 // cspell:words mdextend mdzeroextend
 import { codeOf, messageOf } from '../../thrown-errors.ts';
 import {
+  isOutcomeUnknown,
   NothingStored,
   StatementRejected,
   StoreDamaged,
@@ -188,9 +189,7 @@ export async function withStoreErrors<T>(work: () => Promise<T>): Promise<T> {
 /** Returns the error of a transaction that began and for which COMMIT was not sent. It never leaves the outcome unknown. */
 export function withoutCommit(error: unknown): unknown {
   const meaning = toStoreError(error);
-  return meaning instanceof StoreUnavailable && !(meaning instanceof NothingStored)
-    ? withNothingStored(meaning)
-    : error;
+  return isOutcomeUnknown(meaning) ? withNothingStored(meaning) : error;
 }
 
 /** Converts an error of the server to an error of `store.ts`. Returns errors from other sources unchanged. */

@@ -37,10 +37,13 @@ export const MAX_PATH_BYTES = process.platform === 'win32' ? 1_032 : 504;
 
 const CHECK_DISK = 'check the disk, and the log of the kernel';
 
+const MUST_BE_WRITABLE = 'the file and its folder must be writable by this user';
+
 /** Causes and remedies that SQLite's message does not name, by extended or primary result code. */
 const HINTS: ReadonlyMap<number, string> = new Map([
   [SQLITE_BUSY, 'another process writes to it, such as a second service or a copy; end it'],
   [SQLITE_FULL, 'free space on the disk or raise the quota'],
+  [SQLITE_READONLY, MUST_BE_WRITABLE],
   [SQLITE_IOERR, CHECK_DISK],
   [SQLITE_IOERR_WRITE, 'free space on the disk or raise the quota; if there is space, check the disk'],
   [SQLITE_IOERR_SHMSIZE, 'free space on the disk or raise the quota'],
@@ -157,8 +160,8 @@ export function notOpened(file: string, error: unknown): StoreNotOpened {
   const cause = (hasCode(error, [SQLITE_CANTOPEN]) ? whyNotWritable(file) : undefined) ?? error;
   const need = hasCode(cause, [SQLITE_CANTOPEN])
     ? `: ${CHECK_DISK}`
-    : isForbidden(cause)
-      ? '; the file and its folder must be writable by this user'
+    : ['EACCES', 'EROFS'].includes(codeOf(cause))
+      ? `; ${MUST_BE_WRITABLE}`
       : '';
   return new StoreNotOpened(
     `cannot open the store ${file}: ${reasonOfPath(cause, file) ?? reasonOf(cause)}${need}`,

@@ -9,7 +9,7 @@ import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
 import { openBulk, openStore } from '../../../src/store/open-engine.ts';
 import { openForReading, openForWriting } from '../../../src/store/sqlite/connection.ts';
 import { reasonOf } from '../../../src/store/sqlite/errors.ts';
-import { lockForService } from '../../../src/store/sqlite/service-lock.ts';
+import { lockForService, type ServiceLock } from '../../../src/store/sqlite/service-lock.ts';
 import {
   type Outcome,
   type PlantPage,
@@ -93,6 +93,29 @@ test('first of two locks is released → a third is shared with the second, and 
   assert.equal(next.isShared, false);
   next.release();
 });
+
+for (const isReplaced of [false, true])
+  test(`file of a lock ${isReplaced ? 'replaced' : 'removed'} after its open and before its lock → the one at its path is locked`, async (t) => {
+    const file = await freshFile();
+    const last = lockForService(file);
+    let third: ServiceLock | undefined;
+    const { mock } = t.mock.method(
+      DatabaseSync.prototype,
+      'exec',
+      function (this: DatabaseSync, sql: string) {
+        mock.restore();
+        // The file is open, and not locked yet.
+        last.release();
+        if (isReplaced) third = lockForService(file);
+        this.exec(sql);
+      },
+    );
+    const other = lockForService(file);
+    const next = lockForService(file);
+    assert.deepEqual([other.isShared, next.isShared], [isReplaced, true]);
+    for (const lock of [third, other, next]) lock?.release();
+    assert.equal(existsSync(`${file}-service`), false);
+  });
 
 test('the file of a lock cannot be removed → release does not throw', async () => {
   const file = await freshFile();

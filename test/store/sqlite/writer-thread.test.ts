@@ -16,6 +16,7 @@ import {
 import {
   CHARACTERS_BETWEEN_CHECKPOINTS,
   REQUESTS_BETWEEN_CHECKPOINTS,
+  type WriterMessage,
 } from '../../../src/store/sqlite/writer-thread.ts';
 import { NothingStored, StoreNotOpened, StoreUnavailable } from '../../../src/store/store.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
@@ -92,6 +93,22 @@ test('long plants → a checkpoint empties the log after CHARACTERS_BETWEEN_CHEC
   const name = 'x'.repeat(CHARACTERS_BETWEEN_CHECKPOINTS / 4);
   for (let id = 1n; id <= 12n; id += 1n) await store.write(create(id, { name }));
   assert.ok(store.load().walBytes < 2 * CHARACTERS_BETWEEN_CHECKPOINTS, `${store.load().walBytes} bytes`);
+});
+
+test('short plants after long ones → no further checkpoint before its own limit is reached', async (t) => {
+  let checkpoints = 0;
+  gatherThreads(t, (thread) => {
+    thread.on('message', ({ kind }: WriterMessage) => {
+      if (kind === 'checkpointed') checkpoints += 1;
+    });
+  });
+  const { store, close } = await open(t, await freshFile());
+  const name = 'x'.repeat(CHARACTERS_BETWEEN_CHECKPOINTS / 4);
+  for (let id = 1n; id <= 4n; id += 1n) await store.write(create(id, { name }));
+  for (let id = 5n; id <= 14n; id += 1n) await store.write(create(id));
+  // Messages arrive in their order, so that those of all writes are counted.
+  await close();
+  assert.equal(checkpoints, 1);
 });
 
 test('another program keeps the write lock → later writes wait a shorter time, until one succeeds', async (t) => {

@@ -6,7 +6,7 @@ import { setImmediate } from 'node:timers/promises';
 import type { ApiError } from '../../src/api-errors.ts';
 import { BatchedResponse } from '../../src/http/batched-response.ts';
 import { ClientGone } from '../../src/http/error-response.ts';
-import { MEMORY_PER_BYTE, SendBufferLimit } from '../../src/http/send-buffer-limit.ts';
+import { BEGUN_WAIT_MS, MEMORY_PER_BYTE, SendBufferLimit } from '../../src/http/send-buffer-limit.ts';
 
 const LIMIT = 1_000;
 const HALF = LIMIT / 2 / MEMORY_PER_BYTE;
@@ -187,6 +187,28 @@ test('no memory becomes free → 50301 after 5 s, or after 30 s once the respons
     t.mock.timers.tick(1);
     await setImmediate();
     assert.equal(code, 50301, `after ${seconds} s`);
+  }
+});
+
+test('first that waits leaves or times out → the next gets memory that was too little for the first', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  for (const [end, error] of [
+    [(response: BatchedResponse) => response.emit('close'), ClientGone],
+    [() => t.mock.timers.tick(5_000), { code: 50301 }],
+  ] as const) {
+    const limit = new SendBufferLimit(LIMIT, 1);
+    const [holder, first, next] = [openResponse(), openResponse(), openResponse()];
+    await limit.open(holder, 'bob').reserve(HALF);
+    const tooMuch = assert.rejects(limit.open(first, 'alice').reserve(1.5 * HALF), error);
+    // Begun, so that it waits for longer.
+    Object.defineProperty(next, 'headersSent', { value: true });
+    const enough = limit.open(next, 'carol').reserve(HALF);
+    end(first);
+    await tooMuch;
+    t.mock.timers.tick(BEGUN_WAIT_MS);
+    await enough;
+    for (const response of [holder, next]) response.emit('close');
+    assertAllFree(limit);
   }
 });
 

@@ -139,6 +139,18 @@ test('TLS: connection at the limit → a stalled handshake is closed for it; wit
   assert.equal((await wire.answer())?.status, 200, 'after its handshake a client may close its sending side');
 });
 
+test('TLS: connection at the limit → a handshake of STALLED_TICKS is closed for it, a shorter one is not', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const { connections, silent } = await beginHandshake(t, 1);
+  const closed = once(silent, 'close');
+  for (let ticks = 0; ticks < STALLED_TICKS; ticks += 1) {
+    assert.equal(connections.makeRoom(), false, `after ${ticks} ticks`);
+    t.mock.timers.tick(TICK_MS);
+  }
+  assert.equal(connections.makeRoom(), true);
+  await closed;
+});
+
 test('TLS: more requests on a connection than TLS records that one request may have → accepted', async (t) => {
   const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   const listener = listenerOf(
@@ -828,9 +840,9 @@ test('more unsent bytes than the limit → the connection that stalls longest is
     for (const socket of sockets) socket.destroy();
     listener.close();
   });
-  for (const [index, socket] of sockets.entries()) {
+  // The one that connected last stalls for longer.
+  for (const [index, socket] of sockets.toReversed().entries()) {
     socket.write(`GET /long/${index} HTTP/1.1\r\nHost: plants.test\r\n\r\n`);
-    // The first one stalls for longer.
     await until(() => {
       const stalled = connections.all.filter((connection) => {
         connection.tick();

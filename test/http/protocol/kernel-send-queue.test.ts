@@ -119,6 +119,13 @@ test('first look after the timeout → not stalled, even without a known queue',
   assert.equal(progress.hasStalled, true);
 });
 
+test('send queue whose read began ticks ago → the client has stalled for that much less', () => {
+  const { progress } = observe();
+  for (let ticks = 0; ticks < TIMEOUT; ticks += 1) progress.tick();
+  for (let looks = 0; looks < 2; looks += 1) progress.noteQueue(() => 5, 2);
+  assert.deepEqual([progress.confirmedStalledTicks, progress.hasStalled], [TIMEOUT - 2, false]);
+});
+
 /** Makes a server listen on a port below 4,096. Resolves to the port. */
 async function listenOnLowPort(server: Server, address: string): Promise<number> {
   const port = randomInt(1_024, 4_096);

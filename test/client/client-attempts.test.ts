@@ -119,6 +119,11 @@ describe('Retry-After', () => {
     assert.ok(pause >= 30_050 && pause <= 30_100, `${pause} ms`);
   });
 
+  test('60 → a pause of 60 s; 61 → the call fails at once', async (t) => {
+    assertPause(await pauseAfter(t, () => ({ 'retry-after': '60' })), 60);
+    assert.equal(await pauseAfter(t, () => ({ 'retry-after': '61' })), undefined);
+  });
+
   for (const [value, seconds] of [
     ['30 ', 30],
     ['\t30', 30],
@@ -166,7 +171,7 @@ test('the pauses of all retries → outlast a restart of the service, and leave 
   }
 });
 
-/** Resolves to the pause in milliseconds after a 503 with the given headers. */
+/** Resolves to the pause in milliseconds after a 503 with the given headers; undefined if the call failed at once. */
 async function pauseAfter(t: TestContext, headers: () => OutgoingHttpHeaders): Promise<number | undefined> {
   const url = await serve(t, (_request, response) => {
     response.writeHead(503, headers()).end('{"error":50301,"message":"overloaded"}');
@@ -178,7 +183,10 @@ async function pauseAfter(t: TestContext, headers: () => OutgoingHttpHeaders): P
     enough.abort();
   };
   const client = createClient({ url, token: 'secret', afterAttempt });
-  await assert.rejects(client.deletePlant(7, { signal: enough.signal }), { name: 'AbortError' });
+  await assert.rejects(
+    client.deletePlant(7, { signal: enough.signal }),
+    ({ name }: Error) => name === (pause === undefined ? 'PlantStoreError' : 'AbortError'),
+  );
   return pause;
 }
 

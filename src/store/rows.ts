@@ -47,30 +47,27 @@ export const TOKEN_COLUMNS = tokenColumns.join(', ');
 const foundColumns = tokenColumns.filter((column) => column !== 'digest');
 export const FOUND_TOKEN_COLUMNS = foundColumns.join(', ');
 
-/** A row that no version of the service has written. A newer version may have written a scope that is unknown. */
-class RowDamaged extends OperatorError {
-  override readonly name = 'RowDamaged';
-
-  /** `what` names the row and its fault; `remedy` says what to do. */
-  constructor(what: string, remedy: string) {
-    super(`${what}; ${remedy}`);
-  }
+/** A row that this version cannot read. The message names the row, its fault and the remedy. */
+class RowUnreadable extends OperatorError {
+  override readonly name = 'RowUnreadable';
 }
 
-/** Returns the remedy for a row that is no plant; `table` and `key` select it. */
-function restoreOrDelete(table: string, key: Row): string {
+/** Returns the statement that deletes the row that `key` selects. */
+function deletionOf(table: 'tokens' | 'idempotency_keys', key: Row): string {
   const where = Object.entries(key).map(
     ([column, value]) => `${column} = '${String(value).replaceAll("'", "''")}'`,
   );
-  return `restore a backup, or delete this row: DELETE FROM ${table} WHERE ${where.join(' AND ')}`;
+  return `delete this row: DELETE FROM ${table} WHERE ${where.join(' AND ')}`;
 }
 
-/** Converts the values of FOUND_TOKEN_COLUMNS. Throws RowDamaged if a scope is unknown. */
+/** Converts the values of FOUND_TOKEN_COLUMNS. Throws RowUnreadable if a scope is unknown. */
 export function toFoundToken(values: readonly unknown[]): FoundToken {
   const [owner, id, name, scopeList, createdAt, expiresAt, revokedAt, lastUsedAt] = values;
   const scopes = parseScopes(String(scopeList));
   if (scopes === undefined)
-    throw damagedToken(id, 'has scopes that this version does not know; run the version that wrote it');
+    throw new RowUnreadable(
+      `the token ${id} has scopes that this version does not know; run the version that wrote it, or if none did, ${deletionOf('tokens', { id })}`,
+    );
   return {
     id: String(id),
     owner: String(owner),
@@ -88,15 +85,14 @@ export function foundTokenValues(row: Row): readonly unknown[] {
   return foundColumns.map((column) => row[column]);
 }
 
-/** Converts a row of the table `tokens`, which has the same columns in both engines. Throws RowDamaged. */
+/** Converts a row of the table `tokens`, which has the same columns in both engines. Throws RowUnreadable. */
 export function toToken(row: Row): Token {
-  const { digest } = row;
-  if (!(digest instanceof Uint8Array)) throw damagedToken(row.id, 'is damaged: its digest is not binary');
+  const { id, digest } = row;
+  if (!(digest instanceof Uint8Array))
+    throw new RowUnreadable(
+      `the token ${id} is damaged: its digest is not binary; restore a backup, or ${deletionOf('tokens', { id })}`,
+    );
   return { ...toFoundToken(foundTokenValues(row)), digest };
-}
-
-function damagedToken(id: unknown, fault: string): RowDamaged {
-  return new RowDamaged(`the token ${id} ${fault}`, restoreOrDelete('tokens', { id }));
 }
 
 function toTime(value: unknown): number | null {
@@ -126,7 +122,7 @@ export function plantValues(plant: PlantRow) {
   return [plant.owner, plant.id, ...plantFields.map((field) => plant[field])];
 }
 
-/** Converts a row with the columns of PLANT_COLUMNS. Throws RowDamaged if a value has not the type of its column. */
+/** Converts a row with the columns of PLANT_COLUMNS. Throws RowUnreadable if a value has not the type of its column. */
 export function readPlantRow(row: Row): PlantRow {
   return {
     owner: readText(row, 'owner'),
@@ -150,10 +146,9 @@ function readText(row: Row, column: 'owner' | keyof Plant): string {
   throw damagedPlant(row, `its ${column} is not text`);
 }
 
-function damagedPlant({ id, owner }: Row, fault: string): RowDamaged {
-  return new RowDamaged(
-    `the plant ${id} of ${owner} is damaged: ${fault}`,
-    'run `plant-store check`, and restore a backup',
+function damagedPlant({ id, owner }: Row, fault: string): RowUnreadable {
+  return new RowUnreadable(
+    `the plant ${id} of ${owner} is damaged: ${fault}; run \`plant-store check\`, and restore a backup`,
   );
 }
 
@@ -164,15 +159,14 @@ export function tokenValues(token: Token) {
 }
 
 export function toKeyRow(row: Row): KeyRow {
-  const { digest } = row;
+  const { owner, key, digest } = row;
   if (!(digest instanceof Uint8Array))
-    throw new RowDamaged(
-      `the idempotency key ${row.key} of ${row.owner} is damaged: its digest is not binary`,
-      restoreOrDelete('idempotency_keys', { owner: row.owner, key: row.key }),
+    throw new RowUnreadable(
+      `the idempotency key ${key} of ${owner} is damaged: its digest is not binary; restore a backup, or ${deletionOf('idempotency_keys', { owner, key })}`,
     );
   return {
-    owner: String(row.owner),
-    key: String(row.key),
+    owner: String(owner),
+    key: String(key),
     digest,
     outcome: String(row.outcome),
     firstUsedAt: Number(row.first_used_at),

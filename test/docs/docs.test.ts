@@ -27,6 +27,21 @@ async function readAll(pattern: string): Promise<Map<string, string>> {
   return texts;
 }
 
+// A merge of changelogs can keep both versions of an entry, or a part of one.
+for (const file of ['CHANGELOG.md', 'client/CHANGELOG.md'])
+  test(`${file}: each list item is a whole sentence, and no two begin with the same words`, () => {
+    const items = documentOf(file)
+      .split(/\n(?=- |\n|#)/)
+      .filter((text) => text.startsWith('- '));
+    assert.ok(items.length > 5, `${items.length} items`);
+    for (const item of items) assert.match(item.trimEnd(), /[.:;]$/);
+    const beginnings = items.map((item) => item.slice(0, 60));
+    assert.deepEqual(
+      beginnings.filter((one, index) => beginnings.indexOf(one) !== index),
+      [],
+    );
+  });
+
 function documentOf(file: string): string {
   const text = documents.get(file);
   assert.ok(text !== undefined, `there is ${file}`);

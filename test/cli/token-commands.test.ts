@@ -128,6 +128,30 @@ describe('token create', TOGETHER, () => {
     assert.deepEqual([revoked.code, revoked.stdout], [0, `revoked ${token} of alice\n`]);
   });
 
+  it('token not printed, lost response to its revocation → audited, and the message names the token', async (t) => {
+    if (process.platform !== 'linux') return t.skip('only Linux has /dev/full');
+    const installation = await newInstallation(t);
+    const { direct, proxied, proxy } = await withProxy(t);
+    await installation.run(['migrate', ...direct]);
+    const lost = proxy.expect(/UPDATE tokens/, 'cut after');
+    const { code, stderr } = await installation.runProcess(['token', 'create', 'alice', ...proxied], {
+      wrap: (program) => ['sh', '-c', 'exec "$@" > /dev/full', 'sh', ...program],
+    });
+    await lost;
+    assert.equal(code, 1);
+    const lines = stderr.trimEnd().split('\n');
+    const events = lines.filter((line) => line.startsWith('{')).map((line) => JSON.parse(line));
+    assert.deepEqual(
+      events.map(({ msg }) => msg),
+      ['a token was created', 'a token may have been revoked'],
+    );
+    const [{ token }] = events;
+    assert.match(
+      lines.at(-1) ?? '',
+      new RegExp(`could not be printed; run \`plant-store token revoke ${token}`),
+    );
+  });
+
   it('the store has stored nothing → no audit line', async (t) => {
     const installation = await newInstallation(t);
     const url = await postgres.freshUrl(t);

@@ -1,6 +1,7 @@
 import { Command } from 'commander';
 import type { Config, Flags } from '../../config.ts';
-import { createAudit } from '../../observability/audit-log.ts';
+import { type Audit, createAudit } from '../../observability/audit-log.ts';
+import { revokeToken, storeToken } from '../../observability/audited-writes.ts';
 import { createLog } from '../../observability/log.ts';
 import type { EventLog } from '../../observability/log-events.ts';
 import { afterRunning } from '../../running-time.ts';
@@ -225,24 +226,29 @@ async function createFirstToken(
   const expiresAt = parseExpires(DEFAULT_EXPIRES, now) ?? null;
   const grant = { scopes, expiresAt, name: 'first token, created by the first start' };
   const token = { ...newToken(secret, FIRST_OWNER, grant, now), id: FIRST_TOKEN_ID };
+  const audit = createAudit(log);
   try {
-    await store.write({ kind: 'createToken', token });
+    await storeToken(store, audit, token);
   } catch (error: unknown) {
     if (error instanceof StatementRejected && (await store.hasTokens())) return;
     throw error;
   }
-  createAudit(log).tokenCreated(token);
   try {
     await print(context, welcome(secret, url));
   } catch (err: unknown) {
-    await revokeUnseen(store, log, token.id, err);
+    await revokeUnseen(store, { log, audit }, token.id, err);
   }
 }
 
 /** Revokes a token that could not be printed, for the reason `unprinted`. If that fails too, logs what to do. */
-async function revokeUnseen(store: Store, log: EventLog, id: string, unprinted: unknown): Promise<void> {
+async function revokeUnseen(
+  store: Store,
+  { log, audit }: { readonly log: EventLog; readonly audit: Audit },
+  id: string,
+  unprinted: unknown,
+): Promise<void> {
   try {
-    await store.write({ kind: 'revokeToken', id, at: Date.now() });
+    await revokeToken(store, audit, id);
   } catch (err: unknown) {
     log.event(
       'the first token could be neither printed nor revoked; revoke it: plant-store token revoke ID',
@@ -250,7 +256,6 @@ async function revokeUnseen(store: Store, log: EventLog, id: string, unprinted: 
     );
     return;
   }
-  createAudit(log).tokenRevoked(id);
   log.event(
     'the first token could not be printed, so it was revoked; create one: plant-store token create OWNER',
     { err: unprinted },

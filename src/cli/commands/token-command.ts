@@ -2,9 +2,10 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Command, Option } from 'commander';
 import type { Flags } from '../../config.ts';
-import { type Audit, createAudit, type WriteOutcome } from '../../observability/audit-log.ts';
+import { type Audit, createAudit } from '../../observability/audit-log.ts';
+import { revokeToken, storeToken } from '../../observability/audited-writes.ts';
 import type { Contents } from '../../store/bulk-store.ts';
-import { isOutcomeUnknown, type Store, type Write } from '../../store/store.ts';
+import { isOutcomeUnknown, type Store } from '../../store/store.ts';
 import { escapeLine, escapeLines } from '../../terminal-text.ts';
 import { messageOf } from '../../thrown-errors.ts';
 import {
@@ -67,16 +68,15 @@ function createTokenCommand(context: CommandContext): Command {
       const token = newToken(secret, owner, { scopes: wanted, expiresAt, name }, now);
       const audit = await auditOf(context);
       await withStore(context, configOf(context, flags), async (store) => {
-        await writeAudited(
-          store,
-          { kind: 'createToken', token },
-          {
-            audit: (outcome) => audit.tokenCreated(token, outcome),
-            ifUnknown: `the token ${token.id} of ${owner} may exist; run \`plant-store token revoke ${token.id}\`, then create another`,
-          },
-        );
+        const { id } = token;
+        await storeToken(store, audit, token).catch((error: unknown) => {
+          throw explained(
+            error,
+            `the token ${id} of ${owner} may exist; run \`plant-store token revoke ${id}\`, then create another`,
+          );
+        });
         if (context.stderr.isTTY === true) writeMessage(context.stderr, describeCreation(token));
-        await print(context, `${secret}\n`).catch(() => revokeUnseen(store, audit, token.id));
+        await print(context, `${secret}\n`).catch(() => revokeUnseen(store, audit, id));
       });
     },
   );
@@ -89,13 +89,17 @@ function collectScopes(text: string, earlier: readonly string[]): readonly strin
 
 /** Revokes a token that could not be printed. Rejects with CommandFailed, which says what to do. */
 async function revokeUnseen(store: Store, audit: Audit, id: string): Promise<never> {
-  await store.write({ kind: 'revokeToken', id, at: Date.now() }).catch((error: unknown) => {
+  await revokeToken(store, audit, id).catch((error: unknown) => {
     throw new CommandFailed(
       `the token could not be printed; run \`plant-store token revoke ${id}\`: ${messageOf(error)}`,
     );
   });
-  audit.tokenRevoked(id);
   throw new CommandFailed('the token could not be printed, so it was revoked; run the command again');
+}
+
+/** Adds to an error that leaves the outcome unknown what may be stored, and what to do. Returns other errors unchanged. */
+function explained(error: unknown, what: string): unknown {
+  return isOutcomeUnknown(error) ? new CommandFailed(`${error.message}; ${what}`, { cause: error }) : error;
 }
 
 function describeCreation({ id, owner, expiresAt }: Token): string {
@@ -140,33 +144,10 @@ async function revoke(store: Store, audit: Audit, named: string): Promise<FoundT
   const token = await getToken(store, named);
   const { id, revokedAt } = token;
   if (revokedAt === null)
-    await writeAudited(
-      store,
-      { kind: 'revokeToken', id, at: Date.now() },
-      {
-        audit: (outcome) => audit.tokenRevoked(id, outcome),
-        ifUnknown: `the token ${id} may be revoked; run the command again`,
-      },
-    );
+    await revokeToken(store, audit, id).catch((error: unknown) => {
+      throw explained(error, `the token ${id} may be revoked; run the command again`);
+    });
   return token;
-}
-
-interface AuditedWrite {
-  audit(outcome: WriteOutcome): void;
-  /** What may be stored if the response of the store was lost, and what to do. */
-  readonly ifUnknown: string;
-}
-
-/** Executes a write and audits it, also if its outcome is unknown. Rejects with CommandFailed in that case. */
-async function writeAudited(store: Store, write: Write, { audit, ifUnknown }: AuditedWrite): Promise<void> {
-  try {
-    await store.write(write);
-  } catch (error: unknown) {
-    if (!isOutcomeUnknown(error)) throw error;
-    audit('unknown');
-    throw new CommandFailed(`${error.message}; ${ifUnknown}`, { cause: error });
-  }
-  audit('confirmed');
 }
 
 async function getToken(store: Store, named: string): Promise<FoundToken> {

@@ -132,7 +132,7 @@ function settingTables(commands: readonly CommandFacts[]): readonly FactTable[] 
 /** Registers all metrics, and lists the service's own with their labels. */
 function metricRows(): readonly (readonly string[])[] {
   const limits = loadConfig({}, {});
-  const metrics = createMetrics({ version: '', engine: '', operationIds: [] });
+  const metrics = createMetrics({ version: '', engine: 'sqlite', operationIds: [] });
   const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   metrics.watchConnections(connections);
   metrics.watchCertificate(() => new Date());

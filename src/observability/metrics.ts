@@ -42,8 +42,8 @@ interface ConnectionTotals {
 
 interface MetricsOptions {
   readonly version: string;
-  /** The engine of the store, such as `sqlite`. */
-  readonly engine: string;
+  /** The engine of the store. */
+  readonly engine: 'sqlite' | 'postgres';
   readonly operationIds: readonly string[];
   /** Milliseconds on the monotonic clock. */
   readonly monotonicNow?: () => number;

@@ -32,7 +32,10 @@ export async function startService(
   // Whole milliseconds, so that sums are exact.
   const clock = { now: Date.now(), monotonic: Math.ceil(performance.now()) };
   const logLines: string[] = [];
-  const serviceLog = logTo({ write: (line) => void logLines.push(line) }, 'info');
+  const serviceLog = {
+    ...logTo({ write: (line) => void logLines.push(line) }, 'info'),
+    linesDropped: () => 0,
+  };
   const server = await startServer({
     config,
     serviceLog,

@@ -14,7 +14,7 @@ const TO = new URL('../src/http/api-reference.js.gz', import.meta.url);
  *
  * - Zod in the script probes `eval`, which violates the page's Content-Security-Policy. The setting disables the probe.
  * - Scalar renders an operation only when it is less than 1,200 px from the visible part. A larger distance renders all
- *   operations at once, so that a search in the page and a print find them.
+ *   operations immediately, so that a search in the page and a print find them.
  * - Scalar parses the body of a request for its code snippet and its form, which would round an id above 2^53. The id
  *   becomes a raw JSON text (https://tc39.es/proposal-json-parse-with-source/).
  * - Most printers of code snippets cannot print a raw JSON text. They get a stand-in for the id, which replaces it in what

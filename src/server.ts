@@ -128,7 +128,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     // a response could connect again just before the listener closes, and the connection would be reset.
     if (how === 'gracefully' && config.stopDelay > 0) await delay(config.stopDelay);
     // Calls `close()` of net.Server, which only stops listening. `close()` of http.Server would also close
-    // idle connections at once, even if a request is arriving.
+    // idle connections immediately, even if a request is arriving.
     TcpServer.prototype.close.call(app.server);
     if (how === 'gracefully') {
       await within(GRACE_MS, connections.whenEmpty());

@@ -31,7 +31,7 @@ export const MAX_CELLS = 16_384;
  * of each misplaced quote, so without a limit the time is quadratic.
  */
 const MAX_UNREPORTED_CHARACTERS = 2 * MAX_LINE_BYTES;
-/** Unreported characters that each byte of the file adds to the limit, so that many short bad lines stay below it. */
+/** Unreported characters that each byte of the file adds to the limit, so that many short invalid lines stay below it. */
 const UNREPORTED_PER_BYTE = 256;
 
 /** A cell: `,,` is null and `,"",` is an empty text, as in PostgreSQL's COPY. */

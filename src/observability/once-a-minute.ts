@@ -2,14 +2,14 @@
 export const REPEAT_MS = 60_000;
 
 interface OnceAMinute {
-  /** Logs a problem at once, or at the end of a minute that began with a logged one. */
+  /** Logs the first report immediately. Further reports of that minute share one line at its end. */
   report(problem: string, count: number): void;
-  /** Logs at once what waits for the end of the minute. */
+  /** Logs immediately what waits for the end of the minute. */
   close(): void;
 }
 
 /**
- * Limits log lines about a problem: the first at once, then one a minute, with the latest text and the sum of the counts
+ * Limits log lines about a problem: the first immediately, then one a minute, with the latest text and the sum of the counts
  * since the last line.
  */
 export function onceAMinute(writeLine: (problem: string, sum: number) => void): OnceAMinute {

@@ -61,7 +61,7 @@ export interface GroupCommitOptions {
   /** Event-loop iterations in which a batch gathers writes before it commits; 1 by default. */
   readonly iterations?: number;
   /**
-   * Called at each batch. While it returns true, writes commit in two alternating halves: a batch starts at once
+   * Called at each batch. While it returns true, writes commit in two alternating halves: a batch starts immediately
    * when half of the writes in progress are queued. The event loop handles one half during the commit of the other.
    */
   readonly inHalves?: () => boolean;
@@ -126,7 +126,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     else schedule();
   }
 
-  /** Returns the number of queued writes with which a batch starts at once: half of those in progress, if halving. */
+  /** Returns the number of queued writes with which a batch starts immediately: half of those in progress, if halving. */
   function earlySize(): number {
     return halving && peak >= MIN_HALVED ? Math.ceil(peak / 2) : Number.POSITIVE_INFINITY;
   }

@@ -267,7 +267,7 @@ test('durations of requests → cumulative buckets, sum and count for each opera
 
 test('batches fail → seconds from the first to the last since a success; one that changes nothing is none', async () => {
   let now = 0;
-  const options = { version: '1', engine: 'sqlite', operationIds: [], monotonicNow: () => now };
+  const options = { version: '1', engine: 'sqlite', operationIds: [], monotonicNow: () => now } as const;
   const { committed, registry } = createMetrics(options);
   const seconds: (number | undefined)[] = [];
   for (const [at, result] of [

@@ -118,7 +118,7 @@ async function importPlants(
   /** Number of plants in the batch that is being saved; 0 between saves. */
   let saving = 0;
   let stoppedBy: NodeJS.Signals | undefined;
-  // A signal during a save ends the import after this save. A signal between saves ends the import at once,
+  // A signal during a save ends the import after this save. A signal between saves ends the import immediately,
   // since reading from a terminal may block for ever.
   const stopListening = onSignal(context, (signal) => {
     stoppedBy = signal;

@@ -6,7 +6,7 @@ import { type Connection, haveSameKey } from './statements.ts';
 import { inTransaction } from './transaction.ts';
 
 /**
- * Max keys deleted at once if each owner has a separate statement. This limit is lower than
+ * Max keys deleted in one run if each owner has a separate statement. This limit is lower than
  * EXPIRED_KEYS_AT_ONCE, since many statements delay later writes on the same connection.
  */
 const KEYS_AT_ONCE_PER_OWNER = 100;

@@ -57,7 +57,7 @@ export class Client extends pg.Client {
     });
   }
 
-  /** Closes the connection at once, without a word to the server, which may not answer. Queries reject with the error. */
+  /** Closes the connection immediately, without a word to the server, which may not answer. Queries reject with the error. */
   destroy(error?: Error): void {
     // The listener of the constructor calls this method again.
     if (error !== undefined) this.connection.emit('error', error);

@@ -45,7 +45,10 @@ const HINTS: ReadonlyMap<number, string> = new Map([
   [SQLITE_FULL, 'free space on the disk or raise the quota'],
   [SQLITE_READONLY, MUST_BE_WRITABLE],
   [SQLITE_IOERR, CHECK_DISK],
-  [SQLITE_IOERR_WRITE, 'free space on the disk or raise the quota; if there is space, check the disk'],
+  [
+    SQLITE_IOERR_WRITE,
+    'free space on the disk, or raise the quota or the file size limit (ulimit -f); if there is space, check the disk',
+  ],
   [SQLITE_IOERR_SHMSIZE, 'free space on the disk or raise the quota'],
   [SQLITE_IOERR_SHORT_READ, 'a file of the store was cut off, or its -wal removed while in use'],
 ]);

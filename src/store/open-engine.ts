@@ -4,7 +4,7 @@ import { codeOf } from '../thrown-errors.ts';
 import { type Bulk, StoreNotEmpty } from './bulk-store.ts';
 import { watchEventLoop } from './event-loop-load.ts';
 import { createGroupCommit } from './group-commit.ts';
-import type { ServiceLock } from './sqlite/service-lock.ts';
+import type { ServiceLock } from './sqlite/files/service-lock.ts';
 import {
   type CommitResult,
   type ConnectionOptions,
@@ -154,7 +154,7 @@ export async function migrateStore(url: string, options?: MigrationOptions): Pro
 export async function markAsServed(url: string): Promise<ServiceLock | undefined> {
   const file = sqliteFile(url);
   if (file === undefined) return undefined;
-  const { lockForService } = await import('./sqlite/service-lock.ts');
+  const { lockForService } = await import('./sqlite/files/service-lock.ts');
   return lockForService(file);
 }
 

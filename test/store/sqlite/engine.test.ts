@@ -9,7 +9,7 @@ import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
 import { openBulk, openStore } from '../../../src/store/open-engine.ts';
 import { openForReading, openForWriting } from '../../../src/store/sqlite/connection.ts';
 import { reasonOf } from '../../../src/store/sqlite/errors.ts';
-import { lockForService, type ServiceLock } from '../../../src/store/sqlite/service-lock.ts';
+import { lockForService, type ServiceLock } from '../../../src/store/sqlite/files/service-lock.ts';
 import {
   type Outcome,
   type PlantPage,

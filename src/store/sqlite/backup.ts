@@ -4,8 +4,9 @@ import { backup, type DatabaseSync } from 'node:sqlite';
 import { Worker } from 'node:worker_threads';
 import { OperatorError } from '../../thrown-errors.ts';
 import { StoreNotOpened, StoreUnavailable } from '../store.ts';
-import { openForReading, withoutLinks } from './connection.ts';
+import { openForReading } from './connection.ts';
 import { notOpened, reasonOf, rejectLongPath } from './errors.ts';
+import { withoutLinks } from './files/store-path.ts';
 import { faultsIn } from './integrity.ts';
 import { isStore, tablesOf } from './migrate.ts';
 

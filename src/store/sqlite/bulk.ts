@@ -11,17 +11,10 @@ import {
 } from '../bulk-store.ts';
 import { CHARACTERS_IN_PAGE, charactersIn, ROWS_IN_PAGE, readPlantRow, toKeyRow, toToken } from '../rows.ts';
 import { type LogLeft, NothingStored, StoreDamaged, StoreUnavailable } from '../store.ts';
-import {
-  closeStore,
-  describeMoved,
-  inLongTransaction,
-  inTransaction,
-  openForReading,
-  openForWriting,
-  rememberFile,
-  watchFileIdentity,
-} from './connection.ts';
+import { inLongTransaction, inTransaction, openForReading, openForWriting } from './connection.ts';
 import { isForbidden, notOpened, provesDamage, reasonOf, severityOf } from './errors.ts';
+import { closeStore } from './files/close-store.ts';
+import { describeMoved, rememberFile, watchFileIdentity } from './files/file-identity.ts';
 import { inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
 import { isEmpty } from './migrate.ts';

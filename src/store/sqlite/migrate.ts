@@ -6,16 +6,11 @@ import { syncFolder } from '../folder-sync.ts';
 import { applyMigrations, missingMigrations } from '../migrations.ts';
 import { FIND_ANY_ROW } from '../rows.ts';
 import { type MigrationOptions, StoreNotOpened } from '../store.ts';
-import {
-  closeStore,
-  inLongTransaction,
-  inTransaction,
-  openForReading,
-  openForWriting,
-  rejectUnusablePath,
-  watchFileIdentity,
-} from './connection.ts';
+import { inLongTransaction, inTransaction, openForReading, openForWriting } from './connection.ts';
 import { isLocked, notOpened, whyNotWritable } from './errors.ts';
+import { closeStore } from './files/close-store.ts';
+import { watchFileIdentity } from './files/file-identity.ts';
+import { rejectUnusablePath } from './files/store-path.ts';
 
 export const SQLITE_MIGRATIONS = 'store/sqlite/migrations/';
 

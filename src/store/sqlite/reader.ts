@@ -4,7 +4,9 @@ import { LRUCache } from 'lru-cache';
 import type { FoundToken } from '../../token.ts';
 import { FIND_ANY_ROW, FOUND_TOKEN_COLUMNS, toFoundToken } from '../rows.ts';
 import type { IdRange, PageLimit, PlantPage } from '../store.ts';
-import { closeStore, openForReading, watchFileIdentity } from './connection.ts';
+import { openForReading } from './connection.ts';
+import { closeStore } from './files/close-store.ts';
+import { watchFileIdentity } from './files/file-identity.ts';
 import { preparePages } from './pages.ts';
 
 /**

@@ -10,14 +10,14 @@ import {
   type Write,
 } from '../store.ts';
 import {
-  checkpoint,
   inTransaction,
   openForWriting,
   REPEATED_LOCK_TIMEOUT_MS,
   WRITE_LOCK_TIMEOUT_MS,
-  watchFileIdentity,
 } from './connection.ts';
 import { isLocked, reasonOf, type Severity, severityOf } from './errors.ts';
+import { checkpoint } from './files/close-store.ts';
+import { watchFileIdentity } from './files/file-identity.ts';
 import { prepareDeletePlant, prepareInsertPlant, prepareInsertToken } from './statements.ts';
 
 /** A request to the writer thread. Times are milliseconds since the epoch. */

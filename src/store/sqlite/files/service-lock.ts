@@ -1,7 +1,7 @@
 import { rmSync, statSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
-import { withoutLinks } from '../connection.ts';
 import { isLocked } from '../errors.ts';
+import { withoutLinks } from './store-path.ts';
 
 /** Max milliseconds that a start waits while other services start or stop. */
 const SHARED_LOCK_TIMEOUT_MS = 1_000;

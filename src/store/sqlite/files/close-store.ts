@@ -1,0 +1,72 @@
+import { existsSync, renameSync, rmSync } from 'node:fs';
+import { dirname } from 'node:path';
+import type { DatabaseSync } from 'node:sqlite';
+import { codeOf } from '../../../thrown-errors.ts';
+import { syncFolder } from '../../folder-sync.ts';
+import type { LogLeft } from '../../store.ts';
+import { isLocked, reasonOf } from '../errors.ts';
+import type { FileIdentity } from './file-identity.ts';
+import { ifItHasContent } from './store-path.ts';
+
+/**
+ * Copies what it can of the log into the database file that a connection has opened. Does nothing if that file was
+ * replaced: another process may use the log for the new file, which would then never get its writes.
+ */
+export function checkpoint(db: DatabaseSync, { lostDatabase }: FileIdentity): void {
+  if (lostDatabase() !== 'replaced') db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+}
+
+/**
+ * Closes the last connection of this process to a store, and empties its log: SQLite does so too, but hides an error.
+ * Returns a log that may hold writes which the database file lacks. If that file was replaced, the log is renamed, since
+ * the next connection would apply it to the new file. Returns undefined if nothing is left, or if another process uses
+ * the store.
+ */
+export function closeStore(db: DatabaseSync, files: FileIdentity): LogLeft | undefined {
+  const { database, log } = files;
+  let failure: unknown;
+  try {
+    checkpoint(db, files);
+  } catch (error: unknown) {
+    failure = error;
+  }
+  // No other file can have the inode number of an open one.
+  const lost = files.lostDatabase();
+  db.close();
+  if (lost === 'replaced') return setLogAside(database, log);
+  if (lost === 'missing') return logWithoutDatabase(database, log);
+  if (failure === undefined || isLocked(failure) || ifItHasContent(log) === undefined) return undefined;
+  return { file: log, reason: reasonOf(failure), isSeparated: false };
+}
+
+/**
+ * Renames a log that does not belong to the database file next to it, to a name that does not exist. Removes its index
+ * (`-shm`) too, since another process may still use it for the old file.
+ */
+function setLogAside(database: string, log: string): LogLeft | undefined {
+  let number = 1;
+  while (existsSync(`${log}.${number}`)) number += 1;
+  const aside = `${log}.${number}`;
+  try {
+    renameSync(log, aside);
+  } catch (error: unknown) {
+    // Another process that used the same files has renamed it.
+    if (codeOf(error) === 'ENOENT') return undefined;
+    const reason = `${database} was replaced, and the log could not be renamed (${reasonOf(error)}); move it away before anything opens ${database}`;
+    return { file: log, reason, isSeparated: true };
+  }
+  try {
+    rmSync(`${database}-shm`, { force: true });
+    syncFolder(dirname(log));
+  } catch {
+    // The log has its new name, so the report is right. SQLite makes the index again if no process uses it.
+  }
+  const reason = `${database} was replaced, so the log was renamed; to use the old file, put it back there, and its log at ${log}`;
+  return { file: aside, reason, isSeparated: true };
+}
+
+function logWithoutDatabase(database: string, log: string): LogLeft | undefined {
+  if (ifItHasContent(log) === undefined) return undefined;
+  const reason = `${database} is missing; put that same file back, or move the log away before another file takes its place`;
+  return { file: log, reason, isSeparated: true };
+}

@@ -3,7 +3,7 @@ import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, createServer, type Server, Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
-import { readSendQueues, SendProgress } from '../../../src/http/protocol/connection/kernel-send-queue.ts';
+import { readSendQueues } from '../../../src/http/protocol/connection/kernel-send-queue.ts';
 import { codeOf } from '../../../src/thrown-errors.ts';
 import { hasIpv6, needs } from '../../support/needs.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
@@ -68,62 +68,6 @@ test('link-local address with any zone → no send queue, no error', async () =>
     remotePort: { value: 2 },
   });
   assert.equal((await readSendQueues()).of(socket), undefined);
-});
-
-const TIMEOUT = 10;
-
-/** The progress of a client. By default each tick finds the same unsent bytes. */
-function observe(): { readonly progress: SendProgress; readonly accept: () => void } {
-  let bytesWritten = 0;
-  const socket = Object.defineProperties(new Socket(), {
-    writableLength: { value: 1 },
-    bytesWritten: { get: () => bytesWritten },
-  });
-  const accept = (): void => {
-    bytesWritten += 1;
-  };
-  return { progress: new SendProgress(socket, TIMEOUT), accept };
-}
-
-test('client that accepted bytes for longer than the timeout, then none for a tick → not stalled', () => {
-  const { progress, accept } = observe();
-  for (let ticks = 0; ticks < 3 * TIMEOUT; ticks += 1) {
-    accept();
-    progress.tick();
-  }
-  for (let ticks = 0; ticks < 2; ticks += 1) {
-    progress.tick();
-    progress.noteQueue(() => 5, 0);
-    assert.equal(progress.hasStalled, false);
-  }
-});
-
-test('send queue that has become shorter → the timeout begins again', () => {
-  const { progress } = observe();
-  const stallsWith = (queue: number): boolean => {
-    progress.tick();
-    progress.noteQueue(() => queue, 0);
-    return progress.hasStalled;
-  };
-  for (let queue = 3 * TIMEOUT; queue > 0; queue -= 1) assert.equal(stallsWith(queue), false);
-  for (let ticks = 2; ticks < TIMEOUT; ticks += 1) assert.equal(stallsWith(1), false);
-  assert.equal(stallsWith(1), true);
-});
-
-test('first look after the timeout → not stalled, even without a known queue', () => {
-  const { progress } = observe();
-  for (let ticks = 0; ticks <= TIMEOUT; ticks += 1) progress.tick();
-  progress.noteQueue(() => undefined, 0);
-  assert.equal(progress.hasStalled, false);
-  progress.noteQueue(() => undefined, 0);
-  assert.equal(progress.hasStalled, true);
-});
-
-test('send queue whose read began ticks ago → the client has stalled for that much less', () => {
-  const { progress } = observe();
-  for (let ticks = 0; ticks < TIMEOUT; ticks += 1) progress.tick();
-  for (let looks = 0; looks < 2; looks += 1) progress.noteQueue(() => 5, 2);
-  assert.deepEqual([progress.confirmedStalledTicks, progress.hasStalled], [TIMEOUT - 2, false]);
 });
 
 /** Makes a server listen on a port below 4,096. Resolves to the port. */

@@ -4,9 +4,10 @@ import type { BatchedResponse } from '../../batched-response.ts';
 import { TOO_MANY_CONNECTIONS, TOO_MUCH_INPUT, TOO_SLOW } from '../../error-response.ts';
 import { BASE_PIECES, BYTES_PER_PIECE } from '../request-body.ts';
 import { type HttpConnectionOptions, MAX_DISCARDED_BYTES, STALLED_TICKS } from './connection-options.ts';
-import { SendProgress, type SendQueueOf } from './kernel-send-queue.ts';
+import type { SendQueueOf } from './kernel-send-queue.ts';
 import { destroyLater } from './linger.ts';
 import { Framing, isHeadRequest, isLineEnd, MALFORMED, TOO_MANY_RECORDS } from './message-framing.ts';
+import { SendProgress } from './send-progress.ts';
 import { type Parser, shareInput, takeParser, UnparsedInput } from './socket-input.ts';
 
 const NOTHING = Buffer.alloc(0);

@@ -13,7 +13,7 @@ const FILES = ['/proc/self/net/tcp', '/proc/self/net/tcp6'];
  */
 const WITH_QUEUE = /^ *\d+: (\S+) (\S+) \S\S ((?!00000000)[0-9A-F]{8}):/gm;
 
-/** The kernel returns no more than a page of such a file at once. */
+/** The kernel returns no more than a page of such a file per read. */
 const PAGE_BYTES = 4 * 1024;
 
 /**
@@ -32,7 +32,7 @@ let reading: Promise<SendQueues> | undefined;
 
 /**
  * Reads the send queues of all sockets, page by page: the event loop goes on between two of them. Calls during a read share
- * it, so that a process never reads twice at once. Ignores errors: then all queues are unknown.
+ * it, so that a process never reads twice at the same time. Ignores errors: then all queues are unknown.
  */
 export function readSendQueues(): Promise<SendQueues> {
   reading ??= readQueues().finally(() => {
@@ -51,81 +51,6 @@ function nameOf(socket: Socket): string | undefined {
   const name = `${kernelName(localAddress, localPort)} ${kernelName(remoteAddress, remotePort)}`;
   names.set(socket, name);
   return name;
-}
-
-/** Observes whether the client of a connection accepts the bytes of its responses. */
-export class SendProgress {
-  /** Ticks since the client last accepted a byte. */
-  stalledTicks = 0;
-  readonly #socket: Socket;
-  readonly #timeoutTicks: number;
-  /** Bytes in the kernel's send queue, as last read. */
-  #queue: number | undefined;
-  /** True if `#queue` was read after the client last accepted a byte. */
-  #isQueueCurrent = false;
-  /** `stalledTicks` when the kernel's send queue was last read, if that had not changed since the read before. */
-  #confirmedStalledTicks = 0;
-  #lastUnsent = 0;
-  #lastWritten = 0;
-
-  constructor(socket: Socket, timeoutTicks: number) {
-    this.#socket = socket;
-    this.#timeoutTicks = timeoutTicks;
-  }
-
-  /** Counts one tick. */
-  tick(): void {
-    const { writableLength, bytesWritten } = this.#socket;
-    const hasMoved = this.#hasMoved;
-    this.#lastUnsent = writableLength;
-    this.#lastWritten = bytesWritten;
-    this.stalledTicks = writableLength === 0 || hasMoved ? 0 : this.stalledTicks + 1;
-    if (this.stalledTicks === 0) this.#confirmedStalledTicks = 0;
-    if (hasMoved) this.#isQueueCurrent = false;
-  }
-
-  /** Ticks in which the client has accepted no byte, as far as the kernel's send queue confirms it; 0 once it reads again. */
-  get confirmedStalledTicks(): number {
-    return this.#socket.writableLength === 0 || this.#hasMoved ? 0 : this.#confirmedStalledTicks;
-  }
-
-  /** True if the client has accepted bytes since the last tick. */
-  get #hasMoved(): boolean {
-    const { writableLength, bytesWritten } = this.#socket;
-    return bytesWritten !== this.#lastWritten || writableLength < this.#lastUnsent;
-  }
-
-  /** True if the client had accepted no byte for the timeout when the noted send queue was read. */
-  get hasStalled(): boolean {
-    return this.confirmedStalledTicks >= this.#timeoutTicks;
-  }
-
-  /**
-   * Compares the send queue, whose read began `age` ticks ago, with that of the last call, and stores it. Ignores a queue
-   * that may be older than the last byte that the client accepted.
-   */
-  noteQueue(sendQueueOf: SendQueueOf, age: number): void {
-    if (this.stalledTicks <= age || this.#hasMoved) return;
-    // The kernel takes new bytes from Node only when a third of the send buffer is free. So the length of the
-    // kernel's send queue must be unchanged too: a client that reads slowly would look stalled otherwise.
-    const queue = sendQueueOf(this.#socket);
-    const isSame = this.#isQueueCurrent && queue === this.#queue;
-    if (!isSame && this.#isQueueCurrent) this.stalledTicks = 1;
-    this.#queue = queue;
-    this.#isQueueCurrent = true;
-    this.#confirmedStalledTicks = isSame ? this.stalledTicks - age : 0;
-  }
-
-  /**
-   * Stores and returns the number of bytes of complete responses that the kernel has accepted and the client has not.
-   * Also returns whether it has changed since the last call.
-   */
-  noteUnread(sendQueueOf: SendQueueOf): { readonly bytes: number; readonly hasChanged: boolean } {
-    const bytes = sendQueueOf(this.#socket) ?? 0;
-    const hasChanged = bytes > 0 && bytes !== this.#queue;
-    this.#queue = bytes;
-    return { bytes, hasChanged };
-  }
 }
 
 /** Reads the send queue of each connection that has unacknowledged or unsent bytes. */

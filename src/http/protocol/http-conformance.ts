@@ -27,10 +27,6 @@ export function originForm({ url = '/', method }: Pick<IncomingMessage, 'url' | 
 /** Throws an ApiError if a request is not valid HTTP/1.1 (40004), or if its URI exceeds the limit (41400). */
 export function rejectMalformed(request: FastifyRequest, uriLimit: number): void {
   const { raw } = request;
-  const { url = '' } = raw;
-  if (url.length > uriLimit) {
-    throw new ApiError(41400, `the URI is longer than ${uriLimit} characters`);
-  }
   if (raw.httpVersion !== '1.1' && raw.httpVersion !== '1.0') {
     throw new ApiError(40004, 'the request line must end in HTTP/1.1 (RFC 9112 §2.3)');
   }
@@ -51,6 +47,9 @@ export function rejectMalformed(request: FastifyRequest, uriLimit: number): void
   const coding = request.headers['transfer-encoding'];
   if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || raw.httpVersion === '1.0')) {
     throw new ApiError(40004, 'the only supported Transfer-Encoding is chunked, in HTTP/1.1 (RFC 9112 §6.1)');
+  }
+  if ((raw.url ?? '').length > uriLimit) {
+    throw new ApiError(41400, `the URI is longer than ${uriLimit} characters`);
   }
 }
 

@@ -273,6 +273,18 @@ const uris: readonly WireCase[] = [
   rejects('a target of 9,000 bytes is too long', get('', `/plants?x=${'7'.repeat(9_000)}`), 41400),
   ends('a target of 20,000 bytes is too long', get('', `/plants?x=${'7'.repeat(20_000)}`), 41400),
   ends('a target of 20,000 bytes without an end is too long', `GET /${'7'.repeat(20_000)}`, 41400),
+  ...[
+    ['without Host', line('GET LONG HTTP/1.1').replace(HOST, '')],
+    ['with two Hosts', get(HOST, 'LONG')],
+    ['with a fragment', get('', 'LONG#x')],
+    ['with gzip and chunked', get('Transfer-Encoding: gzip, chunked\r\n', 'LONG') + IN_CHUNKS],
+    ['with chunked in HTTP/1.0', get(`Connection: keep-alive\r\n${CHUNKED}`, 'LONG', 'HTTP/1.0') + IN_CHUNKS],
+  ].map(([what, sends = '']) =>
+    ends(
+      `a target of 9,000 bytes ${what} is malformed`,
+      sends.replace('LONG', `/plants?x=${'7'.repeat(9_000)}`) + SMUGGLED,
+    ),
+  ),
   {
     title: 'a target of 20,000 bytes after a body is too long',
     sends: post(LENGTH, FERN) + get('', `/plants?x=${'7'.repeat(20_000)}`),

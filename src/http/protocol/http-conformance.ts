@@ -48,7 +48,8 @@ export function rejectMalformed(request: FastifyRequest, uriLimit: number): void
   if (coding !== undefined && (coding.toLowerCase() !== 'chunked' || raw.httpVersion === '1.0')) {
     throw new ApiError(40004, 'the only supported Transfer-Encoding is chunked, in HTTP/1.1 (RFC 9112 §6.1)');
   }
-  if ((raw.url ?? '').length > uriLimit) {
+  // `raw.url` no longer has the host of an absolute URL.
+  if (request.originalUrl.length > uriLimit) {
     throw new ApiError(41400, `the URI is longer than ${uriLimit} characters`);
   }
 }

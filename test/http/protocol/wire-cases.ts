@@ -285,6 +285,11 @@ const uris: readonly WireCase[] = [
       sends.replace('LONG', `/plants?x=${'7'.repeat(9_000)}`) + SMUGGLED,
     ),
   ),
+  rejects(
+    'an absolute URL with a host of 9,000 bytes is too long',
+    get('', `http://${'h'.repeat(9_000)}/plants`),
+    41400,
+  ),
   {
     title: 'a target of 20,000 bytes after a body is too long',
     sends: post(LENGTH, FERN) + get('', `/plants?x=${'7'.repeat(20_000)}`),

@@ -48,6 +48,9 @@ test('headers, URI or body above the configured size → 43100, 41400, 41300', a
   assert.deepEqual(await ask({}, { 'x-filler': 'x'.repeat(2_048) }), [431, 43100]);
   assert.deepEqual(await ask(list(256), json), [200, undefined]);
   assert.deepEqual(await ask(list(257), json), [414, 41400]);
+  const absolute = (length: number) => ({ path: `http://plants.test${list(length - 18).path}` });
+  assert.deepEqual(await ask(absolute(256), json), [200, undefined]);
+  assert.deepEqual(await ask(absolute(257), json), [414, 41400]);
   assert.deepEqual(await ask({ method: 'POST', path: '/plants' }, json, plant(1_024)), [200, undefined]);
   assert.deepEqual(await ask({ method: 'POST', path: '/plants' }, json, plant(1_025)), [413, 41300]);
 });

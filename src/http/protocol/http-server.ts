@@ -38,6 +38,9 @@ interface HttpServerOptions {
  */
 export const MAX_REJECTED = 1_000;
 
+/** Matches a Connection header with the member `close` (RFC 9110 §7.6.1). */
+const HAS_CLOSE = /(?:^|,)[ \t]*close[ \t]*(?:,|$)/i;
+
 /** Longest delay of a timer of Node, 25 days: zero does not switch off the timeout of handshakes. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
@@ -84,6 +87,9 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
   });
   limitConnections(server, options, timeouts.headers);
   const take = (request: IncomingMessage, response: BatchedResponse): void => {
+    // In HTTP/1.0, Node ignores `close` next to `keep-alive`, but `close` takes precedence (RFC 9112 §9.3).
+    if (request.httpVersionMinor === 0 && HAS_CLOSE.test(request.headers.connection ?? ''))
+      response.shouldKeepAlive = false;
     known.get(request.socket)?.take(response);
   };
   server.on('request', take);

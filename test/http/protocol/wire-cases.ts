@@ -549,6 +549,27 @@ const persistence: readonly WireCase[] = [
     answers: [200],
     closes: true,
   },
+  ...[
+    'close, keep-alive',
+    'keep-alive,\tCLOSE',
+    'keep-alive\r\nConnection: close',
+    'x,close ,keep-alive',
+  ].map((value) => ({
+    title: `Connection: ${JSON.stringify(value)} in HTTP/1.0 closes the connection`,
+    sends: get(`Connection: ${value}\r\n`, '/plants?limit=0', 'HTTP/1.0') + SMUGGLED,
+    answers: [200],
+    closes: true,
+  })),
+  {
+    title: 'Connection: close, keep-alive with an error in HTTP/1.0 closes the connection',
+    sends: get('Connection: close, keep-alive\r\n', '/nothing', 'HTTP/1.0') + SMUGGLED,
+    answers: [40401],
+    closes: true,
+  },
+  succeeds(
+    'HTTP/1.0 keeps the connection if no member of Connection is close',
+    get('Connection: closed, x-close, keep-alive\r\n', '/plants?limit=0', 'HTTP/1.0'),
+  ),
   succeeds(
     'HTTP/1.0 may ask to keep the connection',
     get('Connection: keep-alive\r\n', '/plants?limit=0', 'HTTP/1.0'),

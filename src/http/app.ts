@@ -40,8 +40,8 @@ type SharedOptions = 'connections' | 'tls' | 'log' | 'tracing' | 'trustedProxies
 /** Limits of the public listener, with the names of their settings. */
 interface Limits extends HttpLimits {
   /**
-   * Max requests at once, for each of five kinds: requests that read from the store; requests that write; lookups of
-   * tokens that were accepted at their last lookup; lookups of other tokens; other tokens that wait for keys of the
+   * Max concurrent requests, for each of five kinds: requests that read from the store; requests that write; lookups
+   * of tokens that were accepted at their last lookup; lookups of other tokens; other tokens that wait for keys of the
    * identity provider.
    */
   readonly maxInFlight: number;
@@ -72,8 +72,8 @@ interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
 }
 
 /**
- * Max JWTs that are verified at once, not counting those that were accepted at their last lookup. Node's thread pool has
- * four threads: more verifications would be queued there before those of accepted tokens.
+ * Max JWTs that are verified at the same time, not counting those that were accepted at their last lookup. Node's thread
+ * pool has four threads: more verifications would be queued there before those of accepted tokens.
  */
 export const JWT_CHECKS_AT_ONCE = 4;
 

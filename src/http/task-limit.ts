@@ -5,7 +5,7 @@ import { RETRY_SOON } from './error-response.ts';
 export const QUEUE_TIMEOUT_MS = 30_000;
 
 /**
- * Returns a function that runs up to `limit` tasks at once and queues further tasks. The function rejects with
+ * Returns a function that runs up to `limit` concurrent tasks and queues further ones. The function rejects with
  * an ApiError (50301) if a task is still queued after QUEUE_TIMEOUT_MS.
  */
 export function createTaskLimit(limit: number): <T>(work: () => Promise<T>) => Promise<T> {

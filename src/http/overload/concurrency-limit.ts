@@ -9,7 +9,7 @@ import type { WaitForLoopBudget } from './loop-budget.ts';
  */
 export const OWNER_SHARE = 0.75;
 
-/** Limits the requests that use the store at once. Requests that only wait for their client do not count. */
+/** Limits the concurrent requests that use the store. Requests that only wait for their client do not count. */
 export interface Admission {
   /**
    * Runs `work` within the limits. Rejects immediately with an ApiError (50301) if the total limit or the

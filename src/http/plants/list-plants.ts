@@ -18,13 +18,13 @@ const INT32_MAX = 2 ** 31 - 1;
 const MEBIBYTE = 2 ** 20;
 
 /**
- * Max lists with a `limit` that are collected in memory at once. With more lists at once, each list would
- * take longer and hold its memory for longer.
+ * Max concurrent lists with a `limit` that are collected in memory. With more of them, each would take longer and
+ * hold its memory for longer.
  */
 export const CONCURRENT_GATHERS = 4;
 
 /**
- * Max pages that all lists together read at once, except first pages. On PostgreSQL, the remaining
+ * Max concurrent reads of pages by all lists together, except first pages. On PostgreSQL, the remaining
  * connections to the database stay free for short requests.
  */
 const CONCURRENT_READS = 4;

@@ -42,7 +42,7 @@ export async function rejectUnlessFree(first: Address, second: Address): Promise
 
 /**
  * Starts to listen with the public and the admin application, and resolves to their URLs. Rejects with
- * CannotListen, which reports all bind errors at once.
+ * CannotListen, which reports all bind errors together.
  */
 export function listenOnBoth(
   [first, firstAddress]: readonly [FastifyInstance, Address],
